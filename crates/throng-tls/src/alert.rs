@@ -1,0 +1,86 @@
+//! The alerts that the record layer sends (RFC 8446, section 6).
+
+/// Why a connection ends, as the peer is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Alert {
+    /// The end of what is sent; no error.
+    CloseNotify = 0,
+    /// A record or message that may not come now, or too many without data.
+    UnexpectedMessage = 10,
+    /// A record that was not sealed with the expected key and number.
+    BadRecordMac = 20,
+    /// A record with more than 2^14 bytes of content.
+    RecordOverflow = 22,
+    /// A field with a value that is not allowed.
+    IllegalParameter = 47,
+    /// A message of the wrong length.
+    DecodeError = 50,
+    /// An error of this server.
+    InternalError = 80,
+    /// A new handshake on a connection of TLS 1.2.
+    NoRenegotiation = 100,
+}
+
+/// The number of `user_canceled`, which is no error.
+pub(crate) const USER_CANCELED: u8 = 90;
+
+const WARNING: u8 = 1;
+const FATAL: u8 = 2;
+
+impl Alert {
+    /// The content of the alert's record: level and description.
+    pub(crate) fn content(self) -> [u8; 2] {
+        let level = if self == Self::CloseNotify { WARNING } else { FATAL };
+        [level, self as u8]
+    }
+}
+
+/// What an alert of the peer means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Received {
+    /// The peer sends no more.
+    Closed,
+    /// A warning without consequences.
+    Ignored,
+    /// The peer ends the connection for this reason.
+    Fatal(u8),
+}
+
+/// Reads the content of an alert's record.
+pub(crate) fn read(content: &[u8], is_tls13: bool) -> Result<Received, Alert> {
+    let &[level, description] = content else {
+        return Err(Alert::DecodeError);
+    };
+    match (level, description) {
+        (WARNING | FATAL, description) if description == Alert::CloseNotify as u8 => {
+            Ok(Received::Closed)
+        }
+        (WARNING, USER_CANCELED) => Ok(Received::Ignored),
+        // TLS 1.3 knows no warnings besides these two.
+        (WARNING, _) if is_tls13 => Err(Alert::DecodeError),
+        (WARNING, _) => Ok(Received::Ignored),
+        (FATAL, description) => Ok(Received::Fatal(description)),
+        _ => Err(Alert::IllegalParameter),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn alerts_mean_what_the_version_says() {
+        assert_eq!(read(&[1, 0], true), Ok(Received::Closed));
+        assert_eq!(read(&[2, 0], false), Ok(Received::Closed));
+        assert_eq!(read(&[1, 90], true), Ok(Received::Ignored));
+        assert_eq!(read(&[1, 100], false), Ok(Received::Ignored));
+        assert_eq!(read(&[1, 100], true), Err(Alert::DecodeError));
+        assert_eq!(read(&[2, 40], true), Ok(Received::Fatal(40)));
+        assert_eq!(read(&[3, 40], true), Err(Alert::IllegalParameter));
+        assert_eq!(read(&[], true), Err(Alert::DecodeError));
+        assert_eq!(read(&[2, 40, 2, 40], true), Err(Alert::DecodeError));
+        assert_eq!(Alert::CloseNotify.content(), [1, 0]);
+        assert_eq!(Alert::BadRecordMac.content(), [2, 20]);
+    }
+}

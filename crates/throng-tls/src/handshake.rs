@@ -1,0 +1,251 @@
+//! The handshake, which is rustls's. This is the only file that drives rustls.
+//!
+//! rustls is fed one record at a time. So when it is done, the next record in the caller's buffer
+//! is the first of the record layer, and rustls has seen nothing of it. Then keys and secrets are
+//! taken out, and rustls's object, some 8 KB, is dropped.
+
+use std::sync::Arc;
+
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{
+    ClientConfig, ClientConnection, Connection, ConnectionTrafficSecrets, HandshakeKind,
+    ServerConfig, ServerConnection, SupportedCipherSuite,
+};
+use thiserror::Error;
+
+use crate::incoming::{Incoming, Role};
+use crate::keys::{RecordKey, Secret};
+use crate::outgoing::Outgoing;
+use crate::record::{HANDSHAKE, HEADER_BYTES, Header, RECORD_BYTES_MAX};
+use crate::secrets::{self, Secrets};
+use crate::suite::Suite;
+
+/// How many bytes a peer may send until the handshake is done. A message has at most 64 KB; the
+/// longest is a chain of certificates, usually 5 KB.
+pub const HANDSHAKE_BYTES_MAX: usize = 96 * 1024;
+
+/// How many records a peer may send until the handshake is done. Nobody needs more than a dozen;
+/// records of one byte would make each message expensive.
+pub const HANDSHAKE_RECORDS_MAX: usize = 64;
+
+/// Why a handshake failed. Send what is in `output`, which has the alert, and close.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum HandshakeError {
+    /// The first bytes are not those of a TLS record: probably plain HTTP.
+    #[error("the client does not speak TLS: its first bytes are no TLS handshake")]
+    NotTls,
+    /// The peer sent more than [`HANDSHAKE_BYTES_MAX`] or [`HANDSHAKE_RECORDS_MAX`].
+    #[error("the TLS handshake is too long: more than 64 records or 96 KB")]
+    TooLong,
+    /// rustls refuses it.
+    #[error("the TLS handshake failed: {0}")]
+    Refused(#[from] rustls::Error),
+    /// `finish` was called too early.
+    #[error("the TLS handshake is not done")]
+    NotDone,
+    /// The suite is none of [`Suite`].
+    #[error("the TLS handshake chose a cipher suite that the record layer does not know")]
+    UnknownSuite,
+    /// The keys that follow from the secrets are not those that rustls gave.
+    #[error("TLS keys derived from the secrets differ from those of the handshake")]
+    SecretsDiffer,
+}
+
+/// How far a handshake is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// The number of bytes of the input that were used. The rest is the beginning of a record, or
+    /// belongs to the record layer if the handshake is done.
+    pub used_bytes: usize,
+    /// Whether the handshake is done.
+    pub is_done: bool,
+}
+
+/// A handshake under way. It takes about 8 KB of memory.
+pub struct Handshake {
+    connection: Connection,
+    secrets: Secrets,
+    records: usize,
+    bytes: usize,
+}
+
+/// A connection after its handshake.
+#[derive(Debug)]
+pub struct Established {
+    /// The half that seals.
+    pub outgoing: Outgoing,
+    /// The half that opens.
+    pub incoming: Incoming,
+    /// What the handshake told about the peer.
+    pub peer: Peer,
+}
+
+/// What a handshake told about the peer. It belongs to nobody but the caller, who keeps what it
+/// needs.
+#[derive(Debug)]
+pub struct Peer {
+    /// The protocol that was chosen by ALPN, if any.
+    pub alpn: Option<Vec<u8>>,
+    /// The name of the server that the client asked for; only a server has it.
+    pub server_name: Option<String>,
+    /// The peer's certificates, its own first; empty if it showed none.
+    pub certificates: Vec<CertificateDer<'static>>,
+    /// Whether the session was resumed with a ticket.
+    pub is_resumed: bool,
+}
+
+impl Handshake {
+    pub(crate) fn server(config: Arc<ServerConfig>) -> Result<Self, HandshakeError> {
+        Ok(Self::new(ServerConnection::new(config)?.into()))
+    }
+
+    pub(crate) fn client(
+        config: Arc<ClientConfig>,
+        server: ServerName<'static>,
+    ) -> Result<Self, HandshakeError> {
+        Ok(Self::new(ClientConnection::new(config, server)?.into()))
+    }
+
+    fn new(connection: Connection) -> Self {
+        Self { connection, secrets: Secrets::default(), records: 0, bytes: 0 }
+    }
+
+    /// Takes the complete records at the front of `input`, until the handshake is done, and
+    /// appends to `output` what has to be sent: also after an error, and also when it is done.
+    ///
+    /// What it does not use, pass again with what follows.
+    pub fn advance(
+        &mut self,
+        input: &[u8],
+        output: &mut Vec<u8>,
+    ) -> Result<Progress, HandshakeError> {
+        let mut used_bytes = 0;
+        self.take_output(output);
+        while !self.is_done() {
+            let rest = &input[used_bytes..];
+            if self.records == 0 && !may_be_tls(rest) {
+                return Err(HandshakeError::NotTls);
+            }
+            let Some(header) = Header::read(rest) else { break };
+            let record_bytes = header.record_bytes();
+            if record_bytes > RECORD_BYTES_MAX {
+                // The header is enough for rustls to refuse it, with the alert.
+                self.feed(&rest[..HEADER_BYTES], output)?;
+                return Err(HandshakeError::TooLong);
+            }
+            let Some(record) = rest.get(..record_bytes) else { break };
+            self.records += 1;
+            self.bytes += record_bytes;
+            if self.records > HANDSHAKE_RECORDS_MAX || self.bytes > HANDSHAKE_BYTES_MAX {
+                return Err(HandshakeError::TooLong);
+            }
+            self.feed(record, output)?;
+            used_bytes += record_bytes;
+        }
+        Ok(Progress { used_bytes, is_done: self.is_done() })
+    }
+
+    /// Takes keys and secrets out, and drops the rest.
+    pub fn finish(self) -> Result<Established, HandshakeError> {
+        let Self { connection, secrets, .. } = self;
+        if connection.is_handshaking() || connection.wants_write() {
+            return Err(HandshakeError::NotDone);
+        }
+        let (role, server_name) = match &connection {
+            Connection::Server(server) => (Role::Server, server.server_name().map(str::to_owned)),
+            Connection::Client(_) => (Role::Client, None),
+        };
+        let certificates = connection.peer_certificates().unwrap_or_default();
+        let peer = Peer {
+            alpn: connection.alpn_protocol().map(<[u8]>::to_vec),
+            server_name,
+            certificates: certificates.iter().map(|one| one.clone().into_owned()).collect(),
+            is_resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
+        };
+        let chosen = connection.negotiated_cipher_suite().ok_or(HandshakeError::NotDone)?;
+        let extracted = connection.dangerous_extract_secrets()?;
+
+        let (number_out, key_out) = extracted.tx;
+        let (number_in, key_in) = extracted.rx;
+        let (suite, key_out) = record_key(chosen, &key_out)?;
+        let (_, key_in) = record_key(chosen, &key_in)?;
+        let secrets = if suite.is_tls13() {
+            let secrets = secrets.into_in_and_out(role).ok_or(HandshakeError::SecretsDiffer)?;
+            let is_same = RecordKey::derive(suite, &secrets.0) == key_in
+                && RecordKey::derive(suite, &secrets.1) == key_out;
+            if !is_same {
+                return Err(HandshakeError::SecretsDiffer);
+            }
+            secrets
+        } else {
+            (Secret::of_key(&key_in), Secret::empty())
+        };
+        Ok(Established {
+            outgoing: Outgoing::new(suite, key_out, number_out),
+            incoming: Incoming::new(role, suite, secrets, number_in),
+            peer,
+        })
+    }
+
+    fn is_done(&self) -> bool {
+        !self.connection.is_handshaking()
+    }
+
+    /// Gives rustls one record, or a header that it will refuse.
+    fn feed(&mut self, mut record: &[u8], output: &mut Vec<u8>) -> Result<(), HandshakeError> {
+        let Self { connection, secrets, .. } = self;
+        let mut result = Ok(());
+        while result.is_ok() && !record.is_empty() {
+            // Reading from a slice does not fail; an error means that rustls's buffer is full.
+            let taken = connection.read_tls(&mut record).map_err(|_| HandshakeError::TooLong)?;
+            if taken == 0 {
+                return Err(HandshakeError::TooLong);
+            }
+            result = secrets::catch(secrets, || connection.process_new_packets().map(|_| ()));
+        }
+        self.take_output(output);
+        result.map_err(HandshakeError::Refused)
+    }
+
+    fn take_output(&mut self, output: &mut Vec<u8>) {
+        while self.connection.wants_write() {
+            // Writing to a vector does not fail.
+            if self.connection.write_tls(output).is_err() {
+                break;
+            }
+        }
+    }
+}
+
+/// Whether these may be the first bytes of a handshake.
+fn may_be_tls(input: &[u8]) -> bool {
+    input.first().is_none_or(|first| *first == HANDSHAKE)
+        && Header::read(input).is_none_or(|header| header.major_version() == 3)
+}
+
+fn record_key(
+    chosen: SupportedCipherSuite,
+    extracted: &ConnectionTrafficSecrets,
+) -> Result<(Suite, RecordKey), HandshakeError> {
+    let is_tls13 = chosen.tls13().is_some();
+    let (suite, key, iv) = match extracted {
+        ConnectionTrafficSecrets::Aes128Gcm { key, iv } if is_tls13 => {
+            (Suite::Tls13Aes128Gcm, key, iv)
+        }
+        ConnectionTrafficSecrets::Aes256Gcm { key, iv } if is_tls13 => {
+            (Suite::Tls13Aes256Gcm, key, iv)
+        }
+        ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } if is_tls13 => {
+            (Suite::Tls13ChaCha20Poly1305, key, iv)
+        }
+        ConnectionTrafficSecrets::Aes128Gcm { key, iv } => (Suite::Tls12Aes128Gcm, key, iv),
+        ConnectionTrafficSecrets::Aes256Gcm { key, iv } => (Suite::Tls12Aes256Gcm, key, iv),
+        ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => {
+            (Suite::Tls12ChaCha20Poly1305, key, iv)
+        }
+        _ => return Err(HandshakeError::UnknownSuite),
+    };
+    let key = RecordKey::new(suite, key.as_ref(), iv.as_ref());
+    Ok((suite, key.ok_or(HandshakeError::UnknownSuite)?))
+}

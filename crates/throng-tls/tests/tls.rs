@@ -1,0 +1,10 @@
+//! The crate against rustls, openssl and Python, and against what no ordinary peer sends.
+
+#[path = "tls/bad_input.rs"]
+mod bad_input;
+#[path = "tls/dialogues.rs"]
+mod dialogues;
+#[path = "tls/handshakes.rs"]
+mod handshakes;
+#[path = "tls/support.rs"]
+mod support;
