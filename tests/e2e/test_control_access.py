@@ -285,6 +285,24 @@ def test_a_revocation_ends_connections_and_survives_restarts(tmp_path, serve):
         again.stop()
 
 
+def test_a_user_with_a_newer_token_comes_back_after_a_revocation(keyed):
+    old, new = (token(throng=GRANTS, iat=now() - age) for age in (100, 0))
+    with follow(keyed, old) as one, follow(keyed, new) as other:
+        revoked = keyed.http.post(
+            "/revocations/users/ann", params={"before": now() - 50}, headers=bearer(keyed.operator)
+        )
+        assert revoked.status_code == 201
+        for client in (one, other):
+            assert b'"close_code":4100' in client.read_to_end()
+    with Raw(keyed.server) as client:
+        client.request("GET", "/channels/rooms%2Fa", bearer(old))
+        response = client.read_response()
+    assert (response.status, response.json()["error"]) == (401, "token_revoked")
+    with follow(keyed, new) as client:
+        assert keyed.publish(new).status_code == 201
+        assert b"data: x" in client.read_until(b"data: x")
+
+
 def test_a_revocation_that_the_disk_does_not_take_does_not_hold(tmp_path, serve):
     # So that a write beyond the limit below fails, and does not end the process.
     keyed = Keyed(tmp_path, serve, prepare=lambda: signal.signal(signal.SIGXFSZ, signal.SIG_IGN))

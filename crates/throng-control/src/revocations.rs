@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use throng_access::revocation::{FileStorage, RevokeError};
 use throng_access::{AccessControl, Revocation, RevocationLog, Revocations, Subject};
-use throng_core::{Later, ScanAction, ScanTarget, Ticket, clock};
+use throng_core::{Later, ScanAction, ScanClose, ScanTarget, Ticket, clock};
+use throng_wire::websocket::close_code;
 use throng_wire::{ErrorCode, ErrorResponse};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
@@ -25,7 +26,8 @@ const TIDY_INTERVAL: Duration = Duration::from_secs(600);
 /// What an operator orders.
 #[derive(Debug)]
 enum Change {
-    Revoke(Revocation),
+    /// `true` if clients with newer tokens may have connections that are closed, too.
+    Revoke(Revocation, bool),
     Lift(Subject),
 }
 
@@ -68,8 +70,17 @@ pub(crate) fn new(
 impl Revoker {
     /// Makes a revocation hold. When it returns, the revocation survives a restart, no request with
     /// such a token is accepted any more, and the workers know that they have to close connections.
-    pub(crate) async fn revoke(&self, revocation: Revocation) -> Result<(), ErrorResponse> {
-        self.order(Change::Revoke(revocation)).await.map(drop)
+    ///
+    /// A connection does not know when its token was issued. With `spares_newer`, for a revocation
+    /// of what was issued before a moment in the past, all connections of the user are closed in a
+    /// way after which clients come back: those with an older token are refused then, and the
+    /// others go on.
+    pub(crate) async fn revoke(
+        &self,
+        revocation: Revocation,
+        spares_newer: bool,
+    ) -> Result<(), ErrorResponse> {
+        self.order(Change::Revoke(revocation, spares_newer)).await.map(drop)
     }
 
     /// Takes a revocation back. Returns whether there was one.
@@ -131,25 +142,38 @@ impl RevocationTask {
 
     /// Tells the workers what was revoked, and then the operators that it is.
     fn enforce(&self, made: Vec<(Order, Outcome)>) {
-        let revoked: Vec<_> = made
-            .iter()
-            .filter(|(_, outcome)| outcome.is_ok())
-            .filter_map(|(order, _)| match &order.change {
-                Change::Revoke(revocation) => Some(self.access.tagger.of_revocation(revocation)),
-                Change::Lift(_) => None,
-            })
-            .collect();
-        if !revoked.is_empty() {
+        for spares_newer in [false, true] {
+            let revoked: Vec<_> = made
+                .iter()
+                .filter(|(_, outcome)| outcome.is_ok())
+                .filter_map(|(order, _)| match &order.change {
+                    Change::Revoke(revocation, spares) if *spares == spares_newer => {
+                        Some(self.access.tagger.of_revocation(revocation))
+                    }
+                    Change::Revoke(..) | Change::Lift(_) => None,
+                })
+                .collect();
+            if revoked.is_empty() {
+                continue;
+            }
+            let action = if spares_newer { come_back() } else { ScanAction::Revoke };
             // The answer of the workers is not awaited: they act at once, or they have ended.
             let mut issue = || Ticket::new(drop);
             let target = ScanTarget::Sessions(revoked);
-            drop(self.edge.scan(target, ScanAction::Revoke, Later::new(&mut issue)));
+            drop(self.edge.scan(target, action, Later::new(&mut issue)));
         }
         for (order, outcome) in made {
             // Fails if the operator has gone.
             let _ = order.done.send(outcome);
         }
     }
+}
+
+/// Closes connections so that their clients come back.
+fn come_back() -> ScanAction {
+    let reason = "older tokens of this user are revoked; come back with a token that is not";
+    let code = close_code::DISCONNECTED;
+    ScanAction::Close(ScanClose { code, reason: reason.into(), may_return: true })
 }
 
 /// Makes changes on the disk. Returns the log and what became of each order. Without orders it only
@@ -165,15 +189,15 @@ fn execute(
         tracing::warn!(%error, "the file of revocations cannot be rewritten");
     }
     let revocation = |order: &Order| match &order.change {
-        Change::Revoke(revocation) => Some(revocation.clone()),
+        Change::Revoke(revocation, _) => Some(revocation.clone()),
         Change::Lift(_) => None,
     };
     // All in one step; if that fails, each by itself, because one of them may be the reason.
     let together: Option<Vec<_>> = orders.iter().map(revocation).collect();
     let is_done = together.is_some_and(|all| log.revoke(&all, now_s).is_ok());
     let outcome = |order: &Order| match &order.change {
-        Change::Revoke(_) if is_done => Ok(true),
-        Change::Revoke(one) => {
+        Change::Revoke(..) if is_done => Ok(true),
+        Change::Revoke(one, _) => {
             log.revoke(std::slice::from_ref(one), now_s).map(|()| true).map_err(refusal)
         }
         Change::Lift(subject) => log.lift(subject, now_s).map_err(refusal),

@@ -73,7 +73,10 @@ pub(crate) async fn answer(
     query::check(query, if has_moment { &["before"] } else { &[] })?;
     if is_post {
         let moment_s = moment(kind, query)?;
-        control.revoker.revoke(Revocation::of(named.subject.clone(), moment_s)).await?;
+        // Until now nobody has a token that is newer.
+        let spares_newer = query::find(query, "before")?.is_some();
+        let revocation = Revocation::of(named.subject.clone(), moment_s);
+        control.revoker.revoke(revocation, spares_newer).await?;
         return Ok(named.answer(StatusCode::CREATED, moment_s));
     }
     if head.method == Method::DELETE {

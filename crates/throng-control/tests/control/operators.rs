@@ -78,7 +78,11 @@ fn what_a_user_was_issued_before_a_moment_is_refused() {
     assert_eq!((answer.status, answer.json()), (201, json!({ "user": "ann", "before": before })));
     read(&server, &issued(before - 1)).expect_refusal(401, "token_revoked");
     assert_eq!(read(&server, &issued(before)).status, 200);
+    let Scan { action, .. } = server.edge.scan();
+    let ScanAction::Close(close) = action else { panic!("{action:?}") };
+    assert!(close.may_return && close.code == 4100, "newer tokens are good: {close:?}");
     assert!(revoke("/revocations/users/ann").json()["before"].as_u64().unwrap() > now_s);
+    assert_eq!(server.edge.scan().action, ScanAction::Revoke);
     read(&server, &issued(now_s)).expect_refusal(401, "token_revoked");
     for (target, code) in [
         (format!("/revocations/users/ann?before={}", now_s + 3600), "bad_parameter"),
