@@ -47,7 +47,7 @@ fn demand(settings: &Settings) -> Demand {
     let threads = settings.client_threads as u64;
     let tables = Tables {
         threads_least: threads,
-        threads_max: threads,
+        max_threads: threads,
         apart: DESCRIPTORS_SLACK,
         apart_per_thread: 0,
     };

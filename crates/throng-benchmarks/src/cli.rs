@@ -117,8 +117,8 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         let ends = |(benchmark, size): &Chosen| {
             benchmark.definition.scope.kernel_ends() * size.connections
         };
-        let ends_max = chosen.iter().map(ends).max();
-        print_error(&namespace::enter(ends_max.unwrap_or_default() as u64));
+        let max_ends = chosen.iter().map(ends).max();
+        print_error(&namespace::enter(max_ends.unwrap_or_default() as u64));
         return EXIT_FAILED.into();
     }
     if arguments.dry_run {

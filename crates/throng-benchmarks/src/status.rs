@@ -26,7 +26,7 @@ pub(crate) struct Updates {
     /// Number of updates.
     pub(crate) count: u64,
     /// The largest number of SSE connections in an update.
-    pub(crate) sse_max: u64,
+    pub(crate) max_sse: u64,
     /// The longest time between updates.
     pub(crate) pause_max_s: f64,
     /// Duration of reading.
@@ -73,7 +73,7 @@ fn read(url: &str, time: Duration, is_over: &AtomicBool) -> Option<Updates> {
         let Ok(line) = line else { break };
         if let Some(sample) = line.strip_prefix("data:") {
             updates.count += 1;
-            updates.sse_max = updates.sse_max.max(sse(sample));
+            updates.max_sse = updates.max_sse.max(sse(sample));
             updates.pause_max_s = updates.pause_max_s.max(last.elapsed().as_secs_f64());
             last = Instant::now();
         }
@@ -117,7 +117,7 @@ mod tests {
              data: {\"connections\":{\"sse\":7}}\n\n:\n\ndata: {}\n\n",
         );
         let updates = Reader::start(&url, Duration::from_secs(60)).end().expect("a stream");
-        assert_eq!((updates.count, updates.sse_max), (2, 7));
+        assert_eq!((updates.count, updates.max_sse), (2, 7));
     }
 
     #[test]

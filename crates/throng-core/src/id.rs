@@ -1,4 +1,5 @@
-//! Identifiers of workers, connections, channels and messages, and positions in several channels.
+//! Identifiers of workers, listeners, connections, channels and messages, and positions in several
+//! channels.
 
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
@@ -10,6 +11,16 @@ use throng_wire::{ErrorCode, ErrorResponse};
 /// A worker of the data plane. Workers are counted from zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WorkerId(pub u16);
+
+/// The listener that accepted a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Listener {
+    /// The address that clients connect to.
+    #[default]
+    Public,
+    /// The address for operators, and for the application where clients may only read.
+    Admin,
+}
 
 /// A connection's place in its worker's table. The place is reused once the connection is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -26,7 +26,6 @@
 //! | `presence` | who is in a channel |
 //! | [`events`] | what happens to connections and channels, for the application |
 //! | `connection_scan` | finds, lists and closes the connections of a user, a token or a channel |
-//! | `listener` | the listeners of a server |
 //! | `listing` | lists of all channels or users |
 //! | [`later`] | answers that may come later |
 //! | `histogram` | histograms of durations |
@@ -58,7 +57,6 @@ mod histogram;
 mod history_page;
 pub mod id;
 pub mod later;
-mod listener;
 mod listing;
 mod log;
 mod memory;
@@ -81,9 +79,8 @@ pub use engine::{
     Published,
 };
 pub use histogram::{Histogram, Snapshot};
-pub use id::{ChannelId, ConnectionId, Epoch, LocalId, MessageId, Position, WorkerId};
+pub use id::{ChannelId, ConnectionId, Epoch, Listener, LocalId, MessageId, Position, WorkerId};
 pub use later::{Answer, Later, Ticket};
-pub use listener::Listener;
 pub use listing::{ListPlace, ListStep, ListedChannel};
 pub use memory::{MemoryEngine, MemoryThaw};
 pub use message::{Body, BodyError, ConnectionName, Content, InFlight, Message};

@@ -93,9 +93,9 @@ pub(crate) struct PublisherSettings<'a> {
     /// The counters that tell clients what is published.
     pub counters: Arc<StreamCounters>,
     /// The most clients at any time.
-    pub clients_max: usize,
+    pub max_clients: usize,
     /// The highest rate of all phases.
-    pub rate_max: f64,
+    pub max_rate: f64,
 }
 
 /// All publishing threads. Dropping it ends them.
@@ -117,7 +117,7 @@ impl Publishers {
         let publish = settings.target.publish.as_ref().ok_or(PublishError::NoTarget)?;
         let builder = Arc::new(builder(settings)?);
         let connections = publish.connections.max(1);
-        let threads_wanted = (settings.rate_max / RATE_PER_THREAD).ceil().max(1.0) as usize;
+        let threads_wanted = (settings.max_rate / RATE_PER_THREAD).ceil().max(1.0) as usize;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = threads_wanted.min(cores).min(connections);
         let threads = (0..threads)
@@ -234,7 +234,7 @@ fn builder(settings: &PublisherSettings<'_>) -> Result<RequestBuilder, PublishEr
     let publish = target.publish.as_ref().ok_or(PublishError::NoTarget)?;
     let values = TemplateValues {
         run: settings.run,
-        client: settings.clients_max,
+        client: settings.max_clients,
         ..TemplateValues::default()
     };
     let url = match &publish.by {
@@ -254,7 +254,7 @@ fn builder(settings: &PublisherSettings<'_>) -> Result<RequestBuilder, PublishEr
         addresses,
         pipeline: publish.pipeline,
         timeout: target.handshake_timeout,
-        first_client: settings.clients_max,
+        first_client: settings.max_clients,
         refused: publish.refused.clone(),
         by: publish.by.clone(),
     })

@@ -44,17 +44,17 @@ fn execute(plan: &Plan, observer: &mut dyn Observer) -> Result<Report, String> {
     let is_here = is_loopback(plan) || !plan.server_pids.is_empty();
     let machine =
         is_here.then(|| Machine::watch(machine::server(plan), || observer.should_stop())).flatten();
-    let clients_max = plan.clients_max();
-    let pool = ClientPool::start(plan, clients_max).map_err(|error| error.to_string())?;
-    let rate_max = plan.rate_max();
-    let publishers = rate_max.map(|rate_max| {
+    let max_clients = plan.max_clients();
+    let pool = ClientPool::start(plan, max_clients).map_err(|error| error.to_string())?;
+    let max_rate = plan.max_rate();
+    let publishers = max_rate.map(|max_rate| {
         let (run, counters) = (pool.run(), pool.counters());
         Publishers::start(&PublisherSettings {
             target: &plan.target,
             run,
             counters,
-            clients_max,
-            rate_max,
+            max_clients,
+            max_rate,
         })
     });
     let report = match publishers.transpose() {
@@ -75,7 +75,7 @@ fn describe(plan: &Plan) -> RunDescription {
         target: plan.target.url.text().to_owned(),
         transport: plan.target.transport.to_string(),
         profile: plan.profile.name().to_owned(),
-        clients: plan.clients_max() as u64,
+        clients: plan.max_clients() as u64,
         command: String::new(),
         plan: plan.without_secrets().toml(),
     }

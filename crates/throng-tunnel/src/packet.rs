@@ -60,7 +60,7 @@ pub(crate) struct Segment<'a> {
     /// Bytes that the sender can receive now.
     pub(crate) window: u16,
     /// The maximum segment size option. Written only with `SYN`, and not parsed.
-    pub(crate) segment_bytes_max: Option<u16>,
+    pub(crate) max_segment_bytes: Option<u16>,
     pub(crate) payload: &'a [u8],
 }
 
@@ -96,14 +96,14 @@ pub(crate) fn parse(packet: &[u8]) -> Option<Segment<'_>> {
         acknowledged: four(8),
         flags: Flags(tcp[13]),
         window: two(14),
-        segment_bytes_max: None,
+        max_segment_bytes: None,
         payload: segment.get(tcp_bytes.max(TCP_BYTES)..)?,
     })
 }
 
 /// Appends the packet of a segment. Headers and payload must fit into 2^16 bytes.
 pub(crate) fn write(segment: &Segment<'_>, to: &mut Vec<u8>) {
-    let option_bytes = if segment.segment_bytes_max.is_some() { MSS_OPTION_BYTES } else { 0 };
+    let option_bytes = if segment.max_segment_bytes.is_some() { MSS_OPTION_BYTES } else { 0 };
     let tcp_bytes = TCP_BYTES + option_bytes;
     let total = (IP_BYTES + tcp_bytes + segment.payload.len()) as u16;
     let (source, destination) = (segment.from.ip().octets(), segment.to.ip().octets());
@@ -133,7 +133,7 @@ pub(crate) fn write(segment: &Segment<'_>, to: &mut Vec<u8>) {
     tcp[14..16].copy_from_slice(&segment.window.to_be_bytes());
     tcp[CHECKSUM_AT..CHECKSUM_AT + 2].copy_from_slice(&pseudo.to_be_bytes());
     to.extend_from_slice(&tcp);
-    if let Some(bytes) = segment.segment_bytes_max {
+    if let Some(bytes) = segment.max_segment_bytes {
         let [high, low] = bytes.to_be_bytes();
         to.extend_from_slice(&[2, MSS_OPTION_BYTES as u8, high, low]);
     }
@@ -165,7 +165,7 @@ mod tests {
         let numbers = any::<(u32, u32, u8, u16, Option<u16>)>();
         let payload = prop::collection::vec(any::<u8>(), 0..3_000);
         (address(), address(), numbers, payload).prop_map(|(from, to, numbers, payload)| {
-            let (sequence, acknowledged, flags, window, segment_bytes_max) = numbers;
+            let (sequence, acknowledged, flags, window, max_segment_bytes) = numbers;
             let flags = Flags(flags);
             let segment = Segment {
                 from,
@@ -174,7 +174,7 @@ mod tests {
                 acknowledged,
                 flags,
                 window,
-                segment_bytes_max,
+                max_segment_bytes,
                 payload: &[],
             };
             (segment, payload)
@@ -201,7 +201,7 @@ mod tests {
             let mut packet = Vec::new();
             write(&segment, &mut packet);
             let read = parse(&packet);
-            prop_assert_eq!(read, Some(Segment { segment_bytes_max: None, ..segment }));
+            prop_assert_eq!(read, Some(Segment { max_segment_bytes: None, ..segment }));
             for end in 0..packet.len() {
                 prop_assert_eq!(parse(&packet[..end]), None);
             }
@@ -239,7 +239,7 @@ mod tests {
             acknowledged: 2,
             flags: Flags::ACK,
             window: 3,
-            segment_bytes_max: None,
+            max_segment_bytes: None,
             payload: b"x",
         };
         let mut packet = Vec::new();

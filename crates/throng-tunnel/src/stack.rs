@@ -44,7 +44,7 @@ pub(crate) struct Stack {
     addresses: Addresses,
     targets: Targets,
     /// Payload bytes that fit into one segment.
-    segment_bytes_max: usize,
+    max_segment_bytes: usize,
     connections: Vec<Connection>,
     unacknowledged: HashMap<u32, Unacknowledged>,
     unread: HashMap<u32, Vec<u8>>,
@@ -102,11 +102,11 @@ pub struct Unread {
 }
 
 impl Stack {
-    pub(crate) fn new(addresses: Addresses, targets: Targets, segment_bytes_max: usize) -> Stack {
+    pub(crate) fn new(addresses: Addresses, targets: Targets, max_segment_bytes: usize) -> Stack {
         Stack {
             addresses,
             targets,
-            segment_bytes_max,
+            max_segment_bytes,
             connections: Vec::new(),
             unacknowledged: HashMap::new(),
             unread: HashMap::new(),
@@ -340,7 +340,7 @@ fn send_reset(segment: &Segment<'_>, reply: Reply, sink: &mut impl PacketSink) {
         acknowledged,
         flags,
         window: 0,
-        segment_bytes_max: None,
+        max_segment_bytes: None,
         payload: &[],
     });
 }

@@ -8,12 +8,12 @@ pub fn nearest<'a>(
 ) -> Option<&'a str> {
     let plain = |text: &str| text.to_ascii_lowercase().replace(['_', '.'], "-");
     let written = plain(written);
-    let edits_max = (written.len() / 3).clamp(1, 4);
+    let max_edits = (written.len() / 3).clamp(1, 4);
     candidates
         .into_iter()
         .map(|candidate| (strsim::osa_distance(&written, &plain(candidate)), candidate))
         // Every one-letter name is within one edit of any other.
-        .filter(|(edits, candidate)| *edits <= edits_max && *edits < candidate.len())
+        .filter(|(edits, candidate)| *edits <= max_edits && *edits < candidate.len())
         .min_by_key(|(edits, _)| *edits)
         .map(|(_, candidate)| candidate)
 }

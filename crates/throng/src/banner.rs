@@ -351,7 +351,7 @@ mod tests {
         use throng_edge::limits::WORKERS_MAX;
         use throng_edge::start::{DESCRIPTORS_APART, DESCRIPTORS_PER_WORKER};
         let tables = Tables::server();
-        assert_eq!(tables.threads_max, WORKERS_MAX as u64);
+        assert_eq!(tables.max_threads, WORKERS_MAX as u64);
         assert_eq!(tables.apart, DESCRIPTORS_APART);
         assert_eq!(tables.apart_per_thread, DESCRIPTORS_PER_WORKER);
     }

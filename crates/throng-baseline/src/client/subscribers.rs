@@ -110,11 +110,11 @@ impl Subscribers {
     /// Adds connections and waits until each is a subscriber.
     pub(crate) fn connect(&mut self, batch: &Batch) -> Result<()> {
         let deadline = Instant::now() + CONNECT_DEADLINE;
-        let in_flight_max = (IN_FLIGHT_MAX / batch.step).max(1);
+        let max_in_flight = (IN_FLIGHT_MAX / batch.step).max(1);
         let mut numbers = (batch.first..batch.end).step_by(batch.step);
-        let mut pending: HashMap<usize, Pending> = HashMap::with_capacity(in_flight_max);
+        let mut pending: HashMap<usize, Pending> = HashMap::with_capacity(max_in_flight);
         loop {
-            for number in numbers.by_ref().take(in_flight_max - pending.len()) {
+            for number in numbers.by_ref().take(max_in_flight - pending.len()) {
                 let position = self.start(batch, number)?;
                 let request = batch.target.request(number);
                 pending.insert(position, Pending { request, received: Vec::new() });

@@ -81,11 +81,11 @@ struct Step {
 }
 
 fn run(context: &mut Context<'_>) -> Result<(), Abort> {
-    let Size { connections: whole, time: time_max } = context.size;
+    let Size { connections: whole, time: max_time } = context.size;
     let mut steps = Vec::new();
     for original in STEPS {
         let clients = context.size.part(original, WHOLE);
-        let (time, messages) = messages(clients, time_max);
+        let (time, messages) = messages(clients, max_time);
         let report = context.step(clients, |context| {
             context.serve(QUIET)?;
             let phases = vec![ramp(clients), hold(time, Some(messages))];
@@ -99,11 +99,11 @@ fn run(context: &mut Context<'_>) -> Result<(), Abort> {
 }
 
 /// Hold time of a step, and its messages.
-fn messages(clients: usize, time_max: Duration) -> (Duration, Publishing) {
+fn messages(clients: usize, max_time: Duration) -> (Duration, Publishing) {
     let interval = (clients as f64 / DELIVERIES_PER_S * 2.0).max(INTERVAL_MIN.as_secs_f64());
-    let fitting = (time_max.as_secs_f64() / interval) as u64;
+    let fitting = (max_time.as_secs_f64() / interval) as u64;
     let count = fitting.clamp(1, MESSAGES_MAX);
-    let time = Duration::from_secs_f64(interval * count as f64).min(time_max);
+    let time = Duration::from_secs_f64(interval * count as f64).min(max_time);
     (time, to_all(count, MESSAGE_BYTES, time))
 }
 

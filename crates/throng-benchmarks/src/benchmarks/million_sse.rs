@@ -191,11 +191,11 @@ fn record_background(
     match updates {
         Some(updates) => {
             context.record("updates", Some(updates.count as f64), clients);
-            context.record("shown", Some(updates.sse_max as f64), clients);
+            context.record("shown", Some(updates.max_sse as f64), clients);
             // In a very short run there may be none.
             let is_due = updates.count > 0 || updates.seconds >= UPDATE_PAUSE_MAX_S;
-            if is_due && updates.sse_max < clients as u64 {
-                let shown = count(updates.sse_max);
+            if is_due && updates.max_sse < clients as u64 {
+                let shown = count(updates.max_sse);
                 context.outcome.fail(format!("the status page showed {shown} clients at the most"));
             }
         }

@@ -240,7 +240,7 @@ impl Agent<'_> {
                 total: begin.clients,
                 clock_ahead_ns: begin.clock_ahead_ns,
             };
-            let own = plan.clients_max();
+            let own = plan.max_clients();
             ClientPool::start_share(&plan, own, share).map_err(|error| error.to_string())
         });
         let pool = match pool {

@@ -75,7 +75,7 @@ impl Coordinator {
         observer: &mut dyn Observer,
     ) -> Result<Report, String> {
         let run = new_run();
-        let clients = plan.clients_max();
+        let clients = plan.max_clients();
         let mut members = self.members(clients);
         for member in &mut members {
             member.offset = self.other_clock(run, member).map_err(|error| error.to_string())?;
@@ -83,16 +83,16 @@ impl Coordinator {
         let begun = self.begin(run, &members, toml, clients).and_then(|()| {
             let counters =
                 Arc::new(StreamCounters::new(stream_count(plan.target.streams, clients)));
-            let publishers = plan.rate_max().map(|rate_max| {
+            let publishers = plan.max_rate().map(|max_rate| {
                 let counters = Arc::clone(&counters);
                 let target = &plan.target;
-                let clients_max = clients;
+                let max_clients = clients;
                 Publishers::start(&PublisherSettings {
                     target,
                     run,
                     counters,
-                    clients_max,
-                    rate_max,
+                    max_clients,
+                    max_rate,
                 })
             });
             Ok((counters, publishers.transpose().map_err(|error| error.to_string())?))

@@ -107,7 +107,7 @@ impl NatsConnection {
     pub(super) fn ask<A>(
         &self,
         requests: Vec<AgentRequest>,
-        time_max: Duration,
+        max_time: Duration,
     ) -> Vec<(usize, Result<A, String>)>
     where
         A: DeserializeOwned + Send + 'static,
@@ -116,7 +116,7 @@ impl NatsConnection {
             let mut asked = JoinSet::new();
             for AgentRequest { to, subject, body } in requests {
                 let client = self.client.clone();
-                asked.spawn(async move { (to, ask(&client, subject, body, time_max).await) });
+                asked.spawn(async move { (to, ask(&client, subject, body, max_time).await) });
             }
             asked.join_all().await
         })
@@ -127,11 +127,11 @@ async fn ask<A: DeserializeOwned>(
     client: &Client,
     subject: String,
     body: Vec<u8>,
-    time_max: Duration,
+    max_time: Duration,
 ) -> Result<A, String> {
     let began = tokio::time::Instant::now();
     loop {
-        let request = Request::new().payload(body.clone().into()).timeout(Some(time_max));
+        let request = Request::new().payload(body.clone().into()).timeout(Some(max_time));
         match client.send_request(subject.clone(), request).await {
             Ok(message) => {
                 return serde_json::from_slice(&message.payload)
@@ -143,7 +143,7 @@ async fn ask<A: DeserializeOwned>(
                 }
                 RequestErrorKind::NoResponders => return Err("it has gone".to_owned()),
                 RequestErrorKind::TimedOut => {
-                    return Err(format!("it did not answer for {} s", time_max.as_secs()));
+                    return Err(format!("it did not answer for {} s", max_time.as_secs()));
                 }
                 _ => return Err(format!("it could not be asked: {error}")),
             },

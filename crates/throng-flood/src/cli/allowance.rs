@@ -19,7 +19,7 @@ pub(super) fn refusal(plan: &Plan, allowance: &Preflight) -> Option<String> {
 }
 
 fn demand(plan: &Plan) -> Demand {
-    let connections = plan.clients_max() as u64;
+    let connections = plan.max_clients() as u64;
     let is_loopback = is_loopback(plan);
     let addresses = match plan.sources.addresses.len() as u64 {
         0 if is_loopback => None,

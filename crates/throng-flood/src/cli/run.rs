@@ -81,7 +81,7 @@ pub(super) fn run(arguments: &RunArguments) -> Result<ExitCode, CommandError> {
     }
     let paint = Paint::on(&io::stderr());
     eprintln!("{}", paint.ink(Ink::Dim, allowance.summary()));
-    if plan.clients_max() >= WARNED_CLIENTS_MIN {
+    if plan.max_clients() >= WARNED_CLIENTS_MIN {
         for warning in allowance.warnings() {
             eprintln!("{} {warning}", paint.ink(Ink::WARNING, "warning:"));
         }

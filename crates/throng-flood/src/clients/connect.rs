@@ -30,7 +30,7 @@ impl ClientThread {
             .and_then(|rate| EventSchedule::new(rate, self.index, self.shared.threads, now_ns()));
         let opening = &mut self.opening;
         (opening.goal, opening.cursor, opening.schedule) = (to, 0, schedule);
-        opening.in_flight_max = in_flight.max(1);
+        opening.max_in_flight = in_flight.max(1);
     }
 
     pub(super) fn churn(&mut self, rate: f64) {
@@ -39,7 +39,7 @@ impl ClientThread {
 
     /// Closes all clients and reopens them.
     pub(super) fn storm(&mut self, in_flight: usize) {
-        self.opening.in_flight_max = in_flight.max(1);
+        self.opening.max_in_flight = in_flight.max(1);
         self.opening.struck = Some(0);
     }
 
@@ -100,7 +100,7 @@ impl ClientThread {
             let retry = self.opening.retries.pop_front();
             self.opening.wanted.extend(retry.map(|(_, position)| position));
         }
-        while self.opening.in_flight < self.in_flight_max() {
+        while self.opening.in_flight < self.max_in_flight() {
             let Some(position) = self.next_to_open(now) else { break };
             self.open(position);
         }
@@ -143,10 +143,10 @@ impl ClientThread {
     }
 
     /// Connects that may be in progress at a time.
-    fn in_flight_max(&self) -> usize {
+    fn max_in_flight(&self) -> usize {
         match &self.opening.groups {
             Some(groups) if groups.is_on(self.index) => groups.in_flight(),
-            _ => self.opening.in_flight_max,
+            _ => self.opening.max_in_flight,
         }
     }
 
@@ -213,7 +213,7 @@ impl ClientThread {
         if is_falling && opening.schedule.is_none() {
             return 0;
         }
-        let has_room = opening.in_flight < self.in_flight_max();
+        let has_room = opening.in_flight < self.max_in_flight();
         let is_ramping = opening.cursor < opening.goal && has_room || is_falling;
         let is_in_turns = opening.groups.is_some() && has_room;
         let look_again = is_in_turns.then(|| now_ns() + RECHECK_NS);

@@ -31,7 +31,7 @@ pub(super) struct Opening {
     /// Clients that started to connect, with the time.
     pub(super) begun: VecDeque<(u64, u32)>,
     pub(super) in_flight: usize,
-    pub(super) in_flight_max: usize,
+    pub(super) max_in_flight: usize,
     pub(super) churn: Option<EventSchedule>,
     pub(super) churn_cursor: usize,
     /// In a storm, the clients below this position are closed already. None is opened before all
@@ -51,7 +51,7 @@ impl Default for Opening {
             retries: VecDeque::new(),
             begun: VecDeque::new(),
             in_flight: 0,
-            in_flight_max: 1,
+            max_in_flight: 1,
             churn: None,
             churn_cursor: 0,
             struck: None,

@@ -37,15 +37,15 @@ pub struct ClientPool {
 }
 
 impl ClientPool {
-    /// Starts the threads; nothing connects yet. `clients_max` is the most clients at any time.
-    pub fn start(plan: &Plan, clients_max: usize) -> Result<ClientPool, ClientPoolError> {
-        ClientPool::start_share(plan, clients_max, ClientShare::whole(new_run(), clients_max))
+    /// Starts the threads; nothing connects yet. `max_clients` is the most clients at any time.
+    pub fn start(plan: &Plan, max_clients: usize) -> Result<ClientPool, ClientPoolError> {
+        ClientPool::start_share(plan, max_clients, ClientShare::whole(new_run(), max_clients))
     }
 
     /// Like [`start`](Self::start), for a part of a run's clients.
     pub(crate) fn start_share(
         plan: &Plan,
-        clients_max: usize,
+        max_clients: usize,
         share: ClientShare,
     ) -> Result<ClientPool, ClientPoolError> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -54,9 +54,9 @@ impl ClientPool {
             Network::Sockets => usize::try_from(raise_descriptors(0)).unwrap_or(usize::MAX),
             Network::Tunnel => usize::MAX,
         };
-        let threads = thread_count(clients_max, plan.threads, cores, descriptors);
-        let capacity = clients_max.div_ceil(threads);
-        u32::try_from(capacity).map_err(|_| ClientPoolError::TooMany(clients_max))?;
+        let threads = thread_count(max_clients, plan.threads, cores, descriptors);
+        let capacity = max_clients.div_ceil(threads);
+        u32::try_from(capacity).map_err(|_| ClientPoolError::TooMany(max_clients))?;
         let shared = Arc::new(Shared::new(plan, share, threads)?);
         let threads = (0..threads)
             .map(|index| ThreadHandle::start(&shared, index, capacity))
@@ -247,7 +247,7 @@ pub(super) fn thread_count(
     cores: usize,
     descriptors: usize,
 ) -> usize {
-    let each_max = descriptors.saturating_sub(RESERVED_DESCRIPTORS).max(1);
+    let max_each = descriptors.saturating_sub(RESERVED_DESCRIPTORS).max(1);
     let useful = cores.min(clients.div_ceil(CLIENTS_PER_THREAD_MIN));
-    asked.unwrap_or(useful).max(clients.div_ceil(each_max)).max(1)
+    asked.unwrap_or(useful).max(clients.div_ceil(max_each)).max(1)
 }

@@ -48,7 +48,7 @@ pub struct Plan {
 
 impl Plan {
     /// The most clients at any time.
-    pub(crate) fn clients_max(&self) -> usize {
+    pub(crate) fn max_clients(&self) -> usize {
         let of_ramp = |phase: &Phase| match phase {
             Phase::Ramp { to, .. } => Some(*to),
             _ => None,
@@ -62,7 +62,7 @@ impl Plan {
     }
 
     /// The highest publish rate of all phases; `None` if nothing is published.
-    pub(crate) fn rate_max(&self) -> Option<f64> {
+    pub(crate) fn max_rate(&self) -> Option<f64> {
         let rates = self.phases.iter().filter_map(|phase| Some(phase.publishing()?.rate));
         rates.reduce(f64::max)
     }

@@ -151,7 +151,7 @@ impl PublishConnection {
             self.open(thread);
         }
         if self.state == ConnectionState::Ready {
-            while self.in_flight.len() < self.protocol.in_flight_max(&self.builder)
+            while self.in_flight.len() < self.protocol.max_in_flight(&self.builder)
                 && self.output.len() < OUTPUT_BYTES_MAX
             {
                 let Some(slot) = self.waiting.pop_front() else { break };

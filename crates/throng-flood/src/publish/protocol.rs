@@ -41,7 +41,7 @@ impl PublishProtocol {
     }
 
     /// The most messages in flight. Frames get no responses, so their number is not limited.
-    pub(super) fn in_flight_max(&self, builder: &RequestBuilder) -> usize {
+    pub(super) fn max_in_flight(&self, builder: &RequestBuilder) -> usize {
         match self {
             PublishProtocol::Http(_) => builder.pipeline.max(1),
             PublishProtocol::WebSocket(_) => usize::MAX,

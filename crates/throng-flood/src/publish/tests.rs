@@ -111,8 +111,8 @@ fn start(target: &Target, streams: u32) -> Run {
         target,
         run: RUN,
         counters: Arc::clone(&counters),
-        clients_max: 100,
-        rate_max: 40_000.0,
+        max_clients: 100,
+        max_rate: 40_000.0,
     };
     let publishers = Publishers::start(&setting).expect("started");
     Run { publishers, counters, start_ns: 0, counts: PublishCounts::default() }
@@ -307,7 +307,7 @@ fn an_unusable_publish_url_is_an_error() {
     let refusal = |target: &Target| {
         let counters = Arc::clone(&counters);
         let setting =
-            PublisherSettings { target, run: RUN, counters, clients_max: 1, rate_max: 1.0 };
+            PublisherSettings { target, run: RUN, counters, max_clients: 1, max_rate: 1.0 };
         Publishers::start(&setting).err().map(|error| error.to_string()).unwrap_or_default()
     };
     if let Some(publish) = &mut target.publish

@@ -64,7 +64,7 @@ impl<C: ClientSet> Runner<'_, C> {
         self.client_set.ramp(to, rate, in_flight);
         let (to, upward) = (to as u64, (to as u64).saturating_sub(before));
         let pause = Duration::try_from_secs_f64(rate.map_or(0.0, |rate| 2.0 / rate));
-        let standstill_max =
+        let max_standstill =
             self.plan.target.handshake_timeout + STANDSTILL + pause.unwrap_or(Duration::MAX / 4);
         let mut seen = (self.states, attempts_before);
         let mut moved_at = Instant::now();
@@ -84,7 +84,7 @@ impl<C: ClientSet> Runner<'_, C> {
             }
             if seen != (states, attempts) {
                 (seen, moved_at) = ((states, attempts), Instant::now());
-            } else if moved_at.elapsed() > standstill_max {
+            } else if moved_at.elapsed() > max_standstill {
                 self.warnings.standstill(&self.phase_name, states, to);
                 break;
             }

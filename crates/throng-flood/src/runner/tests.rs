@@ -174,8 +174,8 @@ fn run(fake: &Fake, phases: Vec<Phase>, observer: &mut TestObserver) -> Report {
         target: &plan.target,
         run: RUN,
         counters: Arc::clone(&fake.counters),
-        clients_max: 50,
-        rate_max: 100.0,
+        max_clients: 50,
+        max_rate: 100.0,
     };
     let publishers = Some(Publishers::start(&setting).expect("started"));
     let counters = Arc::clone(&fake.counters);

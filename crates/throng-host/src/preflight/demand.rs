@@ -55,7 +55,7 @@ pub struct Tables {
     /// Minimum number of threads.
     pub threads_least: u64,
     /// Maximum number of threads.
-    pub threads_max: u64,
+    pub max_threads: u64,
     /// Descriptors in each table that are not connections.
     pub apart: u64,
     /// Further descriptors in each table per thread of the program.
@@ -98,14 +98,14 @@ impl Demand {
 impl Tables {
     /// The tables of a Throng server with the default workers; must match `throng-edge`.
     pub fn server() -> Tables {
-        Tables { threads_least: cores(), threads_max: 1_024, apart: 192, apart_per_thread: 3 }
+        Tables { threads_least: cores(), max_threads: 1_024, apart: 192, apart_per_thread: 3 }
     }
 
     /// The tables of the load generator, with any number of threads.
     pub fn clients() -> Tables {
         Tables {
             threads_least: cores(),
-            threads_max: u64::MAX,
+            max_threads: u64::MAX,
             apart: CLIENTS_APART,
             apart_per_thread: 0,
         }
@@ -114,7 +114,7 @@ impl Tables {
     /// The tables of the load generator with a fixed number of threads, at least one.
     pub fn clients_on(threads: u64) -> Tables {
         let threads = threads.max(1);
-        Tables { threads_least: threads, threads_max: threads, ..Tables::clients() }
+        Tables { threads_least: threads, max_threads: threads, ..Tables::clients() }
     }
 
     /// Number of connections per table with this descriptor limit and number of threads.
@@ -128,7 +128,7 @@ impl Tables {
         if self.apart_per_thread == 0 {
             let each = self.each(descriptors, 0);
             let threads = connections.div_ceil(each.max(1)).max(self.threads_least).max(1);
-            return (each > 0 && threads <= self.threads_max).then_some(threads);
+            return (each > 0 && threads <= self.max_threads).then_some(threads);
         }
         self.choices().find(|&threads| self.holds(descriptors, threads) >= connections)
     }
@@ -136,7 +136,7 @@ impl Tables {
     /// The maximum number of connections with this descriptor limit, and the threads for it.
     pub fn most(&self, descriptors: u64) -> (u64, u64) {
         if self.apart_per_thread == 0 {
-            return (self.holds(descriptors, self.threads_max), self.threads_max);
+            return (self.holds(descriptors, self.max_threads), self.max_threads);
         }
         let holds = self.choices().map(|threads| (self.holds(descriptors, threads), threads));
         holds.max().unwrap_or((0, self.threads_least))
@@ -145,7 +145,7 @@ impl Tables {
     /// The lowest descriptor limit that allows `connections`.
     pub(crate) fn descriptors_least(&self, connections: u64) -> u64 {
         if self.apart_per_thread == 0 {
-            return self.descriptors_with(connections, self.threads_max);
+            return self.descriptors_with(connections, self.max_threads);
         }
         let limits = self.choices().map(|threads| self.descriptors_with(connections, threads));
         limits.min().unwrap_or(u64::MAX)
@@ -164,7 +164,7 @@ impl Tables {
     /// Where each thread costs the others descriptors the best number must be looked for; those who
     /// pay nothing are not, for there may be any number.
     fn choices(&self) -> std::ops::RangeInclusive<u64> {
-        self.threads_least.max(1)..=self.threads_max.max(self.threads_least).max(1)
+        self.threads_least.max(1)..=self.max_threads.max(self.threads_least).max(1)
     }
 }
 

@@ -139,13 +139,13 @@ impl World {
             Seat::new(setup, FakeNet::new(notes), BEGINNING_MS, sleep, Arc::clone(woken))
         };
         let seats = (0..workers).map(seat).collect();
-        let witnessed = vec![0; topics.len()];
         let mut world = World {
             random,
             notes: Rc::clone(notes),
             stamp,
             engine,
             queues: queues.queues,
+            witnessed: vec![0; topics.len()],
             model: Model::new(topics, epochs, !skips_offsets, max_logs_bytes),
             seats,
             rival: permit(workers),
@@ -159,7 +159,6 @@ impl World {
             drain: None,
             tamper,
             bodies: 0,
-            witnessed,
             spoken: 0,
             busy: 0,
         };

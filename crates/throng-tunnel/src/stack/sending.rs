@@ -74,7 +74,7 @@ impl Stack {
         let Some(entry) = self.unacknowledged.get_mut(&position) else { return };
         while entry.sent < entry.bytes.len() && connection.state == State::Open {
             let window = usize::from(connection.window).saturating_sub(entry.sent);
-            let bytes = (entry.bytes.len() - entry.sent).min(window).min(self.segment_bytes_max);
+            let bytes = (entry.bytes.len() - entry.sent).min(window).min(self.max_segment_bytes);
             if bytes == 0 {
                 return;
             }
@@ -88,7 +88,7 @@ impl Stack {
                 acknowledged: connection.expected,
                 flags: Flags::ACK.and(Flags::PSH),
                 window: window_of(*connection, &self.unread, position),
-                segment_bytes_max: None,
+                max_segment_bytes: None,
                 payload,
             };
             sink.send(&segment);
@@ -172,7 +172,7 @@ impl Stack {
         // One segment only: its acknowledgement tells what else is missing. A closed window gets
         // one byte, as a probe.
         let most = entry.sent.max(1).min(usize::from(connection.window).max(1));
-        let bytes = most.min(self.segment_bytes_max).min(entry.bytes.len());
+        let bytes = most.min(self.max_segment_bytes).min(entry.bytes.len());
         entry.sent = entry.sent.max(bytes);
         let payload = entry.bytes[..bytes].to_vec();
         let flags = Flags::ACK.and(Flags::PSH);
@@ -193,7 +193,7 @@ impl Stack {
             flags: Flags::SYN,
             window: WINDOW as u16,
             // Less than a packet, so it fits.
-            segment_bytes_max: Some(self.segment_bytes_max as u16),
+            max_segment_bytes: Some(self.max_segment_bytes as u16),
             payload: &[],
         });
     }
@@ -230,7 +230,7 @@ impl Stack {
             acknowledged: connection.expected,
             flags,
             window: window_of(*connection, &self.unread, position),
-            segment_bytes_max: None,
+            max_segment_bytes: None,
             payload,
         });
     }

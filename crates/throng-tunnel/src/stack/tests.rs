@@ -134,7 +134,7 @@ impl Peer {
             acknowledged: self.expected,
             flags,
             window: 1_000,
-            segment_bytes_max: None,
+            max_segment_bytes: None,
             payload,
         }
     }

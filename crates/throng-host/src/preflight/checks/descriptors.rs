@@ -34,7 +34,7 @@ fn server(tables: &Tables, connections: u64, found: Option<u64>, limit: u64) -> 
             let workers = counted(workers, "worker", "workers");
             format!("{workers}, each with a table of its own")
         }
-        None => format!("each of at most {} workers has its own table", count(tables.threads_max)),
+        None => format!("each of at most {} workers has its own table", count(tables.max_threads)),
     };
     let (allows, threads) = tables.most(found);
     let each = count(tables.each(found, threads));
@@ -67,7 +67,7 @@ fn clients_check(tables: &Tables, connections: u64, found: Option<u64>) -> Check
         return Check::new(CLIENTS, "each client thread has a table of its own").unread(least);
     };
     let threads = tables.threads_for(connections, found);
-    let used = threads.unwrap_or(tables.threads_max);
+    let used = threads.unwrap_or(tables.max_threads);
     let because = format!(
         "{} × {} descriptors",
         counted(used, "client thread", "client threads"),
@@ -81,13 +81,13 @@ fn clients_check(tables: &Tables, connections: u64, found: Option<u64>) -> Check
         verdict(threads.is_none(), Verdict::Must),
     );
     // Without a maximum number of threads, the descriptor limit is not a hard limit.
-    if tables.threads_max < u64::MAX || threads.is_none() {
+    if tables.max_threads < u64::MAX || threads.is_none() {
         check = check.limited(tables.most(found).0, because);
     }
     if threads.is_some() {
         return check;
     }
-    let enough = Tables { threads_max: u64::MAX, ..*tables }.threads_for(connections, found);
+    let enough = Tables { max_threads: u64::MAX, ..*tables }.threads_for(connections, found);
     let threads = enough.map_or(String::new(), |threads| format!("take {threads} threads, or "));
     check.advised(format!("{threads}ulimit -Hn {needed}"))
 }
