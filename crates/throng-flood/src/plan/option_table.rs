@@ -26,9 +26,10 @@ pub(super) trait Table: Default {
 
 /// Defines the options of one table.
 ///
-/// A row is `"key" field: Type = "default", [clap's attributes], "help";`. An option with a default
-/// has a method of its name that returns the value or the default. The id of each flag is its path
-/// of TOML keys.
+/// A row is `"key" field: Type = "default", "VALUE" as "flag" [clap's attributes], "help";`. VALUE
+/// is the placeholder in the help. Without `as`, the flag has the name of the key. An option with a
+/// default has a method of its name that returns the value or the default. The id of each flag is
+/// its path of TOML keys.
 macro_rules! options {
     (
         $(#[$doc:meta])*
@@ -36,7 +37,7 @@ macro_rules! options {
         $( in $heading:literal {
             $(
                 $key:literal $field:ident: $type:ty $(= $default:literal)?,
-                [$($argument:tt)*], $help:literal;
+                $value:literal $(as $flag:literal)? $([$($argument:tt)*])?, $help:literal;
             )*
         } )*
         tables { $( $table_key:literal $table:ident: $table_type:ty, )* }
@@ -58,7 +59,9 @@ macro_rules! options {
                     id = concat!($path, $key),
                     help = concat!($help $(, " [default: ", $default, "]")?),
                     help_heading = $heading,
-                    $($argument)*
+                    long = [$key $(, $flag)?].last().copied(),
+                    value_name = $value,
+                    $($($argument)*)?
                 )]
                 pub $field: Option<$type>,
             )* )*

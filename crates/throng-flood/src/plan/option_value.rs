@@ -29,12 +29,15 @@ pub(super) trait Value: Sized {
     }
 }
 
-/// An element of a list.
-pub(super) trait Item: FromStr {
+/// A value that is a single text, number or boolean. Several make a list.
+pub(super) trait Single: FromStr<Err: Display> {
     /// Whether the lists of flags and file are joined. Otherwise the flags replace the file's.
     const IS_JOINED: bool = false;
 
-    /// The element as TOML.
+    /// Reads a key, as [`Value::read`] does.
+    fn read(section: &Section<'_, '_>, key: &str) -> Option<Self>;
+
+    /// The value as TOML.
     fn toml(&self) -> String;
 }
 
@@ -48,78 +51,64 @@ fn array(items: impl Iterator<Item = String>) -> String {
     format!("[{}]", items.collect::<Vec<_>>().join(", "))
 }
 
+/// Elements as one text, with commas between them.
+fn joined(items: &[impl ToString]) -> String {
+    items.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
 /// A number as it is, anything else as a text.
-fn scalar(value: impl ToString) -> String {
+fn scalar(value: &impl ToString) -> String {
     let text = value.to_string();
     let is_number = text.starts_with(|first: char| first.is_ascii_digit())
         && text.parse::<f64>().is_ok_and(f64::is_finite);
     if is_number { text } else { quoted(&text) }
 }
 
-/// Values that are a single text or number.
-macro_rules! scalars {
-    ($($type:ty),+) => { $(
-        impl Value for $type {
+/// Types with the method of [`Section`] that reads them, and how they are written.
+macro_rules! singles {
+    ($($read:ident $($type:ty),+ => $toml:expr;)+) => { $($(
+        impl Single for $type {
             fn read(section: &Section<'_, '_>, key: &str) -> Option<$type> {
-                section.read(key)
+                section.$read(key)
             }
 
             fn toml(&self) -> String {
-                scalar(self)
+                let toml: fn(&$type) -> String = $toml;
+                toml(self)
             }
         }
-    )+ };
+    )+)+ };
 }
 
-scalars!(Count, Network, Pattern, PortRange, Profile, PublishTransport, Rate, ServerProcess);
-scalars!(Share, Size, Streams, Subscribed, Time, TokenPlace, Transport);
+singles! {
+    read Count, Rate, Share, Size, Time, PortRange, ServerProcess, Streams, Subscribed => scalar;
+    read Network, Pattern, Profile, PublishTransport, TokenPlace, Transport => scalar;
+    read Ports => |ports| scalar(&joined(&ports.0));
+    read LocalAddresses => |addresses| quoted(&joined(&addresses.0));
+    text String => |text| quoted(text);
+    switch Switch => |switch| switch.0.to_string();
+    read_file SecretFile, TokenTable => |file| quoted(&file.to_string());
+    // Their contents stand in the URLs and values of a plan; no plan that is printed names them.
+    read_file UrlTable, ValueTable => |_| quoted("");
+}
 
-impl Value for String {
-    fn read(section: &Section<'_, '_>, key: &str) -> Option<String> {
-        section.text(key)
+impl<T: Single> Value for T {
+    fn read(section: &Section<'_, '_>, key: &str) -> Option<T> {
+        Single::read(section, key)
     }
 
     fn toml(&self) -> String {
-        quoted(self)
+        Single::toml(self)
     }
 }
 
-impl Value for Switch {
-    fn read(section: &Section<'_, '_>, key: &str) -> Option<Switch> {
-        section.switch(key)
-    }
-
-    fn toml(&self) -> String {
-        self.0.to_string()
-    }
-}
-
-/// Files that are loaded. Tables of URLs and values are in no plan that is printed.
-macro_rules! files {
-    ($($type:ty => $toml:expr),+) => { $(
-        impl Value for $type {
-            fn read(section: &Section<'_, '_>, key: &str) -> Option<$type> {
-                section.read_file(key)
-            }
-
-            fn toml(&self) -> String {
-                $toml(self)
-            }
-        }
-    )+ };
-}
-
-files!(UrlTable => |_| quoted(""), ValueTable => |_| quoted(""));
-files!(TokenTable => |file: &TokenTable| quoted(&file.to_string()));
-files!(SecretFile => |file: &SecretFile| quoted(&file.to_string()));
-
-impl<T: Item<Err: Display>> Value for Vec<T> {
+impl<T: Single> Value for Vec<T> {
     fn read(section: &Section<'_, '_>, key: &str) -> Option<Vec<T>> {
         section.list(key)
     }
 
     fn toml(&self) -> String {
-        array(self.iter().map(Item::toml))
+        array(self.iter().map(Single::toml))
     }
 
     fn or(self, mut lower: Vec<T>) -> Vec<T> {
@@ -131,32 +120,12 @@ impl<T: Item<Err: Display>> Value for Vec<T> {
     }
 }
 
-impl Item for String {
-    fn toml(&self) -> String {
-        quoted(self)
-    }
-}
-
-impl Item for Count {
-    fn toml(&self) -> String {
-        scalar(self)
-    }
-}
-
-impl Item for Ports {
-    fn toml(&self) -> String {
-        scalar(self.0.iter().map(u16::to_string).collect::<Vec<_>>().join(","))
-    }
-}
-
-impl Item for LocalAddresses {
-    fn toml(&self) -> String {
-        quoted(&self.0.iter().map(ToString::to_string).collect::<Vec<_>>().join(","))
-    }
-}
-
-impl Item for Assertion {
+impl Single for Assertion {
     const IS_JOINED: bool = true;
+
+    fn read(section: &Section<'_, '_>, key: &str) -> Option<Assertion> {
+        section.read(key)
+    }
 
     fn toml(&self) -> String {
         quoted(&self.to_string())

@@ -22,30 +22,30 @@ options! {
     /// All options of a plan, as far as one source says.
     Options, path ""
     in "Target" {
-        "server-pid" server_pid: ServerProcess, [long = "server-pid", value_name = "PID,PID…"],
+        "server-pid" server_pid: ServerProcess, "PID,PID…",
             "Server processes on this machine whose memory and CPU time are measured, with those \
              of their children; auto finds those that listen on the port";
     }
     in "Load" {
-        "keep" keep: Switch,
-            [long = "keep", value_name = "BOOL", num_args = 0..=1, require_equals = true,
-             default_missing_value = "true", hide_possible_values = true],
+        "keep" keep: Switch, "BOOL"
+            [num_args = 0..=1, require_equals = true, default_missing_value = "true",
+             hide_possible_values = true],
             "Reconnect clients that fail or that the server closes, after a second";
-        "seed" seed: Count = "1", [long = "seed", value_name = "NUMBER"],
+        "seed" seed: Count = "1", "NUMBER",
             "Seed of the graph of --streams friends and of the choices of --to random";
-        "network" network: Network = "sockets", [long = "network", value_name = "NETWORK"],
+        "network" network: Network = "sockets", "NETWORK",
             "How connections are carried: sockets, or tunnel, which is user-space TCP over a \
              network device; then the kernel has only the server's half, so one machine holds \
              twice as many connections; needs root or CAP_NET_ADMIN";
-        "threads" threads: Count, [long = "threads", value_name = "N"],
+        "threads" threads: Count, "N",
             "Client threads; by default as many as cores and descriptors require";
-        "deadline" deadline: Time, [long = "deadline", value_name = "TIME"],
+        "deadline" deadline: Time, "TIME",
             "The run ends after this time in any case";
     }
     in "Results" {
-        "assertions" assertions: Vec<Assertion>, [long = "assert", value_name = "ASSERTION"],
+        "assertions" assertions: Vec<Assertion>, "ASSERTION" as "assert",
             "A condition to check at the end, like 'lost == 0' or 'p99 < 50ms'; may be repeated";
-        "name" name: String = "flood", [long = "name", value_name = "NAME"],
+        "name" name: String = "flood", "NAME",
             "Names the run in its results";
     }
     tables {
@@ -68,40 +68,40 @@ options! {
     /// The server, and how to speak to it.
     TargetOptions, path "target."
     in "Target" {
-        "url" url: String, [value_name = "URL", help_heading = None::<&str>,
-                required_unless_present_any = ["plan", "target.urls"]],
+        "url" url: String, "URL"
+            [long = None::<&str>, help_heading = None::<&str>,
+             required_unless_present_any = ["plan", "target.urls"]],
             "The server, or the URL of a subscription: http://… or ws://…";
-        "profile" profile: Profile = "throng", [long = "profile", value_name = "NAME"],
+        "profile" profile: Profile = "throng", "NAME",
             "Kind of server: throng, nchan, centrifugo, centrifugo-sse, mercure, mercure-0, \
              pusher, websocket or custom";
-        "transport" transport: Transport, [long = "transport", value_name = "NAME"],
+        "transport" transport: Transport, "NAME",
             "Transport: websocket, sse, stream or long-poll";
-        "channel" channel: String, [long = "channel", value_name = "NAME"],
+        "channel" channel: String, "NAME",
             "Name of the channel; flood-{run}-{stream} by default";
-        "streams" streams: Streams = "one", [long = "streams", value_name = "STREAMS"],
+        "streams" streams: Streams = "one", "STREAMS",
             "What clients follow: one (all the same), N (client i follows stream i % N), own \
              (each its own), or friends:EDGES (a graph in which few have many followers)";
-        "ports" ports: Vec<Ports>, [long = "ports", value_name = "PORTS"],
+        "ports" ports: Vec<Ports>, "PORTS",
             "Ports of the same host; clients are spread over them";
-        "urls" urls: UrlTable, [long = "urls", value_name = "FILE", conflicts_with = "target.data"],
+        "urls" urls: UrlTable, "FILE" [conflicts_with = "target.data"],
             "File with one URL per line: client i takes line i";
-        "data" data: ValueTable, [long = "data", value_name = "FILE"],
+        "data" data: ValueTable, "FILE",
             "CSV file whose first line names the columns: client i takes line i";
-        "headers" headers: Vec<Header>, [long = "header", value_name = "HEADER"],
+        "headers" headers: Vec<Header>, "HEADER" as "header",
             "A request header, `Name: value`; may be repeated";
-        "subprotocol" subprotocol: String, [long = "subprotocol", value_name = "NAME"],
+        "subprotocol" subprotocol: String, "NAME",
             "WebSocket sub-protocol";
-        "hello" hello: Vec<String>, [long = "hello", value_name = "TEXT"],
+        "hello" hello: Vec<String>, "TEXT",
             "A message to send after connecting (WebSocket); may be repeated";
-        "subscribed" subscribed: Subscribed, [long = "subscribed", value_name = "TEXT"],
+        "subscribed" subscribed: Subscribed, "TEXT",
             "A client counts as subscribed at the first message that contains this, or at the \
              `handshake`";
-        "refused" refused: Vec<String>, [long = "refused", value_name = "TEXT"],
+        "refused" refused: Vec<String>, "TEXT",
             "A message that contains this rejects the client; may be repeated";
-        "pings" pings: Vec<Ping>, [long = "ping", value_name = "ASK=ANSWER"],
+        "pings" pings: Vec<Ping>, "ASK=ANSWER" as "ping",
             "Answer a message that is exactly ASK with ANSWER (WebSocket); may be repeated";
-        "handshake-timeout" handshake_timeout: Time = "30s",
-            [long = "handshake-timeout", value_name = "TIME"],
+        "handshake-timeout" handshake_timeout: Time = "30s", "TIME",
             "Time limit for connect and handshake";
     }
     tables {}
@@ -112,25 +112,24 @@ options! {
     /// How to publish.
     PublishOptions, path "publish."
     in "Publishing" {
-        "url" url: String, [long = "publish-url", value_name = "URL"],
+        "url" url: String, "URL" as "publish-url",
             "Where to publish by HTTP; {stream} is the stream's number";
-        "by" by: PublishTransport, [long = "publish-by", value_name = "HOW"],
+        "by" by: PublishTransport, "HOW" as "publish-by",
             "http, or websocket: a frame on a connection like a subscriber's";
-        "method" method: String = "POST", [long = "publish-method", value_name = "METHOD"],
+        "method" method: String = "POST", "METHOD" as "publish-method",
             "POST or PUT";
-        "headers" headers: Vec<Header>, [long = "publish-header", value_name = "HEADER"],
+        "headers" headers: Vec<Header>, "HEADER" as "publish-header",
             "A header of publish requests, `Name: value`; may be repeated";
-        "body" body: String, [long = "publish-body", value_name = "TEXT"],
+        "body" body: String, "TEXT" as "publish-body",
             "Body of a publish request, or its frame; {payload} is the message";
-        "token-file" token_file: SecretFile,
-            [long = "publish-token-file", value_name = "FILE"],
+        "token-file" token_file: SecretFile, "FILE" as "publish-token-file",
             "File with the server key or the token that publishers show; by default they show the \
              first client's token, if clients have tokens";
-        "refused" refused: String, [long = "publish-refused", value_name = "TEXT"],
+        "refused" refused: String, "TEXT" as "publish-refused",
             "A response whose body contains this rejects the message, whatever its status";
-        "connections" connections: Count = "1", [long = "publish-connections", value_name = "N"],
+        "connections" connections: Count = "1", "N" as "publish-connections",
             "Publishing connections";
-        "pipeline" pipeline: Count = "1", [long = "publish-pipeline", value_name = "N"],
+        "pipeline" pipeline: Count = "1", "N" as "publish-pipeline",
             "Requests in flight on each of them";
     }
     tables {}
@@ -141,10 +140,10 @@ options! {
     /// Local addresses and ports of the clients.
     SourceOptions, path "sources."
     in "Target" {
-        "addresses" addresses: Vec<LocalAddresses>, [long = "source", value_name = "ADDRESSES"],
+        "addresses" addresses: Vec<LocalAddresses>, "ADDRESSES" as "source",
             "Local addresses to connect from: a list, a network (127.0.1.0/24) or an interface \
              (eth0)";
-        "ports" ports: PortRange, [long = "source-ports", value_name = "FROM-TO"],
+        "ports" ports: PortRange, "FROM-TO" as "source-ports",
             "Local ports to connect from";
     }
     tables {}
@@ -155,24 +154,24 @@ options! {
     /// The tokens that clients show. One of the first four options says where they come from.
     TokenOptions, path "tokens."
     in "Tokens" {
-        "file" file: TokenTable, [long = "tokens", value_name = "FILE"],
+        "file" file: TokenTable, "FILE" as "tokens",
             "File with one token per line: client i shows line i";
-        "template" template: String, [long = "token", value_name = "TEXT"],
+        "template" template: String, "TEXT" as "token",
             "The token of a client, like '{jwt}' for a column of --data";
-        "secret-file" secret_file: SecretFile, [long = "token-secret-file", value_name = "FILE"],
+        "secret-file" secret_file: SecretFile, "FILE" as "token-secret-file",
             "Sign a token for each client: HS256, with the secret in this file";
-        "key-file" key_file: SecretFile, [long = "token-key-file", value_name = "FILE"],
+        "key-file" key_file: SecretFile, "FILE" as "token-key-file",
             "Sign a token for each client: ES256, with the private key in this file (PKCS #8, PEM)";
-        "key-id" key_id: String, [long = "token-key-id", value_name = "ID"],
+        "key-id" key_id: String, "ID" as "token-key-id",
             "Key id (kid) of signed tokens";
-        "user" user: String = "user-{i}", [long = "token-user", value_name = "NAME"],
+        "user" user: String = "user-{i}", "NAME" as "token-user",
             "User (sub) of signed tokens";
         "claims" claims: String = "{\"throng\":{\"subscribe\":[\"*\"],\"publish\":[\"*\"]}}",
-            [long = "token-claims", value_name = "JSON"],
+            "JSON" as "token-claims",
             "Further claims of signed tokens";
-        "lifetime" lifetime: Time = "1h", [long = "token-lifetime", value_name = "TIME"],
+        "lifetime" lifetime: Time = "1h", "TIME" as "token-lifetime",
             "How long signed tokens are valid; after half of it clients that connect show new ones";
-        "in" place: TokenPlace = "header", [long = "token-in", value_name = "WHERE"],
+        "in" place: TokenPlace = "header", "WHERE" as "token-in",
             "Where tokens are shown: header, query (as a browser's EventSource must) or \
              subprotocol (as its WebSocket must)";
     }
@@ -185,42 +184,33 @@ options! {
     /// lists its phases instead. An option has the key of what it sets in them.
     LoadOptions, path "phases."
     in "Load" {
-        "to" clients: Count = "1000",
-            [long = "clients", short = 'n', value_name = "N", conflicts_with = "plan"],
+        "to" clients: Count = "1000", "N" as "clients" [short = 'n', conflicts_with = "plan"],
             "Clients";
-        "steps" steps: Vec<Count>,
-            [long = "steps", value_name = "N,N…", value_delimiter = ',',
-             conflicts_with_all = ["plan", "phases.to"]],
+        "steps" steps: Vec<Count>, "N,N…"
+            [value_delimiter = ',', conflicts_with_all = ["plan", "phases.to"]],
             "Clients in steps, up or down; each is held";
-        "rate" rate: Rate,
-            [long = "rate", value_name = "RATE", value_parser = positive_rate,
-             conflicts_with = "plan"],
+        "rate" rate: Rate, "RATE" [value_parser = positive_rate, conflicts_with = "plan"],
             "Connects per second; unlimited by default";
-        "in-flight" in_flight: Count = "256",
-            [long = "in-flight", value_name = "N", conflicts_with = "plan"],
+        "in-flight" in_flight: Count = "256", "N" [conflicts_with = "plan"],
             "Connects in progress at a time, at most";
-        "time" hold: Time = "10s", [long = "hold", value_name = "TIME", conflicts_with = "plan"],
+        "time" hold: Time = "10s", "TIME" as "hold" [conflicts_with = "plan"],
             "How long to hold the clients";
-        "churn" churn: Rate,
-            [long = "churn", value_name = "RATE", value_parser = positive_rate,
-             conflicts_with = "plan"],
+        "churn" churn: Rate, "RATE" [value_parser = positive_rate, conflicts_with = "plan"],
             "Clients per second that leave, and as many that join, while the others are held";
-        "share" slow: Share,
-            [long = "slow", value_name = "SHARE", conflicts_with_all = ["plan", "phases.churn"]],
+        "share" slow: Share, "SHARE" as "slow" [conflicts_with_all = ["plan", "phases.churn"]],
             "Share of the clients that stop reading while they are held, like 10%";
-        "timeout" storm: Time, [long = "storm", value_name = "TIME", conflicts_with = "plan"],
+        "timeout" storm: Time, "TIME" as "storm" [conflicts_with = "plan"],
             "At the end all lose their connections at once; all must be back within this time";
     }
     in "Publishing" {
-        "publish" publish: Rate, [long = "publish", value_name = "RATE", conflicts_with = "plan"],
+        "publish" publish: Rate, "RATE" [conflicts_with = "plan"],
             "Messages per second while clients are held, each sent at its scheduled time whether \
              or not the one before has arrived; 1 by default, 0 for none";
-        "publish.size" size: Size = "128",
-            [long = "size", value_name = "SIZE", conflicts_with = "plan"],
+        "publish.size" size: Size = "128", "SIZE" as "size" [conflicts_with = "plan"],
             "Bytes of each message, at least 50";
-        "publish.count" count: Count, [long = "count", value_name = "N", conflicts_with = "plan"],
+        "publish.count" count: Count, "N" as "count" [conflicts_with = "plan"],
             "Messages in each step, at most";
-        "publish.to" to: Pattern, [long = "to", value_name = "WHICH", conflicts_with = "plan"],
+        "publish.to" to: Pattern, "WHICH" as "to" [conflicts_with = "plan"],
             "Streams that get messages: one, in-turn or random; in turn by default";
     }
     tables {}

@@ -14,14 +14,16 @@ use super::values::{Pattern, Share, Streams, hint};
 pub(super) const KEYS: &[&str] =
     &["do", "to", "rate", "in-flight", "time", "timeout", "share", "publish"];
 
-/// The kinds of phases with their keys.
-const KINDS: &[(&str, &[&str])] = &[
-    ("ramp", &["do", "to", "rate", "in-flight"]),
-    ("hold", &["do", "time", "publish"]),
-    ("churn", &["do", "time", "rate", "publish"]),
-    ("storm", &["do", "timeout", "publish"]),
-    ("slow", &["do", "share", "time", "publish"]),
+/// The kinds of phases, each with the keys that it must have and those that it may have.
+const KINDS: &[Kind] = &[
+    ("ramp", &["to"], &["rate", "in-flight"]),
+    ("hold", &["time"], &["publish"]),
+    ("churn", &["time", "rate"], &["publish"]),
+    ("storm", &["timeout"], &["publish"]),
+    ("slow", &["share", "time"], &["publish"]),
 ];
+
+type Kind = (&'static str, &'static [&'static str], &'static [&'static str]);
 
 const PUBLISHING_KEYS: &[&str] = &["rate", "count", "size", "to"];
 
@@ -37,60 +39,40 @@ fn read_phase(
     table: &DeTable<'_>,
     streams: Streams,
 ) -> Option<Phase> {
-    let (kind, keys) = read_kind(reader, position, table)?;
-    let section = reader.section(table, keys);
-    // Whatever else is missing is reported, too.
-    let required = |keys: &[&str]| {
-        for key in keys.iter().filter(|key| !section.has(key)) {
-            reader.error(position, format!("{kind}: {key} is missing"));
-        }
-    };
-    let time = |key: &str| section.read::<Time>(key).map(|time| time.0);
-    let rate = || section.read::<Rate>("rate").map(|rate| rate.0);
+    let (kind, required, optional) = read_kind(reader, position, table)?;
+    let section = reader.section(table, &[&["do"], required, optional].concat());
+    for key in required.iter().filter(|key| !section.has(key)) {
+        reader.error(position, format!("{kind}: {key} is missing"));
+    }
     let publish = read_publishing(&section, streams);
+    let clients = |key| section.read::<Count>(key).map(|count| count.0);
+    let time = |key| section.read::<Time>(key).map(|time| time.0);
+    let rate = || section.read::<Rate>("rate").map(|rate| rate.0);
     Some(match kind {
         "ramp" => {
-            required(&["to"]);
-            let in_flight = section.read::<Count>("in-flight");
-            Phase::Ramp {
-                to: section.read::<Count>("to")?.0,
-                rate: rate(),
-                in_flight: in_flight.unwrap_or_else(|| LoadOptions::default().in_flight()).0,
-            }
+            let in_flight = clients("in-flight");
+            let in_flight = in_flight.unwrap_or_else(|| LoadOptions::default().in_flight().0);
+            Phase::Ramp { to: clients("to")?, rate: rate(), in_flight }
         }
-        "hold" => {
-            required(&["time"]);
-            Phase::Hold { time: time("time")?, publish }
-        }
-        "churn" => {
-            required(&["time", "rate"]);
-            Phase::Churn { time: time("time")?, rate: rate()?, publish }
-        }
-        "storm" => {
-            required(&["timeout"]);
-            Phase::Storm { timeout: time("timeout")?, publish }
-        }
+        "hold" => Phase::Hold { time: time("time")?, publish },
+        "churn" => Phase::Churn { time: time("time")?, rate: rate()?, publish },
+        "storm" => Phase::Storm { timeout: time("timeout")?, publish },
         _ => {
-            required(&["time", "share"]);
             let share = section.read::<Share>("share")?.0;
             Phase::Slow { share, time: time("time")?, publish }
         }
     })
 }
 
-fn read_kind(
-    reader: &TomlReader,
-    position: usize,
-    table: &DeTable<'_>,
-) -> Option<(&'static str, &'static [&'static str])> {
-    let names = || KINDS.iter().map(|(name, _)| *name);
+fn read_kind(reader: &TomlReader, position: usize, table: &DeTable<'_>) -> Option<Kind> {
+    let names = || KINDS.iter().map(|(name, ..)| *name);
     let Some(written) = table.get("do") else {
         let known = names().collect::<Vec<_>>().join(", ");
         reader.error(position, format!("a phase says what to do: do = one of {known}"));
         return None;
     };
     let name = written.get_ref().as_str().unwrap_or_default();
-    let found = KINDS.iter().find(|(known, _)| *known == name);
+    let found = KINDS.iter().find(|(known, ..)| *known == name);
     if found.is_none() {
         let hint = hint(name, names());
         reader.error(written.span().start, format!("do: there is no phase {name:?}; {hint}"));
