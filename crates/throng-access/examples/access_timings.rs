@@ -59,10 +59,10 @@ fn policy() -> Policy {
 }
 
 /// An authority with one key.
-fn authority(key: Key, cache_entries_max: usize) -> Arc<Authority> {
+fn authority(key: Key, max_cache_entries: usize) -> Arc<Authority> {
     let keys = KeySet::new(vec![Arc::new(key)]).expect("one key is a set");
     let revocations = Arc::new(Revocations::default());
-    Authority::new(Published::new(keys), policy(), revocations, cache_entries_max)
+    Authority::new(Published::new(keys), policy(), revocations, max_cache_entries)
 }
 
 fn fixture_tokens() -> serde_json::Map<String, serde_json::Value> {

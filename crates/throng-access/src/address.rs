@@ -12,9 +12,7 @@ mod network;
 mod proxy_protocol;
 mod source;
 
-pub use forwarded::{ClientAddress, ForwardedHeader, HOPS_MAX, HeaderError, client_address};
+pub use forwarded::{ClientAddress, ForwardedHeader, HeaderError, client_address};
 pub use network::{Network, NetworkError, Networks};
-pub use proxy_protocol::{
-    PROXY_BYTES_MAX, PROXY_V1_BYTES_MAX, Proxied, ProxyError, ProxyHeader, parse_proxy_header,
-};
+pub use proxy_protocol::{PROXY_BYTES_MAX, Proxied, ProxyError, ProxyHeader, parse_proxy_header};
 pub use source::{AddressMethod, AddressSource};

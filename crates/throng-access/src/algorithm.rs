@@ -84,7 +84,7 @@ impl Algorithm {
     }
 
     /// Roughly how long one verification takes, in microseconds, on a machine of the year 2020.
-    pub fn verification_us(self) -> u64 {
+    pub(crate) fn verification_us(self) -> u64 {
         match self.family() {
             Family::Hmac => 3,
             Family::Rsa => 25,
@@ -117,7 +117,7 @@ impl Algorithms {
     }
 
     /// What a public key accepts that names no algorithm: everything that works with such keys.
-    pub fn of_public(family: Family) -> Algorithms {
+    pub(crate) fn of_public(family: Family) -> Algorithms {
         debug_assert!(family != Family::Hmac, "a secret has one algorithm");
         let fitting = Algorithm::ALL.into_iter().filter(|algorithm| algorithm.family() == family);
         Algorithms(fitting.fold(0, |set, algorithm| set | 1 << algorithm as u8))

@@ -70,7 +70,7 @@ struct Shard {
     /// The slots of the entries, by the first word of the hash.
     index: HashTable<u32>,
     slots: Vec<Slot>,
-    slots_max: usize,
+    max_slots: usize,
     /// The slot where the search for the next victim begins.
     hand: usize,
     counts: CacheCounts,
@@ -89,12 +89,12 @@ struct Slot {
 const _: () = assert!(size_of::<Slot>() == 64);
 
 impl TokenCache {
-    /// A cache of `entries_max` entries, rounded up to a multiple of the number of shards. With 0
+    /// A cache of `max_entries` entries, rounded up to a multiple of the number of shards. With 0
     /// nothing is cached.
-    pub(crate) fn new(entries_max: usize) -> TokenCache {
-        let shards = (entries_max / SHARD_ENTRIES_MIN).clamp(1, SHARDS_MAX);
-        let slots_max = entries_max.div_ceil(shards);
-        let shard = || Mutex::new(Shard { slots_max, ..Shard::default() });
+    pub(crate) fn new(max_entries: usize) -> TokenCache {
+        let shards = (max_entries / SHARD_ENTRIES_MIN).clamp(1, SHARDS_MAX);
+        let max_slots = max_entries.div_ceil(shards);
+        let shard = || Mutex::new(Shard { max_slots, ..Shard::default() });
         TokenCache { shards: std::iter::repeat_with(shard).take(shards).collect() }
     }
 
@@ -186,10 +186,10 @@ impl Shard {
             self.slots[at] = slot;
             return;
         }
-        if self.slots_max == 0 {
+        if self.max_slots == 0 {
             return;
         }
-        let at = if self.slots.len() < self.slots_max {
+        let at = if self.slots.len() < self.max_slots {
             self.slots.push(slot);
             self.slots.len() - 1
         } else {
@@ -306,9 +306,9 @@ mod tests {
         #[test]
         fn finds_what_was_inserted(
             steps in prop::collection::vec((any::<bool>(), 0..40_u32, 1..50_u32), 0..300),
-            entries_max in 1..20_usize,
+            max_entries in 1..20_usize,
         ) {
-            let cache = TokenCache::new(entries_max);
+            let cache = TokenCache::new(max_entries);
             let mut inserted = HashMap::new();
             for (inserts, token, expires_s) in steps {
                 let hash = TokenHash::of(&token.to_string());
@@ -320,7 +320,7 @@ mod tests {
                     prop_assert!(found.expires_s() > 25);
                     prop_assert_eq!(Some(&found.expires_s()), inserted.get(&token));
                 }
-                prop_assert!(cache.counts().entries <= entries_max);
+                prop_assert!(cache.counts().entries <= max_entries);
             }
         }
     }

@@ -35,7 +35,7 @@ const _: () = assert!(size_of::<Grant>() == 32 && size_of::<Grants>() == 24);
 
 /// The most patterns of one token, over all permissions. A token travels with every request and has
 /// at most 8 KiB: patterns belong in it, lists of channels do not.
-pub const PATTERNS_MAX: usize = 128;
+pub(crate) const PATTERNS_MAX: usize = 128;
 
 /// What a token grants. Immutable, and shared by everybody with the same claim.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
@@ -101,12 +101,6 @@ impl Grants {
     /// Whether it grants nothing.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
-    }
-
-    /// What it occupies beside its `Arc`, in bytes.
-    pub fn heap_bytes(&self) -> usize {
-        let texts = self.list.iter().map(|grant| grant.pattern.text().len());
-        size_of_val(&*self.list) + texts.sum::<usize>()
     }
 
     /// Collects patterns; the same pattern for several permissions is kept once.

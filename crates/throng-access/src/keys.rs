@@ -21,9 +21,11 @@ mod set;
 mod sources;
 
 pub use jwks::{JWKS_BYTES_MAX, Jwks, JwksError, JwksSource};
-pub use key::{Fingerprint, KEY_ID_BYTES_MAX, Key, KeyError};
+pub use key::{Fingerprint, Key, KeyError};
 pub use published::{Published, Reader};
-pub use refresh::{REFETCH_MS_MIN, Refresh, RefreshSettings, Unknown};
+#[cfg(test)]
+pub(crate) use refresh::REFETCH_MS_MIN;
+pub use refresh::{Refresh, RefreshSettings, Unknown};
 pub(crate) use set::Candidates;
-pub use set::{KEYS_MAX, KEYS_TRIED_MAX, KeySet, SetError};
-pub use sources::{KeyFileError, KeySources, SourceId, parse_key_file};
+pub use set::{KEYS_MAX, KeySet, SetError};
+pub use sources::{KeySources, SourceId};

@@ -19,7 +19,7 @@ const SEPARATORS: [char; 2] = ['/', ':'];
 
 /// The longest pattern, in bytes: as long as the longest name. A pattern keeps the place of
 /// `{user}` in one byte.
-pub const PATTERN_BYTES_MAX: usize = NAME_BYTES_MAX;
+pub(crate) const PATTERN_BYTES_MAX: usize = NAME_BYTES_MAX;
 
 /// Why a pattern is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

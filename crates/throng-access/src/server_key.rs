@@ -17,7 +17,8 @@ mod scope;
 mod secret;
 
 pub use error::ServerKeyError;
-pub use limits::{PREFIX, SERVER_KEYS_MAX};
+pub use limits::PREFIX;
+use limits::SERVER_KEYS_MAX;
 pub use login::{LOGIN_S, Logins};
 pub use scope::Scope;
 pub use secret::{KEY_BYTES, KeyHash, generate};

@@ -143,11 +143,6 @@ impl Session {
         self.tags() >> TOKEN_BITS == tagger.user(name)
     }
 
-    /// Whether both are of the same user, or both of none.
-    pub fn has_same_user(&self, other: &Session) -> bool {
-        self.tags() >> TOKEN_BITS == other.tags() >> TOKEN_BITS
-    }
-
     /// The tag of its user; `None` if its token names none.
     pub fn user_tag(&self) -> Option<u64> {
         Some(self.tags() >> TOKEN_BITS).filter(|&tag| tag != 0)
@@ -328,7 +323,6 @@ mod tests {
         let session = session(Some("ann"), None);
         assert!(session.is_of_user("ann", &tagger()) && !session.is_of_user("bob", &tagger()));
         assert!(session.has_user() && !Session::of_key(session.grants()).has_user());
-        assert!(!session.has_same_user(&Session::of_key(session.grants())));
     }
 
     #[test]

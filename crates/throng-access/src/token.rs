@@ -32,7 +32,7 @@ pub use decode::{Untrusted, decode};
 pub use error::TokenError;
 pub use identity::{Identity, TokenId};
 pub use key_pair::{KeyPair, KeyPairError};
-pub use limits::{AUDIENCES_MAX, CLAIMS_MAX, HEADER_BYTES_MAX, TOKEN_BYTES_MAX};
+pub use limits::{CLAIMS_MAX, TOKEN_BYTES_MAX};
 pub use sign::Signer;
 
 use crate::grants::GrantsPool;

@@ -23,19 +23,19 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// An authority with these keys, which the owner replaces as they rotate. `cache_entries_max`
+    /// An authority with these keys, which the owner replaces as they rotate. `max_cache_entries`
     /// verified tokens are remembered.
     pub fn new(
         keys: Arc<Published<KeySet>>,
         policy: Policy,
         revocations: Arc<Revocations>,
-        cache_entries_max: usize,
+        max_cache_entries: usize,
     ) -> Arc<Authority> {
         Arc::new(Authority {
             keys,
             policy,
             revocations,
-            cache: TokenCache::new(cache_entries_max),
+            cache: TokenCache::new(max_cache_entries),
             pool: GrantsPool::default(),
         })
     }
@@ -87,7 +87,7 @@ impl Verifier {
     /// # Errors
     ///
     /// That of `admit`, or [`TokenError`].
-    pub fn verify_if<E: From<TokenError>>(
+    pub(crate) fn verify_if<E: From<TokenError>>(
         &mut self,
         token: &str,
         now_s: u64,
@@ -121,7 +121,7 @@ impl Verifier {
     /// should leave it to another one. Costs nothing if no key of the server takes long.
     pub fn takes_long(&mut self, token: &str) -> bool {
         let (keys, _) = self.keys.get();
-        keys.verification_us_max() > SHORT_US
+        keys.max_verification_us() > SHORT_US
             && token::verification_us(token, keys) > SHORT_US
             && !self.authority.cache.contains(&TokenHash::of(token))
     }

@@ -11,7 +11,7 @@ use super::network::Networks;
 
 /// The most elements of the list that are read, one for each proxy between client and server. The
 /// rest of a line is gone through once for each.
-pub const HOPS_MAX: usize = 16;
+pub(crate) const HOPS_MAX: usize = 16;
 
 /// The header that the trusted proxies write. Only one is read: a proxy that writes one of them
 /// passes on the other as the client sent it.

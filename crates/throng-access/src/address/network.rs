@@ -31,15 +31,15 @@ impl FromStr for Network {
             None => (text, None),
         };
         let address: IpAddr = address.parse().map_err(|_| NetworkError::Form)?;
-        let bits_max = bits_of(address);
+        let max_bits = bits_of(address);
         let prefix_bits = match prefix {
-            None => bits_max,
+            None => max_bits,
             Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
                 digits.parse().map_err(|_| NetworkError::Form)?
             }
             Some(_) => return Err(NetworkError::Form),
         };
-        if prefix_bits > bits_max {
+        if prefix_bits > max_bits {
             return Err(NetworkError::Form);
         }
         let canonical = address.to_canonical();

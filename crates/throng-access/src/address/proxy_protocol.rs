@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
 /// The longest header of version 1, with its line end.
-pub const PROXY_V1_BYTES_MAX: usize = 107;
+pub(crate) const PROXY_V1_BYTES_MAX: usize = 107;
 
 /// The longest header of version 2 that is accepted. The addresses take at most 232 bytes; what
 /// proxies add (TLS details, ids of private links) takes some hundred.

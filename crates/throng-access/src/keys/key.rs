@@ -9,7 +9,7 @@ use ring::signature::{self, RsaPublicKeyComponents, UnparsedPublicKey, Verificat
 use crate::algorithm::{Algorithm, Algorithms, Family};
 
 /// The longest `kid`, in bytes.
-pub const KEY_ID_BYTES_MAX: usize = 256;
+pub(crate) const KEY_ID_BYTES_MAX: usize = 256;
 
 /// The sizes of an RSA modulus, in bits. Smaller ones are weak (RFC 7518 section 3.3); larger ones
 /// cost more time than a request should.
@@ -153,7 +153,7 @@ impl Key {
     }
 
     /// The algorithms that it accepts.
-    pub fn algorithms(&self) -> Algorithms {
+    pub(crate) fn algorithms(&self) -> Algorithms {
         self.algorithms
     }
 

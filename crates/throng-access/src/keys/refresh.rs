@@ -8,7 +8,7 @@
 //! No I/O and no clock: the owner asks when a fetch is due, fetches, and reports what came of it.
 
 /// The shortest time between two fetches that tokens with unknown keys cause.
-pub const REFETCH_MS_MIN: u64 = 30_000;
+pub(crate) const REFETCH_MS_MIN: u64 = 30_000;
 
 /// The first pause after a failure; it doubles with each further one, up to the lifetime of a set.
 const RETRY_MS_MIN: u64 = 1_000;
@@ -19,17 +19,17 @@ pub struct RefreshSettings {
     /// The lifetime of a set whose response names none.
     pub lifetime_ms: u64,
     /// The bounds of lifetimes that responses name (`Cache-Control: max-age`).
-    pub lifetime_ms_min: u64,
+    pub min_lifetime_ms: u64,
     /// The longest lifetime that a response may name.
-    pub lifetime_ms_max: u64,
+    pub max_lifetime_ms: u64,
 }
 
 impl Default for RefreshSettings {
     fn default() -> RefreshSettings {
         RefreshSettings {
             lifetime_ms: 10 * 60_000,
-            lifetime_ms_min: 60_000,
-            lifetime_ms_max: 24 * 60 * 60_000,
+            min_lifetime_ms: 60_000,
+            max_lifetime_ms: 24 * 60 * 60_000,
         }
     }
 }
@@ -95,7 +95,7 @@ impl Refresh {
 
     /// A token names a key that the set lacks. Makes a fetch due if there was none for
     /// [`REFETCH_MS_MIN`].
-    pub fn unknown_key(&mut self, now_ms: u64) -> Unknown {
+    pub(crate) fn unknown_key(&mut self, now_ms: u64) -> Unknown {
         if self.is_fetching || self.due_ms <= now_ms {
             return Unknown::Wait;
         }
@@ -113,9 +113,9 @@ impl Refresh {
     /// The set was fetched and is in use. `lifetime_ms` is what the response names.
     pub fn succeeded(&mut self, now_ms: u64, lifetime_ms: Option<u64>) {
         debug_assert!(self.is_fetching, "a result without a fetch");
-        let RefreshSettings { lifetime_ms: usual_ms, lifetime_ms_min, lifetime_ms_max } =
+        let RefreshSettings { lifetime_ms: usual_ms, min_lifetime_ms, max_lifetime_ms } =
             self.settings;
-        let bounded = |named_ms: u64| named_ms.clamp(lifetime_ms_min, lifetime_ms_max);
+        let bounded = |named_ms: u64| named_ms.clamp(min_lifetime_ms, max_lifetime_ms);
         self.is_fetching = false;
         self.failures = 0;
         self.good_ms = Some(now_ms);
@@ -133,7 +133,7 @@ impl Refresh {
 
     /// How old the set in use is; `None` if there never was one. For the status page: a growing age
     /// says that the URL is down.
-    pub fn age_ms(&self, now_ms: u64) -> Option<u64> {
+    pub(crate) fn age_ms(&self, now_ms: u64) -> Option<u64> {
         self.good_ms.map(|good| now_ms.saturating_sub(good))
     }
 

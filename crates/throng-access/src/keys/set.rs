@@ -10,7 +10,7 @@ pub const KEYS_MAX: usize = 64;
 
 /// The most keys that one token is tried with. Anybody can send a token without `kid`, and a wrong
 /// signature costs up to a millisecond a key.
-pub const KEYS_TRIED_MAX: usize = 8;
+pub(crate) const KEYS_TRIED_MAX: usize = 8;
 
 /// Why keys do not form a set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -98,7 +98,7 @@ impl KeySet {
     }
 
     /// The same for the token that takes longest.
-    pub(crate) fn verification_us_max(&self) -> u64 {
+    pub(crate) fn max_verification_us(&self) -> u64 {
         let costs = Algorithm::ALL.map(|algorithm| {
             let accepting = self.keys.iter().filter(|key| key.algorithms().contains(algorithm));
             accepting.count().min(KEYS_TRIED_MAX) as u64 * algorithm.verification_us()

@@ -2,11 +2,9 @@
 
 use std::sync::Arc;
 
-use super::jwks::{Jwks, JwksError, JwksSource};
-use super::key::{Key, KeyError};
+use super::key::Key;
 use super::published::Published;
 use super::set::{KeySet, SetError};
-use crate::json::is_object;
 
 /// One source of keys: the configuration, a file or a URL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,33 +51,6 @@ impl KeySources {
     }
 }
 
-/// Why a file has no keys.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum KeyFileError {
-    /// It is no text in UTF-8.
-    #[error("the file of keys is not text")]
-    NotText,
-    /// It is a key set, and that is invalid.
-    #[error("the file of keys: {0}")]
-    Jwks(#[from] JwksError),
-    /// It is a key in PEM, and that is invalid.
-    #[error("the file of keys: {0}")]
-    Key(#[from] KeyError),
-}
-
-/// The keys of a file: a key set in JSON, or one public key in PEM.
-///
-/// # Errors
-///
-/// See [`KeyFileError`].
-pub fn parse_key_file(bytes: &[u8]) -> Result<Vec<Arc<Key>>, KeyFileError> {
-    let text = str::from_utf8(bytes).map_err(|_| KeyFileError::NotText)?;
-    if is_object(text) {
-        return Ok(Jwks::parse(bytes, JwksSource::File)?.keys);
-    }
-    Ok(vec![Arc::new(Key::from_pem(None, None, text)?)])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -121,15 +92,5 @@ mod tests {
         assert_eq!(sources.replace(other, many), Err(SetError::TooMany));
         assert_eq!(reader.get().0.len(), 2);
         assert_eq!(sources.replace(other, vec![key(2)]), Ok(false), "they are still the source's");
-    }
-
-    #[test]
-    fn files_have_key_sets_or_a_key_in_pem() {
-        let read = |text: &[u8]| parse_key_file(text).map(|keys| keys.len());
-        assert_eq!(read(include_bytes!("../../tests/fixtures/jwks.json")), Ok(4));
-        assert_eq!(read(include_bytes!("../../tests/fixtures/es256.pem")), Ok(1));
-        assert_eq!(read(b"{}"), Err(KeyFileError::Jwks(JwksError::Form)));
-        assert_eq!(read(b""), Err(KeyFileError::Key(KeyError::NotPem)));
-        assert_eq!(read(b"\xff"), Err(KeyFileError::NotText));
     }
 }

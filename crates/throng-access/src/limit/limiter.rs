@@ -192,13 +192,13 @@ impl Limiter {
     /// # Errors
     ///
     /// [`Refusal`] if the client has too many.
-    pub fn hold_connection(&self, client: ClientKeys) -> Result<(), Refusal> {
+    pub(crate) fn hold_connection(&self, client: ClientKeys) -> Result<(), Refusal> {
         self.acquire(client, Quantity::Connections, 1)
     }
 
     /// A connection of the client from before, which another worker or process had: it counts
     /// whether there is room or not.
-    pub fn resume_connection(&self, client: ClientKeys) {
+    pub(crate) fn resume_connection(&self, client: ClientKeys) {
         self.resume(client, Quantity::Connections, 1);
     }
 
@@ -255,13 +255,13 @@ impl Limiter {
     /// # Errors
     ///
     /// [`Refusal`] if not.
-    pub fn may_verify(&self, address: Option<IpAddr>, now_ms: u64) -> Result<(), Refusal> {
+    pub(crate) fn may_verify(&self, address: Option<IpAddr>, now_ms: u64) -> Result<(), Refusal> {
         let Some(key) = self.bad_tokens_key(address) else { return Ok(()) };
         self.check_rate(Subject::Address, Quantity::BadTokens, key, (1, now_ms))
     }
 
     /// A token of this address had a bad signature.
-    pub fn charge_bad_token(&self, address: Option<IpAddr>, now_ms: u64) {
+    pub(crate) fn charge_bad_token(&self, address: Option<IpAddr>, now_ms: u64) {
         let Some(key) = self.bad_tokens_key(address) else { return };
         if let Some(rate) = self.shard(key).rate_mut(Subject::Address, Quantity::BadTokens) {
             rate.charge(key, 1, now_ms);

@@ -44,7 +44,7 @@ pub enum RevokeError {
 pub struct RevocationLog<S> {
     storage: S,
     revocations: Arc<Revocations>,
-    entries_max: usize,
+    max_entries: usize,
     /// How long a revocation can concern a living token.
     horizon_s: u64,
     leeway_s: u64,
@@ -57,7 +57,7 @@ pub struct RevocationLog<S> {
 
 impl<S: Storage> RevocationLog<S> {
     /// Reads what is stored into `revocations`, which should be empty. The set takes new
-    /// revocations up to `entries_max`; those that are stored all hold, whatever their number.
+    /// revocations up to `max_entries`; those that are stored all hold, whatever their number.
     ///
     /// # Errors
     ///
@@ -66,7 +66,7 @@ impl<S: Storage> RevocationLog<S> {
         mut storage: S,
         revocations: Arc<Revocations>,
         policy: &Policy,
-        entries_max: usize,
+        max_entries: usize,
         now_s: u64,
     ) -> Result<RevocationLog<S>, OpenError> {
         let stored = storage.read()?;
@@ -74,7 +74,7 @@ impl<S: Storage> RevocationLog<S> {
         let mut log = RevocationLog {
             storage,
             revocations,
-            entries_max,
+            max_entries,
             // A token is issued by a clock that is at most the leeway ahead, lives for the maximum,
             // and is accepted for the leeway after that.
             horizon_s: u64::from(policy.max_age_s) + 2 * u64::from(policy.leeway_s),
@@ -107,10 +107,10 @@ impl<S: Storage> RevocationLog<S> {
         if all.iter().any(|one| u64::from(one.moment_s()) > latest_s) {
             return Err(RevokeError::Future);
         }
-        if self.revocations.len() + all.len() > self.entries_max {
+        if self.revocations.len() + all.len() > self.max_entries {
             self.forget(now_s);
-            if self.revocations.len() + all.len() > self.entries_max {
-                return Err(RevokeError::Full(self.entries_max));
+            if self.revocations.len() + all.len() > self.max_entries {
+                return Err(RevokeError::Full(self.max_entries));
             }
         }
         let mut lines = String::new();

@@ -7,4 +7,4 @@ pub const PREFIX: &str = "throng_key_";
 pub(super) const HASH_PREFIX: &str = "sha256:";
 
 /// The most keys of a server. Each request with a key is compared with all of them.
-pub const SERVER_KEYS_MAX: usize = 256;
+pub(crate) const SERVER_KEYS_MAX: usize = 256;

@@ -119,7 +119,7 @@ impl TokenError {
 
     /// Whether the signature is missing or wrong, so that the token may be a guess. Such refusals
     /// count against the client's address.
-    pub fn is_forged(self) -> bool {
+    pub(crate) fn is_forged(self) -> bool {
         matches!(
             self,
             TokenError::TooLong

@@ -4,7 +4,7 @@
 pub const TOKEN_BYTES_MAX: usize = 8 << 10;
 
 /// The longest header part, in base64url. Everybody can make the server parse one.
-pub const HEADER_BYTES_MAX: usize = 2 << 10;
+pub(crate) const HEADER_BYTES_MAX: usize = 2 << 10;
 
 /// The longest signature: by the largest RSA key.
 pub(super) const SIGNATURE_BYTES_MAX: usize = 1 << 10;
@@ -13,7 +13,7 @@ pub(super) const SIGNATURE_BYTES_MAX: usize = 1 << 10;
 pub const CLAIMS_MAX: usize = 64;
 
 /// The most values of `aud`.
-pub const AUDIENCES_MAX: usize = 32;
+pub(crate) const AUDIENCES_MAX: usize = 32;
 
 /// The longest `jti`, in bytes.
 pub(super) const TOKEN_ID_BYTES_MAX: usize = 255;
