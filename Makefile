@@ -1,6 +1,6 @@
 # Every task of the project, by name. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-long check setup e2e autobahn clients fuzz bench bench-peers tidy clean
+.PHONY: help run build test test-long check setup e2e packages autobahn clients fuzz bench bench-peers tidy clean
 
 # Extra flags for `make run`, `make bench` and `make bench-peers`, for pytest with `make e2e`:
 #   make run ARGS='--listen 127.0.0.1:9000'
@@ -40,6 +40,9 @@ build:
 
 e2e: setup build ## end-to-end tests with real clients (pytest flags: ARGS='-k resume')
 	@pytest -q -n 2 --dist loadscope tests/e2e $(ARGS)
+
+packages: setup ## build the packages; install, upgrade and remove them in a container
+	@scripts/test packages
 
 autobahn: setup build ## the Autobahn WebSocket test suite
 	@tests/autobahn/run
