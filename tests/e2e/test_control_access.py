@@ -6,6 +6,7 @@ import os
 import resource
 import signal
 import subprocess
+import threading
 import time
 
 import jwt
@@ -16,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from conftest import HERE, QUICK
 from support import TIMEOUT_SECONDS
 from support.access import MINUTE, SECRET, bearer, now, payload, server_key, signed, token
-from support.raw import Raw
+from support.raw import Raw, RawWebSocket
 from support.server import Server, clean_environment, eventually
 
 PEM = serialization.Encoding.PEM
@@ -115,6 +116,8 @@ BAD = {
         lambda: signed('{"alg":"HS256"}', payload()[:-1] + ',"s\\u0075b":"bob"}'), "duplicate_claim"),
     "critical extension": (
         lambda: signed('{"alg":"HS256","crit":["b64"],"b64":false}', payload()), "critical"),
+    "an address of a key": (
+        lambda: token(SECRET[::-1], headers={"jku": "https://a.example"}, throng=GRANTS), "signature"),
     "another type": (lambda: token(headers={"typ": "logout+jwt"}), "type"),
     "too many grants": (
         lambda: token(throng={"publish": [f"c{number}" for number in range(129)]}), "grants"),
@@ -301,6 +304,37 @@ def test_a_user_with_a_newer_token_comes_back_after_a_revocation(keyed):
     with follow(keyed, new) as client:
         assert keyed.publish(new).status_code == 201
         assert b"data: x" in client.read_until(b"data: x")
+
+
+def test_a_revoked_user_who_reconnects_in_a_loop_is_refused_each_time(keyed):
+    revoked, other = token(throng=GRANTS), token(sub="bob", throng=GRANTS)
+    posted = keyed.http.post("/revocations/users/ann", headers=bearer(keyed.operator))
+    assert posted.status_code == 201
+    outcomes, turns = set(), 50
+
+    def come_back():
+        for turn in range(turns):
+            path = "/channels/rooms%2Fa" + ("?wait=60" if turn % 2 else "")
+            with Raw(keyed.server) as client:
+                client.request("GET", path, {**bearer(revoked), "Accept": "text/event-stream"})
+                response = client.read_response()
+                outcomes.add((response.status, response.json()["error"]))
+            offered = f"throng.v1, throng.token.{revoked}"
+            with RawWebSocket(keyed.server, "/channels/rooms%2Fa", protocol=offered) as client:
+                outcomes.add(client.read_close()[0])
+
+    with follow(keyed, other) as kept:
+        threads = [threading.Thread(target=come_back) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            assert keyed.publish(other).status_code == 201
+            assert b"data: x" in kept.read_until(b"data: x")
+        for thread in threads:
+            thread.join()
+    assert outcomes == {(401, "token_revoked"), 4004}
+    found = keyed.http.get("/users/ann/connections", headers=bearer(keyed.operator)).json()
+    assert found["count"] == 0
 
 
 def test_a_revocation_that_the_disk_does_not_take_does_not_hold(tmp_path, serve):

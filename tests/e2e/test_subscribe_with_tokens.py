@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from support import TIMEOUT_SECONDS
+from support.access import payload, signed
 from support.raw import TEXT, Raw, RawWebSocket, frame
 from support.server import Server
 
@@ -150,6 +151,9 @@ BAD = {
     "a user of 10 KB": lambda: token(sub="x" * 10_000),
     "200 grants": lambda: token(throng={"subscribe": [str(at) for at in range(200)]}),
     "a user of 300 bytes": lambda: token(sub="x" * 300),
+    "duplicate claims": lambda: signed(
+        '{"alg":"HS256","kid":"hmac"}', payload(aud="app")[:-1] + ',"sub":"bob"}', SECRET
+    ),
     "garbage": lambda: "garbage",
 }
 

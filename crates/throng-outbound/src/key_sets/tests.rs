@@ -1,6 +1,7 @@
 //! Tests of the task with a server that changes what it says.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 
 use base64::Engine as _;
@@ -135,6 +136,35 @@ async fn a_set_that_changes_is_followed() {
     world.until_counted("fetched").await;
     assert_eq!(world.verify(&token("b", "b")).await, Ok(()));
     assert_eq!(world.verify(&token("a", "a")).await, UNKNOWN);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_stays_is_never_refused_while_the_set_changes() {
+    let world = Arc::new(world(LIFETIME_MS, || ok(&jwks(&["a", "b"]))).await);
+    assert_eq!(world.verify(&token("a", "a")).await, Ok(()));
+    let is_over = Arc::new(AtomicBool::new(false));
+    let clients: Vec<_> = (0..4)
+        .map(|_| {
+            let (world, is_over) = (Arc::clone(&world), Arc::clone(&is_over));
+            tokio::spawn(async move {
+                while !is_over.load(Ordering::Relaxed) {
+                    // A hit in the cache looks at the present keys, too.
+                    assert_eq!(world.verify(&token("a", "a")).await, Ok(()));
+                }
+            })
+        })
+        .collect();
+    for others in ["b", "c", "d", "e"] {
+        world.answer_with(move || ok(&jwks(&[others, "a"])));
+        world.until_counted("fetched").await;
+        world.until_counted("fetched").await;
+        assert_eq!(world.verify(&token(others, others)).await, Ok(()), "{others}");
+    }
+    is_over.store(true, Ordering::Relaxed);
+    for client in clients {
+        client.await.unwrap();
+    }
+    assert_eq!(world.verify(&token("b", "b")).await, UNKNOWN);
 }
 
 #[tokio::test]
