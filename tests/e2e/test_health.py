@@ -3,16 +3,16 @@ or has lost a back end."""
 
 import ctypes
 import os
+import re
 import signal
 import socket
 from contextlib import ExitStack, contextmanager
 
-import httpx
 import pytest
 
 from support import TIMEOUT_SECONDS
 from support.raw import Raw
-from support.server import Server, eventually
+from support.server import Server, eventually, run_throng
 
 LIVE, READY = "/health/live", "/health/ready"
 # Of ptrace(2).
@@ -129,3 +129,77 @@ def test_the_watchdog_is_fed_only_while_all_loops_turn(tmp_path):
         server.signal()
         eventually(lambda: manager.recv(100) == b"STOPPING=1", "the end")
         assert server.wait() == 0, server.log()
+
+
+CANARY = ["--canary-interval", "100ms"]
+TRANSPORTS = {"websocket", "sse", "stream", "poll"}
+
+
+def canary(client, **headers):
+    """What the canary has found."""
+    return client.get("/status.json", headers=headers).json()["canary"]
+
+
+def sings(client, count=3, **headers):
+    """Waits for `count` messages over each transport; returns what was found."""
+
+    def has_arrived():
+        return all(found["count"] >= count for found in canary(client, **headers).values())
+
+    eventually(has_arrived, "messages of the canary")
+    found = canary(client, **headers)
+    assert set(found) == TRANSPORTS
+    for of_transport in found.values():
+        assert not of_transport["failing"] and of_transport["arrived_ms"] > 1e12
+        assert 0 < of_transport["p50_ms"] <= of_transport["p99_ms"]
+    return found
+
+
+def test_the_canary_is_no_client(serve):
+    server = serve(*CANARY, "--workers", 3, "--log", "debug")
+    sings(server.http, count=5)
+    status, metrics = server.http.get("/status.json").json(), server.metrics()
+    for transport in TRANSPORTS:
+        assert status["connections"][transport] == 0
+        assert metrics[f'throng_connections_subscribed_total{{transport="{transport}"}}'] == 0
+        assert metrics[f'throng_canary_duration_seconds_count{{transport="{transport}"}}'] >= 5
+        assert metrics[f'throng_canary_failures_total{{transport="{transport}"}}'] == 0
+    assert metrics["throng_canary_deliveries_total"] >= 20
+    for name in ("deliveries", "status_deliveries", "log_messages_published"):
+        assert metrics[f"throng_{name}_total"] == 0, name
+    assert status["channels"] == status["messages_in"]["total"] == status["deliveries"]["total"] == 0
+    assert metrics["throng_connections"] == metrics["throng_http_connections"]
+    assert not status["closed"] and "GET /channels/canary" not in server.log()
+
+
+def test_the_canary_sings_on_a_full_server_with_keys_behind_a_proxy(serve, tmp_path):
+    key = run_throng("key", "--scopes", "administration", directory=tmp_path)
+    (secret,) = re.findall(r"\bthrong_key_\w+", key.stdout + key.stderr)
+    (digest,) = re.findall(r"sha256:\w+", key.stdout + key.stderr)
+    (tmp_path / "throng.toml").write_text(
+        f'[[server-keys]]\nname = "a"\nhash = "{digest}"\nscopes = ["administration"]\n'
+    )
+    proxies = ["--trusted-proxies", "10.9.8.7", "--proxy-protocol", "always"]
+    limits = ["--max-connections-per-address", 1, "--max-connections", 1, "--workers", 1]
+    server = serve(*CANARY, *proxies, *limits, "--admin-listen", "127.0.0.1:0")
+    with server.admin() as admin:
+        sings(admin, Authorization=f"Bearer {secret}")
+        assert probe(admin, READY) == (200, "ready", [])
+
+
+def test_a_canary_that_gets_no_messages_degrades_and_recovers(tmp_path):
+    server = Server(tmp_path, *CANARY, "--workers", 2, "--admin-listen", "127.0.0.1:0")
+    with server.admin() as admin:
+        sings(admin)
+        with standing_still(server.process, "worker-0"):
+            eventually(lambda: probe(admin, READY)[1:] == ("degraded", ["canary"]), "silence")
+            assert probe(admin, LIVE)[0] == 200
+        eventually(lambda: probe(admin, READY) == (200, "ready", []), "its song")
+    server.stop()
+    assert "own messages do not arrive over" in server.log() and "again" in server.log()
+
+
+def test_without_an_interval_there_is_no_canary(serve):
+    server = serve("--canary-interval", "0")
+    assert canary(server.http) is None
+    assert not [name for name in server.metrics() if name.startswith("throng_canary_duration")]

@@ -8,6 +8,7 @@ use throng_access::{Access, AccessControl, Clients};
 use throng_core::Engine;
 
 use crate::authentication::Authentication;
+use crate::canary_report::CanaryReport;
 use crate::drain::Drain;
 use crate::edge::Edge;
 use crate::health::{Ailment, Health};
@@ -41,6 +42,8 @@ pub struct Control {
     pub(crate) metrics: HttpMetrics,
     /// What other parts of the server count, for `/metrics`.
     pub(crate) other_metrics: Option<Arc<dyn MetricSource>>,
+    /// What the canary has found.
+    pub(crate) canary: CanaryReport,
     /// What the binary reports about the server's health.
     pub(crate) health: Arc<Health>,
     /// Shutdown: refuses publications, and knows those in progress.
@@ -86,6 +89,7 @@ impl Control {
             edge,
             metrics: HttpMetrics::default(),
             other_metrics: None,
+            canary: CanaryReport::default(),
             health: Arc::default(),
             drain: Drain::default(),
             refusals: Refusals::new(settings.drain_window),
@@ -137,6 +141,7 @@ impl Control {
             let message = "the queue of a worker is full: messages to its channels are refused";
             ailments.push(Ailment::new("busy", message));
         }
+        ailments.extend(self.canary.ailment());
         ailments.extend(self.other_metrics.iter().flat_map(|source| source.ailments()));
         ailments
     }

@@ -101,6 +101,12 @@ pub trait Edge: Send + Sync {
     /// a permitted request for the status stream. Returns the handoff if no worker accepts it.
     fn hand_off(&self, listener: Listener, handoff: Handoff) -> Result<(), Handoff>;
 
+    /// Hands a socket of the server's own canary off to the worker of this number, counted in a
+    /// circle. `request` is a request that subscribes; whatever it names, it follows
+    /// [`ChannelName::canary`](throng_core::ChannelName::canary). Returns whether the worker takes
+    /// the socket.
+    fn hand_off_canary(&self, worker: usize, stream: &TcpStream, request: &[u8]) -> bool;
+
     /// Places for subscribers that are taken. Called for each handoff.
     fn subscribers(&self) -> u64;
 

@@ -15,6 +15,7 @@
 //! | `api` | publish, batch, history, presence, `HEAD`, `OPTIONS`; what operators do; the login |
 //! | `pages` | static pages, the JavaScript client, health, `/metrics` |
 //! | `status` | the samples behind the status page |
+//! | `canary` | follows a log of its own over each transport, to find out whether messages arrive |
 //! | `socket` | the life of a control connection |
 //! | `control` | the state that all connections share |
 //! | `authentication` | who sends a request, and who is an operator |
@@ -22,13 +23,15 @@
 //! | `late_answer` | waits for answers that may come later |
 //! | `http` | responses, error responses, bodies, names, queries, origins |
 //! | `drain` | the state of a shutdown |
+//! | `canary_report` | what the canary has found |
 //! | `health` | what the binary reports for the probes |
 //! | `edge` | what the control plane needs of the data plane, as two traits |
 //! | `memory_quota` | memory that many requests share |
 //! | `metrics` | what the control plane counts |
 //! | `settings` | limits and timeouts |
 //!
-//! The last five do not use each other, except that `metrics` names ailments of `health`.
+//! The last six do not use each other, except that `metrics` and `canary_report` name ailments of
+//! `health`.
 //!
 //! # Invariants
 //!
@@ -40,6 +43,8 @@
 
 mod api;
 mod authentication;
+mod canary;
+mod canary_report;
 mod control;
 mod drain;
 mod edge;

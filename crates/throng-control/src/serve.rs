@@ -11,6 +11,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
+use crate::canary;
 use crate::control::Control;
 use crate::edge::HandoffReceiver;
 use crate::service::Service;
@@ -44,6 +45,7 @@ pub async fn serve(
     let sampler = Sampler::new(Arc::clone(&control), Arc::clone(&history));
     let sampler = tokio::spawn(sampler.run());
     let revocations = control.take_revocation_task().map(|task| tokio::spawn(task.run()));
+    let canary = tokio::spawn(canary::run(Arc::clone(&control)));
     let service = Service::new(Arc::clone(&control), history);
     let (end_admin, admin_ends) = oneshot::channel();
     let admin = admin.map(|listener| {
@@ -52,6 +54,8 @@ pub async fn serve(
     let mut public = PublicConnections::new(Arc::clone(&control), service, receiver);
     public.serve_until(drain).await;
     let deadline = Instant::now() + control.settings.drain_timeout;
+    // Its connections must not delay the drain.
+    canary.abort();
     control.drain.begin(deadline);
     let close_at = deadline + FINAL_RESPONSES;
     let finished = timeout_at(close_at, control.drain.publications_finished());

@@ -42,6 +42,8 @@ pub struct Settings {
     /// Time without progress after which a connection is closed: no request on a kept-alive
     /// connection, nothing more of a body, or nothing taken of a response.
     pub idle_timeout: Duration,
+    /// Time between two messages of the canary; zero for none.
+    pub canary_interval: Duration,
     /// On shutdown, clients are told to reconnect at times spread over this window.
     pub drain_window: Duration,
     /// On shutdown, time for publications in progress to finish.
@@ -86,6 +88,7 @@ impl Settings {
             max_control_connections: 10_000,
             head_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(75),
+            canary_interval: Duration::ZERO,
             drain_window: Duration::from_secs(10),
             drain_timeout: Duration::from_secs(10),
             limits: Limits::default(),

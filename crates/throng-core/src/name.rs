@@ -47,6 +47,12 @@ impl ChannelName {
         ChannelName::new(Kind::Internal, throng_wire::name::STATUS)
     }
 
+    /// The internal log that the canary publishes to and follows, to find out whether messages
+    /// arrive.
+    pub fn canary() -> ChannelName {
+        ChannelName::new(Kind::Internal, throng_wire::name::CANARY)
+    }
+
     /// The byte of the kind, then the name: the engine's key.
     pub fn key(&self) -> &str {
         &self.0

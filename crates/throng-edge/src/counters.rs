@@ -73,6 +73,8 @@ counters! {
     "deliveries_total" "Messages written to subscribers." { Deliveries }
     "status_deliveries_total" "Samples written to viewers of the status page."
         { StatusDeliveries }
+    "canary_deliveries_total" "Messages of the canary written to its own connections."
+        { CanaryDeliveries }
     "sent_bytes_total" "Bytes written to subscribers." { SentBytes }
     "writes_blocked_total" "Writes that a socket did not take completely." { WritesBlocked }
     "deliveries_deferred_total"
@@ -146,12 +148,20 @@ pub enum Parked {
     Poll,
     /// A viewer of the status page.
     Status,
+    /// A connection of the server's own canary, over any transport.
+    Canary,
 }
 
 impl Parked {
     /// All variants, in the order of their counts.
-    pub const ALL: [Parked; 5] =
-        [Parked::WebSocket, Parked::Sse, Parked::Stream, Parked::Poll, Parked::Status];
+    pub const ALL: [Parked; 6] = [
+        Parked::WebSocket,
+        Parked::Sse,
+        Parked::Stream,
+        Parked::Poll,
+        Parked::Status,
+        Parked::Canary,
+    ];
 }
 
 /// The counters of one worker, which is their only writer.

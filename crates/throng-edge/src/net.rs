@@ -41,6 +41,8 @@ pub struct HandoffHeader {
     pub has_place: bool,
     /// Whether it has to begin with a PROXY header, which is not read yet.
     pub awaits_proxy_header: bool,
+    /// Whether it belongs to the server's own canary.
+    pub is_canary: bool,
     /// The address of its client, which counts: the receiver ends that count once.
     pub address: Option<IpAddr>,
 }
@@ -50,9 +52,19 @@ impl HandoffHeader {
     pub(crate) const TO_WORKER: HandoffHeader =
         HandoffHeader { has_place: true, ..HandoffHeader::between_planes(Listener::Public) };
 
+    /// A connection of the canary. Nothing else makes one: no request can ask for it.
+    pub(crate) const CANARY: HandoffHeader =
+        HandoffHeader { is_canary: true, ..HandoffHeader::between_planes(Listener::Public) };
+
     /// Between the planes: no place is kept.
     pub const fn between_planes(listener: Listener) -> HandoffHeader {
-        HandoffHeader { listener, has_place: false, awaits_proxy_header: false, address: None }
+        HandoffHeader {
+            listener,
+            has_place: false,
+            awaits_proxy_header: false,
+            is_canary: false,
+            address: None,
+        }
     }
 }
 

@@ -16,6 +16,9 @@ pub enum Kind {
 /// The internal log of samples that the status page follows, `/status/stream`.
 pub const STATUS: &str = "status";
 
+/// The internal log that the server's canary publishes to and follows.
+pub const CANARY: &str = "canary";
+
 impl Kind {
     /// The word for it in URLs, envelopes and error messages.
     pub fn noun(self) -> &'static str {

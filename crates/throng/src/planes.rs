@@ -4,6 +4,7 @@
 //! [`Handover`] already in that table. A socket for a worker is closed here after it was sent.
 
 use std::io;
+use std::net::TcpStream;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixDatagram as StdUnixDatagram;
 use std::sync::Arc;
@@ -79,6 +80,10 @@ impl throng_control::Edge for Workers {
     fn subscribers(&self) -> u64 {
         let workers = self.metrics.workers().iter();
         workers.map(|worker| u64::from(worker.taken.load(Ordering::Relaxed))).sum()
+    }
+
+    fn hand_off_canary(&self, worker: usize, stream: &TcpStream, request: &[u8]) -> bool {
+        self.handoffs.send_canary(worker, stream, request).is_ok()
     }
 
     fn is_busy(&self) -> bool {

@@ -373,6 +373,7 @@ fn control_settings(settings: &Settings, plan: &Plan) -> throng_control::Setting
         max_control_connections: plan.max_worker_connections(),
         head_timeout: settings.head_timeout.0,
         idle_timeout: settings.idle_timeout.0,
+        canary_interval: settings.canary_interval.0,
         drain_window: settings.drain_window.0,
         drain_timeout: settings.drain_timeout.0,
         limits: throng_control::Limits::default(),

@@ -6,6 +6,7 @@ use throng_access::limit::{Quantity, Subject};
 use throng_core::Snapshot;
 use throng_wire::ErrorCode;
 
+use crate::canary_report::CanaryReport;
 use crate::control::Control;
 use crate::edge::{EdgeCounter, EdgeMetrics};
 use crate::metrics::{HttpCounter, OtherMetric, OtherValue};
@@ -46,6 +47,9 @@ pub(super) fn text(control: &Control) -> String {
         "Time from accepting a message to writing it to the last subscriber.",
         &edge.latency,
     );
+    if !control.settings.canary_interval.is_zero() {
+        canary(&mut page, &control.canary);
+    }
     engine(&mut page, control);
     for metric in control.other_metrics.iter().flat_map(|source| source.metrics()) {
         page.other(metric);
@@ -146,6 +150,31 @@ fn limits(page: &mut Page, control: &Control) {
     }
 }
 
+fn canary(page: &mut Page, report: &CanaryReport) {
+    let labels = |name| format!("transport=\"{name}\"");
+    let help = "Time from publishing a message of the canary to receiving it, by transport.";
+    page.describe("canary_duration_seconds", help, "histogram");
+    for (name, transport) in report.transports() {
+        page.buckets("canary_duration_seconds", &labels(name), &transport.durations());
+    }
+    let help = "Messages of the canary that did not arrive, by transport.";
+    page.describe("canary_failures_total", help, "counter");
+    for (name, transport) in report.transports() {
+        page.sample(
+            "canary_failures_total",
+            &format!("{{{}}}", labels(name)),
+            transport.failures(),
+        );
+    }
+    let help = "When a message of the canary arrived last, by transport; 0 before the first.";
+    page.describe("canary_last_arrival_timestamp_seconds", help, "gauge");
+    for (name, transport) in report.transports() {
+        let seconds = transport.arrived_ms().unwrap_or(0) / 1000;
+        let labels = format!("{{{}}}", labels(name));
+        page.sample("canary_last_arrival_timestamp_seconds", &labels, seconds);
+    }
+}
+
 fn engine(page: &mut Page, control: &Control) {
     let engine = control.engine.metrics();
     page.gauge("log_channels", "Channels and users that have a log.", engine.channels);
@@ -196,15 +225,22 @@ impl Page {
     /// Adds a histogram from one snapshot, so that its buckets, sum and count are consistent.
     fn histogram(&mut self, name: &str, help: &str, times: &Snapshot) {
         self.describe(name, help, "histogram");
+        self.buckets(name, "", times);
+    }
+
+    /// Adds the samples of a histogram with these labels, which are `name="value"` or nothing.
+    fn buckets(&mut self, name: &str, labels: &str, times: &Snapshot) {
+        let comma = if labels.is_empty() { "" } else { "," };
         let bucket = format!("{name}_bucket");
         for (bound_us, bound) in BUCKETS {
-            let label = format!("{{le=\"{bound}\"}}");
-            self.sample(&bucket, &label, times.count_within(bound_us));
+            let labels = format!("{{{labels}{comma}le=\"{bound}\"}}");
+            self.sample(&bucket, &labels, times.count_within(bound_us));
         }
-        self.sample(&bucket, "{le=\"+Inf\"}", times.count());
+        self.sample(&bucket, &format!("{{{labels}{comma}le=\"+Inf\"}}"), times.count());
+        let labels = if labels.is_empty() { String::new() } else { format!("{{{labels}}}") };
         let seconds = times.sum_us() as f64 / 1e6;
-        let _ = writeln!(self.0, "{PREFIX}{name}_sum {seconds}");
-        self.sample(&format!("{name}_count"), "", times.count());
+        let _ = writeln!(self.0, "{PREFIX}{name}_sum{labels} {seconds}");
+        self.sample(&format!("{name}_count"), &labels, times.count());
     }
 
     /// Adds the metric of a part that is neither of the planes.

@@ -25,6 +25,7 @@ pub(crate) struct Sample {
     pub(super) sent_bytes: Rate,
     pub(super) latency: Durations,
     pub(super) http: Http,
+    pub(super) canary: Option<BTreeMap<&'static str, Canary>>,
     pub(super) cpu: Cpu,
     pub(super) memory: Memory,
     pub(super) kernel: Kernel,
@@ -73,6 +74,16 @@ pub(super) struct Distribution {
     pub(super) mean_ms: Option<f64>,
     pub(super) p50_ms: Option<f64>,
     pub(super) p99_ms: Option<f64>,
+}
+
+/// What the canary has found over one transport.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct Canary {
+    pub(super) failing: bool,
+    pub(super) failures: u64,
+    pub(super) arrived_ms: Option<u64>,
+    #[serde(flatten)]
+    pub(super) recent: Distribution,
 }
 
 /// Requests to the control plane.
@@ -143,6 +154,22 @@ impl Distribution {
             p99_ms: quantile(0.99),
         }
     }
+
+    /// The distribution of these durations in microseconds, the shortest first.
+    pub(super) fn of_sorted(sorted_us: &[u64]) -> Distribution {
+        let ms = |us: f64| rounded(us / 1000.0, 3);
+        let quantile = |share: f64| {
+            let rank = (sorted_us.len() as f64 * share).ceil().max(1.0) as usize;
+            sorted_us.get(rank - 1).map(|&us| ms(us as f64))
+        };
+        let mean_us = sorted_us.iter().sum::<u64>() as f64 / sorted_us.len() as f64;
+        Distribution {
+            count: sorted_us.len() as u64,
+            mean_ms: (!sorted_us.is_empty()).then(|| ms(mean_us)),
+            p50_ms: quantile(0.5),
+            p99_ms: quantile(0.99),
+        }
+    }
 }
 
 /// Rounds to a number of decimals.
@@ -168,4 +195,21 @@ pub(super) fn with_history(sample: &Sample, history: Option<Value>) -> Vec<u8> {
     }
     json.push('\n');
     json.into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_of_few_durations_are_durations() {
+        let of = |us: &[u64]| {
+            let found = Distribution::of_sorted(us);
+            (found.count, found.mean_ms, found.p50_ms, found.p99_ms)
+        };
+        assert_eq!(of(&[]), (0, None, None, None));
+        assert_eq!(of(&[1_000, 3_000]), (2, Some(2.0), Some(1.0), Some(3.0)));
+        let hundred: Vec<_> = (1..=100).map(|ms| ms * 1_000).collect();
+        assert_eq!(of(&hundred), (100, Some(50.5), Some(50.0), Some(99.0)));
+    }
 }

@@ -1,5 +1,6 @@
 //! The loop that samples the server once a second.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +10,9 @@ use tokio::time::MissedTickBehavior;
 use super::history::StatusHistory;
 use super::host::{HostReader, Reading};
 use super::minute::Minute;
-use super::sample::{Connections, Cpu, Http, Kernel, Memory, Rate, Reasons, Sample, rounded};
+use super::sample::{
+    Canary, Connections, Cpu, Distribution, Http, Kernel, Memory, Rate, Reasons, Sample, rounded,
+};
 use super::totals::Totals;
 use crate::control::Control;
 use crate::edge::EdgeMetrics;
@@ -115,6 +118,7 @@ impl Sampler {
                 requests: rate(|totals| totals.requests),
                 durations: self.request_durations.add(request_durations(&control)),
             },
+            canary: canary(&control),
             cpu: cpu(now, &last, edge.connections.len(), seconds),
             memory: memory(&reading, self.private_at_start_bytes, &now.engine, connections.total),
             kernel: Kernel {
@@ -130,6 +134,20 @@ impl Sampler {
             connections,
         }
     }
+}
+
+/// What the canary has found, by transport; `None` if there is none.
+fn canary(control: &Control) -> Option<BTreeMap<&'static str, Canary>> {
+    let found = control.canary.transports().map(|(name, report)| {
+        let canary = Canary {
+            failing: report.is_failing(),
+            failures: report.failures(),
+            arrived_ms: report.arrived_ms(),
+            recent: Distribution::of_sorted(&report.recent_us()),
+        };
+        (name, canary)
+    });
+    (!control.settings.canary_interval.is_zero()).then(|| found.collect())
 }
 
 fn request_durations(control: &Control) -> Snapshot {

@@ -329,6 +329,10 @@ impl Edge for FakeEdge {
         self.connections.load(Ordering::SeqCst)
     }
 
+    fn hand_off_canary(&self, _: usize, _: &TcpStream, _: &[u8]) -> bool {
+        false
+    }
+
     fn is_busy(&self) -> bool {
         self.is_full.load(Ordering::SeqCst)
     }

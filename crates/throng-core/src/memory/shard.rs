@@ -105,6 +105,11 @@ impl Shard {
         self.by_name.find(hash, is_named).copied()
     }
 
+    /// Whether it has the channel.
+    pub(super) fn has(&self, name: Hashed<'_>) -> bool {
+        self.find(name).is_some()
+    }
+
     fn find_or_create(&mut self, shared: &Shared, name: Hashed<'_>) -> u32 {
         if let Some(slot) = self.find(name) {
             return slot;

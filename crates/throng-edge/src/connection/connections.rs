@@ -222,7 +222,8 @@ impl<S> Connections<S> {
         let parked = connection.parked();
         connection.state = State::Head;
         connection.due = due;
-        connection.flags.set(Flags::SERVED, true);
+        // The canary has no place of its own to keep.
+        connection.flags.set(Flags::SERVED, !connection.has(Flags::CANARY));
         self.count_unparked(parked);
     }
 
@@ -232,9 +233,10 @@ impl<S> Connections<S> {
         }
     }
 
-    /// The number of parked connections of all kinds.
+    /// The number of parked connections with places, which is all but those of the canary.
     pub(crate) fn parked(&self) -> u64 {
-        Parked::ALL.into_iter().map(|parked| self.load().counters.parked(parked)).sum()
+        let kinds = Parked::ALL.into_iter().filter(|&parked| parked != Parked::Canary);
+        kinds.map(|parked| self.load().counters.parked(parked)).sum()
     }
 
     /// Removes a connection, with all that counts for it; `None` if it is gone already.
@@ -362,6 +364,11 @@ impl<S> Connections<S> {
         lingers
     }
 
+    /// Whether the connection belongs to the server's own canary.
+    pub(crate) fn is_canary(&self, id: ConnectionId) -> bool {
+        self.get(id).is_some_and(|connection| connection.has(Flags::CANARY))
+    }
+
     /// The number of connections that subscribe or have subscribed, without those that close.
     pub(crate) fn admitted(&self) -> u32 {
         self.places.admitted()
@@ -405,7 +412,9 @@ impl<S> Connections<S> {
     /// Shows other threads how many connections there are, and how many places are taken.
     pub(crate) fn publish_load(&self) {
         let open = self.table.len() as u32 - self.places.closing();
-        self.load().connections.store(open, Ordering::Relaxed);
+        // The canary is no client.
+        let canary = self.load().counters.parked(Parked::Canary) as u32;
+        self.load().connections.store(open.saturating_sub(canary), Ordering::Relaxed);
         self.load().taken.store(self.places.taken(), Ordering::Relaxed);
     }
 

@@ -7,7 +7,9 @@ use crate::encoding::Encoding;
 pub(crate) struct Flags([u8; 3]);
 
 /// The first bit of the encoding; the facts have those below.
-const ENCODING_SHIFT: u32 = 20;
+const ENCODING_SHIFT: u32 = 21;
+/// The facts that frozen state has.
+const FROZEN_MASK: u32 = (1 << 20) - 1;
 /// The bits of the encoding, once shifted.
 const ENCODING_MASK: u32 = 0b111;
 
@@ -57,6 +59,11 @@ impl Flags {
     /// It has to begin with a PROXY header, which has not arrived in full.
     pub(crate) const AWAITS_PROXY_HEADER: Flags = Flags::bit(19);
 
+    /// It belongs to the server's own canary: it follows an internal log over any transport, takes
+    /// the place of a request head, and is left out of what is counted and logged of clients. It is
+    /// a viewer, too. Not frozen: its other end belongs to this process.
+    pub(crate) const CANARY: Flags = Flags::bit(20);
+
     const fn bit(number: u32) -> Flags {
         assert!(number < ENCODING_SHIFT);
         Flags::from_bits(1 << number)
@@ -74,12 +81,12 @@ impl Flags {
 
     /// The facts as a number, which frozen state has: a bit is never given another meaning.
     pub(super) const fn facts(self) -> u32 {
-        self.bits() & ((1 << ENCODING_SHIFT) - 1)
+        self.bits() & FROZEN_MASK
     }
 
     /// The inverse of [`Flags::facts`]; `None` if there is an unknown one.
     pub(super) fn from_facts(facts: u32) -> Option<Flags> {
-        (facts < 1 << ENCODING_SHIFT).then_some(Flags::from_bits(facts))
+        (facts <= FROZEN_MASK).then_some(Flags::from_bits(facts))
     }
 
     pub(crate) fn has(self, flag: Flags) -> bool {

@@ -77,6 +77,7 @@ impl<S> Connection<S> {
     pub(crate) fn parked(&self) -> Option<Parked> {
         Some(match (self.state, self.encoding()) {
             (State::Head | State::Waiting | State::Closing, _) => return None,
+            _ if self.has(Flags::CANARY) => Parked::Canary,
             (State::LongPolling, _) => Parked::Poll,
             (State::Streaming, _) if self.has(Flags::VIEWER) => Parked::Status,
             (State::Streaming, Encoding::WebSocket | Encoding::WebSocketEnvelope) => {
@@ -99,7 +100,11 @@ impl<S> Connection<S> {
 
     /// The counter of the messages written to it.
     pub(crate) fn delivery_counter(&self) -> Counter {
-        if self.has(Flags::VIEWER) { Counter::StatusDeliveries } else { Counter::Deliveries }
+        match (self.has(Flags::CANARY), self.has(Flags::VIEWER)) {
+            (true, _) => Counter::CanaryDeliveries,
+            (false, true) => Counter::StatusDeliveries,
+            (false, false) => Counter::Deliveries,
+        }
     }
 
     /// Its [`Io`], made on demand.

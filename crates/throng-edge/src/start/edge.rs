@@ -121,6 +121,18 @@ impl WorkerHandoffs {
         WorkerHandoffs { senders: senders.into(), metrics }
     }
 
+    /// Hands a connection of the server's own canary off to the worker of this number, counted in a
+    /// circle. `bytes` are a request that subscribes, whatever to: it follows the canary's log.
+    pub fn send_canary(
+        &self,
+        worker: usize,
+        stream: &TcpStream,
+        bytes: &[u8],
+    ) -> Result<(), WorkerBusyError> {
+        let sender = &self.senders[worker % self.senders.len()];
+        sender.send(HandoffHeader::CANARY, stream.as_fd(), bytes).map_err(|_| WorkerBusyError)
+    }
+
     /// Hands a connection off to the least loaded worker; if all are full, that worker answers it
     /// with a 503. `bytes` begin with a request head. A connection of the admin listener may follow
     /// the status samples, whatever its head says about host and origin. Once it has gone, its

@@ -138,7 +138,7 @@ impl<N: Net> Worker<N> {
         if connection.state == State::Closing {
             return;
         }
-        if let Some(counter) = reason.counter() {
+        if let Some(counter) = reason.counter().filter(|_| !connection.has(Flags::CANARY)) {
             self.count(counter);
         }
         self.notify_disconnected(id, reason);

@@ -30,6 +30,9 @@ impl<N: Net> Worker<N> {
 
     /// Logs a request that subscribes. A long-poll is logged when it starts, not with its answer.
     pub(super) fn log_subscription(&self, id: ConnectionId, request: &Request, bytes: &[u8]) {
+        if self.connections.is_canary(id) {
+            return;
+        }
         let (status, transport) = match request.transport {
             Transport::WebSocket { .. } => (101, "websocket"),
             Transport::Sse => (200, "sse"),

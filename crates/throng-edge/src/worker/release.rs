@@ -2,7 +2,7 @@
 
 use super::Worker;
 use crate::close_reason::CloseReason;
-use crate::connection::{ConnectionId, State};
+use crate::connection::{ConnectionId, Flags, State};
 use crate::counters::Counter;
 use crate::net::Net;
 
@@ -14,6 +14,9 @@ impl<N: Net> Worker<N> {
         // A failed write has released it already.
         let Some(connection) = self.connections.remove(id) else { return };
         // A closing connection was counted by its reason when it began to close.
+        if connection.has(Flags::CANARY) {
+            return;
+        }
         if connection.state != State::Closing
             && let Some(counter) = reason.counter()
         {

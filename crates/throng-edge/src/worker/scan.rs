@@ -141,7 +141,7 @@ impl<N: Net> Worker<N> {
             Some(Parked::WebSocket) => FoundTransport::WebSocket,
             Some(Parked::Sse | Parked::Status) => FoundTransport::Sse,
             Some(Parked::Poll) => FoundTransport::LongPoll,
-            Some(Parked::Stream) | None => FoundTransport::Stream,
+            Some(Parked::Stream | Parked::Canary) | None => FoundTransport::Stream,
         };
         let since_ms = self.connections.accepted_ms(connection);
         FoundConnection {

@@ -24,6 +24,12 @@ const HEARTBEAT_MIN: Duration = Duration::from_secs(1);
 /// A position lists an id for every channel, and must fit into a request head.
 const CHANNELS_MAX: usize = 10_000;
 
+/// Beyond it, the canary's connections would need answers to pings.
+const CANARY_MAX: Duration = Duration::from_secs(60);
+
+/// Shorter ones would load the server.
+const CANARY_MIN: Duration = Duration::from_millis(100);
+
 /// A larger leeway would make the expiry of tokens meaningless.
 const LEEWAY_MAX: Duration = Duration::from_secs(600);
 
@@ -142,6 +148,7 @@ fn times(settings: &Settings) -> Option<String> {
         ("ping-interval", settings.ping_interval),
         ("head-timeout", settings.head_timeout),
         ("idle-timeout", settings.idle_timeout),
+        ("canary-interval", settings.canary_interval),
         ("drain-delay", settings.drain_delay),
         ("drain-window", settings.drain_window),
         ("drain-timeout", settings.drain_timeout),
@@ -157,6 +164,12 @@ fn times(settings: &Settings) -> Option<String> {
         if !interval.0.is_zero() && interval.0 < HEARTBEAT_MIN {
             return Some(format!("{key} must be at least 1s, or 0 for none, not {interval}"));
         }
+    }
+    let canary = settings.canary_interval;
+    if !canary.0.is_zero() && !(CANARY_MIN..=CANARY_MAX).contains(&canary.0) {
+        return Some(format!(
+            "canary-interval must be between 100ms and 1m, or 0 for none, not {canary}"
+        ));
     }
     for (key, time) in
         [("head-timeout", settings.head_timeout), ("idle-timeout", settings.idle_timeout)]
@@ -321,6 +334,7 @@ mod tests {
             ("max-head-bytes = 100", "max-head-bytes must be between 1KiB and 64KiB, not 100"),
             ("max-head-bytes = \"65KiB\"", "max-head-bytes must be between 1KiB and 64KiB, not"),
             ("heartbeat = '500ms'", "heartbeat must be at least 1s, or 0 for none, not 500ms"),
+            ("canary-interval = '2m'", "canary-interval must be between 100ms and 1m, or 0"),
             (
                 "ping-interval = '500ms'",
                 "ping-interval must be at least 1s, or 0 for none, not 500ms",

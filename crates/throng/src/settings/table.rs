@@ -161,7 +161,7 @@ settings! {
             "Time for a request head to arrive completely";
         "idle-timeout" idle_timeout: Time = "75s",
             "Time after which a kept-alive connection without a request is closed";
-        "drain-delay" drain_delay: Time = "0s",
+        "drain-delay" drain_delay: Time = "0",
             "On shutdown, time in which /health/ready fails and everything is still served";
         "drain-window" drain_window: Time = "10s",
             "On shutdown, clients are told to reconnect at times spread over this window";
@@ -203,6 +203,10 @@ settings! {
     in "Requests to other servers" {
         "ca-file" ca_file: OptionalPath = "none",
             "Certificates (PEM) that requests to key sets and callouts trust; none: the system's";
+    }
+    in "Health" {
+        "canary-interval" canary_interval: Time = "5s",
+            "Time between messages that the server sends itself to see that they arrive; 0: none";
     }
     in "Log" {
         "log" log: LogLevel = "info",

@@ -102,10 +102,11 @@ impl<N: Net> Worker<N> {
         let Some(connection) = self.connections.expect_live_mut(id) else { return };
         let poll = connection.io.as_mut().and_then(|io| io.long_poll.take());
         let is_kept = connection.has(Flags::KEEP_ALIVE) && retry_after.is_none();
+        let is_canary = connection.has(Flags::CANARY);
         let out = answer.encode(&position, poll.as_deref(), is_kept, retry_after, date);
         self.end_long_poll(id);
         if !is_kept {
-            if retry_after.is_none() {
+            if retry_after.is_none() && !is_canary {
                 self.shutdown.note_long_poll_end(self.clock.tick());
             }
             self.close_after_messages(id, &out, answer.messages, CloseReason::Complete);

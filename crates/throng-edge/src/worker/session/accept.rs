@@ -38,8 +38,11 @@ impl<N: Net> Worker<N> {
     /// it. One from the admin listener asks for the status samples, and the control plane has
     /// checked that it may have them.
     pub fn handed_off(&mut self, header: HandoffHeader, socket: N::Socket, bytes: &mut [u8]) {
-        let is_viewer = header.listener == Listener::Admin;
-        let flags = Flags::default().with(Flags::HANDED_OFF, true).with(Flags::VIEWER, is_viewer);
+        let is_viewer = header.listener == Listener::Admin || header.is_canary;
+        let flags = Flags::default()
+            .with(Flags::HANDED_OFF, true)
+            .with(Flags::VIEWER, is_viewer)
+            .with(Flags::CANARY, header.is_canary);
         self.give_back_place(header);
         let client = self.handed_off_client(header);
         self.admit(flags, socket, client, bytes);

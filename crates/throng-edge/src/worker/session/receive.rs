@@ -1,8 +1,10 @@
 //! Reads, and passes the input to the handler of the connection's state.
 
+use throng_core::Kind;
 use throng_wire::head::{self, Head, Limits, Parsed};
+use throng_wire::name::CANARY;
 use throng_wire::subscribe::{self, Request, Route};
-use throng_wire::{ErrorResponse, proxied};
+use throng_wire::{ErrorResponse, Target, proxied};
 
 use crate::close_reason::CloseReason;
 use crate::connection::{Connection, ConnectionId, Flags, State, Token};
@@ -202,8 +204,17 @@ impl<N: Net> Worker<N> {
         let (route, length) = match head::parse(bytes, limits) {
             Ok(Parsed::Incomplete) => return 0,
             Ok(Parsed::Complete { head, length }) => {
-                let route = self.route(&head);
+                let mut route = self.route(&head);
+                let is_canary = self.connections.is_canary(id);
+                if let Ok(Route::Subscribe(request)) = &mut route
+                    && is_canary
+                {
+                    // Its log has a name that no request can form.
+                    let name = CANARY.to_owned();
+                    request.targets = vec![Target { kind: Kind::Internal, name }];
+                }
                 if let Ok(Route::Subscribe(request)) = &route
+                    && !is_canary
                     && !self.find_proxied_client(id, &head, request, bytes)
                 {
                     return bytes.len();

@@ -52,23 +52,26 @@ impl<N: Net> Worker<N> {
             return true;
         }
         let mut id = id;
-        let is_in_reserve = !self.connections.has_place(id);
-        if is_in_reserve {
-            // It has gone to a worker with a place.
-            let Some(stays) = self.hand_off_if_full(id, bytes) else { return false };
-            id = stays;
-            if !(request.is_status() && self.connections.has_viewer_place()) {
-                self.refuse_subscriber(id, request, bytes, &ErrorCode::Full.into());
-                return true;
+        // The canary stays in the place of its request head, which a full server has, too.
+        if !self.connections.is_canary(id) {
+            let is_in_reserve = !self.connections.has_place(id);
+            if is_in_reserve {
+                // It has gone to a worker with a place.
+                let Some(stays) = self.hand_off_if_full(id, bytes) else { return false };
+                id = stays;
+                if !(request.is_status() && self.connections.has_viewer_place()) {
+                    self.refuse_subscriber(id, request, bytes, &ErrorCode::Full.into());
+                    return true;
+                }
             }
+            let was_served =
+                self.connections.get(id).is_some_and(|connection| connection.has(Flags::SERVED));
+            if !was_served && matches!(request.transport, Transport::LongPoll { .. }) {
+                self.keep_alive(id);
+            }
+            // One that waits has its place already: there are as many as may wait.
+            self.connections.admit_subscriber(id, is_in_reserve);
         }
-        let was_served =
-            self.connections.get(id).is_some_and(|connection| connection.has(Flags::SERVED));
-        if !was_served && matches!(request.transport, Transport::LongPoll { .. }) {
-            self.keep_alive(id);
-        }
-        // One that waits has its place already: there are as many as may wait.
-        self.connections.admit_subscriber(id, is_in_reserve);
         let head = &bytes[..length];
         match self.identify(id, request, head) {
             Ok(client) => self.follow_if_allowed(id, request, head, (&client, channels)),
@@ -287,7 +290,8 @@ impl<N: Net> Worker<N> {
             .with(Flags::WATCHES_WRITABLE, connection.has(Flags::WATCHES_WRITABLE))
             .with(Flags::READ_DEFERRED, connection.has(Flags::READ_DEFERRED))
             .with(Flags::DELIVERY_DEFERRED, connection.has(Flags::DELIVERY_DEFERRED))
-            .with(Flags::VIEWER, request.is_status());
+            .with(Flags::VIEWER, request.is_status())
+            .with(Flags::CANARY, connection.has(Flags::CANARY));
         let (encoding, flags) = match request.transport {
             Transport::WebSocket { .. } => {
                 let is_v1 = request.transport.is_v1();
@@ -303,15 +307,14 @@ impl<N: Net> Worker<N> {
             }
             Transport::Stream | Transport::LongPoll { .. } => (Encoding::Line, flags),
         };
-        let (counter, state) = match request.transport {
-            _ if request.is_status() => (Counter::SubscribedStatus, State::Streaming),
-            Transport::WebSocket { .. } => (Counter::SubscribedWebSocket, State::Streaming),
-            Transport::Sse => (Counter::SubscribedSse, State::Streaming),
-            Transport::Stream => (Counter::SubscribedStream, State::Streaming),
-            Transport::LongPoll { .. } => (Counter::SubscribedPoll, State::LongPolling),
+        let state = match request.transport {
+            Transport::LongPoll { .. } => State::LongPolling,
+            Transport::WebSocket { .. } | Transport::Sse | Transport::Stream => State::Streaming,
         };
         self.connections.park(id, state, flags.with_encoding(encoding));
-        self.count(counter);
+        if !flags.has(Flags::CANARY) {
+            self.count(subscribed_counter(request));
+        }
     }
 
     /// Lets the kernel find out whether the peer of a waiting long-poll is alive: nothing is
@@ -434,6 +437,16 @@ impl<N: Net> Worker<N> {
             v1::greeting(&mut json, headers.connection, headers.id, headers.recovered);
             notice("welcome", &mut json);
         }
+    }
+}
+
+fn subscribed_counter(request: &Request) -> Counter {
+    match request.transport {
+        _ if request.is_status() => Counter::SubscribedStatus,
+        Transport::WebSocket { .. } => Counter::SubscribedWebSocket,
+        Transport::Sse => Counter::SubscribedSse,
+        Transport::Stream => Counter::SubscribedStream,
+        Transport::LongPoll { .. } => Counter::SubscribedPoll,
     }
 }
 
