@@ -25,6 +25,8 @@ const ROOM: u32 = 100_000;
 struct Pipe {
     to_worker: Vec<u8>,
     to_client: Vec<u8>,
+    /// How many more bytes the socket takes; `None` if there is no limit.
+    room: Option<usize>,
     is_gone: bool,
     peer: Option<SocketAddr>,
 }
@@ -33,7 +35,7 @@ struct Pipe {
 #[derive(Debug)]
 pub(crate) struct Socket(Rc<RefCell<Pipe>>);
 
-/// Sockets that take everything.
+/// Sockets that take everything, unless their clients are stalled.
 #[derive(Debug, Default)]
 pub(crate) struct Sockets {
     tokens: HashMap<*const RefCell<Pipe>, Token>,
@@ -62,8 +64,15 @@ impl Net for Sockets {
         if pipe.is_gone {
             return Transfer::Gone;
         }
-        slices.iter().for_each(|slice| pipe.to_client.extend_from_slice(slice));
-        Transfer::Bytes(slices.iter().map(|slice| slice.len()).sum())
+        let total: usize = slices.iter().map(|slice| slice.len()).sum();
+        let count = pipe.room.map_or(total, |room| room.min(total));
+        if count == 0 {
+            return Transfer::Blocked;
+        }
+        pipe.room = pipe.room.map(|room| room - count);
+        let bytes = slices.iter().flat_map(|slice| slice.iter().copied());
+        pipe.to_client.extend(bytes.take(count));
+        Transfer::Bytes(count)
     }
 
     fn watch(&mut self, socket: &Socket, token: Token) -> bool {
@@ -71,8 +80,8 @@ impl Net for Sockets {
         true
     }
 
-    fn watch_writable(&mut self, _: &Socket, _: Token) -> bool {
-        true
+    fn watch_writable(&mut self, socket: &Socket, token: Token) -> bool {
+        self.watch(socket, token)
     }
 
     fn unacknowledged_bytes(&self, _: &Socket) -> usize {
@@ -114,6 +123,11 @@ impl Client {
     /// The bytes that have come since the last call.
     pub(crate) fn received_bytes(&self) -> Vec<u8> {
         std::mem::take(&mut self.0.borrow_mut().to_client)
+    }
+
+    /// From now on its socket takes this many bytes and no more.
+    pub(crate) fn stall_after(&self, bytes: usize) {
+        self.0.borrow_mut().room = Some(bytes);
     }
 
     /// Whether the worker has closed the connection.
@@ -232,7 +246,12 @@ impl Rig {
 
     /// The time in seconds since 1970.
     pub(crate) fn now_s(&self) -> u64 {
-        self.now().unix_ms / 1000
+        self.now_ms() / 1000
+    }
+
+    /// The time in milliseconds since 1970.
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.now().unix_ms
     }
 
     /// Puts a worker of a new process in the place of the rig's, thawed from its bytes.
@@ -250,7 +269,6 @@ impl Rig {
         }
         self.worker = thaw.finish().expect("all records were there");
         self.worker.check_invariants();
-        self.work();
     }
 
     /// The client sends a frame with this text.
@@ -265,6 +283,14 @@ impl Rig {
         client.0.borrow_mut().to_worker.extend_from_slice(bytes);
         let token = self.worker.net().tokens[&Rc::as_ptr(&client.0)];
         self.worker.readable(token, false);
+    }
+
+    /// The client of a stalled socket reads all that comes.
+    pub(crate) fn read_again(&mut self, client: &Client) {
+        client.0.borrow_mut().room = None;
+        if let Some(&token) = self.worker.net().tokens.get(&Rc::as_ptr(&client.0)) {
+            self.worker.writable(token);
+        }
     }
 
     /// The client's end of the connection is gone, and no event has reported it to the worker yet.
