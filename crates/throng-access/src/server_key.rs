@@ -117,14 +117,18 @@ impl ServerKeys {
     ///
     /// [`ServerKeyError::NoPrefix`], [`ServerKeyError::Mistyped`] and [`ServerKeyError::Unknown`].
     pub fn find(&self, key: &str) -> Result<&ServerKey, ServerKeyError> {
-        let hash = KeyHash::of(key)?;
+        self.find_hash(&KeyHash::of(key)?).ok_or(ServerKeyError::Unknown)
+    }
+
+    /// The key with this hash. Compares it with those of all keys, wherever the right one is.
+    fn find_hash(&self, hash: &KeyHash) -> Option<&ServerKey> {
         let mut found = None;
         for known in &self.keys {
-            if known.hash.is(&hash) {
+            if known.hash.is(hash) {
                 found = Some(known);
             }
         }
-        found.ok_or(ServerKeyError::Unknown)
+        found
     }
 
     /// Whether there is no key.
@@ -154,6 +158,33 @@ mod tests {
         let keys = ServerKeys::new(vec![ServerKey::for_tests("x", &[]), key]).unwrap();
         assert_eq!(keys.find(&one).unwrap().name(), "app");
         assert_eq!(keys.find(&other).unwrap_err(), ServerKeyError::Unknown);
+    }
+
+    /// Whether a key is right, and which, shows in no time that a client could measure: each key
+    /// is compared with all, and each comparison looks at all bytes.
+    #[test]
+    fn a_right_key_costs_as_many_comparisons_as_a_wrong_one() {
+        let texts: Vec<_> = (0..5).map(|_| generate().unwrap()).collect();
+        let key = |(nth, text): (usize, &String)| {
+            ServerKey::new(&nth.to_string(), KeyHash::of(text).unwrap(), vec![], None)
+        };
+        let keys = ServerKeys::new(texts.iter().enumerate().map(key).collect()).unwrap();
+        let logins = Logins::random().unwrap();
+        let comparisons = |find: &dyn Fn() -> bool, is_right: bool| {
+            secret::COMPARISONS.set(0);
+            assert_eq!(find(), is_right);
+            secret::COMPARISONS.get()
+        };
+        for text in &texts {
+            assert_eq!(comparisons(&|| keys.find(text).is_ok(), true), 5);
+            let login = logins.issue(keys.find(text).unwrap(), 0);
+            assert_eq!(comparisons(&|| logins.find(&login, &keys, 1).is_some(), true), 5);
+        }
+        let wrong = generate().unwrap();
+        assert_eq!(comparisons(&|| keys.find(&wrong).is_ok(), false), 5);
+        let gone = ServerKey::for_tests("gone", &[]);
+        let login = logins.issue(&gone, 0);
+        assert_eq!(comparisons(&|| logins.find(&login, &keys, 1).is_some(), false), 5);
     }
 
     #[test]

@@ -20,8 +20,17 @@ pub const KEY_BYTES: usize = PREFIX.len() + RANDOM_CHARACTERS + CHECK_CHARACTERS
 const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 /// The SHA-256 of a server key.
+///
+/// It has no `==`, which would stop at the first difference: a comparison takes the same time
+/// whatever the hashes are. A test holds it so.
 #[derive(Clone, Copy)]
 pub struct KeyHash([u8; 32]);
+
+#[cfg(test)]
+thread_local! {
+    /// How many hashes this thread has compared.
+    pub(super) static COMPARISONS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
 
 impl KeyHash {
     /// The hash of a key that a client has shown.
@@ -70,8 +79,15 @@ impl KeyHash {
         &self.0
     }
 
+    /// The inverse of [`KeyHash::bytes`].
+    pub(super) fn from_bytes(bytes: [u8; 32]) -> KeyHash {
+        KeyHash(bytes)
+    }
+
     /// Whether both are the same. Takes the same time whatever they are.
     pub(super) fn is(&self, other: &KeyHash) -> bool {
+        #[cfg(test)]
+        COMPARISONS.with(|count| count.set(count.get() + 1));
         let differences =
             self.0.iter().zip(other.0).fold(0, |all, (one, other)| all | (one ^ other));
         // Keeps the compiler from leaving the loop at the first difference.
@@ -142,6 +158,18 @@ mod tests {
         let key = "throng_key_0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefg25GAMC";
         let hash = "sha256:b21ac51ce014488d89a1ebb3baccfca77f82536907f87883c388bb261742a8d3";
         assert_eq!(KeyHash::of(key).unwrap().to_string(), hash);
+    }
+
+    /// Ambiguous, so that this file does not compile, if `KeyHash` has `==`.
+    #[test]
+    fn hashes_are_compared_by_no_operator() {
+        trait HasNoEquality<Marker> {
+            const HOLDS: bool = true;
+        }
+        struct HasEquality;
+        impl<T> HasNoEquality<()> for T {}
+        impl<T: PartialEq> HasNoEquality<HasEquality> for T {}
+        const { assert!(<KeyHash as HasNoEquality<_>>::HOLDS) }
     }
 
     #[test]
