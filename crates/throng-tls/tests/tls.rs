@@ -6,5 +6,11 @@ mod bad_input;
 mod dialogues;
 #[path = "tls/handshakes.rs"]
 mod handshakes;
+#[path = "tls/peers.rs"]
+mod peers;
+// Its `main` is not called here.
+#[allow(dead_code)]
+#[path = "../examples/serve_tls.rs"]
+mod serve_tls;
 #[path = "tls/support.rs"]
 mod support;
