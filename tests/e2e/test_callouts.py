@@ -3,84 +3,28 @@
 The application here is an HTTP server that verifies each request with a library of others.
 """
 
-import base64
-import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
 import time
 from contextlib import ExitStack
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from socket import create_connection
 
 import jwt
 import pytest
-from standardwebhooks.webhooks import Webhook
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from support import TIMEOUT_SECONDS
+from support.application import MISBEHAVIOUR, NEW, OLD, Application, metric
 from support.server import eventually, run_throng
 
-OLD, NEW = ("whsec_" + base64.b64encode(os.urandom(32)).decode() for _ in range(2))
-
-
+TESTS = Path(__file__).resolve().parents[1]
 GUIDE = Path(__file__).resolve().parents[2] / "docs/guides/callouts.md"
-
-
-class Application:
-    """An HTTP server whose answers a test sets."""
-
-    def __init__(self):
-        self.requests = []
-        # Returns the body of the answer, or writes an answer of its own and returns None.
-        self.decide = lambda request, handler: {"allow": True}
-        application = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_POST(self):
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                for secret in (OLD, NEW):
-                    Webhook(secret).verify(body, dict(self.headers.items()))
-                request = json.loads(body)
-                application.requests.append(request)
-                answer = application.decide(request, self)
-                if answer is not None:
-                    self.answer(200, json.dumps(answer))
-
-            def answer(self, status, text, **headers):
-                self.send_response(status)
-                for name, value in headers.items():
-                    self.send_header(name, value)
-                self.send_header("Content-Length", str(len(text)))
-                self.end_headers()
-                self.wfile.write(text.encode())
-
-            def log_message(self, *_):
-                pass
-
-        class Server(ThreadingHTTPServer):
-            daemon_threads = True
-            # Connections that wait to be accepted: by default there are few.
-            request_queue_size = 128
-
-        self.server = Server(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}/throng"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-    def close(self):
-        self.server.shutdown()
-        self.server.server_close()
-
-    def events(self):
-        """All events so far, in the order of their arrival."""
-        batches = [request for request in self.requests if request["type"] == "events"]
-        return [event for batch in batches for event in batch["data"]["events"]]
 
 
 @pytest.fixture
@@ -100,14 +44,6 @@ def configured(serve, tmp_path, application):
         return serve(*flags)
 
     return start
-
-
-def metric(server, name, **labels):
-    """The value of a metric."""
-    label = ",".join(f'{key}="{value}"' for key, value in labels.items())
-    sample = f"throng_{name}{{{label}}} " if labels else f"throng_{name} "
-    lines = server.http.get("/metrics").text.splitlines()
-    return int(next(line for line in lines if line.startswith(sample)).rpartition(" ")[2])
 
 
 def subscribe(server, channel, **parameters):
@@ -151,33 +87,6 @@ def test_a_denied_publisher_on_a_plain_websocket_is_closed_as_usual(configured, 
         "rooms/a",
         "rooms/b",
     ]
-
-
-def hang(_request, handler):
-    handler.connection.settimeout(TIMEOUT_SECONDS)
-    # Until the server has given up.
-    handler.rfile.read(1)
-    handler.close_connection = True
-
-
-def redirect(_request, handler):
-    handler.answer(307, '{"allow": true}', Location="/elsewhere")
-
-
-def close_early(_request, handler):
-    handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{\"allow\": true}")
-    handler.close_connection = True
-
-
-MISBEHAVIOUR = {
-    "timeout": hang,
-    "status": lambda _, handler: handler.answer(500, '{"allow": true}'),
-    "status redirect": redirect,
-    "bad_answer": lambda _, handler: handler.answer(200, "<html>"),
-    "bad_answer lie": lambda *_: {"allow": "yes"},
-    "too_large": lambda *_: {"allow": True, "message": "x" * 100_000},
-    "protocol": close_early,
-}
 
 
 @pytest.mark.parametrize("misbehaviour", MISBEHAVIOUR)
@@ -307,10 +216,26 @@ def test_events_beyond_the_queue_are_dropped_and_the_application_hears_of_it(
         assert application.requests[1]["data"]["dropped"] == 4
 
 
-def test_the_receiver_of_the_guide(serve, tmp_path):
-    source = re.search(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL).group(1)
-    (tmp_path / "receiver.py").write_text(source)
-    command = [sys.executable, "-m", "flask", "--app", "receiver", "run", "--port", "0"]
+def receiver_in(language, directory):
+    """The receiver of the guide: the command that runs it, and what it prints before its port."""
+    source = re.search(rf"```{language}\n(.*?)```", GUIDE.read_text(), re.DOTALL).group(1)
+    if language == "python":
+        (directory / "receiver.py").write_text(source)
+        command = [sys.executable, "-m", "flask", "--app", "receiver", "run", "--port", "0"]
+        return command, r"Running on http://127\.0\.0\.1:"
+    listen = 'app.listen(5000, "127.0.0.1");'
+    assert listen in source
+    port = 'console.log("port", this.address().port);'
+    any_port = f'app.listen(0, "127.0.0.1", function () {{ {port} }});'
+    (directory / "receiver.mjs").write_text(source.replace(listen, any_port))
+    (directory / "node_modules").symlink_to(TESTS / "node_modules")
+    assert shutil.which("node"), "node is missing: scripts/setup"
+    return ["node", "receiver.mjs"], "port "
+
+
+@pytest.mark.parametrize("language", ["python", "js"])
+def test_the_receiver_of_the_guide(serve, tmp_path, language):
+    command, before_port = receiver_in(language, tmp_path)
     receiver = subprocess.Popen(
         command,
         cwd=tmp_path,
@@ -322,15 +247,17 @@ def test_the_receiver_of_the_guide(serve, tmp_path):
     lines = []
     reader = threading.Thread(target=lambda: lines.extend(receiver.stdout), daemon=True)
     reader.start()
-    running = re.compile(r"Running on (http://127\.0\.0\.1:\d+)")
+    running = re.compile(before_port + r"(\d+)")
     try:
         eventually(lambda: running.search("".join(lines)), "the receiver")
-        url = running.search("".join(lines)).group(1)
-        table = f"url = '{url}/throng'\nsecrets = ['{NEW}']\ndecides = ['subscribe']"
+        port = running.search("".join(lines)).group(1)
+        (tmp_path / "secrets").write_text(f"{OLD}\n{NEW}\n")
+        (tmp_path / "secrets").chmod(0o600)
+        table = f"url = 'http://127.0.0.1:{port}/throng'\nsecrets-file = 'secrets'"
         keys = "[[token-keys]]\nsecret = '0123456789abcdef0123456789abcdef'"
         rules = "[access]\nsubscribe = 'user'"
-        notifies = "notifies = ['connected', 'disconnected']"
-        text = f"[[callouts]]\n{table}\n{notifies}\n{keys}\n{rules}"
+        asks = "decides = ['subscribe']\nnotifies = ['connected', 'disconnected']"
+        text = f"[[callouts]]\n{table}\n{asks}\n{keys}\n{rules}"
         (tmp_path / "throng.toml").write_text(text)
         server = serve()
 
@@ -344,7 +271,9 @@ def test_the_receiver_of_the_guide(serve, tmp_path):
             connection = socket.response.headers["Throng-Connection"]
         refused = server.http.get("/channels/rooms%2Fa?wait=0", headers=headers("eve"))
         assert (refused.status_code, refused.json()["message"]) == (403, "you are not a member")
-        for event in (f"connected {connection} ann None", f"disconnected {connection} None peer"):
+        absent = "None" if language == "python" else "undefined"
+        begun, ended = f"connected {connection} ann {absent}", f"disconnected {connection} {absent} peer"
+        for event in (begun, ended):
             eventually(lambda event=event: f"{event}\n" in lines, event)
     finally:
         receiver.kill()
@@ -362,6 +291,29 @@ def test_the_receiver_of_the_guide(serve, tmp_path):
         (
             "url = 'https://app.example.com/'\nnotifies = ['connected']\nsecrets = ['hunter2']",
             "a secret is `whsec_`",
+        ),
+        (
+            "url = 'https://app.example.com/'\nnotifies = ['connected']\nsecrets-file = 'missing'",
+            "cannot be read",
+        ),
+        (
+            "url = 'https://app.example.com/'\nnotifies = ['connected']\nsecrets-variable = 'NOT_SET'",
+            "there is no such variable",
+        ),
+        (
+            "url = 'https://app.example.com/'\nnotifies = ['connected']\nsecrets = ['hunter2']\n"
+            "secrets-variable = 'HOME'",
+            "more than one of",
+        ),
+        (
+            f"url = 'https://app.example.com/'\nsecrets = ['{NEW}']\ndecides = ['connect']\n"
+            "match = 'rooms/*'",
+            "is about no channel",
+        ),
+        (
+            f"url = 'https://app.example.com/'\nsecrets = ['{NEW}']\ndecides = ['connect']\n"
+            "headers = ['a b']",
+            "no name of a header",
         ),
     ],
 )

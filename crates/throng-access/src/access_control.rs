@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::authenticator::Authenticator;
 use crate::clients::Clients;
+use crate::connect::{Connect, Passed};
 use crate::policy::{Access, AllowAll};
 use crate::revocation::{FileStorage, RevocationLog};
 use crate::server_key::ServerKeys;
@@ -17,6 +18,10 @@ pub struct AccessControl {
     pub policy: Arc<dyn Access>,
     /// Verifies tokens. `None` if the server has no keys for tokens; then every token is refused.
     pub tokens: Option<Arc<Authenticator>>,
+    /// Says who a client is that shows no credential. `None` if nothing does; then it is nobody.
+    pub connect: Option<Arc<dyn Connect>>,
+    /// What `policy` and `connect` get of a request besides its credential.
+    pub passed: Passed,
     /// The keys that applications show.
     pub server_keys: ServerKeys,
     /// The file of revocations, which the control plane takes when it starts. `None` if the
@@ -37,6 +42,8 @@ impl AccessControl {
         AccessControl {
             policy,
             tokens: None,
+            connect: None,
+            passed: Passed::default(),
             server_keys: ServerKeys::default(),
             revocations: Mutex::new(None),
             tagger: Tagger::from_seed([0; 16]),
@@ -50,9 +57,16 @@ impl AccessControl {
         Arc::new(AccessControl::open(Arc::new(AllowAll)))
     }
 
-    /// Whether the server has keys of any kind. Then a client without a token has no user.
+    /// Whether access is controlled: the server has keys of any kind, or asks who its clients are.
+    /// Then a client has no user without a token or such an answer.
     pub fn has_keys(&self) -> bool {
-        self.tokens.is_some() || !self.server_keys.is_empty()
+        self.tokens.is_some() || !self.server_keys.is_empty() || self.connect.is_some()
+    }
+
+    /// Whether a cookie may tell who a client is.
+    pub fn uses_cookies(&self) -> bool {
+        self.token_cookie.is_some()
+            || self.connect.as_ref().is_some_and(|connect| connect.passes_cookies())
     }
 }
 

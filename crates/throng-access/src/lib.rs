@@ -19,6 +19,7 @@
 //! |---|---|
 //! | [`policy`] | the interface of a policy: who asks, what for, the decision |
 //! | `access_control` | what both planes share |
+//! | [`connect`] | who a client without a credential is |
 //! | [`algorithm`] | the signature algorithms of tokens |
 //! | [`keys`] | the keys that verify tokens, and when a key set is read again |
 //! | [`token`] | verifies a token and its claims |
@@ -70,6 +71,7 @@ pub mod algorithm;
 pub mod authenticator;
 mod cache;
 pub mod clients;
+pub mod connect;
 pub mod grants;
 mod json;
 pub mod keys;
@@ -89,6 +91,7 @@ pub use access_control::AccessControl;
 pub use authenticator::{Authenticator, Refusal, Verdict};
 pub use cache::CacheCounts;
 pub use clients::{Clients, CountedAddress};
+pub use connect::{Connect, ConnectVerdict, Details, Passed, PassedHeaders};
 pub use grants::{Grants, GrantsId, GrantsPool, GrantsTable};
 pub use permission::{Permission, Permissions};
 pub use policy::{Access, Action, AllowAll, Asker, Credentials, Decision, ReadOnlyClients};

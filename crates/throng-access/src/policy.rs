@@ -5,6 +5,7 @@ use throng_core::later::{Answer, Later};
 use throng_core::name::ChannelName;
 use throng_wire::{ErrorCode, ErrorResponse};
 
+use crate::connect::Details;
 use crate::grants::Grants;
 use crate::permission::Permission;
 
@@ -51,6 +52,8 @@ pub struct Asker<'a> {
     pub listener: Listener,
     /// Who it is, as far as that is known.
     pub credentials: Credentials<'a>,
+    /// What else its request shows, as far as a policy gets it.
+    pub details: Details<'a>,
     /// It was allowed this before, and only its token is new: a policy need not ask elsewhere
     /// again.
     pub is_repeated: bool,

@@ -5,6 +5,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | `client` | the sender of a request, after the check |
+//! | `connect` | asks the application who a client without a credential is |
 //! | `operator` | who may see the status, disconnect and revoke |
 //! | `verification` | verifies tokens without holding up other connections |
 //! | `refused` | counts what is refused, by reason |
@@ -17,6 +18,7 @@
 //! * No response and no line of the log contains a credential or a part of one.
 
 mod client;
+mod connect;
 mod operator;
 mod refused;
 mod verification;
@@ -101,7 +103,7 @@ impl Authentication {
             return Ok(Client::Anonymous);
         }
         let Some(credential) = find(self.access.token_cookie.as_deref())? else {
-            return Ok(Client::Anonymous);
+            return self.identify_elsewhere(settings, head).await;
         };
         if credential.place() == Place::Cookie {
             origin::check_cookie(settings, head)?;
@@ -123,8 +125,8 @@ impl Authentication {
         }
     }
 
-    /// The address against which a forged token counts. Whoever reaches the admin listener has no
-    /// limits as an address.
+    /// The address against which a forged token counts, or a denial. Whoever reaches the admin
+    /// listener has no limits as an address.
     fn limited_address(&self, head: &Parts) -> Result<Option<IpAddr>, ApiError> {
         let (caller, clients) = (Caller::of(head), &self.access.clients);
         match caller.listener {
@@ -148,14 +150,14 @@ impl Authentication {
         }
     }
 
-    /// Whether pages of `origin` may send the cookie that has a token.
+    /// Whether pages of `origin` may send cookies, because one may tell who a client is.
     pub(crate) fn allows_cookies(
         &self,
         settings: &Settings,
         listener: Listener,
         origin: &HeaderValue,
     ) -> bool {
-        self.access.token_cookie.is_some()
+        self.access.uses_cookies()
             && origin.to_str().is_ok_and(|origin| origin::lists(settings, listener, origin))
     }
 

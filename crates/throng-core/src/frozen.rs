@@ -67,10 +67,12 @@ pub enum RecordKind {
     WorkerEnd = 20,
     /// What tokens grant that connections of a worker have shown.
     Grants = 21,
+    /// The name of the user of the connection that follows.
+    User = 22,
 }
 
 impl RecordKind {
-    const ALL: [RecordKind; 11] = [
+    const ALL: [RecordKind; 12] = [
         RecordKind::Engine,
         RecordKind::Channel,
         RecordKind::Message,
@@ -82,6 +84,7 @@ impl RecordKind {
         RecordKind::Connection,
         RecordKind::WorkerEnd,
         RecordKind::Grants,
+        RecordKind::User,
     ];
 }
 

@@ -4,6 +4,7 @@
 //! most once for any number of notifications. They arrive in the order of posting, except urgent
 //! ones, which a worker whose delivery lags takes first.
 
+use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -92,6 +93,9 @@ pub enum LateAnswer {
     Decision(Result<Option<u64>, ErrorResponse>),
     /// Of the keys that verify tokens: the token can be verified now; or the error for the client.
     Keys(Result<(), ErrorResponse>),
+    /// Of the application: who the client is, in a type that the asker knows; or the error for the
+    /// client.
+    Client(Result<Arc<dyn Any + Send + Sync>, ErrorResponse>),
     /// Of all workers that follow a channel.
     Presence(Presence),
     /// Of the engine: a part of a log can be read.

@@ -33,6 +33,7 @@ mod sessions;
 mod side_table;
 mod state;
 mod unfinished_heads;
+mod user_names;
 
 pub(crate) use connections::Connections;
 pub(crate) use flags::Flags;

@@ -10,10 +10,12 @@
 //! | module | what it is |
 //! |---|---|
 //! | `policy` | the access policy that asks the application |
+//! | `connect` | asks the application who a client without a credential is |
 //! | `decider` | asks one endpoint, within limits |
 //! | `breaker` | leaves alone an endpoint that fails |
 //! | `cache` | answers, as long as they hold |
 //! | `question`, `answer` | both in JSON |
+//! | `verdict` | what an answer is, whatever the question |
 //! | `events` | events that wait for delivery |
 //! | `delivery` | delivers them in batches, with retries |
 //! | `retry` | when a batch is sent again |
@@ -25,6 +27,7 @@ mod answer;
 mod breaker;
 mod cache;
 mod caller;
+mod connect;
 mod decider;
 mod delivery;
 mod error;
@@ -34,14 +37,15 @@ mod policy;
 mod question;
 mod retry;
 mod secret;
+mod verdict;
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use throng_access::Access;
 use throng_access::pattern::Pattern;
+use throng_access::{Access, Connect, ConnectVerdict, GrantsPool, Passed, Revocations};
 use throng_core::events::EventSink;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
@@ -50,7 +54,8 @@ use tokio::time::timeout;
 use crate::client::{Origin, Trust};
 use crate::endpoint::Endpoint;
 use caller::Caller;
-use decider::{Decider, DeciderLimits};
+use connect::{ConnectCallout, ConnectReader};
+use decider::{Decider, DeciderTask, Shared};
 use delivery::Delivery;
 pub use events::Notifies;
 use events::{EventQueue, EventQueues};
@@ -68,6 +73,8 @@ pub struct CalloutSettings {
     pub secrets: Vec<Secret>,
     /// What the endpoint decides.
     pub asks: Vec<Asks>,
+    /// What it gets of the requests that it decides about, besides their credentials.
+    pub passed: Passed,
     /// What it is notified of.
     pub notifies: Vec<Notifies>,
     /// The channels or users that it decides about and hears of; `None` for all.
@@ -87,11 +94,20 @@ type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// All callouts of a server, not running yet.
 pub struct Callouts {
     routes: Vec<Route>,
+    connect: Option<ConnectPart>,
     queues: Vec<EventQueue>,
     deciders: Vec<Task>,
     deliveries: Vec<Task>,
     stops: Vec<Arc<Notify>>,
     metrics: Arc<CalloutMetrics>,
+}
+
+/// The callout that says who clients are, until it is known what is revoked.
+struct ConnectPart {
+    passed: Passed,
+    shared: Arc<Shared>,
+    max_queued: usize,
+    max_cached: usize,
 }
 
 /// Callouts that run.
@@ -109,6 +125,7 @@ impl Callouts {
     pub fn new(settings: Vec<CalloutSettings>, trust: &Trust) -> Callouts {
         let mut callouts = Callouts {
             routes: Vec::new(),
+            connect: None,
             queues: Vec::new(),
             deciders: Vec::new(),
             deliveries: Vec::new(),
@@ -128,16 +145,22 @@ impl Callouts {
             Caller { origin, secrets: settings.secrets.clone(), timeout: settings.timeout }
         };
         if !settings.asks.is_empty() {
-            let limits = DeciderLimits {
-                max_in_flight: settings.max_in_flight,
-                max_waiting: settings.max_queued,
-                max_cached: settings.max_cached,
-            };
-            let caller = caller(settings.max_in_flight);
-            let (decider, task) = Decider::new(caller, limits, Arc::clone(&self.metrics));
-            self.deciders.push(Box::pin(task.run()));
-            let (asks, pattern) = (settings.asks.clone(), settings.pattern.clone());
-            self.routes.push(Route { asks, pattern, decider: Arc::new(decider) });
+            let (max_queued, max_cached) = (settings.max_queued, settings.max_cached);
+            let max_in_flight = settings.max_in_flight;
+            let metrics = Arc::clone(&self.metrics);
+            let shared = Shared::new(caller(max_in_flight), max_in_flight, metrics);
+            let (connects, asks): (Vec<_>, Vec<_>) =
+                settings.asks.iter().copied().partition(|&asks| asks == Asks::Connect);
+            let passed = settings.passed.clone();
+            if !asks.is_empty() {
+                let (decider, task) = Decider::new(&shared, max_queued, max_cached, ());
+                self.start_later(task);
+                let (pattern, passed) = (settings.pattern.clone(), passed.clone());
+                self.routes.push(Route { asks, pattern, passed, decider });
+            }
+            if !connects.is_empty() {
+                self.connect = Some(ConnectPart { passed, shared, max_queued, max_cached });
+            }
         }
         if !settings.notifies.is_empty() {
             let (sender, events) = mpsc::channel(settings.max_queued.max(1));
@@ -155,6 +178,36 @@ impl Callouts {
             let delivery = Delivery { caller: caller(1), events, dropped, metrics, stop };
             self.deliveries.push(Box::pin(delivery.run()));
         }
+    }
+
+    fn start_later<V: verdict::Verdict>(&mut self, task: DeciderTask<V>) {
+        self.deciders.push(Box::pin(task.run()));
+    }
+
+    /// What all of them together get of a request. Call it before the others are taken.
+    pub fn passed(&self) -> Passed {
+        let routes = self.routes.iter().map(|route| &route.passed);
+        let all = routes.chain(self.connect.as_ref().map(|connect| &connect.passed));
+        let mut headers: Vec<_> = all.clone().flat_map(|passed| passed.headers.clone()).collect();
+        headers.sort_unstable();
+        headers.dedup();
+        let address = all.clone().any(|passed| passed.address);
+        Passed { headers: headers.into(), address, users: !self.routes.is_empty() }
+    }
+
+    /// Asks the application who a client without a credential is; `None` if no callout decides
+    /// that. An answer holds for `max_age_s` at most, and not for users who are revoked. Call once.
+    pub fn connect(
+        &mut self,
+        revocations: &Arc<Revocations>,
+        max_age_s: u32,
+    ) -> Option<Arc<dyn Connect>> {
+        let ConnectPart { passed, shared, max_queued, max_cached } = self.connect.take()?;
+        let reader = ConnectReader { pool: GrantsPool::default(), max_age_s };
+        let (decider, task) =
+            Decider::<ConnectVerdict>::new(&shared, max_queued, max_cached, reader);
+        self.start_later(task);
+        Some(Arc::new(ConnectCallout { passed, decider, revocations: Arc::clone(revocations) }))
     }
 
     /// The policy that asks the application about what `rules` allow, which must decide at once.

@@ -14,7 +14,7 @@
 //! | `rules` | `[access]` and `[[channels]]` as rules |
 
 mod control;
-mod key_file;
+pub(crate) mod key_file;
 mod offline;
 mod rules;
 mod server_keys;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use clap::Args;
 use throng_access::policy::Credentials;
-use throng_access::{ChannelAccess, Denial, Identity, Permission, ServerKey, Who, may};
+use throng_access::{ChannelAccess, Denial, Grants, Identity, Permission, ServerKey, Who, may};
 use throng_core::ChannelName;
 use throng_core::name::Kind;
 use throng_units::paint::{Ink, Paint, sanitized};
@@ -64,6 +64,9 @@ pub(crate) fn check(arguments: Arguments) -> Result<ExitCode> {
         terminal::print_note(warning);
     }
     outbound::check(&settings)?;
+    for warning in outbound::warnings(&settings) {
+        terminal::print_note(&warning);
+    }
     let name = match (&channel, &inbox) {
         (None, None) => {
             terminal::print(&toml::to_string(&settings)?)?;
@@ -87,6 +90,8 @@ pub(crate) fn check(arguments: Arguments) -> Result<ExitCode> {
 /// The client that asks.
 enum Client<'a> {
     Anonymous,
+    /// The application says who it is; here, nobody in particular.
+    Told(Grants),
     WithToken(Identity),
     WithKey(&'a ServerKey),
 }
@@ -95,6 +100,7 @@ impl Client<'_> {
     fn credentials(&self) -> Credentials<'_> {
         match self {
             Client::Anonymous => Credentials::Anonymous,
+            Client::Told(grants) => Credentials::Known { user: None, grants },
             Client::WithToken(identity) => {
                 Credentials::Known { user: identity.user(), grants: identity.grants() }
             }
@@ -105,6 +111,9 @@ impl Client<'_> {
     fn describe(&self, now_s: u64) -> String {
         match self {
             Client::Anonymous => "no token and no key".into(),
+            Client::Told(_) => {
+                "no token and no key; the application says who it is (`connect`)".into()
+            }
             Client::WithToken(identity) => {
                 let user = identity.user().map_or_else(
                     || "a token without a user".into(),
@@ -136,6 +145,7 @@ fn client<'a>(
             Ok(key) => Ok(Client::WithKey(key)),
             Err(reason) => bail!("the server refuses the key in THRONG_KEY: {reason}"),
         },
+        Err(_) if settings.has_connect_callout() => Ok(Client::Told(Grants::default())),
         Err(_) => Ok(Client::Anonymous),
     }
 }
@@ -215,6 +225,9 @@ fn decide(
 ) -> Result<String, String> {
     let credentials = client.credentials();
     may(rule, credentials, permission, name).map_err(|denial| match denial {
+        Denial::NotGranted if matches!(client, Client::Told(_)) => {
+            "only if the application's answer grants it".into()
+        }
         Denial::NotGranted => "the token does not grant it".into(),
         Denial::NeedsToken => "this needs a token".into(),
         Denial::KeysOnly => "only server keys may".to_owned(),
@@ -229,6 +242,9 @@ fn decide(
     };
     Ok(match (rule.who(permission), granted) {
         (Who::Anyone, _) => "anyone may".into(),
+        (Who::User, _) if matches!(client, Client::Told(_)) => {
+            "every client may that the application lets in".into()
+        }
         (Who::User, _) => "every client with a valid token may".into(),
         (Who::Granted, Some(pattern)) => format!("the token grants {}", sanitized(pattern.text())),
         (Who::Granted | Who::Nobody, _) => "users may always follow their own inbox".into(),
@@ -288,6 +304,15 @@ mod tests {
         let text = ask(settings, None, ChannelName::channel("rooms/a"));
         assert!(text.starts_with("client     no token and no key\n"), "{text}");
         assert!(text.contains("subscribe  no   this needs a token\n"), "{text}");
+        let connect = "access = { publish = 'user' }\n[[callouts]]\ndecides = ['connect']";
+        let settings = read_text(connect).unwrap();
+        let access = AccessSettings::load(&settings).unwrap();
+        let client = client(None, &access, &settings).unwrap();
+        let name = ChannelName::channel("rooms/a");
+        let text = explain(&client, &name, &access, &settings).text(Paint::plain());
+        assert!(text.contains("the application says who it is"), "{text}");
+        assert!(text.contains("subscribe  no   only if the application's answer grants"), "{text}");
+        assert!(text.contains("publish    yes  every client may that the application"), "{text}");
         let text = ask("clients-publish = false", None, ChannelName::channel("a"));
         assert!(text.contains("publish    no   clients may not publish"), "{text}");
     }

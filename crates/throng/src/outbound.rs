@@ -1,15 +1,19 @@
 //! What the server asks elsewhere: key sets at URLs, and the application's callouts.
 
+mod secrets;
+
 use std::sync::Arc;
 use std::time::Duration;
 
+use throng_access::Passed;
+use throng_access::connect::PASSED_NAMES_MAX;
 use throng_access::keys::Key;
 use throng_access::pattern::Pattern;
 use throng_control::{Ailment, MetricSource, OtherMetric, OtherValue};
 use throng_core::name::Kind;
 use throng_outbound::{
     Asks, CalloutMetrics, CalloutSettings, Callouts, Endpoint, KeySetError, KeySetMetrics,
-    Notifies, SECRETS_MAX, Secret, Trust, fetch_key_set,
+    Notifies, Trust, fetch_key_set,
 };
 use throng_units::Time;
 
@@ -85,6 +89,7 @@ pub(crate) fn callouts(settings: &Settings, trust: &Trust) -> Result<Callouts, S
         let message = format!("there are more than {TABLES_MAX} tables [[callouts]]");
         return Err(SettingsError(message));
     }
+    check_connect(&settings.callouts)?;
     let tables = settings.callouts.iter().map(callout);
     Ok(Callouts::new(tables.collect::<Result<_, _>>()?, trust))
 }
@@ -103,8 +108,8 @@ fn callout(table: &CalloutTable) -> Result<CalloutSettings, SettingsError> {
     let (asks, notifies) = (asks(table)?, notifies(table)?);
     if asks.is_empty() && notifies.is_empty() {
         return Err(fault(
-            "is for nothing; add what the endpoint `decides` (subscribe, publish) or what it \
-             `notifies` of (connected, disconnected, occupied, vacated)",
+            "is for nothing; add what the endpoint `decides` (connect, subscribe, publish) or what \
+             it `notifies` of (connected, disconnected, occupied, vacated)",
         ));
     }
     let time = table.timeout.map_or(TIMEOUT, |time| time.0);
@@ -120,8 +125,9 @@ fn callout(table: &CalloutTable) -> Result<CalloutSettings, SettingsError> {
     };
     Ok(CalloutSettings {
         endpoint: endpoint(at, url)?,
-        secrets: secrets(table)?,
+        secrets: secrets::of(table)?,
         asks,
+        passed: passed(table)?,
         notifies,
         pattern: table_pattern(table)?,
         timeout: time,
@@ -131,18 +137,49 @@ fn callout(table: &CalloutTable) -> Result<CalloutSettings, SettingsError> {
     })
 }
 
-fn secrets(table: &CalloutTable) -> Result<Vec<Secret>, SettingsError> {
+/// What its endpoint gets of the requests that it decides about.
+fn passed(table: &CalloutTable) -> Result<Passed, SettingsError> {
     let at = &table.at;
-    if !(1..=SECRETS_MAX).contains(&table.secrets.len()) {
+    if table.headers.len() > PASSED_NAMES_MAX {
+        return Err(SettingsError(format!("{at} lists more than {PASSED_NAMES_MAX} `headers`")));
+    }
+    let name = |text: &String| {
+        let is_mark = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
+        let is_name = !text.is_empty() && text.len() <= 100 && text.as_bytes().iter().all(is_mark);
+        is_name.then(|| text.to_ascii_lowercase().into_boxed_str()).ok_or_else(|| {
+            SettingsError(format!("{at}: `headers` has {text:?}, which is no name of a header"))
+        })
+    };
+    let mut headers = table.headers.iter().map(name).collect::<Result<Vec<_>, _>>()?;
+    headers.sort_unstable();
+    headers.dedup();
+    let address = table.address.unwrap_or(false);
+    Ok(Passed { headers: headers.into(), address, ..Passed::default() })
+}
+
+/// A client connects to no channel, so that only one table can decide about it.
+fn check_connect(tables: &[CalloutTable]) -> Result<(), SettingsError> {
+    let mut deciding = tables.iter().filter(|table| table.decides_connect());
+    let Some(first) = deciding.next() else { return Ok(()) };
+    if let Some(second) = deciding.next() {
         return Err(SettingsError(format!(
-            "{at} needs one or two `secrets`, which sign its requests; \
-             `echo whsec_$(openssl rand -base64 32)` makes one"
+            "{} decides `connect`, as does an earlier one; one endpoint says who clients are",
+            second.at
         )));
     }
-    let parse = |secret: &crate::settings::Secret| {
-        secret.0.parse().map_err(|error| SettingsError(format!("{at}: {error}")))
-    };
-    table.secrets.iter().map(parse).collect()
+    let has_pattern = first.channels.is_some() || first.users.is_some();
+    if has_pattern && first.decides.len() == 1 && first.notifies.is_empty() {
+        return Err(SettingsError(format!(
+            "{} decides `connect`, which is about no channel; remove `match` or `users`",
+            first.at
+        )));
+    }
+    Ok(())
+}
+
+/// What should be changed in the callouts, although the server can start: one sentence each.
+pub(crate) fn warnings(settings: &Settings) -> Vec<String> {
+    settings.callouts.iter().filter_map(secrets::warning).collect()
 }
 
 fn asks(table: &CalloutTable) -> Result<Vec<Asks>, SettingsError> {

@@ -73,7 +73,7 @@ pub(crate) fn serve(
     let (settings, dev_keys) = &load()?;
     let access = AccessSettings::load(settings)?;
     start_log(settings);
-    for warning in &access.warnings {
+    for warning in access.warnings.iter().chain(&outbound::warnings(settings)) {
         tracing::warn!("{warning}");
     }
     let trust = outbound::trust(settings)?;

@@ -53,6 +53,11 @@ pub enum KeyError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint([u8; 16]);
 
+impl Fingerprint {
+    /// Of no key: keys have hashes.
+    pub(crate) const NONE: Fingerprint = Fingerprint([0; 16]);
+}
+
 /// A key that verifies tokens.
 pub struct Key {
     id: Option<Box<str>>,

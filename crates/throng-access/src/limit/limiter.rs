@@ -255,13 +255,13 @@ impl Limiter {
     /// # Errors
     ///
     /// [`Refusal`] if not.
-    pub(crate) fn may_verify(&self, address: Option<IpAddr>, now_ms: u64) -> Result<(), Refusal> {
+    pub fn may_verify(&self, address: Option<IpAddr>, now_ms: u64) -> Result<(), Refusal> {
         let Some(key) = self.bad_tokens_key(address) else { return Ok(()) };
         self.check_rate(Subject::Address, Quantity::BadTokens, key, (1, now_ms))
     }
 
     /// A token of this address had a bad signature.
-    pub(crate) fn charge_bad_token(&self, address: Option<IpAddr>, now_ms: u64) {
+    pub fn charge_bad_token(&self, address: Option<IpAddr>, now_ms: u64) {
         let Some(key) = self.bad_tokens_key(address) else { return };
         if let Some(rate) = self.shard(key).rate_mut(Subject::Address, Quantity::BadTokens) {
             rate.charge(key, 1, now_ms);

@@ -1,4 +1,4 @@
-//! What a verified token says.
+//! What a verified token says, or the application of a client without one.
 
 use std::fmt;
 use std::sync::Arc;
@@ -51,6 +51,23 @@ pub struct Identity {
 const _: () = assert!(size_of::<Identity>() == 72);
 
 impl Identity {
+    /// Who a client without a token is, as the application says at `issued_s`. It is believed until
+    /// `expires_s`; both are in seconds since 1970.
+    pub fn of_application(
+        user: Option<Box<str>>,
+        grants: Arc<Grants>,
+        issued_s: u32,
+        expires_s: u32,
+    ) -> Identity {
+        let (token_id, key, valid_from_s) = (None, Fingerprint::NONE, 0);
+        Identity { user, token_id, grants, key, expires_s, valid_from_s, issued_s }
+    }
+
+    /// Whether the application says so, and no token.
+    pub fn is_of_application(&self) -> bool {
+        self.key == Fingerprint::NONE
+    }
+
     /// The user, `sub`.
     pub fn user(&self) -> Option<&str> {
         self.user.as_deref()
@@ -78,7 +95,7 @@ impl Identity {
     }
 
     /// Whether the token may be used at `now_s`.
-    pub(crate) fn is_current(&self, now_s: u64) -> bool {
+    pub fn is_current(&self, now_s: u64) -> bool {
         (u64::from(self.valid_from_s)..u64::from(self.expires_s)).contains(&now_s)
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use http::HeaderValue;
 use http::request::Parts;
-use throng_access::{Action, Asker, Credentials};
+use throng_access::{Action, Asker, Credentials, Details};
 use throng_core::id::IdError;
 use throng_core::{Later, MessageId};
 use throng_wire::ErrorResponse;
@@ -49,7 +49,9 @@ pub(super) async fn permit_within(
     wait_left: &mut Duration,
 ) -> Result<(), ErrorResponse> {
     let listener = Caller::of(head).listener;
-    let asker = Asker { listener, credentials, is_repeated: false };
+    let passed = control.authentication.passed(head)?;
+    let details = Details { address: passed.address, headers: Some(&passed.headers) };
+    let asker = Asker { listener, credentials, details, is_repeated: false };
     let ask = |later: Later<'_, _>| Ok::<_, Infallible>(control.policy.may(&asker, action, later));
     let started = Instant::now();
     let Ok(decision) = within(*wait_left, ask).await;

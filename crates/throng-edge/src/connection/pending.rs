@@ -3,6 +3,9 @@
 //! What the client sent is kept as it came, and done again from the beginning with the answers at
 //! hand. So nothing is half done while a connection waits, and what it costs is known: the bytes.
 
+use std::sync::Arc;
+
+use throng_access::Identity;
 use throng_core::{Body, Fetched};
 
 /// What a client has asked and is not answered yet.
@@ -14,6 +17,8 @@ pub(crate) struct Pending {
     pub(crate) asked: Asked,
     /// What is known, and what for it waits.
     pub(crate) stage: Stage,
+    /// Who the client is, if the application has said so. A token says it again.
+    pub(crate) told: Option<Arc<Identity>>,
 }
 
 /// What a client sent.
@@ -39,6 +44,8 @@ pub(crate) enum Stage {
     },
     /// The keys that may verify its token.
     Keys,
+    /// That the application says who the client is.
+    Client,
     /// The followers of a channel.
     Presence,
     /// That the engine can read what the request reads, all of which is allowed.

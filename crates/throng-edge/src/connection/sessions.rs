@@ -5,6 +5,8 @@ use std::sync::Arc;
 use throng_access::{Grants, GrantsId, GrantsTable, Session};
 use throng_core::slab::Slab;
 
+use super::user_names::UserNames;
+
 /// Sessions, and what their tokens grant.
 ///
 /// Invariant: a session holds its grants from [`Sessions::hold`] until [`Sessions::end`], whether
@@ -13,6 +15,7 @@ use throng_core::slab::Slab;
 pub(super) struct Sessions {
     slab: Slab<Session>,
     grants: GrantsTable,
+    names: UserNames,
     /// Sessions that hold grants.
     holders: usize,
 }
@@ -21,14 +24,24 @@ pub(super) struct Sessions {
 const _: () = assert!(Slab::<Session>::ENTRY_BYTES == 16);
 
 impl Sessions {
-    /// Begins a session, which holds `grants`.
+    /// Begins a session, which holds `grants`. `user` is the name of its user, if it is kept.
     pub(super) fn begin(
         &mut self,
         grants: &Arc<Grants>,
+        user: Option<&str>,
         session: impl FnOnce(GrantsId) -> Session,
     ) -> Session {
         self.holders += 1;
-        session(self.grants.hold(grants))
+        let session = session(self.grants.hold(grants));
+        if let (Some(tag), Some(user)) = (session.user_tag(), user) {
+            self.names.hold(tag, user);
+        }
+        session
+    }
+
+    /// The name of a session's user, if it is kept.
+    pub(super) fn user_of(&self, session: &Session) -> Option<&str> {
+        self.names.get(session.user_tag()?)
     }
 
     /// Ends a session.
@@ -36,6 +49,9 @@ impl Sessions {
         debug_assert!(self.holders > 0);
         self.holders -= 1;
         self.grants.release(session.grants());
+        if let Some(tag) = session.user_tag() {
+            self.names.release(tag);
+        }
     }
 
     /// Stores a session. Returns its index.

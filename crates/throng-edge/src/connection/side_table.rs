@@ -138,20 +138,25 @@ impl SideTable {
         }
     }
 
+    /// The name of a session's user, if it is kept.
+    pub(super) fn user_of(&self, session: &Session) -> Option<&str> {
+        self.sessions.user_of(session)
+    }
+
     /// What the token of a session grants.
     pub(super) fn grants_of(&self, session: &Session) -> &Arc<Grants> {
         self.sessions.grants_of(session)
     }
 
     /// Begins a session, instead of the one that the connection has. `session` makes it, with the
-    /// place of `grants`.
+    /// place of `grants`. `user` is the name of its user, if it is kept.
     pub(super) fn begin_session<S>(
         &mut self,
         connection: &mut Connection<S>,
-        grants: &Arc<Grants>,
+        (grants, user): (&Arc<Grants>, Option<&str>),
         session: impl FnOnce(GrantsId) -> Session,
     ) {
-        let begun = self.sessions.begin(grants, session);
+        let begun = self.sessions.begin(grants, user, session);
         let before = self.put_session(connection, Some(begun));
         if let Some(before) = before {
             self.sessions.end(before);

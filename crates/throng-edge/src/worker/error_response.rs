@@ -34,7 +34,7 @@ impl<N: Net> Worker<N> {
     /// Whether pages of this origin may send cookies.
     pub(super) fn allows_cookies(&self, origin: Option<&str>) -> bool {
         let lists = |origin| self.settings.origin_policy().lists_origin(origin);
-        self.access.token_cookie.is_some() && origin.is_some_and(lists)
+        self.access.uses_cookies() && origin.is_some_and(lists)
     }
 
     /// The origin of the request, if its pages may read an error.

@@ -79,6 +79,7 @@ impl<N: Net> Worker<N> {
             let close = closes.get(&connection.token(id).bits()).copied();
             self.freeze_partial(connection, &mut partials, &mut |record| write(record, None));
             self.freeze_grants(id, &mut grants, &mut |record| write(record, None));
+            self.freeze_user(id, &mut |record| write(record, None));
             let numbers = Numbers { partials: &partials, grants: &grants };
             let frozen = self.freeze_connection(id, connection, close, &numbers);
             let subscriptions = frozen.subscriptions.len() as u32;
@@ -156,6 +157,16 @@ impl<N: Net> Worker<N> {
             let mut encoder = Encoder::new(RecordKind::Grants);
             encoder.u8(u8::from(granted.is_of_key()));
             encoder.bytes(granted.to_claim().as_bytes());
+            write(encoder.finish());
+        }
+    }
+
+    /// Writes the name of the connection's user, if it is kept.
+    fn freeze_user(&self, id: ConnectionId, write: &mut dyn FnMut(Vec<u8>)) {
+        let Some(session) = self.connections.session(id) else { return };
+        if let Some(user) = self.connections.user_of_session(session) {
+            let mut encoder = Encoder::new(RecordKind::User);
+            encoder.bytes(user.as_bytes());
             write(encoder.finish());
         }
     }

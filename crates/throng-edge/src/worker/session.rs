@@ -4,6 +4,7 @@ mod accept;
 mod ask;
 mod client;
 mod command;
+mod connect;
 mod frames;
 mod hand_off;
 mod identify;

@@ -35,6 +35,8 @@ pub struct WorkerThaw<N: Net> {
     partials: Vec<Arc<Message>>,
     /// What the tokens of connections grant.
     grants: Vec<Arc<Grants>>,
+    /// The user of the next connection, if the name is known.
+    user: Option<Box<str>>,
 }
 
 impl<N: Net> WorkerThaw<N> {
@@ -53,6 +55,7 @@ impl<N: Net> WorkerThaw<N> {
             open: None,
             partials: Vec::new(),
             grants: Vec::new(),
+            user: None,
         }
     }
 
@@ -64,7 +67,9 @@ impl<N: Net> WorkerThaw<N> {
             self.connections += 1;
             let socket = socket.ok_or(ThawError::Invalid("a connection without its socket"))?;
             let frozen = FrozenConnection::decode(decoder)?;
-            return self.worker.thaw_connection(frozen, socket, (&self.partials, &self.grants));
+            let user = self.user.take();
+            let shared = (&*self.partials, &*self.grants, user.as_deref());
+            return self.worker.thaw_connection(frozen, socket, shared);
         }
         let read = self.read(kind, decoder);
         self.has_failed |= read.is_err();
@@ -112,6 +117,10 @@ impl<N: Net> WorkerThaw<N> {
                 let grants = grants.map_err(|_| ThawError::Invalid("what a token grants"))?;
                 let grants = if is_of_key { grants.for_server_key() } else { grants };
                 self.grants.push(Arc::new(grants));
+            }
+            RecordKind::User => {
+                self.user = Some(decoder.text()?.into());
+                decoder.finish()?;
             }
             RecordKind::WorkerEnd => {
                 let counts = (decoder.u32()?, decoder.u32()?);
@@ -192,7 +201,7 @@ impl<N: Net> Worker<N> {
         &mut self,
         mut frozen: FrozenConnection,
         socket: N::Socket,
-        (partials, grants): (&[Arc<Message>], &[Arc<Grants>]),
+        (partials, grants, user): (&[Arc<Message>], &[Arc<Grants>], Option<&str>),
     ) -> Result<(), ThawError> {
         let granted = frozen.session.map(|session| {
             let granted = grants.get(session.grants as usize);
@@ -218,7 +227,8 @@ impl<N: Net> Worker<N> {
         if let (Some(FrozenSession { tags, expires_s, lead, .. }), Some(granted)) =
             (frozen.session, granted)
         {
-            self.connections.begin_session(id, granted, |place| {
+            let user = user.filter(|_| self.access.passed.users);
+            self.connections.begin_session(id, (granted, user), |place| {
                 Session::from_parts(tags, place, expires_s, lead)
             });
         }

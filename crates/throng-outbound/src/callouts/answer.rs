@@ -1,4 +1,4 @@
-//! What the application answers.
+//! What the application answers about a channel.
 
 use std::borrow::Cow;
 
@@ -6,31 +6,13 @@ use serde::Deserialize;
 use throng_access::Decision;
 use throng_wire::{ErrorCode, ErrorResponse};
 
-/// The largest answer, in bytes.
-pub(super) const ANSWER_BYTES_MAX: usize = 64 << 10;
+use super::verdict::{AnswerError, Answered, Verdict};
 
 /// The most bytes of a denial's message: the reason of a WebSocket's close frame has 123.
 const MESSAGE_BYTES_MAX: usize = 100;
 
 /// The longest time for which an answer is cached, in seconds.
 const CACHE_S_MAX: u64 = 24 * 60 * 60;
-
-/// Why an answer does not count.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum AnswerError {
-    /// It is no JSON object with `allow`, or has an unknown member.
-    #[error("the answer is not as agreed: {0}")]
-    Form(#[from] serde_json::Error),
-}
-
-/// An answer that counts.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Answered {
-    /// What the application has decided.
-    pub(super) decision: Decision,
-    /// For how long it holds for the same question.
-    pub(super) cache_ms: u64,
-}
 
 /// A misspelt `expires` must not become a permission without an end, so unknown members are errors.
 #[derive(Deserialize)]
@@ -47,24 +29,46 @@ struct Document<'a> {
     cache: Option<u64>,
 }
 
-impl Answered {
-    /// Parses an answer.
-    pub(super) fn parse(body: &[u8]) -> Result<Answered, AnswerError> {
+impl Verdict for Decision {
+    type Reader = ();
+
+    fn read((): &(), body: &[u8], _: u64) -> Result<Answered<Decision>, AnswerError> {
         let Document { allow, message, expires, cache } = serde_json::from_slice(body)?;
-        let decision = match (allow, expires) {
+        let verdict = match (allow, expires) {
             (true, None) => Decision::Allowed,
             (true, Some(expires_s)) => Decision::AllowedUntil(expires_s.saturating_mul(1000)),
-            (false, _) => {
-                let message = message.as_deref().map(printable);
-                let message = message.filter(|message| !message.is_empty());
-                let usual = || "the application does not allow this".to_owned();
-                let message = message.unwrap_or_else(usual);
-                Decision::Denied(ErrorResponse::new(ErrorCode::Forbidden, message))
-            }
+            (false, _) => Decision::Denied(denial(ErrorCode::Forbidden, message.as_deref())),
         };
-        let cache_ms = cache.unwrap_or(0).min(CACHE_S_MAX) * 1000;
-        Ok(Answered { decision, cache_ms })
+        Ok(Answered { verdict, cache_ms: cache_ms(cache) })
     }
+
+    fn refused(error: ErrorResponse) -> Decision {
+        Decision::Denied(error)
+    }
+
+    fn is_denial(&self) -> bool {
+        matches!(self, Decision::Denied(_))
+    }
+
+    fn limited(self, until_ms: Option<u64>) -> Decision {
+        match (self, until_ms) {
+            (Decision::Allowed, Some(until_ms)) => Decision::AllowedUntil(until_ms),
+            (Decision::AllowedUntil(one), Some(other)) => Decision::AllowedUntil(one.min(other)),
+            (decision, _) => decision,
+        }
+    }
+}
+
+/// The error for a client that the application denies, perhaps with a message of its own.
+pub(super) fn denial(code: ErrorCode, message: Option<&str>) -> ErrorResponse {
+    let message = message.map(printable).filter(|message| !message.is_empty());
+    let usual = || "the application does not allow this".to_owned();
+    ErrorResponse::new(code, message.unwrap_or_else(usual))
+}
+
+/// For how long an answer is cached that says so in seconds.
+pub(super) fn cache_ms(cache: Option<u64>) -> u64 {
+    cache.unwrap_or(0).min(CACHE_S_MAX) * 1000
 }
 
 /// A message without control characters, short enough for a close frame.
@@ -77,8 +81,12 @@ fn printable(message: &str) -> String {
 mod tests {
     use super::*;
 
+    fn read(json: &str) -> Result<Answered<Decision>, AnswerError> {
+        Decision::read(&(), json.as_bytes(), 0)
+    }
+
     fn decision(json: &str) -> Decision {
-        Answered::parse(json.as_bytes()).unwrap().decision
+        read(json).unwrap().verdict
     }
 
     #[test]
@@ -96,7 +104,7 @@ mod tests {
 
     #[test]
     fn an_answer_may_be_cached_for_a_day_at_most() {
-        let cache_ms = |json: &str| Answered::parse(json.as_bytes()).unwrap().cache_ms;
+        let cache_ms = |json: &str| read(json).unwrap().cache_ms;
         assert_eq!(cache_ms(r#"{"allow": true}"#), 0);
         assert_eq!(cache_ms(r#"{"allow": false, "cache": 60}"#), 60_000);
         assert_eq!(cache_ms(r#"{"allow": true, "cache": 18446744073709551615}"#), 86_400_000);
@@ -118,7 +126,7 @@ mod tests {
             r#"{"allow": true, "expires": "tomorrow"}"#,
             r#"{"allow": true} {"#,
         ] {
-            assert!(Answered::parse(json.as_bytes()).is_err(), "{json}");
+            assert!(read(json).is_err(), "{json}");
         }
     }
 }

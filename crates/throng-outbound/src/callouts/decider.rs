@@ -1,218 +1,223 @@
-//! Asks the application for decisions: a bounded number at a time, and a bounded number that waits
+//! Asks the application: a bounded number of questions at a time, and a bounded number that waits
 //! for its turn. Beyond both, a question is refused at once.
 //!
 //! The half that asks is called by workers, and owns no socket: their descriptor tables are
 //! private, so that a socket dropped there would close another one. The sockets belong to the task.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use throng_access::{Credentials, Decision};
 use throng_core::clock;
 use throng_core::later::{Answer, Later, Ticket};
-use throng_core::name::ChannelName;
 use throng_wire::{ErrorCode, ErrorResponse};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
-use super::answer::{ANSWER_BYTES_MAX, Answered};
 use super::breaker::Breaker;
 use super::cache::{Cache, Key};
 use super::caller::{Caller, new_id};
 use super::error::CalloutError;
 use super::metrics::CalloutMetrics;
-use super::question::{Asks, Data, body};
+use super::verdict::{ANSWER_BYTES_MAX, Answered, Verdict};
 
 /// Both planes refuse a client after five seconds without a decision. A question that cannot be
 /// answered in this time is not asked.
 const ANSWERED_WITHIN: Duration = Duration::from_millis(4_500);
 
-/// Limits of the questions to one endpoint.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct DeciderLimits {
-    /// The most questions that the endpoint is asked at a time.
-    pub(super) max_in_flight: usize,
-    /// The most questions that wait for their turn.
-    pub(super) max_waiting: usize,
-    /// The most answers that are cached.
-    pub(super) max_cached: usize,
+/// The most bytes of the questions that wait: passed headers make them large.
+const WAITING_BYTES_MAX: usize = 16 << 20;
+
+/// An endpoint, which all deciders of one callout share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    caller: Caller,
+    in_flight: Arc<Semaphore>,
+    breaker: Mutex<Breaker>,
+    waiting_bytes: AtomicUsize,
+    metrics: Arc<CalloutMetrics>,
 }
 
-/// Asks one endpoint. Any thread may use it.
+/// Asks one endpoint one kind of question. Any thread may use it.
 #[derive(Debug)]
-pub(super) struct Decider {
-    questions: mpsc::Sender<Question>,
-    shared: Arc<Shared>,
+pub(super) struct Decider<V: Verdict> {
+    questions: mpsc::Sender<Question<V>>,
+    desk: Arc<Desk<V>>,
 }
 
 /// What the two halves share.
 #[derive(Debug)]
-struct Shared {
-    breaker: Mutex<Breaker>,
-    cache: Mutex<Cache<Decision>>,
-    metrics: Arc<CalloutMetrics>,
+struct Desk<V: Verdict> {
+    shared: Arc<Shared>,
+    cache: Mutex<Cache<V>>,
+    reader: V::Reader,
 }
 
 /// What is asked.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Inquiry<'a> {
-    pub(super) asks: Asks,
-    /// The channel or the inbox that it is about.
-    pub(super) name: &'a ChannelName,
-    /// What the client has shown of who it is.
-    pub(super) credentials: Credentials<'a>,
-    /// Until when the rules allow it at most, in milliseconds since 1970.
+pub(super) struct Inquiry<F> {
+    /// Names the question, apart from the moment when it is asked.
+    pub(super) key: Key,
+    /// Makes the body of the request, of a moment in milliseconds since 1970.
+    pub(super) body: F,
+    /// Until when it is allowed at most, in milliseconds since 1970.
     pub(super) until_ms: Option<u64>,
 }
 
 /// A question that waits.
 #[derive(Debug)]
-struct Question {
+struct Question<V> {
     body: Vec<u8>,
     key: Key,
     until_ms: Option<u64>,
     asked: Instant,
-    ticket: Ticket<Decision>,
+    asked_s: u64,
+    ticket: Ticket<V>,
 }
 
 /// The half that sends the questions.
 #[derive(Debug)]
-pub(super) struct DeciderTask {
-    caller: Arc<Caller>,
-    questions: mpsc::Receiver<Question>,
-    in_flight: Arc<Semaphore>,
-    shared: Arc<Shared>,
+pub(super) struct DeciderTask<V: Verdict> {
+    questions: mpsc::Receiver<Question<V>>,
+    desk: Arc<Desk<V>>,
 }
 
-impl Decider {
+impl Shared {
+    /// The endpoint of `caller`, which is asked `max_in_flight` questions at a time.
     pub(super) fn new(
         caller: Caller,
-        limits: DeciderLimits,
+        max_in_flight: usize,
         metrics: Arc<CalloutMetrics>,
-    ) -> (Decider, DeciderTask) {
-        let (sender, receiver) = mpsc::channel(limits.max_waiting.max(1));
-        let (breaker, cache) = (Mutex::default(), Mutex::new(Cache::new(limits.max_cached)));
-        let shared = Arc::new(Shared { breaker, cache, metrics });
-        let in_flight = Arc::new(Semaphore::new(limits.max_in_flight));
-        let decider = Decider { questions: sender, shared: Arc::clone(&shared) };
-        let caller = Arc::new(caller);
-        (decider, DeciderTask { caller, questions: receiver, in_flight, shared })
+    ) -> Arc<Shared> {
+        let in_flight = Arc::new(Semaphore::new(max_in_flight));
+        let (breaker, waiting_bytes) = (Mutex::default(), AtomicUsize::default());
+        Arc::new(Shared { caller, in_flight, breaker, waiting_bytes, metrics })
+    }
+}
+
+impl<V: Verdict> Decider<V> {
+    /// A decider of which `max_waiting` questions wait at most, and which caches `max_cached`
+    /// answers at most.
+    pub(super) fn new(
+        shared: &Arc<Shared>,
+        max_waiting: usize,
+        max_cached: usize,
+        reader: V::Reader,
+    ) -> (Decider<V>, DeciderTask<V>) {
+        let (sender, receiver) = mpsc::channel(max_waiting.max(1));
+        let cache = Mutex::new(Cache::new(max_cached));
+        let desk = Arc::new(Desk { shared: Arc::clone(shared), cache, reader });
+        let decider = Decider { questions: sender, desk: Arc::clone(&desk) };
+        (decider, DeciderTask { questions: receiver, desk })
     }
 
-    /// Asks about a channel, unless the answer is known or the endpoint is left alone.
+    /// Asks, unless an answer is known that still `holds`, or the endpoint is left alone.
     pub(super) fn decide(
         &self,
-        inquiry: Inquiry<'_>,
-        later: Later<'_, Decision>,
-    ) -> Answer<Decision> {
-        let Inquiry { asks, name, credentials, until_ms } = inquiry;
-        let data = Data::new(name, credentials);
-        let key = data.key(asks);
-        let shared = &self.shared;
+        inquiry: Inquiry<impl FnOnce(u64) -> Vec<u8>>,
+        holds: impl FnOnce(&V) -> bool,
+        later: Later<'_, V>,
+    ) -> Answer<V> {
+        let Inquiry { key, body, until_ms } = inquiry;
+        let shared = &self.desk.shared;
         let now_ms = clock::now_ms();
-        if let Some(decision) = lock(&shared.cache).get(&key, now_ms) {
+        let known = lock(&self.desk.cache).get(&key, now_ms);
+        if let Some(verdict) = known.filter(holds) {
             shared.metrics.decisions.count("cached");
-            return limited(decision, until_ms).into();
+            return verdict.limited(until_ms).into();
         }
         if lock(&shared.breaker).refuses(now_ms) {
-            return shared.refuse("breaker_open").into();
+            return shared.refuse::<V>("breaker_open").into();
         }
         let Ok(place) = self.questions.try_reserve() else {
-            return shared.refuse("overflow").into();
+            return shared.refuse::<V>("overflow").into();
         };
+        let asked_ms = clock::machine_ms();
+        let body = body(asked_ms);
+        let before = shared.waiting_bytes.fetch_add(body.len(), Ordering::Relaxed);
+        if before + body.len() > WAITING_BYTES_MAX {
+            shared.waiting_bytes.fetch_sub(body.len(), Ordering::Relaxed);
+            return shared.refuse::<V>("overflow").into();
+        }
         let (ticket, answer) = later.ticket();
-        let body = body(asks, clock::machine_ms(), data);
         shared.metrics.decisions_waiting.add(1);
-        place.send(Question { body, key, until_ms, asked: Instant::now(), ticket });
+        let (asked, asked_s) = (Instant::now(), asked_ms / 1000);
+        place.send(Question { body, key, until_ms, asked, asked_s, ticket });
         answer
     }
 }
 
-impl DeciderTask {
+impl<V: Verdict> DeciderTask<V> {
     /// Sends questions until it is dropped.
     pub(super) async fn run(mut self) {
         while let Some(question) = self.questions.recv().await {
             // The semaphore is never closed.
-            let Ok(permit) = Arc::clone(&self.in_flight).acquire_owned().await else { return };
-            let (caller, shared) = (Arc::clone(&self.caller), Arc::clone(&self.shared));
-            tokio::spawn(ask(caller, shared, question, permit));
+            let in_flight = Arc::clone(&self.desk.shared.in_flight);
+            let Ok(permit) = in_flight.acquire_owned().await else { return };
+            tokio::spawn(ask(Arc::clone(&self.desk), question, permit));
         }
     }
 }
 
-async fn ask(
-    caller: Arc<Caller>,
-    shared: Arc<Shared>,
-    question: Question,
-    _permit: OwnedSemaphorePermit,
-) {
-    let Question { body, key, until_ms, asked, ticket } = question;
-    let is_too_late = asked.elapsed() + caller.timeout > ANSWERED_WITHIN;
-    let decision = if is_too_late {
+async fn ask<V: Verdict>(desk: Arc<Desk<V>>, question: Question<V>, _permit: OwnedSemaphorePermit) {
+    let Question { body, key, until_ms, asked, asked_s, ticket } = question;
+    let (shared, bytes) = (&desk.shared, body.len());
+    let is_too_late = asked.elapsed() + shared.caller.timeout > ANSWERED_WITHIN;
+    let verdict = if is_too_late {
         shared.refuse("too_late")
     } else if !lock(&shared.breaker).admits(clock::now_ms()) {
         shared.refuse("breaker_open")
     } else {
-        let answer = caller.post(&new_id(), Bytes::from(body), ANSWER_BYTES_MAX).await;
-        let answer = answer.and_then(|answer| Ok(Answered::parse(&answer)?));
+        let answer = shared.caller.post(&new_id(), Bytes::from(body), ANSWER_BYTES_MAX).await;
+        let answer = answer.and_then(|answer| Ok(V::read(&desk.reader, &answer, asked_s)?));
         shared.metrics.durations.record_shared(asked.elapsed().as_micros() as u64);
-        shared.conclude(&caller, key, answer)
+        desk.conclude(key, answer)
     };
     shared.metrics.decisions_waiting.subtract(1);
-    ticket.answer(limited(decision, until_ms));
+    shared.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    ticket.answer(verdict.limited(until_ms));
 }
 
-impl Shared {
-    /// The decision, after an answer or a failure.
-    fn conclude(
-        &self,
-        caller: &Caller,
-        key: Key,
-        answer: Result<Answered, CalloutError>,
-    ) -> Decision {
-        let endpoint = caller.endpoint();
+impl<V: Verdict> Desk<V> {
+    /// The verdict, after an answer or a failure.
+    fn conclude(&self, key: Key, answer: Result<Answered<V>, CalloutError>) -> V {
+        let shared = &self.shared;
+        let endpoint = shared.caller.endpoint();
         match answer {
-            Ok(Answered { decision, cache_ms }) => {
-                if lock(&self.breaker).succeeded() {
-                    self.metrics.breakers_open.subtract(1);
+            Ok(Answered { verdict, cache_ms }) => {
+                if lock(&shared.breaker).succeeded() {
+                    shared.metrics.breakers_open.subtract(1);
                     tracing::info!("{endpoint} answers again");
                 }
-                let is_denied = matches!(decision, Decision::Denied(_));
-                self.metrics.decisions.count(if is_denied { "denied" } else { "allowed" });
+                let outcome = if verdict.is_denial() { "denied" } else { "allowed" };
+                shared.metrics.decisions.count(outcome);
                 if cache_ms > 0 {
                     let until_ms = clock::now_ms() + cache_ms;
-                    lock(&self.cache).insert(key, decision.clone(), until_ms);
+                    lock(&self.cache).insert(key, verdict.clone(), until_ms);
                 }
-                decision
+                verdict
             }
             Err(error) => {
                 tracing::debug!("callout to {endpoint} failed: {error}");
-                if lock(&self.breaker).failed(clock::now_ms()) {
-                    self.metrics.breakers_open.add(1);
+                if lock(&shared.breaker).failed(clock::now_ms()) {
+                    shared.metrics.breakers_open.add(1);
                     tracing::warn!(
                         "{endpoint} does not decide ({error}): what it decides is refused \
                          until it does"
                     );
                 }
-                self.refuse(error.label())
+                shared.refuse(error.label())
             }
         }
     }
-
-    /// Counts a question without an answer, and refuses what it asks.
-    fn refuse(&self, outcome: &str) -> Decision {
-        self.metrics.decisions.count(outcome);
-        let message = "the application that decides this does not answer; try again later";
-        Decision::Denied(ErrorResponse::new(ErrorCode::Busy, message))
-    }
 }
 
-/// A decision that holds no longer than the rules allow.
-fn limited(decision: Decision, until_ms: Option<u64>) -> Decision {
-    match (decision, until_ms) {
-        (Decision::Allowed, Some(until_ms)) => Decision::AllowedUntil(until_ms),
-        (Decision::AllowedUntil(one), Some(other)) => Decision::AllowedUntil(one.min(other)),
-        (decision, _) => decision,
+impl Shared {
+    /// Counts a question without an answer, and refuses what it asks.
+    fn refuse<V: Verdict>(&self, outcome: &str) -> V {
+        self.metrics.decisions.count(outcome);
+        let message = "the application that decides this does not answer; try again later";
+        V::refused(ErrorResponse::new(ErrorCode::Busy, message))
     }
 }
 

@@ -12,11 +12,11 @@ use throng_core::clock;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::answer::ANSWER_BYTES_MAX;
 use super::caller::{Caller, new_id};
 use super::events::Queued;
 use super::metrics::CalloutMetrics;
 use super::retry;
+use super::verdict::ANSWER_BYTES_MAX;
 
 /// The most events of a request.
 const BATCH_MAX: usize = 500;

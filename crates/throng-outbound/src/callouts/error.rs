@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 
-use super::answer::AnswerError;
+use super::verdict::AnswerError;
 use crate::client::RequestError;
 
 /// Why a callout failed.

@@ -4,14 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 
 use throng_access::pattern::Pattern;
-use throng_access::{Access, Action, Asker, Credentials, Decision};
+use throng_access::{Access, Action, Asker, Credentials, Decision, Passed};
 use throng_core::Listener;
 use throng_core::later::{Answer, Later, Ticket};
 use throng_core::name::{ChannelName, Kind};
 use throng_wire::ErrorCode;
 
 use super::decider::{Decider, Inquiry};
-use super::question::Asks;
+use super::question::{Asks, Data, body, listed};
 
 /// A decider, and what it decides.
 #[derive(Debug)]
@@ -19,7 +19,9 @@ pub(super) struct Route {
     pub(super) asks: Vec<Asks>,
     /// The channels or users that it decides about; `None` for all.
     pub(super) pattern: Option<Pattern>,
-    pub(super) decider: Arc<Decider>,
+    /// What it gets of requests besides their credentials.
+    pub(super) passed: Passed,
+    pub(super) decider: Decider<Decision>,
 }
 
 /// Lets the application decide what the rules allow. The first route that matches is asked. Server
@@ -52,8 +54,11 @@ impl Access for CalloutPolicy {
         let Some((asks, name, route)) = route else {
             return decision.into();
         };
-        let inquiry = Inquiry { asks, name, credentials: asker.credentials, until_ms };
-        route.decider.decide(inquiry, later)
+        let headers = listed(&route.passed, asker.details);
+        let data = Data::new(name, asker.credentials);
+        let data = data.with(&route.passed, asker.details.address, &headers);
+        let body = |time_ms| body(asks, time_ms, data);
+        route.decider.decide(Inquiry { key: data.key(asks), body, until_ms }, |_| true, later)
     }
 }
 

@@ -1,7 +1,9 @@
 //! What the application is asked, as JSON.
 
-use serde::Serialize;
-use throng_access::Credentials;
+use std::net::IpAddr;
+
+use serde::{Serialize, Serializer};
+use throng_access::{Credentials, Details, Passed};
 use throng_core::name::{ChannelName, Kind};
 
 use super::cache::Key;
@@ -9,6 +11,8 @@ use super::cache::Key;
 /// A question that the application decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asks {
+    /// Who a client is that shows no credential.
+    Connect,
     /// Whether a client may follow a channel.
     Subscribe,
     /// Whether a client may publish to a channel.
@@ -17,11 +21,12 @@ pub enum Asks {
 
 impl Asks {
     /// All questions, in the order of a connection's life.
-    pub const ALL: [Asks; 2] = [Asks::Subscribe, Asks::Publish];
+    pub const ALL: [Asks; 3] = [Asks::Connect, Asks::Subscribe, Asks::Publish];
 
     /// The word for it in settings, and the `type` of the request.
     pub fn word(self) -> &'static str {
         match self {
+            Asks::Connect => "connect",
             Asks::Subscribe => "subscribe",
             Asks::Publish => "publish",
         }
@@ -48,6 +53,24 @@ pub(super) struct Data<'a> {
     /// What the client says without a proof: it must not be taken for a user.
     #[serde(skip_serializing_if = "Option::is_none")]
     claimed_user: Option<&'a str>,
+    /// How a client connects.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    transport: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    address: Option<IpAddr>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty", serialize_with = "members")]
+    headers: &'a [(&'a str, &'a str)],
+}
+
+/// Those of a request's headers that one endpoint gets.
+pub(super) fn listed<'a>(passed: &Passed, details: Details<'a>) -> Vec<(&'a str, &'a str)> {
+    let headers = details.headers.into_iter().flat_map(|headers| headers.iter());
+    headers.filter(|(name, _)| passed.headers.iter().any(|listed| **listed == **name)).collect()
+}
+
+/// Serializes pairs as the members of an object.
+fn members<S: Serializer>(pairs: &[(&str, &str)], target: S) -> Result<S::Ok, S::Error> {
+    target.collect_map(pairs.iter().copied())
 }
 
 impl<'a> Data<'a> {
@@ -61,7 +84,22 @@ impl<'a> Data<'a> {
             Credentials::Claimed { user } => (None, Some(user)),
             Credentials::Known { user, .. } => (user, None),
         };
-        Data { channel, inbox, user, claimed_user }
+        Data { channel, inbox, user, claimed_user, ..Data::default() }
+    }
+
+    /// About a client that connects over `transport`.
+    pub(super) fn of_connect(transport: &'static str) -> Data<'a> {
+        Data { transport: Some(transport), ..Data::default() }
+    }
+
+    /// The same, with the client's address and headers, as far as the endpoint gets them.
+    pub(super) fn with(
+        self,
+        passed: &Passed,
+        address: Option<IpAddr>,
+        headers: &'a [(&'a str, &'a str)],
+    ) -> Data<'a> {
+        Data { address: address.filter(|_| passed.address), headers, ..self }
     }
 
     /// The key under which the answer may be cached.
@@ -103,6 +141,29 @@ mod tests {
     }
 
     #[test]
+    fn a_question_about_a_client_has_what_the_endpoint_lists() {
+        let passed = Passed {
+            headers: ["cookie", "x-key"].map(Into::into).into(),
+            address: true,
+            ..Passed::default()
+        };
+        let headers = passed.pick(|_| [&b"v"[..]].into_iter()).unwrap();
+        let address = Some(IpAddr::from([192, 0, 2, 1]));
+        let details = Details { address, headers: Some(&headers) };
+        let text = |passed: &Passed| {
+            let headers = listed(passed, details);
+            let data = Data::of_connect("sse").with(passed, details.address, &headers);
+            String::from_utf8(body(Asks::Connect, 7, data)).unwrap()
+        };
+        let begin = r#"{"type":"connect","time":7,"data":{"transport":"sse""#;
+        assert_eq!(text(&Passed::default()), format!("{begin}}}}}"));
+        let all = r#","address":"192.0.2.1","headers":{"cookie":"v","x-key":"v"}}}"#;
+        assert_eq!(text(&passed), format!("{begin}{all}"));
+        let one = Passed { headers: ["x-key".into()].into(), ..Passed::default() };
+        assert_eq!(text(&one), format!("{begin},\"headers\":{{\"x-key\":\"v\"}}}}}}"));
+    }
+
+    #[test]
     fn each_question_has_a_key_of_its_own() {
         let names = [ChannelName::channel("a"), ChannelName::channel("b"), ChannelName::user("a")];
         let grants = Grants::default();
@@ -115,6 +176,20 @@ mod tests {
                     keys.push(Data::new(name, user).key(asks));
                 }
             }
+        }
+        let details = |transport, headers| {
+            let passed = Passed { address: true, ..Passed::default() };
+            let address = Some(IpAddr::from([192, 0, 2, 1]));
+            Data::of_connect(transport).with(&passed, address, headers).key(Asks::Connect)
+        };
+        keys.push(Data::of_connect("sse").key(Asks::Connect));
+        for transport in ["sse", "http"] {
+            keys.extend([
+                details(transport, &[]),
+                details(transport, &[("cookie", "a"), ("x", "b")]),
+                details(transport, &[("cookie", "a"), ("x", "c")]),
+                details(transport, &[("cookie", "a\",\"x\":\"b")]),
+            ]);
         }
         let distinct: std::collections::HashSet<_> = keys.iter().collect();
         assert_eq!(distinct.len(), keys.len());

@@ -19,6 +19,7 @@ fn settings(server: &FakeServer) -> CalloutSettings {
         endpoint: server.url("/throng").parse().unwrap(),
         secrets: vec![SECRET.parse().unwrap()],
         asks: vec![Asks::Subscribe],
+        passed: Passed::default(),
         notifies: Vec::new(),
         pattern: None,
         timeout: Duration::from_secs(4),

@@ -39,10 +39,12 @@ impl ServerAccess {
         callouts: &mut Callouts,
         trust: &Trust,
     ) -> Result<ServerAccess> {
+        let passed = callouts.passed();
         let policy = callouts.policy(policy(&access, settings));
         let clients = Arc::new(settings::clients(settings));
         if !settings.has_keys() {
-            let control = Arc::new(AccessControl { clients, ..AccessControl::open(policy) });
+            let control =
+                Arc::new(AccessControl { clients, passed, ..AccessControl::open(policy) });
             return Ok(ServerAccess { control, token_keys: None, key_sets: None });
         }
         let revocations = Arc::new(Revocations::default());
@@ -53,15 +55,19 @@ impl ServerAccess {
         let (mut token_keys, mut key_sets) = (None, None);
         if settings.has_token_keys() {
             let mut task = KeySetTask::new(trust.clone());
-            let keys = ConfiguredKeys::new(&access, revocations, settings, &clients, &task)?;
+            let keys =
+                ConfiguredKeys::new(&access, Arc::clone(&revocations), settings, &clients, &task)?;
             for url in outbound::key_set_urls(settings)? {
                 task.add(&keys.authenticator, url, RefreshSettings::default());
             }
             key_sets = (!settings.token_key_urls.0.is_empty()).then_some(task);
             token_keys = Some(keys);
         }
+        let connect = callouts.connect(&revocations, access.policy.max_age_s);
         let control = AccessControl {
             policy,
+            connect,
+            passed,
             tokens: token_keys.as_ref().map(|keys| Arc::clone(&keys.authenticator)),
             server_keys: access.server_keys,
             revocations: Mutex::new(log),

@@ -1,10 +1,11 @@
 //! `[[callouts]]`: endpoints of the application that decide or are notified.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::de::{self, Deserializer, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
+use throng_outbound::Asks;
 use throng_units::{Count, Time};
 
 use super::secret::{NOT_TEXT, Secret};
@@ -14,10 +15,14 @@ use super::toml_value;
 pub(crate) const CALLOUTS: &[&str] = &[
     "url",
     "secrets",
+    "secrets-file",
+    "secrets-variable",
     "decides",
     "notifies",
     "match",
     "users",
+    "headers",
+    "address",
     "timeout",
     "max-in-flight",
     "max-queued",
@@ -34,6 +39,12 @@ pub(crate) struct CalloutTable {
     /// Each signs every request: one, or two while the application changes from one to the other.
     #[serde(deserialize_with = "secrets", skip_serializing_if = "Vec::is_empty")]
     pub(crate) secrets: Vec<Secret>,
+    /// A file with the secrets, one on each line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) secrets_file: Option<PathBuf>,
+    /// The name of a variable with the secrets, and blanks between them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) secrets_variable: Option<String>,
     /// What the application decides.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) decides: Vec<String>,
@@ -47,6 +58,12 @@ pub(crate) struct CalloutTable {
     /// The users whose inboxes it is about, in place of `channels`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) users: Option<String>,
+    /// The headers of requests that the endpoint gets, where it decides about them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) headers: Vec<String>,
+    /// Whether it gets the client's address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) address: Option<bool>,
     /// The deadline of a request.
     #[serde(
         deserialize_with = "toml_value::read",
@@ -84,6 +101,13 @@ impl CalloutTable {
     /// Notes that it is table number `nth` of the file `name`.
     pub(crate) fn place(&mut self, name: &Path, nth: usize) {
         self.at = format!("{}, [[callouts]] number {nth}", name.display());
+        let directory = name.parent().unwrap_or(Path::new(""));
+        self.secrets_file = self.secrets_file.as_ref().map(|path| directory.join(path));
+    }
+
+    /// Whether the application says who clients are that show no credential.
+    pub(crate) fn decides_connect(&self) -> bool {
+        self.decides.iter().any(|word| word == Asks::Connect.word())
     }
 }
 
@@ -130,7 +154,8 @@ mod tests {
     #[test]
     fn the_table_accepts_every_key() {
         let sample = |key| match key {
-            "secrets" | "decides" | "notifies" => "['a']",
+            "secrets" | "decides" | "notifies" | "headers" => "['a']",
+            "address" => "true",
             "timeout" => "'1s'",
             "max-in-flight" | "max-queued" | "max-cached" => "1",
             _ => "'a'",

@@ -256,7 +256,10 @@ fn tokens(settings: &Settings) -> Option<String> {
         ("token-audience", !settings.token_audience.0.is_empty()),
         ("token-issuer", !settings.token_issuer.0.is_empty()),
         ("token-cookie", settings.token_cookie.0.is_some()),
-        ("revocations-file", settings.revocations_file.0.is_some()),
+        (
+            "revocations-file",
+            settings.revocations_file.0.is_some() && !settings.has_connect_callout(),
+        ),
     ];
     let (key, _) = set.into_iter().find(|(_, is_set)| *is_set)?;
     Some(format!(

@@ -354,9 +354,15 @@ impl Settings {
         !self.token_keys.is_empty() || !self.token_key_urls.0.is_empty()
     }
 
-    /// Whether there are keys of any kind. Without, every client may do everything.
+    /// Whether the application says who clients are that show no credential.
+    pub(crate) fn has_connect_callout(&self) -> bool {
+        self.callouts.iter().any(CalloutTable::decides_connect)
+    }
+
+    /// Whether access is controlled: there are keys of any kind, or the application says who
+    /// clients are. Without, every client may do everything.
     pub(crate) fn has_keys(&self) -> bool {
-        self.has_token_keys() || !self.server_keys.is_empty()
+        self.has_token_keys() || !self.server_keys.is_empty() || self.has_connect_callout()
     }
 }
 

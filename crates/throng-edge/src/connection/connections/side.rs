@@ -69,23 +69,28 @@ impl<S> Connections<S> {
         self.side.session(connection)
     }
 
+    /// The name of a session's user, if it is kept.
+    pub(crate) fn user_of_session(&self, session: &Session) -> Option<&str> {
+        self.side.user_of(session)
+    }
+
     /// What the token of a session grants.
     pub(crate) fn grants_of(&self, session: &Session) -> &Arc<Grants> {
         self.side.grants_of(session)
     }
 
     /// Begins a session of a parked connection, instead of the one that it has. `session` makes it,
-    /// with the place of `grants`.
+    /// with the place of `grants`. `user` is the name of its user, if it is to be kept.
     pub(crate) fn begin_session(
         &mut self,
         id: ConnectionId,
-        grants: &Arc<Grants>,
+        (grants, user): (&Arc<Grants>, Option<&str>),
         session: impl FnOnce(GrantsId) -> Session,
     ) {
         // A failed write may have released it.
         let Some(connection) = self.table.get_mut(id.index()) else { return };
         debug_assert!(matches!(connection.state, State::Streaming | State::LongPolling));
-        self.side.begin_session(connection, grants, session);
+        self.side.begin_session(connection, (grants, user), session);
     }
 
     /// The client was told that its session ends.

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use throng_access::{Action, Asker, Decision};
+use throng_access::{Action, Asker, Decision, Details, Identity};
 use throng_core::{
     Answer, ChannelName, Engine, Fetched, LateAnswer, Later, Listener, Notification, Presence,
     QuestionId, Reading, Ticket, WorkerId,
@@ -39,6 +39,8 @@ pub(in crate::worker) enum Known {
     Presence(Presence),
     /// The keys that may verify its token have been read.
     Keys,
+    /// The application has said who the client is.
+    Client(Arc<Identity>),
     /// It is allowed, and the engine can read what it reads.
     Fetched {
         /// When what is allowed ends, in milliseconds since 1970; `None` if it does not.
@@ -53,7 +55,7 @@ impl Known {
     pub(super) fn until_ms(&self) -> Option<u64> {
         match self {
             Known::Allowed(until_ms) | Known::Fetched { until_ms, .. } => *until_ms,
-            Known::Presence(_) | Known::Keys => None,
+            Known::Presence(_) | Known::Keys | Known::Client(_) => None,
         }
     }
 }
@@ -62,11 +64,18 @@ impl Known {
 pub(in crate::worker) struct Wait {
     question: u32,
     stage: Stage,
+    told: Option<Arc<Identity>>,
 }
 
 impl Wait {
     pub(super) fn new(question: QuestionId, stage: Stage) -> Wait {
-        Wait { question: question.number, stage }
+        Wait { question: question.number, stage, told: None }
+    }
+
+    /// Remembers who the client is, if the application has said it: what has waited goes on without
+    /// asking it again.
+    pub(super) fn of(self, client: &Client) -> Wait {
+        Wait { told: client.told().cloned(), ..self }
     }
 }
 
@@ -75,14 +84,15 @@ impl<N: Net> Worker<N> {
     pub(in crate::worker) fn ask_access<'a>(
         &mut self,
         id: ConnectionId,
-        client: &Client,
+        (client, details): (&Client, Details<'_>),
         actions: impl Iterator<Item = Action<'a>>,
     ) -> Permission {
         if let Client::Viewer = client {
             return Permission::Granted(None);
         }
         let credentials = client.credentials();
-        let asker = Asker { listener: Listener::Public, credentials, is_repeated: false };
+        let listener = Listener::Public;
+        let asker = Asker { listener, credentials, details, is_repeated: false };
         let question = self.next_question(id);
         let (engine, worker) = (&self.engine, self.metrics.worker());
         let (mut left, mut until_ms) = (0, None);
@@ -161,8 +171,8 @@ impl<N: Net> Worker<N> {
         self.count(Counter::Waited);
         let timeout = ticks(self.settings.limits.wait_timeout).max(1);
         let deadline = self.clock.deadline_ticks(timeout);
-        let Wait { question, stage } = wait;
-        let pending = Pending { question, asked, stage };
+        let Wait { question, stage, told } = wait;
+        let pending = Pending { question, asked, stage, told };
         self.connections.begin_wait(id, pending, deadline);
     }
 

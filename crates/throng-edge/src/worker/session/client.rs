@@ -18,7 +18,8 @@ pub(in crate::worker) enum Client {
     Viewer,
     /// It has shown nothing.
     Anonymous,
-    /// It has shown a token with its request, or in a command.
+    /// It has shown a token with its request, or in a command; or the application has said who it
+    /// is.
     Token(Arc<Identity>),
     /// It has shown a server key with its request.
     Key(Arc<Grants>),
@@ -32,6 +33,14 @@ pub(in crate::worker) enum Client {
 }
 
 impl Client {
+    /// Who it is, if the application has said so.
+    pub(in crate::worker) fn told(&self) -> Option<&Arc<Identity>> {
+        match self {
+            Client::Token(identity) if identity.is_of_application() => Some(identity),
+            _ => None,
+        }
+    }
+
     /// What an access policy is shown of it.
     pub(in crate::worker) fn credentials(&self) -> Credentials<'_> {
         match self {

@@ -93,7 +93,8 @@ impl<N: Net> Worker<N> {
             _ => Action::Subscribe(&name),
         };
         let client = self.client(call.id, action);
-        match self.ask_access(call.id, &client, iter::once(action)) {
+        let details = self.details(call.id, None);
+        match self.ask_access(call.id, (&client, details), iter::once(action)) {
             Permission::Granted(until_ms) => self.execute(call, command, Known::Allowed(until_ms)),
             Permission::Refused(error) => Err(error),
             Permission::Later(wait) => {
@@ -312,7 +313,7 @@ impl<N: Net> Worker<N> {
         let limit = limit.map_or(PAGE, |limit| limit as usize);
         let found = match known {
             Known::Presence(presence) => Ok(presence),
-            Known::Allowed(_) | Known::Keys | Known::Fetched { .. } => {
+            Known::Allowed(_) | Known::Keys | Known::Client(_) | Known::Fetched { .. } => {
                 self.ask_presence(call.id, &name_of(target), limit)?
             }
         };

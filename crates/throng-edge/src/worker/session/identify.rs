@@ -6,9 +6,9 @@ use throng_access::authenticator::Now;
 use throng_access::server_key::PREFIX;
 use throng_access::{Action, Identity, Lead, Permission, Refusal, Session, limit};
 use throng_core::{Answer, ChannelName, LateAnswer, Later};
-use throng_wire::credential::{CookieRequest, Credential, Place, check_cookie, of_subscription};
+use throng_wire::credential::{Credential, Place, of_subscription};
 use throng_wire::head::{self, Head, Limits, Parsed};
-use throng_wire::subscribe::{Request, Transport};
+use throng_wire::subscribe::Request;
 use throng_wire::{ErrorCode, ErrorResponse};
 
 use super::ask::{Wait, ticket};
@@ -41,12 +41,14 @@ impl From<ErrorResponse> for Unidentified {
 }
 
 impl<N: Net> Worker<N> {
-    /// Who asks for a subscription. `head` begins with the head of its request.
+    /// Who asks for a subscription. `head` begins with the head of its request. `told` is what the
+    /// application has said of a client without a credential, if it was asked before.
     pub(in crate::worker) fn identify(
         &mut self,
         id: ConnectionId,
         request: &Request,
         head: &[u8],
+        told: Option<Arc<Identity>>,
     ) -> Result<Client, Unidentified> {
         if self.connections.get(id).is_some_and(|found| found.has(Flags::VIEWER)) {
             return Ok(Client::Viewer);
@@ -62,7 +64,7 @@ impl<N: Net> Worker<N> {
         };
         let cookie = self.access.token_cookie.as_deref();
         let Some(credential) = of_subscription(&head, request, cookie)? else {
-            return Ok(Client::Anonymous);
+            return self.identify_elsewhere(id, (request, &head), told);
         };
         self.check_place(&credential, request, &head)?;
         if credential.text().starts_with(PREFIX) {
@@ -88,12 +90,7 @@ impl<N: Net> Worker<N> {
             return Err(ErrorResponse::new(ErrorCode::Forbidden, message));
         }
         if credential.place() == Place::Cookie {
-            let cookie_request = CookieRequest {
-                origin: request.origin.as_deref(),
-                fetch_site: head.header("sec-fetch-site"),
-                is_read: !matches!(request.transport, Transport::WebSocket { .. }),
-            };
-            check_cookie(&self.settings.origin_policy(), cookie_request)?;
+            self.check_cookie(request, head)?;
         }
         Ok(())
     }
@@ -138,8 +135,9 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Who the connection is, for `action`. The user is known where the connection follows the
-    /// user's inbox, and where what the token grants, or the channel itself, shows the name.
+    /// Who the connection is, for `action`. The user is known if the policy needs the names of
+    /// users. Otherwise it is known where the connection follows the user's inbox, and where what
+    /// the token grants, or the channel itself, shows the name.
     pub(in crate::worker) fn client(&self, id: ConnectionId, action: Action<'_>) -> Client {
         let Some(session) = self.connections.session(id) else {
             return if self.access.has_keys() {
@@ -163,6 +161,9 @@ impl<N: Net> Worker<N> {
         if !session.has_user() {
             return None;
         }
+        if let Some(name) = self.connections.user_of_session(session) {
+            return Some(name.into());
+        }
         let is_user = |name: &str| session.is_of_user(name, &self.access.tagger);
         if let Some(inbox) = self.user_of(id)
             && is_user(inbox.name())
@@ -183,11 +184,14 @@ impl<N: Net> Worker<N> {
             | Client::Viewer
             | Client::Anonymous
             | Client::Session { .. } => {}
-            Client::Key(grants) => self.connections.begin_session(id, grants, Session::of_key),
+            Client::Key(grants) => {
+                self.connections.begin_session(id, (grants, None), Session::of_key);
+            }
             Client::Token(identity) => {
                 let lead = self.lead(id, identity);
                 let tagger = &self.access.tagger;
-                self.connections.begin_session(id, identity.grants(), |place| {
+                let user = identity.user().filter(|_| self.access.passed.users);
+                self.connections.begin_session(id, (identity.grants(), user), |place| {
                     Session::new(identity, place, tagger, lead)
                 });
             }

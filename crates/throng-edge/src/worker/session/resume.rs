@@ -42,6 +42,17 @@ impl<N: Net> Worker<N> {
                 return self.refuse_waiting(id, error);
             }
             (Some(LateAnswer::Keys(Ok(()))), Stage::Keys) => Known::Keys,
+            (Some(LateAnswer::Client(Err(error))), Stage::Client) => {
+                self.charge_denial(id, &error);
+                return self.refuse_waiting(id, error);
+            }
+            (Some(LateAnswer::Client(Ok(told))), Stage::Client) => match told.downcast() {
+                Ok(identity) => Known::Client(identity),
+                Err(_) => {
+                    debug_assert!(false, "another type than was asked for");
+                    return self.refuse_waiting(id, ErrorResponse::unanswered());
+                }
+            },
             (Some(LateAnswer::Presence(presence)), Stage::Presence) => Known::Presence(presence),
             (Some(LateAnswer::Fetched(fetched)), Stage::Fetch { left, until_ms, held }) => {
                 held.push(fetched);
@@ -93,7 +104,7 @@ impl<N: Net> Worker<N> {
         let Some(pending) = self.end_wait(id) else { return };
         match pending.asked {
             Asked::Head(head) => match self.parse_again(&head) {
-                Some(request) => self.follow_after_wait(id, &request, &head, known),
+                Some(request) => self.follow_after_wait(id, &request, &head, known, pending.told),
                 None => self.refuse(id, &ErrorResponse::unanswered(), None),
             },
             Asked::Command(text) => self.resume_command(id, &text, known),

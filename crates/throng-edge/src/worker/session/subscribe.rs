@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use throng_access::Action;
+use throng_access::{Action, Identity};
 use throng_core::{ChannelName, Followed, Message, Position, Reading, StartAt, clock};
 use throng_wire::response::{self, SubscriptionHeaders};
 use throng_wire::subscribe::{Request, Transport};
@@ -73,7 +73,7 @@ impl<N: Net> Worker<N> {
             self.connections.admit_subscriber(id, is_in_reserve);
         }
         let head = &bytes[..length];
-        match self.identify(id, request, head) {
+        match self.identify(id, request, head, None) {
             Ok(client) => self.follow_if_allowed(id, request, head, (&client, channels)),
             Err(Unidentified::Refused(error)) => self.refuse_subscriber(id, request, head, &error),
             Err(Unidentified::Limited(refusal)) => {
@@ -94,13 +94,18 @@ impl<N: Net> Worker<N> {
         (client, channels): (&Client, Channels),
     ) {
         let actions = channels.names.iter().map(Action::Subscribe);
-        match self.ask_access(id, client, actions) {
+        let passed = match self.passed(head) {
+            Ok(passed) => passed,
+            Err(error) => return self.refuse_subscriber(id, request, head, &error),
+        };
+        let details = self.details(id, passed.as_ref());
+        match self.ask_access(id, (client, details), actions) {
             Permission::Granted(until_ms) => {
                 let channels = Channels { until_ms, ..channels };
                 self.fetch_and_follow(id, request, head, (client, channels));
             }
             Permission::Refused(error) => self.refuse_subscriber(id, request, head, &error),
-            Permission::Later(wait) => self.wait(id, wait, Asked::Head(head.into())),
+            Permission::Later(wait) => self.wait(id, wait.of(client), Asked::Head(head.into())),
         }
     }
 
@@ -112,7 +117,12 @@ impl<N: Net> Worker<N> {
         request: &Request,
         head: &[u8],
         known: Known,
+        told: Option<Arc<Identity>>,
     ) {
+        let told = match &known {
+            Known::Client(identity) => Some(Arc::clone(identity)),
+            _ => told,
+        };
         let until_ms = known.until_ms();
         let checked = if self.is_too_late(request) {
             Err(ErrorCode::Draining.into())
@@ -123,7 +133,7 @@ impl<N: Net> Worker<N> {
             Ok(channels) => Channels { until_ms, ..channels },
             Err(error) => return self.refuse_subscriber(id, request, head, &error),
         };
-        let client = match self.identify(id, request, head) {
+        let client = match self.identify(id, request, head, told) {
             Ok(client) => client,
             Err(Unidentified::Refused(error)) => {
                 return self.refuse_subscriber(id, request, head, &error);
@@ -131,7 +141,7 @@ impl<N: Net> Worker<N> {
             Err(Unidentified::Limited(refusal)) => {
                 return self.refuse_limited(id, refusal, head);
             }
-            // It has waited for keys before.
+            // It has waited for that before.
             Err(Unidentified::Later(_)) => {
                 let error = ErrorResponse::unanswered();
                 return self.refuse_subscriber(id, request, head, &error);
@@ -143,7 +153,7 @@ impl<N: Net> Worker<N> {
                 drop(held);
             }
             Known::Allowed(_) => self.fetch_and_follow(id, request, head, (&client, channels)),
-            Known::Keys | Known::Presence(_) => {
+            Known::Keys | Known::Client(_) | Known::Presence(_) => {
                 self.follow_if_allowed(id, request, head, (&client, channels));
             }
         }
@@ -179,7 +189,7 @@ impl<N: Net> Worker<N> {
         let fetched = self.fetch(id, channels.until_ms, channels.names.iter().zip(starts));
         match fetched {
             Ok(_held) => self.follow_all(id, request, head, (client, channels)),
-            Err(wait) => self.wait(id, wait, Asked::Head(head.into())),
+            Err(wait) => self.wait(id, wait.of(client), Asked::Head(head.into())),
         }
     }
 

@@ -1,0 +1,165 @@
+//! Who a client is that shows no credential of its own: the interface of what decides that, such
+//! as the application, and the headers by which it decides.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use throng_core::later::{Answer, Later};
+use throng_wire::{ErrorCode, ErrorResponse};
+
+use crate::token::Identity;
+
+/// The most bytes of passed headers, names included. A question that waits keeps them.
+const PASSED_BYTES_MAX: usize = 8 << 10;
+
+/// The most names of headers that one endpoint may list.
+pub const PASSED_NAMES_MAX: usize = 16;
+
+/// Who a client is, or the error that it gets.
+pub type ConnectVerdict = Result<Arc<Identity>, ErrorResponse>;
+
+/// Decides who a client is that shows neither a token nor a server key.
+pub trait Connect: fmt::Debug + Send + Sync {
+    /// Asks who the client is. Must not wait, as a policy must not.
+    fn who(
+        &self,
+        details: Details<'_>,
+        transport: &'static str,
+        later: Later<'_, ConnectVerdict>,
+    ) -> Answer<ConnectVerdict>;
+
+    /// Whether an earlier answer still holds: it may have ended or have been revoked since.
+    ///
+    /// # Errors
+    ///
+    /// The error for the client, if not.
+    fn recheck(&self, identity: &Identity, now_s: u64) -> Result<(), ErrorResponse>;
+
+    /// Whether a client that shows this header is asked about because of it, and a browser sends
+    /// it by itself with requests that a foreign page makes.
+    fn passes_ambient(&self, headers: &PassedHeaders) -> bool;
+
+    /// Whether browsers of pages elsewhere may be told to send cookies.
+    fn passes_cookies(&self) -> bool;
+}
+
+/// What a request shows of its client besides a credential, as far as that is passed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Details<'a> {
+    /// The client's address, if it is known and passed on.
+    pub address: Option<IpAddr>,
+    /// Its headers; `None` where no request is at hand, such as for a command on a WebSocket.
+    pub headers: Option<&'a PassedHeaders>,
+}
+
+/// What is passed on of requests, to whatever decides.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Passed {
+    /// The names of the headers, in lower case.
+    pub headers: Box<[Box<str>]>,
+    /// Whether the client's address is.
+    pub address: bool,
+    /// Whether commands of a connection are decided about by its user, so that workers keep the
+    /// names of users.
+    pub users: bool,
+}
+
+impl Passed {
+    /// The headers of a request that are passed on. `values` gives all values of a header. A header
+    /// that comes several times is joined as HTTP says (RFC 9110 section 5.3, and RFC 9113 section
+    /// 8.2.3 for cookies); bytes that are no UTF-8 are replaced.
+    ///
+    /// # Errors
+    ///
+    /// They have more than 8 KiB.
+    pub fn pick<'h, V: Iterator<Item = &'h [u8]>>(
+        &self,
+        values: impl Fn(&str) -> V,
+    ) -> Result<PassedHeaders, ErrorResponse> {
+        let (mut picked, mut bytes) = (Vec::new(), 0);
+        for name in &self.headers {
+            let mut text: Option<String> = None;
+            for value in values(name) {
+                bytes += name.len() + value.len();
+                if bytes > PASSED_BYTES_MAX {
+                    let message = "the headers that the application is asked about have more \
+                                   than 8 KiB";
+                    return Err(ErrorResponse::new(ErrorCode::HeadTooLarge, message));
+                }
+                let value = String::from_utf8_lossy(value);
+                text = Some(match text {
+                    None => value.into_owned(),
+                    Some(before) if **name == *"cookie" => format!("{before}; {value}"),
+                    Some(before) => format!("{before}, {value}"),
+                });
+            }
+            picked.extend(text.map(|text| (name.clone(), text.into_boxed_str())));
+        }
+        Ok(PassedHeaders(picked))
+    }
+}
+
+const _: () = assert!(PASSED_BYTES_MAX == 8 << 10, "the sentence names the limit");
+
+/// Headers of one request that are passed on.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct PassedHeaders(Vec<(Box<str>, Box<str>)>);
+
+impl PassedHeaders {
+    /// Names, in lower case, and values, which must not reach logs, metrics or errors.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (&**name, &**value))
+    }
+
+    /// Whether the request has this header, and it is passed on.
+    pub fn has(&self, name: &str) -> bool {
+        self.iter().any(|(known, _)| known == name)
+    }
+}
+
+/// Does not show the values.
+impl fmt::Debug for PassedHeaders {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter().map(|(name, _)| name)).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pick(names: &[&str], request: &[(&str, &[u8])]) -> Result<PassedHeaders, ErrorResponse> {
+        let names = names.iter().map(|&name| name.into()).collect();
+        let passed = Passed { headers: names, ..Passed::default() };
+        passed.pick(|wanted| {
+            let of_name = request.iter().filter(move |(name, _)| *name == wanted);
+            of_name.map(|(_, value)| *value).collect::<Vec<_>>().into_iter()
+        })
+    }
+
+    #[test]
+    fn only_listed_headers_are_passed_on() {
+        let request: [(&str, &[u8]); 5] = [
+            ("cookie", b"a=1"),
+            ("x-key", b"one"),
+            ("authorization", b"Bearer secret"),
+            ("cookie", b"b=2"),
+            ("x-key", b"tw\xff"),
+        ];
+        let picked = pick(&["x-key", "cookie", "absent"], &request).unwrap();
+        let expected = [("x-key", "one, tw\u{fffd}"), ("cookie", "a=1; b=2")];
+        assert_eq!(picked.iter().collect::<Vec<_>>(), expected);
+        assert!(picked.has("cookie") && !picked.has("authorization"));
+        assert_eq!(format!("{picked:?}"), r#"["x-key", "cookie"]"#);
+    }
+
+    #[test]
+    fn passed_headers_are_bounded() {
+        let most = vec![b'x'; PASSED_BYTES_MAX - 1];
+        assert!(pick(&["a"], &[("a", &most)]).is_ok());
+        assert!(pick(&["a"], &[("b", &[b'x'; 2 * PASSED_BYTES_MAX])]).is_ok());
+        let error = pick(&["a"], &[("a", &most), ("a", b"")]).unwrap_err();
+        assert_eq!(error.code, ErrorCode::HeadTooLarge);
+    }
+}

@@ -1,0 +1,84 @@
+//! Asks the application who a client is that shows no credential.
+
+use std::convert::Infallible;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use http::header::HeaderValue;
+use http::request::Parts;
+use throng_access::{Details, PassedHeaders};
+use throng_core::{Later, Listener, clock};
+use throng_wire::{ErrorCode, ErrorResponse};
+
+use super::{Authentication, Client};
+use crate::http::answer::ApiError;
+use crate::http::caller::Caller;
+use crate::http::origin;
+use crate::late_answer::within;
+use crate::settings::Settings;
+
+/// How long a request waits until it is known who its client is, before it is refused with `busy`.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The word for a request that does not subscribe.
+const TRANSPORT: &str = "http";
+
+/// What those who decide get to know of a request besides its credential.
+#[derive(Debug, Default)]
+pub(crate) struct PassedOn {
+    /// The client's address, if it is passed on.
+    pub(crate) address: Option<IpAddr>,
+    /// The headers that are.
+    pub(crate) headers: PassedHeaders,
+}
+
+impl Authentication {
+    /// The sender of a request without a credential. The admin listener is the application's own.
+    pub(super) async fn identify_elsewhere(
+        &self,
+        settings: &Settings,
+        head: &Parts,
+    ) -> Result<Client<'_>, ApiError> {
+        let Some(connect) = &self.access.connect else { return Ok(Client::Anonymous) };
+        if Caller::of(head).listener == Listener::Admin {
+            return Ok(Client::Anonymous);
+        }
+        let PassedOn { address, headers } = self.passed(head)?;
+        if connect.passes_ambient(&headers) {
+            origin::check_cookie(settings, head)?;
+        }
+        let limiter = &self.access.clients.limiter;
+        let client = self.limited_address(head)?;
+        limiter.may_verify(client, clock::now_ms()).map_err(ApiError::limited)?;
+        let details = Details { address, headers: Some(&headers) };
+        let ask = |later: Later<'_, _>| Ok::<_, Infallible>(connect.who(details, TRANSPORT, later));
+        let Ok(verdict) = within(CONNECT_TIMEOUT, ask).await;
+        match verdict.unwrap_or_else(|| Err(ErrorResponse::unanswered())) {
+            Ok(identity) => Ok(Client::Token(identity)),
+            Err(error) => {
+                if error.code == ErrorCode::Unauthorized {
+                    limiter.charge_bad_token(client, clock::now_ms());
+                }
+                Err(error.into())
+            }
+        }
+    }
+
+    /// What those who decide get to know of a request besides its credential.
+    pub(crate) fn passed(&self, head: &Parts) -> Result<PassedOn, ErrorResponse> {
+        let passed = &self.access.passed;
+        let address = if passed.address { self.address(head)? } else { None };
+        let values = |name: &str| {
+            let values: Vec<_> = head.headers.get_all(name).iter().collect();
+            values.into_iter().map(HeaderValue::as_bytes)
+        };
+        Ok(PassedOn { address, headers: passed.pick(values)? })
+    }
+
+    /// The address of the client of a request, kept or that of the connection.
+    fn address(&self, head: &Parts) -> Result<Option<IpAddr>, ErrorResponse> {
+        let (caller, source) = (Caller::of(head), &self.access.clients.source);
+        let known = caller.address(source, head).map_err(|refused| refused.error)?;
+        Ok(known.or_else(|| source.of_connection(caller.peer?.ip())))
+    }
+}

@@ -1,0 +1,132 @@
+//! Asks the application who a client is that shows no credential, and tells those who decide what
+//! its request shows besides.
+
+use std::sync::Arc;
+
+use throng_access::{ConnectVerdict, Details, Identity, PassedHeaders};
+use throng_core::{Answer, LateAnswer, Later};
+use throng_wire::credential::{CookieRequest, check_cookie};
+use throng_wire::head::{self, Head, Limits, Parsed};
+use throng_wire::subscribe::{Request, Transport};
+use throng_wire::{ErrorCode, ErrorResponse};
+
+use super::ask::{Wait, ticket};
+use super::client::Client;
+use super::identify::Unidentified;
+use crate::connection::{ConnectionId, Stage};
+use crate::net::Net;
+use crate::worker::Worker;
+
+impl<N: Net> Worker<N> {
+    /// Who a client is that shows no credential. `told` is what the application has said, if it was
+    /// asked before.
+    pub(super) fn identify_elsewhere(
+        &mut self,
+        id: ConnectionId,
+        (request, head): (&Request, &Head<'_>),
+        told: Option<Arc<Identity>>,
+    ) -> Result<Client, Unidentified> {
+        let Some(connect) = self.access.connect.clone() else { return Ok(Client::Anonymous) };
+        if let Some(identity) = told {
+            connect.recheck(&identity, self.clock.wall_s())?;
+            return Ok(Client::Token(identity));
+        }
+        let passed = self.access.passed.pick(|name| headers(head, name))?;
+        if connect.passes_ambient(&passed) {
+            self.check_cookie(request, head)?;
+        }
+        let address = self.client_address(id);
+        let now_ms = self.clock.unix_ms();
+        let limiter = &self.access.clients.limiter;
+        limiter.may_verify(address, now_ms).map_err(Unidentified::Limited)?;
+        let details = Details {
+            address: address.filter(|_| self.access.passed.address),
+            headers: Some(&passed),
+        };
+        let question = self.next_question(id);
+        let (engine, worker) = (&self.engine, self.metrics.worker());
+        let mut issue = || {
+            ticket(engine, worker, question, |verdict: ConnectVerdict| {
+                LateAnswer::Client(verdict.map(|identity| identity as _))
+            })
+        };
+        match connect.who(details, transport(request), Later::new(&mut issue)) {
+            Answer::Now(Ok(identity)) => Ok(Client::Token(identity)),
+            Answer::Now(Err(error)) => {
+                self.charge_denial(id, &error);
+                Err(error.into())
+            }
+            Answer::Later(_) => Err(Unidentified::Later(Wait::new(question, Stage::Client))),
+        }
+    }
+
+    /// Fails if what a browser sends by itself does not count for this request.
+    pub(super) fn check_cookie(
+        &self,
+        request: &Request,
+        head: &Head<'_>,
+    ) -> Result<(), ErrorResponse> {
+        let cookie_request = CookieRequest {
+            origin: request.origin.as_deref(),
+            fetch_site: head.header("sec-fetch-site"),
+            is_read: !matches!(request.transport, Transport::WebSocket { .. }),
+        };
+        check_cookie(&self.settings.origin_policy(), cookie_request)
+    }
+
+    /// The application does not let a client in, which counts as a bad token of its address: beyond
+    /// a rate of them, the application is not asked any more.
+    pub(super) fn charge_denial(&self, id: ConnectionId, error: &ErrorResponse) {
+        if error.code == ErrorCode::Unauthorized {
+            let (address, now_ms) = (self.client_address(id), self.clock.unix_ms());
+            self.access.clients.limiter.charge_bad_token(address, now_ms);
+        }
+    }
+
+    /// The headers of a request that an access policy gets; `None` if it gets none. `bytes` begin
+    /// with the head.
+    pub(super) fn passed(&self, bytes: &[u8]) -> Result<Option<PassedHeaders>, ErrorResponse> {
+        if self.access.passed.headers.is_empty() {
+            return Ok(None);
+        }
+        let limits = Limits { max_head_bytes: self.settings.max_head_bytes };
+        let Ok(Parsed::Complete { head, .. }) = head::parse(bytes, limits) else {
+            debug_assert!(false, "the head of a request was parsed before");
+            return Err(ErrorCode::BadRequest.into());
+        };
+        self.access.passed.pick(|name| headers(&head, name)).map(Some)
+    }
+
+    /// What an access policy gets to know of the connection's client besides its credentials.
+    pub(super) fn details<'a>(
+        &self,
+        id: ConnectionId,
+        headers: Option<&'a PassedHeaders>,
+    ) -> Details<'a> {
+        let address = if self.access.passed.address { self.client_address(id) } else { None };
+        Details { address, headers }
+    }
+
+    /// The address of the connection's client, kept or asked for.
+    fn client_address(&self, id: ConnectionId) -> Option<std::net::IpAddr> {
+        let kept = self.connections.address(id);
+        kept.or_else(|| {
+            let peer = self.net.peer(&self.connections.get(id)?.socket)?;
+            self.access.clients.source.of_connection(peer.ip())
+        })
+    }
+}
+
+/// The values of a header. They are few, and the names do not live as long as the head.
+fn headers<'h>(head: &Head<'h>, name: &str) -> std::vec::IntoIter<&'h [u8]> {
+    head.headers(name).collect::<Vec<_>>().into_iter()
+}
+
+fn transport(request: &Request) -> &'static str {
+    match request.transport {
+        Transport::WebSocket { .. } => "websocket",
+        Transport::Sse => "sse",
+        Transport::Stream => "stream",
+        Transport::LongPoll { .. } => "long-poll",
+    }
+}

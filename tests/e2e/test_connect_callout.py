@@ -1,0 +1,225 @@
+"""The connect callout: the application says who a client is that shows no token."""
+
+import time
+
+import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import connect
+
+from support import TIMEOUT_SECONDS
+from support.access import bearer, server_key
+from support.application import MISBEHAVIOUR, NEW, OLD, Application, metric
+from support.server import eventually, run_throng
+
+GRANTS = {"subscribe": ["rooms/*"], "publish": ["rooms/*"], "history": ["rooms/*"]}
+
+
+def session(name):
+    """The header by which the application knows a client."""
+    return {"X-Session": f"session of {name}"}
+
+
+def log_in(request, _handler):
+    """Lets in whoever shows a session."""
+    shown = request["data"].get("headers", {}).get("x-session", "")
+    if not shown.startswith("session of "):
+        return {"allow": False, "message": "log in first"}
+    return {"allow": True, "user": shown.removeprefix("session of "), "grants": GRANTS}
+
+
+class World:
+    """A server whose application says who its clients are."""
+
+    def __init__(self, directory, serve, application, keys):
+        self.application = application
+        self.key, operator = server_key(directory, "operator", "administration")
+        (directory / "throng.toml").write_text(
+            f"allowed-origins = ['https://app.example.com']\nrevocations-file = 'revoked'\n"
+            f"{operator}\n[[callouts]]\nurl = '{application.url}'\nsecrets-variable = 'HOOK'\n{keys}"
+        )
+        self.server = serve(environment={"HOOK": f"{OLD} {NEW}"})
+        self.http = self.server.http
+
+    def poll(self, channel="rooms%2Fa", **headers):
+        return self.http.get(f"/channels/{channel}?wait=0", headers=headers)
+
+    def asked(self, kind="connect"):
+        return [one["data"] for one in self.application.requests if one["type"] == kind]
+
+
+@pytest.fixture
+def application():
+    running = Application()
+    running.decide = log_in
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def world(tmp_path, serve, application):
+    def start(keys="decides = ['connect']\nheaders = ['X-Session']"):
+        return World(tmp_path, serve, application, keys)
+
+    return start
+
+
+def test_the_application_says_who_clients_are_on_every_transport(world):
+    world = world()
+    ann = session("ann")
+    inbox, room = "/users/ann", "/channels/rooms%2Fa"
+    with connect(f"{world.server.ws}{inbox}", additional_headers=ann) as socket:
+        with world.http.stream("GET", inbox, headers={**ann, "Accept": "text/event-stream"}) as sse:
+            assert sse.status_code == 200
+            listed = world.http.get(f"{inbox}/connections", headers=bearer(world.key)).json()
+            transports = {one["transport"] for one in listed["connections"]}
+            assert transports == {"websocket", "sse"}
+    assert world.http.get(f"{inbox}?wait=0", headers=ann).status_code == 204
+    assert world.http.get(f"{inbox}?wait=0", headers=session("bob")).status_code == 403
+    for method, path in [("POST", room), ("GET", f"{room}/history"), ("HEAD", f"{room}?wait=0")]:
+        body = {"content": "x"} if method == "POST" else {}
+        other = path.replace("rooms", "halls")
+        assert world.http.request(method, path, headers=ann, **body).is_success, method
+        assert world.http.request(method, path, **body).status_code == 401, method
+        assert world.http.request(method, other, headers=ann, **body).status_code == 403, method
+    refused = world.poll()
+    assert (refused.status_code, refused.json()["message"]) == (401, "log in first")
+    with pytest.raises(ConnectionClosed) as closed:
+        with connect(f"{world.server.ws}{room}") as socket:
+            socket.recv(TIMEOUT_SECONDS)
+    assert closed.value.rcvd.code == 4003
+    transports = {data["transport"] for data in world.asked()}
+    assert transports == {"websocket", "sse", "long-poll", "http"}
+    # A server key is nobody whom the application does not know.
+    before = len(world.asked())
+    assert world.http.get(f"{room}/connections", headers=bearer(world.key)).status_code == 200
+    assert len(world.asked()) == before
+
+
+def test_only_listed_headers_and_a_wanted_address_reach_the_application(world):
+    keys = "decides = ['connect', 'subscribe', 'publish']\naddress = true\nheaders = ['x-session']"
+    world = world(keys)
+    allow = world.application.decide
+    world.application.decide = lambda request, handler: (
+        allow(request, handler) if request["type"] == "connect" else {"allow": True}
+    )
+    headers = {**session("ann"), "Cookie": "secret", "Authorization": "Basic c2VjcmV0"}
+    assert world.poll(**headers).status_code == 204
+    assert world.http.post("/channels/rooms%2Fa", headers=headers, content="x").is_success
+    passed = {"address": "127.0.0.1", "headers": {"x-session": "session of ann"}}
+    about = {"channel": "rooms/a", "user": "ann", **passed}
+    assert world.asked("connect") == [{"transport": t, **passed} for t in ("long-poll", "http")]
+    assert world.asked("subscribe") == world.asked("publish") == [about]
+    assert world.poll(**{"X-Session": "x" * 9000}).status_code == 431
+    assert len(world.asked()) == 2
+
+
+def test_a_message_on_a_websocket_has_the_user_who_follows_no_inbox(world):
+    world = world("decides = ['connect', 'publish']\nheaders = ['x-session']")
+    allow = world.application.decide
+    world.application.decide = lambda request, handler: (
+        allow(request, handler) if request["type"] == "connect" else {"allow": True}
+    )
+    room = f"{world.server.ws}/channels/rooms%2Fa"
+    with connect(room, additional_headers=session("ann")) as ann:
+        with connect(room, additional_headers=session("bob")) as bob:
+            for socket in (ann, bob):
+                socket.send("hello")
+                assert socket.recv(TIMEOUT_SECONDS) == "hello"
+            eventually(lambda: len(world.asked("publish")) == 2, "both messages")
+    assert [data["user"] for data in world.asked("publish")] == ["ann", "bob"]
+
+
+def test_answers_are_cached_and_never_for_another_client(world):
+    world = world()
+    world.application.decide = lambda *arguments: {**log_in(*arguments), "cache": 60}
+    for _ in range(3):
+        for user in ("ann", "bob"):
+            path = f"/users/{user}?wait=0"
+            assert world.http.get(path, headers=session(user)).status_code == 204
+            assert world.http.get("/users/eve?wait=0", headers=session(user)).status_code == 403
+    assert len(world.asked()) == 2
+    outcome = {"operator": world.key, "outcome": "cached"}
+    assert metric(world.server, "callout_decisions_total", **outcome) == 10
+
+
+@pytest.mark.parametrize("misbehaviour", MISBEHAVIOUR)
+def test_an_application_that_misbehaves_lets_nobody_in(world, misbehaviour):
+    world = world("decides = ['connect']\nheaders = ['x-session']\ntimeout = '300ms'")
+    ann, room = session("ann"), "/channels/rooms%2Fa"
+    with connect(f"{world.server.ws}{room}", additional_headers=ann) as before:
+        world.application.decide = MISBEHAVIOUR[misbehaviour]
+        for response in (world.poll(**ann), world.http.post(room, headers=ann, content="x")):
+            assert (response.status_code, response.json()["error"]) == (503, "busy")
+            assert int(response.headers["Retry-After"]) >= 1
+        with world.http.stream("GET", room, headers={**ann, "Accept": "text/event-stream"}) as sse:
+            # An EventSource gives up after any other status.
+            told = sse.read().decode()
+            assert sse.status_code == 200 and "retry:" in told and "busy" in told, told
+        with pytest.raises(ConnectionClosed) as closed:
+            with connect(f"{world.server.ws}{room}", additional_headers=ann) as socket:
+                socket.recv(TIMEOUT_SECONDS)
+        assert closed.value.rcvd.code == 1013
+        before.send("still here")
+        assert before.recv(TIMEOUT_SECONDS) == "still here"
+
+
+def test_an_answer_ends_and_a_revoked_user_is_asked_about_again(world):
+    world = world()
+    answers = []
+
+    def decide(*arguments):
+        answers.append({**log_in(*arguments), "cache": 60, "expires": int(time.time()) + 3600})
+        return answers[-1]
+
+    world.application.decide = decide
+    room, ann = f"{world.server.ws}/channels/rooms%2Fa", session("ann")
+    with connect(room, additional_headers=ann) as socket:
+        made = world.http.post("/revocations/users/ann", headers=bearer(world.key))
+        assert made.status_code == 201
+        with pytest.raises(ConnectionClosed) as closed:
+            socket.recv(TIMEOUT_SECONDS)
+    assert closed.value.rcvd.code == 4004
+    # The cached answer does not hold any more. Times of issue are whole seconds.
+    eventually(lambda: world.poll(**ann).status_code == 204, "an answer after the revocation")
+    assert len(answers) > 1
+    world.application.decide = lambda *arguments: {
+        **log_in(*arguments),
+        "expires": int(time.time()) + 2,
+    }
+    with connect(room, additional_headers=session("bob")) as socket:
+        with pytest.raises(ConnectionClosed) as closed:
+            socket.recv(TIMEOUT_SECONDS)
+    assert closed.value.rcvd.code == 4002
+
+
+def test_a_cookie_counts_for_pages_of_listed_origins_only(world):
+    world = world("decides = ['connect']\nheaders = ['cookie']")
+    world.application.decide = lambda request, _: {
+        "allow": request["data"].get("headers") == {"cookie": "id=7"},
+        "user": "ann",
+        "grants": GRANTS,
+    }
+    room, cookie = f"{world.server.ws}/channels/rooms%2Fa", {"Cookie": "id=7"}
+    listed, foreign = "https://app.example.com", "https://evil.example"
+    with connect(room, origin=listed, additional_headers=cookie) as socket:
+        socket.send("hello")
+        assert socket.recv(TIMEOUT_SECONDS) == "hello"
+    seen = world.http.get("/channels/rooms%2Fa?wait=0", headers={**cookie, "Origin": listed})
+    assert seen.headers["Access-Control-Allow-Credentials"] == "true"
+    before = len(world.asked())
+    for origin in (foreign, None):
+        with pytest.raises((ConnectionClosed, InvalidStatus)):
+            with connect(room, origin=origin, additional_headers=cookie) as socket:
+                socket.recv(TIMEOUT_SECONDS)
+        headers = {**cookie, **({"Origin": origin} if origin else {})}
+        response = world.http.post("/channels/rooms%2Fa", headers=headers, content="x")
+        assert (response.status_code, response.json()["error"]) == (403, "origin_refused")
+    assert len(world.asked()) == before
+
+
+def test_a_server_that_asks_may_listen_where_others_reach_it(tmp_path):
+    table = f"[[callouts]]\nurl = 'https://app.example.com/'\nsecrets = ['{NEW}']\n"
+    for decides, code in [("connect", 0), ("subscribe", 78)]:
+        (tmp_path / "throng.toml").write_text(f"{table}decides = ['{decides}']")
+        done = run_throng("check", "--listen", "0.0.0.0:8080", directory=tmp_path)
+        assert done.returncode == code, done.stderr
