@@ -25,7 +25,7 @@ use serde::{Serialize, Serializer};
 
 pub(crate) use part::TemplateError;
 use part::TemplatePart;
-pub(crate) use table::{ColumnTable, TableError};
+pub(crate) use table::ColumnTable;
 
 /// A text with placeholders.
 #[derive(Clone)]

@@ -28,6 +28,7 @@ impl<N: Net> Worker<N> {
             Transport::Stream => "stream",
             Transport::LongPoll { .. } => return,
         };
+        // A failed write has released it.
         let Some(connection) = self.connections.name(id) else { return };
         let is_claimed = matches!(credentials, Credentials::Claimed { .. });
         let event =
@@ -38,6 +39,7 @@ impl<N: Net> Worker<N> {
     /// A connection ends or begins to close. Nothing happens unless it streamed.
     pub(super) fn notify_disconnected(&self, id: ConnectionId, reason: CloseReason) {
         let Some(events) = &self.events else { return };
+        // It has been released, and was notified then.
         let Some(connection) = self.connections.get(id) else { return };
         if connection.state != State::Streaming || connection.has(Flags::VIEWER) {
             return;

@@ -75,6 +75,7 @@ impl<N: Net> Worker<N> {
         let mut grants = GrantsNumbers::new();
         for index in 0..self.connections.extent() {
             let id = ConnectionId::new(index);
+            // Not every place of the table is taken.
             let Some(connection) = self.connections.get(id) else { continue };
             let close = closes.get(&connection.token(id).bits()).copied();
             self.freeze_partial(connection, &mut partials, &mut |record| write(record, None));

@@ -76,6 +76,7 @@ impl<N: Net> Worker<N> {
         while *places > 0 && *closes > 0 {
             *places -= 1;
             let Some(id) = running.next_place(self.connections.extent()) else { return true };
+            // Not every place of the table is taken.
             let Some(connection) = self.connections.get(id) else { continue };
             let is_old = running.is_about(connection.generation.number());
             if !is_old || !self.is_wanted(id, connection, &wanted) {

@@ -283,6 +283,7 @@ impl<N: Net> Worker<N> {
         self.connections.resume_generations(newest_generation);
         for index in 0..self.connections.extent() {
             let id = ConnectionId::new(index);
+            // Not every place of the table is taken.
             let Some(connection) = self.connections.get(id) else { continue };
             let (is_blocked, token) = (connection.has(Flags::BLOCKED), connection.token(id));
             // As after an attempt to hand it off, it waits for its turn only.

@@ -1,89 +1,68 @@
 //! Files that options name. They are loaded when the option is read.
 
 use std::fmt;
+use std::io;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
 use throng_units::Invalid;
 
-use crate::template::{ColumnTable, TableError};
+use crate::template::ColumnTable;
 
-/// A CSV file whose first line names its columns, loaded.
-#[derive(Debug, Clone)]
-pub struct ValueTable(pub Arc<ColumnTable>);
+/// Defines the types of files: what is loaded, and how. Only the path of a file is ever shown.
+macro_rules! files {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident: $content:ty, $load:expr;
+    )+) => { $(
+        $(#[$doc])*
+        #[derive(Clone)]
+        pub struct $name {
+            pub(super) path: String,
+            pub(super) content: Arc<$content>,
+        }
 
-impl FromStr for ValueTable {
-    type Err = TableError;
+        impl FromStr for $name {
+            type Err = Invalid;
 
-    fn from_str(path: &str) -> Result<ValueTable, TableError> {
-        ColumnTable::read_csv(Path::new(path)).map(|table| ValueTable(Arc::new(table)))
-    }
+            fn from_str(path: &str) -> Result<$name, Invalid> {
+                let loaded = $load(Path::new(path)).map_err(|error| Invalid(error.to_string()))?;
+                Ok($name { path: path.to_owned(), content: loaded.into() })
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.path)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}({:?})", stringify!($name), self.path)
+            }
+        }
+    )+ };
 }
 
-/// A file with one URL per line, loaded.
-#[derive(Debug, Clone)]
-pub struct UrlTable(pub Arc<ColumnTable>);
-
-impl FromStr for UrlTable {
-    type Err = TableError;
-
-    fn from_str(path: &str) -> Result<UrlTable, TableError> {
-        ColumnTable::read_urls(Path::new(path)).map(|table| UrlTable(Arc::new(table)))
-    }
+files! {
+    /// A CSV file whose first line names its columns.
+    ValueTable: ColumnTable, ColumnTable::read_csv;
+    /// A file with one URL per line.
+    UrlTable: ColumnTable, ColumnTable::read_urls;
+    /// A file with one token per line.
+    TokenTable: ColumnTable, ColumnTable::read_tokens;
+    /// A file with a secret.
+    SecretFile: [u8], read_secret;
 }
 
-/// A file with one token per line, loaded.
-#[derive(Debug, Clone)]
-pub struct TokenTable {
-    path: String,
-    pub(super) table: Arc<ColumnTable>,
-}
-
-impl FromStr for TokenTable {
-    type Err = TableError;
-
-    fn from_str(path: &str) -> Result<TokenTable, TableError> {
-        let table = Arc::new(ColumnTable::read_tokens(Path::new(path))?);
-        Ok(TokenTable { path: path.to_owned(), table })
-    }
-}
-
-impl fmt::Display for TokenTable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.path)
-    }
-}
-
-/// A file with a secret, loaded. Only its path is ever shown.
-#[derive(Clone)]
-pub struct SecretFile {
-    path: String,
-    pub(super) bytes: Arc<[u8]>,
-}
-
-impl FromStr for SecretFile {
-    type Err = Invalid;
-
-    fn from_str(path: &str) -> Result<SecretFile, Invalid> {
-        let bytes = std::fs::read(path).map_err(|error| {
-            Invalid(match error.kind() {
-                std::io::ErrorKind::NotFound => format!("there is no file {path}"),
-                _ => format!("cannot read {path}: {error}"),
-            })
-        })?;
-        Ok(SecretFile { path: path.to_owned(), bytes: bytes.into() })
-    }
-}
-
-impl fmt::Display for SecretFile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.path)
-    }
-}
-
-impl fmt::Debug for SecretFile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SecretFile({:?})", self.path)
-    }
+fn read_secret(path: &Path) -> Result<Vec<u8>, Invalid> {
+    std::fs::read(path).map_err(|error| {
+        let path = path.display();
+        Invalid(match error.kind() {
+            io::ErrorKind::NotFound => format!("there is no file {path}"),
+            _ => format!("cannot read {path}: {error}"),
+        })
+    })
 }

@@ -129,8 +129,8 @@ impl Options {
     }
 
     pub(super) fn columns(&self) -> Option<&Arc<ColumnTable>> {
-        let urls = self.target.urls.as_ref().map(|urls| &urls.0);
-        urls.or(self.target.data.as_ref().map(|data| &data.0))
+        let urls = self.target.urls.as_ref().map(|urls| &urls.content);
+        urls.or(self.target.data.as_ref().map(|data| &data.content))
     }
 
     /// The target of options that are complete; `None` after an error.

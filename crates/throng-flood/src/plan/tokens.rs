@@ -30,7 +30,7 @@ impl Options {
             show(tokens, self.tokens.place(), target)?;
         }
         let of_publisher = match &self.publish.token_file {
-            Some(file) => Some(token_of(&file.bytes)?),
+            Some(file) => Some(token_of(&file.content)?),
             None => tokens.filter(|_| self.target.profile().publish_needs().is_none()),
         };
         match target.publish.as_mut().map(|publish| &mut publish.by) {
@@ -62,17 +62,17 @@ impl Options {
         let (key, signer) = match sources {
             (None, None, None, None) => return self.refuse_details(),
             (Some(file), None, None, None) => {
-                let column = Template::with_table("{token}", Some(&file.table));
+                let column = Template::with_table("{token}", Some(&file.content));
                 return Ok(column.ok().map(|column| Arc::new(column) as Tokens));
             }
             (None, Some(text), None, None) => {
                 return Ok(Some(Arc::new(self.token_template("tokens.template", text)?)));
             }
             (None, None, Some(file), None) => {
-                ("tokens.secret-file", Signer::from_secret(&file.bytes))
+                ("tokens.secret-file", Signer::from_secret(&file.content))
             }
             (None, None, None, Some(file)) => {
-                ("tokens.key-file", Signer::from_private_key(&file.bytes))
+                ("tokens.key-file", Signer::from_private_key(&file.content))
             }
             _ => {
                 let message = "tokens come from one source: a file, a template, a secret or a key";

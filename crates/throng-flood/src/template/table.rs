@@ -13,7 +13,7 @@ pub(super) const PLACEHOLDERS: [&str; 5] = ["i", "stream", "streams", "run", "pa
 
 /// The cells of a file.
 #[derive(Debug)]
-pub struct ColumnTable {
+pub(crate) struct ColumnTable {
     columns: Vec<String>,
     /// All cells, concatenated.
     text: String,
@@ -24,7 +24,7 @@ pub struct ColumnTable {
 /// Why a file cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct TableError(String);
+pub(crate) struct TableError(String);
 
 impl ColumnTable {
     /// Reads a CSV file. The first line names the columns.
@@ -39,7 +39,7 @@ impl ColumnTable {
     }
 
     /// Parses CSV text.
-    pub fn csv(name: &str, text: &str) -> Result<ColumnTable, TableError> {
+    pub(crate) fn csv(name: &str, text: &str) -> Result<ColumnTable, TableError> {
         let refuse = |line: usize, what: &str| TableError(format!("{name}, line {line}: {what}"));
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut reader = Records { rest: text, line: 1 };
@@ -113,22 +113,22 @@ impl ColumnTable {
     }
 
     /// The number of lines, without the header.
-    pub fn rows(&self) -> usize {
+    pub(crate) fn rows(&self) -> usize {
         self.ends.len() / self.columns.len()
     }
 
     /// The index of a column.
-    pub fn column(&self, name: &str) -> Option<usize> {
+    pub(crate) fn column(&self, name: &str) -> Option<usize> {
         self.columns.iter().position(|column| column == name)
     }
 
     /// The names of all columns.
-    pub fn columns(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn columns(&self) -> impl Iterator<Item = &str> {
         self.columns.iter().map(String::as_str)
     }
 
     /// A cell, whose row and column must exist.
-    pub fn cell(&self, row: usize, column: usize) -> &str {
+    pub(crate) fn cell(&self, row: usize, column: usize) -> &str {
         let cell = row * self.columns.len() + column;
         let from = if cell == 0 { 0 } else { self.ends[cell - 1] as usize };
         let range: Range<usize> = from..self.ends[cell] as usize;

@@ -76,7 +76,10 @@ fn urls() {
     }
     refused(Options::default(), "target.url: no URL is given");
     let urls = crate::template::ColumnTable::urls("u", "http://h/1\nhttps://h/2").unwrap();
-    let file = TargetOptions { urls: Some(UrlTable(urls.into())), ..target("{url}") };
+    let file = TargetOptions {
+        urls: Some(UrlTable { path: "u".to_owned(), content: urls.into() }),
+        ..target("{url}")
+    };
     refused(
         with(file),
         "target.url: for client 1, \"https://h/2\": only http and ws are supported",

@@ -91,7 +91,10 @@ fn throng() {
 fn a_file_of_urls() {
     let urls =
         Arc::new(ColumnTable::urls("u", "http://h:1/channels/a\nhttp://h:1/channels/b").unwrap());
-    let input = TargetOptions { urls: Some(UrlTable(urls)), ..input("{url}") };
+    let input = TargetOptions {
+        urls: Some(UrlTable { path: "u".to_owned(), content: urls }),
+        ..input("{url}")
+    };
     assert_eq!(show(Profile::Throng, &input), ["http://h:1/channels/b"]);
 }
 
