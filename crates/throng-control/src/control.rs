@@ -130,6 +130,11 @@ impl Control {
         self.health.is_leaving() || self.is_draining()
     }
 
+    /// Whether clients may be sent here.
+    pub(crate) fn is_ready(&self) -> bool {
+        !self.is_leaving() && self.health.stuck().is_empty()
+    }
+
     /// What does not work as it should, though the server is ready.
     pub(crate) fn ailments(&self) -> Vec<Ailment> {
         let mut ailments = Vec::new();

@@ -77,14 +77,68 @@ counters! {
         quota.",
 }
 
+/// What a request is for: the classes by which durations are told apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum Route {
+    /// A message to a channel or user.
+    Publish,
+    /// A batch of messages.
+    Batch,
+    /// A page of history.
+    History,
+    /// Who follows a channel.
+    Presence,
+    /// A list of channels or users.
+    List,
+    /// What operators do with connections and revocations.
+    Administration,
+    /// The probes of health.
+    Health,
+    /// The status page, its data, and the metrics.
+    Status,
+    /// Static pages, and everything else.
+    Other,
+}
+
+impl Route {
+    /// All routes, in the order of their numbers.
+    const ALL: [Route; 9] = [
+        Route::Publish,
+        Route::Batch,
+        Route::History,
+        Route::Presence,
+        Route::List,
+        Route::Administration,
+        Route::Health,
+        Route::Status,
+        Route::Other,
+    ];
+
+    /// The value of the label `route`.
+    const fn name(self) -> &'static str {
+        match self {
+            Route::Publish => "publish",
+            Route::Batch => "batch",
+            Route::History => "history",
+            Route::Presence => "presence",
+            Route::List => "list",
+            Route::Administration => "administration",
+            Route::Health => "health",
+            Route::Status => "status",
+            Route::Other => "other",
+        }
+    }
+}
+
 /// The counters of the control plane. Any thread may update them.
 #[derive(Debug)]
 pub(crate) struct HttpMetrics {
     counts: [AtomicU64; HttpCounter::ALL.len()],
     /// Open control connections.
     connections: AtomicU64,
-    /// Time from a request's head to its complete response, without writing it.
-    durations: Histogram,
+    /// Time from a request's head to its complete response, without writing it, by route.
+    durations: [Histogram; Route::ALL.len()],
 }
 
 impl Default for HttpMetrics {
@@ -92,7 +146,7 @@ impl Default for HttpMetrics {
         HttpMetrics {
             counts: std::array::from_fn(|_| AtomicU64::new(0)),
             connections: AtomicU64::new(0),
-            durations: Histogram::default(),
+            durations: Default::default(),
         }
     }
 }
@@ -125,12 +179,37 @@ impl HttpMetrics {
     }
 
     /// Records how long a request took.
-    pub(crate) fn record_duration(&self, duration_us: u64) {
-        self.durations.record_shared(duration_us);
+    pub(crate) fn record_duration(&self, route: Route, duration_us: u64) {
+        self.durations[route as usize].record_shared(duration_us);
     }
 
-    /// How long requests took.
-    pub(crate) fn durations(&self) -> &Histogram {
-        &self.durations
+    /// How long requests took, over all routes.
+    pub(crate) fn durations(&self) -> Snapshot {
+        Snapshot::of(self.durations.iter())
+    }
+
+    /// How long requests took, by the name of their route.
+    pub(crate) fn durations_by_route(&self) -> impl Iterator<Item = (&'static str, Snapshot)> {
+        let of = |route: Route| Snapshot::of([&self.durations[route as usize]].into_iter());
+        Route::ALL.into_iter().map(move |route| (route.name(), of(route)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_counts_for_its_route() {
+        let metrics = HttpMetrics::default();
+        for (count, route) in Route::ALL.into_iter().enumerate() {
+            (0..=count).for_each(|_| metrics.record_duration(route, 10));
+        }
+        for ((name, durations), (count, route)) in
+            metrics.durations_by_route().zip(Route::ALL.into_iter().enumerate())
+        {
+            assert_eq!((name, durations.count()), (route.name(), count as u64 + 1));
+        }
+        assert_eq!(metrics.durations().count(), 45);
     }
 }

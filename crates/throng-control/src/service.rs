@@ -20,7 +20,7 @@ use crate::http::answer::{self, Answer, ApiError};
 use crate::http::caller::Caller;
 use crate::http::names::{Part, Resource};
 use crate::http::origin;
-use crate::metrics::HttpCounter;
+use crate::metrics::{HttpCounter, Route};
 use crate::status::history::StatusHistory;
 use crate::{api, pages, status};
 
@@ -65,7 +65,7 @@ impl Service {
             answer::close(&mut answer);
         }
         let duration_us = clock::now_us().saturating_sub(start_us);
-        control.metrics.record_duration(duration_us);
+        control.metrics.record_duration(route(&head), duration_us);
         if tracing::enabled!(tracing::Level::DEBUG) {
             log(&head, &answer, duration_us);
         }
@@ -90,6 +90,28 @@ impl Service {
             Ok(answer) => answer.map(Either::Right),
             Err(never) => match never {},
         }
+    }
+}
+
+/// The class of a request, by which its duration is counted.
+fn route(head: &Parts) -> Route {
+    let path = head.uri.path();
+    let is_write = head.method == Method::POST || head.method == Method::PUT;
+    match Resource::of(path) {
+        Some(Resource::Log(_, _, Part::Itself)) if is_write => Route::Publish,
+        Some(Resource::Publish) => Route::Batch,
+        Some(Resource::Log(_, _, Part::History)) => Route::History,
+        Some(Resource::Log(_, _, Part::Presence)) => Route::Presence,
+        Some(Resource::List(_)) => Route::List,
+        Some(
+            Resource::Log(_, _, Part::Connections)
+            | Resource::Connection(_)
+            | Resource::Revocations
+            | Resource::Revocation(..),
+        ) => Route::Administration,
+        None if path == "/health" || path.starts_with("/health/") => Route::Health,
+        None if path == "/metrics" || path.starts_with("/status") => Route::Status,
+        Some(_) | None => Route::Other,
     }
 }
 

@@ -54,15 +54,26 @@ pub(super) fn text(control: &Control) -> String {
     for metric in control.other_metrics.iter().flat_map(|source| source.metrics()) {
         page.other(metric);
     }
-    page.gauge("draining", "1 while the server is shutting down.", control.is_draining().into());
+    health(&mut page, control);
     page.gauge("uptime_seconds", "Time since the start.", control.started.elapsed().as_secs());
     page.0
+}
+
+fn health(page: &mut Page, control: &Control) {
+    let is_ready = control.is_ready();
+    let is_degraded = is_ready && !control.ailments().is_empty();
+    page.gauge("draining", "1 while the server is shutting down.", control.is_draining().into());
+    page.gauge("ready", "1 while clients may be sent to the server.", is_ready.into());
+    let help = "1 while the server is ready, but something does not work as it should.";
+    page.gauge("degraded", help, is_degraded.into());
 }
 
 fn connections(page: &mut Page, control: &Control, edge: &EdgeMetrics) {
     let in_control = control.metrics.connections();
     let on_workers: u64 = edge.connections.iter().sum();
     page.gauge("connections", "Open connections of both planes.", on_workers + in_control);
+    let help = "Connections that the server accepts.";
+    page.gauge("connections_max", help, control.settings.max_connections as u64);
     page.gauge("http_connections", "Open connections of the control plane.", in_control);
     page.describe("worker_connections", "Open connections of each worker.", "gauge");
     for (index, connections) in edge.connections.iter().enumerate() {
@@ -112,11 +123,12 @@ fn http(page: &mut Page, control: &Control) {
         page.sample("http_refused_total", &labels, control.refusals.count(code));
     }
     credentials(page, control);
-    page.histogram(
-        "http_request_duration_seconds",
-        "Time from the head of a request to the control plane to its complete response.",
-        &Snapshot::of([control.metrics.durations()].into_iter()),
-    );
+    let help = "Time from the head of a request to the control plane to its complete response.";
+    page.describe("http_request_duration_seconds", help, "histogram");
+    for (route, durations) in control.metrics.durations_by_route() {
+        let labels = format!("route=\"{route}\"");
+        page.buckets("http_request_duration_seconds", &labels, &durations);
+    }
 }
 
 fn credentials(page: &mut Page, control: &Control) {

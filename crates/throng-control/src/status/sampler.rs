@@ -151,7 +151,7 @@ fn canary(control: &Control) -> Option<BTreeMap<&'static str, Canary>> {
 }
 
 fn request_durations(control: &Control) -> Snapshot {
-    Snapshot::of([control.metrics.durations()].into_iter())
+    control.metrics.durations()
 }
 
 fn connections(control: &Control, edge: &EdgeMetrics) -> Connections {
