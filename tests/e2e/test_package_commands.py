@@ -38,6 +38,8 @@ def test_a_draining_server_is_not_healthy(tmp_path):
                 return done.returncode == 1 and "is not healthy: " in done.stderr
 
             eventually(drains, "an unhealthy server")
+            live = health(tmp_path, "--live", "--url", str(admin.base_url))
+            assert live.returncode == 0 and '"live"' in live.stdout, live.stderr
     finally:
         server.process.kill()
         server.wait()

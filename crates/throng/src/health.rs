@@ -16,7 +16,7 @@ const EXAMPLES: &str = "\
 Asks for /health of the server that the settings describe: the variables and the file are those of
 `throng serve`. An image without a shell and without curl can thus check itself. Prints what the
 server says. Exits with 0 if it is healthy, with 1 if it is draining or does not answer, and with 78
-if a setting is wrong.
+if a setting is wrong. With --live, asks for /health/live: a server that drains is healthy then.
 
 Examples:
   throng health
@@ -27,6 +27,10 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
+    /// Ask only whether a restart would help: whether an event loop stands still
+    #[arg(long)]
+    live: bool,
+
     /// URL or address of the server [default: from the settings]
     #[arg(long, value_name = "URL", conflicts_with = "config")]
     url: Option<ServerUrl>,
@@ -47,13 +51,15 @@ pub(crate) fn health(arguments: Arguments) -> Result<()> {
         None => address(&load(arguments.config)?)?,
     };
     let client = Client::new(&url, None, None);
-    let request = client.get(client.at("/health"));
+    let path = if arguments.live { "/health/live" } else { "/health" };
+    let request = client.get(client.at(path));
     let request = request.config().timeout_global(Some(arguments.timeout.0)).build();
     let mut response = request.call().map_err(|error| client.unreachable(&error))?;
     if !response.status().is_success() {
         bail!("{} is not healthy: {}", client.url(), client.rejection(&mut response));
     }
-    Ok(terminal::print(&response.body_mut().read_to_string()?)?)
+    let text = response.body_mut().read_to_string()?;
+    Ok(terminal::print(&format!("{}\n", text.trim_end()))?)
 }
 
 fn load(config: Option<PathBuf>) -> Result<Settings> {

