@@ -128,18 +128,22 @@ fn metrics_are_valid_prometheus_text() {
             assert!(is_whole || (is_sum && value.parse::<f64>().is_ok()), "{line}");
         }
     }
-    for name in ["throng_http_request_duration_seconds", "throng_publish_to_last_write_seconds"] {
+    for (name, labels) in [
+        ("throng_http_request_duration_seconds", "route=\"publish\","),
+        ("throng_publish_to_last_write_seconds", ""),
+    ] {
         let samples = |part: &str| {
             let prefix = format!("{name}{part}");
             let values = answer.text().lines().filter_map(move |line| {
                 let (full, value) = line.strip_prefix(prefix.as_str())?.rsplit_once(' ')?;
                 Some((full.to_owned(), value.parse::<f64>().unwrap()))
             });
-            values.collect::<Vec<_>>()
+            let label = labels.trim_end_matches(',');
+            values.filter(|(full, _)| full.contains(label)).collect::<Vec<_>>()
         };
         let (buckets, count) = (samples("_bucket"), samples("_count"));
         assert!(buckets.is_sorted_by(|left, right| left.1 <= right.1), "{buckets:?}");
-        assert_eq!(buckets.last(), Some(&("{le=\"+Inf\"}".to_owned(), count[0].1)), "{name}");
+        assert_eq!(buckets.last(), Some(&(format!("{{{labels}le=\"+Inf\"}}"), count[0].1)));
         assert!(buckets.len() > 2 && samples("_sum").len() == 1, "{name}");
     }
     assert_eq!(server.metric("throng_worker_connections{worker=\"0\"}"), 7);
