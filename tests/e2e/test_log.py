@@ -1,9 +1,13 @@
 """Requests in the log: the outcome of each, without secrets."""
 
+import json
+import os
 import re
 
+import pytest
+
 from support.raw import RawWebSocket
-from support.server import eventually
+from support.server import eventually, run_throng
 
 SECRET = "s3cret"
 
@@ -48,3 +52,58 @@ def test_requests_are_not_logged_by_default(serve, channel):
     server.http.get("/nowhere")
     server.stop()
     assert "/nowhere" not in server.log() and channel not in server.log()
+
+
+def test_json_has_one_object_a_line(serve, channel):
+    server = serve("--log", "debug", "--log-format", "json")
+    server.publish(channel, SECRET, idempotency_key=SECRET)
+    eventually(lambda: f"POST /channels/{channel}" in server.log(), "the request")
+    server.stop()
+    lines = [json.loads(line) for line in server.output if line.startswith("{")]
+    assert all({"timestamp", "level", "message"} <= set(line) for line in lines)
+    (request,) = [line for line in lines if line["message"].startswith(f"POST /channels/{channel} 201")]
+    assert request["level"] == "DEBUG" and request["us"] > 0
+    assert re.fullmatch(r"127\.0\.0\.1:\d+", request["peer"])
+    assert any(line["message"].startswith("SIGTERM: stopping") for line in lines)
+    assert SECRET not in server.log()
+
+
+def test_a_full_disk_for_the_log_does_not_end_the_server(serve, channel):
+    def log_to_a_full_disk():
+        os.dup2(os.open("/dev/full", os.O_WRONLY), 2)
+
+    server = serve("--log", "trace", prepare=log_to_a_full_disk)
+    # A worker logs the subscription, and the control plane the message.
+    with RawWebSocket(server, f"/channels/{channel}") as websocket:
+        server.publish(channel, "delivered")
+        assert websocket.read_message() == b"delivered"
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_no_secret_is_logged_at_any_level(serve, channel, tmp_path, form):
+    made = run_throng("key", "--scopes", "publish,history,administration", directory=tmp_path)
+    (key,) = re.findall(r"\bthrong_key_\w+", made.stdout + made.stderr)
+    (digest,) = re.findall(r"sha256:\w+", made.stdout + made.stderr)
+    token_secret = "0123456789abcdef" * 4
+    (tmp_path / "throng.toml").write_text(
+        f'access = {{ subscribe = "anyone" }}\n[[token-keys]]\nsecret = "{token_secret}"\n'
+        f'[[server-keys]]\nname = "a"\nhash = "{digest}"\n'
+        'scopes = ["publish", "history", "administration"]\nchannels = ["*"]\n'
+    )
+    (tmp_path / "throng.toml").chmod(0o600)
+    server = serve("--log", "trace", "--log-format", form)
+    bearer, bad = {"Authorization": f"Bearer {key}"}, {"Authorization": f"Bearer x.{SECRET}.y"}
+    path = f"/channels/{channel}"
+    with RawWebSocket(server, path) as websocket:
+        assert server.http.post(path, content=f"payload {SECRET}", headers=bearer).status_code == 201
+        assert SECRET in websocket.read_message().decode()
+    assert server.http.get(f"{path}/history", headers=bearer).status_code == 200
+    assert server.http.post(path, content=SECRET, headers=bad).status_code == 401
+    assert server.http.get(f"{path}?token=x.{SECRET}.y").status_code == 401
+    assert server.http.get("/status.json", headers=bearer).status_code == 200
+    login = {"Origin": server.url, "Content-Type": "application/x-www-form-urlencoded"}
+    server.http.post("/status/login", content=f"key={key}", headers=login)
+    eventually(lambda: "/status/login" in server.log(), "the last request")
+    server.stop()
+    for secret in (SECRET, key, digest, token_secret):
+        assert secret not in server.log(), secret

@@ -122,7 +122,7 @@ fn log(head: &Parts, answer: &Answer, duration_us: u64) {
     let (method, status) = (&head.method, answer.status().as_u16());
     let code = answer.extensions().get::<ErrorCode>().map(|code| code.name()).unwrap_or_default();
     let peer = Caller::of(head).peer.map(|peer| peer.to_string()).unwrap_or_default();
-    tracing::debug!("{method} {path} {status} {code} peer={peer} us={duration_us}");
+    tracing::debug!(%peer, us = duration_us, "{method} {path} {status} {code}");
 }
 
 async fn answer_api(

@@ -236,12 +236,20 @@ fn with_next_step(error: StartError) -> anyhow::Error {
 }
 
 fn start_log(settings: &Settings) {
-    tracing_subscriber::fmt()
+    let is_json = settings.log_format.0;
+    let log = tracing_subscriber::fmt()
         .with_writer(io::stderr)
         .with_max_level(settings.log.0)
-        .with_ansi(Paint::on(&io::stderr()).is_coloured())
+        .with_ansi(!is_json && Paint::on(&io::stderr()).is_coloured())
         .with_target(false)
-        .init();
+        // A line that cannot be written, because the disk is full, is lost. By default the error
+        // would be printed to the same place, which panics.
+        .log_internal_errors(false);
+    if is_json {
+        log.json().flatten_event(true).with_current_span(false).with_span_list(false).init();
+    } else {
+        log.init();
+    }
 }
 
 /// Checks whether the machine allows the planned number of connections.

@@ -20,7 +20,7 @@ impl<N: Net> Worker<N> {
         let connection = self.connections.get(id);
         let peer = connection.and_then(|connection| self.net.peer(&connection.socket));
         let peer = peer.map(|peer| peer.to_string()).unwrap_or_default();
-        tracing::debug!("{} {status} {outcome} peer={peer}", request_line(bytes));
+        tracing::debug!(%peer, "{} {status} {outcome}", request_line(bytes));
     }
 
     /// Logs a request that is refused.

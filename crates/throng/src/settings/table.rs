@@ -11,7 +11,7 @@ use super::lists::{ClaimValues, Hosts, KeyUrls, Origins, Proxies};
 use super::toml_value;
 use super::values::{
     AddressHeaderChoice, AutoCount, CookieName, DemoChoice, IoUringChoice, LagPolicyChoice,
-    LogLevel, OptionalAddress, OptionalPath, ProxyProtocolChoice, WhoChoice,
+    LogFormatChoice, LogLevel, OptionalAddress, OptionalPath, ProxyProtocolChoice, WhoChoice,
 };
 
 /// One sentence: what is wrong with the settings, where, and what to do.
@@ -211,6 +211,8 @@ settings! {
     in "Log" {
         "log" log: LogLevel = "info",
             "Log to stderr from this level on: error, warn, info, debug or trace";
+        "log-format" log_format: LogFormatChoice = "text",
+            "Form of the log: text for people, or json for programs, one object a line";
     }
     tables {
         history: HistoryOptions => History,

@@ -110,6 +110,7 @@ fn grammar(value_name: &str) -> &'static [(&'static str, &'static str)] {
         ],
         "true|false" => &[("true", "true"), ("YES", "true"), ("on", "true"), ("0", "false")],
         "LEVEL" => &[("info", "\"info\""), ("INFO", "\"info\""), ("Trace", "\"trace\"")],
+        "FORMAT" => &[("json", "\"json\""), ("Text", "\"text\"")],
         "POLICY" => &[("skip", "\"skip\""), ("Close", "\"close\"")],
         "WHEN" => &[("auto", "\"auto\""), ("ON", "\"on\"")],
         "ORIGIN,…" => &[("https://A.example", "[\"https://a.example\"]"), ("None", "[]")],

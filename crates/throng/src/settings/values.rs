@@ -195,6 +195,13 @@ one_of! {
 }
 
 one_of! {
+    /// Whether the log is JSON.
+    LogFormatChoice(bool), "FORMAT", "a format: \"text\" or \"json\"",
+    "text" => false,
+    "json" => true
+}
+
+one_of! {
     /// Whether fan-outs go through io_uring.
     IoUringChoice(IoUringSetting), "WHEN", "a choice: \"auto\", \"on\" or \"off\"",
     "auto" => IoUringSetting::Auto,
