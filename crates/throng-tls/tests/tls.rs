@@ -12,5 +12,7 @@ mod peers;
 #[allow(dead_code)]
 #[path = "../examples/serve_tls.rs"]
 mod serve_tls;
+// A part of it is for the fuzz target only.
+#[allow(dead_code)]
 #[path = "tls/support.rs"]
 mod support;

@@ -1,4 +1,4 @@
-//! The other side of each test: rustls, or records made by hand.
+//! The other side of each test: rustls, or records made by hand. The fuzz target uses it, too.
 
 use std::collections::HashMap;
 use std::io::{Read as _, Write as _};
@@ -78,7 +78,6 @@ pub(crate) fn handshake(suite: Suite, role: Role) -> (Handshake, Connection, Log
         Role::Client => {
             server.key_log = Arc::new(logged.clone());
             server.enable_secret_extraction = true;
-            // Ours skips them; what made by hand follows starts to count at 0 without them.
             let other = ServerConnection::new(Arc::new(server)).unwrap();
             (Connector::new(client).handshake(name).unwrap(), other.into(), logged)
         }
@@ -124,7 +123,10 @@ pub(crate) fn connect(suite: Suite, role: Role) -> (Established, Connection, Vec
 /// Gives rustls bytes.
 pub(crate) fn feed(other: &mut Connection, mut bytes: &[u8]) -> Result<(), rustls::Error> {
     while !bytes.is_empty() {
-        other.read_tls(&mut bytes).unwrap();
+        // It takes nothing behind a close_notify.
+        if other.read_tls(&mut bytes).unwrap() == 0 {
+            break;
+        }
         other.process_new_packets()?;
     }
     Ok(())
@@ -158,6 +160,7 @@ pub(crate) fn received(other: &mut Connection) -> Vec<u8> {
 }
 
 /// A side that seals by hand, with any content type and padding. It shares no code with the crate.
+#[derive(Clone)]
 pub(crate) struct Forger {
     suite: Suite,
     aead: &'static aead::Algorithm,
@@ -175,6 +178,33 @@ impl Forger {
         let (mut established, mut behind) = shake_hands(own, &mut other, usize::MAX);
         let opened = established.incoming.open(&mut established.outgoing, &mut behind);
         assert_eq!((opened.content_bytes, opened.end), (0, None));
+        (established, Self::of(suite, role, other, &logged))
+    }
+
+    /// rustls as a server, and its client, which goes on by hand.
+    pub(crate) fn connect_to_rustls(suite: Suite) -> (Connection, Self) {
+        let (server, mut client) = configs(suite);
+        let logged = Logged::default();
+        client.key_log = Arc::new(logged.clone());
+        client.enable_secret_extraction = true;
+        let name = ServerName::try_from("localhost").unwrap();
+        let mut server = ServerConnection::new(Arc::new(server)).unwrap().into();
+        let mut client = ClientConnection::new(Arc::new(client), name).unwrap().into();
+        loop {
+            let (mut to_server, mut to_client) = (Vec::new(), Vec::new());
+            take(&mut client, &mut to_server);
+            feed(&mut server, &to_server).unwrap();
+            take(&mut server, &mut to_client);
+            feed(&mut client, &to_client).unwrap();
+            if to_client.is_empty() && to_server.is_empty() {
+                break;
+            }
+        }
+        (server, Self::of(suite, Role::Server, client, &logged))
+    }
+
+    /// Goes on with the keys of `other`, whose peer has this role.
+    fn of(suite: Suite, role: Role, other: Connection, logged: &Logged) -> Self {
         let label = if role == Role::Server {
             "CLIENT_TRAFFIC_SECRET_0"
         } else {
@@ -192,7 +222,7 @@ impl Forger {
         };
         let hash = if secret.len() == 48 { hkdf::HKDF_SHA384 } else { hkdf::HKDF_SHA256 };
         let (key, iv) = (key.as_ref().to_vec(), iv.as_ref().try_into().unwrap());
-        (established, Self { suite, aead, hash, key, iv, secret, number })
+        Self { suite, aead, hash, key, iv, secret, number }
     }
 
     /// One record with this content type, content, and number of bytes of padding.
