@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::address::AddressSource;
-use crate::limit::{Limiter, Refusal};
+use crate::limit::{ClientKeys, Limiter, Refusal};
+use crate::session::Session;
 
 /// What both planes share about clients. The default knows no proxies and limits nothing.
 #[derive(Debug, Default)]
@@ -23,6 +24,12 @@ impl Clients {
         self.limiter.limits_addresses()
             || self.source.expects_proxy_header()
             || self.source.header().is_some()
+    }
+
+    /// The limited parts of a client with this session.
+    pub fn of_session(&self, session: &Session) -> ClientKeys {
+        let user = self.limiter.user(session.user_tag());
+        user.and(self.limiter.server_key(session.key_tag()))
     }
 }
 

@@ -27,8 +27,9 @@ const _: () = assert!(GRANTS_IDS_MAX < 1 << GRANTS_BITS);
 /// that follows its user's inbox has the name there, and any other is found by the tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Session {
-    /// The tags of user and token, the lower half first; 0 where the token names none. In halves,
-    /// so that a table of sessions has no padding.
+    /// The tags of user and token, the lower half first; 0 where the token names none. A server
+    /// key's tag is in the place of the token's. In halves, so that a table of sessions has no
+    /// padding.
     tags: [u32; 2],
     /// The place of the grants plus one, and above it the [`Lead`].
     grants_and_lead: NonZeroU32,
@@ -86,10 +87,10 @@ impl Session {
         Session::from_parts(user << TOKEN_BITS | token, grants, identity.expires_s(), lead)
     }
 
-    /// The session of a connection with a server key, which does not end. `grants` must be released
-    /// when it ends.
-    pub fn of_key(grants: GrantsId) -> Session {
-        Session::from_parts(0, grants, u32::MAX, Lead::NONE)
+    /// The session of a connection with a server key, by the [tag](Tagger::server_key) of that. It
+    /// does not end. `grants` must be released when the connection does.
+    pub fn of_key(grants: GrantsId, tag: u64) -> Session {
+        Session::from_parts(tag, grants, u32::MAX, Lead::NONE)
     }
 
     /// The tags, for a process that takes over the connection and has the same [`Tagger`].
@@ -146,6 +147,12 @@ impl Session {
     /// The tag of its user; `None` if its token names none.
     pub fn user_tag(&self) -> Option<u64> {
         Some(self.tags() >> TOKEN_BITS).filter(|&tag| tag != 0)
+    }
+
+    /// The tag of its server key; `None` if it has a token.
+    pub fn key_tag(&self) -> Option<u64> {
+        let tag = self.tags() & ((1 << TOKEN_BITS) - 1);
+        (self.expires_s == u32::MAX && tag != 0).then_some(tag)
     }
 
     /// Whether a revocation may be about its token, or a query about its user. `true` may be wrong,
@@ -205,6 +212,11 @@ impl Tagger {
     /// The tag of a user, as in [`Session::user_tag`].
     pub fn user(&self, user: &str) -> u64 {
         self.tag(b"user", user.as_bytes(), USER_BITS)
+    }
+
+    /// The tag of a server key, by its name, as in [`Session::key_tag`].
+    pub fn server_key(&self, name: &str) -> u64 {
+        self.tag(b"server key", name.as_bytes(), TOKEN_BITS)
     }
 
     fn token(&self, id: TokenId) -> u64 {
@@ -322,7 +334,9 @@ mod tests {
     fn a_user_is_recognised() {
         let session = session(Some("ann"), None);
         assert!(session.is_of_user("ann", &tagger()) && !session.is_of_user("bob", &tagger()));
-        assert!(session.has_user() && !Session::of_key(session.grants()).has_user());
+        let of_key = Session::of_key(session.grants(), tagger().server_key("app"));
+        assert!(session.has_user() && !of_key.has_user());
+        assert_eq!((session.key_tag(), of_key.key_tag()), (None, Some(tagger().server_key("app"))));
     }
 
     #[test]

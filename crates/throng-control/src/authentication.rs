@@ -74,6 +74,11 @@ impl Authentication {
         identity.user().map(|user| self.access.tagger.user(user))
     }
 
+    /// The tag of a server key, for the limits of keys.
+    pub(crate) fn key_tag(&self, key: &ServerKey) -> u64 {
+        self.access.tagger.server_key(key.name())
+    }
+
     /// What was refused so far.
     pub(crate) fn refused(&self) -> &RefusedCredentials {
         &self.refused

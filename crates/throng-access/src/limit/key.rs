@@ -30,12 +30,12 @@ impl LimitKeys {
         LimitKey(self.state.hash_one(number))
     }
 
-    /// The key of a user, by the tag that a [`Session`](crate::Session) has of the user.
-    pub fn user(&self, tag: u64) -> LimitKey {
+    /// The key of a user or of a server key, by the tag that a [`Session`](crate::Session) has.
+    pub fn tag(&self, tag: u64) -> LimitKey {
         LimitKey(self.state.hash_one(tag))
     }
 
-    /// The key of a server key, by name.
+    /// The key of anything that has a name.
     pub fn name(&self, name: &str) -> LimitKey {
         LimitKey(self.state.hash_one(name))
     }

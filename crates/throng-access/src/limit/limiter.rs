@@ -151,6 +151,11 @@ impl Limiter {
         !self.settings.user.is_none()
     }
 
+    /// Whether a server key has limits.
+    pub fn limits_keys(&self) -> bool {
+        !self.settings.key.is_none()
+    }
+
     /// Whether bad tokens of an address are limited.
     pub fn limits_bad_tokens(&self) -> bool {
         self.settings.bad_tokens_per_s > 0
@@ -166,13 +171,13 @@ impl Limiter {
     /// The limited parts of a client with a token of a user, by the user's tag.
     pub fn user(&self, tag: Option<u64>) -> ClientKeys {
         let limited = tag.filter(|_| !self.settings.user.is_none());
-        ClientKeys { user: limited.map(|tag| self.keys.user(tag)), ..ClientKeys::default() }
+        ClientKeys { user: limited.map(|tag| self.keys.tag(tag)), ..ClientKeys::default() }
     }
 
-    /// The limited parts of a client with the server key of this name.
-    pub fn server_key(&self, name: Option<&str>) -> ClientKeys {
-        let limited = name.filter(|_| !self.settings.key.is_none());
-        ClientKeys { key: limited.map(|name| self.keys.name(name)), ..ClientKeys::default() }
+    /// The limited parts of a client with a server key, by the key's tag.
+    pub fn server_key(&self, tag: Option<u64>) -> ClientKeys {
+        let limited = tag.filter(|_| !self.settings.key.is_none());
+        ClientKeys { key: limited.map(|tag| self.keys.tag(tag)), ..ClientKeys::default() }
     }
 
     /// A new connection of the client, until [`Limiter::disconnect`].
@@ -187,18 +192,45 @@ impl Limiter {
         Ok(())
     }
 
+    /// Whether the client may have one more connection, for those that count only later, by
+    /// [`Limiter::hold_connection`]. One that `is_new` counts in the rate at once.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`] if it has too many, or connects too often.
+    pub fn admit_connection(
+        &self,
+        client: ClientKeys,
+        is_new: bool,
+        now_ms: u64,
+    ) -> Result<(), Refusal> {
+        if is_new {
+            self.check(client, Quantity::Connects, 1, now_ms)?;
+        }
+        for (subject, key, max) in self.limited(client, Quantity::Connections) {
+            let held = self.shard(key).counts_mut(subject, Quantity::Connections).count(key);
+            if held >= max {
+                return Err(self.refusal(subject, Quantity::Connections, None));
+            }
+        }
+        if is_new {
+            self.charge(client, Quantity::Connects, 1, now_ms);
+        }
+        Ok(())
+    }
+
     /// As [`Limiter::connect`], for what is no new connection and counts as one.
     ///
     /// # Errors
     ///
     /// [`Refusal`] if the client has too many.
-    pub(crate) fn hold_connection(&self, client: ClientKeys) -> Result<(), Refusal> {
+    pub fn hold_connection(&self, client: ClientKeys) -> Result<(), Refusal> {
         self.acquire(client, Quantity::Connections, 1)
     }
 
     /// A connection of the client from before, which another worker or process had: it counts
     /// whether there is room or not.
-    pub(crate) fn resume_connection(&self, client: ClientKeys) {
+    pub fn resume_connection(&self, client: ClientKeys) {
         self.resume(client, Quantity::Connections, 1);
     }
 
@@ -405,7 +437,7 @@ mod tests {
         let client = limiter
             .address(at("192.0.2.1"))
             .and(limiter.user(Some(7)))
-            .and(limiter.server_key(Some("app")));
+            .and(limiter.server_key(Some(8)));
         assert!(client.is_empty() && limiter.shards.is_empty());
         limiter.connect(client, NOW_MS).unwrap();
         limiter.publish(client, 1000, 1 << 30, NOW_MS).unwrap();
@@ -435,6 +467,28 @@ mod tests {
         limiter.disconnect(other);
         assert_eq!(limiter.holders(), 0);
         assert_eq!(limiter.refused(Subject::Address, Quantity::Connections), 1);
+    }
+
+    #[test]
+    fn what_is_admitted_counts_once_it_is_held() {
+        let limits = ClientLimits { connections: 1, connects_per_s: 2, ..ClientLimits::default() };
+        let limiter = limiter(ClientLimits::default(), limits);
+        let ann = limiter.user(Some(7));
+        limiter.admit_connection(ann, true, NOW_MS).unwrap();
+        limiter.admit_connection(ann, true, NOW_MS).unwrap();
+        let often = Some((Subject::User, Quantity::Connects));
+        assert_eq!(refused(limiter.admit_connection(ann, true, NOW_MS)), often);
+        limiter.admit_connection(ann, false, NOW_MS).unwrap();
+        limiter.hold_connection(ann).unwrap();
+        let many = Some((Subject::User, Quantity::Connections));
+        assert_eq!(refused(limiter.hold_connection(ann)), many);
+        for is_new in [false, true] {
+            assert_eq!(refused(limiter.admit_connection(ann, is_new, NOW_MS + 1000)), many);
+        }
+        limiter.disconnect(ann);
+        limiter.admit_connection(ann, true, NOW_MS + 1000).unwrap();
+        limiter.admit_connection(ann, true, NOW_MS + 1000).unwrap();
+        assert_eq!(limiter.holders(), 0);
     }
 
     #[test]

@@ -38,8 +38,10 @@ impl<'a> Publisher<'a> {
             Client::Token(identity) if limiter.limits_users() => {
                 limiter.user(control.authentication.user_tag(identity))
             }
-            Client::Key(key) => limiter.server_key(Some(key.name())),
-            Client::Token(_) | Client::Anonymous => ClientKeys::default(),
+            Client::Key(key) if limiter.limits_keys() => {
+                limiter.server_key(Some(control.authentication.key_tag(key)))
+            }
+            Client::Token(_) | Client::Key(_) | Client::Anonymous => ClientKeys::default(),
         };
         Ok(Publisher { control, client: limiter.address(address).and(shown) })
     }

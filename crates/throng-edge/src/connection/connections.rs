@@ -72,7 +72,7 @@ impl<S> Connections<S> {
             worker,
             metrics,
             table: Slab::default(),
-            side: SideTable::default(),
+            side: SideTable::new(Arc::clone(&clients)),
             addresses: Addresses::new(clients),
             newest_generation: generation,
             acceptances: Acceptances::default(),

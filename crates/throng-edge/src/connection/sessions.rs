@@ -2,17 +2,19 @@
 
 use std::sync::Arc;
 
-use throng_access::{Grants, GrantsId, GrantsTable, Session};
+use throng_access::{Clients, Grants, GrantsId, GrantsTable, Session};
 use throng_core::slab::Slab;
 
 use super::user_names::UserNames;
 
 /// Sessions, and what their tokens grant.
 ///
-/// Invariant: a session holds its grants from [`Sessions::hold`] until [`Sessions::end`], whether
-/// it is in the slab or with its connection's entry in the side table.
-#[derive(Debug, Default)]
+/// Invariant: a session holds its grants, and counts as a connection of its user or server key,
+/// from [`Sessions::begin`] until [`Sessions::end`], whether it is in the slab or with its
+/// connection's entry in the side table.
+#[derive(Debug)]
 pub(super) struct Sessions {
+    clients: Arc<Clients>,
     slab: Slab<Session>,
     grants: GrantsTable,
     names: UserNames,
@@ -24,7 +26,18 @@ pub(super) struct Sessions {
 const _: () = assert!(Slab::<Session>::ENTRY_BYTES == 16);
 
 impl Sessions {
-    /// Begins a session, which holds `grants`. `user` is the name of its user, if it is kept.
+    pub(super) fn new(clients: Arc<Clients>) -> Sessions {
+        Sessions {
+            clients,
+            slab: Slab::default(),
+            grants: GrantsTable::default(),
+            names: UserNames::default(),
+            holders: 0,
+        }
+    }
+
+    /// Begins a session, which holds `grants` and is counted already. `user` is the name of its
+    /// user, if it is kept.
     pub(super) fn begin(
         &mut self,
         grants: &Arc<Grants>,
@@ -52,6 +65,17 @@ impl Sessions {
         if let Some(tag) = session.user_tag() {
             self.names.release(tag);
         }
+        self.end_count(&session);
+    }
+
+    /// Ends what the session counts, with its worker.
+    pub(super) fn end_count(&self, session: &Session) {
+        self.clients.limiter.disconnect(self.clients.of_session(session));
+    }
+
+    /// The sessions in the slab.
+    pub(super) fn stored(&self) -> impl Iterator<Item = &Session> {
+        self.slab.iter().map(|(_, session)| session)
     }
 
     /// Stores a session. Returns its index.

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use throng_access::{Grants, GrantsId, Session};
+use throng_access::{Clients, Grants, GrantsId, Session};
 use throng_core::slab::Slab;
 
 use super::id::{ConnectionId, SideIndex, SidePlace};
@@ -56,13 +56,17 @@ impl SideEntry {
 /// Invariant: each entry has more in it than a session. Each entry and each session is that of
 /// exactly one connection. The `due` of a connection with an entry is the earliest of its own, the
 /// deadline and the expiry.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct SideTable {
     entries: Slab<SideEntry>,
     sessions: Sessions,
 }
 
 impl SideTable {
+    pub(super) fn new(clients: Arc<Clients>) -> SideTable {
+        SideTable { entries: Slab::default(), sessions: Sessions::new(clients) }
+    }
+
     fn entry<S>(&self, connection: &Connection<S>) -> Option<&SideEntry> {
         let SidePlace::Entry(index) = connection.side.place() else { return None };
         let entry = self.entries.get(index);
@@ -149,7 +153,8 @@ impl SideTable {
     }
 
     /// Begins a session, instead of the one that the connection has. `session` makes it, with the
-    /// place of `grants`. `user` is the name of its user, if it is kept.
+    /// place of `grants`. It counts already for its user or server key. `user` is the name of its
+    /// user, if it is kept.
     pub(super) fn begin_session<S>(
         &mut self,
         connection: &mut Connection<S>,
@@ -319,5 +324,13 @@ impl SideTable {
         }
         assert_eq!(self.entries.len(), entries, "entries without a connection");
         self.sessions.check_invariants(stored, holders);
+    }
+}
+
+/// When a worker ends, its connections end with it.
+impl Drop for SideTable {
+    fn drop(&mut self) {
+        let beside = self.entries.iter().filter_map(|(_, entry)| entry.session.as_ref());
+        self.sessions.stored().chain(beside).for_each(|session| self.sessions.end_count(session));
     }
 }

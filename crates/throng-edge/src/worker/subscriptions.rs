@@ -41,9 +41,13 @@ impl<N: Net> Worker<N> {
         followed
     }
 
-    /// Whom the limits of this connection are about.
+    /// Whom the limits of this connection are about: its address, and the user or server key of
+    /// its session.
     pub(super) fn limited_client(&self, id: ConnectionId) -> ClientKeys {
-        self.access.clients.limiter.address(self.connections.address(id))
+        let clients = &self.access.clients;
+        let address = clients.limiter.address(self.connections.address(id));
+        let session = self.connections.session(id);
+        address.and(session.map_or_else(ClientKeys::default, |found| clients.of_session(found)))
     }
 
     /// Ends one subscription of the connection.

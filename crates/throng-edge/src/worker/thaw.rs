@@ -228,9 +228,11 @@ impl<N: Net> Worker<N> {
             (frozen.session, granted)
         {
             let user = user.filter(|_| self.access.passed.users);
-            self.connections.begin_session(id, (granted, user), |place| {
-                Session::from_parts(tags, place, expires_s, lead)
-            });
+            let session = |place| Session::from_parts(tags, place, expires_s, lead);
+            self.connections.begin_session(id, (granted, user), session);
+            if let Some(session) = self.connections.session(id) {
+                clients.limiter.resume_connection(clients.of_session(session));
+            }
         }
         let subscriptions = frozen.subscriptions.len() as u32;
         let limited = self.limited_client(id);

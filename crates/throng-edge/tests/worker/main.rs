@@ -5,6 +5,7 @@ mod close;
 mod drain;
 mod fan_out;
 mod freeze;
+mod limit_world;
 mod limits;
 mod names;
 mod poll;

@@ -18,7 +18,7 @@
 mod facts;
 mod late;
 mod peer;
-mod random;
+pub(crate) mod random;
 mod stream;
 
 use std::collections::BTreeSet;

@@ -3,7 +3,6 @@
 use throng_access::Clients;
 use throng_access::address::{AddressMethod, AddressSource, Networks};
 use throng_access::limit::{ClientLimits, LimitSettings, Limiter};
-use throng_units::{Count, Size};
 
 use super::table::Settings;
 
@@ -25,33 +24,32 @@ pub(crate) fn clients(settings: &Settings) -> Clients {
     }
 }
 
+/// The limits of a table, which has the same settings for each kind of client.
+macro_rules! client_limits {
+    ($table:expr) => {{
+        let table = $table;
+        ClientLimits {
+            connections: number(table.max_connections.0),
+            connects_per_s: number(table.connect_rate.0),
+            subscriptions: number(table.max_subscriptions.0),
+            publishes_per_s: number(table.publish_rate.0),
+            published_bytes_per_s: number(table.publish_byte_rate.0),
+        }
+    }};
+}
+
 fn limits(settings: &Settings) -> LimitSettings {
     let auto = if are_addresses_known(settings) { BAD_TOKENS_PER_S } else { 0 };
     LimitSettings {
         address: address_limits(settings),
         bad_tokens_per_s: settings.per_address.bad_token_rate.0.map_or(auto, number),
-        user: publish_limits(settings.per_user.publish_rate, settings.per_user.publish_byte_rate),
-        key: publish_limits(settings.per_key.publish_rate, settings.per_key.publish_byte_rate),
-    }
-}
-
-fn publish_limits(messages: Count, bytes: Size) -> ClientLimits {
-    ClientLimits {
-        publishes_per_s: number(messages.0),
-        published_bytes_per_s: number(bytes.0),
-        ..ClientLimits::default()
+        user: client_limits!(&settings.per_user),
+        key: client_limits!(&settings.per_key),
     }
 }
 
 fn address_limits(settings: &Settings) -> ClientLimits {
-    let table = &settings.per_address;
-    ClientLimits {
-        connections: number(table.max_connections.0),
-        connects_per_s: number(table.connect_rate.0),
-        subscriptions: number(table.max_subscriptions.0),
-        publishes_per_s: number(table.publish_rate.0),
-        published_bytes_per_s: number(table.publish_byte_rate.0),
-    }
+    client_limits!(&settings.per_address)
 }
 
 /// A number beyond the range is as good as that.
@@ -105,11 +103,14 @@ mod tests {
         let (limits, warning, keeps_addresses) =
             of("[per-address]\nmax-connections = 7\nconnect-rate = 8\nbad-token-rate = 9\n\
              publish-byte-rate = '1MiB'\npublish-rate = '1M'\n\
-             [per-user]\npublish-rate = 10\n[per-key]\npublish-byte-rate = 11");
+             [per-user]\npublish-rate = 10\nmax-connections = 12\nmax-subscriptions = 13\n\
+             [per-key]\npublish-byte-rate = 11\nconnect-rate = 14");
         assert_eq!((limits.address.connections, limits.address.connects_per_s), (7, 8));
         assert_eq!((limits.address.published_bytes_per_s, limits.bad_tokens_per_s), (1 << 20, 9));
         assert_eq!(limits.address.publishes_per_s, 1_000_000);
         assert_eq!((limits.user.publishes_per_s, limits.key.published_bytes_per_s), (10, 11));
+        assert_eq!((limits.user.connections, limits.user.subscriptions), (12, 13));
+        assert_eq!((limits.key.connects_per_s, limits.key.subscriptions), (14, 0));
         assert!(keeps_addresses && warning.is_some_and(|text| text.contains("on this machine")));
     }
 

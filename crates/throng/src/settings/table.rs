@@ -308,6 +308,12 @@ settings! {
     /// The limits of each user; 0 for none.
     UserLimitOptions => UserLimits, keys "per_user."
     in "Limits per user" {
+        "max-connections-per-user" max_connections: Count = "0",
+            "Maximum number of subscribed connections of one user; 0: no limit";
+        "connect-rate-per-user" connect_rate: Count = "0",
+            "Maximum number of new connections per second of one user; 0: no limit";
+        "max-subscriptions-per-user" max_subscriptions: Count = "0",
+            "Maximum number of subscriptions of one user; 0: no limit";
         "publish-rate-per-user" publish_rate: Count = "0",
             "Maximum number of messages published per second by one user; 0: no limit";
         "publish-byte-rate-per-user" publish_byte_rate: Size = "0",
@@ -321,6 +327,12 @@ settings! {
     /// The limits of each server key; 0 for none.
     KeyLimitOptions => KeyLimits, keys "per_key."
     in "Limits per server key" {
+        "max-connections-per-key" max_connections: Count = "0",
+            "Maximum number of subscribed connections of one server key; 0: no limit";
+        "connect-rate-per-key" connect_rate: Count = "0",
+            "Maximum number of new connections per second of one server key; 0: no limit";
+        "max-subscriptions-per-key" max_subscriptions: Count = "0",
+            "Maximum number of subscriptions of one server key; 0: no limit";
         "publish-rate-per-key" publish_rate: Count = "0",
             "Maximum number of messages published per second by one server key; 0: no limit";
         "publish-byte-rate-per-key" publish_byte_rate: Size = "0",

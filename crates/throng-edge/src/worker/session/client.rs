@@ -22,7 +22,12 @@ pub(in crate::worker) enum Client {
     /// is.
     Token(Arc<Identity>),
     /// It has shown a server key with its request.
-    Key(Arc<Grants>),
+    Key {
+        /// What the key allows.
+        grants: Arc<Grants>,
+        /// The tag of the key.
+        tag: u64,
+    },
     /// It has shown a token or a key before.
     Session {
         /// The user, if it is known here: a session does not keep the name.
@@ -51,7 +56,7 @@ impl Client {
             Client::Token(identity) => {
                 Credentials::Known { user: identity.user(), grants: identity.grants() }
             }
-            Client::Key(grants) => Credentials::Known { user: None, grants },
+            Client::Key { grants, .. } => Credentials::Known { user: None, grants },
             Client::Session { user, grants } => {
                 Credentials::Known { user: user.as_deref(), grants }
             }

@@ -97,7 +97,10 @@ impl<N: Net> Worker<N> {
 
     fn find_key(&self, text: &str) -> Result<Client, ErrorResponse> {
         match self.access.server_keys.find(text) {
-            Ok(key) => Ok(Client::Key(Arc::clone(key.grants()))),
+            Ok(key) => {
+                let tag = self.access.tagger.server_key(key.name());
+                Ok(Client::Key { grants: Arc::clone(key.grants()), tag })
+            }
             Err(error) => Err(ErrorResponse::new(ErrorCode::InvalidToken, error.to_string())),
         }
     }
@@ -177,15 +180,17 @@ impl<N: Net> Worker<N> {
         grants.recognise_user(permission, name, is_user).map(Into::into)
     }
 
-    /// Begins the session of a connection that has just been parked.
+    /// Begins the session of a connection that has just been parked. It counts already for its user
+    /// or server key.
     pub(in crate::worker) fn begin_session(&mut self, id: ConnectionId, client: &Client) {
         match client {
             Client::Unchecked { .. }
             | Client::Viewer
             | Client::Anonymous
             | Client::Session { .. } => {}
-            Client::Key(grants) => {
-                self.connections.begin_session(id, (grants, None), Session::of_key);
+            Client::Key { grants, tag } => {
+                let session = |place| Session::of_key(place, *tag);
+                self.connections.begin_session(id, (grants, None), session);
             }
             Client::Token(identity) => {
                 let lead = self.lead(id, identity);

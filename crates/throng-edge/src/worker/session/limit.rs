@@ -6,13 +6,14 @@
 
 use std::io::IoSlice;
 
+use throng_access::CountedAddress;
 use throng_access::address::{ProxyHeader, parse_proxy_header};
-use throng_access::limit::Refusal;
-use throng_access::{CountedAddress, Session};
+use throng_access::limit::{ClientKeys, Refusal};
 use throng_wire::head::{self, Head, Limits, Parsed};
 use throng_wire::subscribe::{self, Request, Route};
 use throng_wire::{ErrorCode, ErrorResponse, RetryAfter};
 
+use super::client::Client;
 use super::hand_off::Arrival;
 use super::subscribe::continues;
 use crate::close_reason::CloseReason;
@@ -257,10 +258,48 @@ impl<N: Net> Worker<N> {
         bytes: usize,
     ) -> Result<(), Refusal> {
         let limiter = &self.access.clients.limiter;
-        let user = self.connections.session(id).and_then(Session::user_tag);
-        let client = self.limited_client(id).and(limiter.user(user));
+        let client = self.limited_client(id);
         let published = limiter.publish(client, 1, bytes, self.clock.unix_ms());
         published.inspect_err(|_| self.count(Counter::RefusedLimit))
+    }
+
+    /// The parts of a client that have limits by what it has shown.
+    pub(in crate::worker) fn limited_by(&self, client: &Client) -> ClientKeys {
+        let limiter = &self.access.clients.limiter;
+        match client {
+            Client::Token(identity) if limiter.limits_users() => {
+                limiter.user(identity.user().map(|user| self.access.tagger.user(user)))
+            }
+            Client::Key { tag, .. } => limiter.server_key(Some(*tag)),
+            _ => ClientKeys::default(),
+        }
+    }
+
+    /// Whether the user or the server key of a request may have one more connection. Called once
+    /// for each request, as soon as its client is known and before anyone else is asked.
+    pub(in crate::worker) fn admit_client(
+        &self,
+        client: &Client,
+        request: &Request,
+    ) -> Result<(), Refusal> {
+        let (limiter, client) = (&self.access.clients.limiter, self.limited_by(client));
+        // A poll that goes on is no new connection of the client.
+        limiter.admit_connection(client, !continues(request), self.clock.unix_ms())
+    }
+
+    /// Counts a connection of the client that is about to begin, and its subscriptions. The one
+    /// ends with its session, the others with themselves.
+    pub(in crate::worker) fn hold_subscriber(
+        &self,
+        id: ConnectionId,
+        client: &Client,
+        count: usize,
+    ) -> Result<(), Refusal> {
+        let (limiter, shown) = (&self.access.clients.limiter, self.limited_by(client));
+        debug_assert!(self.connections.session(id).is_none(), "it has no session yet");
+        limiter.hold_connection(shown)?;
+        let subscribed = limiter.subscribe(self.limited_client(id).and(shown), count as u32);
+        subscribed.inspect_err(|_| limiter.disconnect(shown))
     }
 
     /// Counts subscriptions that the client of the connection is about to begin.

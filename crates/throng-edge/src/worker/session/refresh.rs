@@ -49,10 +49,25 @@ impl<N: Net> Worker<N> {
         let left_s = u64::from(identity.expires_s()).saturating_sub(self.clock.wall_s());
         let user = identity.user().map(str::to_owned);
         let client = Client::Token(identity);
-        self.begin_session(id, &client);
+        self.replace_session(id, &client);
         self.reply(id, |out| v1::authenticated(out, user.as_deref(), left_s, reference));
         self.end_uncovered(id, &client);
         Ok(())
+    }
+
+    /// Begins the session of the newer token, and ends the one before. What counts for the one
+    /// counts for the other, which may be a user's in place of a server key's.
+    fn replace_session(&mut self, id: ConnectionId, client: &Client) {
+        let before = self.limited_client(id);
+        self.access.clients.limiter.resume_connection(self.limited_by(client));
+        self.begin_session(id, client);
+        let after = self.limited_client(id);
+        if before != after {
+            let limiter = &self.access.clients.limiter;
+            let count = self.subscriptions(id).count() as u32;
+            limiter.unsubscribe(before, count);
+            limiter.resume_subscriptions(after, count);
+        }
     }
 
     /// Ends the subscriptions that the client may not have any more.

@@ -74,7 +74,12 @@ impl<N: Net> Worker<N> {
         }
         let head = &bytes[..length];
         match self.identify(id, request, head, None) {
-            Ok(client) => self.follow_if_allowed(id, request, head, (&client, channels)),
+            Ok(client) => match self.admit_client(&client, request) {
+                Ok(()) => self.follow_if_allowed(id, request, head, (&client, channels)),
+                Err(refusal) => {
+                    self.refuse_limited_subscriber(id, request, refusal, bytes, length);
+                }
+            },
             Err(Unidentified::Refused(error)) => self.refuse_subscriber(id, request, head, &error),
             Err(Unidentified::Limited(refusal)) => {
                 self.refuse_limited_subscriber(id, request, refusal, bytes, length);
@@ -147,6 +152,11 @@ impl<N: Net> Worker<N> {
                 return self.refuse_subscriber(id, request, head, &error);
             }
         };
+        if matches!(known, Known::Keys | Known::Client(_))
+            && let Err(refusal) = self.admit_client(&client, request)
+        {
+            return self.refuse_limited(id, refusal, head);
+        }
         match known {
             Known::Fetched { held, .. } => {
                 self.follow_all(id, request, head, (&client, channels));
@@ -202,7 +212,7 @@ impl<N: Net> Worker<N> {
         (client, channels): (&Client, Channels),
     ) {
         let Channels { names, starts, until_ms } = channels;
-        if let Err(refusal) = self.limit_subscriptions(id, names.len()) {
+        if let Err(refusal) = self.hold_subscriber(id, client, names.len()) {
             return self.refuse_limited(id, refusal, head);
         }
         self.log_subscription(id, request, head);

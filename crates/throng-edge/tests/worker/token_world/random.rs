@@ -1,7 +1,7 @@
 //! Random numbers.
 
 /// A generator of numbers (splitmix64).
-pub(super) struct Random(pub(super) u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
@@ -11,11 +11,11 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    pub(super) fn below(&mut self, bound: usize) -> usize {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound as u64) as usize
     }
 
-    pub(super) fn percent(&mut self, percent: usize) -> bool {
+    pub(crate) fn percent(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
 }
