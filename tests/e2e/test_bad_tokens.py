@@ -161,3 +161,15 @@ def test_on_loopback_there_is_no_limit_by_default(serve, tmp_path):
     (tmp_path / "throng.toml").write_text(f"[[token-keys]]\nsecret = '{SECRET}'\n")
     server = serve()
     assert {by_http("GET", PATH)(server, HERE, forged()) for _ in range(30)} == {"refused"}
+
+
+def test_failed_logins_count_for_the_client_behind_the_proxy(serve, tmp_path):
+    flags = ["--client-address-header", "x-forwarded-for", "--trusted-proxies", "127.0.0.1"]
+    limited = Limited(serve, tmp_path, *flags)
+
+    def status(client, key):
+        headers = {"Origin": limited.server.url, "X-Forwarded-For": client}
+        return limited.server.http.post("/status/login", data={"key": key}, headers=headers).status_code
+
+    eventually(lambda: status("203.0.113.1", "no key") == 429, "the limit of failed logins")
+    assert status("203.0.113.2", limited.operator) == 303

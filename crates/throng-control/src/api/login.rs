@@ -55,8 +55,10 @@ async fn try_to_log_in(
     }
     let form = std::str::from_utf8(&bytes).unwrap_or_default();
     let key = query::find(form, "key")?.unwrap_or_default();
-    let cookie =
-        control.authentication.log_in(key.trim(), caller.peer.map(|peer| peer.ip()), is_secure)?;
+    // Where a proxy does not say whom it speaks for, all its clients share its limit.
+    let address = caller.address(&control.clients.source, head)?;
+    let address = address.or(caller.peer.map(|peer| peer.ip()));
+    let cookie = control.authentication.log_in(key.trim(), address, is_secure)?;
     Ok(to_status(cookie))
 }
 
