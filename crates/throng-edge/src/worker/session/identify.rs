@@ -41,13 +41,30 @@ impl From<ErrorResponse> for Unidentified {
 }
 
 impl<N: Net> Worker<N> {
-    /// Who asks for a subscription. `head` begins with the head of its request. `told` is what the
-    /// application has said of a client without a credential, if it was asked before.
-    pub(in crate::worker) fn identify(
+    /// Who asks for a subscription that has waited. `head` begins with the head of its request.
+    /// `told` is what the application has said of a client without a credential, if it was asked.
+    pub(in crate::worker) fn identify_again(
         &mut self,
         id: ConnectionId,
         request: &Request,
         head: &[u8],
+        told: Option<Arc<Identity>>,
+    ) -> Result<Client, Unidentified> {
+        let limits = Limits { max_head_bytes: self.settings.max_head_bytes };
+        let Ok(Parsed::Complete { head, .. }) = head::parse(head, limits) else {
+            debug_assert!(false, "the head of a request was parsed before");
+            return Err(ErrorResponse::from(ErrorCode::BadRequest).into());
+        };
+        self.identify(id, request, &head, told)
+    }
+
+    /// Who asks for a subscription, by the head of its request; `told` as in
+    /// [`Worker::identify_again`].
+    pub(in crate::worker) fn identify(
+        &mut self,
+        id: ConnectionId,
+        request: &Request,
+        head: &Head<'_>,
         told: Option<Arc<Identity>>,
     ) -> Result<Client, Unidentified> {
         if self.connections.get(id).is_some_and(|found| found.has(Flags::VIEWER)) {
@@ -57,16 +74,11 @@ impl<N: Net> Worker<N> {
             let user = request.user().map(ChannelName::user);
             return Ok(Client::Unchecked { user });
         }
-        let limits = Limits { max_head_bytes: self.settings.max_head_bytes };
-        let Ok(Parsed::Complete { head, .. }) = head::parse(head, limits) else {
-            debug_assert!(false, "the head of a request was parsed before");
-            return Err(ErrorResponse::from(ErrorCode::BadRequest).into());
-        };
         let cookie = self.access.token_cookie.as_deref();
-        let Some(credential) = of_subscription(&head, request, cookie)? else {
-            return self.identify_elsewhere(id, (request, &head), told);
+        let Some(credential) = of_subscription(head, request, cookie)? else {
+            return self.identify_elsewhere(id, (request, head), told);
         };
-        self.check_place(&credential, request, &head)?;
+        self.check_place(&credential, request, head)?;
         if credential.text().starts_with(PREFIX) {
             return Ok(self.find_key(credential.text())?);
         }

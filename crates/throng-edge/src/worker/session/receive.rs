@@ -201,26 +201,9 @@ impl<N: Net> Worker<N> {
     /// Acts on a request head. Returns how many bytes were handled; 0 if the head is incomplete.
     fn head(&mut self, id: ConnectionId, bytes: &mut [u8]) -> usize {
         let limits = Limits { max_head_bytes: self.settings.max_head_bytes };
-        let (route, length) = match head::parse(bytes, limits) {
+        let (head, length) = match head::parse(bytes, limits) {
             Ok(Parsed::Incomplete) => return 0,
-            Ok(Parsed::Complete { head, length }) => {
-                let mut route = self.route(&head);
-                let is_canary = self.connections.is_canary(id);
-                if let Ok(Route::Subscribe(request)) = &mut route
-                    && is_canary
-                {
-                    // Its log has a name that no request can form.
-                    let name = CANARY.to_owned();
-                    request.targets = vec![Target { kind: Kind::Internal, name }];
-                }
-                if let Ok(Route::Subscribe(request)) = &route
-                    && !is_canary
-                    && !self.find_proxied_client(id, &head, request, bytes)
-                {
-                    return bytes.len();
-                }
-                (route.map_err(|error| (error, self.reader_of(&head))), length)
-            }
+            Ok(Parsed::Complete { head, length }) => (head, length),
             Err(error) => {
                 self.count(Counter::RefusedHead);
                 self.log_error(id, bytes, error.code);
@@ -228,13 +211,27 @@ impl<N: Net> Worker<N> {
                 return bytes.len();
             }
         };
+        let mut route = self.route(&head);
+        let is_canary = self.connections.is_canary(id);
+        if let Ok(Route::Subscribe(request)) = &mut route
+            && is_canary
+        {
+            // Its log has a name that no request can form.
+            request.targets = vec![Target { kind: Kind::Internal, name: CANARY.to_owned() }];
+        }
+        if let Ok(Route::Subscribe(request)) = &route
+            && !is_canary
+            && !self.find_proxied_client(id, &head, request, bytes)
+        {
+            return bytes.len();
+        }
         match route {
             Ok(Route::Subscribe(request)) if self.belongs_to_control(id, &request) => {
                 self.hand_off_to_control(id, bytes);
                 bytes.len()
             }
             Ok(Route::Subscribe(request)) => {
-                if self.subscribe(id, &request, bytes, length) {
+                if self.subscribe(id, &request, &head, bytes, length) {
                     length
                 } else {
                     bytes.len()
@@ -244,7 +241,8 @@ impl<N: Net> Worker<N> {
                 self.hand_off_to_control(id, bytes);
                 bytes.len()
             }
-            Err((error, origin)) => {
+            Err(error) => {
+                let origin = self.reader_of(&head);
                 self.count(Counter::RefusedSubscribe);
                 self.log_error(id, bytes, error.code);
                 self.refuse(id, &error, origin.as_deref());

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use throng_access::{Action, Identity};
 use throng_core::{ChannelName, Followed, Message, Position, Reading, StartAt, clock};
+use throng_wire::head::Head;
 use throng_wire::response::{self, SubscriptionHeaders};
 use throng_wire::subscribe::{Request, Transport};
 use throng_wire::{ErrorCode, ErrorResponse, Target, is_local, v1};
@@ -31,12 +32,13 @@ struct Channels {
 
 impl<N: Net> Worker<N> {
     /// Subscribes the connection as it requests, or refuses the request, or lets it wait until that
-    /// is decided. `bytes` begin with the request, of `length` bytes. Returns false if the
-    /// connection was handed off to a worker with a place for it.
+    /// is decided. `bytes` begin with the request, of `length` bytes, and `parsed` is its head.
+    /// Returns false if the connection was handed off to a worker with a place for it.
     pub(in crate::worker) fn subscribe(
         &mut self,
         id: ConnectionId,
         request: &Request,
+        parsed: &Head<'_>,
         bytes: &[u8],
         length: usize,
     ) -> bool {
@@ -73,7 +75,7 @@ impl<N: Net> Worker<N> {
             self.connections.admit_subscriber(id, is_in_reserve);
         }
         let head = &bytes[..length];
-        match self.identify(id, request, head, None) {
+        match self.identify(id, request, parsed, None) {
             Ok(client) => match self.admit_client(&client, request) {
                 Ok(()) => self.follow_if_allowed(id, request, head, (&client, channels)),
                 Err(refusal) => {
@@ -138,7 +140,7 @@ impl<N: Net> Worker<N> {
             Ok(channels) => Channels { until_ms, ..channels },
             Err(error) => return self.refuse_subscriber(id, request, head, &error),
         };
-        let client = match self.identify(id, request, head, told) {
+        let client = match self.identify_again(id, request, head, told) {
             Ok(client) => client,
             Err(Unidentified::Refused(error)) => {
                 return self.refuse_subscriber(id, request, head, &error);
