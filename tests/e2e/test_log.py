@@ -68,6 +68,44 @@ def test_json_has_one_object_a_line(serve, channel):
     assert SECRET not in server.log()
 
 
+def test_the_start_is_one_line_without_keys(serve):
+    server = serve()
+    logged(server, rf" INFO started version=\".+\" listen=127\.0\.0\.1:{server.port} public_access=this-machine ")
+    assert "admin_access" not in server.log()
+
+
+def test_the_start_says_what_is_open_to_whom(serve, tmp_path):
+    (tmp_path / "throng.toml").write_text(
+        f'access = {{ subscribe = "user" }}\n[[token-keys]]\nsecret = "{SECRET * 8}"\n'
+        '[[channels]]\nmatch = "news"\nsubscribe = "anyone"\n'
+    )
+    (tmp_path / "throng.toml").chmod(0o600)
+    flags = ["--admin-listen", "127.0.0.1:0", "--clients-publish=false", "--max-message-bytes", "1234"]
+    server = serve("--log-format", "json", *flags)
+    logged(server, r'^\{.*"message":"started"')
+    (line,) = [json.loads(line) for line in server.output if '"message":"started"' in line]
+    expected = {
+        "level": "INFO",
+        "listen": f"{server.host}:{server.port}",
+        "public_access": "controlled",
+        "admin_access": "this-machine",
+        "subscribe": "user",
+        "publish": "nobody",
+        "history": "granted",
+        "access_rules": 1,
+        "token_keys": 1,
+        "server_keys": 0,
+        "callouts": 0,
+        "max_message_bytes": 1234,
+    }
+    assert expected.items() <= line.items()
+    with server.admin() as admin:
+        assert f"http://{line['admin_listen']}" == str(admin.base_url).rstrip("/")
+    assert run_throng("version", directory=tmp_path).stdout.startswith(f"throng {line['version']}\n")
+    assert line["max_connections"] > 0
+    assert SECRET not in server.log()
+
+
 def test_a_full_disk_for_the_log_does_not_end_the_server(serve, channel):
     def log_to_a_full_disk():
         os.dup2(os.open("/dev/full", os.O_WRONLY), 2)

@@ -14,6 +14,7 @@
 //! | [`check`] | `throng check`: checks the settings, and what a client may do |
 //! | [`planes`] | connects data plane and control plane |
 //! | [`banner`] | the text that the server prints when it starts |
+//! | [`start_line`] | the line of the log that says what started |
 //! | [`doctor`] | `throng doctor`: whether this machine can hold N connections |
 //! | [`health`] | `throng health`: whether a server is healthy |
 //! | [`documents`] | `throng completions`, `throng man` and `throng licenses` |
@@ -43,6 +44,7 @@ mod publish;
 mod serve;
 mod service;
 mod settings;
+mod start_line;
 mod tail;
 mod terminal;
 mod token;

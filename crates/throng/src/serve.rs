@@ -44,6 +44,7 @@ use crate::outbound::{self, OutboundMetrics};
 use crate::planes::{Handover, Workers};
 use crate::service::{EarlyHangups, Hangups, Signals, notify};
 use crate::settings::{self, Settings};
+use crate::start_line::StartLine;
 use crate::watch::{self, Turns};
 
 /// Interval of `Engine::tick`. Each call expires a part of the old messages.
@@ -109,9 +110,16 @@ pub(crate) fn serve(
         Signals::new().context("cannot wait for signals")?
     };
     let banner = banner(settings, dev_keys.as_ref(), &plan, admin.as_ref())?;
+    let start_line = StartLine {
+        settings,
+        listen: plan.address(),
+        admin_listen: admin.as_ref().map(TcpListener::local_addr).transpose()?,
+        max_connections: plan.max_connections(),
+    };
     let queues = plan.queues();
     let edge = plan.start(&engine, &access, &rules, events)?;
     print(&banner);
+    start_line.log();
     log_send_method(&edge.send_method);
 
     let (handoffs, metrics) = (edge.to_workers.clone(), edge.metrics.clone());
@@ -333,7 +341,7 @@ fn log_outcome(metrics: &Metrics) {
 
 pub(crate) fn edge_settings(settings: &Settings) -> throng_edge::Settings {
     throng_edge::Settings {
-        refuses_proxies: refuses_proxies(settings),
+        refuses_proxies: settings.refuses_proxies(),
         listen: settings.listen.0,
         has_admin_listener: settings.admin_listen.0.is_some(),
         workers: settings.workers.0.unwrap_or(0),
@@ -355,16 +363,10 @@ pub(crate) fn edge_settings(settings: &Settings) -> throng_edge::Settings {
     }
 }
 
-/// Whether the public listener is open to the programs of this machine, and to no others.
-fn refuses_proxies(settings: &Settings) -> bool {
-    !settings.has_keys() && !settings.allow_anyone.0
-}
-
 fn control_settings(settings: &Settings, plan: &Plan) -> throng_control::Settings {
     throng_control::Settings {
-        refuses_proxies: refuses_proxies(settings),
-        // Without server keys, only its address protects it.
-        admin_refuses_proxies: settings.server_keys.is_empty() && !settings.admin_allow_anyone.0,
+        refuses_proxies: settings.refuses_proxies(),
+        admin_refuses_proxies: settings.admin_refuses_proxies(),
         listen: plan.address().ip(),
         has_admin_listener: settings.admin_listen.0.is_some(),
         // No `*` here: it would let web pages reach the admin listener by DNS rebinding.

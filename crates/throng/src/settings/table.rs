@@ -378,6 +378,16 @@ impl Settings {
     pub(crate) fn has_keys(&self) -> bool {
         self.has_token_keys() || !self.server_keys.is_empty() || self.has_connect_callout()
     }
+
+    /// Whether the public listener is open to the programs of this machine, and to no others.
+    pub(crate) fn refuses_proxies(&self) -> bool {
+        !self.has_keys() && !self.allow_anyone.0
+    }
+
+    /// The same of the admin listener: without server keys, only its address protects it.
+    pub(crate) fn admin_refuses_proxies(&self) -> bool {
+        self.server_keys.is_empty() && !self.admin_allow_anyone.0
+    }
 }
 
 /// Former names of settings (as flags, without `--`) and the present ones.
