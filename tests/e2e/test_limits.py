@@ -9,6 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from support.access import bearer, server_key
 from support.raw import CLOSE, TEXT, Raw, RawWebSocket, frame, handshake_headers
 from support.server import eventually
 
@@ -166,6 +167,21 @@ def test_published_bytes_are_limited(serve, channel):
             client.send(chunks)
             chunked.append(client.read_response().status)
     assert 201 in chunked and chunked.count(429) >= 5, chunked
+
+
+def test_what_a_head_announces_silences_nobody(serve, tmp_path, channel):
+    """One head without a body, of a client that may not publish or sends more than fits."""
+    operator, operators = server_key(tmp_path, "app", "publish")
+    (tmp_path / "throng.toml").write_text(f"[[token-keys]]\nsecret = '{SECRET}'\n{operators}")
+    server = serve("--publish-byte-rate-per-address", "1k", "--max-message-bytes", "10k")
+    path, key = f"/channels/{channel}", bearer(operator)
+    # The server answers the head at once.
+    awaits = {"Expect": "100-continue"}
+    stranger = {**awaits, "Content-Length": "10000"}
+    assert ask(server, "POST", path, "127.0.0.2", stranger).status == 401
+    too_large = {**key, **awaits, "Content-Length": "4294967296"}
+    assert ask(server, "POST", path, "127.0.0.2", too_large).status == 413
+    assert ask(server, "POST", path, "127.0.0.2", key, b"x" * 1000).status == 201
 
 
 def test_a_plain_websocket_that_publishes_too_often_is_closed(serve, channel):

@@ -119,6 +119,10 @@ impl Shard {
     }
 }
 
+fn saturated(bytes: usize) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}
+
 fn rate_limiter(per_second: u32) -> Option<RateLimiter> {
     rate(per_second).map(|rate| RateLimiter::new(rate, RATES_MIN / SHARDS))
 }
@@ -270,15 +274,37 @@ impl Limiter {
         bytes: usize,
         now_ms: u64,
     ) -> Result<(), Refusal> {
+        self.begin_publishing(client, messages, bytes, now_ms)?;
+        self.charge_published(client, bytes, now_ms);
+        Ok(())
+    }
+
+    /// As [`Limiter::publish`], but `bytes` are only announced. They are charged by
+    /// [`Limiter::charge_published`] once it is clear that the client may publish them: a head
+    /// alone can announce any number.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`] if it publishes too often or too much.
+    pub fn begin_publishing(
+        &self,
+        client: ClientKeys,
+        messages: u32,
+        bytes: usize,
+        now_ms: u64,
+    ) -> Result<(), Refusal> {
         if client.is_empty() {
             return Ok(());
         }
-        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         self.check(client, Quantity::Publishes, messages, now_ms)?;
-        self.check(client, Quantity::PublishedBytes, bytes, now_ms)?;
+        self.check(client, Quantity::PublishedBytes, saturated(bytes), now_ms)?;
         self.charge(client, Quantity::Publishes, messages, now_ms);
-        self.charge(client, Quantity::PublishedBytes, bytes, now_ms);
         Ok(())
+    }
+
+    /// The client publishes these `bytes`, whether it has them left or not.
+    pub fn charge_published(&self, client: ClientKeys, bytes: usize, now_ms: u64) {
+        self.charge(client, Quantity::PublishedBytes, saturated(bytes), now_ms);
     }
 
     /// Whether a token of this address is worth verifying. Not so after too many with a bad

@@ -39,10 +39,11 @@ pub(crate) async fn answer(
 ) -> Result<Answer, ApiError> {
     let _publication = control.drain.begin_publication()?;
     let publisher = Publisher::of(control, head, client)?;
-    let is_counted = publisher.count_request(head, 0).map_err(ApiError::limited)?;
+    publisher.begin(head, 0).map_err(ApiError::limited)?;
     permit(control, head, client, Action::PublishBatch).await?;
     query::check(head.uri.query().unwrap_or_default(), &[])?;
     let kind = body::Kind::Batch;
+    let is_counted = publisher.charge_body(head, kind)?;
     let bytes = control.bodies.read(&control.drain, &head.headers, body, kind).await?;
     if !is_counted {
         publisher.count(0, bytes.len()).map_err(ApiError::limited)?;

@@ -1,6 +1,5 @@
 //! Keeps clients that publish to their limits.
 
-use http::header::CONTENT_LENGTH;
 use http::request::Parts;
 use throng_access::limit::{ClientKeys, Refusal};
 use throng_core::{Listener, clock};
@@ -8,6 +7,7 @@ use throng_core::{Listener, clock};
 use crate::authentication::Client;
 use crate::control::Control;
 use crate::http::answer::ApiError;
+use crate::http::body;
 use crate::http::caller::Caller;
 
 /// The limits of the client that sent one request.
@@ -51,12 +51,23 @@ impl<'a> Publisher<'a> {
         self.control.clients.limiter.publish(self.client, messages, bytes, clock::now_ms())
     }
 
-    /// Counts `messages`, and the body of the request by its length, before it is read. Returns
-    /// whether its length is known.
-    pub(super) fn count_request(&self, head: &Parts, messages: u32) -> Result<bool, Refusal> {
-        let length = head.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
-        let length = length.and_then(|value| value.parse().ok());
-        self.count(messages, length.unwrap_or(0))?;
-        Ok(length.is_some())
+    /// Counts `messages`, before it is known whether the client may publish. Fails, too, if the
+    /// body that the head announces is too much; it is not charged yet.
+    pub(super) fn begin(&self, head: &Parts, messages: u32) -> Result<(), Refusal> {
+        let bytes = body::announced(&head.headers).unwrap_or(0);
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let limiter = &self.control.clients.limiter;
+        limiter.begin_publishing(self.client, messages, bytes, clock::now_ms())
+    }
+
+    /// Charges the body that the head announces, before it is read. Returns whether its length is
+    /// known.
+    pub(super) fn charge_body(&self, head: &Parts, kind: body::Kind) -> Result<bool, ApiError> {
+        let Some(bytes) = self.control.bodies.length(&head.headers, kind)? else {
+            return Ok(false);
+        };
+        let limiter = &self.control.clients.limiter;
+        limiter.charge_published(self.client, bytes, clock::now_ms());
+        Ok(true)
     }
 }

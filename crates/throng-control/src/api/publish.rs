@@ -31,12 +31,13 @@ pub(crate) async fn answer(
 ) -> Result<Answer, ApiError> {
     let _publication = control.drain.begin_publication()?;
     let publisher = Publisher::of(control, head, client)?;
-    let is_counted = publisher.count_request(head, 1).map_err(ApiError::limited)?;
+    publisher.begin(head, 1).map_err(ApiError::limited)?;
     let channel = names::from_segment(kind, segment)?;
     permit(control, head, client, Action::Publish(&channel)).await?;
     query::check(head.uri.query().unwrap_or_default(), &[])?;
     let options = Options::of(&head.headers)?;
     let kind = body::Kind::Message;
+    let is_counted = publisher.charge_body(head, kind)?;
     let bytes = control.bodies.read(&control.drain, &head.headers, body, kind).await?;
     if !is_counted {
         publisher.count(0, bytes.len()).map_err(ApiError::limited)?;

@@ -102,6 +102,24 @@ impl BodyReader {
         }
     }
 
+    /// The length that the head announces; `None` if it does not say.
+    ///
+    /// # Errors
+    ///
+    /// `too_large`.
+    pub(crate) fn length(
+        &self,
+        headers: &HeaderMap,
+        kind: Kind,
+    ) -> Result<Option<usize>, ApiError> {
+        let limits = self.limits(kind);
+        let bytes = announced(headers).map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+        match bytes {
+            Some(bytes) if bytes > limits.max_bytes => Err(limits.too_large()),
+            bytes => Ok(bytes),
+        }
+    }
+
     /// Reads a complete body.
     pub(crate) async fn read(
         &self,
@@ -110,12 +128,9 @@ impl BodyReader {
         body: &mut Incoming,
         kind: Kind,
     ) -> Result<Whole, ApiError> {
-        let limits = self.limits(kind);
         // Checked before the first read, which makes hyper send `100 Continue`.
-        if announced(headers).is_some_and(|bytes| bytes > limits.max_bytes as u64) {
-            return Err(limits.too_large());
-        }
-        let reading = self.collect(drain, body, limits);
+        self.length(headers, kind)?;
+        let reading = self.collect(drain, body, self.limits(kind));
         timeout(self.body_timeout, reading).await.unwrap_or_else(|_| Err(too_slow()))
     }
 
@@ -209,7 +224,7 @@ impl BodyReader {
 }
 
 /// The length of the body that the head announces.
-fn announced(headers: &HeaderMap) -> Option<u64> {
+pub(crate) fn announced(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
