@@ -147,6 +147,11 @@ def test_an_answer_is_cached_and_may_expire(configured, application):
             socket.recv(TIMEOUT_SECONDS)
     assert closed.value.rcvd.code == 4002
     assert metric(server, "callout_decisions_total", outcome="cached") == 1
+    # What has ended is not allowed any more, by the cache or by the application.
+    application.decide = lambda *_: {"allow": False}
+    assert subscribe(server, "lobby")[0] == 403
+    application.decide = lambda *_: {"allow": True, "expires": until}
+    assert subscribe(server, "lobby")[0] == 503
 
 
 def test_the_application_is_notified_of_connections_and_channels(configured, application):

@@ -32,8 +32,11 @@ struct Document<'a> {
 impl Verdict for Decision {
     type Reader = ();
 
-    fn read((): &(), body: &[u8], _: u64) -> Result<Answered<Decision>, AnswerError> {
+    fn read((): &(), body: &[u8], asked_s: u64) -> Result<Answered<Decision>, AnswerError> {
         let Document { allow, message, expires, cache } = serde_json::from_slice(body)?;
+        if allow && expires.is_some_and(|expires_s| expires_s <= asked_s) {
+            return Err(AnswerError::Past);
+        }
         let verdict = match (allow, expires) {
             (true, None) => Decision::Allowed,
             (true, Some(expires_s)) => Decision::AllowedUntil(expires_s.saturating_mul(1000)),
@@ -94,6 +97,8 @@ mod tests {
         assert_eq!(decision(r#"{"allow": true}"#), Decision::Allowed);
         let until = decision(r#"{"allow": true, "expires": 1800000000}"#);
         assert_eq!(until, Decision::AllowedUntil(1_800_000_000_000));
+        let past = Decision::read(&(), br#"{"allow": true, "expires": 7}"#, 7);
+        assert!(matches!(past, Err(AnswerError::Past)), "{past:?}");
         let denied = |json| decision(json).allowed_until_ms().unwrap_err();
         let plain = denied(r#"{"allow": false}"#);
         assert_eq!(plain.code, ErrorCode::Forbidden);

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use throng_access::pattern::Pattern;
 use throng_access::{Access, Action, Asker, Credentials, Decision, Passed};
-use throng_core::Listener;
 use throng_core::later::{Answer, Later, Ticket};
 use throng_core::name::{ChannelName, Kind};
+use throng_core::{Listener, clock};
 use throng_wire::ErrorCode;
 
 use super::decider::{Decider, Inquiry};
@@ -58,7 +58,11 @@ impl Access for CalloutPolicy {
         let data = Data::new(name, asker.credentials);
         let data = data.with(&route.passed, asker.details.address, &headers);
         let body = |time_ms| body(asks, time_ms, data);
-        route.decider.decide(Inquiry { key: data.key(asks), body, until_ms }, |_| true, later)
+        let holds = |decision: &Decision| match decision {
+            Decision::AllowedUntil(ms) => clock::machine_ms() < *ms,
+            Decision::Allowed | Decision::Denied(_) => true,
+        };
+        route.decider.decide(Inquiry { key: data.key(asks), body, until_ms }, holds, later)
     }
 }
 
