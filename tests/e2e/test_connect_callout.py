@@ -192,6 +192,22 @@ def test_an_answer_ends_and_a_revoked_user_is_asked_about_again(world):
     assert closed.value.rcvd.code == 4002
 
 
+def test_a_neighbour_who_is_not_let_in_locks_out_nobody_who_is(world):
+    keys = "decides = ['connect']\nheaders = ['X-Session']\n[per-address]\nbad-token-rate = 2"
+    world = world(keys)
+    world.application.decide = lambda *arguments: {**log_in(*arguments), "cache": 60}
+    ann, room = session("ann"), "/channels/rooms%2Fa"
+
+    def attempts():
+        strangers = world.poll().status_code
+        published = world.http.post(room, headers=ann, content="x").status_code
+        return strangers, world.poll(**ann).status_code, published
+
+    assert attempts() == (401, 204, 201)
+    statuses = {attempts() for _ in range(20)}
+    assert statuses == {(401, 204, 201), (429, 204, 201)}
+
+
 def test_a_cookie_counts_for_pages_of_listed_origins_only(world):
     world = world("decides = ['connect']\nheaders = ['cookie']")
     world.application.decide = lambda request, _: {

@@ -21,6 +21,9 @@ pub type ConnectVerdict = Result<Arc<Identity>, ErrorResponse>;
 
 /// Decides who a client is that shows neither a token nor a server key.
 pub trait Connect: fmt::Debug + Send + Sync {
+    /// Who the client is by an earlier answer that still holds, without asking.
+    fn known(&self, details: Details<'_>, transport: &'static str) -> Option<Arc<Identity>>;
+
     /// Asks who the client is. Must not wait, as a policy must not.
     fn who(
         &self,

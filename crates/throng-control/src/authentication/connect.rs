@@ -10,6 +10,7 @@ use throng_access::{Details, PassedHeaders};
 use throng_core::{Later, Listener, clock};
 use throng_wire::{ErrorCode, ErrorResponse};
 
+use super::verification::now_s;
 use super::{Authentication, Client};
 use crate::http::answer::ApiError;
 use crate::http::caller::Caller;
@@ -47,14 +48,21 @@ impl Authentication {
         if connect.passes_ambient(&headers) {
             origin::check_cookie(settings, head)?;
         }
+        let details = Details { address, headers: Some(&headers) };
+        if let Some(identity) = connect.known(details, TRANSPORT) {
+            return Ok(Client::Token(identity));
+        }
         let limiter = &self.access.clients.limiter;
         let client = self.limited_address(head)?;
         limiter.may_verify(client, clock::now_ms()).map_err(ApiError::limited)?;
-        let details = Details { address, headers: Some(&headers) };
         let ask = |later: Later<'_, _>| Ok::<_, Infallible>(connect.who(details, TRANSPORT, later));
         let Ok(verdict) = within(CONNECT_TIMEOUT, ask).await;
         match verdict.unwrap_or_else(|| Err(ErrorResponse::unanswered())) {
-            Ok(identity) => Ok(Client::Token(identity)),
+            // It may have been revoked while the application was asked.
+            Ok(identity) => {
+                connect.recheck(&identity, now_s())?;
+                Ok(Client::Token(identity))
+            }
             Err(error) => {
                 if error.code == ErrorCode::Unauthorized {
                     limiter.charge_bad_token(client, clock::now_ms());

@@ -112,7 +112,22 @@ impl Verdict for ConnectVerdict {
     }
 }
 
+impl ConnectCallout {
+    /// Whether an answer still holds. A denial does as long as it is cached.
+    fn holds(&self, verdict: &ConnectVerdict) -> bool {
+        let now_s = clock::machine_ms() / 1000;
+        verdict.as_ref().map_or(true, |identity| self.recheck(identity, now_s).is_ok())
+    }
+}
+
 impl Connect for ConnectCallout {
+    fn known(&self, details: Details<'_>, transport: &'static str) -> Option<Arc<Identity>> {
+        let headers = listed(&self.passed, details);
+        let data = Data::of_connect(transport).with(&self.passed, details.address, &headers);
+        let is_let_in = |verdict: &ConnectVerdict| verdict.is_ok() && self.holds(verdict);
+        self.decider.known(&data.key(Asks::Connect), is_let_in)?.ok()
+    }
+
     fn who(
         &self,
         details: Details<'_>,
@@ -123,10 +138,7 @@ impl Connect for ConnectCallout {
         let data = Data::of_connect(transport).with(&self.passed, details.address, &headers);
         let key = data.key(Asks::Connect);
         let body = |time_ms| body(Asks::Connect, time_ms, data);
-        let holds = |verdict: &ConnectVerdict| match verdict {
-            Ok(identity) => self.recheck(identity, clock::machine_ms() / 1000).is_ok(),
-            Err(_) => true,
-        };
+        let holds = |verdict: &ConnectVerdict| self.holds(verdict);
         self.decider.decide(Inquiry { key, body, until_ms: None }, holds, later)
     }
 

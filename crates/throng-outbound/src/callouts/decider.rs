@@ -111,6 +111,14 @@ impl<V: Verdict> Decider<V> {
         (decider, DeciderTask { questions: receiver, desk })
     }
 
+    /// The cached answer to a question, if it still `holds`.
+    pub(super) fn known(&self, key: &Key, holds: impl FnOnce(&V) -> bool) -> Option<V> {
+        let known = lock(&self.desk.cache).get(key, clock::now_ms());
+        let known = known.filter(holds)?;
+        self.desk.shared.metrics.decisions.count("cached");
+        Some(known)
+    }
+
     /// Asks, unless an answer is known that still `holds`, or the endpoint is left alone.
     pub(super) fn decide(
         &self,
@@ -120,13 +128,10 @@ impl<V: Verdict> Decider<V> {
     ) -> Answer<V> {
         let Inquiry { key, body, until_ms } = inquiry;
         let shared = &self.desk.shared;
-        let now_ms = clock::now_ms();
-        let known = lock(&self.desk.cache).get(&key, now_ms);
-        if let Some(verdict) = known.filter(holds) {
-            shared.metrics.decisions.count("cached");
+        if let Some(verdict) = self.known(&key, holds) {
             return verdict.limited(until_ms).into();
         }
-        if lock(&shared.breaker).refuses(now_ms) {
+        if lock(&shared.breaker).refuses(clock::now_ms()) {
             return shared.refuse::<V>("breaker_open").into();
         }
         let Ok(place) = self.questions.try_reserve() else {

@@ -36,13 +36,16 @@ impl<N: Net> Worker<N> {
             self.check_cookie(request, head)?;
         }
         let address = self.client_address(id);
-        let now_ms = self.clock.unix_ms();
-        let limiter = &self.access.clients.limiter;
-        limiter.may_verify(address, now_ms).map_err(Unidentified::Limited)?;
         let details = Details {
             address: address.filter(|_| self.access.passed.address),
             headers: Some(&passed),
         };
+        if let Some(identity) = connect.known(details, transport(request)) {
+            return Ok(Client::Token(identity));
+        }
+        let now_ms = self.clock.unix_ms();
+        let limiter = &self.access.clients.limiter;
+        limiter.may_verify(address, now_ms).map_err(Unidentified::Limited)?;
         let question = self.next_question(id);
         let (engine, worker) = (&self.engine, self.metrics.worker());
         let mut issue = || {
