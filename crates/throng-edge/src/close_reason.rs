@@ -64,6 +64,7 @@ impl CloseReason {
             CloseReason::Revoked => of_error(ErrorCode::TokenRevoked),
             CloseReason::Disconnected(code) => Some((code, "")),
             CloseReason::Lagging => {
+                // Fits a close frame, whose reason has at most 123 bytes (RFC 6455 section 5.5).
                 let message =
                     "lag limit exceeded: unread messages are gone; resume with the last id";
                 Some((close_code::LAGGING, message))

@@ -187,6 +187,8 @@ impl<N: Net> Worker<N> {
         let clients = Arc::clone(&access.clients);
         let (limits, workers) = (settings.limits, metrics.workers().len().max(1));
         let mut subscriptions = SubscriptionTable::new(rules);
+        // The limit is the whole server's. Each worker has a fixed share, so that none has to ask
+        // others.
         subscriptions.set_max_blocked_bytes(limits.max_blocked_bytes / workers);
         Worker {
             net,

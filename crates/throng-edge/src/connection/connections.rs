@@ -172,6 +172,8 @@ impl<S> Connections<S> {
         (due, now_ms): (u32, u64),
         client: Option<CountedAddress>,
     ) -> ConnectionId {
+        // Places are reused: only the generation tells an event of the last owner from one of this
+        // connection.
         let generation = Generation::after(self.newest_generation);
         self.newest_generation = generation.number();
         self.acceptances.record(generation.number(), now_ms);
@@ -292,8 +294,10 @@ impl<S> Connections<S> {
     ) -> Result<(), Connection<S>> {
         debug_assert!(!connection.side.is_some(), "an entry of another worker's side table");
         let (state, flags, parked) = (connection.state, connection.flags, connection.parked());
+        // Before anything is counted, so that a place that is taken leaves no trace.
         self.table.insert_at(id.index(), connection)?;
         self.addresses.put(id, client);
+        // One that closes has given up its place already, in the worker that it comes from.
         if state == State::Closing {
             self.places.resume_closing();
         } else {

@@ -159,6 +159,7 @@ impl FrozenConnection {
         encoder.u32(self.flags.facts());
         encoder.u16(self.subscriptions.len() as u16);
         self.subscriptions.iter().for_each(|subscription| subscription.encode(&mut encoder));
+        // Says which of the optional fields follow. `decode` reads them in the same order.
         encoder.u8(bit(HAS_PENDING_CLOSE, self.pending_close.is_some())
             | bit(HAS_CLOSE_CODE, self.pending_close.flatten().is_some())
             | bit(HAS_IO, self.io.is_some())
@@ -195,6 +196,7 @@ impl FrozenConnection {
         let due = decoder.u32()?;
         let state = State::numbered(decoder.u8()?).ok_or(ThawError::Invalid("a state"))?;
         let encoding = decoder.u8()?;
+        // `Encoding::numbered` takes any number: it would make lines of one that it does not know.
         if usize::from(encoding) >= throng_core::message::ENCODINGS {
             return Err(ThawError::Invalid("an encoding"));
         }

@@ -95,6 +95,7 @@ impl SideTable {
         let index = match connection.side.place() {
             SidePlace::Entry(index) => index,
             place => {
+                // A connection has one index only, so that its entry takes the session over.
                 let session = match place {
                     SidePlace::Session(index) => self.sessions.take(index),
                     _ => None,
@@ -106,6 +107,8 @@ impl SideTable {
         let entry = self.entries.get_mut(index)?;
         debug_assert_eq!(entry.owner, id);
         let result = change(entry);
+        // The tick looks at the connection alone, so this has to be the earliest deadline of the
+        // entry.
         connection.due = entry.due();
         if !entry.is_needed() {
             let session = entry.session;

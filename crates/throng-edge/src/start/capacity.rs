@@ -49,10 +49,12 @@ pub(super) fn capacities(
         return Err(StartError::NoRoom(descriptors_max));
     }
     let max_total = |workers| workers * max_worker_connections(descriptors_max, workers);
+    // Ends one above the maximum if that does not suffice.
     while settings.max_connections > max_total(workers) && workers <= WORKERS_MAX {
         workers += 1;
     }
     if workers > WORKERS_MAX {
+        // At least one, because it divides.
         let per_worker = max_worker_connections(descriptors_max, WORKERS_MAX).max(1);
         return Err(StartError::TooMany {
             connections: settings.max_connections,

@@ -92,6 +92,7 @@ impl IoUring {
         let mut completed = 0;
         while completed < count {
             let submitted = submit(&self.queues, count - completed);
+            // Completions come in any order; their user data is the index of the transfer.
             for completion in self.queues.completion() {
                 completed += 1;
                 if let Some(transfer) = transfers.get_mut(completion.user_data() as usize) {
@@ -100,10 +101,15 @@ impl IoUring {
             }
             match submitted {
                 Ok(_) => {}
+                // A signal may interrupt the wait behind a successful submission: ask for the rest
+                // again.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // What has not completed is still in the submission queue: the kernel reads no
+                // buffer any more.
                 Err(error) if completed + self.queues.submission().len() == count => {
                     return Err((completed, error));
                 }
+                // The kernel still reads buffers that the caller would free.
                 Err(error) => abort(&error),
             }
         }

@@ -135,17 +135,20 @@ impl<N: Net> Worker<N> {
         reason: CloseReason,
     ) {
         let Some(connection) = self.connections.expect_live(id) else { return };
+        // It has had its final response, and was counted then.
         if connection.state == State::Closing {
             return;
         }
         if let Some(counter) = reason.counter().filter(|_| !connection.has(Flags::CANARY)) {
             self.count(counter);
         }
+        // Before `begin_closing`: only a connection that still streams is reported.
         self.notify_disconnected(id, reason);
         // First: no message may follow the final response.
         self.unfollow_all(id);
         let lingers = self.connections.begin_closing(id);
         let Some(connection) = self.connections.expect_live_mut(id) else { return };
+        // Until everything is written; from then on `half_close` lets it linger.
         connection.due = self.clock.deadline_ticks(LAST_READ_TICKS);
         if let Some(io) = &mut connection.io {
             io.long_poll = None;
@@ -155,6 +158,7 @@ impl<N: Net> Worker<N> {
         if !bytes.is_empty() {
             self.send_messages(id, bytes, messages);
         }
+        // A failed write has released it.
         if self.connections.get(id).is_some_and(|connection| connection.has(Flags::BLOCKED)) {
             self.begin_progress(id);
         }

@@ -88,6 +88,7 @@ impl<N: Net> Worker<N> {
         let retry_after = self.drain_retry(id);
         let (encoding, is_chunked) = (connection.encoding(), connection.has(Flags::CHUNKED));
         if connection.state == State::LongPolling {
+            // Its answer closes the connection as complete, which counts nothing.
             self.count(Counter::ClosedDraining);
             return self.answer_long_poll_empty(id, Some(retry_after));
         }
@@ -106,9 +107,11 @@ impl<N: Net> Worker<N> {
                     out = inner;
                 }
             }
+            // Lines have no way to tell a client when to come back.
             Encoding::Line | Encoding::LineEnvelope => {}
         }
         if is_chunked {
+            // Unlike a stream that lags, this one is complete (RFC 9112 section 8).
             out.extend_from_slice(chunk::LAST);
         }
         self.close_after(id, &out, CloseReason::Draining);

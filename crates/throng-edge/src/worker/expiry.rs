@@ -31,6 +31,7 @@ impl<N: Net> Worker<N> {
     /// ends, or it has ended.
     pub(super) fn attend_session(&mut self, id: ConnectionId) {
         let now_s = self.clock.wall_s();
+        // `tick` has just seen that it is due; a connection without a session never is.
         let Some(session) = self.connections.session(id) else { return };
         let left_s = session.remaining_s(now_s);
         if left_s == 0 {
@@ -57,6 +58,7 @@ impl<N: Net> Worker<N> {
             return self.close_websocket_with(id, reason, message);
         }
         if connection.state == State::LongPolling {
+            // No byte of a response is written yet, so that there can still be a status.
             let origin = connection.io.as_ref().and_then(|io| io.long_poll.as_ref());
             let origin = origin.and_then(|long_poll| long_poll.origin.clone());
             let error = error();

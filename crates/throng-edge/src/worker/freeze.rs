@@ -66,6 +66,7 @@ impl<N: Net> Worker<N> {
         let name_of = |channel| self.engine.name(channel);
         let mut channels = 0;
         self.subscriptions.freeze_channels(name_of, &mut |record| {
+            // The messages of a channel come in records of their own, which its own record counts.
             channels += u32::from(record[0] == RecordKind::FollowedChannel as u8);
             write(record, None);
         });
@@ -78,6 +79,7 @@ impl<N: Net> Worker<N> {
             // Not every place of the table is taken.
             let Some(connection) = self.connections.get(id) else { continue };
             let close = closes.get(&connection.token(id).bits()).copied();
+            // The reader needs what a connection refers to before the connection itself.
             self.freeze_partial(connection, &mut partials, &mut |record| write(record, None));
             self.freeze_grants(id, &mut grants, &mut |record| write(record, None));
             self.freeze_user(id, &mut |record| write(record, None));
@@ -86,10 +88,12 @@ impl<N: Net> Worker<N> {
             let subscriptions = frozen.subscriptions.len() as u32;
             // The worker that reads it counts it again.
             self.access.clients.limiter.unsubscribe(self.limited_client(id), subscriptions);
+            // Not `release`, which would unsubscribe: another worker goes on with the connection.
             let Some(Connection { socket, .. }) = self.connections.remove(id) else { continue };
             write(frozen.encode(), Some(socket));
             connections += 1;
         }
+        // Without it a stream that was cut between two records would pass for a whole worker.
         let mut end = Encoder::new(RecordKind::WorkerEnd);
         end.u32(channels);
         end.u32(connections);
@@ -150,6 +154,7 @@ impl<N: Net> Worker<N> {
         grants: &mut GrantsNumbers,
         write: &mut dyn FnMut(Vec<u8>),
     ) {
+        // Without a session nothing was granted.
         let Some(session) = self.connections.session(id) else { return };
         let number = grants.len() as u32;
         if let Entry::Vacant(vacant) = grants.entry(session.grants()) {
@@ -184,10 +189,12 @@ impl<N: Net> Worker<N> {
         let mut frozen = FrozenConnection {
             id,
             generation: connection.generation,
+            // `connection.due` may be a deadline of the side table, which is frozen by itself.
             due: self.connections.own_due(id).unwrap_or(connection.due),
             expires: self.connections.expires(id),
             session: self.connections.session(id).map(|session| FrozenSession {
                 tags: session.tags(),
+                // No list is that long, so that the reader refuses the connection.
                 grants: numbers.grants.get(&session.grants()).copied().unwrap_or(u32::MAX),
                 expires_s: session.expires_s(),
                 lead: session.lead(),

@@ -66,6 +66,7 @@ impl<N: Net> Worker<N> {
         closes: &mut u32,
     ) -> bool {
         let scan = Arc::clone(running.scan());
+        // Found anew for each slice: the last follower may have gone between two.
         let channel = match &scan.target {
             ScanTarget::Sessions(_) | ScanTarget::Connection(_) => None,
             ScanTarget::User { inbox: name, .. } | ScanTarget::Channel(name) => {
@@ -78,6 +79,7 @@ impl<N: Net> Worker<N> {
             let Some(id) = running.next_place(self.connections.extent()) else { return true };
             // Not every place of the table is taken.
             let Some(connection) = self.connections.get(id) else { continue };
+            // A later connection may have the place by now. The scan is not about it.
             let is_old = running.is_about(connection.generation.number());
             if !is_old || !self.is_wanted(id, connection, &wanted) {
                 continue;
@@ -130,6 +132,7 @@ impl<N: Net> Worker<N> {
             }
             ScanTarget::User { tags, .. } => match session {
                 Some(session) => session.may_match(tags),
+                // Without keys nobody has a session, and only the inbox tells the user.
                 None => !self.access.has_keys() && follows(),
             },
             ScanTarget::Connection(name) => self.connections.name_of(id, connection) == *name,

@@ -61,6 +61,7 @@ impl<N: Net> Worker<N> {
         self.metrics.add(Counter::SentBytes, written as u64);
         self.budget.charge(bytes.len());
         let Some(connection) = self.connections.expect_live_mut(id) else { return };
+        // Only bytes that went out spare the connection its heartbeat.
         connection.flags.set(Flags::WRITTEN, written > 0 || connection.has(Flags::WRITTEN));
         // All of it is written.
         let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) else {
@@ -161,6 +162,7 @@ impl<N: Net> Worker<N> {
             let counter = connection.delivery_counter();
             // The socket took nothing of a shared message, which is in the replay buffer.
             let Some(io) = &mut connection.io else { return true };
+            // The rest of a message goes first: `outbound` was queued behind it.
             let rest = match &io.partial {
                 Some(partial) => {
                     &encoding.encode(&partial.message, is_chunked)[partial.from as usize..]

@@ -149,6 +149,7 @@ impl Shutdown {
         }
         let is_late = tick >= drain.deadline;
         let first = match drain.next_index {
+            // What was accepted before the drain is delivered first, while there is time.
             _ if !is_delivered && !is_late => return DrainStep::Wait,
             Some(index) => index,
             None if tick >= drain.next_pass => 0,

@@ -125,6 +125,7 @@ impl<N: Net> WorkerThaw<N> {
             RecordKind::WorkerEnd => {
                 let counts = (decoder.u32()?, decoder.u32()?);
                 decoder.finish()?;
+                // A record was lost on the way.
                 if counts != (self.channels, self.connections) {
                     return Err(ThawError::Invalid("the end of a worker"));
                 }
@@ -203,6 +204,7 @@ impl<N: Net> Worker<N> {
         socket: N::Socket,
         (partials, grants, user): (&[Arc<Message>], &[Arc<Grants>], Option<&str>),
     ) -> Result<(), ThawError> {
+        // Nothing may fail after `put_at`: it could not be undone.
         let granted = frozen.session.map(|session| {
             let granted = grants.get(session.grants as usize);
             granted.ok_or(ThawError::Invalid("the grants of a connection"))
@@ -237,6 +239,8 @@ impl<N: Net> Worker<N> {
         let subscriptions = frozen.subscriptions.len() as u32;
         let limited = self.limited_client(id);
         self.access.clients.limiter.resume_subscriptions(limited, subscriptions);
+        // A blocked connection waits for its socket and a deferred one for its turn, not for a
+        // pass.
         let takes_more = !flags.has(Flags::BLOCKED) && !flags.has(Flags::DELIVERY_DEFERRED);
         let mut newest = None;
         for frozen in &frozen.subscriptions {
@@ -279,6 +283,7 @@ impl<N: Net> Worker<N> {
     fn finish_thaw(&mut self, newest_generation: u32) {
         let (engine, now_ms) = (Arc::clone(&self.engine), self.clock.unix_ms());
         let worker = self.metrics.worker();
+        // The engine still counts for the frozen worker, of which connections may have been lost.
         self.subscriptions.finish_thaw(&mut |channel, subscribers| {
             engine.set_subscribers(now_ms, channel, worker, subscribers);
         });

@@ -76,6 +76,7 @@ impl Answer {
         let recovered = poll.and_then(|poll| poll.is_recovered);
         let headers = SubscriptionHeaders {
             id: &position.to_string(),
+            // A gap found while the poll waited overrules a resume that was complete when it began.
             recovered: if self.has_gap { Some(false) } else { recovered },
             connection: None,
             allow_origin: poll.and_then(|poll| poll.origin.as_deref()),

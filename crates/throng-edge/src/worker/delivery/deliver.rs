@@ -107,6 +107,8 @@ impl<N: Net> Worker<N> {
             }
             State::Head | State::Waiting | State::Closing => return false,
         }
+        // Such an event names the position in all channels, so that no two connections share its
+        // bytes.
         let is_composed = connection.has(Flags::MULTIPLE)
             && matches!(connection.encoding(), Encoding::Sse | Encoding::SseEnvelope);
         match self.subscriptions.waiting(subscription) {

@@ -53,6 +53,7 @@ impl<N: Net> Worker<N> {
         let find = |&(subscription, id)| self.lacks_one(id, subscription);
         // Each visit needs bytes of its own.
         let Some(message) = visits.iter().find_map(find).cloned() else { return };
+        // A message is one `Arc` in its replay buffer, so that its address identifies it.
         visits.retain(|&(subscription, id)| {
             let lacked = self.lacks_one(id, subscription);
             let is_shared = lacked.is_some_and(|lacked| Arc::ptr_eq(lacked, &message));
@@ -76,6 +77,7 @@ impl<N: Net> Worker<N> {
         let of_message = |(length, transfer)| Outcome::of_message(&message, length, transfer);
         outcomes.extend(written.map(of_message));
         debug_assert_eq!(together.len(), outcomes.len());
+        // Only after all writes: this may release connections, whose sockets the requests borrow.
         for ((subscription, id), outcome) in together.drain(..).zip(outcomes.drain(..)) {
             let is_blocked = outcome.is_blocked;
             self.conclude(id, subscription, outcome);

@@ -98,9 +98,11 @@ impl<N: Net> Worker<N> {
         answer: Answer,
         retry_after: Option<RetryAfter>,
     ) {
+        // Read first: `end_long_poll` ends the subscriptions that the position is made of.
         let (position, date) = (self.position(id), self.clock.date());
         let Some(connection) = self.connections.expect_live_mut(id) else { return };
         let poll = connection.io.as_mut().and_then(|io| io.long_poll.take());
+        // A client that is sent away for a while must not ask again on the same connection.
         let is_kept = connection.has(Flags::KEEP_ALIVE) && retry_after.is_none();
         let is_canary = connection.has(Flags::CANARY);
         let out = answer.encode(&position, poll.as_deref(), is_kept, retry_after, date);
@@ -167,11 +169,13 @@ impl<N: Net> Worker<N> {
         subscription: SubscriptionId,
         answers: &mut Vec<SharedAnswer>,
     ) -> Option<usize> {
+        // Bounds the memory of a batch in which all answers differ.
         if answers.iter().map(|shared| shared.bytes.len()).sum::<usize>() > SHARED_BYTES_MAX {
             return None;
         }
         let connection = self.connections.expect_live(id)?;
         let is_pipelined = connection.io.as_ref().is_some_and(|io| !io.inbound.is_empty());
+        // Whatever `Terms` does not tell apart, or leaves work to do after the answer, goes alone.
         let is_plain = connection.state == State::LongPolling
             && connection.has(Flags::KEEP_ALIVE)
             && !connection.has(Flags::BLOCKED)
@@ -182,11 +186,13 @@ impl<N: Net> Worker<N> {
             return None;
         };
         let name = self.connections.name_of(id, connection);
+        // The answer to the sender of a message may have to leave it out.
         if !is_plain || messages.any(|message| message.excluded == Some(name)) {
             return None;
         }
         let cursor = self.subscriptions.cursor(subscription)?;
         let connection = self.connections.expect_live_mut(id)?;
+        // Nothing below may decline: what the answer needs has left the connection.
         let poll = connection.io.as_mut().and_then(|io| io.long_poll.take());
         let terms = Terms { cursor, encoding: connection.encoding(), poll };
         let known = answers.iter().position(|shared| shared.terms == terms);

@@ -46,9 +46,13 @@ pub(in crate::worker) fn frame_notice(
     let mut inner = Vec::with_capacity(json.len() + 32);
     match encoding {
         Encoding::WebSocket | Encoding::WebSocketEnvelope => {
+            // Never in a chunk: after the upgrade the connection is not HTTP (RFC 9110 section
+            // 7.8).
             return write_frame(out, Opcode::Text, json);
         }
         Encoding::Sse | Encoding::SseEnvelope => {
+            // Without an id, so that the browser resumes behind the last message and not behind
+            // this.
             sse::write_event(&mut inner, None, Some(event), json)
         }
         Encoding::Line | Encoding::LineEnvelope => {

@@ -92,6 +92,7 @@ pub(super) fn write<'a, N: Net>(
             bytes += encoded.len();
             count += 1;
         }
+        // Also past one that is left out, which would be offered for ever.
         outcome.advanced_to = Some(message.id.offset);
     }
     if count == 0 {

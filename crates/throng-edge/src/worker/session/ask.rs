@@ -112,6 +112,8 @@ impl<N: Net> Worker<N> {
                     // Late answers about other parts find nothing that waits, and are dropped.
                     Err(error) => return Permission::Refused(error),
                 },
+                // No answer can come before the wait is in place: it comes through this worker's
+                // own queue.
                 Answer::Later(_) => left += 1,
             }
         }

@@ -200,11 +200,13 @@ impl<N: Net> Worker<N> {
         };
         let known = self.fetch_for_command(call, &name, Reading::Start(start), known);
         let Some(known) = known else { return Ok(()) };
+        // After all that may refuse or wait, so that each subscription is counted once.
         self.limit_subscriptions(id, 1).inspect_err(|_| self.count(Counter::RefusedLimit))?;
         let followed = self.follow(id, &name, start);
         if followed.is_recovered == Some(false) {
             self.count(Counter::Gaps);
         }
+        // The client learns of the subscription before its first message comes.
         self.reply(id, |out| write_subscribed(out, target, &followed, call.reference));
         // A failed write has released the connection, and with it the new subscription.
         if let Some(newest) = self.newest_subscription(id) {
@@ -257,6 +259,7 @@ impl<N: Net> Worker<N> {
         let published = self.engine.publish(self.clock.unix_ms(), publication)?;
         self.count(Counter::MessagesPublished);
         let message_id = published.id.to_string();
+        // Precedes the echo, which the worker takes from its queue later.
         self.reply(call.id, |out| {
             let subscribers = published.subscribers.saturating_sub(u64::from(is_excluded));
             let is_duplicate = published.is_duplicate;
@@ -287,6 +290,7 @@ impl<N: Net> Worker<N> {
         };
         let limit = limit.map_or(PAGE, |limit| limit as usize);
         let known = self.fetch_for_command(call, &name, Reading::Page(query, limit), known);
+        // Held until the page is read: the engine may drop the messages after that.
         let Some(_held) = known else { return Ok(()) };
         let mut history = self.engine.history(self.clock.unix_ms(), &name, query, limit);
         let envelopes = history.encode(query, PAGE_BYTES_MAX);

@@ -32,9 +32,11 @@ impl<N: Net> Worker<N> {
             return Ok(Client::Token(identity));
         }
         let passed = self.access.passed.pick(|name| headers(head, name))?;
+        // Browsers let foreign pages connect with their cookies, to a WebSocket as well.
         if connect.passes_ambient(&passed) {
             self.check_cookie(request, head)?;
         }
+        // A stranger who was refused too often must not make the application work any more.
         let address = self.client_address(id);
         let details = Details {
             address: address.filter(|_| self.access.passed.address),

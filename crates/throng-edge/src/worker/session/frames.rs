@@ -30,6 +30,7 @@ impl<N: Net> Worker<N> {
         }
         let max_bytes = self.max_message_bytes(connection.has(Flags::V1));
         let Some(connection) = self.connections.expect_live_mut(id) else { return bytes.len() };
+        // Taken out while its events change the worker; `keep_reader` puts it back.
         let io = connection.io.as_mut();
         let mut reader = io.map(|io| std::mem::take(&mut io.reader)).unwrap_or_default();
         let mut at = 0;
@@ -58,6 +59,7 @@ impl<N: Net> Worker<N> {
             if !connection.is_some_and(listens) {
                 return bytes.len();
             }
+            // Commands are executed in the order in which they came.
             if self.connections.pending(id).is_some() {
                 break;
             }

@@ -62,6 +62,7 @@ impl<N: Net> Worker<N> {
         let connection = Connection {
             socket,
             generation,
+            // Later tries do not prolong the wait.
             due: if is_first_try { deadline } else { due },
             side: SideIndex::NONE,
             newest_subscription: None,

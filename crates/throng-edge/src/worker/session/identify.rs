@@ -136,6 +136,7 @@ impl<N: Net> Worker<N> {
                 LateAnswer::Keys(verdict.map(drop).map_err(ErrorResponse::from))
             })
         };
+        // A system call, made only for a token that the cache does not know.
         let address = || {
             self.connections.address(id).or_else(|| {
                 let peer = self.net.peer(&self.connections.get(id)?.socket)?;
@@ -179,6 +180,8 @@ impl<N: Net> Worker<N> {
         if let Some(name) = self.connections.user_of_session(session) {
             return Some(name.into());
         }
+        // The session has only the tag of its user. Names come from elsewhere, and have to match
+        // it.
         let is_user = |name: &str| session.is_of_user(name, &self.access.tagger);
         if let Some(inbox) = self.user_of(id)
             && is_user(inbox.name())

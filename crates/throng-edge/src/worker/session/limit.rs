@@ -31,12 +31,14 @@ impl<N: Net> Worker<N> {
             return Some(Arrival::default());
         }
         let source = &clients.source;
+        // The peer has gone since the accept: a socket that was reset has none (ENOTCONN).
         let Some(peer) = self.net.peer(socket) else {
             self.count(Counter::ClosedByPeer);
             self.count(Counter::Closed);
             return None;
         };
         if source.expects_proxy_header() {
+            // The protocol forbids guessing whether a header is there; a stranger's may be forged.
             if !source.trusts(peer.ip()) {
                 self.count(Counter::RefusedProxy);
                 self.count(Counter::Closed);
@@ -180,6 +182,7 @@ impl<N: Net> Worker<N> {
         connection.flags.set(Flags::AWAITS_PROXY_HEADER, false);
         let clients = &self.access.clients;
         let Some(address) = clients.source.of_proxied(proxied) else { return length };
+        // Only now: until its header has come, the connection was the proxy's.
         match CountedAddress::connect(clients, address, self.clock.unix_ms()) {
             Ok(client) => {
                 self.connections.set_address(id, Some(client));
@@ -216,6 +219,7 @@ impl<N: Net> Worker<N> {
                 return false;
             }
         };
+        // The request before, on the same connection of the proxy, may have been another client's.
         self.connections.set_address(id, None);
         let Some(address) = address else { return true };
         // A poll that goes on is no new connection of the client.
@@ -244,6 +248,7 @@ impl<N: Net> Worker<N> {
         if source.header().is_none() {
             return;
         }
+        // Gone: among answers written together, an earlier one may have released it.
         let Some(connection) = self.connections.get(id) else { return };
         let peer = self.net.peer(&connection.socket);
         if peer.is_some_and(|peer| source.trusts(peer.ip())) {

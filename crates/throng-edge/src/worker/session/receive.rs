@@ -149,6 +149,7 @@ impl<N: Net> Worker<N> {
                 connection.due = self.clock.deadline(self.settings.head_timeout);
             }
         }
+        // No event will come for bytes that were read, so that they need a turn of their own.
         let is_cut = !rest.is_empty() && !self.budget.has_steps();
         self.connections.trim_buffers(id);
         if is_cut {
@@ -205,6 +206,7 @@ impl<N: Net> Worker<N> {
             Ok(Parsed::Incomplete) => return 0,
             Ok(Parsed::Complete { head, length }) => (head, length),
             Err(error) => {
+                // Nothing tells where a next request would begin, so that this is the last one.
                 self.count(Counter::RefusedHead);
                 self.log_error(id, bytes, error.code);
                 self.refuse(id, &error, None);

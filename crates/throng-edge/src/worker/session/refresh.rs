@@ -50,6 +50,7 @@ impl<N: Net> Worker<N> {
         let user = identity.user().map(str::to_owned);
         let client = Client::Token(identity);
         self.replace_session(id, &client);
+        // Precedes the notices of the subscriptions that end.
         self.reply(id, |out| v1::authenticated(out, user.as_deref(), left_s, reference));
         self.end_uncovered(id, &client);
         Ok(())

@@ -27,6 +27,7 @@ impl<N: Net> Worker<N> {
         let Some((id, pending)) = waiting else { return self.count(Counter::UnawaitedAnswers) };
         let known = match (answer.map(|answer| *answer), &mut pending.stage) {
             (None, _) => return self.refuse_waiting(id, ErrorResponse::unanswered()),
+            // One refusal decides. The answers about other channels will find nothing that waits.
             (Some(LateAnswer::Decision(Err(error))), Stage::Access { .. }) => {
                 return self.refuse_waiting(id, error);
             }

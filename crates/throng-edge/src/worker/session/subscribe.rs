@@ -131,6 +131,7 @@ impl<N: Net> Worker<N> {
             _ => told,
         };
         let until_ms = known.until_ms();
+        // The drain may have begun meanwhile.
         let checked = if self.is_too_late(request) {
             Err(ErrorCode::Draining.into())
         } else {
@@ -154,6 +155,7 @@ impl<N: Net> Worker<N> {
                 return self.refuse_subscriber(id, request, head, &error);
             }
         };
+        // The others have been admitted before they began to wait: once for each request.
         if matches!(known, Known::Keys | Known::Client(_))
             && let Err(refusal) = self.admit_client(&client, request)
         {
@@ -162,6 +164,7 @@ impl<N: Net> Worker<N> {
         match known {
             Known::Fetched { held, .. } => {
                 self.follow_all(id, request, head, (&client, channels));
+                // Until here the engine had to keep what was fetched.
                 drop(held);
             }
             Known::Allowed(_) => self.fetch_and_follow(id, request, head, (&client, channels)),
@@ -301,6 +304,7 @@ impl<N: Net> Worker<N> {
     /// Sets the state, framing and flags that the request asks for, and counts the subscriber.
     fn set_up(&mut self, id: ConnectionId, request: &Request) {
         let Some(connection) = self.connections.expect_live_mut(id) else { return };
+        // Begins without those of an earlier request; what is the socket's or the place's stays.
         let flags = Flags::default()
             .with(Flags::HEARD, true)
             .with(Flags::SERVED, connection.has(Flags::SERVED))
@@ -360,6 +364,7 @@ impl<N: Net> Worker<N> {
         let Some(connection) = self.connections.expect_live_mut(id) else { return };
         let wait = std::time::Duration::from_millis(u64::from(wait_ms));
         connection.due = self.clock.deadline_ticks(ticks(wait).max(1));
+        // Most polls need none of it, and wait without an `Io`.
         if request.origin.is_some() || is_recovered.is_some() || no_referrer {
             let origin = request.origin.clone();
             let long_poll = LongPoll { origin, allow_credentials, no_referrer, is_recovered };
@@ -412,6 +417,7 @@ impl<N: Net> Worker<N> {
         self.send(id, &out);
         self.buffers.return_output(out);
         self.schedule_first_heartbeat(id);
+        // A failed write has released it.
         if self.connections.get(id).is_some_and(|connection| connection.state == State::Streaming) {
             self.flush_subscriptions(id);
             self.trim_replay_buffers(id);
@@ -445,6 +451,7 @@ impl<N: Net> Worker<N> {
             }
             return;
         }
+        // The `EventSource` of a browser hides the response's headers from the page.
         if let Some(recovered) = headers.recovered
             && matches!(encoding, Encoding::Sse | Encoding::SseEnvelope)
         {
