@@ -225,6 +225,7 @@ impl Authenticator {
             Unknown::Wait => {
                 let (ticket, answer) = later.ticket();
                 state.waiting.push(Waiting { token: token.into(), address: from, ticket });
+                // Whoever is woken needs the lock.
                 drop(state);
                 (self.wake)();
                 answer

@@ -154,6 +154,7 @@ impl Shard {
         };
         let slot = &mut self.slots[at];
         let identity = slot.identity.as_ref().expect("the index has occupied slots only");
+        // Expiry comes by itself; trust is lost only with a change of the keys or revocations.
         let is_valid =
             identity.is_current(now_s) && (slot.checked == current || is_trusted(identity));
         if !is_valid {

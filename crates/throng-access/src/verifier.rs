@@ -110,6 +110,7 @@ impl Verifier {
         }
         admit()?;
         let identity = Arc::new(token::verify(token, keys, policy, pool, now_s)?);
+        // Only now: a token tells nothing before its signature has been verified.
         if revocations.is_revoked(&identity) {
             return Err(TokenError::Revoked.into());
         }

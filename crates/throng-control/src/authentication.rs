@@ -110,6 +110,7 @@ impl Authentication {
         let Some(credential) = find(self.access.token_cookie.as_deref())? else {
             return self.identify_elsewhere(settings, head).await;
         };
+        // Browsers send cookies by themselves, with requests of foreign pages as well.
         if credential.place() == Place::Cookie {
             origin::check_cookie(settings, head)?;
         }

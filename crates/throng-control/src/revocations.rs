@@ -162,6 +162,7 @@ impl RevocationTask {
             let target = ScanTarget::Sessions(revoked);
             drop(self.edge.scan(target, action, Later::new(&mut issue)));
         }
+        // Only now: the answer tells the operator that the workers have been told.
         for (order, outcome) in made {
             // Fails if the operator has gone.
             let _ = order.done.send(outcome);

@@ -60,6 +60,7 @@ pub async fn serve(
     let close_at = deadline + FINAL_RESPONSES;
     let finished = timeout_at(close_at, control.drain.publications_finished());
     public.serve_until(async { drop(finished.await) }).await;
+    // Not before: the workers still have to deliver what these publications append.
     drain_workers();
     public.drain(deadline, close_at).await;
     drop(end_admin);

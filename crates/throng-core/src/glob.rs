@@ -13,6 +13,7 @@ pub fn glob(pattern: &str, text: &str) -> bool {
 pub fn glob_around(before: &str, literal: &str, after: &str, text: &str) -> bool {
     let [before, literal, after] = [before, literal, after].map(str::as_bytes);
     let text = text.as_bytes();
+    // The three parts are read where they are: joined, a `*` in `literal` would have to be escaped.
     let unit = |at: usize| -> Unit {
         if let Some(&byte) = before.get(at) {
             return Unit::of_pattern(byte);
@@ -36,6 +37,7 @@ pub fn glob_around(before: &str, literal: &str, after: &str, text: &str) -> bool
                 from += 1;
             }
             _ => {
+                // Only the last star is retried: an earlier one cannot match where this one fails.
                 let Some((star_at, star_from)) = star else { return false };
                 at = star_at + 1;
                 from = star_from + 1;

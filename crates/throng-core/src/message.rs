@@ -66,6 +66,7 @@ impl Body {
     ) -> Result<(Body, Option<Box<str>>), BodyError> {
         let content_type = content_type.map(str::trim).unwrap_or_default();
         let essence = content_type.split(';').next().unwrap_or_default().trim();
+        // Types ignore case (RFC 9110 section 8.3.1).
         let essence = essence.to_ascii_lowercase();
         let is_binary = essence == BINARY
             || ["image/", "audio/", "video/"].iter().any(|kind| essence.starts_with(kind));
@@ -76,6 +77,7 @@ impl Body {
         let text = std::str::from_utf8(bytes);
         if essence == JSON || essence.ends_with("+json") {
             let text = text.map_err(|error| BodyError::NotJson(error.to_string()))?;
+            // Only checked: the text is kept as it was published.
             serde_json::from_str::<serde::de::IgnoredAny>(text)
                 .map_err(|error| BodyError::NotJson(error.to_string()))?;
             let kept = (!content_type.eq_ignore_ascii_case(JSON)).then(|| content_type.into());

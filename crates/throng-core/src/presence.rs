@@ -200,6 +200,7 @@ impl PresenceCache {
             });
             return Ok((answer, Some(query)));
         }
+        // Held until the entry stands, so that of two requests at once only one starts a scan.
         let mut channels = self.lock();
         let entry = channels.get_mut(channel);
         if let Some(Entry::Remembered { found, until_ms }) = &entry
@@ -225,8 +226,10 @@ impl PresenceCache {
             None => drop(channels.insert(channel.clone(), scanning)),
         }
         let (cache, channel) = (Arc::clone(self), channel.clone());
+        // The more a scan costs, the longer its result serves.
         let lifetime_ms = (connections / FOLLOWERS_PER_MS) as u64;
         let until_ms = now_ms + lifetime_ms.min(REMEMBERED_MS_MAX);
+        // Not `max_users`: requests with other limits share the result.
         let query = PresenceQuery::new(USERS_MAX, workers, move |found| {
             cache.complete(&channel, found, until_ms);
         });

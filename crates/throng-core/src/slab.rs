@@ -181,6 +181,7 @@ impl<T> Slab<T> {
             self.pages.push(Page::new());
             link(&mut self.pages, &mut self.freed, last);
         }
+        // An empty page is the spare one or in `freed`, never in `partly_filled`.
         if self.pages[at as usize].length == 0 {
             if at == self.spare {
                 self.spare = NO_PAGE;

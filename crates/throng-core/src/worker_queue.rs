@@ -175,6 +175,7 @@ impl WorkerQueue {
 
     /// Whether another message may be posted.
     pub fn has_room(&self) -> bool {
+        // Without the lock: several publishers at once may exceed the limit by a message each.
         self.waiting_messages.load(Ordering::Relaxed) < self.limits.max_messages
             && self.waiting_bytes.load(Ordering::Relaxed) < self.limits.max_bytes
     }
@@ -233,6 +234,7 @@ impl WorkerQueue {
             return;
         }
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        // Under the lock: what is posted from now on sets it again.
         self.has_urgent.store(false, Ordering::Relaxed);
         let urgent = queue.extract_if(.., |notification| notification.is_urgent());
         let before = into.len();
@@ -243,6 +245,8 @@ impl WorkerQueue {
     /// Makes posting wake the worker from now on, and returns whether the worker may sleep: `false`
     /// if notifications wait, and then the worker stays awake.
     pub fn prepare_to_sleep(&self) -> bool {
+        // Before the look: a notification that comes after it finds the worker asleep, and wakes
+        // it.
         self.is_awake.store(false, Ordering::SeqCst);
         if self.queue.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
             return true;

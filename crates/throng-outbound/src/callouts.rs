@@ -163,6 +163,7 @@ impl Callouts {
             }
         }
         if !settings.notifies.is_empty() {
+            // tokio panics if a channel has no capacity.
             let (sender, events) = mpsc::channel(settings.max_queued.max(1));
             let (dropped, stop) = (Arc::default(), Arc::<Notify>::default());
             let metrics = Arc::clone(&self.metrics);
@@ -175,6 +176,7 @@ impl Callouts {
                 dropped: Arc::clone(&dropped),
                 metrics: Arc::clone(&metrics),
             });
+            // One connection is enough: batches are sent one after the other, to keep their order.
             let delivery = Delivery { caller: caller(1), events, dropped, metrics, stop };
             self.deliveries.push(Box::pin(delivery.run()));
         }

@@ -52,6 +52,7 @@ impl FromStr for Endpoint {
             return Err(EndpointError::UserInfo);
         }
         let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+        // A port that is not a number of 16 bits counts as none, and would become the default.
         let has_bad_port = authority.port().is_none() && authority.as_str() != authority.host();
         if host.is_empty() || has_bad_port {
             return Err(EndpointError::Form);

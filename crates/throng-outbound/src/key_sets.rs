@@ -162,6 +162,7 @@ impl KeySetTask {
                 .map(|is_new| (is_new, left_out))
                 .map_err(FetchError::Set),
             Err(error) => {
+                // Tokens that wait for these keys have to be answered all the same.
                 let without_keys = authenticator.fetched(*source, None, now());
                 debug_assert!(without_keys.is_ok(), "the keys stay as they are");
                 Err(error)

@@ -68,12 +68,14 @@ pub fn client_address<'a>(
     header: ForwardedHeader,
     values: impl DoubleEndedIterator<Item = &'a [u8]>,
 ) -> Result<ClientAddress, HeaderError> {
+    // A socket for both IP versions shows IPv4 peers as mapped addresses.
     let peer = peer.to_canonical();
     if !trusted.contains(peer) {
         return Ok(ClientAddress::Known(peer));
     }
     let mut farthest = None;
     let mut hops = 0;
+    // From the end: proxies append, so that everything before the first stranger may be forged.
     for value in values.rev() {
         let value = str::from_utf8(value).map_err(|_| HeaderError::Malformed)?;
         let elements = match header {

@@ -34,6 +34,7 @@ impl FromStr for Network {
         let max_bits = bits_of(address);
         let prefix_bits = match prefix {
             None => max_bits,
+            // `parse` takes a plus sign as well.
             Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
                 digits.parse().map_err(|_| NetworkError::Form)?
             }

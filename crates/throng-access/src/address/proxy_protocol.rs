@@ -155,11 +155,14 @@ fn parse_v2(bytes: &[u8]) -> Result<ProxyHeader, ProxyError> {
         3 => 216,
         _ => 0,
     };
+    // It may be longer: extensions (TLVs) follow the addresses.
     if !is_local && body_bytes < address_bytes {
         return Err(ProxyError::Malformed);
     }
     let Some(body) = bytes.get(V2_HEAD_BYTES..length) else { return Ok(ProxyHeader::Incomplete) };
     let proxied = match family {
+        // A proxy that connects for itself, to check the server's health: its addresses mean
+        // nothing.
         _ if is_local => Proxied::Itself,
         // TCP over IPv4 and IPv6.
         0x11 => Proxied::Client(v2_address::<4>(body, 8)),

@@ -128,6 +128,7 @@ impl Key {
             return Err(KeyError::Malformed);
         }
         let jwk: Jwk<'_> = serde_json::from_str(json).map_err(|_| KeyError::Malformed)?;
+        // A set may have keys for encryption, too (RFC 7517 sections 4.2 and 4.3).
         let is_for_signatures = jwk.usage.as_ref().is_none_or(|usage| usage == "sig")
             && jwk
                 .key_ops
@@ -152,6 +153,7 @@ impl Key {
             ("OKP", Some("Ed25519")) => {
                 Key::from_curve(id, algorithm, Family::Ed25519, &bytes(&jwk.x)?)
             }
+            // A secret that a URL serves is known to all who can read the URL.
             ("oct", _) if source == JwksSource::File => {
                 Key::from_secret(id, algorithm.unwrap_or(Algorithm::Hs256), &bytes(&jwk.k)?)
             }

@@ -175,6 +175,8 @@ impl Key {
     /// Whether `signature` is one of `message` by this key and `algorithm`. No signature is valid
     /// with an algorithm that the key does not accept.
     pub(crate) fn verifies(&self, algorithm: Algorithm, message: &[u8], signature: &[u8]) -> bool {
+        // The key decides, not the token: otherwise a token could have a public RSA key taken for
+        // an HMAC secret (RFC 8725 section 2.1).
         if !self.algorithms.contains(algorithm) {
             return false;
         }
@@ -191,6 +193,7 @@ impl Key {
             }
             (Material::Curve(point), _) => {
                 let verification: &'static dyn VerificationAlgorithm = match algorithm {
+                    // JWS concatenates the two numbers and has no DER (RFC 7518 section 3.4).
                     Algorithm::Es256 => &signature::ECDSA_P256_SHA256_FIXED,
                     Algorithm::Es384 => &signature::ECDSA_P384_SHA384_FIXED,
                     Algorithm::EdDsa => &signature::ED25519,

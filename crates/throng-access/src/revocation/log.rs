@@ -90,6 +90,7 @@ impl<S: Storage> RevocationLog<S> {
             }
         }
         log.forget(now_s);
+        // A torn end has to go before a record is appended behind it.
         if log.length == 0 || log.has_torn_end || log.is_long() {
             log.compact()?;
         }

@@ -58,6 +58,7 @@ pub(super) fn check(
     if claims.count > CLAIMS_MAX {
         return Err(TokenError::TooManyClaims);
     }
+    // Parsers differ in which one they take, if they do not refuse it (RFC 7519 section 4).
     if claims.has_duplicate {
         return Err(TokenError::DuplicateClaim);
     }

@@ -37,6 +37,7 @@ pub(crate) async fn answer(
     client: &Client<'_>,
     body: &mut Incoming,
 ) -> Result<Answer, ApiError> {
+    // Until it is dropped, the drain of the workers does not begin.
     let _publication = control.drain.begin_publication()?;
     let publisher = Publisher::of(control, head, client)?;
     publisher.begin(head, 0).map_err(ApiError::limited)?;
@@ -60,6 +61,7 @@ pub(crate) async fn answer(
         );
         return Err(ApiError::new(ErrorCode::TooLarge, message));
     }
+    // Before the first line is published: a refusal has to mean that none was.
     let reservation =
         large_answer::reserve(&control.publish_answers, count * ANSWER_LINE_BYTES_MAX)?;
     let mut answers = Vec::new();
@@ -67,6 +69,8 @@ pub(crate) async fn answer(
     let mut wait_left = DECISION_TIMEOUT;
     for (index, line) in lines(&bytes).enumerate() {
         if index % LINES_PER_TURN == LINES_PER_TURN - 1 {
+            // A line that waits for nothing does not yield, and a batch would hold up other
+            // requests.
             tokio::task::yield_now().await;
         }
         let published = match publisher.count(1, 0) {

@@ -148,6 +148,7 @@ fn close(head: &Parts) -> Result<ScanClose, ErrorResponse> {
             4500 to 4999; `reconnect` says otherwise";
         return Err(invalid(message));
     }
+    // The reason has what its code leaves of a control frame (RFC 6455 section 5.5).
     let reason = find("reason")?.unwrap_or(REASON.into());
     if reason.len() > REASON_BYTES_MAX || reason.chars().any(char::is_control) {
         return Err(invalid("`reason` has at most 123 bytes and no control characters"));

@@ -61,6 +61,7 @@ pub(crate) async fn answer(control: &Control, head: &Parts) -> Result<Answer, Ap
             permit_within(control, head, credentials, action, &mut wait_left).await?;
         }
     }
+    // The header fields of a `GET` (RFC 9110 section 9.3.2), but nothing is subscribed.
     let starts = StartAt::of_request(&request)?;
     let (mut cursors, mut wait_left) = (Vec::new(), FETCH_TIMEOUT);
     for (channel, start) in channels.iter().zip(starts) {

@@ -29,10 +29,12 @@ pub(crate) async fn answer(
     kind: Kind,
     segment: &str,
 ) -> Result<Answer, ApiError> {
+    // Until it is dropped, the drain of the workers does not begin.
     let _publication = control.drain.begin_publication()?;
     let publisher = Publisher::of(control, head, client)?;
     publisher.begin(head, 1).map_err(ApiError::limited)?;
     let channel = names::from_segment(kind, segment)?;
+    // Before the body is read: a client that may not publish must not occupy memory.
     permit(control, head, client, Action::Publish(&channel)).await?;
     query::check(head.uri.query().unwrap_or_default(), &[])?;
     let options = Options::of(&head.headers)?;

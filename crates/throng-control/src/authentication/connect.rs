@@ -64,6 +64,8 @@ impl Authentication {
                 Ok(Client::Token(identity))
             }
             Err(error) => {
+                // The application has refused the client. A failure of its own is not held against
+                // the client.
                 if error.code == ErrorCode::Unauthorized {
                     limiter.charge_bad_token(client, clock::now_ms());
                 }

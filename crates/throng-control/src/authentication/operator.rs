@@ -84,6 +84,7 @@ impl LoginDesk {
             Some(address) => self.addresses.address(address),
             None => self.addresses.name(""),
         };
+        // Held until the key is found or charged: parallel attempts cannot all pass the check.
         let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
         let now_ms = clock::now_ms();
         if failed.check(address, 1, now_ms).is_err() {

@@ -137,6 +137,7 @@ impl Refusals {
         let mut answer = json(status(code), error.body());
         answer.extensions_mut().insert(code);
         let headers = answer.headers_mut();
+        // Required with 405 (RFC 9110 section 15.5.6).
         if let Some(allow) = allow {
             headers.insert(ALLOW, HeaderValue::from_static(allow));
         }
@@ -144,9 +145,11 @@ impl Refusals {
             let retry_after = RetryAfter::from_ms(retry_after.ms().max(retry_ms.unwrap_or(0)));
             headers.insert(RETRY_AFTER, HeaderValue::from(retry_after.seconds()));
         }
+        // Required with 401 (RFC 9110 section 15.5.2).
         if let Some(challenge) = code.challenge() {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
         }
+        // Required with 426 (RFC 9110 section 15.5.22).
         if code == ErrorCode::UpgradeRequired {
             headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
         }

@@ -201,6 +201,7 @@ impl BodyReader {
             let frame = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx));
             let frame = tokio::select! {
                 biased;
+                // First: a piece that has arrived counts, even if its time is over by now.
                 frame = frame => frame,
                 () = sleep(self.idle_timeout) => return Err(too_slow()),
                 () = drain.cut_body(self.drain_body_timeout) => {

@@ -190,6 +190,7 @@ pub(super) fn serve(file: &'static File, request: &HeaderMap) -> Response {
     let gzip = content.gzip.as_ref().filter(|_| accepts_gzip(request));
     let etags = request.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
     let is_known = etags.flat_map(|value| value.split(',')).any(|tag| {
+        // This header compares weakly: `W/` makes no difference (RFC 9110 section 13.1.2).
         let tag = tag.trim();
         tag == "*" || tag.trim_start_matches("W/").as_bytes() == content.etag.as_bytes()
     });

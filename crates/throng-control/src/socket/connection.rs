@@ -74,6 +74,7 @@ impl Connection {
         let caller = Caller { listener: self.listener, peer, connected };
         let max_head_bytes = self.control.settings.max_head_bytes;
         let boundary = RequestBoundary::new(stream, &handoff.bytes, max_head_bytes);
+        // The boundary has copied them. They would be kept as long as the connection.
         drop(handoff.bytes);
         let boundary = SharedBoundary::new(boundary);
         let eviction = Arc::new(EvictionSignal::default());

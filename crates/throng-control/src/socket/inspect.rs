@@ -75,6 +75,7 @@ pub(super) fn inspect(bytes: &[u8], max_head_bytes: usize) -> Inspection {
     if head.is_chunked() {
         return Inspection::Request { head_bytes, body: Body::Chunked };
     }
+    // Without a length and without chunks a request has no body (RFC 9112 section 6.3).
     let length = head.content_length().unwrap_or(0);
     if length > BODY_BYTES_MAX {
         let message = format!("a request body of {length} bytes is too large");

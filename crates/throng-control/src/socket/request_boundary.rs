@@ -196,6 +196,7 @@ impl RequestBoundary {
     fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         loop {
             if self.closed.is_some() {
+                // Without a waker: hyper's connection is dropped once it has flushed its responses.
                 return Poll::Pending;
             }
             if self.readable > 0 {

@@ -101,6 +101,7 @@ impl Followers {
                 if followers[at].subscribers == 0 {
                     followers.swap_remove(at);
                 }
+                // A channel that two workers followed once keeps no allocation for it.
                 if let [only] = followers.as_slice() {
                     *self = Followers::One(*only);
                 }
@@ -203,6 +204,7 @@ impl Channel {
                 return History { head, messages, has_more, is_recovered };
             }
             HistoryQuery::Before(id) if id.epoch == shared.epoch => id.offset,
+            // Offsets of different epochs do not compare: such a page begins at the newest message.
             HistoryQuery::Newest | HistoryQuery::Before(_) => u64::MAX,
         };
         let earlier = log.before(end);

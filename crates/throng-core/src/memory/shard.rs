@@ -166,6 +166,7 @@ impl Shard {
                 Some(slot) => self.append(shared, now_ms, slot, publication)?,
                 None => self.append_nowhere(shared)?,
             };
+        // Not before it is appended: a refused publication may be tried again with the same key.
         if let Some(key) = key {
             self.idempotency.remember(now_ms, key, offset, &shared.keys);
         }
@@ -204,6 +205,8 @@ impl Shard {
         let id = self.id(slot);
         let channel = &mut self.channels[slot];
         let followers = channel.followers.as_slice();
+        // First, because what follows cannot be undone. Other shards may fill a queue meanwhile,
+        // which then exceeds its limit by a few messages.
         if !followers.iter().all(|follower| shared.queue(follower.worker).has_room()) {
             shared.busy.fetch_add(1, Ordering::Relaxed);
             return Err(PublishError::Busy);
@@ -232,6 +235,8 @@ impl Shard {
                 Message::tracked(content, InFlight::to(followers.len()))
             })
         });
+        // Posted under the lock, so that each worker gets the messages in the order of their
+        // offsets. Woken without it, because a wake-up is a system call.
         let mut wake = Wake::new();
         if let Some(message) = &message {
             for follower in followers {
@@ -303,6 +308,7 @@ impl Shard {
         let slot = self.find_or_create(shared, Hashed { name: follow.channel, hash });
         let id = self.id(slot);
         let channel = &mut self.channels[slot];
+        // Between two ticks the log may keep messages that are too old to be read.
         channel.expire(shared, now_ms);
         let is_first = channel.followers.is_empty();
         let local = channel.followers.add(follow.worker, follow.local_if_new);
@@ -314,6 +320,8 @@ impl Shard {
             StartAt::Last(count) => (channel.before_last(count), None),
             StartAt::After(id) => channel.after(shared.epoch, id),
         };
+        // Under the same lock as `add`: no message is both in the backlog and posted, and none in
+        // neither.
         let backlog = match &mut channel.log {
             Some(log) => log.after(cursor).map(Kept::message).collect(),
             None => Vec::new(),

@@ -29,10 +29,13 @@ impl SubscriptionTable {
         batch: &mut Vec<(SubscriptionId, ConnectionId)>,
     ) {
         while let Some(&local) = self.passes.front() {
+            // A step that wraps around takes the batch for served, so it has to be served before.
             if !batch.is_empty() && (*visits == 0 || !self.is_before_wrap(local)) {
                 return;
             }
             if *visits == 0 {
+                // The next call serves another channel, so that a large one does not hold up small
+                // ones.
                 self.passes.rotate_left(1);
                 return;
             }

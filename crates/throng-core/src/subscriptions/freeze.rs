@@ -147,6 +147,7 @@ impl SubscriptionTable {
         let buffer = (floor < head).then(|| Box::new(ReplayBuffer::thawed(floor, head)));
         let epoch_ref = self.epochs.try_add(epoch, are_offsets_consecutive);
         let epoch_ref = epoch_ref.ok_or(ThawError::Invalid("too many epochs"))?;
+        // Not frozen: the rules may have changed since.
         let rule = self.rules.find(&name);
         let thawed = LocalChannel {
             head,

@@ -41,6 +41,7 @@ impl Caller {
         body: Bytes,
         max_response_bytes: usize,
     ) -> Result<Bytes, CalloutError> {
+        // Made anew for each attempt: receivers refuse old ones, because they may be replayed.
         let timestamp_s = clock::machine_ms() / 1000;
         let signature = sign(&self.secrets, id, timestamp_s, &body);
         let json = HeaderValue::from_static("application/json");

@@ -134,11 +134,13 @@ impl<V: Verdict> Decider<V> {
         if lock(&shared.breaker).refuses(clock::now_ms()) {
             return shared.refuse::<V>("breaker_open").into();
         }
+        // Before the body is made, so that an overflow costs little.
         let Ok(place) = self.questions.try_reserve() else {
             return shared.refuse::<V>("overflow").into();
         };
         let asked_ms = clock::machine_ms();
         let body = body(asked_ms);
+        // Added first and looked at later, so that two at once cannot both get the last bytes.
         let before = shared.waiting_bytes.fetch_add(body.len(), Ordering::Relaxed);
         if before + body.len() > WAITING_BYTES_MAX {
             shared.waiting_bytes.fetch_sub(body.len(), Ordering::Relaxed);
@@ -198,6 +200,7 @@ impl<V: Verdict> Desk<V> {
                 shared.metrics.decisions.count(outcome);
                 if cache_ms > 0 {
                     let until_ms = clock::now_ms() + cache_ms;
+                    // Without the asker's limit, which is applied to each answer given.
                     lock(&self.cache).insert(key, verdict.clone(), until_ms);
                 }
                 verdict

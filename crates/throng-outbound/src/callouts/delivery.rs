@@ -90,6 +90,7 @@ impl Delivery {
         let body = Body { r#type: "events", time: clock::machine_ms(), data };
         // Writing texts and numbers to memory does not fail.
         let body = Bytes::from(serde_json::to_vec(&body).unwrap_or_default());
+        // The same for all attempts: by it the application recognises a batch that it has already.
         let id = new_id();
         let endpoint = self.caller.endpoint();
         for attempt in 1.. {
@@ -109,6 +110,7 @@ impl Delivery {
             sleep(Duration::from_millis(pause_ms)).await;
         }
         self.metrics.events.add("undeliverable", batch.len() as u64);
+        // The next batch that arrives tells of these.
         self.dropped.fetch_add(dropped + batch.len() as u64, Ordering::Relaxed);
     }
 }

@@ -45,6 +45,7 @@ impl Access for CalloutPolicy {
             debug_assert!(false, "the rules decide at once");
             return Decision::Denied(ErrorCode::Busy.into()).into();
         };
+        // The application can only narrow what the rules allow.
         let until_ms = match &decision {
             Decision::Denied(_) => return decision.into(),
             Decision::AllowedUntil(ms) => Some(*ms),
