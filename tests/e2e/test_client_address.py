@@ -38,6 +38,19 @@ def test_the_address_of_a_proxy_header_is_the_clients(serve, channel, version, p
             assert other.read_head().status == 200
 
 
+def test_operators_see_the_client_and_its_proxy(serve, channel):
+    server = serve(*ALWAYS)
+    path = f"/channels/{channel}"
+    with proxied(server, header_v1("203.0.113.9"), path) as named, proxied(server, LOCAL_V2, path) as unnamed:
+        assert named.read_head().status == unnamed.read_head().status == 200
+        with proxied(server, LOCAL_V2, f"{path}/connections") as operator:
+            found = operator.read_response().json()["connections"]
+        [behind] = [each for each in found if "proxy" in each]
+        assert behind["address"] == "203.0.113.9" and behind["proxy"].startswith("127.0.0.1:")
+        [direct] = [each for each in found if "proxy" not in each]
+        assert direct["address"].startswith("127.0.0.1:")
+
+
 def test_ipv6_clients_share_a_limit_by_their_64(serve, channel):
     server = serve(*ALWAYS, *ONE)
     path = f"/channels/{channel}"

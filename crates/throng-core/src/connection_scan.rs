@@ -4,7 +4,7 @@
 //! The server keeps no list of a user's connections. The control plane posts a scan to every
 //! worker, which passes all of its connections, some in each slice, and the last worker answers.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -102,8 +102,10 @@ pub struct FoundConnection {
     /// When it was accepted, to about a second, in milliseconds since 1970; `None` if that is too
     /// long ago to be known.
     pub since_ms: Option<u64>,
-    /// The address that it comes from, if the system still knows it.
-    pub address: Option<SocketAddr>,
+    /// The other end of the TCP connection, if the system still knows it.
+    pub peer: Option<SocketAddr>,
+    /// The client's address, if the other end is a trusted proxy that names it.
+    pub proxied: Option<IpAddr>,
 }
 
 /// What a scan has found.
@@ -177,7 +179,8 @@ mod tests {
             name: ConnectionName(number.into()),
             transport: FoundTransport::Sse,
             since_ms: None,
-            address: None,
+            peer: None,
+            proxied: None,
         }
     }
 

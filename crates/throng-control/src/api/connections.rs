@@ -54,12 +54,18 @@ pub(crate) async fn list(
 }
 
 fn entry(found: &FoundConnection) -> serde_json::Value {
-    json!({
+    let peer = found.peer.map(|peer| peer.to_string());
+    let mut entry = json!({
         "connection": found.name.to_string(),
         "transport": found.transport.word(),
         "since": found.since_ms,
-        "address": found.address.map(|address| address.to_string()),
-    })
+        "address": peer,
+    });
+    if let Some(client) = found.proxied {
+        entry["address"] = client.to_string().into();
+        entry["proxy"] = peer.into();
+    }
+    entry
 }
 
 /// `DELETE /users/{user}/connections` and `/channels/{channel}/connections`.

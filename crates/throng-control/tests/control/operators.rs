@@ -170,7 +170,8 @@ fn found(number: u64, since_ms: Option<u64>) -> FoundConnection {
         name: ConnectionName(number),
         transport: FoundTransport::Sse,
         since_ms,
-        address: Some("192.0.2.1:5000".parse().unwrap()),
+        peer: Some("192.0.2.1:5000".parse().unwrap()),
+        proxied: None,
     }
 }
 

@@ -6,6 +6,7 @@
 
 pub(super) mod running;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use throng_core::{
@@ -148,11 +149,16 @@ impl<N: Net> Worker<N> {
             Some(Parked::Stream | Parked::Canary) | None => FoundTransport::Stream,
         };
         let since_ms = self.connections.accepted_ms(connection);
+        let peer = self.net.peer(&connection.socket);
+        // The address of a client without a proxy is kept, too, where limits count it.
+        let is_named =
+            |address: &IpAddr| peer.is_none_or(|peer| peer.ip().to_canonical() != *address);
         FoundConnection {
             name: self.connections.name_of(id, connection),
             transport,
             since_ms: since_ms.map(clock::wall_ms),
-            address: self.net.peer(&connection.socket),
+            peer,
+            proxied: self.connections.address(id).filter(is_named),
         }
     }
 
