@@ -217,6 +217,7 @@ pub fn may(
             return match who {
                 Who::Anyone => Ok(()),
                 Who::User | Who::Granted => Err(Denial::NeedsToken),
+                // With a token it may turn out to be the client's own inbox.
                 Who::Nobody if name.kind() == Kind::User => Err(Denial::NeedsToken),
                 Who::Nobody => Err(Denial::KeysOnly),
             };

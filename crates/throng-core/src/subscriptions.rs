@@ -189,6 +189,7 @@ impl SubscriptionTable {
             let epoch = self.epochs.add(followed.head.epoch, followed.are_offsets_consecutive);
             self.channels.insert(LocalChannel::new(followed, epoch, is_user));
         }
+        // The cursor may be ahead of this head: the notifications up to it still wait in the queue.
         self.bring_into_reach(local, followed.cursor.offset);
         let cursor = self.merge(local, followed.cursor.offset, &followed.backlog);
         let channel = &mut self.channels[local.index()];

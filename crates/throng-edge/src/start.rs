@@ -72,6 +72,8 @@ impl Plan {
         let port = PortReservation::take(settings.listen)
             .map_err(|source| cannot_listen("listen", settings.listen, source))?;
         let workers = capacities.len();
+        // All of these are opened before a worker leaves the process's descriptor table, so that
+        // they have the same numbers in every table.
         let event = |_| {
             let flags = EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC;
             Ok(Arc::new(eventfd(0, flags).map_err(io::Error::from)?))

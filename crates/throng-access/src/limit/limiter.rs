@@ -366,8 +366,10 @@ impl Limiter {
 
     fn acquire(&self, client: ClientKeys, quantity: Quantity, count: u32) -> Result<(), Refusal> {
         for (nth, (subject, key, max)) in self.limited(client, quantity).enumerate() {
+            // One lock at a time, so that clients that share parts cannot wait for each other.
             let acquired = self.shard(key).counts_mut(subject, quantity).acquire(key, count, max);
             if acquired.is_err() {
+                // The parts before have counted what nobody will release.
                 for (subject, key, _) in self.limited(client, quantity).take(nth) {
                     self.shard(key).counts_mut(subject, quantity).release(key, count);
                 }

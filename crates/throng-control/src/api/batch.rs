@@ -41,6 +41,7 @@ pub(crate) async fn answer(
     let _publication = control.drain.begin_publication()?;
     let publisher = Publisher::of(control, head, client)?;
     publisher.begin(head, 0).map_err(ApiError::limited)?;
+    // Before the body is read: a client that may not publish must not occupy memory.
     permit(control, head, client, Action::PublishBatch).await?;
     query::check(head.uri.query().unwrap_or_default(), &[])?;
     let kind = body::Kind::Batch;

@@ -89,6 +89,7 @@ async fn read(
     let mut page = Page::default();
     let mut worked = Duration::ZERO;
     loop {
+        // Only the work is timed: after a yield the thread may be busy with other requests.
         let begun = Instant::now();
         let step = control.engine.list(clock::now_ms(), wanted.kind, after);
         let is_late = || worked + begun.elapsed() >= WORK_MAX;

@@ -49,6 +49,7 @@ impl Authentication {
             origin::check_cookie(settings, head)?;
         }
         let details = Details { address, headers: Some(&headers) };
+        // Ahead of the limit: strangers at the same address lock out nobody who was let in.
         if let Some(identity) = connect.known(details, TRANSPORT) {
             return Ok(Client::Token(identity));
         }

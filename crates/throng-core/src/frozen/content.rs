@@ -82,6 +82,7 @@ pub fn decode_content(
     if previous >= offset || offset > OFFSET_MAX {
         return Err(ThawError::Invalid("the offset of a message"));
     }
+    // Frozen as wall time: the clock of each process may be ahead of it by another amount.
     let time_ms = clock::from_wall_ms(decoder.u64()?);
     let flags = decoder.u8()?;
     if flags & !(BODY_KIND | HAS_CONTENT_TYPE | HAS_EXCLUDED) != 0 {

@@ -77,6 +77,8 @@ impl Thread {
         let address = settings.listen;
         let listener = listener::open(address, settings.heartbeat)
             .map_err(|source| cannot_listen("listen", address, source))?;
+        // Not before: the steering chooses among the listeners by the order in which they were
+        // opened.
         if self.is_last {
             self.steering.update(&listener);
         }

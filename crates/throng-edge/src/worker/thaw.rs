@@ -119,6 +119,7 @@ impl<N: Net> WorkerThaw<N> {
                 self.grants.push(Arc::new(grants));
             }
             RecordKind::User => {
+                // The next record is that of the user's connection.
                 self.user = Some(decoder.text()?.into());
                 decoder.finish()?;
             }

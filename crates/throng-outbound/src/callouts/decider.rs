@@ -131,6 +131,7 @@ impl<V: Verdict> Decider<V> {
         if let Some(verdict) = self.known(&key, holds) {
             return verdict.limited(until_ms).into();
         }
+        // Behind the cache: a known answer needs no endpoint.
         if lock(&shared.breaker).refuses(clock::now_ms()) {
             return shared.refuse::<V>("breaker_open").into();
         }

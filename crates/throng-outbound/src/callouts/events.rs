@@ -92,6 +92,7 @@ impl Queued {
         match event {
             Event::Connected { connection, user, is_claimed, transport } => {
                 queued.connection = Some(connection.to_string());
+                // A name without a token must not pass for a verified one.
                 let name = if is_claimed { &mut queued.claimed_user } else { &mut queued.user };
                 *name = user.map(Box::from);
                 queued.transport = Some(transport);

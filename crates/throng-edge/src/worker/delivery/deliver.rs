@@ -96,6 +96,7 @@ impl<N: Net> Worker<N> {
         // The write before has released it.
         let Some(connection) = self.connections.get(id) else { return false };
         if connection.has(Flags::BLOCKED) {
+            // A pass offers it nothing more until its socket is writable.
             self.subscriptions.block(subscription);
             return false;
         }

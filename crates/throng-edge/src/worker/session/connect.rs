@@ -36,15 +36,16 @@ impl<N: Net> Worker<N> {
         if connect.passes_ambient(&passed) {
             self.check_cookie(request, head)?;
         }
-        // A stranger who was refused too often must not make the application work any more.
         let address = self.client_address(id);
         let details = Details {
             address: address.filter(|_| self.access.passed.address),
             headers: Some(&passed),
         };
+        // Ahead of the limit: strangers at the same address lock out nobody who was let in.
         if let Some(identity) = connect.known(details, transport(request)) {
             return Ok(Client::Token(identity));
         }
+        // A stranger who was refused too often must not make the application work any more.
         let now_ms = self.clock.unix_ms();
         let limiter = &self.access.clients.limiter;
         limiter.may_verify(address, now_ms).map_err(Unidentified::Limited)?;

@@ -124,6 +124,7 @@ impl<N: Net> Worker<N> {
         token: &str,
     ) -> Result<Arc<Identity>, Unidentified> {
         let question = self.next_question(id);
+        // Limits need a clock that never goes back; tokens name moments of the machine's clock.
         let now = Now { steady_ms: self.clock.unix_ms(), unix_s: self.clock.wall_s() };
         let (engine, worker) = (&self.engine, self.metrics.worker());
         let (Some(tokens), Some(verifier)) = (&self.access.tokens, &mut self.verifier) else {
