@@ -306,6 +306,20 @@ def test_a_user_with_a_newer_token_comes_back_after_a_revocation(keyed):
         assert b"data: x" in client.read_until(b"data: x")
 
 
+@pytest.mark.parametrize("path", ["/channels/rooms%2Fa", "/publish"])
+def test_a_body_that_was_awaited_during_a_revocation_is_not_published(keyed, path):
+    line = b'{"channel": "rooms/a", "data": 1}'
+    with Raw(keyed.server) as client:
+        announced = {"Content-Length": len(line), "Expect": "100-continue"}
+        client.request("POST", path, {**bearer(token(throng=GRANTS)), **announced})
+        assert client.read_head().status == 100
+        posted = keyed.http.post("/revocations/users/ann", headers=bearer(keyed.operator))
+        assert posted.status_code == 201
+        client.send(line)
+        response = client.read_response()
+    assert (response.status, response.json()["error"]) == (401, "token_revoked")
+
+
 def test_a_revoked_user_who_reconnects_in_a_loop_is_refused_each_time(keyed):
     revoked, other = token(throng=GRANTS), token(sub="bob", throng=GRANTS)
     posted = keyed.http.post("/revocations/users/ann", headers=bearer(keyed.operator))

@@ -131,6 +131,21 @@ impl Authentication {
         }
     }
 
+    /// Fails if a client that was checked before is not to be believed any more: what it has shown
+    /// may have ended, or may have been revoked, while its body was awaited.
+    pub(crate) fn recheck(&self, client: &Client<'_>) -> Result<(), ErrorResponse> {
+        let Client::Token(identity) = client else { return Ok(()) };
+        let now_s = verification::now_s();
+        match (&self.access.connect, &self.access.tokens) {
+            (Some(connect), _) if identity.is_of_application() => connect.recheck(identity, now_s),
+            (_, Some(tokens)) if tokens.authority().revocations().is_revoked(identity) => {
+                Err(ErrorCode::TokenRevoked.into())
+            }
+            _ if !identity.is_current(now_s) => Err(ErrorCode::TokenExpired.into()),
+            _ => Ok(()),
+        }
+    }
+
     /// The address against which a forged token counts, or a denial. Whoever reaches the admin
     /// listener has no limits as an address.
     fn limited_address(&self, head: &Parts) -> Result<Option<IpAddr>, ApiError> {

@@ -41,6 +41,7 @@ pub(crate) async fn answer(
     let kind = body::Kind::Message;
     let is_counted = publisher.charge_body(head, kind)?;
     let bytes = control.bodies.read(&control.drain, &head.headers, body, kind).await?;
+    control.authentication.recheck(client)?;
     if !is_counted {
         publisher.count(0, bytes.len()).map_err(ApiError::limited)?;
     }
