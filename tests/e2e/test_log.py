@@ -50,8 +50,11 @@ def test_requests_are_not_logged_by_default(serve, channel):
     server = serve()
     server.publish(channel, "x")
     server.http.get("/nowhere")
+    with RawWebSocket(server, f"/channels/{channel}"):
+        pass
     server.stop()
     assert "/nowhere" not in server.log() and channel not in server.log()
+    assert "connection ended" not in server.log()
 
 
 def test_json_has_one_object_a_line(serve, channel):
@@ -66,6 +69,26 @@ def test_json_has_one_object_a_line(serve, channel):
     assert re.fullmatch(r"127\.0\.0\.1:\d+", request["peer"])
     assert any(line["message"].startswith("SIGTERM: stopping") for line in lines)
     assert SECRET not in server.log()
+
+
+def test_the_end_of_a_connection_is_logged_on_request(serve, channel):
+    server = serve("--log-connections", "--log-format", "json")
+    path = f"/channels/{channel}"
+    with RawWebSocket(server, f"{path}?user=ann"):
+        pass
+    logged(server, r'"message":"connection ended"')
+    with server.http.stream("GET", path, headers={"Accept": "text/event-stream"}):
+        server.wait_for_connections(channel, 1)
+        assert server.http.delete(f"{path}/connections").status_code == 200
+    server.stop()
+    ends = [json.loads(line) for line in server.output if '"message":"connection ended"' in line]
+    assert [(end["transport"], end.get("user"), end["reason"]) for end in ends] == [
+        ("websocket", "ann", "peer"),
+        ("sse", None, "disconnected"),
+    ]
+    for end in ends:
+        assert end["level"] == "INFO" and end["seconds"] >= 0
+        assert re.fullmatch(r"127\.0\.0\.1:\d+", end["peer"])
 
 
 def test_the_start_is_one_line_without_keys(serve):

@@ -98,6 +98,11 @@ impl CloseReason {
         }
     }
 
+    /// The word for it in metrics, events and the log.
+    pub(crate) fn label(self) -> &'static str {
+        self.counter().map_or("complete", |counter| counter.label_value())
+    }
+
     /// The counter of the reason. [`Counter::Closed`] counts every connection beside it.
     pub(crate) fn counter(self) -> Option<Counter> {
         match self {

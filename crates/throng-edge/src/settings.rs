@@ -52,6 +52,8 @@ pub struct Settings {
     pub ping_interval: Duration,
     /// Whether each subscription begins with a `welcome` notice.
     pub welcome: bool,
+    /// Whether the end of each connection that streams is logged.
+    pub logs_connections: bool,
     /// The time from the start of a request head, or of its connection, to the end of the head.
     pub head_timeout: Duration,
     /// The time after which a kept-alive connection without a request is closed.
@@ -97,6 +99,7 @@ impl Settings {
             heartbeat: Duration::from_secs(25),
             ping_interval: Duration::from_secs(225),
             welcome: false,
+            logs_connections: false,
             head_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(75),
             drain_window: Duration::from_secs(10),

@@ -352,6 +352,7 @@ pub(crate) fn edge_settings(settings: &Settings) -> throng_edge::Settings {
         heartbeat: settings.heartbeat.0,
         ping_interval: settings.ping_interval.0,
         welcome: settings.welcome.0,
+        logs_connections: settings.log_connections.0,
         head_timeout: settings.head_timeout.0,
         idle_timeout: settings.idle_timeout.0,
         drain_window: settings.drain_window.0,

@@ -144,6 +144,7 @@ impl<N: Net> Worker<N> {
         }
         // Before `begin_closing`: only a connection that still streams is reported.
         self.notify_disconnected(id, reason);
+        self.log_end(id, reason);
         // First: no message may follow the final response.
         self.unfollow_all(id);
         let lingers = self.connections.begin_closing(id);

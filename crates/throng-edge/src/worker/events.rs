@@ -9,9 +9,6 @@ use crate::close_reason::CloseReason;
 use crate::connection::{ConnectionId, Flags, State};
 use crate::net::Net;
 
-/// The reason of a connection that ended as its client and the server agreed.
-const COMPLETE: &str = "complete";
-
 impl<N: Net> Worker<N> {
     /// A connection begins to stream. A viewer of the status page is the operator.
     pub(super) fn notify_connected(
@@ -44,8 +41,8 @@ impl<N: Net> Worker<N> {
         if connection.state != State::Streaming || connection.has(Flags::VIEWER) {
             return;
         }
-        let reason = reason.counter().map_or(COMPLETE, |counter| counter.label_value());
         let connection = self.connections.name_of(id, connection);
-        events.notify(self.clock.unix_ms(), Event::Disconnected { connection, reason });
+        let event = Event::Disconnected { connection, reason: reason.label() };
+        events.notify(self.clock.unix_ms(), event);
     }
 }

@@ -1,4 +1,5 @@
-//! Requests in the log, at the level `debug`.
+//! Requests in the log, at the level `debug`, and the ends of connections, if the settings ask for
+//! them.
 
 use throng_wire::ErrorCode;
 use throng_wire::log::request_line;
@@ -6,7 +7,9 @@ use throng_wire::subscribe::{Request, Transport};
 use tracing::Level;
 
 use super::Worker;
+use crate::close_reason::CloseReason;
 use crate::connection::ConnectionId;
+use crate::counters::Parked;
 use crate::net::Net;
 
 impl<N: Net> Worker<N> {
@@ -40,5 +43,37 @@ impl<N: Net> Worker<N> {
             Transport::LongPoll { .. } => (200, "poll"),
         };
         self.log_request(id, bytes, status, transport);
+    }
+
+    /// Logs that a connection ends or begins to close. Nothing happens unless it streamed: the end
+    /// of a long-poll is that of a request. Must run while the connection still has its session and
+    /// its subscriptions, which name the user.
+    pub(super) fn log_end(&self, id: ConnectionId, reason: CloseReason) {
+        if !self.settings.logs_connections {
+            return;
+        }
+        // A failed write has released it, and was logged then.
+        let Some(connection) = self.connections.get(id) else { return };
+        let transport = match connection.parked() {
+            Some(Parked::WebSocket) => "websocket",
+            Some(Parked::Sse) => "sse",
+            Some(Parked::Stream) => "stream",
+            Some(Parked::Status) => "status",
+            Some(Parked::Poll | Parked::Canary) | None => return,
+        };
+        let session = self.connections.session_of(connection);
+        let name = session.and_then(|session| self.connections.user_of_session(session));
+        let inbox = self.user_of(id);
+        let since_ms = self.connections.accepted_ms(connection);
+        tracing::info!(
+            transport,
+            connection = %self.connections.name_of(id, connection),
+            peer = self.net.peer(&connection.socket).map(tracing::field::display),
+            address = self.connections.address(id).map(tracing::field::display),
+            user = name.or(inbox.as_ref().map(|inbox| inbox.name())),
+            seconds = since_ms.map(|since_ms| self.clock.unix_ms().saturating_sub(since_ms) / 1000),
+            reason = reason.label(),
+            "connection ended",
+        );
     }
 }

@@ -10,6 +10,7 @@ impl<N: Net> Worker<N> {
     /// Closes the socket and frees the connection, if it is still there.
     pub(super) fn release(&mut self, id: ConnectionId, reason: CloseReason) {
         self.notify_disconnected(id, reason);
+        self.log_end(id, reason);
         self.unfollow_all(id);
         // A failed write has released it already.
         let Some(connection) = self.connections.remove(id) else { return };

@@ -213,6 +213,8 @@ settings! {
             "Log to stderr from this level on: error, warn, info, debug or trace";
         "log-format" log_format: LogFormatChoice = "text",
             "Form of the log: text for people, or json for programs, one object a line";
+        "log-connections" log_connections: Switch = "false",
+            "Log the end of each WebSocket, SSE connection and stream, at the level info";
     }
     tables {
         history: HistoryOptions => History,
