@@ -16,7 +16,7 @@ from socket import create_connection
 
 import jwt
 import pytest
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 from support import TIMEOUT_SECONDS
@@ -149,9 +149,24 @@ def test_an_answer_is_cached_and_may_expire(configured, application):
     assert metric(server, "callout_decisions_total", outcome="cached") == 1
     # What has ended is not allowed any more, by the cache or by the application.
     application.decide = lambda *_: {"allow": False}
-    assert subscribe(server, "lobby")[0] == 403
+    eventually(lambda: subscribe(server, "lobby")[0] == 403, "the end by the machine's clock")
     application.decide = lambda *_: {"allow": True, "expires": until}
     assert subscribe(server, "lobby")[0] == 503
+
+
+def test_a_cookie_of_a_foreign_page_does_not_reach_the_application(configured, application):
+    server = configured("decides = ['subscribe', 'publish']\nheaders = ['cookie']\n", "--allowed-origins", "*")
+    application.decide = lambda request, _: {"allow": "headers" in request["data"]}
+    foreign = {"Cookie": "id=7", "Origin": "https://evil.example"}
+    with pytest.raises((ConnectionClosed, InvalidStatus)):
+        with connect(f"{server.ws}/channels/a", additional_headers=foreign) as socket:
+            socket.recv(TIMEOUT_SECONDS)
+    assert server.http.post("/channels/a", headers=foreign, content="x").status_code == 403
+    own = {"Cookie": "id=7", "Sec-Fetch-Site": "same-origin"}
+    assert server.http.get("/channels/a?wait=0", headers=own).status_code == 204
+    assert [request["data"].get("headers") for request in application.requests] == [
+        None, None, {"cookie": "id=7"}
+    ]
 
 
 def test_the_application_is_notified_of_connections_and_channels(configured, application):

@@ -16,6 +16,10 @@ const PASSED_BYTES_MAX: usize = 8 << 10;
 /// The most names of headers that one endpoint may list.
 pub const PASSED_NAMES_MAX: usize = 16;
 
+/// The headers that a browser sends by itself, also with requests that a foreign page makes: it
+/// remembers the password of HTTP authentication as it does cookies.
+const AMBIENT: [&str; 2] = ["cookie", "authorization"];
+
 /// Who a client is, or the error that it gets.
 pub type ConnectVerdict = Result<Arc<Identity>, ErrorResponse>;
 
@@ -113,6 +117,15 @@ impl PassedHeaders {
     /// Names, in lower case, and values, which must not reach logs, metrics or errors.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (&**name, &**value))
+    }
+
+    /// Keeps what a browser sends by itself only if it `counts` for this request: whoever decides
+    /// must not take a foreign page for the user.
+    pub fn keep_ambient_if(&mut self, counts: impl FnOnce() -> bool) {
+        let is_ambient = |name: &str| AMBIENT.contains(&name);
+        if self.iter().any(|(name, _)| is_ambient(name)) && !counts() {
+            self.0.retain(|(name, _)| !is_ambient(name));
+        }
     }
 
     /// Whether the request has this header, and it is passed on.

@@ -14,7 +14,7 @@ use crate::authentication::Client;
 use crate::control::Control;
 use crate::http::answer::{Answer, ApiError, THRONG_ID};
 use crate::http::caller::Caller;
-use crate::http::query;
+use crate::http::{origin, query};
 use crate::late_answer::within;
 
 /// How long an endpoint waits for the workers to answer a query before it gives up with `busy`.
@@ -49,7 +49,8 @@ pub(super) async fn permit_within(
     wait_left: &mut Duration,
 ) -> Result<(), ErrorResponse> {
     let listener = Caller::of(head).listener;
-    let passed = control.authentication.passed(head)?;
+    let mut passed = control.authentication.passed(head)?;
+    passed.headers.keep_ambient_if(|| origin::check_cookie(&control.settings, head).is_ok());
     let details = Details { address: passed.address, headers: Some(&passed.headers) };
     let asker = Asker { listener, credentials, details, is_repeated: false };
     let ask = |later: Later<'_, _>| Ok::<_, Infallible>(control.policy.may(&asker, action, later));

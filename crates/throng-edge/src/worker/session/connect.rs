@@ -91,7 +91,11 @@ impl<N: Net> Worker<N> {
 
     /// The headers of a request that an access policy gets; `None` if it gets none. `bytes` begin
     /// with the head.
-    pub(super) fn passed(&self, bytes: &[u8]) -> Result<Option<PassedHeaders>, ErrorResponse> {
+    pub(super) fn passed(
+        &self,
+        request: &Request,
+        bytes: &[u8],
+    ) -> Result<Option<PassedHeaders>, ErrorResponse> {
         if self.access.passed.headers.is_empty() {
             return Ok(None);
         }
@@ -100,7 +104,9 @@ impl<N: Net> Worker<N> {
             debug_assert!(false, "the head of a request was parsed before");
             return Err(ErrorCode::BadRequest.into());
         };
-        self.access.passed.pick(|name| headers(&head, name)).map(Some)
+        let mut passed = self.access.passed.pick(|name| headers(&head, name))?;
+        passed.keep_ambient_if(|| self.check_cookie(request, &head).is_ok());
+        Ok(Some(passed))
     }
 
     /// What an access policy gets to know of the connection's client besides its credentials.

@@ -101,7 +101,7 @@ impl<N: Net> Worker<N> {
         (client, channels): (&Client, Channels),
     ) {
         let actions = channels.names.iter().map(Action::Subscribe);
-        let passed = match self.passed(head) {
+        let passed = match self.passed(request, head) {
             Ok(passed) => passed,
             Err(error) => return self.refuse_subscriber(id, request, head, &error),
         };
