@@ -177,6 +177,7 @@ def test_a_stop_and_a_restart_cause_a_gap_only(tmp_path, node, channel, transpor
     client = Client(node, first, transport)
     client.tell("subscribe", channels=[channel])
     client.until_state("open")
+    client.until_all("subscribed", 1)
     first.publish(channel, "before")
     client.until_all("message", 1)
     first.stop()
@@ -218,5 +219,6 @@ def test_the_client_waits_for_a_full_server(serve, node, channel, transport):
         holder.child.kill()
     # A full server is no reason to fall back to another transport.
     assert client.until_state("open")["transport"] == transport.split(",")[0]
+    client.until_all("subscribed", 1)
     server.publish(channel, "in at last")
     client.until_all("message", 1)
