@@ -15,8 +15,12 @@ use crate::context::{Abort, Context, Load, QUIET};
 use crate::flood::{hold, ramp, to_all};
 use crate::keys::{Algorithm, Keys};
 
-/// Messages in each of the two phases.
+/// Messages in each of the two phases, at most.
 const MESSAGES: u64 = 20;
+
+/// Deliveries per second, at most: a server that is busy all the time would hide what the
+/// revocation takes.
+const DELIVERIES_PER_S: u64 = 60_000;
 
 const MESSAGE_BYTES: usize = 128;
 
@@ -38,7 +42,8 @@ pub(super) fn run(
     context.serve_with(&settings, QUIET)?;
     let tokens = keys.tokens(Algorithm::Hs256).map_err(Abort::Failed)?;
     let time = context.size.time;
-    let publishing = || Some(to_all(MESSAGES, MESSAGE_BYTES, time));
+    let messages = DELIVERIES_PER_S * time.as_secs() / context.size.connections.max(1) as u64;
+    let publishing = || Some(to_all(messages.clamp(1, MESSAGES), MESSAGE_BYTES, time));
     let phases =
         vec![ramp(context.size.connections), hold(time, publishing()), hold(time, publishing())];
     let (start, started) = channel();
