@@ -107,7 +107,7 @@ mod tests {
         ready.recv().expect("it runs");
         let mut threads = Threads::default();
         let mut has_it = || threads.read().iter().any(|thread| thread.name == "a-name");
-        // Other tests end threads, so one reading may miss it; the second finds its name in the cache.
+        // Other tests end threads, so one reading may miss it. The second has its name cached.
         assert!((0..100).any(|_| has_it()) && (0..100).any(|_| has_it()));
         drop(end);
         thread.expect("started").join().expect("ran");
