@@ -18,6 +18,7 @@
 //! | [`net`] | a worker's interface to the kernel and to other threads |
 //! | `counters` | the counters of a worker |
 //! | [`metrics`] | the load and the counters of all workers |
+//! | `tls` | TLS below the workers |
 //! | `sys` | system calls, and all `unsafe` |
 //!
 //! # Invariants
@@ -38,6 +39,7 @@ pub mod net;
 pub mod settings;
 pub mod start;
 mod sys;
+mod tls;
 pub mod worker;
 
 pub use counters::{Counter, Counters, Parked};
@@ -50,3 +52,4 @@ pub use start::{
 };
 pub use sys::names::resolve_names_without_plugins;
 pub use sys::process::release_unused_memory;
+pub use tls::TlsConnection;

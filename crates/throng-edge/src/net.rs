@@ -43,6 +43,8 @@ pub struct HandoffHeader {
     pub awaits_proxy_header: bool,
     /// Whether it belongs to the server's own canary.
     pub is_canary: bool,
+    /// Whether its bytes begin with the state of a TLS connection.
+    pub is_tls: bool,
     /// The address of its client, which counts: the receiver ends that count once.
     pub address: Option<IpAddr>,
 }
@@ -63,6 +65,7 @@ impl HandoffHeader {
             has_place: false,
             awaits_proxy_header: false,
             is_canary: false,
+            is_tls: false,
             address: None,
         }
     }

@@ -28,6 +28,7 @@
 //! | `handshake` | drives rustls; the only file that does |
 //! | `config` | the configurations of handshakes |
 //! | `self_test` | whether this and rustls agree, before TLS is offered |
+//! | `testing` | both sides of handshakes, for tests of other crates |
 //! | `known_answers`, `nonces` | tests: the traces of RFC 8448; no number is used twice |
 //!
 //! # What it costs
@@ -82,6 +83,8 @@ mod record;
 mod secrets;
 mod self_test;
 mod suite;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use alert::Alert;
 pub use config::{Acceptor, Connector, LeastVersion, provider};

@@ -48,7 +48,7 @@ impl throng_control::HandoffReceiver for Handover {
         // "None now" is what tells the runtime to wait for the next one.
         let receive = || self.edge.to_control.receive()?.ok_or(io::ErrorKind::WouldBlock.into());
         let arrival = self.watched.async_io(Interest::READABLE, receive).await?;
-        let throng_edge::Handoff { stream, bytes, client } = arrival;
+        let throng_edge::Handoff { stream, bytes, client, tls: _ } = arrival;
         Ok(Some(Handoff { stream, bytes, client }))
     }
 }
@@ -67,13 +67,13 @@ pub(crate) struct Workers {
 impl throng_control::Edge for Workers {
     fn hand_off(&self, listener: Listener, handoff: Handoff) -> Result<(), Handoff> {
         let address = handoff.client.as_ref().map(CountedAddress::address);
-        match self.handoffs.send(listener, &handoff.stream, &handoff.bytes, address) {
+        match self.handoffs.send(listener, &handoff.stream, &handoff.bytes, address, None) {
             Ok(()) => {
                 // The worker has the address now, which goes on counting.
                 let _ = handoff.client.map(CountedAddress::into_address);
                 Ok(())
             }
-            Err(WorkerBusyError) => Err(handoff),
+            Err(WorkerBusyError { .. }) => Err(handoff),
         }
     }
 

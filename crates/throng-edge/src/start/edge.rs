@@ -14,6 +14,7 @@ use crate::metrics::Metrics;
 use crate::net::HandoffHeader;
 use crate::sys::handoff::{HandoffReceiver, HandoffSender};
 use crate::sys::listener::PortReservation;
+use crate::tls::{Carried, TlsConnection};
 
 /// The running data plane.
 #[derive(Debug)]
@@ -78,6 +79,8 @@ pub struct Handoff {
     /// The address of its client, which counts until this is dropped; `None` if addresses are not
     /// kept, or if this one is not known.
     pub client: Option<CountedAddress>,
+    /// Its TLS; `None` for a plain connection. `bytes` were opened already.
+    pub tls: Option<Box<TlsConnection>>,
 }
 
 impl ControlHandoffs {
@@ -92,9 +95,20 @@ impl ControlHandoffs {
         let arrived = |address| CountedAddress::arrived(&self.clients, address);
         let client = header.address.map(arrived);
         let lost = || io::Error::other("no descriptor was left for a socket that was handed off");
+        let tls = if header.is_tls { Some(take_tls(&mut bytes)?) } else { None };
         bytes.shrink_to_fit();
         let stream = TcpStream::from(socket.ok_or_else(lost)?);
-        Ok(Some(Handoff { stream, bytes, client }))
+        Ok(Some(Handoff { stream, bytes, client, tls }))
+    }
+}
+
+/// Takes the state of a TLS connection from the front of the bytes of its handoff.
+fn take_tls(bytes: &mut Vec<u8>) -> io::Result<Box<TlsConnection>> {
+    let (carried, used) = Carried::read(bytes).map_err(io::Error::other)?;
+    bytes.drain(..used);
+    match carried {
+        Carried::Established(tls) => Ok(tls),
+        Carried::New(_) => Err(io::Error::other("a TLS connection came before its handshake")),
     }
 }
 
@@ -105,9 +119,13 @@ impl AsFd for ControlHandoffs {
 }
 
 /// The worker cannot take more connections now: too many are on their way to it, or it has ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 #[error("the worker takes no more connections for now")]
-pub struct WorkerBusyError;
+pub struct WorkerBusyError {
+    /// The TLS of a connection that has it, so that it can be answered; `None` also if the
+    /// connection can only be closed.
+    pub tls: Option<Box<TlsConnection>>,
+}
 
 /// Hands connections off from the control plane to the workers.
 #[derive(Debug, Clone)]
@@ -130,23 +148,40 @@ impl WorkerHandoffs {
         bytes: &[u8],
     ) -> Result<(), WorkerBusyError> {
         let sender = &self.senders[worker % self.senders.len()];
-        sender.send(HandoffHeader::CANARY, stream.as_fd(), bytes).map_err(|_| WorkerBusyError)
+        let sent = sender.send(HandoffHeader::CANARY, stream.as_fd(), bytes);
+        sent.map_err(|_| WorkerBusyError { tls: None })
     }
 
     /// Hands a connection off to the least loaded worker; if all are full, that worker answers it
     /// with a 503. `bytes` begin with a request head. A connection of the admin listener may follow
     /// the status samples, whatever its head says about host and origin. Once it has gone, its
-    /// `address`, which counts, is the worker's.
+    /// `address`, which counts, is the worker's. Its `tls` goes with it; `bytes` were opened
+    /// already.
     pub fn send(
         &self,
         listener: Listener,
         stream: &TcpStream,
         bytes: &[u8],
         address: Option<IpAddr>,
+        tls: Option<Box<TlsConnection>>,
     ) -> Result<(), WorkerBusyError> {
         let worker = self.metrics.least_loaded();
         let sender = &self.senders[usize::from(worker.0)];
         let header = HandoffHeader { address, ..HandoffHeader::between_planes(listener) };
-        sender.send(header, stream.as_fd(), bytes).map_err(|_| WorkerBusyError)
+        let Some(tls) = tls else {
+            let sent = sender.send(header, stream.as_fd(), bytes);
+            return sent.map_err(|_| WorkerBusyError { tls: None });
+        };
+        let header = HandoffHeader { is_tls: true, ..header };
+        let packed = Carried::Established(tls).pack(bytes);
+        let packed = packed.map_err(|_| WorkerBusyError { tls: None })?;
+        if sender.send(header, stream.as_fd(), packed.bytes()).is_ok() {
+            return Ok(());
+        }
+        // Nothing has left: the state goes on here.
+        match packed.unpack() {
+            Ok(Carried::Established(tls)) => Err(WorkerBusyError { tls: Some(tls) }),
+            _ => Err(WorkerBusyError { tls: None }),
+        }
     }
 }

@@ -1,5 +1,5 @@
 //! Hands sockets off between descriptor tables, with the bytes already read from them and what is
-//! known about them.
+//! known about them. The bytes of a TLS connection begin with its state, `tls/connection.rs`.
 //!
 //! One packet of a `SOCK_SEQPACKET` socket pair carries all of it: `SCM_RIGHTS` (unix(7)) makes the
 //! kernel install the descriptor in the receiver's table. Both ends exist before any worker leaves
@@ -34,6 +34,7 @@ const PLACE: u8 = 1 << 1;
 const AWAITS_PROXY_HEADER: u8 = 1 << 2;
 const ADDRESS: u8 = 1 << 3;
 const CANARY: u8 = 1 << 4;
+const TLS: u8 = 1 << 5;
 
 /// The bytes of an address, which follows the first byte of a packet that has one. IPv4 addresses
 /// are written as IPv6 addresses (RFC 4291 section 2.5.5.2).
@@ -123,12 +124,14 @@ impl HandoffReceiver {
 
 /// Encodes the beginning of a packet. Returns it and its length.
 fn lead(header: HandoffHeader) -> ([u8; LEAD_BYTES_MAX], usize) {
-    let HandoffHeader { listener, has_place, awaits_proxy_header, is_canary, address } = header;
+    let HandoffHeader { listener, has_place, awaits_proxy_header, is_canary, is_tls, address } =
+        header;
     let mut lead = [0; LEAD_BYTES_MAX];
     lead[0] = (u8::from(listener == Listener::Admin) * ADMIN)
         | (u8::from(has_place) * PLACE)
         | (u8::from(awaits_proxy_header) * AWAITS_PROXY_HEADER)
         | (u8::from(is_canary) * CANARY)
+        | (u8::from(is_tls) * TLS)
         | (u8::from(address.is_some()) * ADDRESS);
     let Some(address) = address else { return (lead, 1) };
     let address = match address {
@@ -152,6 +155,7 @@ fn header_of(packet: &[u8]) -> (HandoffHeader, usize) {
         has_place: facts & PLACE != 0,
         awaits_proxy_header: facts & AWAITS_PROXY_HEADER != 0,
         is_canary: facts & CANARY != 0,
+        is_tls: facts & TLS != 0,
         address,
     };
     (header, if address.is_some() { LEAD_BYTES_MAX } else { 1 })
@@ -189,8 +193,9 @@ mod tests {
         for address in [None, Some("192.0.2.1"), Some("2001:db8::1"), Some("::")] {
             let address = address.map(|text| text.parse().unwrap());
             for awaits_proxy_header in [false, true] {
-                let is_canary = !awaits_proxy_header;
-                let header = HandoffHeader { awaits_proxy_header, is_canary, address, ..PUBLIC };
+                let (is_canary, is_tls) = (!awaits_proxy_header, awaits_proxy_header);
+                let header =
+                    HandoffHeader { awaits_proxy_header, is_canary, is_tls, address, ..PUBLIC };
                 for bytes in [&b""[..], b"GET / HTTP/1.1\r\n"] {
                     sender.send(header, far.as_fd(), bytes).unwrap();
                     let mut received = Vec::new();
