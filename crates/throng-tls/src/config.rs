@@ -1,14 +1,15 @@
 //! What handshakes are made with: rustls's configurations, with what the record layer needs of
 //! them.
 
-use std::sync::Arc;
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::ServerName;
 use rustls::server::NoServerSessionStorage;
 use rustls::{ClientConfig, ServerConfig, SupportedProtocolVersion, version};
 
-use crate::handshake::{Handshake, HandshakeError};
+use crate::handshake::{Handshake, HandshakeError, UserOf};
 use crate::secrets::SecretCatcher;
 
 /// The lowest protocol version that is spoken.
@@ -55,29 +56,57 @@ pub fn provider() -> CryptoProvider {
     CryptoProvider { cipher_suites, ..ring::default_provider() }
 }
 
-/// Starts the handshakes of a server.
-#[derive(Clone, Debug)]
-pub struct Acceptor(Arc<ServerConfig>);
+/// Starts the handshakes of a server. Clones share the configuration, which can be replaced.
+#[derive(Clone)]
+pub struct Acceptor {
+    config: Arc<RwLock<Arc<ServerConfig>>>,
+    user_of: Option<UserOf>,
+}
 
 impl Acceptor {
     /// Takes a configuration, and sets in it what the record layer relies on: secrets can be taken
     /// out, this side's order of suites counts, no data comes early, no session is kept here.
     /// Tickets, ALPN, certificates and versions stay as they are.
-    pub fn new(mut config: ServerConfig) -> Self {
-        config.enable_secret_extraction = true;
-        config.key_log = Arc::new(SecretCatcher);
-        config.ignore_client_order = true;
-        config.max_early_data_size = 0;
-        config.send_half_rtt_data = false;
-        // The one of rustls is 256 sessions behind a lock that all threads share.
-        config.session_storage = Arc::new(NoServerSessionStorage {});
-        Self(Arc::new(config))
+    pub fn new(config: ServerConfig) -> Self {
+        Self { config: Arc::new(RwLock::new(prepared(config))), user_of: None }
+    }
+
+    /// The same, which also tells whose certificate a client showed: see [`Peer::user`].
+    ///
+    /// [`Peer::user`]: crate::Peer::user
+    #[must_use]
+    pub fn with_users(self, user_of: UserOf) -> Self {
+        Self { user_of: Some(user_of), ..self }
+    }
+
+    /// Uses this configuration from the next handshake on, in all clones. Handshakes under way go
+    /// on with the one that they began with.
+    pub fn replace(&self, config: ServerConfig) {
+        *self.config.write().unwrap_or_else(PoisonError::into_inner) = prepared(config);
     }
 
     /// A handshake that waits for the client's first record.
     pub fn handshake(&self) -> Result<Handshake, HandshakeError> {
-        Handshake::server(Arc::clone(&self.0))
+        let config = Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner));
+        Handshake::server(config, self.user_of.clone())
     }
+}
+
+impl fmt::Debug for Acceptor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Acceptor")
+    }
+}
+
+fn prepared(mut config: ServerConfig) -> Arc<ServerConfig> {
+    config.enable_secret_extraction = true;
+    config.key_log = Arc::new(SecretCatcher);
+    config.ignore_client_order = true;
+    config.max_early_data_size = 0;
+    config.send_half_rtt_data = false;
+    // The one of rustls is 256 sessions behind a lock that all threads share.
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    Arc::new(config)
 }
 
 /// Starts the handshakes of a client.

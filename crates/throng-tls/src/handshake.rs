@@ -52,6 +52,9 @@ pub enum HandshakeError {
     SecretsDiffer,
 }
 
+/// Reads from a client's certificates, which were verified, whose they are: a user's, or nobody's.
+pub type UserOf = Arc<dyn Fn(&[CertificateDer<'_>]) -> Option<String> + Send + Sync>;
+
 /// How far a handshake is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
@@ -66,6 +69,7 @@ pub struct Progress {
 pub struct Handshake {
     connection: Connection,
     secrets: Secrets,
+    user_of: Option<UserOf>,
     records: usize,
     bytes: usize,
 }
@@ -91,13 +95,18 @@ pub struct Peer {
     pub server_name: Option<String>,
     /// The peer's certificates, its own first; empty if it showed none.
     pub certificates: Vec<CertificateDer<'static>>,
+    /// The user that the client's certificate names, if the acceptor reads users from certificates.
+    pub user: Option<String>,
     /// Whether the session was resumed with a ticket.
     pub is_resumed: bool,
 }
 
 impl Handshake {
-    pub(crate) fn server(config: Arc<ServerConfig>) -> Result<Self, HandshakeError> {
-        Ok(Self::new(ServerConnection::new(config)?.into()))
+    pub(crate) fn server(
+        config: Arc<ServerConfig>,
+        user_of: Option<UserOf>,
+    ) -> Result<Self, HandshakeError> {
+        Ok(Self { user_of, ..Self::new(ServerConnection::new(config)?.into()) })
     }
 
     pub(crate) fn client(
@@ -108,7 +117,7 @@ impl Handshake {
     }
 
     fn new(connection: Connection) -> Self {
-        Self { connection, secrets: Secrets::default(), records: 0, bytes: 0 }
+        Self { connection, secrets: Secrets::default(), user_of: None, records: 0, bytes: 0 }
     }
 
     /// Takes the complete records at the front of `input`, until the handshake is done, and
@@ -148,7 +157,7 @@ impl Handshake {
 
     /// Takes keys and secrets out, and drops the rest.
     pub fn finish(self) -> Result<Established, HandshakeError> {
-        let Self { connection, secrets, .. } = self;
+        let Self { connection, secrets, user_of, .. } = self;
         if connection.is_handshaking() || connection.wants_write() {
             return Err(HandshakeError::NotDone);
         }
@@ -160,6 +169,7 @@ impl Handshake {
         let peer = Peer {
             alpn: connection.alpn_protocol().map(<[u8]>::to_vec),
             server_name,
+            user: user_of.filter(|_| !certificates.is_empty()).and_then(|read| read(certificates)),
             certificates: certificates.iter().map(|one| one.clone().into_owned()).collect(),
             is_resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
         };

@@ -16,6 +16,7 @@ use crate::access::{AccessSettings, OfflineVerifier, now_s};
 use crate::outbound;
 use crate::settings::{self, ChannelTable, Settings, Sources};
 use crate::terminal;
+use crate::tls;
 use crate::token::moment;
 
 /// The end of the help.
@@ -64,6 +65,10 @@ pub(crate) fn check(arguments: Arguments) -> Result<ExitCode> {
         terminal::print_note(warning);
     }
     outbound::check(&settings)?;
+    if let Some(settings_of_tls) = tls::tls_settings(&settings) {
+        let loaded = tls::check(settings_of_tls)?;
+        tls::warnings(&settings, &loaded).iter().for_each(|warning| terminal::print_note(warning));
+    }
     for warning in outbound::warnings(&settings) {
         terminal::print_note(&warning);
     }

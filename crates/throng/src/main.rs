@@ -12,6 +12,7 @@
 //! | [`serve`] | `throng serve`: start, run, shut down |
 //! | [`dev`] | `throng serve --dev`: keys for one run |
 //! | [`check`] | `throng check`: checks the settings, and what a client may do |
+//! | [`tls`] | TLS from the settings, and the reload of its files |
 //! | [`planes`] | connects data plane and control plane |
 //! | [`banner`] | the text that the server prints when it starts |
 //! | [`start_line`] | the line of the log that says what started |
@@ -47,6 +48,7 @@ mod settings;
 mod start_line;
 mod tail;
 mod terminal;
+mod tls;
 mod token;
 mod version;
 mod watch;

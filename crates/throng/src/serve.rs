@@ -25,6 +25,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
+use throng_certificates::ServerTls;
 use throng_control::Control;
 use throng_core::{Engine, Epoch, MemoryEngine, clock};
 use throng_edge::Counter;
@@ -34,6 +35,7 @@ use throng_outbound::KeySetTask;
 use throng_units::Count;
 use throng_units::format::count;
 use throng_units::paint::Paint;
+use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 
@@ -45,6 +47,7 @@ use crate::planes::{Handover, Workers};
 use crate::service::{EarlyHangups, Hangups, Signals, notify};
 use crate::settings::{self, Settings};
 use crate::start_line::StartLine;
+use crate::tls;
 use crate::watch::{self, Turns};
 
 /// Interval of `Engine::tick`. Each call expires a part of the old messages.
@@ -66,7 +69,7 @@ pub(crate) fn serve(
     load: impl FnOnce() -> Result<(Settings, Option<DevKeys>)>,
     early_hangups: &EarlyHangups,
 ) -> Result<()> {
-    let runtime = tokio::runtime::Runtime::new().context("cannot start the control plane")?;
+    let runtime = Runtime::new().context("cannot start the control plane")?;
     let hangups = {
         let _entered = runtime.enter();
         Hangups::catch(early_hangups).context("cannot wait for signals")?
@@ -74,9 +77,8 @@ pub(crate) fn serve(
     let (settings, dev_keys) = &load()?;
     let access = AccessSettings::load(settings)?;
     start_log(settings);
-    for warning in access.warnings.iter().chain(&outbound::warnings(settings)) {
-        tracing::warn!("{warning}");
-    }
+    let tls = tls::load(settings)?;
+    warn(settings, &access, tls.as_deref());
     let trust = outbound::trust(settings)?;
     let mut callouts = outbound::callouts(settings, &trust)?;
     let events = callouts.events();
@@ -102,7 +104,7 @@ pub(crate) fn serve(
         let _entered = runtime.enter();
         callouts.start()
     };
-    runtime.spawn(hangups.serve(move || read_keys_again(token_keys.as_ref())));
+    read_files_on_change(&runtime, hangups, token_keys, tls.clone());
     let admin = admin_listener(settings)?;
     let control_settings = control_settings(settings, &plan);
     let signals = {
@@ -183,12 +185,38 @@ async fn control_plane(
     Arc::into_inner(edge).context("the control plane still uses the data plane")
 }
 
+/// Logs what should be changed, although it works.
+fn warn(settings: &Settings, access: &AccessSettings, tls: Option<&ServerTls>) {
+    let of_tls = tls.map(|tls| tls::warnings(settings, tls)).unwrap_or_default();
+    let all = [&access.warnings, &outbound::warnings(settings), &of_tls];
+    for warning in all.into_iter().flatten() {
+        tracing::warn!("{warning}");
+    }
+}
+
+/// Reads the files of keys and certificates again after SIGHUP, and those of certificates also when
+/// they change.
+fn read_files_on_change(
+    runtime: &Runtime,
+    hangups: Hangups,
+    keys: Option<ConfiguredKeys>,
+    tls: Option<Arc<ServerTls>>,
+) {
+    if let Some(tls) = &tls {
+        runtime.spawn(tls::watch(Arc::clone(tls)));
+    }
+    runtime.spawn(hangups.serve(move || read_files_again(keys.as_ref(), tls.as_deref())));
+}
+
 /// What SIGHUP does. Reads files, which takes milliseconds at most.
-fn read_keys_again(keys: Option<&ConfiguredKeys>) {
-    let Some(keys) = keys else {
+fn read_files_again(keys: Option<&ConfiguredKeys>, tls: Option<&ServerTls>) {
+    if keys.is_none() && tls.is_none() {
         tracing::warn!("SIGHUP: settings cannot be reloaded yet; restart to apply changes");
-        return;
-    };
+    }
+    if let Some(tls) = tls {
+        tls::read_again(tls);
+    }
+    let Some(keys) = keys else { return };
     match keys.read_again() {
         Ok((outcome, warnings)) => {
             tracing::info!(

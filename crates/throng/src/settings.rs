@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `table` | the settings, with flag, type, default and help |
 //! | `callout_tables` | the `[[callouts]]` tables of the file |
+//! | `certificate_tables` | the `[[certificates]]` tables of the file |
 //! | `channels` | the `[[channels]]` tables of the file |
 //! | `key_tables` | the `[[token-keys]]` and `[[server-keys]]` tables of the file |
 //! | `secret` | a secret in the file |
@@ -17,12 +18,14 @@
 //! | `values`, `lists` | types of values that only the server has |
 //! | `toml_value` | values as TOML |
 //! | `clients` | the settings of proxies and limits, as both planes use them |
-//! | `check` | which values are possible, alone and together |
+//! | `check`, `check_tls` | which values are possible, alone and together |
 //! | `rules` | the settings of channels as rules for the engine and the workers |
 
 mod callout_tables;
+mod certificate_tables;
 mod channels;
 mod check;
+mod check_tls;
 mod clients;
 mod environment;
 mod file;

@@ -7,6 +7,7 @@ use throng_edge::limits::WORKERS_MAX;
 use throng_units::{Count, Time};
 
 use super::channels::{ChannelTable, TABLES_MAX};
+use super::check_tls;
 use super::table::{AccessOptions, Settings, SettingsError};
 
 /// Requests of ordinary browsers need more; a smaller limit would reject them all.
@@ -46,6 +47,7 @@ const REVOCATIONS_MAX: usize = 10_000_000;
 pub(super) fn check(settings: &Settings) -> Result<(), SettingsError> {
     let problem = address(settings)
         .or_else(|| admin(settings))
+        .or_else(|| check_tls::tls(settings))
         .or_else(|| proxies(settings))
         .or_else(|| limits(settings))
         .or_else(|| times(settings))

@@ -14,6 +14,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::callout_tables::CALLOUTS;
+use super::certificate_tables::CERTIFICATES;
 use super::channels::KEYS as CHANNEL_KEYS;
 use super::key_tables::{SERVER_KEYS, TOKEN_KEYS};
 use super::table::{Options, SettingsError, names, present_name};
@@ -22,10 +23,11 @@ use super::table::{Options, SettingsError, names, present_name};
 const DEFAULT_FILE: &str = "throng.toml";
 
 /// The tables that may stand in the file several times, and the keys of each.
-const LISTS: [(&str, &[&str]); 4] = [
+const LISTS: [(&str, &[&str]); 5] = [
     ("channels", CHANNEL_KEYS),
     ("token-keys", TOKEN_KEYS),
     ("server-keys", SERVER_KEYS),
+    ("certificates", CERTIFICATES),
     ("callouts", CALLOUTS),
 ];
 

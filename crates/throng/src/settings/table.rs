@@ -5,13 +5,15 @@ use std::path::Path;
 use throng_units::{Address, Count, Form, Size, Switch, Time, Value};
 
 use super::callout_tables::CalloutTable;
+use super::certificate_tables::CertificateTable;
 use super::channels::ChannelTable;
 use super::key_tables::{ServerKeyTable, TokenKeyTable};
 use super::lists::{ClaimValues, Hosts, KeyUrls, Origins, Proxies};
 use super::toml_value;
 use super::values::{
-    AddressHeaderChoice, AutoCount, CookieName, DemoChoice, IoUringChoice, LagPolicyChoice,
-    LogFormatChoice, LogLevel, OptionalAddress, OptionalPath, ProxyProtocolChoice, WhoChoice,
+    AddressHeaderChoice, AutoCount, ClientCertificateChoice, CookieName, DemoChoice, IoUringChoice,
+    LagPolicyChoice, LogFormatChoice, LogLevel, OptionalAddress, OptionalPath, ProxyProtocolChoice,
+    TlsVersionChoice, WhoChoice,
 };
 
 /// One sentence: what is wrong with the settings, where, and what to do.
@@ -130,6 +132,26 @@ settings! {
         "demo" demo: DemoChoice = "auto",
             "Serve the chat at / and /chat: on, off, or auto (if clients publish over loopback)";
     }
+    in "TLS" {
+        "tls-listen" tls_listen: OptionalAddress = "none",
+            "Address and port of a listener for https and wss, besides --listen";
+        "tls-cert" tls_cert: OptionalPath = "none",
+            "Certificate of the server with its chain (PEM); more in [[certificates]] of the file";
+        "tls-key" tls_key: OptionalPath = "none",
+            "Key of that certificate (PEM, not encrypted)";
+        "tls-min-version" tls_min_version: TlsVersionChoice = "1.2",
+            "Lowest version of TLS that is spoken: 1.2 or 1.3";
+        "tls-ticket-lifetime" tls_ticket_lifetime: Time = "12h",
+            "Time in which clients may resume a TLS session; 0: never";
+        "tls-ticket-keys" tls_ticket_keys: OptionalPath = "none",
+            "File with keys for session tickets, shared by several servers; none: keys of its own";
+        "tls-client-ca" tls_client_ca: OptionalPath = "none",
+            "Authorities (PEM) whose certificates clients show; none: clients are asked for none";
+        "tls-client-auth" tls_client_auth: ClientCertificateChoice = "required",
+            "With --tls-client-ca, whether clients must show a certificate: required or optional";
+        "tls-client-crl" tls_client_crl: OptionalPath = "none",
+            "Lists of revoked client certificates (PEM)";
+    }
     in "Admin listener" {
         "admin-listen" admin_listen: OptionalAddress = "none",
             "Address and port of a second listener, for status page, metrics and publishing";
@@ -231,6 +253,8 @@ settings! {
         token_keys: TokenKeyTable,
         /// Keys that applications show.
         server_keys: ServerKeyTable,
+        /// Certificates besides that of `tls-cert`.
+        certificates: CertificateTable,
         /// Endpoints of the application that decide or are notified.
         callouts: CalloutTable,
     }
@@ -350,11 +374,23 @@ impl Options {
     pub(crate) fn placed(mut self, name: &Path) -> Options {
         let directory = name.parent().unwrap_or(Path::new(""));
         self.revocations_file = self.revocations_file.map(|path| path.in_directory(directory));
-        self.ca_file = self.ca_file.map(|path| path.in_directory(directory));
+        for path in [
+            &mut self.ca_file,
+            &mut self.tls_cert,
+            &mut self.tls_key,
+            &mut self.tls_ticket_keys,
+            &mut self.tls_client_ca,
+            &mut self.tls_client_crl,
+        ] {
+            *path = path.take().map(|path| path.in_directory(directory));
+        }
         for (table, nth) in self.token_keys.iter_mut().flatten().zip(1..) {
             table.place(name, nth);
         }
         for (table, nth) in self.server_keys.iter_mut().flatten().zip(1..) {
+            table.place(name, nth);
+        }
+        for (table, nth) in self.certificates.iter_mut().flatten().zip(1..) {
             table.place(name, nth);
         }
         for (table, nth) in self.callouts.iter_mut().flatten().zip(1..) {
@@ -379,6 +415,11 @@ impl Settings {
     /// clients are. Without, every client may do everything.
     pub(crate) fn has_keys(&self) -> bool {
         self.has_token_keys() || !self.server_keys.is_empty() || self.has_connect_callout()
+    }
+
+    /// Whether nobody gets through TLS without a certificate that is trusted here.
+    pub(crate) fn demands_client_certificates(&self) -> bool {
+        self.tls_client_ca.0.is_some() && self.tls_client_auth.0
     }
 
     /// Whether the public listener is open to the programs of this machine, and to no others.

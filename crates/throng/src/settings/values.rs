@@ -9,6 +9,7 @@ use throng_access::Who;
 use throng_access::address::ForwardedHeader;
 use throng_core::LagPolicy;
 use throng_edge::settings::IoUringSetting;
+use throng_tls::LeastVersion;
 use throng_units::{Address, Count, Form, Invalid, Value};
 
 /// An address and a port, or `none`.
@@ -223,6 +224,20 @@ one_of! {
     "none" => None,
     "forwarded" => Some(ForwardedHeader::Forwarded),
     "x-forwarded-for" => Some(ForwardedHeader::XForwardedFor)
+}
+
+one_of! {
+    /// The lowest version of TLS.
+    TlsVersionChoice(LeastVersion), "VERSION", "a version of TLS: \"1.2\" or \"1.3\"",
+    "1.2" => LeastVersion::Tls12,
+    "1.3" => LeastVersion::Tls13
+}
+
+one_of! {
+    /// Whether clients must show a certificate.
+    ClientCertificateChoice(bool), "CHOICE", "a choice: \"required\" or \"optional\"",
+    "required" => true,
+    "optional" => false
 }
 
 one_of! {

@@ -1,0 +1,305 @@
+//! All of it together: the files as a configuration of rustls, and what happens when they change.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use ring::digest::{Context, Digest, SHA256};
+use rustls::ServerConfig;
+use rustls::crypto::CryptoProvider;
+use rustls::server::ProducesTickets;
+use throng_tls::{Acceptor, LeastVersion, provider};
+use zeroize::Zeroizing;
+
+use crate::by_name::ByName;
+use crate::clients::{self, CA_SETTING, CRL_SETTING};
+use crate::error::{self, CertificateError};
+use crate::facts::{self, UserField};
+use crate::pair::{Pair, Source};
+use crate::tickets::{self, Tickets};
+
+/// The only protocol that is offered behind TLS.
+const ALPN: &[u8] = b"http/1.1";
+
+/// The files of one certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CertificateFiles {
+    /// The certificate with its chain, in PEM.
+    pub certificate: PathBuf,
+    /// Its key, in PEM, not encrypted.
+    pub key: PathBuf,
+    /// How errors name the setting with the certificate.
+    pub certificate_setting: String,
+    /// How errors name the setting with the key.
+    pub key_setting: String,
+}
+
+/// What clients have to show.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientSettings {
+    /// The authorities whose certificates are accepted, in PEM.
+    pub authorities: PathBuf,
+    /// Lists of revoked certificates, in PEM.
+    pub revocations: Option<PathBuf>,
+    /// Whether clients without a certificate are refused.
+    pub is_required: bool,
+    /// What in the certificate names the user, if it does.
+    pub user: Option<UserField>,
+}
+
+/// What a server shows and accepts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsSettings {
+    /// The certificates. The first is for clients that ask for no name, or for an unknown one.
+    pub certificates: Vec<CertificateFiles>,
+    /// The lowest version that is spoken.
+    pub least_version: LeastVersion,
+    /// How long a session can be resumed; zero for never.
+    pub ticket_lifetime: Duration,
+    /// A file with the keys of tickets; without, the server makes its own.
+    pub ticket_keys: Option<PathBuf>,
+    /// Whether and how clients show certificates.
+    pub clients: Option<ClientSettings>,
+}
+
+/// One of the certificates that are shown now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CertificateState {
+    /// Its first DNS name, or else its common name.
+    pub name: String,
+    /// Until when it is valid.
+    pub not_after: SystemTime,
+    /// Whether its key is one of RSA, whose handshakes cost seven times as much.
+    pub is_rsa: bool,
+}
+
+impl CertificateState {
+    /// The time that is left at `now`; zero once it has expired.
+    pub fn left(&self, now: SystemTime) -> Duration {
+        self.not_after.duration_since(now).unwrap_or_default()
+    }
+}
+
+/// What a look at the files found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reload {
+    /// They are as they were, or as broken as they were.
+    Unchanged,
+    /// They have changed, and hold from now on.
+    Replaced,
+    /// They have changed and cannot be used. What was there before stays.
+    Kept(CertificateError),
+}
+
+/// The TLS of a server: an acceptor, and the files that it is made of.
+#[derive(Debug)]
+pub struct ServerTls {
+    settings: TlsSettings,
+    provider: Arc<CryptoProvider>,
+    acceptor: Acceptor,
+    state: Mutex<State>,
+}
+
+/// What was read last.
+#[derive(Debug)]
+struct State {
+    /// What the files had when they were looked at; `None` after they could not be read.
+    digest: Option<[u8; 32]>,
+    /// The error of that look, if any, so that it is told once.
+    error: Option<CertificateError>,
+    tickets: Option<SealedWith>,
+    certificates: Vec<CertificateState>,
+}
+
+/// The tickets in use, and what their file had.
+#[derive(Debug, Clone)]
+struct SealedWith {
+    tickets: Arc<Tickets>,
+    digest: [u8; 32],
+}
+
+/// The contents of all files.
+struct Contents(HashMap<PathBuf, Zeroizing<Vec<u8>>>);
+
+impl ServerTls {
+    /// Reads the files. An error means that TLS cannot be offered.
+    pub fn load(settings: TlsSettings) -> Result<ServerTls, CertificateError> {
+        let provider = Arc::new(provider());
+        let contents = Contents::read(&settings)?;
+        let (config, certificates, tickets) = build(&settings, &contents, &provider, None)?;
+        let acceptor = Acceptor::new(config);
+        let acceptor = match settings.clients.as_ref().and_then(|clients| clients.user) {
+            Some(field) => acceptor.with_users(Arc::new(move |chain| facts::user(chain, field))),
+            None => acceptor,
+        };
+        let digest = Some(contents.digest(&settings));
+        let state = State { digest, error: None, tickets, certificates };
+        Ok(ServerTls { settings, provider, acceptor, state: Mutex::new(state) })
+    }
+
+    /// What begins the handshakes, also after reloads.
+    pub fn acceptor(&self) -> Acceptor {
+        self.acceptor.clone()
+    }
+
+    /// Reads the files again, and uses what they have if it has changed and is whole. Takes
+    /// milliseconds.
+    pub fn reload(&self) -> Reload {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let contents = match Contents::read(&self.settings) {
+            Ok(contents) => contents,
+            Err(error) => return state.keep(None, error),
+        };
+        let digest = Some(contents.digest(&self.settings));
+        if digest == state.digest {
+            return Reload::Unchanged;
+        }
+        let tickets = state.tickets.clone();
+        match build(&self.settings, &contents, &self.provider, tickets) {
+            Ok((config, certificates, tickets)) => {
+                self.acceptor.replace(config);
+                *state = State { digest, error: None, tickets, certificates };
+                Reload::Replaced
+            }
+            Err(error) => state.keep(digest, error),
+        }
+    }
+
+    /// The certificates that are shown now, the default one first.
+    pub fn certificates(&self) -> Vec<CertificateState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).certificates.clone()
+    }
+}
+
+impl State {
+    fn keep(&mut self, digest: Option<[u8; 32]>, error: CertificateError) -> Reload {
+        self.digest = digest;
+        let is_known = self.error.as_ref() == Some(&error);
+        self.error = Some(error.clone());
+        if is_known { Reload::Unchanged } else { Reload::Kept(error) }
+    }
+}
+
+impl Contents {
+    fn read(settings: &TlsSettings) -> Result<Contents, CertificateError> {
+        let mut contents = Contents(HashMap::new());
+        for (setting, path) in settings.files() {
+            let bytes = Zeroizing::new(error::read(setting, path)?);
+            contents.0.insert(path.to_owned(), bytes);
+        }
+        Ok(contents)
+    }
+
+    fn of(&self, path: &Path) -> &Zeroizing<Vec<u8>> {
+        &self.0[path]
+    }
+
+    /// A digest over all files, in the order of the settings.
+    fn digest(&self, settings: &TlsSettings) -> [u8; 32] {
+        let mut context = Context::new(&SHA256);
+        for (_, path) in settings.files() {
+            let bytes = self.of(path);
+            context.update(&(bytes.len() as u64).to_be_bytes());
+            context.update(bytes);
+        }
+        array(&context.finish())
+    }
+}
+
+fn array(digest: &Digest) -> [u8; 32] {
+    digest.as_ref().try_into().expect("SHA-256 has 32 bytes")
+}
+
+impl TlsSettings {
+    /// All files, each with the setting that names it.
+    fn files(&self) -> impl Iterator<Item = (&str, &Path)> {
+        let pairs = self.certificates.iter().flat_map(|files| {
+            [
+                (files.certificate_setting.as_str(), files.certificate.as_path()),
+                (files.key_setting.as_str(), files.key.as_path()),
+            ]
+        });
+        let clients = self.clients.iter().flat_map(|clients| {
+            let lists = clients.revocations.as_deref().map(|path| (CRL_SETTING, path));
+            [(CA_SETTING, clients.authorities.as_path())].into_iter().chain(lists)
+        });
+        let tickets = self.ticket_keys.as_deref().map(|path| (tickets::SETTING, path));
+        pairs.chain(clients).chain(tickets)
+    }
+}
+
+type Built = (ServerConfig, Vec<CertificateState>, Option<SealedWith>);
+
+/// A configuration of these contents. Tickets that are in use stay so if their file is the same.
+fn build(
+    settings: &TlsSettings,
+    contents: &Contents,
+    provider: &Arc<CryptoProvider>,
+    tickets: Option<SealedWith>,
+) -> Result<Built, CertificateError> {
+    let now = SystemTime::now();
+    let mut pairs = Vec::new();
+    for files in &settings.certificates {
+        let source = Source {
+            certificate_setting: &files.certificate_setting,
+            certificate: &files.certificate,
+            key_setting: &files.key_setting,
+            key: &files.key,
+        };
+        let (certificate, key) = (contents.of(&files.certificate), contents.of(&files.key));
+        pairs.push(Pair::new(&source, certificate, key, provider, now)?);
+    }
+    let builder = ServerConfig::builder_with_provider(Arc::clone(provider))
+        .with_protocol_versions(settings.least_version.versions())
+        .map_err(|error| CertificateError(format!("TLS cannot be offered: {error}")))?;
+    let builder = match &settings.clients {
+        None => builder.with_no_client_auth(),
+        Some(clients) => {
+            let authorities = (&*clients.authorities, contents.of(&clients.authorities).as_slice());
+            let lists = clients.revocations.as_deref();
+            let lists = lists.map(|path| (path, contents.of(path).as_slice()));
+            let verifier = clients::verifier(provider, authorities, lists, clients.is_required)?;
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    let mut config = builder.with_cert_resolver(Arc::new(ByName::new(&pairs)));
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    // Each is a record that the client has to read, and one is enough to resume once.
+    config.send_tls13_tickets = 1;
+    let tickets = current_tickets(settings, contents, tickets)?;
+    if let Some(sealed_with) = &tickets {
+        config.ticketer = Arc::clone(&sealed_with.tickets) as Arc<dyn ProducesTickets>;
+    }
+    let certificates = pairs.into_iter().map(|pair| pair.facts).map(|facts| CertificateState {
+        name: facts.title,
+        not_after: facts.not_after,
+        is_rsa: facts.is_rsa,
+    });
+    Ok((config, certificates.collect(), tickets))
+}
+
+/// The tickets to go on with; `None` if sessions are not resumed. Those of clients with
+/// certificates never are: rustls would take the certificate out of the ticket, unchecked.
+fn current_tickets(
+    settings: &TlsSettings,
+    contents: &Contents,
+    tickets: Option<SealedWith>,
+) -> Result<Option<SealedWith>, CertificateError> {
+    let lifetime_s = settings.ticket_lifetime.as_secs() as u32;
+    if lifetime_s == 0 || settings.clients.is_some() {
+        return Ok(None);
+    }
+    let text = settings.ticket_keys.as_deref().map(|path| (path, contents.of(path)));
+    let digest = array(&ring::digest::digest(&SHA256, text.map_or(&[], |(_, text)| text)));
+    if let Some(tickets) = tickets.filter(|tickets| tickets.digest == digest) {
+        return Ok(Some(tickets));
+    }
+    let tickets = match text {
+        Some((path, text)) => Tickets::of_file(lifetime_s, path, text)?,
+        None => Tickets::random(lifetime_s).ok_or_else(|| {
+            CertificateError("the system has no random numbers for keys of tickets".into())
+        })?,
+    };
+    Ok(Some(SealedWith { tickets: Arc::new(tickets), digest }))
+}

@@ -1,0 +1,127 @@
+//! Which certificate clients see, before and after the files change.
+
+use rustls::version::{TLS12, TLS13};
+use throng_certificates::{CertificateFiles, Reload, ServerTls};
+
+use crate::files::{Files, settings};
+use crate::talk::Client;
+
+fn title(tls: &ServerTls, name: &'static str) -> Vec<u8> {
+    Client::new(&TLS13).talk(&tls.acceptor(), name).unwrap().shown.unwrap()
+}
+
+fn der(files: &CertificateFiles) -> Vec<u8> {
+    use rustls::pki_types::pem::PemObject as _;
+    let file = std::fs::read(&files.certificate).unwrap();
+    rustls::pki_types::CertificateDer::from_pem_slice(&file).unwrap().to_vec()
+}
+
+#[test]
+fn a_client_is_shown_the_certificate_for_the_name_that_it_asks_for() {
+    let files = Files::new();
+    let first = files.certificate("first", &["a.example"]);
+    let second = files.certificate("second", &["b.example", "*.c.example"]);
+    let tls = ServerTls::load(settings(vec![first.clone(), second.clone()])).unwrap();
+    for (name, expected) in [
+        ("a.example", &first),
+        ("b.example", &second),
+        ("B.Example", &second),
+        ("x.c.example", &second),
+        ("c.example", &first),
+        ("x.y.c.example", &first),
+        ("unknown.example", &first),
+        ("127.0.0.1", &first),
+    ] {
+        assert!(title(&tls, name) == der(expected), "{name}");
+    }
+    let names: Vec<String> = tls.certificates().into_iter().map(|one| one.name).collect();
+    assert_eq!(names, ["a.example", "b.example"]);
+}
+
+#[test]
+fn new_files_replace_old_ones_and_broken_ones_do_not() {
+    let files = Files::new();
+    let own = files.certificate("own", &["a.example"]);
+    let tls = ServerTls::load(settings(vec![own.clone()])).unwrap();
+    let acceptor = tls.acceptor();
+    let shown = |name| Client::new(&TLS13).talk(&acceptor, name).unwrap().shown.unwrap();
+    let old = shown("a.example");
+    assert_eq!(tls.reload(), Reload::Unchanged);
+
+    // The certificate was replaced, its key not yet.
+    let old_key = std::fs::read_to_string(&own.key).unwrap();
+    files.certificate("own", &["new.example"]);
+    let new_key = std::fs::read_to_string(&own.key).unwrap();
+    files.write("own.key", &old_key);
+    let Reload::Kept(error) = tls.reload() else { panic!("a broken pair was used") };
+    assert!(error.to_string().contains("is not the key of the certificate"), "{error}");
+    assert_eq!(tls.reload(), Reload::Unchanged, "the error is told once");
+    assert!(shown("a.example") == old);
+
+    files.remove("own.key");
+    let Reload::Kept(error) = tls.reload() else { panic!("a missing key was used") };
+    assert!(error.to_string().contains("there is no file"), "{error}");
+    assert_eq!(tls.reload(), Reload::Unchanged, "the error is told once");
+    assert!(shown("a.example") == old);
+
+    files.write("own.key", &new_key);
+    assert_eq!(tls.reload(), Reload::Replaced);
+    assert!(shown("a.example") == der(&own));
+    assert_eq!(tls.certificates()[0].name, "new.example");
+    assert_eq!(tls.reload(), Reload::Unchanged);
+}
+
+#[test]
+fn sessions_are_resumed_also_after_a_reload() {
+    for version in [&TLS12, &TLS13] {
+        let files = Files::new();
+        let own = files.certificate("own", &["a.example"]);
+        let tls = ServerTls::load(settings(vec![own])).unwrap();
+        let client = Client::new(version);
+        assert!(!client.talk(&tls.acceptor(), "a.example").unwrap().peer.is_resumed);
+        assert!(client.talk(&tls.acceptor(), "a.example").unwrap().peer.is_resumed);
+        files.certificate("own", &["a.example"]);
+        assert_eq!(tls.reload(), Reload::Replaced);
+        assert!(client.talk(&tls.acceptor(), "a.example").unwrap().peer.is_resumed);
+    }
+}
+
+#[test]
+fn sessions_are_not_resumed_without_tickets() {
+    let files = Files::new();
+    let mut settings = settings(vec![files.certificate("own", &["a.example"])]);
+    settings.ticket_lifetime = std::time::Duration::ZERO;
+    let tls = ServerTls::load(settings).unwrap();
+    for version in [&TLS12, &TLS13] {
+        let client = Client::new(version);
+        for _ in 0..3 {
+            assert!(!client.talk(&tls.acceptor(), "a.example").unwrap().peer.is_resumed);
+        }
+    }
+}
+
+#[test]
+fn servers_that_share_a_file_resume_each_others_sessions() {
+    let files = Files::new();
+    let own = files.certificate("own", &["a.example"]);
+    let (old, new) = ("11".repeat(32), "22".repeat(32));
+    let mut shared = settings(vec![own]);
+    shared.ticket_keys = Some(files.write("keys", &old));
+    let servers = [(); 2].map(|()| ServerTls::load(shared.clone()).unwrap());
+    let client = Client::new(&TLS13);
+    let is_resumed = |server: usize| {
+        client.talk(&servers[server].acceptor(), "a.example").unwrap().peer.is_resumed
+    };
+    assert!(!is_resumed(0));
+    assert!(is_resumed(1));
+
+    files.write("keys", &format!("{new}\n{old}\n"));
+    assert_eq!(servers[0].reload(), Reload::Replaced);
+    assert!(is_resumed(0), "the old key still opens");
+    assert_eq!(servers[1].reload(), Reload::Replaced);
+    assert!(is_resumed(1));
+
+    files.write("keys", &old);
+    assert_eq!(servers[0].reload(), Reload::Replaced);
+    assert!(!is_resumed(0), "the new key is gone");
+}
