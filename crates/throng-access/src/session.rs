@@ -23,6 +23,10 @@ const TOKEN_BITS: u32 = 64 - USER_BITS;
 const GRANTS_BITS: u32 = 25;
 const _: () = assert!(GRANTS_IDS_MAX < 1 << GRANTS_BITS);
 
+/// The `expires_s` of a session that does not end, which is how that of a server key is told from
+/// that of a token. A token's session ends before, whatever its `exp` says.
+const NEVER_S: u32 = u32::MAX;
+
 /// What a connection keeps of its token: 16 bytes. The user's name is not among it: a connection
 /// that follows its user's inbox has the name there, and any other is found by the tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,13 +88,14 @@ impl Session {
     pub fn new(identity: &Identity, grants: GrantsId, tagger: &Tagger, lead: Lead) -> Session {
         let user = identity.user().map_or(0, |user| tagger.user(user));
         let token = identity.token_id().map_or(0, |id| tagger.token(id));
-        Session::from_parts(user << TOKEN_BITS | token, grants, identity.expires_s(), lead)
+        let expires_s = identity.expires_s().min(NEVER_S - 1);
+        Session::from_parts(user << TOKEN_BITS | token, grants, expires_s, lead)
     }
 
     /// The session of a connection with a server key, by the [tag](Tagger::server_key) of that. It
     /// does not end. `grants` must be released when the connection does.
     pub fn of_key(grants: GrantsId, tag: u64) -> Session {
-        Session::from_parts(tag, grants, u32::MAX, Lead::NONE)
+        Session::from_parts(tag, grants, NEVER_S, Lead::NONE)
     }
 
     /// The tags, for a process that takes over the connection and has the same [`Tagger`].
@@ -152,7 +157,7 @@ impl Session {
     /// The tag of its server key; `None` if it has a token.
     pub fn key_tag(&self) -> Option<u64> {
         let tag = self.tags() & ((1 << TOKEN_BITS) - 1);
-        (self.expires_s == u32::MAX && tag != 0).then_some(tag)
+        (self.expires_s == NEVER_S && tag != 0).then_some(tag)
     }
 
     /// Whether a revocation may be about its token, or a query about its user. `true` may be wrong,
@@ -251,13 +256,17 @@ mod tests {
     use std::sync::Arc;
 
     fn session(user: Option<&str>, token: Option<&str>) -> Session {
+        session_until(user, token, 100)
+    }
+
+    fn session_until(user: Option<&str>, token: Option<&str>, expires_s: u32) -> Session {
         let key = Key::from_secret(None, Algorithm::Hs256, &[7; 32]).unwrap();
         let identity = Identity {
             user: user.map(Box::from),
             token_id: token.map(TokenId::of),
             grants: Arc::default(),
             key: key.fingerprint(),
-            expires_s: 100,
+            expires_s,
             valid_from_s: 0,
             issued_s: 0,
         };
@@ -337,6 +346,14 @@ mod tests {
         let of_key = Session::of_key(session.grants(), tagger().server_key("app"));
         assert!(session.has_user() && !of_key.has_user());
         assert_eq!((session.key_tag(), of_key.key_tag()), (None, Some(tagger().server_key("app"))));
+    }
+
+    #[test]
+    fn no_token_has_the_session_of_a_server_key() {
+        for expires_s in [u32::MAX - 1, u32::MAX] {
+            let session = session_until(None, Some("t1"), expires_s);
+            assert_eq!((session.key_tag(), session.expires_s()), (None, u32::MAX - 1));
+        }
     }
 
     #[test]
