@@ -1,5 +1,6 @@
 """The connect callout: the application says who a client is that shows no token."""
 
+import json
 import time
 
 import pytest
@@ -7,7 +8,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 from support import TIMEOUT_SECONDS
-from support.access import bearer, server_key
+from support.access import SECRET, bearer, now, server_key, token
 from support.application import MISBEHAVIOUR, NEW, OLD, Application, metric
 from support.server import eventually, run_throng
 
@@ -231,6 +232,91 @@ def test_a_cookie_counts_for_pages_of_listed_origins_only(world):
         response = world.http.post("/channels/rooms%2Fa", headers=headers, content="x")
         assert (response.status_code, response.json()["error"]) == (403, "origin_refused")
     assert len(world.asked()) == before
+
+
+def narrow(request, _handler):
+    """Lets in tokens of the plan `paid`, to rooms of their team."""
+    claims = request["data"]["claims"]
+    if claims.get("plan") != "paid":
+        return {"allow": False, "message": "the trial is over"}
+    return {"allow": True, "grants": {"subscribe": [f"*/{claims['team']}"]}}
+
+
+def with_tokens(world, more=""):
+    keys = f"decides = ['connect']\ntokens = true\n{more}\n[[token-keys]]\nsecret = '{SECRET}'"
+    world = world(keys)
+    world.application.decide = narrow
+    return world
+
+
+def of_plan(plan, **claims):
+    grants = {"subscribe": ["rooms/*"], "publish": ["rooms/*"], "history": ["rooms/*"]}
+    return token(sub="ann", plan=plan, team="a", throng=grants, exp=now() + 600, **claims)
+
+
+def test_tokens_are_asked_about_where_the_application_wants_it(world):
+    world = with_tokens(world)
+    paid, trial = bearer(of_plan("paid")), bearer(of_plan("trial"))
+    room, other = "/channels/rooms%2Fa", "/channels/rooms%2Fb"
+    assert world.http.get(f"{room}?wait=0", headers=paid).status_code == 204
+    for path in (other, "/channels/halls%2Fa"):
+        assert world.http.get(f"{path}?wait=0", headers=paid).status_code == 403
+    assert world.http.post(room, headers=paid, content="x").status_code == 403
+    for response in (
+        world.http.get(f"{room}?wait=0", headers=trial),
+        world.http.post(room, headers=trial, content="x"),
+        world.http.get(f"{room}/history", headers=trial),
+    ):
+        assert (response.status_code, response.json()["message"]) == (403, "the trial is over")
+    asked = world.asked()[0]
+    assert (asked["user"], asked["transport"]) == ("ann", "long-poll")
+    assert asked["claims"]["team"] == "a" and asked["claims"]["sub"] == "ann"
+    # Nobody asks about a token that is bad, or about a server key.
+    before = len(world.asked())
+    assert world.http.get(f"{room}?wait=0", headers=bearer("a.b.c")).status_code == 401
+    listed = world.http.get(f"{room}/connections", headers=bearer(world.key))
+    assert listed.status_code == 200 and len(world.asked()) == before
+    world.application.decide = lambda *_: {"allow": True, "user": "bob"}
+    response = world.http.get(f"{room}?wait=0", headers=paid)
+    assert (response.status_code, response.json()["error"]) == (403, "forbidden")
+    world.application.decide = lambda *_: {"allow": True, "expires": now() + 2}
+    with connect(f"{world.server.ws}{room}", additional_headers=paid) as socket:
+        socket.send("hello")
+        assert socket.recv(TIMEOUT_SECONDS) == "hello"
+        with pytest.raises(ConnectionClosed) as closed:
+            socket.recv(TIMEOUT_SECONDS)
+    assert closed.value.rcvd.code == 4002
+
+
+def test_a_newer_token_does_not_get_around_the_application(world):
+    world = with_tokens(world)
+    room = f"{world.server.ws}/channels/rooms%2Fa"
+    headers = bearer(of_plan("paid"))
+
+    def answer(socket, **command):
+        socket.send(json.dumps(command))
+        while True:
+            event = json.loads(socket.recv(TIMEOUT_SECONDS))
+            if event["type"] not in ("welcome", "subscribed"):
+                return event
+
+    with connect(room, additional_headers=headers, subprotocols=["throng.v1"]) as socket:
+        refused = answer(socket, type="auth", token=of_plan("trial"))
+        assert (refused["type"], refused["code"]) == ("error", "forbidden")
+        shown = answer(socket, type="auth", token=of_plan("paid"))
+        assert (shown["type"], shown["user"]) == ("authenticated", "ann")
+        refused = answer(socket, type="subscribe", channel="rooms/b")
+        assert (refused["type"], refused["code"]) == ("error", "forbidden")
+        refused = answer(socket, type="publish", channel="rooms/a", data="x")
+        assert (refused["type"], refused["code"]) == ("error", "forbidden")
+
+
+def test_a_user_beyond_a_limit_is_refused_before_the_application_is_asked(world):
+    world = with_tokens(world, "[per-user]\nconnect-rate = 2")
+    room, paid = "/channels/rooms%2Fa?wait=0", bearer(of_plan("paid"))
+    statuses = [world.http.get(room, headers=paid).status_code for _ in range(20)]
+    assert set(statuses) == {204, 429}
+    assert len(world.asked()) == statuses.count(204)
 
 
 def test_a_server_that_asks_may_listen_where_others_reach_it(tmp_path):

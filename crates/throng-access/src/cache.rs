@@ -240,6 +240,7 @@ mod tests {
             expires_s,
             valid_from_s: 0,
             issued_s: 0,
+            is_narrowed: false,
         })
     }
 

@@ -1,5 +1,5 @@
-//! Who a client is that shows no credential of its own: the interface of what decides that, such
-//! as the application, and the headers by which it decides.
+//! Who a client is that shows no credential of its own, and whether one with a token is let in: the
+//! interface of what decides that, such as the application, and the headers by which it decides.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -23,18 +23,22 @@ const AMBIENT: [&str; 2] = ["cookie", "authorization"];
 /// Who a client is, or the error that it gets.
 pub type ConnectVerdict = Result<Arc<Identity>, ErrorResponse>;
 
-/// Decides who a client is that shows neither a token nor a server key.
+/// Decides who a client is that shows neither a token nor a server key, and perhaps whether to let
+/// in one with a token. Of that one it can deny or narrow what the token grants, and not change the
+/// user.
 pub trait Connect: fmt::Debug + Send + Sync {
     /// Who the client is by an earlier answer that still holds, without asking.
-    fn known(&self, details: Details<'_>, transport: &'static str) -> Option<Arc<Identity>>;
+    fn known(&self, newcomer: Newcomer<'_>) -> Option<Arc<Identity>>;
 
     /// Asks who the client is. Must not wait, as a policy must not.
     fn who(
         &self,
-        details: Details<'_>,
-        transport: &'static str,
+        newcomer: Newcomer<'_>,
         later: Later<'_, ConnectVerdict>,
     ) -> Answer<ConnectVerdict>;
+
+    /// Whether it is asked about clients with a token as well.
+    fn decides_tokens(&self) -> bool;
 
     /// Whether an earlier answer still holds: it may have ended or have been revoked since.
     ///
@@ -49,6 +53,33 @@ pub trait Connect: fmt::Debug + Send + Sync {
 
     /// Whether browsers of pages elsewhere may be told to send cookies.
     fn passes_cookies(&self) -> bool;
+}
+
+/// A client that connects or sends a request.
+#[derive(Debug, Clone, Copy)]
+pub struct Newcomer<'a> {
+    /// How it connects.
+    pub transport: &'static str,
+    /// What its request shows besides.
+    pub details: Details<'a>,
+    /// Its token, after it was verified; `None` if it shows no credential.
+    pub token: Option<ShownToken<'a>>,
+}
+
+/// A verified token of a client that is asked about.
+#[derive(Clone, Copy)]
+pub struct ShownToken<'a> {
+    /// What it says.
+    pub identity: &'a Arc<Identity>,
+    /// The token itself, which must not reach logs, metrics or errors.
+    pub text: &'a str,
+}
+
+/// Does not show the token.
+impl fmt::Debug for ShownToken<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ShownToken").field("user", &self.identity.user()).finish_non_exhaustive()
+    }
 }
 
 /// What a request shows of its client besides a credential, as far as that is passed on.

@@ -19,6 +19,8 @@ pub use pool::GrantsPool;
 pub(crate) use table::GRANTS_IDS_MAX;
 pub use table::{GrantsId, GrantsTable};
 
+use std::sync::Arc;
+
 use throng_core::name::ChannelName;
 
 use crate::pattern::Pattern;
@@ -31,7 +33,7 @@ struct Grant {
     permissions: Permissions,
 }
 
-const _: () = assert!(size_of::<Grant>() == 32 && size_of::<Grants>() == 24);
+const _: () = assert!(size_of::<Grant>() == 32 && size_of::<Grants>() == 32);
 
 /// The most patterns of one token, over all permissions. A token travels with every request and has
 /// at most 8 KiB: patterns belong in it, lists of channels do not.
@@ -43,6 +45,8 @@ pub struct Grants {
     list: Box<[Grant]>,
     /// They are a server key's, for which rules by channel do not count.
     is_of_key: bool,
+    /// Nothing is granted that these do not grant as well. They have none themselves.
+    narrowed_to: Option<Arc<Grants>>,
 }
 
 impl Grants {
@@ -59,8 +63,22 @@ impl Grants {
         name: &ChannelName,
         user: Option<&str>,
     ) -> Option<&Pattern> {
-        let granted = self.list.iter().filter(|grant| grant.permissions.contains(permission));
-        granted.map(|grant| &grant.pattern).find(|pattern| pattern.matches(name, user))
+        let found = self.patterns(permission).find(|pattern| pattern.matches(name, user))?;
+        let is_within = |limit: &Arc<Grants>| limit.allow(permission, name, user);
+        self.narrowed_to.as_ref().is_none_or(is_within).then_some(found)
+    }
+
+    /// What these grant, as far as `limit` grants it, too.
+    #[must_use]
+    pub(crate) fn narrowed_to(&self, limit: &Arc<Grants>) -> Grants {
+        debug_assert!(self.narrowed_to.is_none() && limit.narrowed_to.is_none(), "two at most");
+        Grants { narrowed_to: Some(Arc::clone(limit)), ..self.clone() }
+    }
+
+    /// Whether some pattern may grant `permission` on some channel.
+    pub(crate) fn may_grant(&self, permission: Permission) -> bool {
+        let has_pattern = |grants: &Grants| grants.patterns(permission).next().is_some();
+        has_pattern(self) && self.narrowed_to.as_deref().is_none_or(has_pattern)
     }
 
     /// The user for whom a pattern with `{user}` grants `permission` on `name`, if `is_user` says
@@ -72,7 +90,8 @@ impl Grants {
         name: &'n ChannelName,
         mut is_user: impl FnMut(&str) -> bool,
     ) -> Option<&'n str> {
-        let mut patterns = self.patterns(permission);
+        let limits = self.narrowed_to.iter().flat_map(|limit| limit.patterns(permission));
+        let mut patterns = self.patterns(permission).chain(limits);
         patterns.find_map(|pattern| pattern.matching_user(name, &mut is_user))
     }
 
@@ -84,7 +103,7 @@ impl Grants {
                 Grants::push(&mut list, pattern.clone(), permission);
             }
         }
-        Grants { list: list.into(), is_of_key: true }
+        Grants { list: list.into(), is_of_key: true, narrowed_to: None }
     }
 
     /// Whether they are a server key's.
@@ -92,7 +111,7 @@ impl Grants {
         self.is_of_key
     }
 
-    /// The patterns for `permission`.
+    /// The patterns for `permission`, without those to which they are narrowed.
     pub fn patterns(&self, permission: Permission) -> impl Iterator<Item = &Pattern> {
         let granted = move |grant: &&Grant| grant.permissions.contains(permission);
         self.list.iter().filter(granted).map(|grant| &grant.pattern)
@@ -133,6 +152,31 @@ mod tests {
         assert!(!grants.allow(Permission::Publish, &other, None));
         assert!(!grants.allow(Permission::History, &lobby, None));
         assert!(!grants.allow(Permission::Subscribe, &ChannelName::user("a"), None));
+    }
+
+    #[test]
+    fn narrowed_grants_need_a_pattern_of_both() {
+        let [token, limit] = [
+            grants(r#"{"subscribe": ["a*", "private/{user}"], "publish": ["a*"]}"#),
+            grants(r#"{"subscribe": ["*b", "private/*"], "history": ["*"]}"#),
+        ];
+        let narrowed = token.narrowed_to(&Arc::new(limit));
+        let allows = |name: &str, user| {
+            narrowed.allow(Permission::Subscribe, &ChannelName::channel(name), user)
+        };
+        for (name, is_allowed) in [("ab", true), ("a", false), ("b", false), ("acb", true)] {
+            assert_eq!(allows(name, None), is_allowed, "{name}");
+        }
+        assert!(allows("private/ann", Some("ann")) && !allows("private/ann", Some("bob")));
+        let may_grant = |permission| narrowed.may_grant(permission);
+        assert!(may_grant(Permission::Subscribe));
+        assert!(!may_grant(Permission::Publish) && !may_grant(Permission::History));
+        for frozen in [narrowed.to_frozen(), token.to_frozen()] {
+            assert_eq!(Grants::from_frozen(&frozen).unwrap().to_frozen(), frozen);
+        }
+        for bad in ["", "[]", "[{}]", "[{}, {}, {}]", "[{}, []]", r#"{"read": []}"#] {
+            assert!(Grants::from_frozen(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -45,7 +45,7 @@
 //!
 //! | | bytes |
 //! |---|---|
-//! | different grants | 28 on each worker that has them; once 40, and 32 and the text per pattern |
+//! | different grants | 28 on each worker that has them; once 48, and 32 and the text per pattern |
 //! | a token in the cache | 69, and 88 for what it says, and the user's name |
 //! | a revocation | 21 for a token, 21 and the name for a user |
 //! | a bucket of a rate | 16, in a table of fixed size |
@@ -91,7 +91,7 @@ pub use access_control::AccessControl;
 pub use authenticator::{Authenticator, Refusal, Verdict};
 pub use cache::CacheCounts;
 pub use clients::{Clients, CountedAddress};
-pub use connect::{Connect, ConnectVerdict, Details, Passed, PassedHeaders};
+pub use connect::{Connect, ConnectVerdict, Details, Newcomer, Passed, PassedHeaders, ShownToken};
 pub use grants::{Grants, GrantsId, GrantsPool, GrantsTable};
 pub use permission::{Permission, Permissions};
 pub use policy::{Access, Action, AllowAll, Asker, Credentials, Decision, ReadOnlyClients};

@@ -119,7 +119,7 @@ impl AccessRules {
             let mut all = self.list.iter().map(|(_, access)| access).chain([&self.fallback]);
             all.any(|access| access.publish == who)
         };
-        let is_granted = |grants: &Grants| grants.patterns(Permission::Publish).next().is_some();
+        let is_granted = |grants: &Grants| grants.may_grant(Permission::Publish);
         match credentials {
             Credentials::Anonymous | Credentials::Claimed { .. } => {
                 if has(Who::Anyone) {

@@ -269,6 +269,7 @@ mod tests {
             expires_s,
             valid_from_s: 0,
             issued_s: 0,
+            is_narrowed: false,
         };
         let id = GrantsTable::default().hold(identity.grants());
         Session::new(&identity, id, &tagger(), Lead::from_s(9))

@@ -29,7 +29,9 @@ use std::sync::Arc;
 use http::HeaderMap;
 use http::header::{HeaderValue, ORIGIN};
 use http::request::Parts;
-use throng_access::{AccessControl, CacheCounts, Credentials, Identity, KeyRefusal, ServerKey};
+use throng_access::{
+    AccessControl, CacheCounts, Credentials, Identity, KeyRefusal, ServerKey, ShownToken,
+};
 use throng_core::{Listener, WantedTags};
 use throng_wire::credential::{self, Credential, Place};
 use throng_wire::{ErrorCode, ErrorResponse};
@@ -120,13 +122,11 @@ impl Authentication {
             Some(Err(refusal)) => Err(self.refuse_key(refusal).into()),
             None => {
                 let address = self.limited_address(head)?;
-                match self.verification.verify(credential.text(), address).await {
-                    Ok(identity) => Ok(Client::Token(identity)),
-                    Err(refusal) => {
-                        self.refused.count(refusal.label());
-                        Err(refusal.into())
-                    }
-                }
+                let verified = self.verification.verify(credential.text(), address).await;
+                let identity =
+                    verified.inspect_err(|refusal| self.refused.count(refusal.label()))?;
+                let token = ShownToken { identity: &identity, text: credential.text() };
+                Ok(Client::Token(self.confirm(settings, head, token).await?))
             }
         }
     }

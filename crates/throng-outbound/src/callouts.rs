@@ -45,7 +45,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throng_access::pattern::Pattern;
-use throng_access::{Access, Connect, ConnectVerdict, GrantsPool, Passed, Revocations};
+use throng_access::{Access, Connect, GrantsPool, Passed, Revocations};
 use throng_core::events::EventSink;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
@@ -54,7 +54,7 @@ use tokio::time::timeout;
 use crate::client::{Origin, Trust};
 use crate::endpoint::Endpoint;
 use caller::Caller;
-use connect::{ConnectCallout, ConnectReader};
+use connect::{ConnectAnswer, ConnectCallout, ConnectReader};
 use decider::{Decider, DeciderTask, Shared};
 use delivery::Delivery;
 pub use events::Notifies;
@@ -75,6 +75,8 @@ pub struct CalloutSettings {
     pub asks: Vec<Asks>,
     /// What it gets of the requests that it decides about, besides their credentials.
     pub passed: Passed,
+    /// Whether it is asked about clients with a token as well, if it decides who clients are.
+    pub decides_tokens: bool,
     /// What it is notified of.
     pub notifies: Vec<Notifies>,
     /// The channels or users that it decides about and hears of; `None` for all.
@@ -108,6 +110,7 @@ struct ConnectPart {
     shared: Arc<Shared>,
     max_queued: usize,
     max_cached: usize,
+    decides_tokens: bool,
 }
 
 /// Callouts that run.
@@ -159,7 +162,13 @@ impl Callouts {
                 self.routes.push(Route { asks, pattern, passed, decider });
             }
             if !connects.is_empty() {
-                self.connect = Some(ConnectPart { passed, shared, max_queued, max_cached });
+                self.connect = Some(ConnectPart {
+                    passed,
+                    shared,
+                    max_queued,
+                    max_cached,
+                    decides_tokens: settings.decides_tokens,
+                });
             }
         }
         if !settings.notifies.is_empty() {
@@ -204,12 +213,14 @@ impl Callouts {
         revocations: &Arc<Revocations>,
         max_age_s: u32,
     ) -> Option<Arc<dyn Connect>> {
-        let ConnectPart { passed, shared, max_queued, max_cached } = self.connect.take()?;
+        let part = self.connect.take()?;
+        let ConnectPart { passed, shared, max_queued, max_cached, decides_tokens } = part;
         let reader = ConnectReader { pool: GrantsPool::default(), max_age_s };
         let (decider, task) =
-            Decider::<ConnectVerdict>::new(&shared, max_queued, max_cached, reader);
+            Decider::<ConnectAnswer>::new(&shared, max_queued, max_cached, reader);
         self.start_later(task);
-        Some(Arc::new(ConnectCallout { passed, decider, revocations: Arc::clone(revocations) }))
+        let revocations = Arc::clone(revocations);
+        Some(Arc::new(ConnectCallout { passed, decider, decides_tokens, revocations }))
     }
 
     /// The policy that asks the application about what `rules` allow, which must decide at once.

@@ -128,6 +128,7 @@ fn callout(table: &CalloutTable) -> Result<CalloutSettings, SettingsError> {
         secrets: secrets::of(table)?,
         asks,
         passed: passed(table)?,
+        decides_tokens: decides_tokens(table)?,
         notifies,
         pattern: table_pattern(table)?,
         timeout: time,
@@ -135,6 +136,17 @@ fn callout(table: &CalloutTable) -> Result<CalloutSettings, SettingsError> {
         max_queued: count("max-queued", table.max_queued, QUEUED, 1, QUEUED_MAX)?,
         max_cached: count("max-cached", table.max_cached, CACHED, 0, CACHED_MAX)?,
     })
+}
+
+/// Whether it decides `connect` for clients with a token as well.
+fn decides_tokens(table: &CalloutTable) -> Result<bool, SettingsError> {
+    match table.tokens {
+        Some(_) if !table.decides_connect() => Err(SettingsError(format!(
+            "{} has `tokens`, which is about `connect`; add \"connect\" to `decides`, or remove it",
+            table.at
+        ))),
+        tokens => Ok(tokens.unwrap_or(false)),
+    }
 }
 
 /// What its endpoint gets of the requests that it decides about.

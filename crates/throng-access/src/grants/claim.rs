@@ -2,9 +2,11 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 
 use serde::Deserialize;
 use serde::de::{self, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
 use throng_core::name::Kind;
 
 use super::{Grant, Grants, PATTERNS_MAX};
@@ -47,14 +49,38 @@ impl Grants {
         for Entry { permission, kind, text } in claim.entries {
             Grants::push(&mut list, Pattern::new(kind, &text)?, permission);
         }
-        Ok(Grants { list: list.into(), is_of_key: false })
+        Ok(Grants { list: list.into(), ..Grants::default() })
     }
 }
 
 impl Grants {
-    /// The claim that [`Grants::from_claim`] reads as these grants: for a process that takes over
-    /// connections. Those of a server key are made of the claim by [`Grants::for_server_key`].
-    pub fn to_claim(&self) -> String {
+    /// The text that [`Grants::from_frozen`] reads as these grants, for a process that takes over
+    /// connections: a claim, or a list of it and the one to which it is narrowed. Those of a server
+    /// key are made of it by [`Grants::for_server_key`].
+    pub fn to_frozen(&self) -> String {
+        match &self.narrowed_to {
+            None => self.to_claim(),
+            Some(limit) => format!("[{},{}]", self.to_claim(), limit.to_claim()),
+        }
+    }
+
+    /// The inverse of [`Grants::to_frozen`].
+    ///
+    /// # Errors
+    ///
+    /// See [`GrantsError`].
+    pub fn from_frozen(text: &str) -> Result<Grants, GrantsError> {
+        if !text.starts_with('[') {
+            return Grants::from_claim(text);
+        }
+        let [claim, limit]: [&RawValue; 2] =
+            serde_json::from_str(text).map_err(|_| GrantsError::Form)?;
+        let limit = Arc::new(Grants::from_claim(limit.get())?);
+        Ok(Grants::from_claim(claim.get())?.narrowed_to(&limit))
+    }
+
+    /// The claim that grants the same, but for what they are narrowed to.
+    fn to_claim(&self) -> String {
         let members = Permission::ALL.into_iter().map(|permission| {
             let patterns = self.patterns(permission).map(|pattern| match pattern.kind() {
                 Kind::User => serde_json::json!({ "users": pattern.text() }),
@@ -226,11 +252,11 @@ mod tests {
     fn a_claim_is_written_as_it_is_read() {
         let claim = r#"{"publish": ["a", "b\"c", {"users": "{user}"}], "presence": ["a"]}"#;
         let grants = Grants::from_claim(claim).unwrap();
-        let written = Grants::from_claim(&grants.to_claim()).unwrap();
+        let written = Grants::from_frozen(&grants.to_frozen()).unwrap();
         for permission in Permission::ALL {
             assert!(grants.patterns(permission).eq(written.patterns(permission)));
         }
-        assert!(Grants::from_claim(&Grants::default().to_claim()).unwrap().is_empty());
+        assert!(Grants::from_frozen(&Grants::default().to_frozen()).unwrap().is_empty());
     }
 
     #[test]

@@ -92,6 +92,7 @@ pub(super) fn check(
         expires_s: seconds(times.exp.saturating_add(leeway_s)),
         valid_from_s: seconds(times.nbf.unwrap_or(0).saturating_sub(leeway_s)),
         issued_s: seconds(times.iat.unwrap_or(0)),
+        is_narrowed: false,
     })
 }
 

@@ -46,6 +46,8 @@ pub struct Identity {
     pub(crate) expires_s: u32,
     pub(crate) valid_from_s: u32,
     pub(crate) issued_s: u32,
+    /// The application was asked about the token, and has not refused it.
+    pub(crate) is_narrowed: bool,
 }
 
 const _: () = assert!(size_of::<Identity>() == 72);
@@ -60,7 +62,26 @@ impl Identity {
         expires_s: u32,
     ) -> Identity {
         let (token_id, key, valid_from_s) = (None, Fingerprint::NONE, 0);
-        Identity { user, token_id, grants, key, expires_s, valid_from_s, issued_s }
+        let is_narrowed = false;
+        Identity { user, token_id, grants, key, expires_s, valid_from_s, issued_s, is_narrowed }
+    }
+
+    /// What this token says, as far as the application agrees: it may restrict the grants, `None`
+    /// if it does not, and believes it until `expires_s`, in seconds since 1970.
+    #[must_use]
+    pub fn narrowed(&self, grants: Option<&Arc<Grants>>, expires_s: u32) -> Identity {
+        let narrowed = |limit: &Arc<Grants>| Arc::new(self.grants.narrowed_to(limit));
+        Identity {
+            grants: grants.map_or_else(|| Arc::clone(&self.grants), narrowed),
+            expires_s: self.expires_s.min(expires_s),
+            is_narrowed: true,
+            ..self.clone()
+        }
+    }
+
+    /// Whether the application was asked about the token, and has let it in.
+    pub fn is_narrowed(&self) -> bool {
+        self.is_narrowed
     }
 
     /// Whether the application says so, and no token.

@@ -1,12 +1,16 @@
-//! Asks the application who a client is that shows no credential.
+//! Asks the application who a client is that shows no credential, and whether one with a token is
+//! let in.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::HeaderValue;
 use http::request::Parts;
-use throng_access::{Details, PassedHeaders};
+use throng_access::{
+    Connect, ConnectVerdict, Details, Identity, Newcomer, PassedHeaders, ShownToken,
+};
 use throng_core::{Later, Listener, clock};
 use throng_wire::{ErrorCode, ErrorResponse};
 
@@ -49,21 +53,16 @@ impl Authentication {
             origin::check_cookie(settings, head)?;
         }
         let details = Details { address, headers: Some(&headers) };
+        let newcomer = Newcomer { transport: TRANSPORT, details, token: None };
         // Ahead of the limit: strangers at the same address lock out nobody who was let in.
-        if let Some(identity) = connect.known(details, TRANSPORT) {
+        if let Some(identity) = connect.known(newcomer) {
             return Ok(Client::Token(identity));
         }
         let limiter = &self.access.clients.limiter;
         let client = self.limited_address(head)?;
         limiter.may_verify(client, clock::now_ms()).map_err(ApiError::limited)?;
-        let ask = |later: Later<'_, _>| Ok::<_, Infallible>(connect.who(details, TRANSPORT, later));
-        let Ok(verdict) = within(CONNECT_TIMEOUT, ask).await;
-        match verdict.unwrap_or_else(|| Err(ErrorResponse::unanswered())) {
-            // It may have been revoked while the application was asked.
-            Ok(identity) => {
-                connect.recheck(&identity, now_s())?;
-                Ok(Client::Token(identity))
-            }
+        match ask(&**connect, newcomer).await {
+            Ok(identity) => Ok(Client::Token(identity)),
             Err(error) => {
                 // The application has refused the client. A failure of its own is not held against
                 // the client.
@@ -73,6 +72,26 @@ impl Authentication {
                 Err(error.into())
             }
         }
+    }
+
+    /// The sender of a request with a verified token, as far as the application lets it in, if it
+    /// decides that too.
+    pub(super) async fn confirm(
+        &self,
+        settings: &Settings,
+        head: &Parts,
+        token: ShownToken<'_>,
+    ) -> Result<Arc<Identity>, ApiError> {
+        let connect = self.access.connect.as_ref().filter(|connect| connect.decides_tokens());
+        let (Some(connect), Listener::Public) = (connect, Caller::of(head).listener) else {
+            return Ok(Arc::clone(token.identity));
+        };
+        let PassedOn { address, mut headers } = self.passed(head)?;
+        // The token says who it is. What a foreign page made the browser send besides does not.
+        headers.keep_ambient_if(|| origin::check_cookie(settings, head).is_ok());
+        let details = Details { address, headers: Some(&headers) };
+        let newcomer = Newcomer { transport: TRANSPORT, details, token: Some(token) };
+        Ok(ask(&**connect, newcomer).await?)
     }
 
     /// What those who decide get to know of a request besides its credential.
@@ -92,4 +111,14 @@ impl Authentication {
         let known = caller.address(source, head).map_err(|refused| refused.error)?;
         Ok(known.or_else(|| source.of_connection(caller.peer?.ip())))
     }
+}
+
+/// Asks who a client is, or whether one with a token is let in.
+async fn ask(connect: &dyn Connect, newcomer: Newcomer<'_>) -> ConnectVerdict {
+    let ask = |later: Later<'_, _>| Ok::<_, Infallible>(connect.who(newcomer, later));
+    let Ok(verdict) = within(CONNECT_TIMEOUT, ask).await;
+    let identity = verdict.unwrap_or_else(|| Err(ErrorResponse::unanswered()))?;
+    // It may have been revoked while the application was asked.
+    connect.recheck(&identity, now_s())?;
+    Ok(identity)
 }

@@ -162,7 +162,7 @@ impl<N: Net> Worker<N> {
             let granted = self.connections.grants_of(session);
             let mut encoder = Encoder::new(RecordKind::Grants);
             encoder.u8(u8::from(granted.is_of_key()));
-            encoder.bytes(granted.to_claim().as_bytes());
+            encoder.bytes(granted.to_frozen().as_bytes());
             write(encoder.finish());
         }
     }

@@ -112,7 +112,7 @@ impl<N: Net> WorkerThaw<N> {
             }
             RecordKind::Grants => {
                 let is_of_key = decoder.u8()? != 0;
-                let grants = Grants::from_claim(decoder.text()?);
+                let grants = Grants::from_frozen(decoder.text()?);
                 decoder.finish()?;
                 let grants = grants.map_err(|_| ThawError::Invalid("what a token grants"))?;
                 let grants = if is_of_key { grants.for_server_key() } else { grants };

@@ -31,6 +31,9 @@ struct Document<'a> {
 
 impl Verdict for Decision {
     type Reader = ();
+    /// Until when it is allowed at most, in milliseconds since 1970.
+    type Bounds = Option<u64>;
+    type Given = Decision;
 
     fn read((): &(), body: &[u8], asked_s: u64) -> Result<Answered<Decision>, AnswerError> {
         let Document { allow, message, expires, cache } = serde_json::from_slice(body)?;
@@ -53,10 +56,10 @@ impl Verdict for Decision {
         matches!(self, Decision::Denied(_))
     }
 
-    fn limited(self, until_ms: Option<u64>) -> Decision {
+    fn within(self, until_ms: &Option<u64>) -> Decision {
         match (self, until_ms) {
-            (Decision::Allowed, Some(until_ms)) => Decision::AllowedUntil(until_ms),
-            (Decision::AllowedUntil(one), Some(other)) => Decision::AllowedUntil(one.min(other)),
+            (Decision::Allowed, Some(until_ms)) => Decision::AllowedUntil(*until_ms),
+            (Decision::AllowedUntil(one), Some(other)) => Decision::AllowedUntil(one.min(*other)),
             (decision, _) => decision,
         }
     }

@@ -1,13 +1,15 @@
-//! Lets the application say who a client is that shows no credential.
+//! Lets the application say who a client is that shows no credential, and whether one with a token
+//! is let in.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use throng_access::token::decode;
 use throng_access::{
-    Connect, ConnectVerdict, Details, Grants, GrantsPool, Identity, Passed, PassedHeaders,
-    Revocations,
+    Connect, ConnectVerdict, Grants, GrantsPool, Identity, Newcomer, Passed, PassedHeaders,
+    Revocations, ShownToken,
 };
 use throng_core::clock;
 use throng_core::later::{Answer, Later};
@@ -29,7 +31,9 @@ const COOKIE: &str = "cookie";
 pub(super) struct ConnectCallout {
     /// What it gets of requests.
     pub(super) passed: Passed,
-    pub(super) decider: Decider<ConnectVerdict>,
+    pub(super) decider: Decider<ConnectAnswer>,
+    /// Whether it is asked about clients with a token as well.
+    pub(super) decides_tokens: bool,
     /// The users who are revoked: what the application said of them before does not hold.
     pub(super) revocations: Arc<Revocations>,
 }
@@ -64,24 +68,41 @@ struct Document<'a> {
     cache: Option<u64>,
 }
 
-impl Verdict for ConnectVerdict {
+/// What the application has said of a client.
+#[derive(Debug, Clone)]
+pub(super) struct ConnectAnswer(Result<Told, ErrorResponse>);
+
+/// Who a client is.
+#[derive(Debug, Clone)]
+struct Told {
+    identity: Arc<Identity>,
+    /// Whether the answer says what the client may do. If not, one with a token may do what that
+    /// grants.
+    has_grants: bool,
+}
+
+impl Verdict for ConnectAnswer {
     type Reader = ConnectReader;
+    /// The token that the client shows.
+    type Bounds = Option<Arc<Identity>>;
+    type Given = ConnectVerdict;
 
     fn read(
         reader: &ConnectReader,
         body: &[u8],
         asked_s: u64,
-    ) -> Result<Answered<ConnectVerdict>, AnswerError> {
+    ) -> Result<Answered<ConnectAnswer>, AnswerError> {
         let document: Document<'_> = serde_json::from_slice(body)?;
         let cache_ms = cache_ms(document.cache);
         if !document.allow {
-            let verdict = Err(denial(ErrorCode::Unauthorized, document.message.as_deref()));
-            return Ok(Answered { verdict, cache_ms });
+            let denial = denial(ErrorCode::Unauthorized, document.message.as_deref());
+            return Ok(Answered { verdict: ConnectAnswer(Err(denial)), cache_ms });
         }
         let user = document.user;
         if let Some(user) = &user {
             check_name(user, "user").map_err(AnswerError::User)?;
         }
+        let has_grants = document.grants.is_some();
         let grants = match document.grants {
             Some(grants) => reader.pool.get(grants.get())?,
             None => Arc::new(Grants::default()),
@@ -95,51 +116,77 @@ impl Verdict for ConnectVerdict {
         let seconds = |time_s| u32::try_from(time_s).unwrap_or(u32::MAX);
         // An answer to a question from before a revocation does not count after it.
         let identity = Identity::of_application(user, grants, seconds(asked_s), seconds(expires_s));
-        Ok(Answered { verdict: Ok(Arc::new(identity)), cache_ms })
+        let told = Told { identity: Arc::new(identity), has_grants };
+        Ok(Answered { verdict: ConnectAnswer(Ok(told)), cache_ms })
     }
 
-    fn refused(error: ErrorResponse) -> ConnectVerdict {
-        Err(error)
+    fn refused(error: ErrorResponse) -> ConnectAnswer {
+        ConnectAnswer(Err(error))
     }
 
     fn is_denial(&self) -> bool {
-        self.is_err()
+        self.0.is_err()
     }
 
-    /// It is no decision of the rules that could end.
-    fn limited(self, _: Option<u64>) -> ConnectVerdict {
-        self
+    fn within(self, token: &Option<Arc<Identity>>) -> ConnectVerdict {
+        let ConnectAnswer(answer) = self;
+        let Some(token) = token else { return answer.map(|told| told.identity) };
+        let Told { identity, has_grants } = answer.map_err(|error| match error.code {
+            // Another token would not help, nor is this one bad.
+            ErrorCode::Unauthorized => ErrorResponse::new(ErrorCode::Forbidden, error.message),
+            _ => error,
+        })?;
+        if identity.user().is_some_and(|user| Some(user) != token.user()) {
+            let message = "the application names another user than the token";
+            return Err(ErrorResponse::new(ErrorCode::Forbidden, message));
+        }
+        let grants = has_grants.then(|| identity.grants());
+        Ok(Arc::new(token.narrowed(grants, identity.expires_s())))
     }
 }
 
 impl ConnectCallout {
     /// Whether an answer still holds. A denial does as long as it is cached.
-    fn holds(&self, verdict: &ConnectVerdict) -> bool {
+    fn holds(&self, answer: &ConnectAnswer) -> bool {
         let now_s = clock::machine_ms() / 1000;
-        verdict.as_ref().map_or(true, |identity| self.recheck(identity, now_s).is_ok())
+        answer.0.as_ref().map_or(true, |told| self.recheck(&told.identity, now_s).is_ok())
+    }
+
+    /// Calls `then` with the question about a client, as JSON.
+    fn question<R>(&self, newcomer: Newcomer<'_>, then: impl FnOnce(Data<'_>) -> R) -> R {
+        let Newcomer { transport, details, token } = newcomer;
+        let headers = listed(&self.passed, details);
+        let data = Data::of_connect(transport).with(&self.passed, details.address, &headers);
+        let Some(ShownToken { identity, text }) = token else { return then(data) };
+        // It was verified, so that its claims are a JSON object.
+        let claims = decode(text).ok().and_then(|token| RawValue::from_string(token.claims).ok());
+        debug_assert!(claims.is_some(), "a token that was verified");
+        then(data.of_token(identity, &claims.unwrap_or_default()))
     }
 }
 
 impl Connect for ConnectCallout {
-    fn known(&self, details: Details<'_>, transport: &'static str) -> Option<Arc<Identity>> {
-        let headers = listed(&self.passed, details);
-        let data = Data::of_connect(transport).with(&self.passed, details.address, &headers);
-        let is_let_in = |verdict: &ConnectVerdict| verdict.is_ok() && self.holds(verdict);
-        self.decider.known(&data.key(Asks::Connect), is_let_in)?.ok()
+    fn known(&self, newcomer: Newcomer<'_>) -> Option<Arc<Identity>> {
+        let key = self.question(newcomer, |data| data.key(Asks::Connect));
+        let is_let_in = |answer: &ConnectAnswer| answer.0.is_ok() && self.holds(answer);
+        self.decider.known(&key, is_let_in)?.within(&bounds(newcomer)).ok()
     }
 
     fn who(
         &self,
-        details: Details<'_>,
-        transport: &'static str,
+        newcomer: Newcomer<'_>,
         later: Later<'_, ConnectVerdict>,
     ) -> Answer<ConnectVerdict> {
-        let headers = listed(&self.passed, details);
-        let data = Data::of_connect(transport).with(&self.passed, details.address, &headers);
-        let key = data.key(Asks::Connect);
-        let body = |time_ms| body(Asks::Connect, time_ms, data);
-        let holds = |verdict: &ConnectVerdict| self.holds(verdict);
-        self.decider.decide(Inquiry { key, body, until_ms: None }, holds, later)
+        let holds = |answer: &ConnectAnswer| self.holds(answer);
+        self.question(newcomer, |data| {
+            let (key, bounds) = (data.key(Asks::Connect), bounds(newcomer));
+            let body = |time_ms| body(Asks::Connect, time_ms, data);
+            self.decider.decide(Inquiry { key, body, bounds }, holds, later)
+        })
+    }
+
+    fn decides_tokens(&self) -> bool {
+        self.decides_tokens
     }
 
     fn recheck(&self, identity: &Identity, now_s: u64) -> Result<(), ErrorResponse> {
@@ -162,19 +209,32 @@ impl Connect for ConnectCallout {
     }
 }
 
+/// The token of a client, which an answer cannot extend.
+fn bounds(newcomer: Newcomer<'_>) -> Option<Arc<Identity>> {
+    newcomer.token.map(|token| Arc::clone(token.identity))
+}
+
 #[cfg(test)]
 mod tests {
+    use throng_access::Permission;
+    use throng_core::ChannelName;
+
     use super::*;
 
     const ASKED_S: u64 = 1_800_000_000;
 
-    fn read(json: &str) -> Result<Answered<ConnectVerdict>, AnswerError> {
+    fn read(json: &str) -> Result<Answered<ConnectAnswer>, AnswerError> {
         let reader = ConnectReader { pool: GrantsPool::default(), max_age_s: 3600 };
-        ConnectVerdict::read(&reader, json.as_bytes(), ASKED_S)
+        ConnectAnswer::read(&reader, json.as_bytes(), ASKED_S)
+    }
+
+    /// What a client with this token gets.
+    fn given(json: &str, token: Option<&Arc<Identity>>) -> ConnectVerdict {
+        read(json).unwrap().verdict.within(&token.cloned())
     }
 
     fn identity(json: &str) -> Arc<Identity> {
-        read(json).unwrap().verdict.unwrap()
+        given(json, None).unwrap()
     }
 
     #[test]
@@ -202,8 +262,42 @@ mod tests {
 
     #[test]
     fn a_denial_may_say_why() {
-        let error = read(r#"{"allow": false, "message": "log in"}"#).unwrap().verdict.unwrap_err();
+        let denied = r#"{"allow": false, "message": "log in"}"#;
+        let error = given(denied, None).unwrap_err();
         assert_eq!((error.code, &*error.message), (ErrorCode::Unauthorized, "log in"));
+        let error = given(denied, Some(&token(60))).unwrap_err();
+        assert_eq!((error.code, &*error.message), (ErrorCode::Forbidden, "log in"));
+    }
+
+    /// A token of ann that expires after some seconds.
+    fn token(left_s: u32) -> Arc<Identity> {
+        let claim = r#"{"subscribe": ["rooms/*"], "publish": ["rooms/*"]}"#;
+        let (user, grants) = (Some("ann".into()), Arc::new(Grants::from_claim(claim).unwrap()));
+        let now_s = ASKED_S as u32;
+        Arc::new(Identity::of_application(user, grants, now_s, now_s + left_s))
+    }
+
+    #[test]
+    fn an_answer_narrows_a_token_and_does_not_change_its_user() {
+        let plain = given(r#"{"allow": true}"#, Some(&token(60))).unwrap();
+        assert_eq!((plain.user(), plain.is_narrowed()), (Some("ann"), true));
+        assert_eq!(plain.grants(), token(60).grants());
+        assert_eq!(u64::from(plain.expires_s()), ASKED_S + 60);
+        let (end_s, grants) = (ASKED_S + 30, r#"{"subscribe": ["*/a", "b"]}"#);
+        let json =
+            format!(r#"{{"allow": true, "user": "ann", "expires": {end_s}, "grants": {grants}}}"#);
+        let less = given(&json, Some(&token(60))).unwrap();
+        assert_eq!(u64::from(less.expires_s()), ASKED_S + 30);
+        let allows = |permission, name| {
+            less.grants().allow(permission, &ChannelName::channel(name), less.user())
+        };
+        assert!(allows(Permission::Subscribe, "rooms/a"));
+        assert!(!allows(Permission::Subscribe, "rooms/b") && !allows(Permission::Subscribe, "b"));
+        assert!(!allows(Permission::Publish, "rooms/a"));
+        let shorter = given(&json, Some(&token(10))).unwrap();
+        assert_eq!(u64::from(shorter.expires_s()), ASKED_S + 10);
+        let error = given(r#"{"allow": true, "user": "bob"}"#, Some(&token(60))).unwrap_err();
+        assert_eq!(error.code, ErrorCode::Forbidden);
     }
 
     #[test]

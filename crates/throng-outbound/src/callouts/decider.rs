@@ -54,25 +54,25 @@ struct Desk<V: Verdict> {
 }
 
 /// What is asked.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Inquiry<F> {
+#[derive(Debug)]
+pub(super) struct Inquiry<F, B> {
     /// Names the question, apart from the moment when it is asked.
     pub(super) key: Key,
     /// Makes the body of the request, of a moment in milliseconds since 1970.
     pub(super) body: F,
-    /// Until when it is allowed at most, in milliseconds since 1970.
-    pub(super) until_ms: Option<u64>,
+    /// What an answer cannot extend.
+    pub(super) bounds: B,
 }
 
 /// A question that waits.
 #[derive(Debug)]
-struct Question<V> {
+struct Question<V: Verdict> {
     body: Vec<u8>,
     key: Key,
-    until_ms: Option<u64>,
+    bounds: V::Bounds,
     asked: Instant,
     asked_s: u64,
-    ticket: Ticket<V>,
+    ticket: Ticket<V::Given>,
 }
 
 /// The half that sends the questions.
@@ -122,22 +122,23 @@ impl<V: Verdict> Decider<V> {
     /// Asks, unless an answer is known that still `holds`, or the endpoint is left alone.
     pub(super) fn decide(
         &self,
-        inquiry: Inquiry<impl FnOnce(u64) -> Vec<u8>>,
+        inquiry: Inquiry<impl FnOnce(u64) -> Vec<u8>, V::Bounds>,
         holds: impl FnOnce(&V) -> bool,
-        later: Later<'_, V>,
-    ) -> Answer<V> {
-        let Inquiry { key, body, until_ms } = inquiry;
+        later: Later<'_, V::Given>,
+    ) -> Answer<V::Given> {
+        let Inquiry { key, body, bounds } = inquiry;
         let shared = &self.desk.shared;
         if let Some(verdict) = self.known(&key, holds) {
-            return verdict.limited(until_ms).into();
+            return Answer::Now(verdict.within(&bounds));
         }
+        let refuse = |outcome| Answer::Now(shared.refuse::<V>(outcome).within(&bounds));
         // Behind the cache: a known answer needs no endpoint.
         if lock(&shared.breaker).refuses(clock::now_ms()) {
-            return shared.refuse::<V>("breaker_open").into();
+            return refuse("breaker_open");
         }
         // Before the body is made, so that an overflow costs little.
         let Ok(place) = self.questions.try_reserve() else {
-            return shared.refuse::<V>("overflow").into();
+            return refuse("overflow");
         };
         let asked_ms = clock::machine_ms();
         let body = body(asked_ms);
@@ -145,12 +146,12 @@ impl<V: Verdict> Decider<V> {
         let before = shared.waiting_bytes.fetch_add(body.len(), Ordering::Relaxed);
         if before + body.len() > WAITING_BYTES_MAX {
             shared.waiting_bytes.fetch_sub(body.len(), Ordering::Relaxed);
-            return shared.refuse::<V>("overflow").into();
+            return refuse("overflow");
         }
         let (ticket, answer) = later.ticket();
         shared.metrics.decisions_waiting.add(1);
         let (asked, asked_s) = (Instant::now(), asked_ms / 1000);
-        place.send(Question { body, key, until_ms, asked, asked_s, ticket });
+        place.send(Question { body, key, bounds, asked, asked_s, ticket });
         answer
     }
 }
@@ -168,7 +169,7 @@ impl<V: Verdict> DeciderTask<V> {
 }
 
 async fn ask<V: Verdict>(desk: Arc<Desk<V>>, question: Question<V>, _permit: OwnedSemaphorePermit) {
-    let Question { body, key, until_ms, asked, asked_s, ticket } = question;
+    let Question { body, key, bounds, asked, asked_s, ticket } = question;
     let (shared, bytes) = (&desk.shared, body.len());
     let is_too_late = asked.elapsed() + shared.caller.timeout > ANSWERED_WITHIN;
     let verdict = if is_too_late {
@@ -183,7 +184,7 @@ async fn ask<V: Verdict>(desk: Arc<Desk<V>>, question: Question<V>, _permit: Own
     };
     shared.metrics.decisions_waiting.subtract(1);
     shared.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
-    ticket.answer(verdict.limited(until_ms));
+    ticket.answer(verdict.within(&bounds));
 }
 
 impl<V: Verdict> Desk<V> {
@@ -201,7 +202,7 @@ impl<V: Verdict> Desk<V> {
                 shared.metrics.decisions.count(outcome);
                 if cache_ms > 0 {
                     let until_ms = clock::now_ms() + cache_ms;
-                    // Without the asker's limit, which is applied to each answer given.
+                    // Without the asker's bounds, which are applied to each answer given.
                     lock(&self.cache).insert(key, verdict.clone(), until_ms);
                 }
                 verdict

@@ -58,12 +58,12 @@ impl Access for CalloutPolicy {
         let headers = listed(&route.passed, asker.details);
         let data = Data::new(name, asker.credentials);
         let data = data.with(&route.passed, asker.details.address, &headers);
-        let body = |time_ms| body(asks, time_ms, data);
+        let (key, body) = (data.key(asks), |time_ms| body(asks, time_ms, data));
         let holds = |decision: &Decision| match decision {
             Decision::AllowedUntil(ms) => clock::machine_ms() < *ms,
             Decision::Allowed | Decision::Denied(_) => true,
         };
-        route.decider.decide(Inquiry { key: data.key(asks), body, until_ms }, holds, later)
+        route.decider.decide(Inquiry { key, body, bounds: until_ms }, holds, later)
     }
 }
 

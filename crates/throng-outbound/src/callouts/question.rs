@@ -3,7 +3,8 @@
 use std::net::IpAddr;
 
 use serde::{Serialize, Serializer};
-use throng_access::{Credentials, Details, Passed};
+use serde_json::value::RawValue;
+use throng_access::{Credentials, Details, Identity, Passed};
 use throng_core::name::{ChannelName, Kind};
 
 use super::cache::Key;
@@ -11,7 +12,7 @@ use super::cache::Key;
 /// A question that the application decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asks {
-    /// Who a client is that shows no credential.
+    /// Who a client is that shows no credential, and perhaps whether one with a token is let in.
     Connect,
     /// Whether a client may follow a channel.
     Subscribe,
@@ -60,6 +61,9 @@ pub(super) struct Data<'a> {
     address: Option<IpAddr>,
     #[serde(skip_serializing_if = "<[_]>::is_empty", serialize_with = "members")]
     headers: &'a [(&'a str, &'a str)],
+    /// What the client's token says, as it is written there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    claims: Option<&'a RawValue>,
 }
 
 /// Those of a request's headers that one endpoint gets.
@@ -90,6 +94,11 @@ impl<'a> Data<'a> {
     /// About a client that connects over `transport`.
     pub(super) fn of_connect(transport: &'static str) -> Data<'a> {
         Data { transport: Some(transport), ..Data::default() }
+    }
+
+    /// The same, of a client with a verified token.
+    pub(super) fn of_token(self, identity: &'a Identity, claims: &'a RawValue) -> Data<'a> {
+        Data { user: identity.user(), claims: Some(claims), ..self }
     }
 
     /// The same, with the client's address and headers, as far as the endpoint gets them.

@@ -20,6 +20,7 @@ fn settings(server: &FakeServer) -> CalloutSettings {
         secrets: vec![SECRET.parse().unwrap()],
         asks: vec![Asks::Subscribe],
         passed: Passed::default(),
+        decides_tokens: false,
         notifies: Vec::new(),
         pattern: None,
         timeout: Duration::from_secs(4),

@@ -31,6 +31,12 @@ pub(super) trait Verdict: Clone + fmt::Debug + Send + Sync + 'static {
     /// What it takes to read an answer.
     type Reader: fmt::Debug + Send + Sync + 'static;
 
+    /// What was known about the client before it was asked about, which an answer cannot extend.
+    type Bounds: fmt::Debug + Send + 'static;
+
+    /// What the client gets.
+    type Given: Send + 'static;
+
     /// Reads an answer to a question of the moment `asked_s`, in seconds since 1970.
     fn read(
         reader: &Self::Reader,
@@ -44,9 +50,8 @@ pub(super) trait Verdict: Clone + fmt::Debug + Send + Sync + 'static {
     /// Whether it is an answer, and against the client.
     fn is_denial(&self) -> bool;
 
-    /// The same, for no longer than until this moment, in milliseconds since 1970.
-    #[must_use]
-    fn limited(self, until_ms: Option<u64>) -> Self;
+    /// What a client gets of it within these bounds.
+    fn within(self, bounds: &Self::Bounds) -> Self::Given;
 }
 
 /// An answer that counts.

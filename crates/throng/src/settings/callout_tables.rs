@@ -23,6 +23,7 @@ pub(crate) const CALLOUTS: &[&str] = &[
     "users",
     "headers",
     "address",
+    "tokens",
     "timeout",
     "max-in-flight",
     "max-queued",
@@ -64,6 +65,9 @@ pub(crate) struct CalloutTable {
     /// Whether it gets the client's address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) address: Option<bool>,
+    /// Whether it decides about clients that show a token, too, if it decides `connect`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tokens: Option<bool>,
     /// The deadline of a request.
     #[serde(
         deserialize_with = "toml_value::read",
@@ -155,7 +159,7 @@ mod tests {
     fn the_table_accepts_every_key() {
         let sample = |key| match key {
             "secrets" | "decides" | "notifies" | "headers" => "['a']",
-            "address" => "true",
+            "address" | "tokens" => "true",
             "timeout" => "'1s'",
             "max-in-flight" | "max-queued" | "max-cached" => "1",
             _ => "'a'",

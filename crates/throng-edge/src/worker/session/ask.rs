@@ -72,6 +72,11 @@ impl Wait {
         Wait { question: question.number, stage, told: None }
     }
 
+    /// Whether it is for the application to say who the client is.
+    pub(super) fn is_for_client(&self) -> bool {
+        matches!(self.stage, Stage::Client)
+    }
+
     /// Remembers who the client is, if the application has said it: what has waited goes on without
     /// asking it again.
     pub(super) fn of(self, client: &Client) -> Wait {

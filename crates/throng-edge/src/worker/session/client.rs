@@ -38,10 +38,11 @@ pub(in crate::worker) enum Client {
 }
 
 impl Client {
-    /// Who it is, if the application has said so.
+    /// Who it is, if the application has said so, or was asked about its token.
     pub(in crate::worker) fn told(&self) -> Option<&Arc<Identity>> {
+        let is_told = |identity: &Identity| identity.is_of_application() || identity.is_narrowed();
         match self {
-            Client::Token(identity) if identity.is_of_application() => Some(identity),
+            Client::Token(identity) if is_told(identity) => Some(identity),
             _ => None,
         }
     }

@@ -6,6 +6,7 @@ use throng_access::Action;
 use throng_core::{
     Body, ChannelName, HistoryQuery, Kind, MessageId, Presence, Publication, Reading, StartAt,
 };
+use throng_wire::credential::Token;
 use throng_wire::v1::{self, Command, RawValue};
 use throng_wire::{ErrorCode, ErrorResponse, Target};
 
@@ -125,24 +126,38 @@ impl<N: Net> Worker<N> {
             Command::Presence { target, limit } => {
                 self.presence_command(call, &target, limit, known)
             }
-            Command::Auth { token } => match self.refresh(call.id, &token, call.reference) {
-                Ok(()) => Ok(()),
-                Err(Unidentified::Refused(error)) => Err(error),
-                Err(Unidentified::Limited(refusal)) => {
-                    self.count(Counter::RefusedLimit);
-                    Err(refusal.into())
-                }
-                // It has waited for keys before.
-                Err(Unidentified::Later(_)) if matches!(known, Known::Keys) => {
-                    Err(ErrorResponse::unanswered())
-                }
-                Err(Unidentified::Later(wait)) => {
-                    self.wait(call.id, wait, Asked::Command(call.text.into()));
-                    Ok(())
-                }
-            },
+            Command::Auth { token } => self.auth_command(call, &token, known),
             Command::Ping => {
                 self.reply(call.id, |out| v1::pong(out, call.reference));
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes a newer token, or lets the command wait until it is known whether it counts.
+    fn auth_command(
+        &mut self,
+        call: Call<'_>,
+        token: &Token,
+        known: Known,
+    ) -> Result<(), ErrorResponse> {
+        let (has_keys, told) = match known {
+            Known::Client(identity) => (true, Some(identity)),
+            known => (matches!(known, Known::Keys), None),
+        };
+        match self.refresh(call.id, token, told, call.reference) {
+            Ok(()) => Ok(()),
+            Err(Unidentified::Refused(error)) => Err(error),
+            Err(Unidentified::Limited(refusal)) => {
+                self.count(Counter::RefusedLimit);
+                Err(refusal.into())
+            }
+            // It has waited for keys before.
+            Err(Unidentified::Later(wait)) if has_keys && !wait.is_for_client() => {
+                Err(ErrorResponse::unanswered())
+            }
+            Err(Unidentified::Later(wait)) => {
+                self.wait(call.id, wait, Asked::Command(call.text.into()));
                 Ok(())
             }
         }

@@ -1,9 +1,11 @@
-//! Asks the application who a client is that shows no credential, and tells those who decide what
-//! its request shows besides.
+//! Asks the application who a client is that shows no credential, and whether one with a token is
+//! let in; and tells those who decide what its request shows besides.
 
 use std::sync::Arc;
 
-use throng_access::{ConnectVerdict, Details, Identity, PassedHeaders};
+use throng_access::{
+    Connect, ConnectVerdict, Details, Identity, Newcomer, PassedHeaders, ShownToken,
+};
 use throng_core::{Answer, LateAnswer, Later};
 use throng_wire::credential::{CookieRequest, check_cookie};
 use throng_wire::head::{self, Head, Limits, Parsed};
@@ -41,14 +43,68 @@ impl<N: Net> Worker<N> {
             address: address.filter(|_| self.access.passed.address),
             headers: Some(&passed),
         };
+        let newcomer = Newcomer { transport: transport(request), details, token: None };
         // Ahead of the limit: strangers at the same address lock out nobody who was let in.
-        if let Some(identity) = connect.known(details, transport(request)) {
+        if let Some(identity) = connect.known(newcomer) {
             return Ok(Client::Token(identity));
         }
         // A stranger who was refused too often must not make the application work any more.
         let now_ms = self.clock.unix_ms();
         let limiter = &self.access.clients.limiter;
         limiter.may_verify(address, now_ms).map_err(Unidentified::Limited)?;
+        self.ask_application(id, &*connect, newcomer).map(Client::Token)
+    }
+
+    /// A client with a verified token, as far as the application lets it in, if it decides that
+    /// too. `told` is what it has said, if it was asked before.
+    pub(super) fn confirm(
+        &mut self,
+        id: ConnectionId,
+        (request, head): (&Request, &Head<'_>),
+        token: ShownToken<'_>,
+        told: Option<Arc<Identity>>,
+    ) -> Result<Client, Unidentified> {
+        let client = Client::Token(Arc::clone(token.identity));
+        let connect = self.access.connect.clone().filter(|connect| connect.decides_tokens());
+        let Some(connect) = connect else { return Ok(client) };
+        if let Some(identity) = told {
+            connect.recheck(&identity, self.clock.wall_s())?;
+            return Ok(Client::Token(identity));
+        }
+        // Limits come first. It is not admitted again once the application has answered.
+        self.admit_client(&client, request).map_err(Unidentified::Limited)?;
+        let mut passed = self.access.passed.pick(|name| headers(head, name))?;
+        // The token says who it is. What a foreign page made the browser send besides does not.
+        passed.keep_ambient_if(|| self.check_cookie(request, head).is_ok());
+        let details = self.details(id, Some(&passed));
+        let newcomer = Newcomer { transport: transport(request), details, token: Some(token) };
+        self.ask_application(id, &*connect, newcomer).map(Client::Token)
+    }
+
+    /// What a token says that a connection shows later in its life, as far as the application
+    /// agrees, if it decides that too; `told` as in [`Worker::confirm`].
+    pub(super) fn confirm_newer(
+        &mut self,
+        id: ConnectionId,
+        token: ShownToken<'_>,
+        told: Option<Arc<Identity>>,
+    ) -> Result<Arc<Identity>, Unidentified> {
+        let connect = self.access.connect.clone().filter(|connect| connect.decides_tokens());
+        let Some(connect) = connect else { return Ok(Arc::clone(token.identity)) };
+        if let Some(identity) = told {
+            connect.recheck(&identity, self.clock.wall_s())?;
+            return Ok(identity);
+        }
+        let (transport, details) = ("websocket", self.details(id, None));
+        self.ask_application(id, &*connect, Newcomer { transport, details, token: Some(token) })
+    }
+
+    fn ask_application(
+        &mut self,
+        id: ConnectionId,
+        connect: &dyn Connect,
+        newcomer: Newcomer<'_>,
+    ) -> Result<Arc<Identity>, Unidentified> {
         let question = self.next_question(id);
         let (engine, worker) = (&self.engine, self.metrics.worker());
         let mut issue = || {
@@ -56,8 +112,8 @@ impl<N: Net> Worker<N> {
                 LateAnswer::Client(verdict.map(|identity| identity as _))
             })
         };
-        match connect.who(details, transport(request), Later::new(&mut issue)) {
-            Answer::Now(Ok(identity)) => Ok(Client::Token(identity)),
+        match connect.who(newcomer, Later::new(&mut issue)) {
+            Answer::Now(Ok(identity)) => Ok(identity),
             Answer::Now(Err(error)) => {
                 self.charge_denial(id, &error);
                 Err(error.into())

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use throng_access::authenticator::Now;
 use throng_access::server_key::PREFIX;
-use throng_access::{Action, Identity, Lead, Permission, Refusal, Session, limit};
+use throng_access::{Action, Identity, Lead, Permission, Refusal, Session, ShownToken, limit};
 use throng_core::{Answer, ChannelName, LateAnswer, Later};
 use throng_wire::credential::{Credential, Place, of_subscription};
 use throng_wire::head::{self, Head, Limits, Parsed};
@@ -42,7 +42,7 @@ impl From<ErrorResponse> for Unidentified {
 
 impl<N: Net> Worker<N> {
     /// Who asks for a subscription that has waited. `head` begins with the head of its request.
-    /// `told` is what the application has said of a client without a credential, if it was asked.
+    /// `told` is what the application has said of the client, if it was asked.
     pub(in crate::worker) fn identify_again(
         &mut self,
         id: ConnectionId,
@@ -82,7 +82,13 @@ impl<N: Net> Worker<N> {
         if credential.text().starts_with(PREFIX) {
             return Ok(self.find_key(credential.text())?);
         }
-        self.verify(id, credential.text()).map(Client::Token)
+        let token = self.verify(id, credential.text())?;
+        self.confirm(
+            id,
+            (request, head),
+            ShownToken { identity: &token, text: credential.text() },
+            told,
+        )
     }
 
     /// Fails if the credential does not count where it stands.

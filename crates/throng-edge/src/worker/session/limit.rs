@@ -281,12 +281,16 @@ impl<N: Net> Worker<N> {
     }
 
     /// Whether the user or the server key of a request may have one more connection. Called once
-    /// for each request, as soon as its client is known and before anyone else is asked.
+    /// for each request, as soon as its client is known and before anyone else is asked. A client
+    /// whose token the application was asked about was admitted before that.
     pub(in crate::worker) fn admit_client(
         &self,
         client: &Client,
         request: &Request,
     ) -> Result<(), Refusal> {
+        if matches!(client, Client::Token(identity) if identity.is_narrowed()) {
+            return Ok(());
+        }
         let (limiter, client) = (&self.access.clients.limiter, self.limited_by(client));
         // A poll that goes on is no new connection of the client.
         limiter.admit_connection(client, !continues(request), self.clock.unix_ms())

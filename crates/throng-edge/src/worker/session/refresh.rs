@@ -1,7 +1,9 @@
 //! The command of `throng.v1` that shows a newer token.
 
+use std::sync::Arc;
+
 use throng_access::server_key::PREFIX;
-use throng_access::{Action, Asker};
+use throng_access::{Action, Asker, Identity, ShownToken};
 use throng_core::{Later, SubscriptionId, Ticket};
 use throng_wire::credential::Token;
 use throng_wire::v1::{self, RawValue};
@@ -16,7 +18,8 @@ use crate::worker::Worker;
 
 impl<N: Net> Worker<N> {
     /// Takes a newer token for the connection's, whose user stays the same. Subscriptions that it
-    /// does not cover end, and the client is told.
+    /// does not cover end, and the client is told. `told` is what the application has said of the
+    /// token, if it was asked.
     ///
     /// # Errors
     ///
@@ -25,6 +28,7 @@ impl<N: Net> Worker<N> {
         &mut self,
         id: ConnectionId,
         token: &Token,
+        told: Option<Arc<Identity>>,
         reference: Option<&RawValue>,
     ) -> Result<(), Unidentified> {
         if !self.access.has_keys() {
@@ -36,6 +40,21 @@ impl<N: Net> Worker<N> {
             return Err(ErrorResponse::new(ErrorCode::InvalidToken, message).into());
         }
         let identity = self.verify(id, token.text())?;
+        self.check_same_user(id, &identity)?;
+        let shown = ShownToken { identity: &identity, text: token.text() };
+        let identity = self.confirm_newer(id, shown, told)?;
+        let left_s = u64::from(identity.expires_s()).saturating_sub(self.clock.wall_s());
+        let user = identity.user().map(str::to_owned);
+        let client = Client::Token(identity);
+        self.replace_session(id, &client);
+        // Precedes the notices of the subscriptions that end.
+        self.reply(id, |out| v1::authenticated(out, user.as_deref(), left_s, reference));
+        self.end_uncovered(id, &client);
+        Ok(())
+    }
+
+    /// Fails unless the token is of the user that the connection has.
+    fn check_same_user(&self, id: ConnectionId, identity: &Identity) -> Result<(), ErrorResponse> {
         let tagger = &self.access.tagger;
         let is_same_user = match (self.connections.session(id), identity.user()) {
             (Some(session), Some(user)) => session.is_of_user(user, tagger),
@@ -44,15 +63,8 @@ impl<N: Net> Worker<N> {
         };
         if !is_same_user {
             let message = "the token is of another user than the connection";
-            return Err(ErrorResponse::new(ErrorCode::Forbidden, message).into());
+            return Err(ErrorResponse::new(ErrorCode::Forbidden, message));
         }
-        let left_s = u64::from(identity.expires_s()).saturating_sub(self.clock.wall_s());
-        let user = identity.user().map(str::to_owned);
-        let client = Client::Token(identity);
-        self.replace_session(id, &client);
-        // Precedes the notices of the subscriptions that end.
-        self.reply(id, |out| v1::authenticated(out, user.as_deref(), left_s, reference));
-        self.end_uncovered(id, &client);
         Ok(())
     }
 

@@ -149,6 +149,12 @@ impl<N: Net> Worker<N> {
             Err(Unidentified::Limited(refusal)) => {
                 return self.refuse_limited(id, refusal, head);
             }
+            // The keys have come, and the token that they verify is the application's to judge.
+            Err(Unidentified::Later(wait))
+                if matches!(known, Known::Keys) && wait.is_for_client() =>
+            {
+                return self.wait(id, wait, Asked::Head(head.into()));
+            }
             // It has waited for that before.
             Err(Unidentified::Later(_)) => {
                 let error = ErrorResponse::unanswered();
