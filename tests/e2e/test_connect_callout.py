@@ -1,6 +1,7 @@
 """The connect callout: the application says who a client is that shows no token."""
 
 import json
+import threading
 import time
 
 import pytest
@@ -10,6 +11,7 @@ from websockets.sync.client import connect
 from support import TIMEOUT_SECONDS
 from support.access import SECRET, bearer, now, server_key, token
 from support.application import MISBEHAVIOUR, NEW, OLD, Application, metric
+from support.raw import Raw
 from support.server import eventually, run_throng
 
 GRANTS = {"subscribe": ["rooms/*"], "publish": ["rooms/*"], "history": ["rooms/*"]}
@@ -207,6 +209,48 @@ def test_a_neighbour_who_is_not_let_in_locks_out_nobody_who_is(world):
     assert attempts() == (401, 204, 201)
     statuses = {attempts() for _ in range(20)}
     assert statuses == {(401, 204, 201), (429, 204, 201)}
+
+
+def test_one_address_cannot_fill_the_queue(world):
+    keys = "decides = ['connect']\nheaders = ['x-session']\ntimeout = '4s'\nmax-queued = 100"
+    world = world(f"{keys}\n[per-address]\nmax-questions = 3")
+    decided = threading.Event()
+    log_in_now = world.application.decide
+
+    def decide(request, handler):
+        decided.wait(TIMEOUT_SECONDS)
+        return log_in_now(request, handler)
+
+    world.application.decide = decide
+    head = f"Host: 127.0.0.1:{world.server.port}\r\nX-Session: session of ann\r\n"
+    poll = f"GET /channels/rooms%2Fa?wait=0 HTTP/1.1\r\n{head}\r\n"
+
+    def begin(source):
+        raw = Raw(world.server, source=source)
+        raw.send(poll)
+        return raw
+
+    here, elsewhere = "127.0.0.2", "127.0.0.3"
+    waiting = [begin(here) for _ in range(3)]
+    eventually(lambda: len(world.asked()) == 3, "the questions of the first three")
+    with begin(here) as beyond:
+        refused = beyond.read_response()
+    assert (refused.status, refused.json()["error"]) == (429, "too_many_requests")
+    assert int(refused.header("Retry-After")) >= 1
+    room = "/channels/rooms%2Fa"
+    with Raw(world.server, source=here) as publisher:
+        publisher.send(f"POST {room} HTTP/1.1\r\n{head}Content-Length: 1\r\n\r\nx")
+        assert publisher.read_response().status == 429
+    waiting.append(begin(elsewhere))
+    eventually(lambda: len(world.asked()) == 4, "the question of another address")
+    decided.set()
+    for raw in waiting:
+        assert raw.read_response().status == 204
+        raw.close()
+    with begin(here) as again:
+        assert again.read_response().status == 204
+    labels = {"operator": world.key, "per": "address", "limit": "questions"}
+    assert metric(world.server, "limits_refused_total", **labels) == 2
 
 
 def test_a_cookie_counts_for_pages_of_listed_origins_only(world):

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use throng_core::later::{Answer, Later, Ticket};
 
-use crate::clients::Clients;
+use crate::clients::{Clients, OpenQuestion};
 use crate::keys::{Key, KeySources, Refresh, RefreshSettings, SetError, SourceId, Unknown};
 use crate::limit;
 use crate::token::{Identity, TokenError};
@@ -41,7 +41,8 @@ pub enum Refusal {
     /// [`WAITING_MAX`] tokens wait for a key set. The status is 503.
     #[error("too many tokens wait for the keys that verify them")]
     TooManyWaiting,
-    /// The address that it comes from has sent too many forged tokens. The status is 429.
+    /// The address that it comes from has sent too many forged tokens, or too many tokens from
+    /// there wait for a key set. The status is 429.
     #[error(transparent)]
     Limited(#[from] limit::Refusal),
 }
@@ -98,9 +99,11 @@ struct Url {
 #[derive(Debug)]
 struct Waiting {
     token: Box<str>,
-    /// Where it comes from, if that is known and forged tokens are limited.
+    /// Where it comes from, if that is known and an address has limits.
     address: Option<IpAddr>,
     ticket: Ticket<Verdict>,
+    /// Counts for the address.
+    _open: OpenQuestion,
 }
 
 impl Authenticator {
@@ -144,8 +147,8 @@ impl Authenticator {
     }
 
     /// What a token says, by the verifier of the calling thread. `address` finds out where it comes
-    /// from; it is called once at most, if the token was not verified lately and forged tokens are
-    /// limited.
+    /// from; it is called once at most, if the token was not verified lately and an address has
+    /// limits.
     pub fn verify(
         &self,
         verifier: &mut Verifier,
@@ -177,9 +180,9 @@ impl Authenticator {
         Ok(self.clients.limiter.may_verify(address, now.steady_ms)?)
     }
 
-    /// The address from which forged tokens count; `None` without a limit of them.
+    /// The address for which a token counts that is forged or waits; `None` without such limits.
     fn limited_address(&self, address: impl FnOnce() -> Option<IpAddr>) -> Option<IpAddr> {
-        if self.clients.limiter.limits_bad_tokens() { address() } else { None }
+        if self.clients.limiter.limits_strangers() { address() } else { None }
     }
 
     /// The final verdict on a token. A forged one counts against its address.
@@ -223,8 +226,12 @@ impl Authenticator {
                 Err(Refusal::TooManyWaiting).into()
             }
             Unknown::Wait => {
+                let _open = match OpenQuestion::begin(&self.clients, from) {
+                    Ok(open) => open,
+                    Err(refusal) => return Err(Refusal::Limited(refusal)).into(),
+                };
                 let (ticket, answer) = later.ticket();
-                state.waiting.push(Waiting { token: token.into(), address: from, ticket });
+                state.waiting.push(Waiting { token: token.into(), address: from, ticket, _open });
                 // Whoever is woken needs the lock.
                 drop(state);
                 (self.wake)();
@@ -280,7 +287,8 @@ impl Authenticator {
         self.has_all_sets.store(state.urls.iter().all(is_good), Ordering::Relaxed);
         let answers = state.answers(now, |error| self.is_curable(error));
         drop(state);
-        for (Waiting { address, ticket, .. }, verdict) in answers {
+        for (Waiting { address, ticket, _open, .. }, verdict) in answers {
+            drop(_open);
             ticket.answer(self.judge(verdict, address, now));
         }
         replaced

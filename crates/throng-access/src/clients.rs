@@ -102,10 +102,53 @@ impl Drop for CountedAddress {
     }
 }
 
+/// A question about a client that is asked elsewhere, and counts for its address until this is
+/// dropped.
+#[derive(Debug)]
+pub struct OpenQuestion {
+    clients: Arc<Clients>,
+    address: Option<IpAddr>,
+}
+
+impl OpenQuestion {
+    /// Counts a question about a client at `address`, if that is known.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`] if too many are open about clients there.
+    pub fn begin(clients: &Arc<Clients>, address: Option<IpAddr>) -> Result<OpenQuestion, Refusal> {
+        clients.limiter.begin_question(address)?;
+        Ok(OpenQuestion { clients: Arc::clone(clients), address })
+    }
+}
+
+impl Drop for OpenQuestion {
+    fn drop(&mut self) {
+        self.clients.limiter.end_question(self.address);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::limit::{ClientLimits, LimitSettings, Quantity};
+
+    #[test]
+    fn a_question_counts_until_it_is_answered() {
+        let limiter = Limiter::new(LimitSettings { questions: 1, ..LimitSettings::default() });
+        let clients = Arc::new(Clients { limiter, ..Clients::default() });
+        let [here, there] = ["192.0.2.1", "192.0.2.2"].map(|text| text.parse().ok());
+        let begin = |address| OpenQuestion::begin(&clients, address);
+        let open = begin(here).expect("the first one");
+        let refusal = begin(here).expect_err("it is not answered");
+        assert_eq!(refusal.quantity, Quantity::Questions);
+        assert!(begin(there).is_ok());
+        let unknown = [begin(None), begin(None)];
+        assert!(unknown.iter().all(Result::is_ok));
+        drop(open);
+        assert!(begin(here).is_ok());
+        assert_eq!(clients.limiter.holders(), 0);
+    }
 
     #[test]
     fn an_address_counts_until_its_connection_ends() {

@@ -85,7 +85,7 @@ impl fmt::Debug for ShownToken<'_> {
 /// What a request shows of its client besides a credential, as far as that is passed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Details<'a> {
-    /// The client's address, if it is known and passed on.
+    /// The client's address, if it is known and those who decide need it.
     pub address: Option<IpAddr>,
     /// Its headers; `None` where no request is at hand, such as for a command on a WebSocket.
     pub headers: Option<&'a PassedHeaders>,
@@ -96,7 +96,8 @@ pub struct Details<'a> {
 pub struct Passed {
     /// The names of the headers, in lower case.
     pub headers: Box<[Box<str>]>,
-    /// Whether the client's address is.
+    /// Whether those who decide need the client's address: to pass it on, or because questions of
+    /// an address are limited.
     pub address: bool,
     /// Whether commands of a connection are decided about by its user, so that workers keep the
     /// names of users.

@@ -90,7 +90,7 @@ pub mod verifier;
 pub use access_control::AccessControl;
 pub use authenticator::{Authenticator, Refusal, Verdict};
 pub use cache::CacheCounts;
-pub use clients::{Clients, CountedAddress};
+pub use clients::{Clients, CountedAddress, OpenQuestion};
 pub use connect::{Connect, ConnectVerdict, Details, Newcomer, Passed, PassedHeaders, ShownToken};
 pub use grants::{Grants, GrantsId, GrantsPool, GrantsTable};
 pub use permission::{Permission, Permissions};

@@ -146,12 +146,12 @@ impl Authentication {
         }
     }
 
-    /// The address against which a forged token counts, or a denial. Whoever reaches the admin
-    /// listener has no limits as an address.
+    /// The address for which a token counts that is forged or waits for a key, or a denial. Whoever
+    /// reaches the admin listener has no limits as an address.
     fn limited_address(&self, head: &Parts) -> Result<Option<IpAddr>, ApiError> {
         let (caller, clients) = (Caller::of(head), &self.access.clients);
         match caller.listener {
-            Listener::Public if clients.limiter.limits_bad_tokens() => {
+            Listener::Public if clients.limiter.limits_strangers() => {
                 caller.address(&clients.source, head)
             }
             Listener::Public | Listener::Admin => Ok(None),

@@ -45,7 +45,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throng_access::pattern::Pattern;
-use throng_access::{Access, Connect, GrantsPool, Passed, Revocations};
+use throng_access::{Access, Clients, Connect, GrantsPool, Passed, Revocations};
 use throng_core::events::EventSink;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
@@ -102,6 +102,7 @@ pub struct Callouts {
     deliveries: Vec<Task>,
     stops: Vec<Arc<Notify>>,
     metrics: Arc<CalloutMetrics>,
+    clients: Arc<Clients>,
 }
 
 /// The callout that says who clients are, until it is known what is revoked.
@@ -124,8 +125,8 @@ pub struct RunningCallouts {
 
 impl Callouts {
     /// The callouts of the configuration. The first that matches decides; each that matches is
-    /// notified.
-    pub fn new(settings: Vec<CalloutSettings>, trust: &Trust) -> Callouts {
+    /// notified. `clients` limits how many questions of an address are open.
+    pub fn new(settings: Vec<CalloutSettings>, trust: &Trust, clients: Arc<Clients>) -> Callouts {
         let mut callouts = Callouts {
             routes: Vec::new(),
             connect: None,
@@ -134,6 +135,7 @@ impl Callouts {
             deliveries: Vec::new(),
             stops: Vec::new(),
             metrics: Arc::default(),
+            clients,
         };
         for one in settings {
             callouts.add(one, trust);
@@ -151,7 +153,12 @@ impl Callouts {
             let (max_queued, max_cached) = (settings.max_queued, settings.max_cached);
             let max_in_flight = settings.max_in_flight;
             let metrics = Arc::clone(&self.metrics);
-            let shared = Shared::new(caller(max_in_flight), max_in_flight, metrics);
+            let shared = Shared::new(
+                caller(max_in_flight),
+                max_in_flight,
+                metrics,
+                Arc::clone(&self.clients),
+            );
             let (connects, asks): (Vec<_>, Vec<_>) =
                 settings.asks.iter().copied().partition(|&asks| asks == Asks::Connect);
             let passed = settings.passed.clone();
@@ -202,7 +209,8 @@ impl Callouts {
         let mut headers: Vec<_> = all.clone().flat_map(|passed| passed.headers.clone()).collect();
         headers.sort_unstable();
         headers.dedup();
-        let address = all.clone().any(|passed| passed.address);
+        let is_limited = self.clients.limiter.limits_questions() && all.clone().next().is_some();
+        let address = is_limited || all.clone().any(|passed| passed.address);
         Passed { headers: headers.into(), address, users: !self.routes.is_empty() }
     }
 

@@ -5,10 +5,10 @@ mod secrets;
 use std::sync::Arc;
 use std::time::Duration;
 
-use throng_access::Passed;
 use throng_access::connect::PASSED_NAMES_MAX;
 use throng_access::keys::Key;
 use throng_access::pattern::Pattern;
+use throng_access::{Clients, Passed};
 use throng_control::{Ailment, MetricSource, OtherMetric, OtherValue};
 use throng_core::name::Kind;
 use throng_outbound::{
@@ -56,7 +56,7 @@ pub(crate) fn trust(settings: &Settings) -> Result<Trust, SettingsError> {
 /// Checks everything that the server would use.
 pub(crate) fn check(settings: &Settings) -> Result<(), SettingsError> {
     key_set_urls(settings)?;
-    callouts(settings, &trust(settings)?).map(drop)
+    callouts(settings, &trust(settings)?, &Arc::default()).map(drop)
 }
 
 /// The endpoints of `token-key-urls`.
@@ -83,15 +83,19 @@ pub(crate) fn fetch_key_sets(settings: &Settings) -> anyhow::Result<Vec<FetchedS
     fetches.into_iter().map(|(url, fetch)| Ok((url, runtime.block_on(fetch)?))).collect()
 }
 
-/// The callouts of `[[callouts]]`.
-pub(crate) fn callouts(settings: &Settings, trust: &Trust) -> Result<Callouts, SettingsError> {
+/// The callouts of `[[callouts]]`. `clients` limits how many questions of an address are open.
+pub(crate) fn callouts(
+    settings: &Settings,
+    trust: &Trust,
+    clients: &Arc<Clients>,
+) -> Result<Callouts, SettingsError> {
     if settings.callouts.len() > TABLES_MAX {
         let message = format!("there are more than {TABLES_MAX} tables [[callouts]]");
         return Err(SettingsError(message));
     }
     check_connect(&settings.callouts)?;
     let tables = settings.callouts.iter().map(callout);
-    Ok(Callouts::new(tables.collect::<Result<_, _>>()?, trust))
+    Ok(Callouts::new(tables.collect::<Result<_, _>>()?, trust, Arc::clone(clients)))
 }
 
 fn endpoint(at: &str, url: &str) -> Result<Endpoint, SettingsError> {

@@ -80,7 +80,8 @@ pub(crate) fn serve(
     let tls = tls::load(settings)?;
     warn(settings, &access, tls.as_deref());
     let trust = outbound::trust(settings)?;
-    let mut callouts = outbound::callouts(settings, &trust)?;
+    let clients = Arc::new(settings::clients(settings));
+    let mut callouts = outbound::callouts(settings, &trust, &clients)?;
     let events = callouts.events();
     let plan = Plan::new(edge_settings(settings)).map_err(with_next_step)?;
     let rules = Arc::new(settings::rules(settings));
@@ -92,7 +93,7 @@ pub(crate) fn serve(
     );
     let engine: Arc<dyn Engine> = Arc::new(engine.with_events(events.clone()));
     let ServerAccess { control: access, token_keys, key_sets } =
-        ServerAccess::new(access, settings, &mut callouts, &trust)?;
+        ServerAccess::new(access, settings, clients, &mut callouts, &trust)?;
     let outbound_metrics = OutboundMetrics {
         callouts: (!settings.callouts.is_empty()).then(|| callouts.metrics()),
         key_sets: key_sets.as_ref().map(KeySetTask::metrics),

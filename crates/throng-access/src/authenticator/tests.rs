@@ -250,6 +250,24 @@ fn forged_tokens_count_against_their_address() {
 }
 
 #[test]
+fn few_tokens_of_one_address_wait_for_keys() {
+    let limits = LimitSettings { questions: 2, ..LimitSettings::default() };
+    let world =
+        world_with(Arc::new(Clients { limiter: Limiter::new(limits), ..Clients::default() }));
+    let [here, elsewhere] = [Some("192.0.2.1"), Some("192.0.2.2")];
+    let waiting: Vec<_> = [here, here, elsewhere, None, None, None]
+        .map(|address| world.verify_from(address, &token("a"), now(0)))
+        .into();
+    let refused = answer(&world.verify_from(here, &token("a"), now(0)));
+    assert!(matches!(refused, Err(Refusal::Limited(_))), "{refused:?}");
+    world.fetch(Some(&["b"]), now(10));
+    assert!(waiting.iter().all(|late| answer(late) == UNKNOWN));
+    let limiter = &world.authenticator.clients.limiter;
+    assert_eq!(limiter.refused(Subject::Address, Quantity::Questions), 1);
+    assert_eq!(limiter.holders(), 0);
+}
+
+#[test]
 fn tokens_that_expired_or_wait_for_a_url_that_is_down_are_not_forged() {
     let world = limited_world();
     let here = Some("192.0.2.1");

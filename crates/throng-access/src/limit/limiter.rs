@@ -72,6 +72,8 @@ pub struct Limiter {
 struct Shard {
     clients: [Clients; Subject::ALL.len()],
     bad_tokens: Option<RateLimiter>,
+    /// The questions that are open of addresses.
+    questions: LiveCounts,
 }
 
 /// The clients of one kind.
@@ -102,6 +104,7 @@ impl Shard {
         let clients = &mut self.clients[subject as usize];
         match quantity {
             Quantity::Subscriptions => &mut clients.subscriptions,
+            Quantity::Questions => &mut self.questions,
             _ => &mut clients.connections,
         }
     }
@@ -114,7 +117,7 @@ impl Shard {
             Quantity::Publishes => clients.publishes.as_mut(),
             Quantity::PublishedBytes => clients.published_bytes.as_mut(),
             Quantity::BadTokens => self.bad_tokens.as_mut(),
-            Quantity::Connections | Quantity::Subscriptions => None,
+            Quantity::Connections | Quantity::Subscriptions | Quantity::Questions => None,
         }
     }
 }
@@ -139,6 +142,7 @@ impl Limiter {
                     Clients::new(&settings.key),
                 ],
                 bad_tokens: rate_limiter(settings.bad_tokens_per_s),
+                questions: LiveCounts::default(),
             })
         };
         let shards = if is_limited { (0..SHARDS).map(shard).collect() } else { Box::default() };
@@ -161,8 +165,18 @@ impl Limiter {
     }
 
     /// Whether bad tokens of an address are limited.
-    pub fn limits_bad_tokens(&self) -> bool {
+    fn limits_bad_tokens(&self) -> bool {
         self.settings.bad_tokens_per_s > 0
+    }
+
+    /// Whether questions of an address are limited.
+    pub fn limits_questions(&self) -> bool {
+        self.settings.questions > 0
+    }
+
+    /// Whether something is limited of an address until it is known who is there.
+    pub fn limits_strangers(&self) -> bool {
+        self.limits_bad_tokens() || self.limits_questions()
     }
 
     /// The limited parts of a client at an address.
@@ -326,19 +340,41 @@ impl Limiter {
         }
     }
 
+    /// A question about a client at this address is asked elsewhere, until
+    /// [`Limiter::end_question`].
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`] if too many are open.
+    pub(crate) fn begin_question(&self, address: Option<IpAddr>) -> Result<(), Refusal> {
+        self.acquire(self.questioner(address), Quantity::Questions, 1)
+    }
+
+    /// A question is answered, or nobody waits for its answer any more.
+    pub(crate) fn end_question(&self, address: Option<IpAddr>) {
+        self.release(self.questioner(address), Quantity::Questions, 1);
+    }
+
+    fn questioner(&self, address: Option<IpAddr>) -> ClientKeys {
+        let limited = address.filter(|_| self.limits_questions());
+        let address = limited.map(|address| self.keys.address(address));
+        ClientKeys { address, ..ClientKeys::default() }
+    }
+
     /// How often clients were refused for this limit.
     pub fn refused(&self, subject: Subject, quantity: Quantity) -> u64 {
         self.refused[subject as usize][quantity as usize].load(Ordering::Relaxed)
     }
 
-    /// How many clients hold connections or subscriptions that are limited. For tests: it takes
-    /// all locks, one after another.
+    /// How many clients hold connections, subscriptions or questions that are limited. For tests:
+    /// it takes all locks, one after another.
     pub fn holders(&self) -> usize {
         let of_shard = |shard: &Mutex<Shard>| {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             let held = shard.clients.iter();
             held.map(|clients| clients.connections.len() + clients.subscriptions.len())
                 .sum::<usize>()
+                + shard.questions.len()
         };
         self.shards.iter().map(of_shard).sum()
     }
@@ -442,154 +478,4 @@ impl Limiter {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const NOW_MS: u64 = 1_800_000_000_000;
-
-    fn limiter(address: ClientLimits, user: ClientLimits) -> Limiter {
-        Limiter::new(LimitSettings { address, user, ..LimitSettings::default() })
-    }
-
-    fn at(text: &str) -> Option<IpAddr> {
-        Some(text.parse().expect("an address"))
-    }
-
-    fn refused<T>(result: Result<T, Refusal>) -> Option<(Subject, Quantity)> {
-        result.err().map(|refusal| (refusal.subject, refusal.quantity))
-    }
-
-    #[test]
-    fn without_limits_nothing_is_kept() {
-        let limiter = Limiter::default();
-        let client = limiter
-            .address(at("192.0.2.1"))
-            .and(limiter.user(Some(7)))
-            .and(limiter.server_key(Some(8)));
-        assert!(client.is_empty() && limiter.shards.is_empty());
-        limiter.connect(client, NOW_MS).unwrap();
-        limiter.publish(client, 1000, 1 << 30, NOW_MS).unwrap();
-        limiter.charge_bad_token(at("192.0.2.1"), NOW_MS);
-        limiter.may_verify(at("192.0.2.1"), NOW_MS).unwrap();
-        limiter.disconnect(client);
-    }
-
-    #[test]
-    fn connections_are_limited_until_they_end() {
-        let two = ClientLimits { connections: 2, ..ClientLimits::default() };
-        let limiter = limiter(two, ClientLimits::default());
-        let client = limiter.address(at("2001:db8::1"));
-        let neighbour = limiter.address(at("2001:db8::ffff"));
-        let other = limiter.address(at("2001:db8:0:1::1"));
-        limiter.connect(client, NOW_MS).unwrap();
-        limiter.connect(neighbour, NOW_MS).unwrap();
-        let expected = Some((Subject::Address, Quantity::Connections));
-        assert_eq!(refused(limiter.connect(client, NOW_MS)), expected);
-        limiter.connect(other, NOW_MS).unwrap();
-        assert_eq!((limiter.held(client, Quantity::Connections), limiter.holders()), (2, 2));
-        limiter.disconnect(neighbour);
-        limiter.connect(client, NOW_MS).unwrap();
-        limiter.resume_connection(client);
-        assert_eq!(limiter.held(client, Quantity::Connections), 3, "one from before always counts");
-        (0..3).for_each(|_| limiter.disconnect(client));
-        limiter.disconnect(other);
-        assert_eq!(limiter.holders(), 0);
-        assert_eq!(limiter.refused(Subject::Address, Quantity::Connections), 1);
-    }
-
-    #[test]
-    fn what_is_admitted_counts_once_it_is_held() {
-        let limits = ClientLimits { connections: 1, connects_per_s: 2, ..ClientLimits::default() };
-        let limiter = limiter(ClientLimits::default(), limits);
-        let ann = limiter.user(Some(7));
-        limiter.admit_connection(ann, true, NOW_MS).unwrap();
-        limiter.admit_connection(ann, true, NOW_MS).unwrap();
-        let often = Some((Subject::User, Quantity::Connects));
-        assert_eq!(refused(limiter.admit_connection(ann, true, NOW_MS)), often);
-        limiter.admit_connection(ann, false, NOW_MS).unwrap();
-        limiter.hold_connection(ann).unwrap();
-        let many = Some((Subject::User, Quantity::Connections));
-        assert_eq!(refused(limiter.hold_connection(ann)), many);
-        for is_new in [false, true] {
-            assert_eq!(refused(limiter.admit_connection(ann, is_new, NOW_MS + 1000)), many);
-        }
-        limiter.disconnect(ann);
-        limiter.admit_connection(ann, true, NOW_MS + 1000).unwrap();
-        limiter.admit_connection(ann, true, NOW_MS + 1000).unwrap();
-        assert_eq!(limiter.holders(), 0);
-    }
-
-    #[test]
-    fn a_client_that_is_refused_is_charged_nothing() {
-        let limits = ClientLimits { connections: 1, connects_per_s: 2, ..ClientLimits::default() };
-        let limiter = limiter(limits, ClientLimits::default());
-        let client = limiter.address(at("192.0.2.1"));
-        limiter.connect(client, NOW_MS).unwrap();
-        for _ in 0..5 {
-            limiter.connect(client, NOW_MS).unwrap_err();
-        }
-        limiter.disconnect(client);
-        limiter.connect(client, NOW_MS).unwrap();
-        limiter.disconnect(client);
-        let refusal = limiter.connect(client, NOW_MS).unwrap_err();
-        assert_eq!((refusal.quantity, refusal.after_ms), (Quantity::Connects, Some(500)));
-        limiter.connect(client, NOW_MS + 500).unwrap();
-    }
-
-    #[test]
-    fn what_one_part_refuses_is_given_back_to_the_others() {
-        let address = ClientLimits { subscriptions: 5, ..ClientLimits::default() };
-        let user = ClientLimits { subscriptions: 3, ..ClientLimits::default() };
-        let limiter = limiter(address, user);
-        let (here, ann) = (limiter.address(at("192.0.2.1")), limiter.user(Some(7)));
-        let both = here.and(ann);
-        limiter.subscribe(both, 2).unwrap();
-        let expected = Some((Subject::User, Quantity::Subscriptions));
-        assert_eq!(refused(limiter.subscribe(both, 2)), expected);
-        assert_eq!(limiter.held(here, Quantity::Subscriptions), 2);
-        limiter.subscribe(here, 3).unwrap();
-        let expected = Some((Subject::Address, Quantity::Subscriptions));
-        assert_eq!(refused(limiter.subscribe(both, 1)), expected);
-        limiter.unsubscribe(both, 2);
-        limiter.unsubscribe(here, 3);
-        assert_eq!(limiter.holders(), 0);
-    }
-
-    #[test]
-    fn messages_and_their_bytes_are_limited() {
-        let limits = ClientLimits {
-            publishes_per_s: 10,
-            published_bytes_per_s: 1000,
-            ..ClientLimits::default()
-        };
-        let limiter = limiter(ClientLimits::default(), limits);
-        let ann = limiter.user(Some(7));
-        limiter.publish(ann, 4, 900, NOW_MS).unwrap();
-        let expected = Some((Subject::User, Quantity::PublishedBytes));
-        assert_eq!(refused(limiter.publish(ann, 1, 200, NOW_MS)), expected);
-        limiter.publish(ann, 6, 100, NOW_MS).unwrap();
-        let expected = Some((Subject::User, Quantity::Publishes));
-        assert_eq!(refused(limiter.publish(ann, 1, 1, NOW_MS)), expected);
-        limiter.publish(limiter.user(Some(8)), 1, 1, NOW_MS).unwrap();
-        limiter.publish(ann, 1, 1, NOW_MS + 100).unwrap();
-    }
-
-    #[test]
-    fn bad_tokens_count_and_good_ones_do_not() {
-        let limiter =
-            Limiter::new(LimitSettings { bad_tokens_per_s: 10, ..LimitSettings::default() });
-        let here = at("192.0.2.1");
-        for _ in 0..100 {
-            limiter.may_verify(here, NOW_MS).unwrap();
-        }
-        for _ in 0..10 {
-            limiter.may_verify(here, NOW_MS).unwrap();
-            limiter.charge_bad_token(here, NOW_MS);
-        }
-        let refusal = limiter.may_verify(here, NOW_MS).unwrap_err();
-        assert_eq!((refusal.quantity, refusal.after_ms), (Quantity::BadTokens, Some(100)));
-        limiter.may_verify(at("192.0.2.2"), NOW_MS).unwrap();
-        limiter.may_verify(None, NOW_MS).unwrap();
-        limiter.may_verify(here, NOW_MS + 100).unwrap();
-    }
-}
+mod tests;

@@ -30,6 +30,8 @@ pub enum Quantity {
     PublishedBytes,
     /// Tokens with a bad signature per second.
     BadTokens,
+    /// Questions at a time that are asked elsewhere: of the application, or for keys.
+    Questions,
 }
 
 impl Subject {
@@ -56,19 +58,21 @@ impl Subject {
 
 impl Quantity {
     /// All of them.
-    pub const ALL: [Quantity; 6] = [
+    pub const ALL: [Quantity; 7] = [
         Quantity::Connections,
         Quantity::Connects,
         Quantity::Subscriptions,
         Quantity::Publishes,
         Quantity::PublishedBytes,
         Quantity::BadTokens,
+        Quantity::Questions,
     ];
 
     /// Those that clients of one kind may have a limit of.
     pub fn of(subject: Subject) -> impl Iterator<Item = Quantity> {
         let is_of = move |quantity: &Quantity| {
-            subject == Subject::Address || *quantity != Quantity::BadTokens
+            let is_of_address = matches!(quantity, Quantity::BadTokens | Quantity::Questions);
+            subject == Subject::Address || !is_of_address
         };
         Quantity::ALL.into_iter().filter(is_of)
     }
@@ -82,6 +86,7 @@ impl Quantity {
             Quantity::Publishes => "publishes",
             Quantity::PublishedBytes => "published_bytes",
             Quantity::BadTokens => "bad_tokens",
+            Quantity::Questions => "questions",
         }
     }
 
@@ -93,6 +98,7 @@ impl Quantity {
             Quantity::Publishes => "publishes too often",
             Quantity::PublishedBytes => "publishes too many bytes",
             Quantity::BadTokens => "has sent too many bad tokens",
+            Quantity::Questions => "waits for too many decisions",
         }
     }
 }

@@ -36,6 +36,8 @@ pub struct LimitSettings {
     pub key: ClientLimits,
     /// Tokens with a bad signature per second of an address. 0 for no limit.
     pub bad_tokens_per_s: u32,
+    /// Questions of an address that are asked elsewhere, at a time. 0 for no limit.
+    pub questions: u32,
 }
 
 impl LimitSettings {
@@ -53,6 +55,7 @@ impl LimitSettings {
             Quantity::Publishes => limits.publishes_per_s,
             Quantity::PublishedBytes => limits.published_bytes_per_s,
             Quantity::BadTokens => self.bad_tokens_per_s,
+            Quantity::Questions => self.questions,
         }
     }
 }

@@ -97,7 +97,7 @@ impl World {
         };
         let rate = |at: u64| RATES[(seed / at % 4) as usize];
         let (address, user, key) = (of_one(rate(1)), of_one(rate(4)), of_one(rate(16)));
-        let limits = LimitSettings { address, user, key, bad_tokens_per_s: 0 };
+        let limits = LimitSettings { address, user, key, bad_tokens_per_s: 0, questions: 0 };
         let keys = KEYS.map(|_| generate().expect("random bytes"));
         let server_key = |(name, text): (&&str, &String)| {
             ServerKey::new(name, KeyHash::of(text).expect("a key"), vec![Scope::Subscribe], None)

@@ -181,7 +181,8 @@ impl Connect for ConnectCallout {
         self.question(newcomer, |data| {
             let (key, bounds) = (data.key(Asks::Connect), bounds(newcomer));
             let body = |time_ms| body(Asks::Connect, time_ms, data);
-            self.decider.decide(Inquiry { key, body, bounds }, holds, later)
+            let address = newcomer.details.address;
+            self.decider.decide(Inquiry { key, body, bounds, address }, holds, later)
         })
     }
 

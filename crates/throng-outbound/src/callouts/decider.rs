@@ -4,11 +4,13 @@
 //! The half that asks is called by workers, and owns no socket: their descriptor tables are
 //! private, so that a socket dropped there would close another one. The sockets belong to the task.
 
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use throng_access::{Clients, OpenQuestion};
 use throng_core::clock;
 use throng_core::later::{Answer, Later, Ticket};
 use throng_wire::{ErrorCode, ErrorResponse};
@@ -36,6 +38,8 @@ pub(super) struct Shared {
     breaker: Mutex<Breaker>,
     waiting_bytes: AtomicUsize,
     metrics: Arc<CalloutMetrics>,
+    /// Has the limit of questions of an address.
+    clients: Arc<Clients>,
 }
 
 /// Asks one endpoint one kind of question. Any thread may use it.
@@ -62,6 +66,8 @@ pub(super) struct Inquiry<F, B> {
     pub(super) body: F,
     /// What an answer cannot extend.
     pub(super) bounds: B,
+    /// Where the client is for which it is asked, if that is known.
+    pub(super) address: Option<IpAddr>,
 }
 
 /// A question that waits.
@@ -73,6 +79,8 @@ struct Question<V: Verdict> {
     asked: Instant,
     asked_s: u64,
     ticket: Ticket<V::Given>,
+    /// Counts for the client's address.
+    open: OpenQuestion,
 }
 
 /// The half that sends the questions.
@@ -88,10 +96,11 @@ impl Shared {
         caller: Caller,
         max_in_flight: usize,
         metrics: Arc<CalloutMetrics>,
+        clients: Arc<Clients>,
     ) -> Arc<Shared> {
         let in_flight = Arc::new(Semaphore::new(max_in_flight));
         let (breaker, waiting_bytes) = (Mutex::default(), AtomicUsize::default());
-        Arc::new(Shared { caller, in_flight, breaker, waiting_bytes, metrics })
+        Arc::new(Shared { caller, in_flight, breaker, waiting_bytes, metrics, clients })
     }
 }
 
@@ -126,7 +135,7 @@ impl<V: Verdict> Decider<V> {
         holds: impl FnOnce(&V) -> bool,
         later: Later<'_, V::Given>,
     ) -> Answer<V::Given> {
-        let Inquiry { key, body, bounds } = inquiry;
+        let Inquiry { key, body, bounds, address } = inquiry;
         let shared = &self.desk.shared;
         if let Some(verdict) = self.known(&key, holds) {
             return Answer::Now(verdict.within(&bounds));
@@ -136,6 +145,14 @@ impl<V: Verdict> Decider<V> {
         if lock(&shared.breaker).refuses(clock::now_ms()) {
             return refuse("breaker_open");
         }
+        // Before the place is taken: one address must not fill the queue.
+        let open = match OpenQuestion::begin(&shared.clients, address) {
+            Ok(open) => open,
+            Err(refusal) => {
+                shared.metrics.decisions.count("limited");
+                return Answer::Now(V::refused(refusal.into()).within(&bounds));
+            }
+        };
         // Before the body is made, so that an overflow costs little.
         let Ok(place) = self.questions.try_reserve() else {
             return refuse("overflow");
@@ -151,7 +168,7 @@ impl<V: Verdict> Decider<V> {
         let (ticket, answer) = later.ticket();
         shared.metrics.decisions_waiting.add(1);
         let (asked, asked_s) = (Instant::now(), asked_ms / 1000);
-        place.send(Question { body, key, bounds, asked, asked_s, ticket });
+        place.send(Question { body, key, bounds, asked, asked_s, ticket, open });
         answer
     }
 }
@@ -169,7 +186,7 @@ impl<V: Verdict> DeciderTask<V> {
 }
 
 async fn ask<V: Verdict>(desk: Arc<Desk<V>>, question: Question<V>, _permit: OwnedSemaphorePermit) {
-    let Question { body, key, bounds, asked, asked_s, ticket } = question;
+    let Question { body, key, bounds, asked, asked_s, ticket, open } = question;
     let (shared, bytes) = (&desk.shared, body.len());
     let is_too_late = asked.elapsed() + shared.caller.timeout > ANSWERED_WITHIN;
     let verdict = if is_too_late {
@@ -184,6 +201,7 @@ async fn ask<V: Verdict>(desk: Arc<Desk<V>>, question: Question<V>, _permit: Own
     };
     shared.metrics.decisions_waiting.subtract(1);
     shared.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    drop(open);
     ticket.answer(verdict.within(&bounds));
 }
 

@@ -7,11 +7,12 @@ use throng_core::{Histogram, Snapshot};
 use crate::outcomes::Outcomes;
 
 /// What came of a question.
-const DECISIONS: [&str; 13] = [
+const DECISIONS: [&str; 14] = [
     "allowed",
     "denied",
     "cached",
     "overflow",
+    "limited",
     "too_late",
     "breaker_open",
     "connect",

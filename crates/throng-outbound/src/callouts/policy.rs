@@ -63,7 +63,11 @@ impl Access for CalloutPolicy {
             Decision::AllowedUntil(ms) => clock::machine_ms() < *ms,
             Decision::Allowed | Decision::Denied(_) => true,
         };
-        route.decider.decide(Inquiry { key, body, bounds: until_ms }, holds, later)
+        route.decider.decide(
+            Inquiry { key, body, bounds: until_ms, address: asker.details.address },
+            holds,
+            later,
+        )
     }
 }
 

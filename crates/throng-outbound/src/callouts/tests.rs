@@ -2,6 +2,7 @@
 
 use std::sync::Mutex;
 
+use throng_access::limit::{LimitSettings, Limiter};
 use throng_access::{Action, AllowAll, Asker, Decision};
 use throng_core::ConnectionName;
 use throng_core::events::Event;
@@ -45,7 +46,9 @@ async fn world(
     let server = FakeServer::start(answer).await;
     let mut settings = settings(&server);
     change(&mut settings);
-    let mut callouts = Callouts::new(vec![settings], &Trust::none().unwrap());
+    let limiter = Limiter::new(LimitSettings { questions: 2, ..LimitSettings::default() });
+    let clients = Arc::new(Clients { limiter, ..Clients::default() });
+    let mut callouts = Callouts::new(vec![settings], &Trust::none().unwrap(), clients);
     let (policy, metrics) = (callouts.policy(Arc::new(AllowAll)), callouts.metrics());
     World { server, policy, metrics, _running: callouts.start() }
 }
@@ -209,7 +212,7 @@ async fn notifying(
     let server = FakeServer::start(answer).await;
     let notifies = Notifies::ALL.to_vec();
     let settings = CalloutSettings { asks: Vec::new(), notifies, ..settings(&server) };
-    let mut callouts = Callouts::new(vec![settings], &Trust::none().unwrap());
+    let mut callouts = Callouts::new(vec![settings], &Trust::none().unwrap(), Arc::default());
     let (events, metrics) = (callouts.events().unwrap(), callouts.metrics());
     (server, events, metrics, callouts.start())
 }
@@ -255,4 +258,23 @@ async fn a_shutdown_does_not_wait_for_a_dead_endpoint() {
     events.notify(1, Event::Occupied(&ChannelName::channel("lobby")));
     running.finish(Duration::from_millis(50)).await;
     assert_eq!(metrics.events_waiting(), 1);
+}
+
+#[tokio::test]
+async fn one_address_has_few_questions_open() {
+    let world = world(|_| Reply::BytesAndHang(Vec::new()), |_| ()).await;
+    let name = ChannelName::channel("lobby");
+    let ask = |last| {
+        let address = Some(std::net::IpAddr::from([192, 0, 2, last]));
+        let details = throng_access::Details { address, headers: None };
+        world.begin(Action::Subscribe(&name), Asker { details, ..Asker::default() })
+    };
+    let mut pending: Vec<_> = [1, 1, 1, 2, 2].map(ask).into();
+    let code = |one: &mut Pending| {
+        let decision = one.try_recv().ok()?;
+        decision.allowed_until_ms().err().map(|error| error.code)
+    };
+    let codes: Vec<_> = pending.iter_mut().map(code).collect();
+    assert_eq!(codes, [None, None, Some(ErrorCode::TooManyRequests), None, None]);
+    assert_eq!(world.count("limited"), 1);
 }

@@ -14,7 +14,7 @@ use throng_outbound::{Callouts, KeySetTask, Trust};
 
 use super::{AccessSettings, token_keys};
 use crate::outbound;
-use crate::settings::{self, Settings, SettingsError, TokenKeyTable};
+use crate::settings::{Settings, SettingsError, TokenKeyTable};
 
 /// Access control of a server, and its keys that can be read again.
 pub(crate) struct ServerAccess {
@@ -28,7 +28,7 @@ pub(crate) struct ServerAccess {
 
 impl ServerAccess {
     /// Access control of a server with these settings. `callouts` decide about what the rules
-    /// allow.
+    /// allow, within the same limits of `clients`.
     ///
     /// # Errors
     ///
@@ -36,12 +36,12 @@ impl ServerAccess {
     pub(crate) fn new(
         access: AccessSettings,
         settings: &Settings,
+        clients: Arc<Clients>,
         callouts: &mut Callouts,
         trust: &Trust,
     ) -> Result<ServerAccess> {
         let passed = callouts.passed();
         let policy = callouts.policy(policy(&access, settings));
-        let clients = Arc::new(settings::clients(settings));
         if !settings.has_keys() {
             let control =
                 Arc::new(AccessControl { clients, passed, ..AccessControl::open(policy) });

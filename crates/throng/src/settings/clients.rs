@@ -9,6 +9,10 @@ use super::table::Settings;
 /// How many bad tokens per second of an address are verified, unless a setting says so.
 const BAD_TOKENS_PER_S: u32 = 10;
 
+/// How many questions of an address are open at a time, unless a setting says so. A subscription
+/// asks as many as it has channels.
+const QUESTIONS: usize = 256;
+
 /// Where the addresses of clients come from, and their limits.
 pub(crate) fn clients(settings: &Settings) -> Clients {
     let method = match settings.client_address_header.0 {
@@ -40,9 +44,12 @@ macro_rules! client_limits {
 
 fn limits(settings: &Settings) -> LimitSettings {
     let auto = if are_addresses_known(settings) { BAD_TOKENS_PER_S } else { 0 };
+    let questions = QUESTIONS.max(settings.max_channels_per_connection.0);
+    let questions = if are_addresses_known(settings) { questions } else { 0 };
     LimitSettings {
         address: address_limits(settings),
         bad_tokens_per_s: settings.per_address.bad_token_rate.0.map_or(auto, number),
+        questions: number(settings.per_address.max_questions.0.unwrap_or(questions)),
         user: client_limits!(&settings.per_user),
         key: client_limits!(&settings.per_key),
     }
@@ -122,6 +129,10 @@ mod tests {
         assert!(warning.is_some_and(|text| text.contains("behind the trusted proxies")));
         let header = "client-address-header = 'forwarded'\n";
         let (limits, warning, _) = of(&format!("{proxies}{header}{limit}"));
-        assert_eq!((limits.bad_tokens_per_s, warning), (10, None));
+        assert_eq!((limits.bad_tokens_per_s, limits.questions, warning), (10, 256, None));
+        let (limits, ..) = of("listen = '0.0.0.0:80'\nmax-channels-per-connection = 300");
+        assert_eq!(limits.questions, 300);
+        let (limits, ..) = of("listen = '0.0.0.0:80'\n[per-address]\nmax-questions = 7");
+        assert_eq!(limits.questions, 7);
     }
 }

@@ -325,6 +325,8 @@ settings! {
             "Maximum size of the messages published per second by one address; 0: no limit";
         "bad-token-rate-per-address" bad_token_rate: AutoCount = "auto",
             "Forged tokens per second of one address that are verified; auto: 10, but for loopback";
+        "max-questions-per-address" max_questions: AutoCount = "auto",
+            "Decisions that clients of one address wait for; auto: 256 or more, but for loopback";
     }
     tables {}
     lists {}

@@ -160,11 +160,11 @@ impl<N: Net> Worker<N> {
             return self.reply(id, |out| v1::error(out, error, None));
         }
         if error.code.retry().is_some() {
-            self.close_for_now(
-                id,
-                CloseReason::Unanswered,
-                "whether this is allowed was not decided in time",
-            );
+            let what = match error.code {
+                ErrorCode::TooManyRequests => &error.message,
+                _ => "whether this is allowed was not decided in time",
+            };
+            self.close_for_now(id, CloseReason::Unanswered, what);
         } else {
             self.close_websocket_with(id, CloseReason::Refused(error.code), &error.message);
         }
