@@ -110,6 +110,7 @@ const REASONS = {
     socket_error: "socket error",
     protocol_violation: "protocol violation",
     lag: "over the lag limit",
+    slow: "behind for too long",
     ping_timeout: "ping not answered",
     idle: "idle",
     draining: "server shutdown",

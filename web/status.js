@@ -7,6 +7,7 @@
  * Invariant: `rows` has one row for each sample of at most the last 15 minutes, sorted by time.
  */
 
+import { BehindCard } from "./status-behind.js";
 import { Chart } from "./status-charts.js";
 import * as words from "./status-words.js";
 
@@ -341,6 +342,7 @@ const cards = [
   ...CARDS.map((card) => new Card(card, newCard())),
   new Card(REFUSALS, $("refusals")),
 ];
+const behind = new BehindCard($("behind"));
 let describedAt = -Infinity;
 /** Whether the request for the history has ended, with or without a response. */
 let isHistoryKnown = false;
@@ -356,6 +358,7 @@ function show() {
   $("uptime").textContent = words.duration(newest.time_ms - newest.started_ms);
   $("version").textContent = newest.version;
   $("viewers").textContent = words.count(newest.connections.status);
+  behind.show(newest);
   showWorkers();
   showMemory();
   showTable("refused", [...reasonRows("refused"), ...reasonRows("dropped")]);

@@ -33,6 +33,8 @@ pub struct EdgeMetrics {
     pub connections: Vec<u64>,
     /// The connections that are subscribed now.
     pub subscribed: SubscribedConnections,
+    /// Connections whose sockets have not taken all that was written.
+    pub behind: u64,
     /// Connections accepted since the start.
     pub accepted: u64,
     /// Messages written to subscribers.

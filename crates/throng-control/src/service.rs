@@ -105,6 +105,7 @@ fn route(head: &Parts) -> Route {
         Some(Resource::List(_)) => Route::List,
         Some(
             Resource::Log(_, _, Part::Connections)
+            | Resource::Connections
             | Resource::Connection(_)
             | Resource::Revocations
             | Resource::Revocation(..),
@@ -179,7 +180,7 @@ async fn operate(
     let is_known = match resource {
         Resource::Log(_, _, Part::Connections) => is_read || is_delete,
         Resource::Connection(_) => is_delete,
-        Resource::Revocations => is_read,
+        Resource::Connections | Resource::Revocations => is_read,
         Resource::Revocation(..) => is_read || is_delete || is_post,
         _ => false,
     };
@@ -187,7 +188,12 @@ async fn operate(
         return Err(ApiError::method(resource.methods()));
     }
     let (authentication, settings) = (&control.authentication, &control.settings);
-    authentication.check_operator(settings, head, Operation::Administration)?;
+    // The status page shows who is behind, so a login counts for that.
+    let operation = match resource {
+        Resource::Connections => Operation::Status,
+        _ => Operation::Administration,
+    };
+    authentication.check_operator(settings, head, operation)?;
     match resource {
         Resource::Log(kind, name, _) if is_read => {
             api::connections::list(control, head, kind, name).await
@@ -195,6 +201,7 @@ async fn operate(
         Resource::Log(kind, name, _) => {
             api::connections::disconnect_all(control, head, kind, name).await
         }
+        Resource::Connections => api::connections::list_behind(control, head).await,
         Resource::Connection(name) => api::connections::disconnect(control, head, name).await,
         Resource::Revocation(kind, name) => {
             api::revocations::answer(control, head, kind, name).await

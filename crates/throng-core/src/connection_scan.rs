@@ -1,9 +1,10 @@
-//! Scans of all connections of the server: to list those of a user, to close them, or to close
-//! those whose tokens are revoked.
+//! Scans of the connections of the server: to list those of a user, or those that are behind, to
+//! close them, or to close those whose tokens are revoked.
 //!
 //! The server keeps no list of a user's connections. The control plane posts a scan to every
 //! worker, which passes all of its connections, some in each slice, and the last worker answers.
 
+use std::cmp::Reverse;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,8 +26,11 @@ pub enum ScanTarget {
         /// The tags of the user's tokens.
         tags: WantedTags,
     },
-    /// The connection with this name.
-    Connection(ConnectionName),
+    /// The connections with these names.
+    Connections(Vec<ConnectionName>),
+    /// The connections that were not written all that they are to get, because their sockets do not
+    /// take it. A list has those of them that hold most.
+    Behind,
     /// All connections that follow a channel.
     Channel(ChannelName),
 }
@@ -106,6 +110,45 @@ pub struct FoundConnection {
     pub peer: Option<SocketAddr>,
     /// The client's address, if the other end is a trusted proxy that names it.
     pub proxied: Option<IpAddr>,
+    /// How far it is behind, in the list of those that are.
+    pub lag: Option<Box<FoundLag>>,
+}
+
+impl FoundConnection {
+    /// Bytes that wait for it.
+    fn held_bytes(&self) -> u64 {
+        self.lag.as_ref().map_or(0, |lag| lag.held_bytes())
+    }
+}
+
+/// How far a connection is behind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundLag {
+    /// Since when it has not had all that it is to get, in milliseconds since 1970.
+    pub since_ms: u64,
+    /// The number of messages that it lacks, in all of its channels.
+    pub messages: u64,
+    /// The size of these messages, as lag limits count it, and of other output that waits for its
+    /// socket.
+    pub bytes: u64,
+    /// Bytes that its socket has taken and its peer has not acknowledged.
+    pub kernel_bytes: u64,
+    /// Its user, if the server knows the name.
+    pub user: Option<Box<str>>,
+    /// The first channels and inboxes that it follows, at most [`FoundLag::CHANNELS_MAX`].
+    pub channels: Vec<ChannelName>,
+    /// The number of all that it follows.
+    pub subscriptions: usize,
+}
+
+impl FoundLag {
+    /// The channels that are listed of a connection: it may follow a thousand.
+    pub const CHANNELS_MAX: usize = 8;
+
+    /// Bytes that wait for it, here and in the kernel. Connections may share some of them.
+    pub fn held_bytes(&self) -> u64 {
+        self.bytes + self.kernel_bytes
+    }
 }
 
 /// What a scan has found.
@@ -156,8 +199,14 @@ impl ConnectionScan {
         };
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         found.count += count;
-        let left = limit.saturating_sub(found.connections.len());
-        found.connections.extend(connections.into_iter().take(left));
+        if self.target == ScanTarget::Behind {
+            found.connections.extend(connections);
+            found.connections.sort_by_key(|one| (Reverse(one.held_bytes()), one.name.0));
+            found.connections.truncate(limit);
+        } else {
+            let left = limit.saturating_sub(found.connections.len());
+            found.connections.extend(connections.into_iter().take(left));
+        }
         if self.unanswered.fetch_sub(1, Ordering::AcqRel) > 1 {
             return;
         }
@@ -181,6 +230,7 @@ mod tests {
             since_ms: None,
             peer: None,
             proxied: None,
+            lag: None,
         }
     }
 
@@ -195,5 +245,29 @@ mod tests {
         scan.answer(2, vec![found(3), found(4)]);
         let scanned = answer.try_recv().unwrap().unwrap();
         assert_eq!((scanned.count, scanned.connections.len()), (4, 3));
+    }
+    #[test]
+    fn of_those_behind_the_ones_that_hold_most_are_listed() {
+        let (sender, answer) = mpsc::channel();
+        let ticket = Ticket::new(move |scanned| drop(sender.send(scanned)));
+        let scan =
+            ConnectionScan::new(ScanTarget::Behind, ScanAction::List { limit: 3 }, 2, ticket);
+        let behind = |number, bytes, kernel_bytes| FoundConnection {
+            lag: Some(Box::new(FoundLag {
+                since_ms: 0,
+                messages: 1,
+                bytes,
+                kernel_bytes,
+                user: None,
+                channels: Vec::new(),
+                subscriptions: 1,
+            })),
+            ..found(number)
+        };
+        scan.answer(9, vec![behind(1, 5, 5), behind(2, 4, 0)]);
+        scan.answer(2, vec![behind(3, 0, 11), behind(4, 3, 1)]);
+        let scanned = answer.try_recv().unwrap().unwrap();
+        let names: Vec<_> = scanned.connections.iter().map(|found| found.name.0).collect();
+        assert_eq!((scanned.count, names), (11, vec![3, 1, 2]));
     }
 }

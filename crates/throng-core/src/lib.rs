@@ -71,8 +71,8 @@ pub mod subscriptions;
 pub mod worker_queue;
 
 pub use connection_scan::{
-    ConnectionScan, FoundConnection, FoundTransport, ScanAction, ScanClose, ScanTarget, Scanned,
-    WantedTags,
+    ConnectionScan, FoundConnection, FoundLag, FoundTransport, ScanAction, ScanClose, ScanTarget,
+    Scanned, WantedTags,
 };
 pub use engine::{
     Audience, Engine, EngineMetrics, Follow, Followed, History, Publication, PublishError,
@@ -88,5 +88,5 @@ pub use name::{ChannelName, Kind};
 pub use presence::{Presence, PresenceBusy, PresenceCache, PresenceQuery};
 pub use reading::{Fetched, HistoryQuery, Reading, StartAt};
 pub use rules::{LagPolicy, Retention, Rule, Rules};
-pub use subscriptions::{SubscriptionId, SubscriptionTable, Waiting};
+pub use subscriptions::{Lag, SubscriptionId, SubscriptionTable, Waiting};
 pub use worker_queue::{LateAnswer, Notification, QuestionId, QueueLimits, WorkerQueue};

@@ -104,7 +104,7 @@ impl Body {
 /// name as long as the message: with fewer, a later connection could have the same name and miss
 /// the message without a gap. A name returns after four billion connections of one worker, at the
 /// same index only.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionName(pub u64);
 
 const WORKER_BITS: u32 = 10;

@@ -1,5 +1,7 @@
 //! Rules: retention and lag limits, by channel pattern.
 
+use std::time::Duration;
+
 use crate::glob::glob;
 use crate::name::{ChannelName, Kind};
 
@@ -45,6 +47,9 @@ pub struct Rule {
     pub max_lag_bytes: usize,
     /// What happens to a subscriber beyond either limit.
     pub lag_policy: LagPolicy,
+    /// For how long a subscriber may be behind without having caught up once; `None` for as long as
+    /// it keeps to the limits.
+    pub slow_timeout: Option<Duration>,
 }
 
 impl Default for Rule {
@@ -60,6 +65,7 @@ impl Default for Rule {
             max_lag_messages: 1000,
             max_lag_bytes: 1 << 20,
             lag_policy: LagPolicy::Close,
+            slow_timeout: None,
         }
     }
 }

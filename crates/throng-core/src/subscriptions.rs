@@ -25,6 +25,7 @@
 //! | `epochs` | the epochs of the followed channels |
 //! | `fan_out` | appends, and passes that take turns |
 //! | `freeze` | the table as bytes, and back |
+//! | `lag` | how far subscriptions are behind |
 //! | `limits` | what replay buffers may hold |
 //! | `replay_buffer` | the messages that some subscription lacks |
 //! | `subscription` | one subscription, in 24 bytes |
@@ -48,6 +49,7 @@ mod cursor;
 mod epochs;
 mod fan_out;
 mod freeze;
+mod lag;
 mod limits;
 mod replay_buffer;
 mod subscription;
@@ -67,6 +69,7 @@ use channel::LocalChannel;
 use cursor::{full_cursor, oldest_floor};
 use epochs::Epochs;
 pub use freeze::{FrozenSubscription, OpenChannel};
+pub use lag::Lag;
 pub use subscription::SubscriptionId;
 use subscription::{BLOCKED, CATCHING_UP, MarkedConnection, Subscription};
 

@@ -19,6 +19,8 @@ pub(crate) enum CloseReason {
     PingTimeout,
     /// Messages that the client has not read are gone, and the lag policy is to close.
     Lagging,
+    /// The client has been behind for longer than its channel allows.
+    Slow,
     /// The server is shutting down.
     Draining,
     /// It buffers too much, or delivery does not keep up.
@@ -69,6 +71,10 @@ impl CloseReason {
                     "lag limit exceeded: unread messages are gone; resume with the last id";
                 Some((close_code::LAGGING, message))
             }
+            CloseReason::Slow => {
+                let message = "unread messages have waited for too long; resume with the last id";
+                Some((close_code::LAGGING, message))
+            }
             CloseReason::Draining => of_error(ErrorCode::Draining),
             CloseReason::Overload | CloseReason::Unanswered => of_error(ErrorCode::Busy),
             CloseReason::Violation(violation) => {
@@ -112,6 +118,7 @@ impl CloseReason {
             CloseReason::Idle => Some(Counter::ClosedIdle),
             CloseReason::PingTimeout => Some(Counter::ClosedPingTimeout),
             CloseReason::Lagging => Some(Counter::ClosedLagging),
+            CloseReason::Slow => Some(Counter::ClosedSlow),
             CloseReason::Draining => Some(Counter::ClosedDraining),
             CloseReason::Overload => Some(Counter::ClosedOverload),
             CloseReason::Unanswered => Some(Counter::ClosedUnanswered),

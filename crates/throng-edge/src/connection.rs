@@ -6,6 +6,7 @@
 //! | `id` | places in the table, which are reused, and tokens, which are not |
 //! | `flags` | facts about a connection, one bit each |
 //! | `outbound` | bytes that wait for a socket, beside messages |
+//! | `behind` | the connections that wait for their sockets, and since when |
 //! | `buffers` | the limit on the memory that all connections buffer |
 //! | `frozen` | a connection as bytes, for another process |
 //! | `io` | what a connection owns only while something is unfinished |
@@ -20,6 +21,7 @@
 
 mod acceptances;
 mod addresses;
+mod behind;
 mod buffers;
 mod connections;
 mod flags;

@@ -118,6 +118,7 @@ counters! {
         ClosedBySocketError "socket_error",
         ClosedForViolation "protocol_violation",
         ClosedLagging "lag",
+        ClosedSlow "slow",
         ClosedPingTimeout "ping_timeout",
         ClosedIdle "idle",
         ClosedDraining "draining",

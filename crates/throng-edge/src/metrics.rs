@@ -14,6 +14,8 @@ pub struct WorkerMetrics {
     pub connections: AtomicU32,
     /// The number of places for subscribers that are taken.
     pub taken: AtomicU32,
+    /// The number of connections whose sockets have not taken all that was written.
+    pub behind: AtomicU32,
     /// The number of places that other workers keep here for connections that they are handing off.
     reserved: AtomicU32,
     /// The number of subscribers that it has room for.
@@ -108,6 +110,11 @@ impl Metrics {
     /// The connections that are parked now, summed over the workers.
     pub fn parked(&self, parked: Parked) -> u64 {
         self.0.iter().map(|worker| worker.counters.parked(parked)).sum()
+    }
+
+    /// The connections that are behind now, summed over the workers.
+    pub fn behind(&self) -> u64 {
+        self.0.iter().map(|worker| u64::from(worker.behind.load(Ordering::Relaxed))).sum()
     }
 
     /// The counters of one metric, each with the value of its label, summed over the workers.

@@ -36,6 +36,8 @@
 //! | `notifications` | acts on notifications of the engine and the control plane |
 //! | `drain` | tells clients when to come back, and closes their connections |
 //! | `scan` | lists and closes the connections of a user, a token or a channel |
+//! | `scan/behind` | lists the connections that are behind |
+//! | `scan/describe` | what a list says about a connection |
 //! | `tick` | the timer scan: passes all connections, and does what is due |
 //! | `expiry` | closes connections that are allowed no longer, and tells clients before |
 //! | `session/presence` | finds the users of a channel |

@@ -81,6 +81,7 @@ fn topic(
         max_lag_messages,
         max_lag_bytes: 1 << 20,
         lag_policy,
+        slow_timeout: None,
     };
     Topic { name, kind, rule, is_pinned: true }
 }

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use throng_units::{Count, Invalid};
 
 use crate::client::ServerUrl;
@@ -71,6 +71,15 @@ Examples:
   throng channels 'rooms/*'
   throng users | jq -r 'select(.subscribers > 0) .user'";
 
+const CONNECTIONS_EXAMPLES: &str = "\
+On a terminal, prints a table; into a pipe, one JSON object per line. THRONG_KEY may have a server
+key with the scope `administration`, which a server with keys demands. A server with --admin-listen
+answers there.
+
+Examples:
+  throng connections --sort behind
+  throng connections --limit 10 | jq -r .connection";
+
 /// A push server: delivers messages over WebSocket, SSE, long polling or an HTTP stream
 #[derive(Debug, Parser)]
 #[command(name = "throng", version, long_version = crate::version::BUILD)]
@@ -107,6 +116,8 @@ pub(crate) enum Command {
     Channels(ListArguments),
     /// List the users who have messages or connections
     Users(ListArguments),
+    /// List the connections that are behind: their clients do not read what was sent
+    Connections(ConnectionsArguments),
     /// Check whether this machine can hold N connections, and say what to change
     Doctor(crate::doctor::Arguments),
     /// Ask a server whether it is healthy, for the health checks of containers
@@ -266,6 +277,30 @@ pub(crate) struct ListArguments {
     /// The server to send requests to.
     #[command(flatten)]
     pub(crate) server: Server,
+}
+
+/// Arguments of `throng connections`.
+#[derive(Debug, Args)]
+#[command(after_help = CONNECTIONS_EXAMPLES)]
+pub(crate) struct ConnectionsArguments {
+    /// Which connections come first
+    #[arg(long, value_enum, default_value_t = ConnectionOrder::Behind)]
+    pub(crate) sort: ConnectionOrder,
+
+    /// List at most N connections, up to 1000
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    pub(crate) limit: Option<Count>,
+
+    /// The server to send requests to.
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+/// The order of a list of connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ConnectionOrder {
+    /// Only those that are behind, the ones that hold most first.
+    Behind,
 }
 
 fn at_least_one(text: &str) -> Result<Count, Invalid> {

@@ -63,7 +63,7 @@ pub(crate) fn list(kind: Kind, arguments: &ListArguments) -> Result<()> {
 }
 
 /// Prints a line. Returns whether there is still a reader.
-fn print(out: &mut impl Write, line: &str) -> io::Result<bool> {
+pub(crate) fn print(out: &mut impl Write, line: &str) -> io::Result<bool> {
     match writeln!(out, "{line}") {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         other => other.map(|()| true),

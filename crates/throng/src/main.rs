@@ -20,7 +20,7 @@
 //! | [`health`] | `throng health`: whether a server is healthy |
 //! | [`documents`] | `throng completions`, `throng man` and `throng licenses` |
 //! | [`service`] | systemd notifications and signals |
-//! | [`publish`], [`tail`], [`list`] | the client commands |
+//! | [`publish`], [`tail`], [`list`], [`connections`] | the client commands |
 //! | [`key`] | `throng key`: makes a key for an application |
 //! | [`token`] | `throng token`: makes, shows and checks tokens |
 //! | [`client`] | HTTP client and errors of those |
@@ -33,6 +33,7 @@ mod banner;
 mod check;
 mod cli;
 mod client;
+mod connections;
 mod dev;
 mod doctor;
 mod documents;
@@ -108,6 +109,7 @@ fn run(command: Command, is_bound: bool, early_hangups: &EarlyHangups) -> anyhow
         Command::Publish(arguments) => publish::publish(arguments)?,
         Command::Tail(arguments) => tail::tail(&arguments)?,
         Command::Channels(arguments) => list::list(Kind::Channel, &arguments)?,
+        Command::Connections(arguments) => connections::connections(&arguments)?,
         Command::Users(arguments) => list::list(Kind::User, &arguments)?,
         Command::Key(arguments) => key::key(&arguments)?,
         Command::Token(arguments) => return token::token(&arguments),

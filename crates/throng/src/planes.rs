@@ -121,6 +121,7 @@ impl throng_control::Edge for Workers {
                 poll: metrics.parked(Parked::Poll),
                 status: metrics.parked(Parked::Status),
             },
+            behind: metrics.behind(),
             accepted: metrics.sum(Counter::Accepted),
             deliveries: metrics.sum(Counter::Deliveries),
             sent_bytes: metrics.sum(Counter::SentBytes),

@@ -1,6 +1,7 @@
-//! The connections of a user or a channel, for operators: who is there, and how to end it.
+//! The connections of a user or a channel, and those that are behind, for operators: who is there,
+//! and how to end it.
 //!
-//! No plane keeps a list of them. All workers pass their connections, in time slices, and the last
+//! No plane keeps a list of a user's. All workers pass their connections, in time slices, and the last
 //! one answers. A worker that is stopping does not, which ends the wait with `busy`.
 
 use std::convert::Infallible;
@@ -53,6 +54,24 @@ pub(crate) async fn list(
     Ok(large_answer::answer(answer::JSON, body, reservation))
 }
 
+/// `GET /connections?sort=behind`: who is behind, those that hold most first.
+pub(crate) async fn list_behind(control: &Control, head: &Parts) -> Result<Answer, ApiError> {
+    let query = head.uri.query().unwrap_or_default();
+    query::check(query, &["limit", "sort"])?;
+    if query::find(query, "sort")?.as_deref() != Some("behind") {
+        let message = "only connections that are behind are listed: add `sort=behind`";
+        return Err(ApiError::parameter(message));
+    }
+    let action = ScanAction::List { limit: limit(query)? };
+    let Scanned { count, connections } = scan(control, ScanTarget::Behind, action).await?;
+    let has_more = count > connections.len() as u64;
+    let connections: Vec<_> = connections.iter().map(entry).collect();
+    let body = json!({ "count": count, "connections": connections, "more": has_more });
+    let body = body.to_string().into_bytes();
+    let reservation = large_answer::reserve(&control.read_answers, body.len())?;
+    Ok(large_answer::answer(answer::JSON, body, reservation))
+}
+
 fn entry(found: &FoundConnection) -> serde_json::Value {
     let peer = found.peer.map(|peer| peer.to_string());
     let mut entry = json!({
@@ -64,6 +83,20 @@ fn entry(found: &FoundConnection) -> serde_json::Value {
     if let Some(client) = found.proxied {
         entry["address"] = client.to_string().into();
         entry["proxy"] = peer.into();
+    }
+    if let Some(lag) = &found.lag {
+        let of = |kind| -> Vec<&str> {
+            let channels = lag.channels.iter().filter(|name| name.kind() == kind);
+            channels.map(ChannelName::name).collect()
+        };
+        entry["user"] = lag.user.as_deref().into();
+        entry["channels"] = of(Kind::Channel).into();
+        entry["inboxes"] = of(Kind::User).into();
+        entry["subscriptions"] = lag.subscriptions.into();
+        entry["behind_since"] = lag.since_ms.into();
+        entry["messages"] = lag.messages.into();
+        entry["bytes"] = lag.bytes.into();
+        entry["kernel_bytes"] = lag.kernel_bytes.into();
     }
     entry
 }
@@ -91,7 +124,8 @@ pub(crate) async fn disconnect(
         ApiError::new(ErrorCode::BadName, "this is not the value of a `Throng-Connection`")
     })?;
     let close = close(head)?;
-    let scanned = scan(control, ScanTarget::Connection(name), ScanAction::Close(close)).await?;
+    let scanned =
+        scan(control, ScanTarget::Connections(vec![name]), ScanAction::Close(close)).await?;
     if scanned.count == 0 {
         return Err(ApiError::new(ErrorCode::NotFound, "there is no such connection"));
     }

@@ -41,6 +41,8 @@ pub(crate) enum Resource<'a> {
     Publish,
     /// `/channels` and `/users`: a list of all that exist.
     List(Kind),
+    /// `/connections`: the connections that are behind.
+    Connections,
     /// `/connections/{name}`: one connection.
     Connection(&'a str),
     /// `/revocations`: all revocations.
@@ -90,6 +92,7 @@ impl<'a> Resource<'a> {
             "/publish" => Some(Resource::Publish),
             "/channels" => Some(Resource::List(Kind::Channel)),
             "/users" => Some(Resource::List(Kind::User)),
+            "/connections" => Some(Resource::Connections),
             "/revocations" => Some(Resource::Revocations),
             "/status/login" => Some(Resource::Login),
             "/status/logout" => Some(Resource::Logout),
@@ -109,6 +112,7 @@ impl<'a> Resource<'a> {
             | Resource::List(_)
             | Resource::Subscribe
             | Resource::StatusStream
+            | Resource::Connections
             | Resource::Revocations => "GET, HEAD, OPTIONS",
         }
     }
@@ -147,6 +151,7 @@ mod tests {
         assert_eq!(Resource::of("/subscribe"), Some(Resource::Subscribe));
         assert_eq!(Resource::of("/channels/a/connections"), log("a", Part::Connections));
         assert_eq!(Resource::of("/connections/a1"), Some(Resource::Connection("a1")));
+        assert_eq!(Resource::of("/connections"), Some(Resource::Connections));
         assert_eq!(Resource::of("/revocations"), Some(Resource::Revocations));
         assert_eq!(Resource::of("/channels"), Some(Resource::List(Kind::Channel)));
         assert_eq!(Resource::of("/users"), Some(Resource::List(Kind::User)));
@@ -160,7 +165,6 @@ mod tests {
             "/channels/a/b",
             "/channels/a/connections/",
             "/subscribe/",
-            "/connections",
             "/connections/a/b",
             "/revocations/",
             "/revocations/tokens",

@@ -105,7 +105,7 @@ pub(super) static CHAT_FILES: [File; 5] = [
 ];
 
 /// Files that every client may load. They reveal nothing about this server.
-pub(super) static FILES: [File; 12] = [
+pub(super) static FILES: [File; 13] = [
     // Browsers request this path if a page names no icon, and accept any type of image.
     file!("/favicon.ico", SVG, "../../../../web/icon.svg"),
     file!("/icon.svg", SVG, "../../../../web/icon.svg"),
@@ -114,6 +114,7 @@ pub(super) static FILES: [File; 12] = [
     client(concat!("/throng-", env!("CARGO_PKG_VERSION"), ".js"), IMMUTABLE),
     file!("/status.css", CSS, "../../../../web/status.css"),
     file!("/status.js", JAVASCRIPT, "../../../../web/status.js"),
+    file!("/status-behind.js", JAVASCRIPT, "../../../../web/status-behind.js"),
     file!("/status-charts.js", JAVASCRIPT, "../../../../web/status-charts.js"),
     // As text, because browsers would download Markdown.
     file!("/status.md", TEXT, "../../../../docs/reference/status.md"),

@@ -85,6 +85,9 @@ fn connections(page: &mut Page, control: &Control, edge: &EdgeMetrics) {
         let labels = format!("{{transport=\"{transport}\"}}");
         page.sample("subscribed_connections", &labels, count);
     }
+    let help =
+        "Connections whose clients do not read all that is sent: they wait for their sockets.";
+    page.gauge("connections_behind", help, edge.behind);
 }
 
 fn edge_counters(page: &mut Page, counters: &[EdgeCounter]) {

@@ -47,6 +47,7 @@ pub(super) struct Connections {
     pub(super) status: u64,
     pub(super) control: u64,
     pub(super) other: u64,
+    pub(super) behind: u64,
     pub(super) capacity: u64,
     pub(super) workers: Vec<u64>,
 }

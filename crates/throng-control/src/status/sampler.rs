@@ -169,6 +169,7 @@ fn connections(control: &Control, edge: &EdgeMetrics) -> Connections {
         control: in_control,
         // The two are read at different moments, so the difference may be negative.
         other: on_workers.saturating_sub(all_subscribed),
+        behind: edge.behind,
         capacity: control.settings.max_connections as u64,
         workers: edge.connections.clone(),
     }

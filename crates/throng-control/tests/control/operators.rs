@@ -8,7 +8,7 @@ use throng_access::revocation::FileStorage;
 use throng_access::{Policy, RevocationLog, Revocations};
 use throng_control::Settings;
 use throng_core::{
-    ChannelName, ConnectionName, FoundConnection, FoundTransport, ScanAction, ScanClose,
+    ChannelName, ConnectionName, FoundConnection, FoundLag, FoundTransport, ScanAction, ScanClose,
     ScanTarget, Scanned, clock,
 };
 
@@ -172,6 +172,7 @@ fn found(number: u64, since_ms: Option<u64>) -> FoundConnection {
         since_ms,
         peer: Some("192.0.2.1:5000".parse().unwrap()),
         proxied: None,
+        lag: None,
     }
 }
 
@@ -200,6 +201,37 @@ fn connections_are_listed_newest_first() {
     client.answer().expect_refusal(503, "busy");
 }
 
+#[test]
+fn connections_that_are_behind_are_listed_with_what_they_lack() {
+    let server = Server::new();
+    let mut client = server.connect(request("GET", "/connections?sort=behind&limit=2", &[]));
+    let Scan { target, action, ticket } = server.edge.scan();
+    assert_eq!((target, action), (ScanTarget::Behind, ScanAction::List { limit: 2 }));
+    let lag = FoundLag {
+        since_ms: 5000,
+        messages: 7,
+        bytes: 700,
+        kernel_bytes: 100,
+        user: Some("ann".into()),
+        channels: vec![ChannelName::channel("news"), ChannelName::user("ann")],
+        subscriptions: 3,
+    };
+    let first = FoundConnection { lag: Some(Box::new(lag)), ..found(3, Some(3000)) };
+    ticket.answer(Scanned { count: 2, connections: vec![first] });
+    let expected = json!({
+        "connection": ConnectionName(3).to_string(), "transport": "sse", "since": 3000,
+        "address": "192.0.2.1:5000", "user": "ann", "channels": ["news"], "inboxes": ["ann"],
+        "subscriptions": 3, "behind_since": 5000, "messages": 7, "bytes": 700, "kernel_bytes": 100,
+    });
+    let answer = client.answer().json();
+    assert_eq!(answer, json!({ "count": 2, "connections": [expected], "more": true }));
+    for query in ["", "?sort=age", "?sort=behind&limit=0", "?sort=behind&limit=1001", "?after=1"] {
+        let answer = server.ask(request("GET", &format!("/connections{query}"), &[]));
+        answer.expect_refusal(400, "bad_parameter");
+    }
+    server.ask(request("DELETE", "/connections", &[])).expect_refusal(405, "method_not_allowed");
+}
+
 /// How the connections of a target are closed, for a query.
 fn close(server: &Server, target: &str, count: u64) -> (ScanTarget, ScanClose, Answer) {
     let mut client = server.connect(request("DELETE", target, &[]));
@@ -220,7 +252,7 @@ fn connections_are_closed_with_a_code_and_a_reason() {
     let name = ConnectionName(0xab).to_string();
     let query = "reconnect=false&reason=out%20of%20credit";
     let (target, close_it, _) = close(&server, &format!("/connections/{name}?{query}"), 1);
-    assert_eq!(target, ScanTarget::Connection(ConnectionName(0xab)));
+    assert_eq!(target, ScanTarget::Connections(vec![ConnectionName(0xab)]));
     let reason = "out of credit".into();
     assert_eq!(close_it, ScanClose { code: 4500, reason, may_return: false });
     let (_, with_code, answer) = close(&server, "/users/ann/connections?code=4999", 0);

@@ -20,6 +20,7 @@ use throng_core::{ConnectionName, WorkerId};
 
 use super::acceptances::Acceptances;
 use super::addresses::Addresses;
+use super::behind::BehindList;
 use super::buffers::BufferQuota;
 use super::flags::Flags;
 use super::id::{ConnectionId, Generation, SideIndex, Token};
@@ -49,6 +50,8 @@ pub(crate) struct Connections<S> {
     acceptances: Acceptances,
     /// The places that they take.
     places: Places,
+    /// Those whose sockets have not taken everything.
+    behind: BehindList,
     /// The memory that all of them buffer.
     quota: BufferQuota,
     unfinished_heads: UnfinishedHeads,
@@ -77,6 +80,7 @@ impl<S> Connections<S> {
             newest_generation: generation,
             acceptances: Acceptances::default(),
             places,
+            behind: BehindList::default(),
             quota,
             unfinished_heads: UnfinishedHeads::default(),
             scan_index: 0,
@@ -254,6 +258,7 @@ impl<S> Connections<S> {
         let mut connection = self.table.remove(id.index())?;
         self.side.free(&mut connection);
         self.quota.release(id, connection.buffered());
+        self.behind.catch_up(id);
         self.count_unparked(connection.parked());
         match connection.state {
             State::Closing => self.places.end_closing(),
@@ -356,6 +361,7 @@ impl<S> Connections<S> {
     pub(crate) fn begin_closing(&mut self, id: ConnectionId) -> bool {
         let Some(connection) = self.table.get_mut(id.index()) else { return false };
         debug_assert!(connection.state != State::Closing);
+        self.behind.catch_up(id);
         self.side.free(connection);
         // What lingers is not served any more, and its client may come back at once.
         drop(self.addresses.take(id));
@@ -420,6 +426,7 @@ impl<S> Connections<S> {
         let canary = self.load().counters.parked(Parked::Canary) as u32;
         self.load().connections.store(open.saturating_sub(canary), Ordering::Relaxed);
         self.load().taken.store(self.places.taken(), Ordering::Relaxed);
+        self.publish_behind();
     }
 
     /// Counts the bytes that the connection buffers now.
@@ -498,9 +505,18 @@ impl<S> Connections<S> {
         let place = |(index, connection)| (ConnectionId::new(index), connection);
         self.addresses.check_invariants(self.table.iter().map(place));
         self.side.check_invariants(self.table.iter().map(place));
+        for (id, connection) in self.table.iter().map(place) {
+            // Blocked ones are behind, and whoever is behind is blocked or waits for its turn.
+            let waits = connection.has(Flags::BLOCKED) || connection.has(Flags::DELIVERY_DEFERRED);
+            let is_blocked = connection.has(Flags::BLOCKED) && connection.state != State::Closing;
+            let is_behind = self.behind.since(id).is_some();
+            assert!(!is_blocked || is_behind, "{id:?} is blocked");
+            assert!(!is_behind || (waits && connection.state != State::Closing), "{id:?}");
+        }
     }
 }
 
+mod behind;
 mod side;
 #[cfg(test)]
 mod tests;

@@ -100,14 +100,14 @@ impl<N: Net> Worker<N> {
 
     /// Closes a connection that lags behind. A stream ends without its last chunk, because it is
     /// incomplete (RFC 9112 section 8).
-    pub(super) fn close_lagging(&mut self, id: ConnectionId) {
+    pub(super) fn close_lagging(&mut self, id: ConnectionId, reason: CloseReason) {
         let Some(connection) = self.connections.expect_live(id) else { return };
         if connection.has(Flags::WEBSOCKET) {
-            self.close_websocket(id, CloseReason::Lagging);
+            self.close_websocket(id, reason);
         } else {
             // Output that the client has not read would only delay the close.
             self.drop_output(id);
-            self.close_after(id, b"", CloseReason::Lagging);
+            self.close_after(id, b"", reason);
         }
     }
 

@@ -1,24 +1,23 @@
-//! Scans of all connections: lists those of a user, and closes those that the application or a
-//! revocation names.
+//! Scans of all connections: lists those of a user or those that are behind, and closes those that
+//! the application or a revocation names.
 //!
 //! A slice passes a bounded number of places, so that a scan of a million connections delays no
 //! fan-out by more than a slice.
 
+mod behind;
+mod describe;
 pub(super) mod running;
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use throng_core::{
-    ChannelId, ChannelName, ConnectionScan, FoundConnection, FoundTransport, ScanAction, ScanClose,
-    ScanTarget, clock,
+    ChannelId, ChannelName, ConnectionName, ConnectionScan, ScanAction, ScanClose, ScanTarget,
 };
 use throng_wire::{ErrorCode, ErrorResponse};
 
 use super::Worker;
 use crate::close_reason::CloseReason;
 use crate::connection::{Connection, ConnectionId, State};
-use crate::counters::Parked;
 use crate::net::Net;
 use running::RunningScan;
 
@@ -69,7 +68,11 @@ impl<N: Net> Worker<N> {
         let scan = Arc::clone(running.scan());
         // Found anew for each slice: the last follower may have gone between two.
         let channel = match &scan.target {
-            ScanTarget::Sessions(_) | ScanTarget::Connection(_) => None,
+            ScanTarget::Behind if matches!(scan.action, ScanAction::List { .. }) => {
+                return self.advance_behind(running, places);
+            }
+            ScanTarget::Connections(names) => return self.advance_named(running, names, closes),
+            ScanTarget::Sessions(_) | ScanTarget::Behind => None,
             ScanTarget::User { inbox: name, .. } | ScanTarget::Channel(name) => {
                 self.followed_channel(name)
             }
@@ -85,20 +88,45 @@ impl<N: Net> Worker<N> {
             if !is_old || !self.is_wanted(id, connection, &wanted) {
                 continue;
             }
-            running.count();
-            match &scan.action {
-                ScanAction::List { .. } => running.list(|| self.describe(id, connection)),
-                ScanAction::Revoke => {
-                    *closes -= 1;
-                    self.close_revoked(id);
-                }
-                ScanAction::Close(close) => {
-                    *closes -= 1;
-                    self.close_for_application(id, close);
-                }
+            self.act_on_found(id, running, closes);
+        }
+        false
+    }
+
+    /// Finds connections by their names, which say their places, until the slice's `closes` are
+    /// used up. Returns whether all names were looked at.
+    fn advance_named(
+        &mut self,
+        running: &mut RunningScan,
+        names: &[ConnectionName],
+        closes: &mut u32,
+    ) -> bool {
+        while *closes > 0 {
+            let Some(name) = running.next_of(names) else { return true };
+            let found = self.connections.find_name(name);
+            if let Some(id) = found.filter(|&id| self.is_parked(id)) {
+                self.act_on_found(id, running, closes);
             }
         }
         false
+    }
+
+    /// Lists or closes a connection that the scan is about.
+    fn act_on_found(&mut self, id: ConnectionId, running: &mut RunningScan, closes: &mut u32) {
+        let Some(connection) = self.connections.expect_live(id) else { return };
+        running.count();
+        let scan = Arc::clone(running.scan());
+        match &scan.action {
+            ScanAction::List { .. } => return running.list(|| self.describe(id, connection)),
+            ScanAction::Revoke => self.close_revoked(id),
+            ScanAction::Close(close) => self.close_for_application(id, close),
+        }
+        *closes -= 1;
+    }
+
+    fn is_parked(&self, id: ConnectionId) -> bool {
+        let connection = self.connections.get(id);
+        connection.is_some_and(|found| matches!(found.state, State::Streaming | State::LongPolling))
     }
 
     /// The id of a channel, if this worker follows it.
@@ -136,29 +164,9 @@ impl<N: Net> Worker<N> {
                 // Without keys nobody has a session, and only the inbox tells the user.
                 None => !self.access.has_keys() && follows(),
             },
-            ScanTarget::Connection(name) => self.connections.name_of(id, connection) == *name,
+            // Neither is looked for among all.
+            ScanTarget::Connections(_) | ScanTarget::Behind => false,
             ScanTarget::Channel(_) => follows(),
-        }
-    }
-
-    fn describe(&self, id: ConnectionId, connection: &Connection<N::Socket>) -> FoundConnection {
-        let transport = match connection.parked() {
-            Some(Parked::WebSocket) => FoundTransport::WebSocket,
-            Some(Parked::Sse | Parked::Status) => FoundTransport::Sse,
-            Some(Parked::Poll) => FoundTransport::LongPoll,
-            Some(Parked::Stream | Parked::Canary) | None => FoundTransport::Stream,
-        };
-        let since_ms = self.connections.accepted_ms(connection);
-        let peer = self.net.peer(&connection.socket);
-        // The address of a client without a proxy is kept, too, where limits count it.
-        let is_named =
-            |address: &IpAddr| peer.is_none_or(|peer| peer.ip().to_canonical() != *address);
-        FoundConnection {
-            name: self.connections.name_of(id, connection),
-            transport,
-            since_ms: since_ms.map(clock::wall_ms),
-            peer,
-            proxied: self.connections.address(id).filter(is_named),
         }
     }
 

@@ -90,6 +90,7 @@ impl<N: Net> Worker<N> {
         let is_watched = connection.has(Flags::WATCHES_WRITABLE)
             || self.net.watch_writable(&connection.socket, token);
         connection.flags.set(Flags::WATCHES_WRITABLE, true);
+        self.connections.fall_behind(id, self.clock.tick());
         self.count(Counter::WritesBlocked);
         if !is_watched {
             return self.release(id, CloseReason::SocketError);
@@ -134,8 +135,8 @@ impl<N: Net> Worker<N> {
         true
     }
 
-    /// The output that the client has not read yet.
-    fn left(&self, id: ConnectionId) -> Left {
+    /// The output that the client has not read yet, without messages after its cursors.
+    pub(super) fn left(&self, id: ConnectionId) -> Left {
         let Some(connection) = self.connections.expect_live(id) else { return Left::default() };
         let Some(io) = &connection.io else { return Left::default() };
         let is_chunked = connection.has(Flags::CHUNKED);

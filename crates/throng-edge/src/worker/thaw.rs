@@ -304,7 +304,9 @@ impl<N: Net> Worker<N> {
                 continue;
             };
             connection.flags.set(Flags::WATCHES_WRITABLE, true);
-            if !self.net.watch_writable(&connection.socket, token) {
+            let is_watched = self.net.watch_writable(&connection.socket, token);
+            self.connections.fall_behind(id, self.clock.tick());
+            if !is_watched {
                 self.release(id, CloseReason::SocketError);
             }
         }

@@ -45,7 +45,7 @@ impl<N: Net> Worker<N> {
                 self.attend_session(id);
             } else if connection.due.saturating_add(delay) <= self.clock.tick() {
                 self.due(id);
-            } else if is_parked && connection.io.is_some() {
+            } else if is_parked && (connection.io.is_some() || connection.has(Flags::BLOCKED)) {
                 self.check_busy(id);
             }
         }

@@ -1,6 +1,7 @@
 //! One worker, driven by hand: what the seeded simulation cannot aim at.
 
 mod answers;
+mod behind;
 mod close;
 mod drain;
 mod fan_out;

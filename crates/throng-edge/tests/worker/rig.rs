@@ -84,8 +84,9 @@ impl Net for Sockets {
         self.watch(socket, token)
     }
 
-    fn unacknowledged_bytes(&self, _: &Socket) -> usize {
-        0
+    fn unacknowledged_bytes(&self, socket: &Socket) -> usize {
+        let pipe = socket.0.borrow();
+        if pipe.room.is_some() { pipe.to_client.len() } else { 0 }
     }
 
     fn keep_alive(&mut self, _: &Socket) {}
@@ -162,8 +163,12 @@ impl Rig {
     }
 
     pub(crate) fn with_control(settings: Settings, access: Arc<AccessControl>) -> Rig {
+        Rig::with_rules(settings, access, Rules::default())
+    }
+
+    pub(crate) fn with_rules(settings: Settings, access: Arc<AccessControl>, rules: Rules) -> Rig {
         let queue = Arc::new(WorkerQueue::new(|| {}));
-        let rules = Arc::new(Rules::default());
+        let rules = Arc::new(rules);
         let queues = vec![Arc::clone(&queue)];
         let epoch = Epoch::numbered(35);
         let engine = MemoryEngine::new(epoch, Arc::clone(&rules), queues, 1 << 30);
@@ -288,6 +293,14 @@ impl Rig {
     /// The client of a stalled socket reads all that comes.
     pub(crate) fn read_again(&mut self, client: &Client) {
         client.0.borrow_mut().room = None;
+        if let Some(&token) = self.worker.net().tokens.get(&Rc::as_ptr(&client.0)) {
+            self.worker.writable(token);
+        }
+    }
+
+    /// The socket of a stalled client takes this many bytes more.
+    pub(crate) fn read_some(&mut self, client: &Client, bytes: usize) {
+        client.stall_after(bytes);
         if let Some(&token) = self.worker.net().tokens.get(&Rc::as_ptr(&client.0)) {
             self.worker.writable(token);
         }

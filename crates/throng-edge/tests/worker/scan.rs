@@ -12,7 +12,7 @@ use crate::rig::Rig;
 use crate::tokens::{rig, token, token_of_ann, websocket};
 
 /// What the worker finds.
-fn scan(rig: &mut Rig, target: ScanTarget, action: ScanAction) -> Scanned {
+pub(crate) fn scan(rig: &mut Rig, target: ScanTarget, action: ScanAction) -> Scanned {
     let (sender, answer) = mpsc::channel();
     let ticket = Ticket::new(move |scanned| drop(sender.send(scanned)));
     rig.queue.post(Notification::Scan(ConnectionScan::new(target, action, 1, ticket)));

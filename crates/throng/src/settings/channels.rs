@@ -50,6 +50,8 @@ channel_table! {
     "max-lag-bytes" max_lag_bytes: Size,
     /// What happens beyond either limit, in place of `lag-policy`.
     "lag-policy" lag_policy: LagPolicyChoice,
+    /// Time in which a subscriber has to catch up, in place of `slow-timeout`.
+    "slow-timeout" slow_timeout: Time,
     /// Who may follow the channels, in place of `access-subscribe`.
     "subscribe" subscribe: WhoChoice,
     /// Who may publish to them, in place of `access-publish`.
@@ -106,7 +108,7 @@ mod tests {
     fn the_table_accepts_every_key() {
         let sample = |key| match key {
             "match" | "users" => "'*'",
-            "age" => "'1h'",
+            "age" | "slow-timeout" => "'1h'",
             "lag-policy" => "'skip'",
             "subscribe" | "publish" | "history" | "presence" => "'user'",
             _ => "1",

@@ -196,6 +196,9 @@ fn lag(settings: &Settings) -> Option<String> {
     if settings.lag.max_messages.0 == 0 {
         return Some("lag.max-messages must be at least 1, or subscribers get no messages".into());
     }
+    if let Some(message) = slow_timeout("lag.slow-timeout", settings.lag.slow_timeout) {
+        return Some(message);
+    }
     (settings.lag.max_bytes < message).then(|| {
         format!(
             "lag.max-bytes ({}) is less than max-message-bytes ({message}); \
@@ -203,6 +206,12 @@ fn lag(settings: &Settings) -> Option<String> {
             settings.lag.max_bytes
         )
     })
+}
+
+/// Connections are looked at once a second.
+fn slow_timeout(key: &str, time: Time) -> Option<String> {
+    let is_possible = time.0.is_zero() || time.0 >= Duration::from_secs(1);
+    (!is_possible).then(|| format!("{key} must be at least 1s, or 0 for none, not {time}"))
 }
 
 fn channels(settings: &Settings) -> Option<String> {
@@ -221,6 +230,11 @@ fn channels(settings: &Settings) -> Option<String> {
         }
         if table.max_lag_messages.is_some_and(|messages| messages.0 == 0) {
             return Some(format!("[[channels]] number {nth}: max-lag-messages must be at least 1"));
+        }
+        let slow = table.slow_timeout;
+        let slow = slow.and_then(|time| slow_timeout("slow-timeout", time));
+        if let Some(problem) = slow {
+            return Some(format!("[[channels]] number {nth}: {problem}"));
         }
         let bytes = table.max_lag_bytes.filter(|bytes| *bytes < message)?;
         Some(format!(
@@ -380,6 +394,11 @@ mod tests {
             (
                 "max-token-age = 0",
                 "max-token-age must be in whole seconds, between 1s and 366d, not 0",
+            ),
+            ("[lag]\nslow-timeout = '500ms'", "lag.slow-timeout must be at least 1s, or 0"),
+            (
+                "[[channels]]\nmatch = '*'\nslow-timeout = 0.5",
+                "[[channels]] number 1: slow-timeout",
             ),
             ("max-cached-tokens = '1G'", "max-cached-tokens must be at most 10M, not 1000000000"),
             (

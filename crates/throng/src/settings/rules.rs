@@ -1,5 +1,7 @@
 //! The settings of channels as rules, for the engine and the workers.
 
+use std::time::Duration;
+
 use throng_core::name::Kind;
 use throng_core::{Retention, Rule, Rules};
 use throng_units::Time;
@@ -20,6 +22,7 @@ pub(crate) fn rules(settings: &Settings) -> Rules {
         max_lag_messages: settings.lag.max_messages.0,
         max_lag_bytes: settings.lag.max_bytes.0,
         lag_policy: settings.lag.policy.0,
+        slow_timeout: limited(settings.lag.slow_timeout),
     };
     let specific = settings.channels.iter().map(|table| rule(table, &fallback)).collect();
     Rules::new(specific, fallback)
@@ -43,7 +46,13 @@ fn rule(table: &ChannelTable, fallback: &Rule) -> Rule {
         max_lag_messages: table.max_lag_messages.map_or(fallback.max_lag_messages, |c| c.0),
         max_lag_bytes: table.max_lag_bytes.map_or(fallback.max_lag_bytes, |size| size.0),
         lag_policy: table.lag_policy.map_or(fallback.lag_policy, |policy| policy.0),
+        slow_timeout: table.slow_timeout.map_or(fallback.slow_timeout, limited),
     }
+}
+
+/// A time that is no limit if it is zero.
+fn limited(time: Time) -> Option<Duration> {
+    Some(time.0).filter(|time| !time.is_zero())
 }
 
 fn milliseconds(time: Time) -> u64 {

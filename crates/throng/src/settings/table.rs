@@ -304,6 +304,8 @@ settings! {
             "Maximum size of the messages that a subscriber may lag behind";
         "lag-policy" policy: LagPolicyChoice = "close",
             "Beyond either limit: close (the connection), or skip (messages, with a gap message)";
+        "slow-timeout" slow_timeout: Time = "0",
+            "Close a subscriber that has not caught up for this long; 0: only the limits count";
     }
     tables {}
     lists {}

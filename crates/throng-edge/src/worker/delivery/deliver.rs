@@ -18,6 +18,7 @@ use crate::counters::Counter;
 use crate::encoding::Encoding;
 use crate::net::Net;
 use crate::worker::Worker;
+use crate::worker::clock::ticks;
 
 impl<N: Net> Worker<N> {
     /// Writes the connection the messages that all of its subscriptions lack, as far as the socket
@@ -209,7 +210,7 @@ impl<N: Net> Worker<N> {
     ) {
         match policy {
             LagPolicy::Close => {
-                self.close_lagging(id);
+                self.close_lagging(id, CloseReason::Lagging);
             }
             LagPolicy::Skip => {
                 self.subscriptions.advance(subscription, resume_at.offset);
@@ -224,14 +225,23 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Closes a blocked connection that lags too far behind, instead of waiting for its socket.
+    /// Closes a blocked connection that lags too far behind, or has for too long, instead of
+    /// waiting for its socket.
     pub(in crate::worker) fn check_blocked(&mut self, id: ConnectionId) {
         let has_gap = |subscription| {
             let waiting = self.subscriptions.waiting(subscription);
             matches!(waiting, Waiting::Gap { policy: LagPolicy::Close, .. })
         };
         if self.subscriptions(id).any(has_gap) {
-            self.close_lagging(id);
+            return self.close_lagging(id, CloseReason::Lagging);
+        }
+        let Some(since) = self.connections.behind_since(id) else { return };
+        let is_late = |subscription| {
+            let timeout = self.subscriptions.slow_timeout(subscription);
+            timeout.is_some_and(|time| since.saturating_add(ticks(time)) <= self.clock.tick())
+        };
+        if self.subscriptions(id).any(is_late) {
+            self.close_lagging(id, CloseReason::Slow);
         }
     }
 }

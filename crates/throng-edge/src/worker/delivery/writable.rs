@@ -1,7 +1,7 @@
 //! Goes on with connections whose sockets take more, or may take more.
 
 use crate::close_reason::CloseReason;
-use crate::connection::{Flags, State, Token};
+use crate::connection::{ConnectionId, Flags, State, Token};
 use crate::net::Net;
 use crate::worker::Worker;
 
@@ -35,8 +35,18 @@ impl<N: Net> Worker<N> {
             // A fan-out answers it.
             State::LongPolling => {}
         }
+        self.note_caught_up(id);
         self.connections.trim_buffers(id);
         self.evict_excess();
+    }
+
+    /// Ends the time that a connection is behind, unless it still lacks something.
+    fn note_caught_up(&mut self, id: ConnectionId) {
+        // It may have been released meanwhile.
+        let Some(connection) = self.connections.get(id) else { return };
+        if !connection.has(Flags::BLOCKED) && !connection.has(Flags::DELIVERY_DEFERRED) {
+            self.connections.catch_up(id);
+        }
     }
 
     /// Goes on with connections whose deliveries were deferred.
@@ -52,6 +62,7 @@ impl<N: Net> Worker<N> {
                 self.writable(connection.token(id));
             } else {
                 self.flush_subscriptions(id);
+                self.note_caught_up(id);
             }
         }
     }

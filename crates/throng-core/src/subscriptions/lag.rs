@@ -1,0 +1,42 @@
+//! How far subscriptions are behind, and for how long they may be.
+
+use std::time::Duration;
+
+use super::subscription::SubscriptionId;
+use super::{SubscriptionTable, Waiting};
+
+/// What a subscription lacks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Lag {
+    /// The number of messages, with those that are no longer here, as far as that is known.
+    pub messages: u64,
+    /// The size of those that are here, as lag limits count it.
+    pub bytes: u64,
+}
+
+impl SubscriptionTable {
+    /// What a subscription lacks; nothing if it has ended. Passes the messages that it lacks.
+    pub fn lag(&self, id: SubscriptionId) -> Lag {
+        let of = |waiting| -> Lag {
+            let Waiting::Messages(messages) = waiting else { return Lag::default() };
+            let add = |lag: Lag, bytes| Lag {
+                messages: lag.messages + 1,
+                bytes: lag.bytes + bytes as u64,
+            };
+            messages.map(|message| message.weight_bytes()).fold(Lag::default(), add)
+        };
+        let Waiting::Gap { missed, .. } = self.waiting(id) else { return of(self.waiting(id)) };
+        // After the gap come all that are here.
+        let buffer = self.local(id).and_then(|local| self.channels[local.index()].buffer.as_ref());
+        let here = buffer
+            .map_or(Lag::default(), |buffer| of(Waiting::Messages(buffer.after(buffer.floor()))));
+        Lag { messages: here.messages + missed.unwrap_or(0), ..here }
+    }
+
+    /// For how long the connection of a subscription may be behind, by the rule of the channel;
+    /// `None` for as long as it keeps to the lag limits.
+    pub fn slow_timeout(&self, id: SubscriptionId) -> Option<Duration> {
+        let channel = &self.channels[self.local(id)?.index()];
+        self.rules.get(channel.rule).slow_timeout
+    }
+}
