@@ -8,7 +8,7 @@ import * as words from "./status-words.js";
 const INTERVAL_MS = 3_000;
 const SHOWN = 20;
 
-const TITLES = ["connection", "user", "address", "channels", "behind", "messages", "waits", "in kernel"];
+const TITLES = ["connection", "behind", "messages", "waits", "in kernel", "user", "address", "channels"];
 
 /** Makes an element with a text. */
 function element(tag, text) {
@@ -27,13 +27,13 @@ function followed({ channels, inboxes, subscriptions }) {
 function cells(connection, now) {
   return [
     connection.connection,
-    connection.user ?? words.NONE,
-    (connection.address ?? words.NONE) + (connection.proxy ? ` via ${connection.proxy}` : ""),
-    followed(connection),
     words.duration(now - connection.behind_since),
     words.count(connection.messages),
     words.bytes(connection.bytes),
     words.bytes(connection.kernel_bytes),
+    connection.user ?? words.NONE,
+    (connection.address ?? words.NONE) + (connection.proxy ? ` via ${connection.proxy}` : ""),
+    followed(connection),
   ];
 }
 

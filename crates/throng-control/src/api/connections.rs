@@ -1,8 +1,8 @@
 //! The connections of a user or a channel, and those that are behind, for operators: who is there,
 //! and how to end it.
 //!
-//! No plane keeps a list of a user's. All workers pass their connections, in time slices, and the last
-//! one answers. A worker that is stopping does not, which ends the wait with `busy`.
+//! No plane keeps a list of a user's. All workers pass their connections, in time slices, and the
+//! last one answers. A worker that is stopping does not, which ends the wait with `busy`.
 
 use std::convert::Infallible;
 

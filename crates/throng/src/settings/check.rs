@@ -395,11 +395,6 @@ mod tests {
                 "max-token-age = 0",
                 "max-token-age must be in whole seconds, between 1s and 366d, not 0",
             ),
-            ("[lag]\nslow-timeout = '500ms'", "lag.slow-timeout must be at least 1s, or 0"),
-            (
-                "[[channels]]\nmatch = '*'\nslow-timeout = 0.5",
-                "[[channels]] number 1: slow-timeout",
-            ),
             ("max-cached-tokens = '1G'", "max-cached-tokens must be at most 10M, not 1000000000"),
             (
                 "[[channels]]\nmatch = '*'\n[[channels]]\nusers = '*'\nmax-lag-bytes = 1",
@@ -408,6 +403,20 @@ mod tests {
         ] {
             let found = problem(text).unwrap_or_default();
             assert!(found.starts_with(expected), "{text}: {found}");
+        }
+    }
+
+    #[test]
+    fn a_slow_subscriber_is_given_a_second_at_least() {
+        for (text, key) in [
+            ("[lag]\nslow-timeout = '500ms'", "lag.slow-timeout"),
+            (
+                "[[channels]]\nmatch = '*'\nslow-timeout = 0.5",
+                "[[channels]] number 1: slow-timeout",
+            ),
+        ] {
+            let expected = format!("{key} must be at least 1s, or 0 for none, not 500ms");
+            assert_eq!(problem(text), Some(expected), "{text}");
         }
     }
 
