@@ -1,20 +1,24 @@
 //! WebSocket frames: events and violations do not depend on how the bytes are split into reads, and
-//! the memory between two reads stays within its limits.
+//! the memory between two reads stays within its limits. Compressed messages are inflated to no more
+//! than the limit, and what is compressed is inflated to the same.
 //!
-//! Input: one byte for the message limit, one for the split, then frames as clients send them.
+//! Input: one byte for the message limit, whose lowest bit allows compression; one for the split;
+//! then frames as clients send them.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use throng_wire::websocket::deflate::{Deflater, Inflater};
 use throng_wire::websocket::{
-    Event, Opcode, Reader, Step, UNCONSUMED_BYTES_MAX, Violation, parse_server_frame, write_close,
-    write_frame,
+    Event, MessageLimits, Opcode, Reader, Step, UNCONSUMED_BYTES_MAX, Violation,
+    parse_deflate_frame, parse_server_frame, write_close, write_frame,
 };
 
 /// An owned event, for comparisons.
 #[derive(Debug, PartialEq)]
 enum Said {
     Message(bool, Vec<u8>),
+    Compressed(bool, Vec<u8>),
     Ping(Vec<u8>),
     Pong,
     Close(Option<u16>, String),
@@ -22,7 +26,10 @@ enum Said {
 
 fn said(event: Event<'_>) -> Said {
     match event {
-        Event::Message { is_text, payload } => Said::Message(is_text, payload.into_owned()),
+        Event::Message { is_text, is_compressed: false, payload } => {
+            Said::Message(is_text, payload.into_owned())
+        }
+        Event::Message { is_text, payload, .. } => Said::Compressed(is_text, payload.into_owned()),
         Event::Ping(payload) => Said::Ping(payload.to_vec()),
         Event::Pong => Said::Pong,
         Event::Close { code, reason } => Said::Close(code, reason.to_owned()),
@@ -33,7 +40,7 @@ fn said(event: Event<'_>) -> Said {
 /// idle reader.
 fn read<'p>(
     pieces: impl IntoIterator<Item = &'p [u8]>,
-    max_message_bytes: usize,
+    limits: MessageLimits,
 ) -> (Vec<Said>, Option<Violation>) {
     let mut reader = Reader::default();
     let mut held = Vec::new();
@@ -42,7 +49,7 @@ fn read<'p>(
         held.extend_from_slice(piece);
         let mut consumed = 0;
         while consumed < held.len() {
-            match reader.next(&mut held[consumed..], max_message_bytes) {
+            match reader.next(&mut held[consumed..], limits) {
                 Ok(Step::Incomplete { consumed: more }) => {
                     consumed += more;
                     break;
@@ -60,7 +67,8 @@ fn read<'p>(
         }
         held.drain(..consumed);
         assert!(held.len() <= UNCONSUMED_BYTES_MAX, "{} bytes held", held.len());
-        assert!(reader.buffered_bytes() <= max_message_bytes, "more than the limit buffered");
+        let max_bytes = limits.max_payload_bytes(limits.may_compress);
+        assert!(reader.buffered_bytes() <= max_bytes, "more than the limit buffered");
         if reader.is_idle() {
             assert_eq!(reader.buffered_bytes(), 0);
             reader = Reader::default();
@@ -75,6 +83,8 @@ fn check_answer(said: &Said) {
     let (opcode, payload) = match said {
         Said::Message(true, payload) => (Opcode::Text, payload.as_slice()),
         Said::Message(false, payload) => (Opcode::Binary, payload.as_slice()),
+        // Inflated first.
+        Said::Compressed(..) => return,
         Said::Ping(payload) => (Opcode::Pong, payload.as_slice()),
         Said::Pong => return,
         Said::Close(code, reason) => {
@@ -89,15 +99,32 @@ fn check_answer(said: &Said) {
     assert_eq!(&out[frame.payload], payload);
 }
 
+/// Checks that a payload is inflated within the limit, and to the same once it is compressed again.
+fn check_inflated(payload: &[u8], is_text: bool, max_bytes: usize) {
+    let mut inflater = Inflater::default();
+    let Ok(message) = inflater.message(payload, is_text, max_bytes) else { return };
+    assert!(message.len() <= max_bytes && message.capacity() <= max_bytes + 1);
+    assert!(!is_text || std::str::from_utf8(&message).is_ok());
+    let again = Deflater::new(1).deflate(&message, 2 * message.len() + 100).expect("room");
+    assert_eq!(inflater.message(&again, is_text, max_bytes), Ok(message));
+}
+
 fuzz_target!(|data: &[u8]| {
     let [limit, cut, bytes @ ..] = data else { return };
-    let max_message_bytes = usize::from(*limit) * 4;
-    let whole = read([bytes], max_message_bytes);
-    assert_eq!(read(bytes.chunks(1), max_message_bytes), whole);
-    assert_eq!(read(bytes.chunks(usize::from(*cut) + 2), max_message_bytes), whole);
+    let limits = MessageLimits { max_bytes: usize::from(*limit) * 4, may_compress: limit & 1 == 1 };
+    let whole = read([bytes], limits);
+    assert_eq!(read(bytes.chunks(1), limits), whole);
+    assert_eq!(read(bytes.chunks(usize::from(*cut) + 2), limits), whole);
     let (head, tail) = bytes.split_at(usize::from(*cut).min(bytes.len()));
-    assert_eq!(read([head, tail], max_message_bytes), whole);
+    assert_eq!(read([head, tail], limits), whole);
     whole.0.iter().for_each(check_answer);
+    for said in &whole.0 {
+        if let Said::Compressed(is_text, payload) = said {
+            check_inflated(payload, *is_text, limits.max_bytes);
+        }
+    }
     // The client's parser must survive the same bytes.
     let _ = parse_server_frame(bytes);
+    let _ = parse_deflate_frame(bytes);
+    check_inflated(bytes, false, limits.max_bytes);
 });

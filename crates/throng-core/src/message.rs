@@ -153,7 +153,7 @@ impl FromStr for ConnectionName {
 }
 
 /// The number of encodings that a message can have: one for each framing.
-pub const ENCODINGS: usize = 6;
+pub const ENCODINGS: usize = 8;
 
 /// What was published, with what the engine added.
 #[derive(Debug)]
@@ -292,6 +292,11 @@ impl Message {
     pub fn encoding(&self, slot: usize, encode: impl FnOnce(&Message) -> Vec<u8>) -> &[u8] {
         self.transit.get_or_init(Box::default).encodings[slot]
             .get_or_init(|| encode(self).into_boxed_slice())
+    }
+
+    /// The encoding in `slot`, if it is made.
+    pub fn made_encoding(&self, slot: usize) -> Option<&[u8]> {
+        self.transit.get()?.encodings[slot].get().map(|bytes| &**bytes)
     }
 
     /// Whether it has anything that ends with the fan-out, as encodings do.

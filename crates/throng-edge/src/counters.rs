@@ -69,8 +69,16 @@ counters! {
         SubscribedPoll "poll",
         SubscribedStatus "status",
     }
+    "websockets_compressed_total" "WebSockets that negotiated permessage-deflate."
+        { SubscribedDeflate }
     "websocket_messages_published_total" "Messages published over WebSockets." { MessagesPublished }
     "deliveries_total" "Messages written to subscribers." { Deliveries }
+    "messages_compressed_total"
+        "Messages compressed for WebSockets, once for all; those with an envelope count by \
+        themselves."
+        { MessagesCompressed }
+    "messages_inflated_total" "Compressed messages of clients that were inflated."
+        { MessagesInflated }
     "status_deliveries_total" "Samples written to viewers of the status page."
         { StatusDeliveries }
     "canary_deliveries_total" "Messages of the canary written to its own connections."

@@ -1,15 +1,29 @@
 //! The framing of messages for each transport. The first subscriber that needs an encoding makes
 //! it, and all others share it.
 
+use std::borrow::Cow;
+
 use throng_core::{Body, Message};
 use throng_wire::websocket::{Opcode, write_frame};
 use throng_wire::{chunk, sse};
 
-/// A framing of messages. Its number is the slot of the message that keeps the encoding.
+/// What messages are framed as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Framing {
+    /// WebSocket frames.
+    WebSocket,
+    /// Events of server-sent events.
+    Sse,
+    /// Lines.
+    Line,
+}
+
+/// A framing of messages. Its number is the slot of the message that keeps the encoding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum Encoding {
     /// A WebSocket frame with the published bytes.
+    #[default]
     WebSocket,
     /// A WebSocket text frame with an envelope.
     WebSocketEnvelope,
@@ -21,11 +35,20 @@ pub enum Encoding {
     Line,
     /// An envelope as a line, in a chunk.
     LineEnvelope,
+    /// A WebSocket frame with the published bytes, compressed if that is worth it.
+    WebSocketDeflate,
+    /// A WebSocket text frame with an envelope, compressed if that is worth it.
+    WebSocketEnvelopeDeflate,
 }
 
-const _: () = assert!(Encoding::LineEnvelope as usize + 1 == throng_core::message::ENCODINGS);
+const _: () =
+    assert!(Encoding::WebSocketEnvelopeDeflate as usize + 1 == throng_core::message::ENCODINGS);
 
 impl Encoding {
+    /// Those that may be compressed.
+    pub(crate) const COMPRESSED: [Encoding; 2] =
+        [Encoding::WebSocketDeflate, Encoding::WebSocketEnvelopeDeflate];
+
     /// The encoding with this number, which frozen state has: a number is never used again.
     pub(crate) fn numbered(number: u32) -> Encoding {
         match number {
@@ -34,20 +57,84 @@ impl Encoding {
             2 => Encoding::Sse,
             3 => Encoding::SseEnvelope,
             4 => Encoding::Line,
-            _ => Encoding::LineEnvelope,
+            5 => Encoding::LineEnvelope,
+            6 => Encoding::WebSocketDeflate,
+            _ => Encoding::WebSocketEnvelopeDeflate,
+        }
+    }
+
+    /// The protocol that it belongs to.
+    pub(crate) fn framing(self) -> Framing {
+        match self.uncompressed() {
+            Encoding::Sse | Encoding::SseEnvelope => Framing::Sse,
+            Encoding::Line | Encoding::LineEnvelope => Framing::Line,
+            _ => Framing::WebSocket,
+        }
+    }
+
+    /// Whether messages may be compressed.
+    pub(crate) fn is_compressed(self) -> bool {
+        self != self.uncompressed()
+    }
+
+    /// The same without compression.
+    pub(crate) fn uncompressed(self) -> Encoding {
+        match self {
+            Encoding::WebSocketDeflate => Encoding::WebSocket,
+            Encoding::WebSocketEnvelopeDeflate => Encoding::WebSocketEnvelope,
+            other => other,
+        }
+    }
+
+    /// The same with compression, where there is one.
+    pub(crate) fn compressed(self) -> Encoding {
+        match self {
+            Encoding::WebSocket => Encoding::WebSocketDeflate,
+            Encoding::WebSocketEnvelope => Encoding::WebSocketEnvelopeDeflate,
+            other => other,
+        }
+    }
+
+    /// The encoding that the message has for a subscriber with this one: the same without
+    /// compression unless the message has been compressed.
+    pub(crate) fn of(self, message: &Message) -> Encoding {
+        let is_there = |encoding: Encoding| {
+            message.made_encoding(encoding as usize).is_some_and(|bytes| !bytes.is_empty())
+        };
+        if self.is_compressed() && is_there(self) { self } else { self.uncompressed() }
+    }
+
+    /// What a WebSocket frame with the message contains.
+    pub(crate) fn payload(self, message: &Message) -> Cow<'_, [u8]> {
+        if self.is_envelope() {
+            Cow::Owned(envelope(message))
+        } else {
+            Cow::Borrowed(message.body.bytes())
+        }
+    }
+
+    /// The opcode of such a frame.
+    pub(crate) fn opcode(self, message: &Message) -> Opcode {
+        match message.body {
+            Body::Binary(_) if !self.is_envelope() => Opcode::Binary,
+            _ => Opcode::Text,
         }
     }
 
     /// Whether messages are in envelopes.
     pub(crate) fn is_envelope(self) -> bool {
-        matches!(self, Encoding::WebSocketEnvelope | Encoding::SseEnvelope | Encoding::LineEnvelope)
+        matches!(
+            self.uncompressed(),
+            Encoding::WebSocketEnvelope | Encoding::SseEnvelope | Encoding::LineEnvelope
+        )
     }
 
     /// The bytes of the message on the wire. `is_chunked` applies to SSE and lines only.
     pub fn encode(self, message: &Message, is_chunked: bool) -> &[u8] {
-        let bytes = message.encoding(self as usize, |message| self.write(message));
-        match self {
-            Encoding::WebSocket | Encoding::WebSocketEnvelope => bytes,
+        let own = self.of(message);
+        let bytes = message.encoding(own as usize, |message| own.write(message));
+        match self.framing() {
+            Framing::WebSocket => bytes,
             _ if is_chunked => bytes,
             // HTTP/1.0 has no chunks: the same encoding without its chunk header and trailer.
             _ => chunk::inner(bytes),
@@ -57,15 +144,13 @@ impl Encoding {
     fn write(self, message: &Message) -> Vec<u8> {
         let mut out = Vec::with_capacity(message.body.bytes().len() + 16);
         match self {
-            Encoding::WebSocket => {
-                // Servers do not mask (RFC 6455 section 5.1), so that a frame is the same for all.
-                let opcode = match message.body {
-                    Body::Binary(_) => Opcode::Binary,
-                    Body::Text(_) | Body::Json(_) => Opcode::Text,
-                };
-                write_frame(&mut out, opcode, message.body.bytes());
+            // Servers do not mask (RFC 6455 section 5.1), so that a frame is the same for all.
+            Encoding::WebSocket
+            | Encoding::WebSocketEnvelope
+            | Encoding::WebSocketDeflate
+            | Encoding::WebSocketEnvelopeDeflate => {
+                write_frame(&mut out, self.opcode(message), &self.payload(message));
             }
-            Encoding::WebSocketEnvelope => write_frame(&mut out, Opcode::Text, &envelope(message)),
             Encoding::Sse => chunk::write_chunk(&mut out, &event(message)),
             Encoding::SseEnvelope => {
                 let mut inner = Vec::new();

@@ -14,6 +14,7 @@
 //! | [`worker`] | the state machine of a worker's connections |
 //! | [`connection`] | a connection, what it owns, and the table of all |
 //! | `close_reason` | why connections close |
+//! | [`compression`] | compresses messages once for all, and inflates what clients send |
 //! | [`encoding`] | the framing of messages |
 //! | [`net`] | a worker's interface to the kernel and to other threads |
 //! | `counters` | the counters of a worker |
@@ -29,6 +30,7 @@
 //! * No loop over connections or subscribers runs unbounded.
 
 mod close_reason;
+pub mod compression;
 pub mod connection;
 mod counters;
 pub mod encoding;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use throng_wire::OriginPolicy;
 
+use crate::compression::CompressionSettings;
 use crate::limits::Limits;
 
 /// The maximum of [`Settings::max_head_bytes`]. A head is handed off between threads in one
@@ -68,6 +69,8 @@ pub struct Settings {
     pub max_message_bytes: usize,
     /// The number of channels that one connection may follow.
     pub max_channels_per_connection: usize,
+    /// Whether and how messages are compressed for WebSockets.
+    pub compression: CompressionSettings,
     /// Limits that users do not set, but for one.
     pub limits: Limits,
 }
@@ -107,6 +110,7 @@ impl Settings {
             max_head_bytes: 16 << 10,
             max_message_bytes: 64 << 10,
             max_channels_per_connection: 128,
+            compression: CompressionSettings::default(),
             limits: Limits::default(),
         }
     }

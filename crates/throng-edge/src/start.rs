@@ -26,6 +26,7 @@ use throng_access::AccessControl;
 use throng_core::events::EventSink;
 use throng_core::{Engine, Rules, WorkerId, WorkerQueue};
 
+use crate::compression::Compression;
 use crate::event_loop::permits::{FanOutPermits, PermitHolder};
 use crate::event_loop::steering::Steering;
 use crate::metrics::Metrics;
@@ -141,6 +142,7 @@ impl Plan {
     ) -> Result<Edge, StartError> {
         let metrics = Metrics::new(self.capacities.iter().copied());
         let settings = Arc::new(Settings { listen: self.address(), ..self.settings });
+        let compression = Arc::new(Compression::new(settings.compression));
         let concurrency = capacity::workers_min(&settings);
         let senders: Vec<_> = self.to_workers.iter().map(|(sender, _)| sender.clone()).collect();
         let steering = Arc::new(Steering::new(metrics.clone(), concurrency));
@@ -157,6 +159,7 @@ impl Plan {
                     engine: Arc::clone(engine),
                     access: Arc::clone(access),
                     rules: Arc::clone(rules),
+                    compression: Arc::clone(&compression),
                     events: events.clone(),
                     queue: Arc::clone(&self.queues[number]),
                     metrics: metrics.clone(),

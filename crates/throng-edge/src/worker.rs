@@ -103,6 +103,7 @@ use throng_access::{AccessControl, Verifier};
 use throng_core::events::EventSink;
 use throng_core::{Engine, Rules, SubscriptionTable, WorkerId, WorkerQueue};
 
+use crate::compression::Compression;
 use crate::connection::{ConnectionId, Connections};
 use crate::counters::Counter;
 use crate::metrics::Metrics;
@@ -135,6 +136,8 @@ pub struct Setup {
     pub access: Arc<AccessControl>,
     /// Rules per channel, the engine's.
     pub rules: Arc<Rules>,
+    /// Compresses messages for all workers.
+    pub compression: Arc<Compression>,
     /// Hears of connections that begin and end, if the application wants to know.
     pub events: Option<Arc<dyn EventSink>>,
     /// What the engine and the control plane tell this worker.
@@ -157,6 +160,8 @@ pub struct Worker<N: Net> {
     verifier: Option<Verifier>,
     /// Hears of connections that begin and end.
     events: Option<Arc<dyn EventSink>>,
+    /// Compresses messages for all workers.
+    compression: Arc<Compression>,
     /// Notifications from the engine and the control plane.
     queue: Arc<WorkerQueue>,
     /// Counts what happens, and says where there is room when this worker is full.
@@ -184,8 +189,8 @@ pub struct Worker<N: Net> {
 impl<N: Net> Worker<N> {
     /// A worker without connections.
     pub fn new(setup: Setup, net: N) -> Worker<N> {
-        let Setup { generation, id, settings, engine, access, rules, events, queue, metrics } =
-            setup;
+        let Setup { generation, id, settings, engine, access, rules, .. } = setup;
+        let Setup { compression, events, queue, metrics, .. } = setup;
         let clients = Arc::clone(&access.clients);
         let (limits, workers) = (settings.limits, metrics.workers().len().max(1));
         let mut subscriptions = SubscriptionTable::new(rules);
@@ -197,6 +202,7 @@ impl<N: Net> Worker<N> {
             engine,
             verifier: access.tokens.as_ref().map(|tokens| tokens.verifier()),
             access,
+            compression,
             events,
             queue,
             connections: Connections::new(id, metrics.clone(), limits, clients, generation),

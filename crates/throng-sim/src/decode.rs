@@ -34,7 +34,8 @@ pub(crate) enum Piece {
 enum Mode {
     Head,
     Body(usize),
-    Frames,
+    /// WebSocket frames; whether messages may be compressed.
+    Frames(bool),
     Chunks(Content),
     /// A body that ends with the connection.
     Plain(Content),
@@ -99,8 +100,10 @@ impl Decoder {
                 self.mode = Mode::Head;
                 Ok(Some(length))
             }
-            Mode::Frames => {
-                let Some((frame, length)) = frames::frame(rest)? else { return Ok(None) };
+            Mode::Frames(may_compress) => {
+                let Some((frame, length)) = frames::frame(rest, may_compress)? else {
+                    return Ok(None);
+                };
                 pieces.push(Piece::Frame(frame));
                 Ok(Some(length))
             }
@@ -143,7 +146,7 @@ impl Decoder {
 /// What follows the head of a response.
 fn after(head: &Head) -> Check<Mode> {
     if head.status == 101 {
-        return Ok(Mode::Frames);
+        return Ok(Mode::Frames(head.header("sec-websocket-extensions").is_some()));
     }
     if head.status == 204 {
         ensure!(head.header("content-length").is_none(), "a 204 with Content-Length");

@@ -65,6 +65,7 @@ impl Scene {
             engine: Arc::clone(&engine) as Arc<dyn Engine>,
             access: AccessControl::allow_all(),
             rules,
+            compression: Arc::default(),
             events: None,
             queue,
             metrics: metrics.clone(),

@@ -15,6 +15,7 @@ use crate::header::{
     push_connection, push_cors, push_date, push_header, push_no_referrer, push_nosniff,
 };
 use crate::subscribe::Subprotocol;
+use crate::websocket::extension::Deflate;
 
 mod for_subscriber;
 
@@ -50,14 +51,19 @@ pub struct PollBody<'a> {
     pub length: usize,
 }
 
-/// Appends the `101` that opens a WebSocket; frames follow.
+/// Appends the `101` that opens a WebSocket; frames follow. `deflate` is the accepted offer of
+/// compression.
 pub fn websocket(
     out: &mut Vec<u8>,
     accept: &[u8; 28],
     subprotocol: Option<Subprotocol>,
+    deflate: Option<Deflate>,
     headers: &SubscriptionHeaders<'_>,
 ) {
     push_upgrade(out, accept, subprotocol);
+    if let Some(deflate) = deflate {
+        push_header(out, "Sec-WebSocket-Extensions", deflate.answer());
+    }
     push_subscription(out, headers);
     out.extend_from_slice(b"\r\n");
 }
@@ -191,12 +197,12 @@ mod tests {
     fn a_websocket_response_is_a_101() {
         let accept = b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
         assert_eq!(
-            written(|out| websocket(out, accept, None, &SubscriptionHeaders::default())),
+            written(|out| websocket(out, accept, None, None, &SubscriptionHeaders::default())),
             "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
             Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n"
         );
         for subprotocol in [Subprotocol::V1, Subprotocol::Plain] {
-            let text = written(|out| websocket(out, accept, Some(subprotocol), &HEADERS));
+            let text = written(|out| websocket(out, accept, Some(subprotocol), None, &HEADERS));
             let line = format!("\r\nSec-WebSocket-Protocol: {}\r\n", subprotocol.name());
             assert!(text.ends_with(&format!("={line}{HEADER_LINES}\r\n")), "{text}");
         }

@@ -29,6 +29,7 @@ use throng_certificates::ServerTls;
 use throng_control::Control;
 use throng_core::{Engine, Epoch, MemoryEngine, clock};
 use throng_edge::Counter;
+use throng_edge::compression::CompressionSettings;
 use throng_edge::{Edge, Limits, Metrics, Plan, SendMethod, StartError};
 use throng_host::preflight::{self, Demand, Preflight, Tables};
 use throng_outbound::KeySetTask;
@@ -389,6 +390,12 @@ pub(crate) fn edge_settings(settings: &Settings) -> throng_edge::Settings {
         max_head_bytes: settings.max_head_bytes.0,
         max_message_bytes: settings.max_message_bytes.0,
         max_channels_per_connection: settings.max_channels_per_connection.0,
+        compression: CompressionSettings {
+            is_on: settings.compression.0,
+            min_bytes: settings.compression_min_bytes.0,
+            // Checked to be 1 to 6.
+            level: settings.compression_level.0 as u8,
+        },
         limits: Limits { max_buffered_bytes: settings.max_buffered_bytes.0, ..Limits::default() },
     }
 }

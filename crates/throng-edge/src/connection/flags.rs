@@ -126,6 +126,8 @@ mod tests {
             Encoding::SseEnvelope,
             Encoding::Line,
             Encoding::LineEnvelope,
+            Encoding::WebSocketDeflate,
+            Encoding::WebSocketEnvelopeDeflate,
         ];
         assert_eq!(Flags::default().encoding(), Encoding::WebSocket);
         for encoding in all {

@@ -88,6 +88,9 @@ pub(crate) struct FrozenIo {
 pub(crate) struct FrozenPartial {
     /// Its number among the records of such messages.
     pub(crate) message: u32,
+    /// Whether it is written compressed. The record of the message has those bytes: another
+    /// version of the library might make others.
+    pub(crate) is_compressed: bool,
     /// The first byte of its encoding that is not written.
     pub(crate) from: u32,
     /// The length of the encoding, which must be the same in the other process.
@@ -107,12 +110,17 @@ const HAS_HALF_READ: u8 = 1;
 const HAS_PARTIAL: u8 = 1 << 1;
 const HAS_OUTBOUND: u8 = 1 << 2;
 const HAS_LONG_POLL: u8 = 1 << 3;
+const IS_PARTIAL_COMPRESSED: u8 = 1 << 4;
+
+const IO_FACTS: u8 =
+    HAS_HALF_READ | HAS_PARTIAL | HAS_OUTBOUND | HAS_LONG_POLL | IS_PARTIAL_COMPRESSED;
 
 // Facts about a message that is half read, one bit each.
 const IS_TEXT: u8 = 1;
 const HAS_FRAGMENTS: u8 = 1 << 1;
 const HAS_FRAME: u8 = 1 << 2;
 const IS_FINAL: u8 = 1 << 3;
+const IS_COMPRESSED: u8 = 1 << 4;
 
 // Facts about a long-poll, one bit each.
 const HAS_ORIGIN: u8 = 1;
@@ -245,6 +253,9 @@ impl FrozenConnection {
             let outbound = io.outbound.as_ref();
             io.partial.is_some() || outbound.is_some_and(|outbound| !outbound.bytes.is_empty())
         });
+        let is_compressed = self.flags.encoding().is_compressed();
+        let partial = io.and_then(|io| io.partial.as_ref());
+        let has_compressed = partial.is_some_and(|partial| partial.is_compressed);
         // A client that reads an answer has a deadline, which is kept beside the answer. A request
         // that waits for messages has none yet.
         let may_be_blocked = match self.state {
@@ -267,6 +278,8 @@ impl FrozenConnection {
             && (!self.flags.has(Flags::AWAITS_CONTROL) || may_await_control)
             && (!self.flags.has(Flags::V1) || self.flags.has(Flags::WEBSOCKET))
             && (!self.flags.has(Flags::WEBSOCKET) || reads_frames || is_closing)
+            && (!is_compressed || self.flags.has(Flags::WEBSOCKET))
+            && (!has_compressed || is_compressed)
             && (!has_output || self.flags.has(Flags::BLOCKED))
             && (!self.flags.has(Flags::BLOCKED) || may_be_blocked)
             && (!self.flags.has(Flags::FINISHED) || (is_closing && !has_output))
@@ -310,7 +323,9 @@ impl FrozenIo {
     fn encode(&self, encoder: &mut Encoder) {
         encoder.bytes(&self.inbound);
         encoder.u32(self.message_since);
+        let is_compressed = self.partial.is_some_and(|partial| partial.is_compressed);
         encoder.u8(bit(HAS_HALF_READ, self.half_read.is_some())
+            | bit(IS_PARTIAL_COMPRESSED, is_compressed)
             | bit(HAS_PARTIAL, self.partial.is_some())
             | bit(HAS_OUTBOUND, self.outbound.is_some())
             | bit(HAS_LONG_POLL, self.long_poll.is_some()));
@@ -333,10 +348,15 @@ impl FrozenIo {
     fn decode(decoder: &mut Decoder<'_>) -> Result<FrozenIo, ThawError> {
         let inbound = decoder.bytes()?.to_vec();
         let message_since = decoder.u32()?;
-        let what = facts(decoder, HAS_HALF_READ | HAS_PARTIAL | HAS_OUTBOUND | HAS_LONG_POLL)?;
+        let what = facts(decoder, IO_FACTS)?;
         let has = |mask| what & mask != 0;
         let half_read = if has(HAS_HALF_READ) { Some(decode_half_read(decoder)?) } else { None };
-        let partial = if has(HAS_PARTIAL) { Some(decode_partial(decoder)?) } else { None };
+        let is_compressed = has(IS_PARTIAL_COMPRESSED);
+        if is_compressed && !has(HAS_PARTIAL) {
+            return Err(ThawError::Invalid("a compressed message that is not there"));
+        }
+        let partial =
+            if has(HAS_PARTIAL) { Some(decode_partial(decoder, is_compressed)?) } else { None };
         let outbound = if has(HAS_OUTBOUND) { Some(decode_outbound(decoder)?) } else { None };
         let long_poll = if has(HAS_LONG_POLL) { Some(decode_long_poll(decoder)?) } else { None };
         Ok(FrozenIo { inbound, half_read, message_since, partial, outbound, long_poll })
@@ -346,6 +366,7 @@ impl FrozenIo {
 fn encode_half_read(half_read: &HalfRead, encoder: &mut Encoder) {
     let is_final = half_read.frame.is_some_and(|frame| frame.is_final);
     encoder.u8(bit(IS_TEXT, half_read.is_text)
+        | bit(IS_COMPRESSED, half_read.is_compressed)
         | bit(HAS_FRAGMENTS, half_read.has_fragments)
         | bit(HAS_FRAME, half_read.frame.is_some())
         | bit(IS_FINAL, is_final));
@@ -357,7 +378,8 @@ fn encode_half_read(half_read: &HalfRead, encoder: &mut Encoder) {
 }
 
 fn decode_half_read(decoder: &mut Decoder<'_>) -> Result<HalfRead, ThawError> {
-    let facts = facts(decoder, IS_TEXT | HAS_FRAGMENTS | HAS_FRAME | IS_FINAL)?;
+    let known = IS_TEXT | HAS_FRAGMENTS | HAS_FRAME | IS_FINAL | IS_COMPRESSED;
+    let facts = facts(decoder, known)?;
     let frame = if facts & HAS_FRAME == 0 {
         None
     } else {
@@ -368,15 +390,19 @@ fn decode_half_read(decoder: &mut Decoder<'_>) -> Result<HalfRead, ThawError> {
     };
     Ok(HalfRead {
         is_text: facts & IS_TEXT != 0,
+        is_compressed: facts & IS_COMPRESSED != 0,
         has_fragments: facts & HAS_FRAGMENTS != 0,
         frame,
         payload: decoder.bytes()?.to_vec(),
     })
 }
 
-fn decode_partial(decoder: &mut Decoder<'_>) -> Result<FrozenPartial, ThawError> {
+fn decode_partial(
+    decoder: &mut Decoder<'_>,
+    is_compressed: bool,
+) -> Result<FrozenPartial, ThawError> {
     let (message, from, encoded_bytes) = (decoder.u32()?, decoder.u32()?, decoder.u32()?);
-    Ok(FrozenPartial { message, from, encoded_bytes })
+    Ok(FrozenPartial { message, is_compressed, from, encoded_bytes })
 }
 
 fn encode_outbound(outbound: &OutboundRest, encoder: &mut Encoder) {
@@ -435,166 +461,4 @@ fn decode_long_poll(decoder: &mut Decoder<'_>) -> Result<LongPoll, ThawError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn decode(record: &[u8]) -> Result<FrozenConnection, ThawError> {
-        Decoder::new(record).and_then(|(_, decoder)| FrozenConnection::decode(decoder))
-    }
-
-    fn subscription(local: u32) -> FrozenSubscription {
-        let mut encoder = Encoder::new(RecordKind::Connection);
-        encoder.u32(local);
-        encoder.u64(1 << 40);
-        encoder.u8(0);
-        let record = encoder.finish();
-        let (_, mut decoder) = Decoder::new(&record).unwrap();
-        FrozenSubscription::decode(&mut decoder).unwrap()
-    }
-
-    fn session() -> FrozenSession {
-        FrozenSession { tags: 1 << 50, grants: 3, expires_s: 7000, lead: Lead::from_s(60) }
-    }
-
-    fn parked() -> FrozenConnection {
-        FrozenConnection {
-            id: ConnectionId::new(7),
-            generation: Generation::from_number(9).unwrap(),
-            due: 1234,
-            expires: None,
-            session: None,
-            address: None,
-            state: State::Streaming,
-            flags: Flags::WEBSOCKET.with(Flags::SERVED, true),
-            subscriptions: vec![subscription(3)],
-            pending_close: None,
-            io: None,
-        }
-    }
-
-    /// A connection with everything that one can have, but for what a long-poll has.
-    fn busy() -> FrozenConnection {
-        let frame = HalfFrame { missing_bytes: 77, mask: [1, 2, 3, 4], is_final: true };
-        let io = FrozenIo {
-            inbound: b"half a header".to_vec(),
-            half_read: Some(HalfRead {
-                is_text: true,
-                has_fragments: true,
-                frame: Some(frame),
-                payload: b"half a message".to_vec(),
-            }),
-            message_since: 1200,
-            partial: Some(FrozenPartial { message: 2, from: 5, encoded_bytes: 9 }),
-            outbound: Some(OutboundRest {
-                bytes: b"an answer".to_vec(),
-                deliveries: vec![(3, 1), (9, 2)],
-                progress: Progress { since: 1100, left: Left { here: 9, in_kernel: 4 } },
-            }),
-            long_poll: Some(LongPoll {
-                origin: Some("origin".into()),
-                allow_credentials: true,
-                no_referrer: true,
-                is_recovered: Some(true),
-            }),
-        };
-        FrozenConnection {
-            flags: parked().flags.with(Flags::BLOCKED, true),
-            expires: Some(5000),
-            session: Some(session()),
-            address: Some("2001:db8::1".parse().unwrap()),
-            subscriptions: vec![subscription(3), subscription(1)],
-            pending_close: Some(Some(1000)),
-            io: Some(io),
-            ..parked()
-        }
-    }
-
-    #[test]
-    fn a_parked_subscriber_takes_a_few_tens_of_bytes() {
-        assert_eq!(parked().encode().len(), 35);
-    }
-
-    #[test]
-    fn a_connection_is_read_back_whole_and_never_in_part() {
-        let waiting = FrozenConnection {
-            state: State::LongPolling,
-            flags: Flags::SERVED,
-            pending_close: Some(None),
-            io: None,
-            ..parked()
-        };
-        for frozen in [parked(), busy(), waiting] {
-            let record = frozen.encode();
-            assert_eq!(decode(&record), Ok(frozen));
-            for end in 0..record.len() {
-                assert!(decode(&record[..end]).is_err(), "cut at {end}");
-            }
-            let longer = [record, vec![0]].concat();
-            assert!(decode(&longer).is_err());
-        }
-    }
-
-    #[test]
-    fn what_no_worker_can_have_is_refused() {
-        let is_refused = |frozen: FrozenConnection| decode(&frozen.encode()).is_err();
-        assert!(!is_refused(parked()));
-        let far = ConnectionId::new(ConnectionName::INDICES_MAX as u32);
-        assert!(is_refused(FrozenConnection { id: far, ..parked() }));
-        assert!(is_refused(FrozenConnection { state: State::Head, ..parked() }));
-        let twice = vec![subscription(3), subscription(3)];
-        assert!(is_refused(FrozenConnection { subscriptions: twice, ..parked() }));
-        let polls =
-            FrozenConnection { state: State::LongPolling, flags: Flags::SERVED, ..parked() };
-        assert!(!is_refused(polls.clone()));
-        assert!(is_refused(FrozenConnection { expires: Some(5000), ..polls }));
-        let closing = FrozenConnection {
-            state: State::Closing,
-            subscriptions: Vec::new(),
-            session: Some(session()),
-            ..parked()
-        };
-        assert!(is_refused(closing));
-        let in_reserve = Flags::IN_RESERVE;
-        assert!(is_refused(FrozenConnection { flags: in_reserve, ..parked() }));
-        // It subscribes, but has no place.
-        let unserved = Flags::WEBSOCKET;
-        assert!(is_refused(FrozenConnection { flags: unserved, ..parked() }));
-        let flags = parked().flags.with(Flags::AWAITS_CONTROL, true);
-        assert!(is_refused(FrozenConnection { flags, ..parked() }));
-        // Refused or timed out before the control plane took its request.
-        let (state, flags) = (State::Closing, Flags::AWAITS_CONTROL);
-        let subscriptions = Vec::new();
-        assert!(!is_refused(FrozenConnection { state, flags, subscriptions, ..parked() }));
-        let v1 = Flags::SERVED.with(Flags::V1, true);
-        assert!(is_refused(FrozenConnection { flags: v1, ..parked() }));
-        // Output that nothing would ever write.
-        assert!(is_refused(FrozenConnection { flags: parked().flags, ..busy() }));
-        // An answer that is not read, and has no deadline.
-        let blocked = Flags::SERVED.with(Flags::BLOCKED, true);
-        assert!(!is_refused(FrozenConnection { flags: blocked, ..parked() }));
-        for state in [State::Head, State::LongPolling, State::Closing] {
-            let subscriptions = Vec::new();
-            let frozen = FrozenConnection { state, flags: blocked, subscriptions, ..parked() };
-            assert!(is_refused(frozen), "{state:?}");
-        }
-        let finished = parked().flags.with(Flags::FINISHED, true);
-        assert!(is_refused(FrozenConnection { flags: finished, ..parked() }));
-        let mut unknown = parked().encode();
-        unknown[18] = 0x80;
-        assert!(decode(&unknown).is_err(), "an unknown flag");
-    }
-
-    #[test]
-    fn any_byte_may_be_any_other() {
-        let record = busy().encode();
-        for at in 0..record.len() {
-            for value in 0..=u8::MAX {
-                let mut changed = record.clone();
-                changed[at] = value;
-                if let Ok(frozen) = decode(&changed) {
-                    assert_eq!(decode(&frozen.encode()), Ok(frozen), "{value} at {at}");
-                }
-            }
-        }
-    }
-}
+mod tests;

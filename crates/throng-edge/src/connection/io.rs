@@ -7,6 +7,7 @@ use throng_wire::websocket::Reader;
 
 use super::buffers::Buffered;
 use super::outbound::Outbound;
+use crate::encoding::Encoding;
 
 /// What a connection owns while something is half read, half written or unanswered, and what a
 /// long-poll with an origin owns.
@@ -32,7 +33,9 @@ pub(crate) struct Io {
 #[derive(Debug)]
 pub(crate) struct Partial {
     pub(crate) message: Arc<Message>,
-    /// The first byte of its encoding that is not written.
+    /// The encoding that it began in: compressed or not.
+    pub(crate) encoding: Encoding,
+    /// The first byte of that encoding that is not written.
     pub(crate) from: u32,
 }
 

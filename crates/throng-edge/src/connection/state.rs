@@ -1,13 +1,13 @@
 //! One connection: what it costs while it is parked.
 
-use throng_core::{Message, SubscriptionId};
+use throng_core::SubscriptionId;
 
 use super::buffers::Buffered;
 use super::flags::Flags;
 use super::id::{ConnectionId, Generation, SideIndex, Token};
 use super::io::Io;
 use crate::counters::{Counter, Parked};
-use crate::encoding::Encoding;
+use crate::encoding::{Encoding, Framing};
 
 /// Where a connection is in its life. `Streaming` and `LongPolling` are parked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,23 +68,16 @@ impl<S> Connection<S> {
         Token::new(id, self.generation)
     }
 
-    /// A message as it looks on this connection.
-    pub(crate) fn encoded<'m>(&self, message: &'m Message) -> &'m [u8] {
-        self.encoding().encode(message, self.has(Flags::CHUNKED))
-    }
-
     /// The kind of subscriber that it counts as; `None` unless it is parked.
     pub(crate) fn parked(&self) -> Option<Parked> {
-        Some(match (self.state, self.encoding()) {
+        Some(match (self.state, self.encoding().framing()) {
             (State::Head | State::Waiting | State::Closing, _) => return None,
             _ if self.has(Flags::CANARY) => Parked::Canary,
             (State::LongPolling, _) => Parked::Poll,
             (State::Streaming, _) if self.has(Flags::VIEWER) => Parked::Status,
-            (State::Streaming, Encoding::WebSocket | Encoding::WebSocketEnvelope) => {
-                Parked::WebSocket
-            }
-            (State::Streaming, Encoding::Sse | Encoding::SseEnvelope) => Parked::Sse,
-            (State::Streaming, Encoding::Line | Encoding::LineEnvelope) => Parked::Stream,
+            (State::Streaming, Framing::WebSocket) => Parked::WebSocket,
+            (State::Streaming, Framing::Sse) => Parked::Sse,
+            (State::Streaming, Framing::Line) => Parked::Stream,
         })
     }
 

@@ -10,7 +10,7 @@ use super::shutdown::{DrainInputs, DrainStep};
 use crate::close_reason::CloseReason;
 use crate::connection::{ConnectionId, Flags, State};
 use crate::counters::Counter;
-use crate::encoding::Encoding;
+use crate::encoding::Framing;
 use crate::net::Net;
 
 impl<N: Net> Worker<N> {
@@ -93,12 +93,12 @@ impl<N: Net> Worker<N> {
             return self.answer_long_poll_empty(id, Some(retry_after));
         }
         let mut out = Vec::new();
-        match encoding {
-            Encoding::WebSocket | Encoding::WebSocketEnvelope => {
+        match encoding.framing() {
+            Framing::WebSocket => {
                 let message = retry_after.close_reason();
                 return self.close_websocket_with(id, CloseReason::Draining, &message);
             }
-            Encoding::Sse | Encoding::SseEnvelope => {
+            Framing::Sse => {
                 let mut inner = Vec::new();
                 sse::write_retry(&mut inner, retry_after.ms());
                 if is_chunked {
@@ -108,7 +108,7 @@ impl<N: Net> Worker<N> {
                 }
             }
             // Lines have no way to tell a client when to come back.
-            Encoding::Line | Encoding::LineEnvelope => {}
+            Framing::Line => {}
         }
         if is_chunked {
             // Unlike a stream that lags, this one is complete (RFC 9112 section 8).

@@ -19,6 +19,7 @@ use crate::connection::{
     FrozenSession, Io, State,
 };
 use crate::counters::Counter;
+use crate::encoding::Encoding;
 use crate::net::Net;
 
 /// The numbers of messages that are written in part, by their addresses.
@@ -144,6 +145,10 @@ impl<N: Net> Worker<N> {
         encode_name(&mut encoder, &message.channel);
         encoder.u64(message.id.epoch.number());
         encode_content(&mut encoder, message);
+        // What it was compressed to: the same library of another version might make other bytes.
+        for encoding in Encoding::COMPRESSED {
+            encoder.bytes(message.made_encoding(encoding as usize).unwrap_or_default());
+        }
         write(encoder.finish());
     }
 
@@ -242,10 +247,12 @@ fn ask_again(frozen: &mut FrozenConnection, asked: &Asked, due: u32) {
 }
 
 fn freeze_io<S>(connection: &Connection<S>, io: &Io, partials: &PartialNumbers) -> FrozenIo {
+    let is_chunked = connection.has(Flags::CHUNKED);
     let partial = io.partial.as_ref().map(|partial| FrozenPartial {
         message: partials.get(&Arc::as_ptr(&partial.message)).copied().unwrap_or(u32::MAX),
+        is_compressed: partial.encoding.is_compressed(),
         from: partial.from,
-        encoded_bytes: connection.encoded(&partial.message).len() as u32,
+        encoded_bytes: partial.encoding.encode(&partial.message, is_chunked).len() as u32,
     });
     FrozenIo {
         inbound: io.inbound.clone(),

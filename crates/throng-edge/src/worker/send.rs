@@ -141,7 +141,7 @@ impl<N: Net> Worker<N> {
         let Some(io) = &connection.io else { return Left::default() };
         let is_chunked = connection.has(Flags::CHUNKED);
         let of_message = io.partial.as_ref().map_or(0, |partial| {
-            let encoded = connection.encoding().encode(&partial.message, is_chunked);
+            let encoded = partial.encoding.encode(&partial.message, is_chunked);
             encoded.len() - partial.from as usize
         });
         let of_answers = io.outbound.as_ref().map_or(0, |outbound| outbound.bytes());
@@ -159,14 +159,14 @@ impl<N: Net> Worker<N> {
             if !connection.has(Flags::BLOCKED) {
                 return false;
             }
-            let (encoding, is_chunked) = (connection.encoding(), connection.has(Flags::CHUNKED));
+            let is_chunked = connection.has(Flags::CHUNKED);
             let counter = connection.delivery_counter();
             // The socket took nothing of a shared message, which is in the replay buffer.
             let Some(io) = &mut connection.io else { return true };
             // The rest of a message goes first: `outbound` was queued behind it.
             let rest = match &io.partial {
                 Some(partial) => {
-                    &encoding.encode(&partial.message, is_chunked)[partial.from as usize..]
+                    &partial.encoding.encode(&partial.message, is_chunked)[partial.from as usize..]
                 }
                 None => io.outbound.as_ref().map_or(&[][..], |outbound| outbound.front()),
             };

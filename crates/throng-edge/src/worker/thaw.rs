@@ -15,6 +15,7 @@ use crate::connection::{
     Outbound, Partial, State,
 };
 use crate::counters::Counter;
+use crate::encoding::Encoding;
 use crate::net::Net;
 
 /// Bytes of the seed of the sessions' tags.
@@ -107,8 +108,15 @@ impl<N: Net> WorkerThaw<N> {
                 let name = decode_name(&mut decoder)?;
                 let epoch = Epoch::numbered(decoder.u64()?);
                 let content = decode_content(&mut decoder, epoch, &name)?;
+                let message = Message::from(Arc::new(content));
+                for encoding in Encoding::COMPRESSED {
+                    let bytes = decoder.bytes()?;
+                    if !bytes.is_empty() {
+                        message.encoding(encoding as usize, |_| bytes.to_vec());
+                    }
+                }
                 decoder.finish()?;
-                self.partials.push(Arc::new(Message::from(Arc::new(content))));
+                self.partials.push(Arc::new(message));
             }
             RecordKind::Grants => {
                 let is_of_key = decoder.u8()? != 0;
@@ -262,9 +270,9 @@ impl<N: Net> Worker<N> {
         partials: &[Arc<Message>],
     ) -> Result<Io, ThawError> {
         let FrozenIo { inbound, half_read, message_since, partial, outbound, long_poll } = frozen;
-        let max_bytes = self.max_message_bytes(connection.has(Flags::V1));
+        let limits = self.message_limits(connection);
         let reader = match half_read {
-            Some(half_read) => Reader::resume(half_read, max_bytes)
+            Some(half_read) => Reader::resume(half_read, limits)
                 .map_err(|_| ThawError::Invalid("a message that is half read"))?,
             None => Reader::default(),
         };
@@ -321,9 +329,14 @@ fn thaw_partial<S>(
 ) -> Result<Partial, ThawError> {
     let message = partials.get(frozen.message as usize);
     let message = message.ok_or(ThawError::Invalid("a message that was written in part"))?;
-    let encoded_bytes = connection.encoded(message).len();
-    if encoded_bytes != frozen.encoded_bytes as usize || frozen.from >= frozen.encoded_bytes {
+    let own = connection.encoding();
+    let encoding = if frozen.is_compressed { own.of(message) } else { own.uncompressed() };
+    let encoded_bytes = encoding.encode(message, connection.has(Flags::CHUNKED)).len();
+    if encoding.is_compressed() != frozen.is_compressed
+        || encoded_bytes != frozen.encoded_bytes as usize
+        || frozen.from >= frozen.encoded_bytes
+    {
         return Err(ThawError::Invalid("the rest of a message that was written in part"));
     }
-    Ok(Partial { message: Arc::clone(message), from: frozen.from })
+    Ok(Partial { message: Arc::clone(message), encoding, from: frozen.from })
 }

@@ -12,6 +12,7 @@ use throng_core::{
     Body, ChannelName, ConnectionName, Engine, Epoch, MemoryEngine, Publication, Rules, WorkerId,
     WorkerQueue,
 };
+use throng_edge::compression::Compression;
 use throng_edge::connection::Token;
 use throng_edge::net::{HandoffHeader, Net, Transfer};
 use throng_edge::worker::{Now, Setup, Worker, WorkerThaw};
@@ -174,6 +175,7 @@ impl Rig {
         let engine = MemoryEngine::new(epoch, Arc::clone(&rules), queues, 1 << 30);
         let engine = Arc::new(engine);
         let metrics = Metrics::new([ROOM].into_iter());
+        let compression = Arc::new(Compression::new(settings.compression));
         let setup = Setup {
             // The generation passes zero in some tests.
             generation: u32::MAX - 2,
@@ -182,6 +184,7 @@ impl Rig {
             engine: Arc::clone(&engine) as Arc<dyn Engine>,
             access,
             rules,
+            compression,
             events: None,
             queue: Arc::clone(&queue),
             metrics: metrics.clone(),

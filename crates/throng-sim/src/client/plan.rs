@@ -62,6 +62,8 @@ pub(crate) struct Plan {
     pub(crate) keep_alive: bool,
     /// The time that a long poll waits, in seconds.
     pub(crate) wait_s: u64,
+    /// Whether a WebSocket offers to compress messages.
+    pub(crate) deflate: bool,
 }
 
 /// The key of each handshake, from RFC 6455, section 1.3.
@@ -167,6 +169,10 @@ impl Plan {
                 headers.push_str(&format!("Sec-WebSocket-Key: {KEY}\r\n"));
                 if self.transport == Transport::V1 {
                     headers.push_str("Sec-WebSocket-Protocol: throng.v1\r\n");
+                }
+                if self.deflate {
+                    headers.push_str("Sec-WebSocket-Extensions: permessage-deflate; ");
+                    headers.push_str("client_max_window_bits\r\n");
                 }
             }
             Transport::Sse => headers.push_str("Accept: text/event-stream\r\n"),

@@ -50,6 +50,9 @@ impl Client {
         let pieces = self.decoder.feed(&bytes)?;
         let mut items = Vec::new();
         for piece in pieces {
+            if matches!(&piece, Piece::Frame(Frame { was_compressed: true, .. })) {
+                view.notes.saw("deflate: a message came compressed");
+            }
             items.push(self.interpret(piece)?);
         }
         // Messages of several channels have no order that a swap could violate.
@@ -72,7 +75,11 @@ impl Client {
     fn interpret(&self, piece: Piece) -> Check<Item> {
         let is_message = |value: &Value| value["type"] == "message";
         Ok(match piece {
-            Piece::Frame(Frame { opcode: opcode @ (frames::TEXT | frames::BINARY), payload }) => {
+            Piece::Frame(Frame {
+                opcode: opcode @ (frames::TEXT | frames::BINARY),
+                payload,
+                ..
+            }) => {
                 let is_binary = opcode == frames::BINARY;
                 match notice(&payload).filter(|_| !is_binary) {
                     Some(value) if self.plan.has_envelopes() && is_message(&value) => {
@@ -301,6 +308,12 @@ pub(super) fn check_upgrade(head: &Head, plan: &Plan) -> Check {
         );
         let protocol = (plan.transport == Transport::V1).then_some("throng.v1");
         ensure!(head.header("sec-websocket-protocol") == protocol, "protocol: {head:?}");
+        let extension = head.header("sec-websocket-extensions");
+        // A WebSocket that is opened only to be told why it is closed does without.
+        let is_subscribed = head.header("throng-connection").is_some();
+        ensure!(extension.is_some() == (plan.deflate && is_subscribed), "extension: {head:?}");
+        let answer = "permessage-deflate; server_no_context_takeover; client_no_context_takeover";
+        ensure!(extension.is_none_or(|extension| extension == answer), "extension: {head:?}");
     } else {
         ensure!(head.status == 200, "no stream: {head:?}");
         let is_events = head.header("content-type") == Some("text/event-stream");

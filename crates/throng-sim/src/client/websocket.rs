@@ -15,12 +15,20 @@ use crate::random::Random;
 use crate::{Check, ensure};
 
 impl Client {
-    /// Queues a message or control frame; some messages in two fragments.
+    /// Queues a message or control frame; some messages compressed, some in two fragments.
     pub(super) fn send_frame(&mut self, opcode: u8, payload: &[u8]) {
         let mut out = Vec::new();
+        let compressed;
+        let is_compressed = self.plan.deflate && opcode < frames::CLOSE && payload.len() % 3 != 0;
+        let (opcode, payload) = if is_compressed {
+            compressed = frames::deflate(payload);
+            (opcode | frames::COMPRESSED, &compressed[..])
+        } else {
+            (opcode, payload)
+        };
         let mask = [0x5a, payload.len() as u8, 0, opcode];
         let cut = payload.len() / 3;
-        if opcode < frames::CLOSE && payload.len() % 4 == 3 {
+        if opcode & 0x0f < frames::CLOSE && payload.len() % 4 == 3 {
             frames::write(&mut out, opcode, false, &payload[..cut], mask);
             frames::write(&mut out, 0, true, &payload[cut..], mask);
         } else {
@@ -239,7 +247,30 @@ impl Client {
     pub(crate) fn violate(&mut self, random: &mut Random) {
         let mut out = Vec::new();
         let large = vec![b'x'; MESSAGE_BYTES_MAX * 6 + 5000];
-        let code = match random.below(4) {
+        let code = match random.below(if self.plan.deflate { 8 } else { 5 }) {
+            // Not negotiated.
+            4 if !self.plan.deflate => {
+                frames::write(&mut out, frames::TEXT | frames::COMPRESSED, true, b"\0", [1; 4]);
+                1002
+            }
+            4 => {
+                frames::write(&mut out, frames::PING | frames::COMPRESSED, true, b"", [1; 4]);
+                1002
+            }
+            5 => {
+                let bomb = frames::deflate(&large);
+                frames::write(&mut out, frames::TEXT | frames::COMPRESSED, true, &bomb, [1; 4]);
+                1009
+            }
+            6 => {
+                let text = frames::deflate(b"\xff\xfe");
+                frames::write(&mut out, frames::TEXT | frames::COMPRESSED, true, &text, [1; 4]);
+                1007
+            }
+            7 => {
+                frames::write(&mut out, frames::TEXT | frames::COMPRESSED, true, b"\x07", [1; 4]);
+                1007
+            }
             0 => {
                 out.extend_from_slice(b"\x81\x02hi");
                 1002

@@ -1,4 +1,7 @@
-//! WebSocket frames (RFC 6455, section 5.2): reads those of a server, writes those of a client.
+//! WebSocket frames (RFC 6455, section 5.2): reads those of a server, writes those of a client; with
+//! messages compressed by themselves (RFC 7692, section 7.2).
+
+use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress};
 
 use crate::{Check, ensure};
 
@@ -7,8 +10,10 @@ use crate::{Check, ensure};
 pub(crate) struct Frame {
     /// The kind of frame.
     pub(crate) opcode: u8,
-    /// Its payload, complete.
+    /// Its payload, complete, and inflated if it was compressed.
     pub(crate) payload: Vec<u8>,
+    /// Whether it was compressed.
+    pub(crate) was_compressed: bool,
 }
 
 /// A text frame's opcode.
@@ -21,12 +26,22 @@ pub(crate) const CLOSE: u8 = 8;
 pub(crate) const PING: u8 = 9;
 /// A pong's opcode.
 pub(crate) const PONG: u8 = 10;
+/// The bit beside the opcode that marks a compressed message, RSV1.
+pub(crate) const COMPRESSED: u8 = 0x40;
 
-/// Reads a server's frame, and returns its length, too; `None` if it is incomplete. The server
-/// neither fragments messages nor uses extensions.
-pub(crate) fn frame(bytes: &[u8]) -> Check<Option<(Frame, usize)>> {
+/// The end of a flushed block, which is not sent.
+const TAIL: &[u8] = &[0, 0, 0xff, 0xff];
+/// More than any message of a world.
+const INFLATED_BYTES_MAX: usize = 1 << 20;
+
+/// Reads a server's frame, and returns its length, too; `None` if it is incomplete. The server does
+/// not fragment messages, and compresses them only if that was negotiated.
+pub(crate) fn frame(bytes: &[u8], may_compress: bool) -> Check<Option<(Frame, usize)>> {
     let [first, second, rest @ ..] = bytes else { return Ok(None) };
-    ensure!(first & 0xf0 == 0x80, "the frame's first byte is {first:#x}: fragmented or extended");
+    let was_compressed = may_compress && first & COMPRESSED != 0;
+    let allowed = if was_compressed { 0x80 | COMPRESSED } else { 0x80 };
+    ensure!(first & 0xf0 == allowed, "the first byte is {first:#x}: fragmented or extended");
+    ensure!(!was_compressed || first & 0x0f < CLOSE, "a compressed control frame");
     ensure!(second & 0x80 == 0, "a masked frame from a server");
     let opcode = first & 0x0f;
     ensure!(matches!(opcode, TEXT | BINARY | CLOSE | PING | PONG), "opcode {opcode}");
@@ -42,10 +57,31 @@ pub(crate) fn frame(bytes: &[u8]) -> Check<Option<(Frame, usize)>> {
     ensure!(length >= least, "the length {length} in {length_bytes} bytes");
     ensure!(opcode < CLOSE || length <= 125, "a control frame of {length} bytes");
     let Some(payload) = rest.get(length_bytes..length_bytes + length) else { return Ok(None) };
+    let payload = if was_compressed { inflate(payload)? } else { payload.to_vec() };
     if opcode == TEXT {
-        ensure!(std::str::from_utf8(payload).is_ok(), "a text frame that is not UTF-8");
+        ensure!(std::str::from_utf8(&payload).is_ok(), "a text frame that is not UTF-8");
     }
-    Ok(Some((Frame { opcode, payload: payload.to_vec() }, 2 + length_bytes + length)))
+    Ok(Some((Frame { opcode, payload, was_compressed }, 2 + length_bytes + length)))
+}
+
+fn inflate(payload: &[u8]) -> Check<Vec<u8>> {
+    let mut message = Vec::with_capacity(INFLATED_BYTES_MAX);
+    let bytes = [payload, TAIL].concat();
+    let inflated =
+        Decompress::new(false).decompress_vec(&bytes, &mut message, FlushDecompress::Sync);
+    inflated.map_err(|error| format!("a message that is not compressed: {error}"))?;
+    ensure!(message.len() < INFLATED_BYTES_MAX, "a message of {} bytes", message.len());
+    Ok(message)
+}
+
+/// Compresses the payload of a message.
+pub(crate) fn deflate(message: &[u8]) -> Vec<u8> {
+    let mut payload = Vec::with_capacity(2 * message.len() + 100);
+    let mut compress = Compress::new(Compression::new(6), false);
+    // There is room for anything that it can become.
+    let _ = compress.compress_vec(message, &mut payload, FlushCompress::Sync);
+    payload.truncate(payload.len().saturating_sub(TAIL.len()));
+    payload
 }
 
 /// Writes a client's frame. `is_final` is set on the last frame of a message.

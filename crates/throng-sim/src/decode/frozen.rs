@@ -20,7 +20,7 @@ fn connection_events(record: &[u8]) -> Option<Vec<&'static str>> {
     // Index, generation, deadline.
     take(&mut rest, 12)?;
     let state = take(&mut rest, 1)?[0];
-    take(&mut rest, 1)?;
+    let encoding = take(&mut rest, 1)?[0];
     let flags = u32::from_le_bytes(take(&mut rest, 4)?.try_into().ok()?);
     let subscriptions = usize::from(u16::from_le_bytes(take(&mut rest, 2)?.try_into().ok()?));
     let subscriptions = take(&mut rest, subscriptions * SUBSCRIPTION_BYTES)?;
@@ -42,6 +42,7 @@ fn connection_events(record: &[u8]) -> Option<Vec<&'static str>> {
         (what & 1 != 0, "frozen: close frame not answered"),
         (what & 8 != 0, "frozen: with an expiry"),
         (what & 16 != 0, "frozen: with a token"),
+        (encoding >= 6, "frozen: with compression"),
         (
             subscriptions.chunks(SUBSCRIPTION_BYTES).any(is_catching_up),
             "frozen: in the middle of a backlog",
@@ -68,7 +69,10 @@ fn io_events(mut rest: &[u8], state: u8) -> Option<Vec<&'static str>> {
     take(&mut rest, inbound)?;
     take(&mut rest, 4)?;
     let what = take(&mut rest, 1)?[0];
+    let is_half_compressed = what & 1 != 0 && rest.first()? & 16 != 0;
     let facts = [
+        (is_half_compressed, "frozen: mid-frame of a compressed message"),
+        (what & 16 != 0, "frozen: compressed message partly written"),
         (inbound > 0 && state == 1, "frozen: mid-head"),
         (inbound > 0 && state == 2, "frozen: mid-frame header"),
         (inbound > 0 && state == 3, "frozen: request behind a long-poll"),

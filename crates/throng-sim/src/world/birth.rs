@@ -11,6 +11,7 @@ use throng_core::{
     Engine, Epoch, Follow, LocalId, MemoryEngine, QueueLimits, Reading, StartAt, WorkerId,
     WorkerQueue,
 };
+use throng_edge::compression::{Compression, CompressionSettings};
 use throng_edge::event_loop::permits::{FanOutPermits, PermitHolder};
 use throng_edge::event_loop::sleep::Sleep;
 use throng_edge::worker::Setup;
@@ -120,6 +121,7 @@ impl World {
         let engine = Arc::new(engine);
         let metrics = Metrics::new((0..workers).map(|_| capacity as u32));
         let settings = Arc::new(settings(&terms, limits));
+        let compression = Arc::new(Compression::new(settings.compression));
         let policy = LatePolicy::new(terms.lateness, &stamp, Random::new(seed));
         let access = Arc::new(AccessControl::open(Arc::clone(&policy) as Arc<dyn Access>));
         let seat = |id: usize| {
@@ -131,6 +133,7 @@ impl World {
                 engine: Arc::clone(&engine) as Arc<dyn Engine>,
                 access: Arc::clone(&access),
                 rules: Arc::clone(&rules),
+                compression: Arc::clone(&compression),
                 events: Some(Arc::clone(&heard) as _),
                 queue: Arc::clone(queue),
                 metrics: metrics.clone(),
@@ -294,6 +297,7 @@ fn settings(terms: &Terms, limits: Limits) -> Settings {
         drain_window: Duration::from_millis(terms.drain_window_ms),
         drain_timeout: Duration::from_millis(terms.drain_timeout_ms),
         max_message_bytes: MESSAGE_BYTES_MAX,
+        compression: CompressionSettings { min_bytes: 60, ..CompressionSettings::default() },
         limits: match terms.reserve {
             Some((max_heads, max_lingering)) => Limits { max_heads, max_lingering, ..limits },
             None => limits,

@@ -25,6 +25,7 @@ impl World {
             is_http10,
             keep_alive: self.random.percent(85),
             wait_s: self.random.between(0, 5) as u64,
+            deflate: self.random.percent(50),
             targets,
         }
     }

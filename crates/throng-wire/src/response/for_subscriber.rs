@@ -29,7 +29,7 @@ impl ErrorResponse {
     ) {
         let options = &ResponseOptions { no_referrer: request.has_query_token, ..*options };
         match (&request.transport, options.retry_after, self.code.subscription_close_code()) {
-            (Transport::WebSocket { accept, subprotocol }, retry_after, Some(close_code)) => {
+            (Transport::WebSocket { accept, subprotocol, .. }, retry_after, Some(close_code)) => {
                 push_upgrade(out, accept, *subprotocol);
                 push_headers(out, options);
                 out.extend_from_slice(b"\r\n");

@@ -5,6 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use crate::error::{ErrorCode, ErrorResponse};
 use crate::head::{Head, Version};
+use crate::websocket::extension::{self, Deflate};
 use crate::websocket::{ACCEPT_BYTES, accept_key};
 
 /// The length of a decoded `Sec-WebSocket-Key`.
@@ -48,6 +49,8 @@ pub(super) struct Handshake {
     pub accept: [u8; ACCEPT_BYTES],
     /// What the server selects.
     pub subprotocol: Option<Subprotocol>,
+    /// The offer of compression that the server can accept.
+    pub deflate: Option<Deflate>,
 }
 
 /// Checks the handshake of a request with `Upgrade: websocket`.
@@ -64,13 +67,21 @@ pub(super) fn read(head: &Head<'_>) -> Result<Handshake, ErrorResponse> {
     }
     let mut keys = head.headers("sec-websocket-key");
     match (keys.next(), keys.next()) {
-        (Some(key), None) if is_key(key) => {
-            Ok(Handshake { accept: accept_key(key), subprotocol: Subprotocol::selected(head) })
-        }
+        (Some(key), None) if is_key(key) => Ok(Handshake {
+            accept: accept_key(key),
+            subprotocol: Subprotocol::selected(head),
+            deflate: deflate(head)?,
+        }),
         _ => Err(bad_handshake(
             "a WebSocket needs one header `Sec-WebSocket-Key`, 16 bytes in base64",
         )),
     }
+}
+
+fn deflate(head: &Head<'_>) -> Result<Option<Deflate>, ErrorResponse> {
+    extension::negotiate(head.headers("sec-websocket-extensions")).map_err(|_| {
+        bad_handshake("the header `Sec-WebSocket-Extensions` is no list of extensions")
+    })
 }
 
 fn is_key(key: &[u8]) -> bool {

@@ -6,6 +6,7 @@ use super::query::{NamedTransport, Query, WAIT_S_MAX, parse_seconds};
 use crate::error::{ErrorCode, ErrorResponse};
 use crate::head::Head;
 use crate::websocket::ACCEPT_BYTES;
+use crate::websocket::extension::Deflate;
 
 /// How long a long-poll waits unless the client says, in milliseconds: less than the idle timeout
 /// of common proxies, one minute.
@@ -20,6 +21,8 @@ pub enum Transport {
         accept: [u8; ACCEPT_BYTES],
         /// The selected sub-protocol, if the client offers one that the server knows.
         subprotocol: Option<Subprotocol>,
+        /// The offer of `permessage-deflate` to accept, if the server compresses.
+        deflate: Option<Deflate>,
     },
     /// A stream of server-sent events.
     Sse,
@@ -60,8 +63,8 @@ pub(super) fn transport(head: &Head<'_>, query: &Query<'_>) -> Result<Transport,
 }
 
 fn websocket(head: &Head<'_>) -> Result<Transport, ErrorResponse> {
-    let Handshake { accept, subprotocol } = handshake::read(head)?;
-    Ok(Transport::WebSocket { accept, subprotocol })
+    let Handshake { accept, subprotocol, deflate } = handshake::read(head)?;
+    Ok(Transport::WebSocket { accept, subprotocol, deflate })
 }
 
 fn accepts_events(head: &Head<'_>) -> bool {

@@ -344,7 +344,7 @@ fn the_query_overrules_the_headers() {
 
 #[test]
 fn a_websocket_is_answered_with_the_hash_of_its_key() {
-    let plain = Transport::WebSocket { accept: *ACCEPT, subprotocol: None };
+    let plain = Transport::WebSocket { accept: *ACCEPT, subprotocol: None, deflate: None };
     assert_eq!(transport("/channels/a", HANDSHAKE), plain);
     assert_eq!(
         transport("/channels/a", &format!("Accept: text/event-stream\r\n{HANDSHAKE}")),
@@ -366,10 +366,22 @@ fn a_websocket_is_answered_with_the_hash_of_its_key() {
     ] {
         assert_eq!(
             transport("/channels/a", &format!("{HANDSHAKE}{protocols}")),
-            Transport::WebSocket { accept: *ACCEPT, subprotocol },
+            Transport::WebSocket { accept: *ACCEPT, subprotocol, deflate: None },
             "{protocols}"
         );
     }
+}
+
+#[test]
+fn compression_is_negotiated_over_all_headers() {
+    let extensions = "Sec-WebSocket-Extensions: foo\r\n\
+        sec-websocket-extensions: permessage-deflate; client_max_window_bits\r\n";
+    let Transport::WebSocket { deflate: Some(deflate), .. } =
+        transport("/channels/a", &format!("{HANDSHAKE}{extensions}"))
+    else {
+        panic!("an accepted offer");
+    };
+    assert!(deflate.answer().ends_with("; server_no_context_takeover; client_no_context_takeover"));
 }
 
 #[test]
@@ -401,6 +413,8 @@ fn bad_handshakes_are_refused() {
             "{headers}"
         );
     }
+    let extensions = format!("{HANDSHAKE}Sec-WebSocket-Extensions: permessage-deflate;\r\n");
+    assert_eq!(refused_with("/channels/a", &extensions).code.name(), "bad_handshake");
     let old = format!("GET /channels/a HTTP/1.0\r\n{HANDSHAKE}\r\n");
     assert_eq!(
         route_bytes(old.as_bytes()).map_err(|error| error.code.name()),

@@ -11,7 +11,10 @@ pub(super) const CONTROL_BYTES_MAX: usize = 125;
 const CLOSE_REASON_BYTES_MAX: usize = CONTROL_BYTES_MAX - 2;
 
 const FIN: u8 = 0x80;
-const RESERVED: u8 = 0x70;
+/// RSV1: the message is compressed (RFC 7692, section 6).
+const COMPRESSED: u8 = 0x40;
+/// RSV2 and RSV3, which no extension of ours uses.
+const RESERVED: u8 = 0x30;
 const OPCODE: u8 = 0x0f;
 const MASKED: u8 = 0x80;
 const LENGTH_IN_16_BITS: u8 = 126;
@@ -66,6 +69,8 @@ pub(super) enum Sender {
 pub(super) struct FrameHead {
     pub(super) opcode: Opcode,
     pub(super) is_final: bool,
+    /// Whether RSV1 is set, which only the first frame of a message may have.
+    pub(super) is_compressed: bool,
     pub(super) mask: [u8; 4],
     /// The length of the header, in bytes.
     pub(super) bytes: usize,
@@ -77,13 +82,22 @@ impl FrameHead {
     /// Parses the header at the start of `bytes`; `None` if it is incomplete.
     ///
     /// Checks the bytes in their order, so that an invalid header always returns the same
-    /// violation, however much of it has arrived.
-    pub(super) fn parse(bytes: &[u8], sender: Sender) -> Result<Option<FrameHead>, Violation> {
+    /// violation, however much of it has arrived. `may_compress` says whether both sides have
+    /// negotiated that messages may be compressed.
+    pub(super) fn parse(
+        bytes: &[u8],
+        sender: Sender,
+        may_compress: bool,
+    ) -> Result<Option<FrameHead>, Violation> {
         let Some(&first) = bytes.first() else { return Ok(None) };
-        if first & RESERVED != 0 {
+        let is_compressed = first & COMPRESSED != 0;
+        if first & RESERVED != 0 || (is_compressed && !may_compress) {
             return Err(Violation::ReservedBits);
         }
         let opcode = Opcode::from_bits(first & OPCODE).ok_or(Violation::ReservedOpcode)?;
+        if is_compressed && !matches!(opcode, Opcode::Text | Opcode::Binary) {
+            return Err(Violation::MisplacedCompression);
+        }
         let is_final = first & FIN != 0;
         if opcode.is_control() && !is_final {
             return Err(Violation::FragmentedControl);
@@ -108,9 +122,8 @@ impl FrameHead {
         };
         // On a 32-bit machine, a payload larger than the address space exceeds any limit.
         let payload_bytes = usize::try_from(length).map_err(|_| Violation::TooLarge)?;
-        let head =
-            FrameHead { opcode, is_final, mask, bytes: bytes.len() - after.len(), payload_bytes };
-        Ok(Some(head))
+        let bytes = bytes.len() - after.len();
+        Ok(Some(FrameHead { opcode, is_final, is_compressed, mask, bytes, payload_bytes }))
     }
 
     /// The length of the whole frame in bytes; saturates.
@@ -145,6 +158,14 @@ fn parse_length(short: u8, after: &[u8]) -> Result<Option<(u64, &[u8])>, Violati
 /// Writes the header of a final, unmasked frame with a payload of `payload_bytes` bytes.
 pub fn write_frame_head(out: &mut Vec<u8>, opcode: Opcode, payload_bytes: usize) {
     write_head(out, opcode, payload_bytes, 0);
+}
+
+/// Writes a final, unmasked frame whose payload is compressed.
+pub fn write_compressed_frame(out: &mut Vec<u8>, opcode: Opcode, payload: &[u8]) {
+    debug_assert!(!opcode.is_control(), "control frames are never compressed");
+    let start = out.len();
+    write_frame(out, opcode, payload);
+    out[start] |= COMPRESSED;
 }
 
 /// Writes a final, unmasked frame, as servers send it.
@@ -205,21 +226,35 @@ pub struct ServerFrame {
     pub opcode: Opcode,
     /// Whether it is the last frame of its message.
     pub is_final: bool,
+    /// Whether it begins a compressed message.
+    pub is_compressed: bool,
     /// The position of its payload in the buffer.
     pub payload: Range<usize>,
     /// The length of the whole frame, in bytes.
     pub length: usize,
 }
 
-/// Parses the frame at the start of `bytes`; `None` if it is incomplete.
+/// Parses the frame at the start of `bytes`; `None` if it is incomplete. A compressed one is a
+/// violation: see [`parse_deflate_frame`].
 pub fn parse_server_frame(bytes: &[u8]) -> Result<Option<ServerFrame>, Violation> {
-    let Some(head) = FrameHead::parse(bytes, Sender::Server)? else { return Ok(None) };
+    parse_frame(bytes, false)
+}
+
+/// The same for a client that has negotiated `permessage-deflate`.
+pub fn parse_deflate_frame(bytes: &[u8]) -> Result<Option<ServerFrame>, Violation> {
+    parse_frame(bytes, true)
+}
+
+fn parse_frame(bytes: &[u8], may_compress: bool) -> Result<Option<ServerFrame>, Violation> {
+    let Some(head) = FrameHead::parse(bytes, Sender::Server, may_compress)? else {
+        return Ok(None);
+    };
     let length = head.frame_bytes();
     if bytes.len() < length {
         return Ok(None);
     }
-    let payload = head.bytes..length;
-    Ok(Some(ServerFrame { opcode: head.opcode, is_final: head.is_final, payload, length }))
+    let FrameHead { opcode, is_final, is_compressed, bytes: start, .. } = head;
+    Ok(Some(ServerFrame { opcode, is_final, is_compressed, payload: start..length, length }))
 }
 
 #[cfg(test)]

@@ -10,20 +10,55 @@ use super::violation::Violation;
 /// which is longer than any header.
 pub const UNCONSUMED_BYTES_MAX: usize = 2 + 4 + CONTROL_BYTES_MAX - 1;
 
+/// A compressed message may be longer than the message limit by its share of this, and by
+/// [`COMPRESSION_SLACK_BYTES`]: what does not compress takes more bytes, how many depends on the
+/// client's library. zlib's own bound, for its least memory, is 14 % (`deflateBound`).
+const COMPRESSION_SHARE: usize = 7;
+const COMPRESSION_SLACK_BYTES: usize = 64;
+
+/// What a [`Reader`] accepts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MessageLimits {
+    /// The most bytes of a message, over all its fragments, as it was before it was compressed.
+    pub max_bytes: usize,
+    /// Whether messages may be compressed.
+    pub may_compress: bool,
+}
+
+impl MessageLimits {
+    /// The limit of messages that are never compressed.
+    pub fn plain(max_bytes: usize) -> MessageLimits {
+        MessageLimits { max_bytes, may_compress: false }
+    }
+
+    /// The most bytes of the frames of a message.
+    pub fn max_payload_bytes(self, is_compressed: bool) -> usize {
+        let more = self.max_bytes / COMPRESSION_SHARE + COMPRESSION_SLACK_BYTES;
+        self.max_bytes.saturating_add(if is_compressed { more } else { 0 })
+    }
+}
+
+/// The kind of a message, which its first frame says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct MessageKind {
+    is_text: bool,
+    is_compressed: bool,
+}
+
 /// Assembles messages from a client's frames.
 ///
 /// Holds state only inside a message that did not arrive at once; see [`Reader::is_idle`].
 #[derive(Debug, Default)]
 pub struct Reader {
-    /// Whether the message in progress is text; `None` outside a message.
-    message_is_text: Option<bool>,
+    /// The message in progress; `None` outside a message.
+    message: Option<MessageKind>,
     /// Whether a fragment of the message is complete.
     has_fragments: bool,
     /// The data frame in progress. Only inside a message.
     frame: Option<Frame>,
     /// The part of the message that has arrived, unmasked.
     payload: Vec<u8>,
-    /// The validation state of the text in `payload`.
+    /// The validation state of the text in `payload`, unless it is compressed.
     utf8: Utf8,
 }
 
@@ -41,6 +76,8 @@ struct Frame {
 pub struct HalfRead {
     /// Whether the message is text.
     pub is_text: bool,
+    /// Whether the message is compressed.
+    pub is_compressed: bool,
     /// Whether a fragment of the message is complete.
     pub has_fragments: bool,
     /// The data frame in progress; `None` between two fragments.
@@ -89,8 +126,11 @@ pub enum Step<'b> {
 pub enum Event<'b> {
     /// A message: borrowed if it arrived at once in one frame, otherwise collected.
     Message {
-        /// Whether it is a text message, whose payload is UTF-8.
+        /// Whether it is a text message, whose payload is UTF-8 unless it is compressed.
         is_text: bool,
+        /// Whether the payload has to be inflated, and its text to be checked; see
+        /// [`Inflater`](super::deflate::Inflater).
+        is_compressed: bool,
         /// The body of the message.
         payload: Cow<'b, [u8]>,
     },
@@ -111,7 +151,7 @@ impl Reader {
     /// Whether it holds no state, so that the owner may drop it and use a new one for the next
     /// byte.
     pub fn is_idle(&self) -> bool {
-        self.message_is_text.is_none()
+        self.message.is_none()
     }
 
     /// The memory that the message in progress takes, in bytes.
@@ -121,8 +161,10 @@ impl Reader {
 
     /// The message in progress; `None` outside a message.
     pub fn half_read(&self) -> Option<HalfRead> {
+        let MessageKind { is_text, is_compressed } = self.message?;
         Some(HalfRead {
-            is_text: self.message_is_text?,
+            is_text,
+            is_compressed,
             has_fragments: self.has_fragments,
             frame: self.frame.as_ref().map(|frame| HalfFrame {
                 missing_bytes: frame.missing_bytes,
@@ -134,15 +176,19 @@ impl Reader {
     }
 
     /// A reader that goes on inside a message, which must be one that [`Reader::next`] accepts with
-    /// the same `max_message_bytes`.
-    pub fn resume(half_read: HalfRead, max_message_bytes: usize) -> Result<Reader, Violation> {
-        let HalfRead { is_text, has_fragments, frame, payload } = half_read;
+    /// the same limits.
+    pub fn resume(half_read: HalfRead, limits: MessageLimits) -> Result<Reader, Violation> {
+        let HalfRead { is_text, is_compressed, has_fragments, frame, payload } = half_read;
+        if is_compressed && !limits.may_compress {
+            return Err(Violation::ReservedBits);
+        }
         let missing_bytes = frame.map_or(0, |frame| frame.missing_bytes);
-        if payload.len().saturating_add(missing_bytes) > max_message_bytes {
+        let payload_bytes = payload.len().saturating_add(missing_bytes);
+        if payload_bytes > limits.max_payload_bytes(is_compressed) {
             return Err(Violation::TooLarge);
         }
         let mut utf8 = Utf8::default();
-        if is_text {
+        if is_text && !is_compressed {
             utf8.push(&payload)?;
         }
         let frame = frame.map(|HalfFrame { missing_bytes, mask, is_final }| Frame {
@@ -150,24 +196,24 @@ impl Reader {
             mask,
             is_final,
         });
-        Ok(Reader { message_is_text: Some(is_text), has_fragments, frame, payload, utf8 })
+        let message = Some(MessageKind { is_text, is_compressed });
+        Ok(Reader { message, has_fragments, frame, payload, utf8 })
     }
 
     /// Reads up to the next event. Unmasks in place, so it changes the input that it consumes.
     ///
-    /// After a violation the connection must be closed. `max_message_bytes` limits the payload of a
-    /// message, over all its fragments.
+    /// After a violation the connection must be closed.
     pub fn next<'b>(
         &mut self,
         input: &'b mut [u8],
-        max_message_bytes: usize,
+        limits: MessageLimits,
     ) -> Result<Step<'b>, Violation> {
         let mut consumed = 0;
         loop {
             if let Some(mut frame) = self.frame.take() {
                 let rest = &mut input[consumed..];
                 let arrived = rest.len().min(frame.missing_bytes);
-                self.collect(&mut frame, &mut rest[..arrived], max_message_bytes)?;
+                self.collect(&mut frame, &mut rest[..arrived], limits)?;
                 consumed += arrived;
                 if frame.missing_bytes > 0 {
                     self.frame = Some(frame);
@@ -180,7 +226,7 @@ impl Reader {
                 return Ok(Step::Fragment { consumed });
             }
             let rest = &input[consumed..];
-            let Some(head) = FrameHead::parse(rest, Sender::Client)? else {
+            let Some(head) = FrameHead::parse(rest, Sender::Client, limits.may_compress)? else {
                 return Ok(Step::Incomplete { consumed });
             };
             let is_whole = rest.len() >= head.frame_bytes();
@@ -192,29 +238,36 @@ impl Reader {
                 let event = control_event(&head, payload)?;
                 return Ok(Step::Event { event, consumed: consumed + head.frame_bytes() });
             }
-            let is_text = self.check_data(&head, max_message_bytes)?;
-            if is_whole && head.is_final && self.message_is_text.is_none() {
+            let kind = self.check_data(&head, limits)?;
+            if is_whole && head.is_final && self.message.is_none() {
                 let payload = &mut input[consumed + head.bytes..consumed + head.frame_bytes()];
-                let event = whole_message(is_text, head.mask, payload)?;
+                let event = whole_message(kind, head.mask, payload)?;
                 return Ok(Step::Event { event, consumed: consumed + head.frame_bytes() });
             }
-            self.message_is_text = Some(is_text);
+            self.message = Some(kind);
             let FrameHead { mask, is_final, payload_bytes: missing_bytes, .. } = head;
             self.frame = Some(Frame { missing_bytes, mask, is_final });
             consumed += head.bytes;
         }
     }
 
-    /// Checks that the data frame is allowed here and not too large. Returns whether it is text.
-    fn check_data(&self, head: &FrameHead, max_message_bytes: usize) -> Result<bool, Violation> {
-        let is_text = match (head.opcode, self.message_is_text) {
-            (Opcode::Continuation, Some(is_text)) => is_text,
+    /// Checks that the data frame is allowed here and not too large. Returns what its message is.
+    fn check_data(
+        &self,
+        head: &FrameHead,
+        limits: MessageLimits,
+    ) -> Result<MessageKind, Violation> {
+        let kind = match (head.opcode, self.message) {
+            (Opcode::Continuation, Some(kind)) => kind,
             (Opcode::Continuation, None) => return Err(Violation::UnexpectedContinuation),
             (_, Some(_)) => return Err(Violation::InterleavedMessage),
-            (opcode, None) => opcode == Opcode::Text,
+            (opcode, None) => {
+                MessageKind { is_text: opcode == Opcode::Text, is_compressed: head.is_compressed }
+            }
         };
-        let message_bytes = self.payload.len().saturating_add(head.payload_bytes);
-        if message_bytes > max_message_bytes { Err(Violation::TooLarge) } else { Ok(is_text) }
+        let payload_bytes = self.payload.len().saturating_add(head.payload_bytes);
+        let is_too_large = payload_bytes > limits.max_payload_bytes(kind.is_compressed);
+        if is_too_large { Err(Violation::TooLarge) } else { Ok(kind) }
     }
 
     /// Moves the bytes that have arrived of `frame` into the message.
@@ -222,11 +275,12 @@ impl Reader {
         &mut self,
         frame: &mut Frame,
         arrived: &mut [u8],
-        max_message_bytes: usize,
+        limits: MessageLimits,
     ) -> Result<(), Violation> {
         apply_mask(arrived, frame.mask);
         frame.mask.rotate_left(arrived.len() % 4);
-        if self.message_is_text == Some(true) {
+        let is_compressed = self.message.is_some_and(|kind| kind.is_compressed);
+        if self.message.is_some_and(|kind| kind.is_text) && !is_compressed {
             self.utf8.push(arrived)?;
         }
         if self.payload.capacity() - self.payload.len() < arrived.len() {
@@ -234,7 +288,7 @@ impl Reader {
             // although it may announce the whole limit. After the first fragment, more may arrive
             // than this frame has: a fragment may be one byte.
             let max_missing = if self.has_fragments {
-                max_message_bytes - self.payload.len()
+                limits.max_payload_bytes(is_compressed) - self.payload.len()
             } else {
                 frame.missing_bytes
             };
@@ -252,8 +306,13 @@ impl Reader {
             return Err(Violation::NotUtf8);
         }
         self.has_fragments = false;
-        let is_text = self.message_is_text.take() == Some(true);
-        Ok(Event::Message { is_text, payload: Cow::Owned(std::mem::take(&mut self.payload)) })
+        let kind = self.message.take();
+        let payload = Cow::Owned(std::mem::take(&mut self.payload));
+        Ok(Event::Message {
+            is_text: kind.is_some_and(|kind| kind.is_text),
+            is_compressed: kind.is_some_and(|kind| kind.is_compressed),
+            payload,
+        })
     }
 }
 
@@ -263,12 +322,17 @@ impl From<NotUtf8> for Violation {
     }
 }
 
-fn whole_message(is_text: bool, mask: [u8; 4], payload: &mut [u8]) -> Result<Event<'_>, Violation> {
+fn whole_message(
+    kind: MessageKind,
+    mask: [u8; 4],
+    payload: &mut [u8],
+) -> Result<Event<'_>, Violation> {
     apply_mask(payload, mask);
-    if is_text && simdutf8::basic::from_utf8(payload).is_err() {
+    let MessageKind { is_text, is_compressed } = kind;
+    if is_text && !is_compressed && simdutf8::basic::from_utf8(payload).is_err() {
         return Err(Violation::NotUtf8);
     }
-    Ok(Event::Message { is_text, payload: Cow::Borrowed(payload) })
+    Ok(Event::Message { is_text, is_compressed, payload: Cow::Borrowed(payload) })
 }
 
 fn control_event<'b>(head: &FrameHead, payload: &'b mut [u8]) -> Result<Event<'b>, Violation> {

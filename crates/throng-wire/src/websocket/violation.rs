@@ -2,13 +2,20 @@
 
 use super::close_code;
 
-/// A violation of RFC 6455 or of the message limit. It closes the connection.
+/// A violation of RFC 6455, of RFC 7692 or of the message limit. It closes the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Violation {
     /// An unmasked frame from a client, or a masked one from a server.
     Masking,
-    /// A reserved bit, RSV1 to RSV3: there are no extensions.
+    /// A reserved bit: RSV2, RSV3, or RSV1 where compression is not negotiated.
     ReservedBits,
+    /// RSV1 on a control frame or on a later frame of a message.
+    MisplacedCompression,
+    /// A compressed message that is not DEFLATE.
+    NotDeflate,
+    /// A compressed message that is larger than its limit once it is inflated, or so much larger
+    /// than what was sent that only an attack has it.
+    InflatesTooMuch,
     /// Opcodes 3 to 7 and 11 to 15.
     ReservedOpcode,
     /// A ping, pong or close that is not final.
@@ -37,8 +44,8 @@ impl Violation {
     /// The close code that answers it.
     pub fn close_code(self) -> u16 {
         match self {
-            Violation::TooLarge => close_code::MESSAGE_TOO_BIG,
-            Violation::NotUtf8 => close_code::INVALID_PAYLOAD,
+            Violation::TooLarge | Violation::InflatesTooMuch => close_code::MESSAGE_TOO_BIG,
+            Violation::NotUtf8 | Violation::NotDeflate => close_code::INVALID_PAYLOAD,
             _ => close_code::PROTOCOL_ERROR,
         }
     }
@@ -48,6 +55,9 @@ impl Violation {
         match self {
             Violation::Masking => "the frame's mask bit is wrong",
             Violation::ReservedBits => "a reserved bit is set",
+            Violation::MisplacedCompression => "only the first frame of a message is compressed",
+            Violation::NotDeflate => "the message is not compressed with DEFLATE",
+            Violation::InflatesTooMuch => "the message is too large once it is inflated",
             Violation::ReservedOpcode => "the opcode is reserved",
             Violation::FragmentedControl => "a control frame is fragmented",
             Violation::LongControl => "a control frame is longer than 125 bytes",

@@ -28,6 +28,9 @@ const CHANNELS_MAX: usize = 10_000;
 /// Beyond it, the canary's connections would need answers to pings.
 const CANARY_MAX: Duration = Duration::from_secs(60);
 
+/// Higher levels take twice the time of a worker for less than one byte in a hundred.
+const COMPRESSION_LEVEL_MAX: usize = 6;
+
 /// Shorter ones would load the server.
 const CANARY_MIN: Duration = Duration::from_millis(100);
 
@@ -134,6 +137,12 @@ fn limits(settings: &Settings) -> Option<String> {
     if !(1..=CHANNELS_MAX).contains(&channels.0) {
         return Some(format!(
             "max-channels-per-connection must be between 1 and {CHANNELS_MAX}, not {channels}"
+        ));
+    }
+    let level = settings.compression_level;
+    if !(1..=COMPRESSION_LEVEL_MAX).contains(&level.0) {
+        return Some(format!(
+            "compression-level must be between 1 and {COMPRESSION_LEVEL_MAX}, not {level}"
         ));
     }
     let buffered = settings.max_buffered_bytes;
@@ -350,6 +359,8 @@ mod tests {
             ("listen = '[::]:8080'", "refusing to listen on [::]:8080"),
             ("max-message-bytes = '9MiB'", "max-message-bytes (9MiB) is more than max-batch-bytes"),
             ("max-message-bytes = 0", "max-message-bytes must be between"),
+            ("compression-level = 0", "compression-level must be between 1 and 6, not 0"),
+            ("compression-level = 7", "compression-level must be between 1 and 6, not 7"),
             ("max-head-bytes = 100", "max-head-bytes must be between 1KiB and 64KiB, not 100"),
             ("max-head-bytes = \"65KiB\"", "max-head-bytes must be between 1KiB and 64KiB, not"),
             ("heartbeat = '500ms'", "heartbeat must be at least 1s, or 0 for none, not 500ms"),

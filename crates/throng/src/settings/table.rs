@@ -202,6 +202,14 @@ settings! {
         "max-buffered-bytes" max_buffered_bytes: Size = "1GiB",
             "Size of incomplete requests and unread responses; beyond it the largest are closed";
     }
+    in "Compression" {
+        "compression" compression: Switch = "true",
+            "Compress messages for WebSockets that ask for it (permessage-deflate)";
+        "compression-min-bytes" compression_min_bytes: Size = "1KiB",
+            "Minimum size of a message that is compressed";
+        "compression-level" compression_level: Count = "2",
+            "How well to compress, for more processor time: 1 (fastest) to 6";
+    }
     in "Tokens" {
         "token-key-urls" token_key_urls: KeyUrls = "none",
             "URLs of key sets (JWKS) that verify tokens, comma-separated";

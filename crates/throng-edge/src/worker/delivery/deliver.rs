@@ -13,12 +13,33 @@ use throng_wire::{chunk, v1};
 
 use super::outcome::{self, Outcome};
 use crate::close_reason::CloseReason;
+use crate::compression::COST_FACTOR;
 use crate::connection::{ConnectionId, Flags, State};
 use crate::counters::Counter;
-use crate::encoding::Encoding;
+use crate::encoding::Framing;
 use crate::net::Net;
 use crate::worker::Worker;
+use crate::worker::budget::Budget;
 use crate::worker::clock::ticks;
+use crate::worker::own_metrics::OwnMetrics;
+
+/// Whether a write compresses messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Compress {
+    /// Those that are not compressed yet: others are about to get them, too.
+    New,
+    /// None. A subscriber that catches up gets what is compressed already compressed, and the rest
+    /// as it is: nobody shares it, and reading a backlog costs a client nothing.
+    Never,
+}
+
+/// Counts what was compressed, if anything, and charges it to the slice.
+pub(super) fn compressed(bytes: usize, budget: &mut Budget, metrics: &OwnMetrics) {
+    if bytes > 0 {
+        budget.charge_slice(bytes.saturating_mul(COST_FACTOR));
+        metrics.add(Counter::MessagesCompressed, 1);
+    }
+}
 
 impl<N: Net> Worker<N> {
     /// Writes the connection the messages that all of its subscriptions lack, as far as the socket
@@ -49,7 +70,7 @@ impl<N: Net> Worker<N> {
         id: ConnectionId,
         subscription: SubscriptionId,
     ) -> bool {
-        while self.deliver_some(id, subscription) {
+        while self.deliver_some(id, subscription, Compress::New) {
             if self.budget.is_slice_spent() && self.takes_more(id) {
                 let lacks_more =
                     !matches!(self.subscriptions.waiting(subscription), Waiting::Nothing);
@@ -79,7 +100,7 @@ impl<N: Net> Worker<N> {
                 self.subscriptions.block(subscription);
                 return self.defer_delivery(id);
             }
-            if !self.deliver_some(id, subscription) {
+            if !self.deliver_some(id, subscription, Compress::Never) {
                 return;
             }
         }
@@ -93,7 +114,12 @@ impl<N: Net> Worker<N> {
     }
 
     /// Writes a subscription some of the messages that it lacks. Returns whether to go on.
-    fn deliver_some(&mut self, id: ConnectionId, subscription: SubscriptionId) -> bool {
+    fn deliver_some(
+        &mut self,
+        id: ConnectionId,
+        subscription: SubscriptionId,
+        compress: Compress,
+    ) -> bool {
         // The write before has released it.
         let Some(connection) = self.connections.get(id) else { return false };
         if connection.has(Flags::BLOCKED) {
@@ -111,8 +137,8 @@ impl<N: Net> Worker<N> {
         }
         // Such an event names the position in all channels, so that no two connections share its
         // bytes.
-        let is_composed = connection.has(Flags::MULTIPLE)
-            && matches!(connection.encoding(), Encoding::Sse | Encoding::SseEnvelope);
+        let is_composed =
+            connection.has(Flags::MULTIPLE) && connection.encoding().framing() == Framing::Sse;
         match self.subscriptions.waiting(subscription) {
             Waiting::Nothing => return false,
             Waiting::Gap { missed, resume_at, policy } => {
@@ -124,14 +150,19 @@ impl<N: Net> Worker<N> {
                 let Some(message) = message else { return false };
                 self.deliver_composed(id, subscription, &message);
             }
-            Waiting::Messages(_) => self.deliver_shared(id, subscription),
+            Waiting::Messages(_) => self.deliver_shared(id, subscription, compress),
         }
         true
     }
 
     /// Writes messages in encodings that all subscribers share.
-    fn deliver_shared(&mut self, id: ConnectionId, subscription: SubscriptionId) {
-        let Worker { subscriptions, connections, net, .. } = self;
+    fn deliver_shared(
+        &mut self,
+        id: ConnectionId,
+        subscription: SubscriptionId,
+        compress: Compress,
+    ) {
+        let Worker { subscriptions, connections, net, compression, budget, metrics, .. } = self;
         let Some(connection) = connections.expect_live(id) else { return };
         let name = connections.name_of(id, connection);
         let Waiting::Messages(messages) = subscriptions.waiting(subscription) else {
@@ -139,7 +170,19 @@ impl<N: Net> Worker<N> {
         };
         let is_chunked = connection.has(Flags::CHUNKED);
         let encoding = connection.encoding();
-        let encode = |message| Encoding::encode(encoding, message, is_chunked);
+        let mut is_first = true;
+        let encode = |message| {
+            if encoding.is_compressed() && compress == Compress::New {
+                // At least one message is written, and no slice has much more to compress.
+                if budget.is_slice_spent() && !std::mem::replace(&mut is_first, false) {
+                    return None;
+                }
+                compressed(compression.prepare(message, encoding), budget, metrics);
+                is_first = false;
+            }
+            let own = encoding.of(message);
+            Some((own, own.encode(message, is_chunked)))
+        };
         let outcome = outcome::write(net, &connection.socket, messages, name, encode);
         let from = self.subscriptions.cursor(subscription).unwrap_or_default();
         self.conclude(id, subscription, outcome);

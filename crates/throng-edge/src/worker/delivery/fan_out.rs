@@ -10,9 +10,10 @@ use std::sync::Arc;
 use throng_core::{Message, SubscriptionId, Waiting};
 
 use super::batch::Batch;
+use super::deliver::compressed;
 use super::outcome::Outcome;
-use crate::connection::{ConnectionId, Flags};
-use crate::encoding::Encoding;
+use crate::connection::{Connection, ConnectionId, Flags};
+use crate::encoding::Framing;
 use crate::net::{Net, WriteRequest};
 use crate::worker::Worker;
 
@@ -62,19 +63,26 @@ impl<N: Net> Worker<N> {
             }
             !is_shared
         });
-        let Worker { connections, net, .. } = self;
+        let Worker { connections, net, compression, budget, metrics, .. } = self;
         let request = |&(_, id): &(SubscriptionId, ConnectionId)| {
             // `lacks_one` has found it: so requests and visits correspond.
             let connection = connections.expect_live(id)?;
-            let is_chunked = connection.has(Flags::CHUNKED);
-            let bytes = connection.encoding().encode(&message, is_chunked);
+            let (encoding, is_chunked) = (connection.encoding(), connection.has(Flags::CHUNKED));
+            if encoding.is_compressed() {
+                compressed(compression.prepare(&message, encoding), budget, metrics);
+            }
+            let bytes = encoding.encode(&message, is_chunked);
             Some(WriteRequest { socket: &connection.socket, bytes })
         };
         let requests: Vec<_> = together.iter().filter_map(request).collect();
         net.write_each(&requests, transfers);
-        let lengths = requests.iter().map(|request| request.bytes.len());
-        let written = lengths.zip(transfers.drain(..));
-        let of_message = |(length, transfer)| Outcome::of_message(&message, length, transfer);
+        let encoded = together.iter().zip(&requests).map(|(&(_, id), request)| {
+            // What `encode` has chosen: nobody else compresses what `prepare` has not.
+            let encoding = connections.expect_live(id).map(Connection::encoding);
+            (encoding.unwrap_or_default().of(&message), request.bytes.len())
+        });
+        let written = encoded.zip(transfers.drain(..));
+        let of_message = |(encoded, transfer)| Outcome::of_message(&message, encoded, transfer);
         outcomes.extend(written.map(of_message));
         debug_assert_eq!(together.len(), outcomes.len());
         // Only after all writes: this may release connections, whose sockets the requests borrow.
@@ -90,8 +98,8 @@ impl<N: Net> Worker<N> {
     /// The message that the subscription lacks, if it lacks just one and gets the shared encoding.
     fn lacks_one(&self, id: ConnectionId, subscription: SubscriptionId) -> Option<&Arc<Message>> {
         let connection = self.connections.expect_live(id)?;
-        let is_composed = connection.has(Flags::MULTIPLE)
-            && matches!(connection.encoding(), Encoding::Sse | Encoding::SseEnvelope);
+        let is_composed =
+            connection.has(Flags::MULTIPLE) && connection.encoding().framing() == Framing::Sse;
         if !connection.takes_messages() || is_composed {
             return None;
         }

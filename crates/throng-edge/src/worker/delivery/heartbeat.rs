@@ -35,7 +35,7 @@ use throng_wire::sse;
 use crate::close_reason::CloseReason;
 use crate::connection::{Connection, ConnectionId, Flags, State};
 use crate::counters::Counter;
-use crate::encoding::Encoding;
+use crate::encoding::Framing;
 use crate::net::{Net, WriteRequest};
 use crate::worker::Worker;
 use crate::worker::clock::{TICKS_PER_S, ticks};
@@ -192,14 +192,12 @@ impl<N: Net> Worker<N> {
 /// A heartbeat in the framing of the connection, which needs no answer.
 fn heartbeat_bytes<S>(connection: &Connection<S>) -> &'static [u8] {
     let is_chunked = connection.has(Flags::CHUNKED);
-    match connection.encoding() {
-        Encoding::WebSocket | Encoding::WebSocketEnvelope if connection.has(Flags::V1) => {
-            V1_HEARTBEAT
-        }
-        Encoding::WebSocket | Encoding::WebSocketEnvelope => PONG,
-        Encoding::Sse | Encoding::SseEnvelope if is_chunked => b"2\r\n:\n\r\n",
-        Encoding::Sse | Encoding::SseEnvelope => sse::COMMENT,
-        Encoding::Line | Encoding::LineEnvelope if is_chunked => b"1\r\n\n\r\n",
-        Encoding::Line | Encoding::LineEnvelope => b"\n",
+    match connection.encoding().framing() {
+        Framing::WebSocket if connection.has(Flags::V1) => V1_HEARTBEAT,
+        Framing::WebSocket => PONG,
+        Framing::Sse if is_chunked => b"2\r\n:\n\r\n",
+        Framing::Sse => sse::COMMENT,
+        Framing::Line if is_chunked => b"1\r\n\n\r\n",
+        Framing::Line => b"\n",
     }
 }

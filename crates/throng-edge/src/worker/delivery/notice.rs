@@ -4,7 +4,7 @@ use throng_wire::websocket::{Opcode, write_frame};
 use throng_wire::{chunk, sse};
 
 use crate::connection::{ConnectionId, Flags};
-use crate::encoding::Encoding;
+use crate::encoding::{Encoding, Framing};
 use crate::net::Net;
 use crate::worker::Worker;
 
@@ -44,18 +44,18 @@ pub(in crate::worker) fn frame_notice(
     json: &[u8],
 ) {
     let mut inner = Vec::with_capacity(json.len() + 32);
-    match encoding {
-        Encoding::WebSocket | Encoding::WebSocketEnvelope => {
+    match encoding.framing() {
+        Framing::WebSocket => {
             // Never in a chunk: after the upgrade the connection is not HTTP (RFC 9110 section
             // 7.8).
             return write_frame(out, Opcode::Text, json);
         }
-        Encoding::Sse | Encoding::SseEnvelope => {
+        Framing::Sse => {
             // Without an id, so that the browser resumes behind the last message and not behind
             // this.
             sse::write_event(&mut inner, None, Some(event), json)
         }
-        Encoding::Line | Encoding::LineEnvelope => {
+        Framing::Line => {
             inner.extend_from_slice(json);
             inner.push(b'\n');
         }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use throng_core::{ConnectionName, Message};
 
 use crate::connection::Partial;
+use crate::encoding::Encoding;
 use crate::net::{Net, Transfer};
 
 /// Messages in one write. The kernel takes 1024 (`UIO_MAXIOV`); far fewer already make the cost of
@@ -41,10 +42,10 @@ impl Outcome {
         Outcome { is_gone: true, ..Outcome::default() }
     }
 
-    /// The outcome of writing one message, whose encoding has `length` bytes.
+    /// The outcome of writing one message in this encoding, which has `length` bytes.
     pub(in crate::worker) fn of_message(
         message: &Arc<Message>,
-        length: usize,
+        (encoding, length): (Encoding, usize),
         transfer: Transfer,
     ) -> Outcome {
         let written = match transfer {
@@ -54,8 +55,11 @@ impl Outcome {
         };
         debug_assert!(written <= length, "more was written than there was");
         let is_whole = written == length;
-        let partial = (written > 0 && !is_whole)
-            .then(|| Partial { message: Arc::clone(message), from: written as u32 });
+        let partial = (written > 0 && !is_whole).then(|| Partial {
+            message: Arc::clone(message),
+            encoding,
+            from: written as u32,
+        });
         Outcome {
             // The connection keeps the rest of a partly written message: the cursor is past it.
             advanced_to: (written > 0).then_some(message.id.offset),
@@ -69,16 +73,18 @@ impl Outcome {
 }
 
 /// Writes messages in one call, as `encode` frames them, without those that exclude `name`. Writes
-/// as many as one call takes; the caller calls again while the subscriber lacks more.
+/// as many as one call takes, or up to the first that `encode` leaves for the next; the caller calls
+/// again while the subscriber lacks more.
 pub(super) fn write<'a, N: Net>(
     net: &mut N,
     socket: &N::Socket,
     messages: impl Iterator<Item = &'a Arc<Message>>,
     name: ConnectionName,
-    encode: impl Fn(&'a Message) -> &'a [u8],
+    mut encode: impl FnMut(&'a Message) -> Option<(Encoding, &'a [u8])>,
 ) -> Outcome {
     let mut slices = [IoSlice::new(&[]); MESSAGES_PER_WRITE];
-    let mut chosen: [Option<&Arc<Message>>; MESSAGES_PER_WRITE] = [None; MESSAGES_PER_WRITE];
+    let mut chosen: [Option<(&Arc<Message>, Encoding)>; MESSAGES_PER_WRITE] =
+        [None; MESSAGES_PER_WRITE];
     let (mut count, mut bytes) = (0, 0);
     let mut outcome = Outcome::default();
     for message in messages {
@@ -86,9 +92,9 @@ pub(super) fn write<'a, N: Net>(
             if count == MESSAGES_PER_WRITE || bytes >= BYTES_PER_WRITE {
                 break;
             }
-            let encoded = encode(message);
+            let Some((encoding, encoded)) = encode(message) else { break };
             slices[count] = IoSlice::new(encoded);
-            chosen[count] = Some(message);
+            chosen[count] = Some((message, encoding));
             bytes += encoded.len();
             count += 1;
         }
@@ -112,12 +118,13 @@ pub(super) fn write<'a, N: Net>(
     outcome.is_blocked = true;
     outcome.advanced_to = None;
     let mut left = written;
-    for (slice, message) in slices[..count].iter().zip(chosen.iter().flatten()) {
+    for (slice, &(message, encoding)) in slices[..count].iter().zip(chosen.iter().flatten()) {
         if left < slice.len() {
             if left > 0 {
                 // The rest of it belongs to this connection now: the cursor is past it.
                 outcome.advanced_to = Some(message.id.offset);
-                outcome.partial = Some(Partial { message: Arc::clone(message), from: left as u32 });
+                let (message, from) = (Arc::clone(message), left as u32);
+                outcome.partial = Some(Partial { message, encoding, from });
             }
             break;
         }
@@ -196,8 +203,8 @@ mod tests {
     }
 
     fn written(messages: &[Arc<Message>], taken: usize) -> Outcome {
-        fn encode(message: &Message) -> &[u8] {
-            message.body.bytes()
+        fn encode(message: &Message) -> Option<(Encoding, &[u8])> {
+            Some((Encoding::Line, message.body.bytes()))
         }
         write(&mut Narrow(taken), &(), messages.iter(), name(7), encode)
     }
@@ -237,12 +244,23 @@ mod tests {
     }
 
     #[test]
+    fn a_write_ends_before_what_is_left_for_the_next() {
+        let messages = messages(5, &[2]);
+        fn two_of(message: &Message) -> Option<(Encoding, &[u8])> {
+            (message.id.offset <= 3).then(|| (Encoding::Line, message.body.bytes()))
+        }
+        let outcome = write(&mut Narrow(usize::MAX), &(), messages.iter(), name(7), two_of);
+        assert_eq!((outcome.deliveries, outcome.advanced_to), (2, Some(3)));
+        assert!(!outcome.is_blocked);
+    }
+
+    #[test]
     fn one_message_has_the_same_outcome_alone() {
         let messages = messages(1, &[]);
         for (taken, transfer) in
             [(0, Transfer::Blocked), (1, Transfer::Bytes(1)), (4, Transfer::Bytes(4))]
         {
-            let alone = Outcome::of_message(&messages[0], 4, transfer);
+            let alone = Outcome::of_message(&messages[0], (Encoding::Line, 4), transfer);
             let among = written(&messages, taken);
             assert_eq!(
                 (alone.advanced_to, alone.deliveries, alone.sent_bytes, alone.is_blocked),
@@ -251,6 +269,6 @@ mod tests {
             let from = |outcome: Outcome| outcome.partial.map(|partial| partial.from);
             assert_eq!(from(alone), from(among));
         }
-        assert!(Outcome::of_message(&messages[0], 4, Transfer::Gone).is_gone);
+        assert!(Outcome::of_message(&messages[0], (Encoding::Line, 4), Transfer::Gone).is_gone);
     }
 }

@@ -4,12 +4,14 @@ use std::iter;
 
 use throng_access::Action;
 use throng_core::{Body, ChannelName, Kind, Publication, PublishError};
-use throng_wire::websocket::{Event, Opcode, Reader, Step, write_close, write_frame};
+use throng_wire::websocket::{
+    Event, MessageLimits, Opcode, Reader, Step, write_close, write_frame,
+};
 use throng_wire::{ErrorCode, ErrorResponse, v1};
 
 use super::ask::Permission;
 use crate::close_reason::CloseReason;
-use crate::connection::{Asked, ConnectionId, Flags, State};
+use crate::connection::{Asked, Connection, ConnectionId, Flags, State};
 use crate::counters::Counter;
 use crate::net::Net;
 use crate::worker::Worker;
@@ -28,7 +30,7 @@ impl<N: Net> Worker<N> {
         if connection.has(Flags::PEER_CLOSED) {
             return bytes.len();
         }
-        let max_bytes = self.max_message_bytes(connection.has(Flags::V1));
+        let limits = self.message_limits(connection);
         let Some(connection) = self.connections.expect_live_mut(id) else { return bytes.len() };
         // Taken out while its events change the worker; `keep_reader` puts it back.
         let io = connection.io.as_mut();
@@ -37,7 +39,7 @@ impl<N: Net> Worker<N> {
         let mut is_new = reader.is_idle();
         while self.budget.has_steps() {
             self.budget.take_step();
-            match reader.next(&mut bytes[at..], max_bytes) {
+            match reader.next(&mut bytes[at..], limits) {
                 Ok(Step::Incomplete { consumed }) => {
                     at += consumed;
                     break;
@@ -53,7 +55,7 @@ impl<N: Net> Worker<N> {
                 }
             }
             let connection = self.connections.get(id);
-            let listens = |connection: &crate::connection::Connection<N::Socket>| {
+            let listens = |connection: &Connection<N::Socket>| {
                 connection.state == State::Streaming && !connection.has(Flags::PEER_CLOSED)
             };
             if !connection.is_some_and(listens) {
@@ -68,13 +70,17 @@ impl<N: Net> Worker<N> {
         at
     }
 
-    /// The size that a message of a WebSocket client may have.
-    pub(in crate::worker) fn max_message_bytes(&self, is_v1: bool) -> usize {
-        if is_v1 {
+    /// What messages a WebSocket client may send.
+    pub(in crate::worker) fn message_limits(
+        &self,
+        connection: &Connection<N::Socket>,
+    ) -> MessageLimits {
+        let max_bytes = if connection.has(Flags::V1) {
             self.settings.max_message_bytes * COMMAND_FACTOR + COMMAND_SLACK_BYTES
         } else {
             self.settings.max_message_bytes
-        }
+        };
+        MessageLimits { max_bytes, may_compress: connection.encoding().is_compressed() }
     }
 
     /// Keeps a half-read message. `is_new` says that it began in this input: its deadline starts.
@@ -93,7 +99,10 @@ impl<N: Net> Worker<N> {
     /// Acts on a complete message or control frame.
     fn event(&mut self, id: ConnectionId, event: Event<'_>) {
         match event {
-            Event::Message { is_text, payload } => self.message(id, is_text, &payload),
+            Event::Message { is_text, is_compressed: false, payload } => {
+                self.message(id, is_text, &payload);
+            }
+            Event::Message { is_text, payload, .. } => self.inflate(id, is_text, &payload),
             Event::Ping(payload) => {
                 let mut pong = Vec::with_capacity(payload.len() + 2);
                 write_frame(&mut pong, Opcode::Pong, payload);
@@ -106,6 +115,24 @@ impl<N: Net> Worker<N> {
                 connection.flags.set(Flags::PEER_CLOSED, true);
                 let token = connection.token(id);
                 self.deferred.defer_close(PendingClose { token, code });
+            }
+        }
+    }
+
+    /// Acts on a compressed message.
+    fn inflate(&mut self, id: ConnectionId, is_text: bool, payload: &[u8]) {
+        let Some(connection) = self.connections.expect_live(id) else { return };
+        let max_bytes = self.message_limits(connection).max_bytes;
+        match self.compression.inflate(payload, is_text, max_bytes) {
+            Ok(message) => {
+                self.count(Counter::MessagesInflated);
+                // A few bytes may be as much work as a long answer.
+                self.budget.charge(message.len());
+                self.message(id, is_text, &message);
+            }
+            Err(violation) => {
+                self.budget.charge(max_bytes);
+                self.close_websocket(id, CloseReason::Violation(violation));
             }
         }
     }

@@ -14,7 +14,7 @@ use super::client::Client;
 use super::identify::Unidentified;
 use crate::connection::{Asked, ConnectionId, Flags, LongPoll, State};
 use crate::counters::Counter;
-use crate::encoding::Encoding;
+use crate::encoding::{Encoding, Framing};
 use crate::net::Net;
 use crate::worker::Worker;
 use crate::worker::clock::ticks;
@@ -325,11 +325,13 @@ impl<N: Net> Worker<N> {
             .with(Flags::VIEWER, request.is_status())
             .with(Flags::CANARY, connection.has(Flags::CANARY));
         let (encoding, flags) = match request.transport {
-            Transport::WebSocket { .. } => {
+            Transport::WebSocket { deflate, .. } => {
                 let is_v1 = request.transport.is_v1();
                 let is_envelope = is_v1 || request.envelope;
                 let encoding =
                     if is_envelope { Encoding::WebSocketEnvelope } else { Encoding::WebSocket };
+                let is_compressed = deflate.is_some() && self.compression.is_on();
+                let encoding = if is_compressed { encoding.compressed() } else { encoding };
                 (encoding, flags.with(Flags::WEBSOCKET, true).with(Flags::V1, is_v1))
             }
             Transport::Sse if request.envelope => (Encoding::SseEnvelope, flags),
@@ -346,6 +348,9 @@ impl<N: Net> Worker<N> {
         self.connections.park(id, state, flags.with_encoding(encoding));
         if !flags.has(Flags::CANARY) {
             self.count(subscribed_counter(request));
+            if encoding.is_compressed() {
+                self.count(Counter::SubscribedDeflate);
+            }
         }
     }
 
@@ -413,8 +418,9 @@ impl<N: Net> Worker<N> {
         let mut out = self.buffers.take_output();
         let is_chunked = !request.is_http10;
         match &request.transport {
-            Transport::WebSocket { accept, subprotocol } => {
-                response::websocket(&mut out, accept, *subprotocol, &headers);
+            Transport::WebSocket { accept, subprotocol, deflate } => {
+                let deflate = deflate.filter(|_| connection.encoding().is_compressed());
+                response::websocket(&mut out, accept, *subprotocol, deflate, &headers);
             }
             Transport::Sse => response::sse(&mut out, is_chunked, &headers),
             _ => response::stream(&mut out, is_chunked, content_type(request), &headers),
@@ -459,7 +465,7 @@ impl<N: Net> Worker<N> {
         }
         // The `EventSource` of a browser hides the response's headers from the page.
         if let Some(recovered) = headers.recovered
-            && matches!(encoding, Encoding::Sse | Encoding::SseEnvelope)
+            && encoding.framing() == Framing::Sse
         {
             json.extend_from_slice(if recovered {
                 br#"{"recovered":true}"#

@@ -122,7 +122,7 @@ proptest! {
         };
         let mut cursor = Cursor::new(&bytes[..]);
         let theirs = FrameHeader::parse(&mut cursor);
-        match FrameHead::parse(&bytes, sender) {
+        match FrameHead::parse(&bytes, sender, false) {
             Ok(Some(head)) => {
                 let (header, length) = theirs.unwrap().unwrap();
                 prop_assert_eq!(header.opcode, their_opcode(head.opcode));

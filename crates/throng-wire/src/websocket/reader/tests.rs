@@ -3,13 +3,16 @@ use proptest::prelude::*;
 use super::super::frame::write_masked_frame;
 use super::*;
 
-const LIMIT: usize = 100_000;
+const MAX_BYTES: usize = 100_000;
+const LIMIT: MessageLimits = MessageLimits { max_bytes: MAX_BYTES, may_compress: false };
+const COMPRESSED: MessageLimits = MessageLimits { max_bytes: MAX_BYTES, may_compress: true };
 const MASK: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
 
 /// An owned event, for comparisons.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Said {
     Message(bool, Vec<u8>),
+    Compressed(bool, Vec<u8>),
     Ping(Vec<u8>),
     Pong,
     Close(Option<u16>, String),
@@ -21,7 +24,10 @@ fn text(text: &str) -> Said {
 
 fn said(event: Event<'_>) -> Said {
     match event {
-        Event::Message { is_text, payload } => Said::Message(is_text, payload.into_owned()),
+        Event::Message { is_text, is_compressed: false, payload } => {
+            Said::Message(is_text, payload.into_owned())
+        }
+        Event::Message { is_text, payload, .. } => Said::Compressed(is_text, payload.into_owned()),
         Event::Ping(payload) => Said::Ping(payload.to_vec()),
         Event::Pong => Said::Pong,
         Event::Close { code, reason } => Said::Close(code, reason.to_owned()),
@@ -31,22 +37,22 @@ fn said(event: Event<'_>) -> Said {
 /// Feeds pieces as a connection does: it keeps unconsumed bytes for the next piece.
 fn read<'p>(
     pieces: impl IntoIterator<Item = &'p [u8]>,
-    max_message_bytes: usize,
+    limits: MessageLimits,
 ) -> (Vec<Said>, Option<Violation>) {
-    read_with(pieces, max_message_bytes, |reader| reader)
+    read_with(pieces, limits, |reader| reader)
 }
 
 /// Goes on with another reader after each piece.
 fn resumed(reader: Reader) -> Reader {
     match reader.half_read() {
-        Some(half_read) => Reader::resume(half_read, LIMIT).expect("it was read so far"),
+        Some(half_read) => Reader::resume(half_read, COMPRESSED).expect("it was read so far"),
         None => Reader::default(),
     }
 }
 
 fn read_with<'p>(
     pieces: impl IntoIterator<Item = &'p [u8]>,
-    max_message_bytes: usize,
+    limits: MessageLimits,
     after_piece: impl Fn(Reader) -> Reader,
 ) -> (Vec<Said>, Option<Violation>) {
     let mut reader = Reader::default();
@@ -56,7 +62,7 @@ fn read_with<'p>(
         held.extend_from_slice(piece);
         let mut consumed = 0;
         while consumed < held.len() {
-            match reader.next(&mut held[consumed..], max_message_bytes) {
+            match reader.next(&mut held[consumed..], limits) {
                 Ok(Step::Incomplete { consumed: more }) => {
                     consumed += more;
                     break;
@@ -75,7 +81,8 @@ fn read_with<'p>(
         held.drain(..consumed);
         reader = after_piece(reader);
         assert!(held.len() <= UNCONSUMED_BYTES_MAX, "{} bytes held", held.len());
-        assert!(reader.buffered_bytes() <= max_message_bytes, "over the limit");
+        let max_bytes = limits.max_payload_bytes(limits.may_compress);
+        assert!(reader.buffered_bytes() <= max_bytes, "over the limit");
         assert!(!reader.is_idle() || reader.buffered_bytes() == 0, "idle and holds something");
     }
     (events, None)
@@ -83,12 +90,16 @@ fn read_with<'p>(
 
 /// Reads the bytes at once, one by one, and split in two at every index. All results must agree.
 fn read_all_ways(bytes: &[u8]) -> (Vec<Said>, Option<Violation>) {
-    let whole = read([bytes], LIMIT);
-    assert_eq!(read(bytes.chunks(1), LIMIT), whole, "byte by byte");
+    read_all_ways_within(bytes, LIMIT)
+}
+
+fn read_all_ways_within(bytes: &[u8], limits: MessageLimits) -> (Vec<Said>, Option<Violation>) {
+    let whole = read([bytes], limits);
+    assert_eq!(read(bytes.chunks(1), limits), whole, "byte by byte");
     for cut in 0..bytes.len() {
         let (head, tail) = bytes.split_at(cut);
-        assert_eq!(read([head, tail], LIMIT), whole, "cut at {cut}");
-        assert_eq!(read_with([head, tail], LIMIT, resumed), whole, "resumed at {cut}");
+        assert_eq!(read([head, tail], limits), whole, "cut at {cut}");
+        assert_eq!(read_with([head, tail], limits, resumed), whole, "resumed at {cut}");
     }
     whole
 }
@@ -182,7 +193,7 @@ fn tiny_fragments_are_seldom_copied() {
         assert_eq!(reader.next(&mut bytes, LIMIT), Ok(Step::Fragment { consumed: length }));
         growths += usize::from(reader.buffered_bytes() != capacity);
         capacity = reader.buffered_bytes();
-        assert!(capacity <= LIMIT && capacity <= 2 * (nth + 1));
+        assert!(capacity <= MAX_BYTES && capacity <= 2 * (nth + 1));
     }
     assert!(growths <= 17, "grown {growths} times");
     let mut last = frame(0x80, b"y");
@@ -218,6 +229,52 @@ fn refuses_bad_headers() {
 }
 
 #[test]
+fn compressed_messages_begin_with_rsv1_only() {
+    let bytes = frames(&[
+        (0xc1, b"\xff"),
+        (0x41, b"ab"),
+        (0x89, b"p"),
+        (0x00, b""),
+        (0x80, b"\xff"),
+        (0x81, b"plain"),
+        (0xc2, b""),
+    ]);
+    let expected = vec![
+        Said::Compressed(true, vec![0xff]),
+        Said::Ping(b"p".to_vec()),
+        Said::Compressed(true, b"ab\xff".to_vec()),
+        text("plain"),
+        Said::Compressed(false, vec![]),
+    ];
+    assert_eq!(read_all_ways_within(&bytes, COMPRESSED), (expected, None));
+    for first in [0xc8, 0xc9, 0xca] {
+        let (_, violation) = read_all_ways_within(&frame(first, b""), COMPRESSED);
+        assert_eq!(violation, Some(Violation::MisplacedCompression), "{first:x}");
+    }
+    for begin in [0x01, 0x41] {
+        let continued = frames(&[(begin, b"a"), (0xc0, b"b")]);
+        let (_, violation) = read_all_ways_within(&continued, COMPRESSED);
+        assert_eq!(violation, Some(Violation::MisplacedCompression));
+    }
+    for first in [0xa1, 0x91, 0xe1, 0xf1] {
+        let (_, violation) = read_all_ways_within(&frame(first, b""), COMPRESSED);
+        assert_eq!(violation, Some(Violation::ReservedBits), "{first:x}");
+    }
+}
+
+/// What does not compress takes some bytes more.
+#[test]
+fn a_compressed_message_may_be_a_little_longer() {
+    let limits = MessageLimits { max_bytes: 700, may_compress: true };
+    let most = limits.max_payload_bytes(true);
+    assert_eq!(most, 864);
+    assert_eq!(read([&frame(0xc2, &vec![0; most])[..]], limits).1, None);
+    let over = frame(0xc2, &vec![0; most + 1]);
+    assert_eq!(read([&over[..8]], limits).1, Some(Violation::TooLarge));
+    assert_eq!(read([&frame(0x82, &[0; 701])[..]], limits).1, Some(Violation::TooLarge));
+}
+
+#[test]
 fn refuses_lengths_in_another_form() {
     let lengths: [(&[u8], Violation); 5] = [
         (&[0xfe, 0, 125], Violation::LengthNotMinimal),
@@ -234,14 +291,15 @@ fn refuses_lengths_in_another_form() {
 
 #[test]
 fn the_limit_counts_all_fragments_and_needs_no_payload() {
+    let hundred = MessageLimits::plain(100);
     let fits = frames(&[(0x02, &[0; 60]), (0x00, &[0; 30]), (0x80, &[0; 10])]);
-    assert_eq!(read([&fits[..]], 100), (vec![Said::Message(false, vec![0; 100])], None));
+    assert_eq!(read([&fits[..]], hundred), (vec![Said::Message(false, vec![0; 100])], None));
     let over = frames(&[(0x02, &[0; 60]), (0x89, b"p"), (0x80, &[0; 41])]);
     let header_end = over.len() - 41;
     let expected = (vec![Said::Ping(b"p".to_vec())], Some(Violation::TooLarge));
-    assert_eq!(read([&over[..header_end]], 100), expected);
-    assert_eq!(read(over.chunks(1), 100), expected);
-    assert_eq!(read([&frame(0x82, &[0; 101])[..8]], 100).1, Some(Violation::TooLarge));
+    assert_eq!(read([&over[..header_end]], hundred), expected);
+    assert_eq!(read(over.chunks(1), hundred), expected);
+    assert_eq!(read([&frame(0x82, &[0; 101])[..8]], hundred).1, Some(Violation::TooLarge));
 }
 
 #[test]
@@ -278,12 +336,17 @@ fn violations_have_close_codes() {
     assert_eq!(Violation::TooLarge.close_code(), 1009);
     assert_eq!(Violation::NotUtf8.close_code(), 1007);
     assert_eq!(Violation::Masking.close_code(), 1002);
+    assert_eq!(Violation::MisplacedCompression.close_code(), 1002);
+    assert_eq!(Violation::InflatesTooMuch.close_code(), 1009);
+    assert_eq!(Violation::NotDeflate.close_code(), 1007);
     assert_eq!(Violation::CloseCode.close_code(), 1002);
 }
 
 /// Mostly valid frames: valid sequences, sometimes with one byte changed.
 fn traffic() -> impl Strategy<Value = Vec<u8>> {
-    let first = prop::sample::select(vec![0x81u8, 0x82, 0x01, 0x02, 0x00, 0x80, 0x89, 0x8a, 0x88]);
+    let first = prop::sample::select(vec![
+        0x81u8, 0x82, 0x01, 0x02, 0x00, 0x80, 0x89, 0x8a, 0x88, 0xc1, 0xc2, 0x41, 0x42,
+    ]);
     let payload = prop_oneof![
         "\\PC{0,40}".prop_map(String::into_bytes),
         prop::collection::vec(any::<u8>(), 0..200),
@@ -307,10 +370,12 @@ proptest! {
     fn events_do_not_depend_on_how_the_bytes_are_split(
         bytes in traffic(),
         mut cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..10),
-        max_message_bytes in 0usize..400,
+        max_bytes in 0usize..400,
+        may_compress: bool,
     ) {
-        let whole = read([&bytes[..]], max_message_bytes);
-        prop_assert_eq!(&read(bytes.chunks(1), max_message_bytes), &whole);
+        let limits = MessageLimits { max_bytes, may_compress };
+        let whole = read([&bytes[..]], limits);
+        prop_assert_eq!(&read(bytes.chunks(1), limits), &whole);
         cuts.sort_by_key(|cut| cut.index(bytes.len()));
         let mut rest = &bytes[..];
         let mut pieces = Vec::new();
@@ -321,7 +386,7 @@ proptest! {
             rest = after;
         }
         pieces.push(rest);
-        prop_assert_eq!(&read(pieces, max_message_bytes), &whole);
+        prop_assert_eq!(&read(pieces, limits), &whole);
     }
 
     #[test]
@@ -341,16 +406,22 @@ proptest! {
 fn a_message_that_cannot_be_in_progress_is_not_resumed() {
     let half_read = HalfRead {
         is_text: true,
+        is_compressed: false,
         has_fragments: false,
         frame: Some(HalfFrame { missing_bytes: 5, mask: MASK, is_final: true }),
         payload: b"12345".to_vec(),
     };
-    let resume = |half_read: &HalfRead, max_bytes| Reader::resume(half_read.clone(), max_bytes);
+    let resume = |half_read: &HalfRead, max_bytes| {
+        Reader::resume(half_read.clone(), MessageLimits::plain(max_bytes))
+    };
     assert!(resume(&half_read, 10).is_ok());
     assert_eq!(resume(&half_read, 9).err(), Some(Violation::TooLarge));
     let endless = HalfFrame { missing_bytes: usize::MAX, mask: MASK, is_final: true };
     let endless = HalfRead { frame: Some(endless), ..half_read.clone() };
-    assert_eq!(resume(&endless, LIMIT).err(), Some(Violation::TooLarge));
+    assert_eq!(resume(&endless, MAX_BYTES).err(), Some(Violation::TooLarge));
     let not_utf8 = HalfRead { payload: b"\xff".to_vec(), ..half_read };
     assert_eq!(resume(&not_utf8, 10).err(), Some(Violation::NotUtf8));
+    let compressed = HalfRead { is_compressed: true, ..not_utf8 };
+    assert_eq!(resume(&compressed, 10).err(), Some(Violation::ReservedBits));
+    assert!(Reader::resume(compressed, COMPRESSED).is_ok());
 }
