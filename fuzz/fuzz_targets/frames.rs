@@ -1,6 +1,6 @@
 //! WebSocket frames: events and violations do not depend on how the bytes are split into reads, and
-//! the memory between two reads stays within its limits. Compressed messages are inflated to no more
-//! than the limit, and what is compressed is inflated to the same.
+//! the memory between two reads stays within its limits. Compressed messages are inflated to no
+//! more than the limit, and what is compressed is inflated to the same.
 //!
 //! Input: one byte for the message limit, whose lowest bit allows compression; one for the split;
 //! then frames as clients send them.

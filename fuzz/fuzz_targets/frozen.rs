@@ -147,6 +147,7 @@ fn try_worker(records: &[&[u8]]) {
         engine: Arc::clone(&engine),
         access: AccessControl::allow_all(),
         rules,
+        compression: Arc::default(),
         events: None,
         queue: Arc::clone(&queues[0]),
         metrics: Metrics::new([100].into_iter()),

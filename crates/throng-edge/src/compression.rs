@@ -23,7 +23,7 @@ use crate::encoding::Encoding;
 
 /// The largest payload that is compressed: some 750 µs of work at level 2, 3.4 ms at level 6.
 /// Larger messages are sent as they are.
-pub const COMPRESSED_BYTES_MAX: usize = 256 << 10;
+const COMPRESSED_BYTES_MAX: usize = 256 << 10;
 
 /// Compressing a byte takes about as long as writing this many: 200 MB/s against 1 GB/s.
 pub(crate) const COST_FACTOR: usize = 5;

@@ -10,11 +10,11 @@ use throng_wire::{chunk, sse};
 /// What messages are framed as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Framing {
-    /// WebSocket frames.
+    /// Frames of a WebSocket.
     WebSocket,
     /// Events of server-sent events.
     Sse,
-    /// Lines.
+    /// One message in a line.
     Line,
 }
 

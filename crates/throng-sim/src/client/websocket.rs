@@ -19,7 +19,8 @@ impl Client {
     pub(super) fn send_frame(&mut self, opcode: u8, payload: &[u8]) {
         let mut out = Vec::new();
         let compressed;
-        let is_compressed = self.plan.deflate && opcode < frames::CLOSE && payload.len() % 3 != 0;
+        let is_compressed =
+            self.plan.deflate && opcode < frames::CLOSE && !payload.len().is_multiple_of(3);
         let (opcode, payload) = if is_compressed {
             compressed = frames::deflate(payload);
             (opcode | frames::COMPRESSED, &compressed[..])

@@ -113,15 +113,14 @@ impl World {
             heard: Arc::clone(&heard),
         };
         let max_logs_bytes = parts.max_logs_bytes;
-        let (engine, epochs) = engine(&parts, stream_numbers, &topics);
         let has_distinct_times = terms.max_logs_bytes.is_some();
+        let (engine, epochs) = engine(&parts, stream_numbers, &topics);
         let fetches = Fetches::new(terms.lateness.fetch_percent, Random::new(seed + 2));
         let engine =
             Recorder::new(engine, parts, &stamp, queues.post(), fetches, has_distinct_times);
         let engine = Arc::new(engine);
         let metrics = Metrics::new((0..workers).map(|_| capacity as u32));
-        let settings = Arc::new(settings(&terms, limits));
-        let compression = Arc::new(Compression::new(settings.compression));
+        let (settings, compression) = settings(&terms, limits);
         let policy = LatePolicy::new(terms.lateness, &stamp, Random::new(seed));
         let access = Arc::new(AccessControl::open(Arc::clone(&policy) as Arc<dyn Access>));
         let seat = |id: usize| {
@@ -286,8 +285,9 @@ fn limits(random: &mut Random, terms: &Terms) -> Limits {
     }
 }
 
-fn settings(terms: &Terms, limits: Limits) -> Settings {
-    Settings {
+/// The settings of the workers, and what compresses for all of them.
+fn settings(terms: &Terms, limits: Limits) -> (Arc<Settings>, Arc<Compression>) {
+    let settings = Settings {
         refuses_proxies: true,
         heartbeat: Duration::from_millis(terms.heartbeat_ms),
         ping_interval: Duration::from_millis(terms.ping_ms),
@@ -303,5 +303,7 @@ fn settings(terms: &Terms, limits: Limits) -> Settings {
             None => limits,
         },
         ..Settings::for_tests()
-    }
+    };
+    let compression = Arc::new(Compression::new(settings.compression));
+    (Arc::new(settings), compression)
 }

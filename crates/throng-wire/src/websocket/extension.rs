@@ -280,7 +280,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_value_is_answered(value in "((permessage-deflate|;|,|=|\"|\\\\|[a-z_]{1,30}|15| )){0,12}") {
+        fn any_value_is_answered(
+            value in "((permessage-deflate|;|,|=|\"|\\\\|[a-z_]{1,30}|15| )){0,12}",
+        ) {
             let _ = answer(&[&value]);
         }
     }

@@ -55,10 +55,9 @@ impl Outcome {
         };
         debug_assert!(written <= length, "more was written than there was");
         let is_whole = written == length;
-        let partial = (written > 0 && !is_whole).then(|| Partial {
-            message: Arc::clone(message),
-            encoding,
-            from: written as u32,
+        let partial = (written > 0 && !is_whole).then(|| {
+            let (message, from) = (Arc::clone(message), written as u32);
+            Partial { message, encoding, from }
         });
         Outcome {
             // The connection keeps the rest of a partly written message: the cursor is past it.
@@ -73,8 +72,8 @@ impl Outcome {
 }
 
 /// Writes messages in one call, as `encode` frames them, without those that exclude `name`. Writes
-/// as many as one call takes, or up to the first that `encode` leaves for the next; the caller calls
-/// again while the subscriber lacks more.
+/// as many as one call takes, or up to the first that `encode` leaves for the next; the caller
+/// calls again while the subscriber lacks more.
 pub(super) fn write<'a, N: Net>(
     net: &mut N,
     socket: &N::Socket,

@@ -137,7 +137,10 @@ proptest! {
 
     /// DEFLATE has no checksum, so that half a message may be another one.
     #[test]
-    fn a_message_without_its_end_is_not_taken_for_it(message in message(), cut: prop::sample::Index) {
+    fn a_message_without_its_end_is_not_taken_for_it(
+        message in message(),
+        cut: prop::sample::Index,
+    ) {
         let payload = deflated(&message);
         prop_assume!(!message.is_empty());
         prop_assert_ne!(inflated(&payload[..cut.index(payload.len())]), Ok(message));
