@@ -39,7 +39,7 @@ def test_the_address_of_a_proxy_header_is_the_clients(serve, channel, version, p
 
 
 def test_operators_see_the_client_and_its_proxy(serve, channel):
-    server = serve(*ALWAYS)
+    server = serve(*ALWAYS, "--log-connections")
     path = f"/channels/{channel}"
     with proxied(server, header_v1("203.0.113.9"), path) as named, proxied(server, LOCAL_V2, path) as unnamed:
         assert named.read_head().status == unnamed.read_head().status == 200
@@ -49,6 +49,11 @@ def test_operators_see_the_client_and_its_proxy(serve, channel):
         assert behind["address"] == "203.0.113.9" and behind["proxy"].startswith("127.0.0.1:")
         [direct] = [each for each in found if "proxy" not in each]
         assert direct["address"].startswith("127.0.0.1:")
+    server.stop()
+    ends = [line for line in server.output if "connection ended" in line]
+    assert len(ends) == 2
+    assert any(f"address=203.0.113.9 proxy={behind['proxy']} " in line for line in ends), ends
+    assert any(f"address={direct['address']} seconds=" in line for line in ends), ends
 
 
 def test_ipv6_clients_share_a_limit_by_their_64(serve, channel):

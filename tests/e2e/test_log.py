@@ -3,9 +3,11 @@
 import json
 import os
 import re
+import socket
 
 import pytest
 
+from support import TIMEOUT_SECONDS
 from support.raw import RawWebSocket
 from support.server import eventually, run_throng
 
@@ -88,7 +90,7 @@ def test_the_end_of_a_connection_is_logged_on_request(serve, channel):
     ]
     for end in ends:
         assert end["level"] == "INFO" and end["seconds"] >= 0
-        assert re.fullmatch(r"127\.0\.0\.1:\d+", end["peer"])
+        assert re.fullmatch(r"127\.0\.0\.1:\d+", end["address"]) and "proxy" not in end
 
 
 def test_the_start_is_one_line_without_keys(serve):
@@ -138,6 +140,55 @@ def test_a_full_disk_for_the_log_does_not_end_the_server(serve, channel):
     with RawWebSocket(server, f"/channels/{channel}") as websocket:
         server.publish(channel, "delivered")
         assert websocket.read_message() == b"delivered"
+    failed = 'throng_stderr_lines_dropped_total{reason="write_failed"}'
+    eventually(lambda: server.metrics()[failed] > 0, "lines are counted")
+
+
+def pipelined_requests(server, count):
+    """Sends requests whose lines in the log are long, and waits for their responses."""
+    head = f"GET /{'x' * 250} HTTP/1.1\r\nHost: {server.host}\r\n\r\n".encode()
+    with socket.create_connection((server.host, server.port), TIMEOUT_SECONDS) as client:
+        client.sendall(head * (count - 1) + head.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+        received = b"".join(iter(lambda: client.recv(1 << 16), b""))
+    assert received.count(b"HTTP/1.1 404 ") == count
+
+
+def test_a_log_that_nobody_reads_blocks_nothing_and_says_what_is_missing(serve, channel):
+    unread, log = os.pipe()
+    try:
+        server = serve("--log", "debug", prepare=lambda: os.dup2(log, 2))
+    finally:
+        os.close(log)
+    dropped = 'throng_stderr_lines_dropped_total{reason="unread"}'
+    with open(unread, errors="replace") as reader:
+        for _ in range(50):
+            pipelined_requests(server, 1000)
+            if server.metrics()[dropped]:
+                break
+        else:
+            pytest.fail("the queue has no end")
+        # A worker logs the subscription, and the control plane the message.
+        with RawWebSocket(server, f"/channels/{channel}") as websocket:
+            server.publish(channel, "delivered")
+            assert websocket.read_message() == b"delivered"
+        lines = iter(reader.readline, "")
+        assert any(re.search(r"WARN \d+ lines of this log were dropped", line) for line in lines)
+        server.http.get("/after")
+        assert any("GET /after 404" in line for line in lines)
+        server.stop()
+        assert any(" INFO stopped: " in line for line in lines)
+
+
+def test_a_server_whose_log_nobody_reads_can_be_stopped(serve):
+    unread, log = os.pipe()
+    try:
+        server = serve("--log", "debug", prepare=lambda: os.dup2(log, 2))
+    finally:
+        os.close(log)
+    # More than a pipe holds.
+    pipelined_requests(server, 1000)
+    server.stop()
+    os.close(unread)
 
 
 @pytest.mark.parametrize("form", ["text", "json"])

@@ -41,7 +41,7 @@ pub struct Control {
     /// What the control plane counts, for `/metrics` and the status page.
     pub(crate) metrics: HttpMetrics,
     /// What other parts of the server count, for `/metrics`.
-    pub(crate) other_metrics: Option<Arc<dyn MetricSource>>,
+    pub(crate) other_metrics: Vec<Arc<dyn MetricSource>>,
     /// What the canary has found.
     pub(crate) canary: CanaryReport,
     /// What the binary reports about the server's health.
@@ -88,7 +88,7 @@ impl Control {
             revocation_task: Mutex::new(revocation_task),
             edge,
             metrics: HttpMetrics::default(),
-            other_metrics: None,
+            other_metrics: Vec::new(),
             canary: CanaryReport::default(),
             health: Arc::default(),
             drain: Drain::default(),
@@ -111,7 +111,7 @@ impl Control {
     /// The same control plane, which shows the metrics of another part, too.
     #[must_use]
     pub fn with_metrics(mut self, source: Arc<dyn MetricSource>) -> Control {
-        self.other_metrics = Some(source);
+        self.other_metrics.push(source);
         self
     }
 

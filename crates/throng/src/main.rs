@@ -40,6 +40,7 @@ mod documents;
 mod health;
 mod key;
 mod list;
+mod log_writer;
 mod outbound;
 mod planes;
 mod publish;

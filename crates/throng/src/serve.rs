@@ -43,6 +43,7 @@ use tokio::time::MissedTickBehavior;
 use crate::access::{AccessSettings, ConfiguredKeys, ServerAccess};
 use crate::banner::{Banner, Keys};
 use crate::dev::DevKeys;
+use crate::log_writer::LogWriter;
 use crate::outbound::{self, OutboundMetrics};
 use crate::planes::{Handover, Workers};
 use crate::service::{EarlyHangups, Hangups, Signals, notify};
@@ -77,7 +78,7 @@ pub(crate) fn serve(
     };
     let (settings, dev_keys) = &load()?;
     let access = AccessSettings::load(settings)?;
-    start_log(settings);
+    let log = start_log(settings)?;
     let tls = tls::load(settings)?;
     warn(settings, &access, tls.as_deref());
     let trust = outbound::trust(settings)?;
@@ -122,6 +123,8 @@ pub(crate) fn serve(
     };
     let queues = plan.queues();
     let edge = plan.start(&engine, &access, &rules, events)?;
+    // What the settings gave reason to say comes first.
+    log.0.flush();
     print(&banner);
     start_line.log();
     log_send_method(&edge.send_method);
@@ -129,8 +132,9 @@ pub(crate) fn serve(
     let (handoffs, metrics) = (edge.to_workers.clone(), edge.metrics.clone());
     let workers = Workers { handoffs, queues, metrics };
     let control = Control::new(Arc::clone(&engine), access, Arc::new(workers), control_settings)
-        .with_metrics(Arc::new(outbound_metrics));
-    let leaving = Leaving { signals, delay: settings.drain_delay.0 };
+        .with_metrics(Arc::new(outbound_metrics))
+        .with_metrics(Arc::new(log.0.clone()));
+    let leaving = Leaving { signals, delay: settings.drain_delay.0, log: log.0.clone() };
     let edge = runtime.block_on(control_plane(Arc::new(control), engine, edge, admin, leaving))?;
 
     let metrics = edge.metrics.clone();
@@ -145,6 +149,7 @@ struct Leaving {
     signals: Signals,
     /// The time from the signal to the drain, in which the server is not ready and serves.
     delay: Duration,
+    log: LogWriter,
 }
 
 /// Runs the control plane until a signal has arrived and the shutdown is complete. Returns the data
@@ -165,7 +170,7 @@ async fn control_plane(
         .context("cannot start the thread that watches the event loops")?;
     notify("READY=1");
     let accepting = Arc::clone(&edge);
-    let Leaving { mut signals, delay } = leaving;
+    let Leaving { mut signals, delay, log } = leaving;
     let drain = async move {
         let name = signals.next().await;
         // First, so that balancers know before anything is refused.
@@ -175,6 +180,7 @@ async fn control_plane(
         tokio::spawn(async move {
             let name = signals.next().await;
             tracing::warn!("{name} again: ending at once");
+            log.flush();
             std::process::exit(1);
         });
         tokio::time::sleep(delay).await;
@@ -273,21 +279,32 @@ fn with_next_step(error: StartError) -> anyhow::Error {
     }
 }
 
-fn start_log(settings: &Settings) {
+/// Writes what is logged before the process ends.
+struct LogUntilEnd(LogWriter);
+
+impl Drop for LogUntilEnd {
+    fn drop(&mut self) {
+        self.0.flush();
+    }
+}
+
+fn start_log(settings: &Settings) -> Result<LogUntilEnd> {
     let is_json = settings.log_format.0;
+    let writer = LogWriter::start().context("cannot start the thread that writes the log")?;
+    let lines = writer.clone();
     let log = tracing_subscriber::fmt()
-        .with_writer(io::stderr)
+        .with_writer(move || lines.line())
         .with_max_level(settings.log.0)
         .with_ansi(!is_json && Paint::on(&io::stderr()).is_coloured())
         .with_target(false)
-        // A line that cannot be written, because the disk is full, is lost. By default the error
-        // would be printed to the same place, which panics.
+        // By default, errors are printed to standard error, which would block.
         .log_internal_errors(false);
     if is_json {
         log.json().flatten_event(true).with_current_span(false).with_span_list(false).init();
     } else {
         log.init();
     }
+    Ok(LogUntilEnd(writer))
 }
 
 /// Checks whether the machine allows the planned number of connections.

@@ -65,11 +65,18 @@ impl<N: Net> Worker<N> {
         let name = session.and_then(|session| self.connections.user_of_session(session));
         let inbox = self.user_of(id);
         let since_ms = self.connections.accepted_ms(connection);
+        // With the names that lists of connections have.
+        let found = self.describe(id, connection);
+        let peer = found.peer.map(|peer| peer.to_string());
+        let (address, proxy) = match found.proxied {
+            Some(client) => (Some(client.to_string()), peer),
+            None => (peer, None),
+        };
         tracing::info!(
             transport,
-            connection = %self.connections.name_of(id, connection),
-            peer = self.net.peer(&connection.socket).map(tracing::field::display),
-            address = self.connections.address(id).map(tracing::field::display),
+            connection = %found.name,
+            address = address.map(tracing::field::display),
+            proxy = proxy.map(tracing::field::display),
             user = name.or(inbox.as_ref().map(|inbox| inbox.name())),
             seconds = since_ms.map(|since_ms| self.clock.unix_ms().saturating_sub(since_ms) / 1000),
             reason = reason.label(),
