@@ -7,6 +7,7 @@ use std::net::TcpStream;
 
 use throng_access::CountedAddress;
 use throng_core::{Answer, Later, Listener, ScanAction, ScanTarget, Scanned, Snapshot};
+use throng_tls::{Incoming, Outgoing};
 
 /// A socket that a worker has handed off to the control plane.
 #[derive(Debug)]
@@ -18,6 +19,21 @@ pub struct Handoff {
     /// The address of its client, which counts until this is dropped; `None` if addresses are not
     /// kept, or if this one is not known.
     pub client: Option<CountedAddress>,
+    /// Its TLS; `None` for a plain connection. `bytes` were opened already.
+    pub tls: Option<Box<TlsConnection>>,
+}
+
+/// A TLS connection after its handshake, without its socket. It moves and is never copied.
+#[derive(Debug)]
+pub struct TlsConnection {
+    /// The half that seals.
+    pub outgoing: Outgoing,
+    /// The half that opens.
+    pub incoming: Incoming,
+    /// Records that came and are not opened yet. What the socket has comes after them.
+    pub inbound: Vec<u8>,
+    /// The rest of what the socket took a part of. It has to be written before anything else.
+    pub outbound: Vec<u8>,
 }
 
 /// The source of sockets.

@@ -62,7 +62,9 @@ mod socket;
 mod status;
 
 pub use control::Control;
-pub use edge::{Edge, EdgeCounter, EdgeMetrics, Handoff, HandoffReceiver, SubscribedConnections};
+pub use edge::{
+    Edge, EdgeCounter, EdgeMetrics, Handoff, HandoffReceiver, SubscribedConnections, TlsConnection,
+};
 pub use health::{Ailment, Health};
 pub use metrics::{MetricSource, OtherMetric, OtherValue};
 pub use serve::serve;

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `connection` | drives hyper on one socket and decides how the connection ends |
 //! | `request_boundary` | the socket as hyper sees it: one request at a time, no subscription |
+//! | `stream`, `tls_stream` | the socket, with or without TLS |
 //! | `inspect` | which plane serves the next request, and where it ends |
 //! | `deadlines` | head and idle timeouts |
 //! | `close` | hand-back to a worker, final response, lingering close |
@@ -17,3 +18,5 @@ pub(crate) mod connection_set;
 mod deadlines;
 mod inspect;
 mod request_boundary;
+mod stream;
+mod tls_stream;

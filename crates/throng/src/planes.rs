@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use throng_access::CountedAddress;
-use throng_control::{EdgeCounter, EdgeMetrics, Handoff, SubscribedConnections};
+use throng_control::{EdgeCounter, EdgeMetrics, Handoff, SubscribedConnections, TlsConnection};
 use throng_core::{
     Answer, ConnectionScan, Later, Listener, Notification, ScanAction, ScanTarget, Scanned,
     WorkerQueue,
@@ -48,9 +48,21 @@ impl throng_control::HandoffReceiver for Handover {
         // "None now" is what tells the runtime to wait for the next one.
         let receive = || self.edge.to_control.receive()?.ok_or(io::ErrorKind::WouldBlock.into());
         let arrival = self.watched.async_io(Interest::READABLE, receive).await?;
-        let throng_edge::Handoff { stream, bytes, client, tls: _ } = arrival;
-        Ok(Some(Handoff { stream, bytes, client }))
+        let throng_edge::Handoff { stream, bytes, client, tls } = arrival;
+        Ok(Some(Handoff { stream, bytes, client, tls: tls.map(of_edge) }))
     }
+}
+
+/// The TLS of a connection, as the control plane has it.
+fn of_edge(tls: Box<throng_edge::TlsConnection>) -> Box<TlsConnection> {
+    let throng_edge::TlsConnection { outgoing, incoming, inbound, outbound } = *tls;
+    Box::new(TlsConnection { outgoing, incoming, inbound, outbound })
+}
+
+/// The TLS of a connection, as the data plane has it.
+fn of_control(tls: Box<TlsConnection>) -> Box<throng_edge::TlsConnection> {
+    let TlsConnection { outgoing, incoming, inbound, outbound } = *tls;
+    Box::new(throng_edge::TlsConnection { outgoing, incoming, inbound, outbound })
 }
 
 /// The workers, for the control plane.
@@ -66,14 +78,20 @@ pub(crate) struct Workers {
 
 impl throng_control::Edge for Workers {
     fn hand_off(&self, listener: Listener, handoff: Handoff) -> Result<(), Handoff> {
-        let address = handoff.client.as_ref().map(CountedAddress::address);
-        match self.handoffs.send(listener, &handoff.stream, &handoff.bytes, address, None) {
+        let Handoff { stream, bytes, client, tls } = handoff;
+        let address = client.as_ref().map(CountedAddress::address);
+        let is_tls = tls.is_some();
+        match self.handoffs.send(listener, &stream, &bytes, address, tls.map(of_control)) {
             Ok(()) => {
                 // The worker has the address now, which goes on counting.
-                let _ = handoff.client.map(CountedAddress::into_address);
+                let _ = client.map(CountedAddress::into_address);
                 Ok(())
             }
-            Err(WorkerBusyError { .. }) => Err(handoff),
+            // Its TLS is gone, so that nothing can be said to its client any more.
+            Err(WorkerBusyError { tls: None }) if is_tls => Ok(()),
+            Err(WorkerBusyError { tls }) => {
+                Err(Handoff { stream, bytes, client, tls: tls.map(of_edge) })
+            }
         }
     }
 

@@ -84,14 +84,15 @@ async fn run(
     if let Ok(Ok(1..)) = first
         && let Ok(stream) = stream.into_std()
     {
-        let handoff = Handoff { stream, bytes, client: None };
+        let handoff = Handoff { stream, bytes, client: None, tls: None };
         connection.run(handoff, &activity, |request| service.answer(control, request)).await;
     }
 }
 
 fn refuse(control: &Control, stream: TcpStream) {
     if let Ok(stream) = stream.into_std() {
-        refuse_full_at_once(control, stream, &[]);
+        let handoff = Handoff { stream, bytes: Vec::new(), client: None, tls: None };
+        refuse_full_at_once(control, handoff);
     }
 }
 

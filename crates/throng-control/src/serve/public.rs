@@ -142,9 +142,7 @@ impl<A: HandoffReceiver> PublicConnections<A> {
                 let connection = Connection::open(&self.control, Listener::Public);
                 self.refusals.spawn(async move { connection.refuse(handoff).await });
             }
-            Ok(Some(Handoff { stream, bytes, client: _ })) => {
-                close::refuse_full_at_once(&self.control, stream, &bytes);
-            }
+            Ok(Some(handoff)) => close::refuse_full_at_once(&self.control, handoff),
             Ok(None) => self.is_open = false,
             Err(error) => {
                 tracing::warn!(%error, "cannot receive a connection from a worker");

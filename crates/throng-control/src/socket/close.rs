@@ -1,19 +1,21 @@
 //! How a control connection ends: handed off to a worker, or closed after a final response.
 
+use std::future::poll_fn;
 use std::io::{self, Write as _};
-use std::net::{SocketAddr, TcpStream as StdTcpStream};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::BytesMut;
 use throng_access::CountedAddress;
 use throng_core::Listener;
+use throng_tls::Alert;
 use throng_wire::{ErrorCode, ErrorResponse};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::inspect;
 use super::request_boundary::{Closed, RequestBoundary};
+use super::stream::Stream;
 use crate::control::Control;
 use crate::edge::Handoff;
 use crate::metrics::HttpCounter;
@@ -79,7 +81,10 @@ pub(super) async fn finish(
 fn next(control: &Control, listener: Listener, boundary: &mut RequestBoundary, end: End) -> Next {
     match end {
         End::WriteFailed | End::Idle | End::Evicted => Next::Drop,
-        End::Finished if boundary.is_clean() && !boundary.has_output() => Next::Drop,
+        // Over TLS, a close must be said.
+        End::Finished if boundary.is_clean() && !boundary.has_output() && !boundary.is_tls() => {
+            Next::Drop
+        }
         End::Finished => Next::Close,
         End::Draining => Next::Refuse(ErrorCode::Draining.into()),
         End::SlowHead => Next::Refuse(ErrorResponse::slow_head()),
@@ -125,26 +130,33 @@ fn subscribe(
     Next::HandOff(listener)
 }
 
-/// Responds `full` to the request that begins `bytes`, and closes the socket without lingering.
+/// Responds `full` to the request of a connection, and closes the socket without lingering.
 /// Usually the request was read completely, so that the close destroys nothing.
-pub(crate) fn refuse_full_at_once(control: &Control, mut stream: StdTcpStream, bytes: &[u8]) {
+pub(crate) fn refuse_full_at_once(control: &Control, handoff: Handoff) {
+    let Handoff { mut stream, bytes, tls, client: _client } = handoff;
     let mut out = Vec::new();
     let full = ErrorResponse::no_more_connections();
     let peer = || stream.peer_addr();
-    write_error(control, Listener::Public, peer, &full, bytes, &mut out);
+    write_error(control, Listener::Public, peer, &full, &bytes, &mut out);
+    if let Some(mut tls) = tls {
+        let mut records = std::mem::take(&mut tls.outbound);
+        let Ok(sealed) = tls.outgoing.seal([&out[..]], &mut records) else { return };
+        tls.outgoing.keep(sealed);
+        // It fails only after an alert, which says the same.
+        let _ = tls.outgoing.seal_alert(Alert::CloseNotify, &mut records);
+        out = records;
+    }
     // The empty send buffer of a new socket takes all of it, unless the client has disconnected.
     let _ = stream.write(&out);
 }
 
 /// Responds `full` to the request that begins `bytes`, and closes the socket.
-pub(crate) async fn refuse_full(
-    control: &Control,
-    stream: TcpStream,
-    bytes: &[u8],
-) -> io::Result<()> {
+pub(crate) async fn refuse_full(control: &Control, handoff: Handoff) -> io::Result<()> {
+    let Handoff { stream, bytes, tls, client: _client } = handoff;
+    let stream = Stream::new(stream, tls)?;
     let full = ErrorResponse::no_more_connections();
     let out = BytesMut::new();
-    respond_and_close(control, Listener::Public, stream, bytes, out, Some(full)).await
+    respond_and_close(control, Listener::Public, stream, &bytes, out, Some(full)).await
 }
 
 /// Hands the socket off to a worker, with the request that subscribes. The responses to previous
@@ -157,14 +169,15 @@ async fn hand_off(
 ) -> io::Result<()> {
     let (mut stream, unread, mut out) = boundary.into_parts();
     write_all(&mut stream, &mut out).await?;
-    let handoff = Handoff { stream: stream.into_std()?, bytes: unread.to_vec(), client };
+    let (stream, tls) = stream.into_parts()?;
+    let handoff = Handoff { stream, bytes: unread.to_vec(), client, tls };
     match control.edge.hand_off(listener, handoff) {
         Ok(()) => {
             control.metrics.count(HttpCounter::Handoffs);
             Ok(())
         }
-        Err(Handoff { stream, client: _client, .. }) => {
-            let stream = TcpStream::from_std(stream)?;
+        Err(Handoff { stream, client: _client, tls, .. }) => {
+            let stream = Stream::new(stream, tls)?;
             let busy = ErrorCode::Busy.into();
             respond_and_close(control, listener, stream, &unread, out, Some(busy)).await
         }
@@ -175,7 +188,7 @@ async fn hand_off(
 async fn respond_and_close(
     control: &Control,
     listener: Listener,
-    mut stream: TcpStream,
+    mut stream: Stream,
     unread: &[u8],
     mut out: BytesMut,
     error: Option<ErrorResponse>,
@@ -210,17 +223,18 @@ fn write_error(
     control.refusals.write(error, origin.as_deref(), subscription.as_deref(), out);
 }
 
-async fn write_all(stream: &mut TcpStream, out: &mut BytesMut) -> io::Result<()> {
+async fn write_all(stream: &mut Stream, out: &mut BytesMut) -> io::Result<()> {
     while !out.is_empty() {
-        if timeout(WRITE_TIMEOUT, stream.write_buf(out)).await?? == 0 {
-            return Err(io::ErrorKind::WriteZero.into());
-        }
+        timeout(WRITE_TIMEOUT, stream.write_some(out)).await??;
     }
-    Ok(())
+    timeout(WRITE_TIMEOUT, poll_fn(|cx| stream.poll_flush(cx))).await?
 }
 
 /// Shuts down writing, and closes the socket once the client has closed its side.
-async fn lingering_close(mut stream: TcpStream) -> io::Result<()> {
+async fn lingering_close(mut stream: Stream) -> io::Result<()> {
+    stream.end();
+    timeout(WRITE_TIMEOUT, poll_fn(|cx| stream.poll_flush(cx))).await??;
+    let mut stream = stream.into_socket();
     stream.shutdown().await?;
     let mut scratch = vec![0; 8 << 10];
     let mut left = LINGER_BYTES_MAX;

@@ -14,12 +14,12 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use throng_core::Listener;
-use tokio::net::TcpStream;
 
 use super::close::{self, End};
 use super::connection_set::Activity;
 use super::deadlines::{Deadlines, Missed};
 use super::request_boundary::{RequestBoundary, SharedBoundary};
+use super::stream::Stream;
 use crate::control::Control;
 use crate::edge::Handoff;
 use crate::http::answer::Answer;
@@ -61,7 +61,7 @@ impl Connection {
     ) where
         F: Future<Output = Answer>,
     {
-        let Ok(stream) = TcpStream::from_std(handoff.stream) else { return };
+        let Ok(stream) = Stream::new(handoff.stream, handoff.tls) else { return };
         let peer = stream.peer_addr().ok();
         let source = &self.control.clients.source;
         let connected = match (&handoff.client, peer) {
@@ -91,10 +91,8 @@ impl Connection {
 
     /// Responds `full` to the request of a socket, and closes it.
     pub(crate) async fn refuse(&self, handoff: Handoff) {
-        if let Ok(stream) = TcpStream::from_std(handoff.stream) {
-            // As above.
-            let _ = close::refuse_full(&self.control, stream, &handoff.bytes).await;
-        }
+        // As above.
+        let _ = close::refuse_full(&self.control, handoff).await;
     }
 }
 

@@ -15,22 +15,18 @@
 //!   so that the responses to pipelined requests share a system call. The task must call
 //!   [`RequestBoundary::poll_flush`] before it sleeps.
 
-use std::future::Future as _;
 use std::io::{self, IoSlice};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, BytesMut};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
-
 use throng_wire::ErrorResponse;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::inspect::{Body, Inspection, inspect};
+use super::stream::Stream;
 
-/// Number of bytes to read at once. Most requests are smaller.
-const READ_BYTES: usize = 8 << 10;
 /// Maximum size of collected responses: more is written to the socket before hyper may add to it. A
 /// client that reads nothing occupies this memory, in addition to the quota for large responses.
 const OUT_BYTES_MAX: usize = 16 << 10;
@@ -51,7 +47,7 @@ pub(super) enum Closed {
 /// A socket, and the bytes between it and hyper.
 #[derive(Debug)]
 pub(super) struct RequestBoundary {
-    stream: TcpStream,
+    stream: Stream,
     /// Maximum size of a request head.
     max_head_bytes: usize,
     /// Bytes that were read from the socket and not yet by hyper.
@@ -67,14 +63,11 @@ pub(super) struct RequestBoundary {
     /// Number of heads that hyper has been given. Compared with the number of responses it tells
     /// whether a request is in progress.
     heads: u64,
-    /// Bytes read from and written to the socket so far. While it does not change, the connection
-    /// makes no progress.
-    progress: u64,
 }
 
 impl RequestBoundary {
     /// A boundary for `stream`, from which `bytes` were read already.
-    pub(super) fn new(stream: TcpStream, bytes: &[u8], max_head_bytes: usize) -> RequestBoundary {
+    pub(super) fn new(stream: Stream, bytes: &[u8], max_head_bytes: usize) -> RequestBoundary {
         RequestBoundary {
             stream,
             max_head_bytes,
@@ -84,7 +77,6 @@ impl RequestBoundary {
             is_flushed: false,
             out: BytesMut::new(),
             heads: 0,
-            progress: 0,
         }
     }
 
@@ -127,30 +119,31 @@ impl RequestBoundary {
 
     /// A value that changes whenever bytes are read from or written to the socket.
     pub(super) fn progress(&self) -> u64 {
-        self.progress
+        self.stream.progress()
+    }
+
+    /// Whether its content is sealed.
+    pub(super) fn is_tls(&self) -> bool {
+        self.stream.is_tls()
     }
 
     /// Whether there are responses that are not written to the socket yet.
     pub(super) fn has_output(&self) -> bool {
-        !self.out.is_empty()
+        !self.out.is_empty() || self.stream.has_output()
     }
 
     /// The socket, the bytes that hyper has not read, and the responses that are not written.
-    pub(super) fn into_parts(self) -> (TcpStream, BytesMut, BytesMut) {
+    pub(super) fn into_parts(self) -> (Stream, BytesMut, BytesMut) {
         (self.stream, self.unread, self.out)
     }
 
     /// Writes the collected responses. Pending while the socket is blocked.
     pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.out.is_empty() {
-            return Poll::Ready(Ok(()));
+            return self.stream.poll_flush(cx);
         }
         while !self.out.is_empty() {
-            let written = ready!(Pin::new(&mut self.stream).poll_write(cx, &self.out))?;
-            if written == 0 {
-                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
-            }
-            self.progress += written as u64;
+            let written = ready!(self.stream.poll_write(cx, &self.out))?;
             self.out.advance(written);
         }
         if self.out.capacity() > OUT_BYTES_KEPT {
@@ -158,22 +151,13 @@ impl RequestBoundary {
         } else {
             self.out.clear();
         }
-        Poll::Ready(Ok(()))
+        self.stream.poll_flush(cx)
     }
 
     /// Reads from the socket; returns 0 at the end of input. Keeps no buffer while it waits for
     /// input.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        if self.stream.poll_read_ready(cx)?.is_pending() {
-            if self.unread.is_empty() {
-                self.unread = BytesMut::new();
-            }
-            return Poll::Pending;
-        }
-        self.unread.reserve(READ_BYTES);
-        let read = ready!(pin!(self.stream.read_buf(&mut self.unread)).poll(cx))?;
-        self.progress += read as u64;
-        Poll::Ready(Ok(read))
+        self.stream.poll_fill(cx, &mut self.unread)
     }
 
     /// Collects what hyper writes, up to the maximum.

@@ -154,7 +154,7 @@ impl Server {
         let (accepted, _) = self.listener.accept().unwrap();
         accepted.set_nonblocking(true).unwrap();
         self.handoffs
-            .send(Ok(Handoff { stream: accepted, bytes: bytes.into(), client: None }))
+            .send(Ok(Handoff { stream: accepted, bytes: bytes.into(), client: None, tls: None }))
             .unwrap();
         Client::new(stream)
     }
