@@ -67,5 +67,5 @@ pub use edge::{
 };
 pub use health::{Ailment, Health};
 pub use metrics::{MetricSource, OtherMetric, OtherValue};
-pub use serve::serve;
+pub use serve::{AdminListener, serve};
 pub use settings::{Limits, Settings};

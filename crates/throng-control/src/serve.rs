@@ -4,7 +4,6 @@ mod admin;
 mod public;
 
 use std::future::Future;
-use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +16,7 @@ use crate::edge::HandoffReceiver;
 use crate::service::Service;
 use crate::status::history::StatusHistory;
 use crate::status::sampler::Sampler;
+pub use admin::AdminListener;
 use public::PublicConnections;
 
 /// Publications in progress end at `drain_timeout`. This much later their connections are closed,
@@ -37,7 +37,7 @@ const FINAL_RESPONSES: Duration = Duration::from_secs(1);
 pub async fn serve(
     control: Arc<Control>,
     receiver: impl HandoffReceiver,
-    admin: Option<TcpListener>,
+    admin: Option<AdminListener>,
     drain: impl Future<Output = ()>,
     drain_workers: impl FnOnce(),
 ) {

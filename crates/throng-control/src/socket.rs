@@ -7,6 +7,7 @@
 //! | `connection` | drives hyper on one socket and decides how the connection ends |
 //! | `request_boundary` | the socket as hyper sees it: one request at a time, no subscription |
 //! | `stream`, `tls_stream` | the socket, with or without TLS |
+//! | `handshake` | TLS handshakes of the admin listener |
 //! | `inspect` | which plane serves the next request, and where it ends |
 //! | `deadlines` | head and idle timeouts |
 //! | `close` | hand-back to a worker, final response, lingering close |
@@ -16,6 +17,7 @@ pub(crate) mod close;
 pub(crate) mod connection;
 pub(crate) mod connection_set;
 mod deadlines;
+pub(crate) mod handshake;
 mod inspect;
 mod request_boundary;
 mod stream;

@@ -1,7 +1,7 @@
 //! The text that the server prints on standard output when it starts.
 //!
-//! Programs parse the lines `listening on http://…` and `admin listener on http://…`, so their form
-//! is fixed.
+//! Programs parse the lines `listening on http://…`, `TLS listener on https://…` and
+//! `admin listener on http://…`, so their form is fixed.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -23,6 +23,10 @@ pub(crate) struct Banner<'a> {
     pub(crate) address: SocketAddr,
     /// The address of the admin listener, if there is one.
     pub(crate) admin: Option<SocketAddr>,
+    /// Whether the admin listener speaks TLS.
+    pub(crate) is_admin_tls: bool,
+    /// The address of the listener for TLS, if there is one.
+    pub(crate) tls: Option<SocketAddr>,
     /// Whether the demo is served.
     pub(crate) has_demo: bool,
     /// Whether clients may publish.
@@ -39,6 +43,8 @@ pub(crate) struct Banner<'a> {
     pub(crate) requested: Option<usize>,
     /// Whether the settings allow an address that others can reach.
     pub(crate) allows_anyone: bool,
+    /// Whether nobody gets through TLS without a certificate.
+    pub(crate) demands_certificates: bool,
     /// The keys of the server.
     pub(crate) keys: Keys,
     /// Those of `--dev`.
@@ -82,8 +88,13 @@ impl Banner<'_> {
         let address = format!("http://{}", self.address);
         writeln!(text, "{}", paint.ink(Ink::Bold, concat!("throng ", env!("CARGO_PKG_VERSION"))))?;
         writeln!(text, "  listening on {}", paint.ink(Ink::GOOD, address))?;
+        if let Some(tls) = self.tls {
+            let tls = paint.ink(Ink::GOOD, format!("https://{tls}"));
+            writeln!(text, "  TLS listener on {tls}")?;
+        }
+        let admin_scheme = if self.is_admin_tls { "https" } else { "http" };
         if let Some(admin) = self.admin {
-            let admin = paint.ink(Ink::GOOD, format!("http://{admin}"));
+            let admin = paint.ink(Ink::GOOD, format!("{admin_scheme}://{admin}"));
             writeln!(text, "  admin listener on {admin}")?;
         }
         writeln!(text)?;
@@ -91,7 +102,7 @@ impl Banner<'_> {
             let fragment = self.dev_keys.map_or_else(String::new, DevKeys::fragment);
             writeln!(text, "{}{here}/chat{fragment}", label("chat"))?;
         }
-        let admin = self.admin.map(|admin| format!("http://{}", reachable(admin)));
+        let admin = self.admin.map(|admin| format!("{admin_scheme}://{}", reachable(admin)));
         if let Some(admin) = &admin {
             writeln!(text, "{}{admin}/status", label("status"))?;
         } else if self.address.ip().to_canonical().is_loopback() {
@@ -123,7 +134,11 @@ impl Banner<'_> {
     /// The warning about an open address, or about an `--allow-anyone` that may not do what was
     /// meant.
     fn exposure(&self) -> Option<String> {
-        let Self { address, allows_anyone, .. } = self;
+        let Self { allows_anyone, .. } = self;
+        let is_reachable = |address: &SocketAddr| !address.ip().to_canonical().is_loopback();
+        // Whoever needs a certificate to get in is not everyone.
+        let tls = self.tls.filter(|_| !self.demands_certificates).filter(is_reachable);
+        let address = &tls.filter(|_| !is_reachable(&self.address)).unwrap_or(self.address);
         if self.keys != Keys::Missing {
             return allows_anyone
                 .then(|| "--allow-anyone has no effect on a server with keys".into());
@@ -225,6 +240,9 @@ mod tests {
         let banner = Banner {
             address: address.parse().unwrap(),
             admin: None,
+            is_admin_tls: false,
+            tls: None,
+            demands_certificates: false,
             has_demo: true,
             do_clients_publish: true,
             workers: 2,
@@ -267,6 +285,9 @@ mod tests {
         let banner = Banner {
             address: "0.0.0.0:80".parse().unwrap(),
             admin: Some("0.0.0.0:9090".parse().unwrap()),
+            is_admin_tls: false,
+            tls: None,
+            demands_certificates: false,
             has_demo: false,
             do_clients_publish: false,
             workers: 2,
@@ -327,6 +348,9 @@ mod tests {
             let banner = Banner {
                 address,
                 admin: None,
+                is_admin_tls: false,
+                tls: None,
+                demands_certificates: false,
                 has_demo: true,
                 do_clients_publish: true,
                 workers,

@@ -72,6 +72,10 @@ fn load(config: Option<PathBuf>) -> Result<Settings> {
 fn address(settings: &Settings) -> Result<ServerUrl> {
     let address = if settings.proxy_protocol.0 { settings.admin_listen.0 } else { None };
     let address = match address {
+        Some(_) if settings.admin_tls.0 => bail!(
+            "connections to `listen` must begin with a PROXY header, and `admin-listen` speaks \
+             TLS, neither of which this command does"
+        ),
         Some(admin) => admin,
         None if settings.proxy_protocol.0 => bail!(
             "connections to `listen` must begin with a PROXY header, which this command does not \

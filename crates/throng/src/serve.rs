@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use throng_certificates::ServerTls;
-use throng_control::Control;
+use throng_control::{AdminListener, Control};
 use throng_core::{Engine, Epoch, MemoryEngine, clock};
 use throng_edge::Counter;
 use throng_edge::compression::CompressionSettings;
@@ -87,12 +87,8 @@ pub(crate) fn serve(
     let events = callouts.events();
     let plan = Plan::new(edge_settings(settings)).map_err(with_next_step)?;
     let rules = Arc::new(settings::rules(settings));
-    let engine = MemoryEngine::new(
-        Epoch::random(),
-        Arc::clone(&rules),
-        plan.queues(),
-        settings.history.total_bytes.0,
-    );
+    let total_bytes = settings.history.total_bytes.0;
+    let engine = MemoryEngine::new(Epoch::random(), Arc::clone(&rules), plan.queues(), total_bytes);
     let engine: Arc<dyn Engine> = Arc::new(engine.with_events(events.clone()));
     let ServerAccess { control: access, token_keys, key_sets } =
         ServerAccess::new(access, settings, clients, &mut callouts, &trust)?;
@@ -118,6 +114,7 @@ pub(crate) fn serve(
     let start_line = StartLine {
         settings,
         listen: plan.address(),
+        tls_listen: None,
         admin_listen: admin.as_ref().map(TcpListener::local_addr).transpose()?,
         max_connections: plan.max_connections(),
     };
@@ -135,6 +132,8 @@ pub(crate) fn serve(
         .with_metrics(Arc::new(outbound_metrics))
         .with_metrics(Arc::new(log.0.clone()));
     let leaving = Leaving { signals, delay: settings.drain_delay.0, log: log.0.clone() };
+    let admin_tls = tls.filter(|_| settings.admin_tls.0).map(|tls| tls.acceptor());
+    let admin = admin.map(|listener| AdminListener { listener, tls: admin_tls });
     let edge = runtime.block_on(control_plane(Arc::new(control), engine, edge, admin, leaving))?;
 
     let metrics = edge.metrics.clone();
@@ -158,7 +157,7 @@ async fn control_plane(
     control: Arc<Control>,
     engine: Arc<dyn Engine>,
     edge: Edge,
-    admin: Option<TcpListener>,
+    admin: Option<AdminListener>,
     leaving: Leaving,
 ) -> Result<Edge> {
     let edge = Arc::new(edge);
@@ -327,6 +326,9 @@ fn banner(
     let banner = Banner {
         address: plan.address(),
         admin: admin.map(TcpListener::local_addr).transpose()?,
+        is_admin_tls: settings.admin_tls.0,
+        tls: None,
+        demands_certificates: settings.demands_client_certificates(),
         has_demo: has_demo(settings),
         do_clients_publish: settings.clients_publish.0,
         workers: plan.workers(),
@@ -348,7 +350,9 @@ fn banner(
 /// Whether the demo is served. With `auto`, it is if only this machine can reach the server, and
 /// clients may publish, which the demo needs.
 fn has_demo(settings: &Settings) -> bool {
-    let is_local = settings.listen.0.ip().to_canonical().is_loopback();
+    let addresses = [Some(settings.listen.0), settings.tls_listen.0];
+    let mut addresses = addresses.into_iter().flatten();
+    let is_local = addresses.all(|address| address.ip().to_canonical().is_loopback());
     settings.demo.0.unwrap_or(is_local && settings.clients_publish.0)
 }
 

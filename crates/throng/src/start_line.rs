@@ -22,6 +22,8 @@ pub(crate) struct StartLine<'a> {
     pub(crate) settings: &'a Settings,
     /// The address of the public listener, with the port that the kernel chose.
     pub(crate) listen: SocketAddr,
+    /// The address of the listener for TLS, if there is one.
+    pub(crate) tls_listen: Option<SocketAddr>,
     /// The address of the admin listener, if there is one.
     pub(crate) admin_listen: Option<SocketAddr>,
     /// Capacity of all workers together.
@@ -43,7 +45,10 @@ impl StartLine<'_> {
             version = BUILD,
             listen = %self.listen,
             public_access = %public_access(settings),
+            tls_listen = self.tls_listen.map(tracing::field::display),
+            client_certificates = client_certificates(settings),
             admin_listen = self.admin_listen.map(tracing::field::display),
+            admin_tls = self.admin_listen.map(|_| settings.admin_tls.0),
             admin_access = admin_access.map(tracing::field::display),
             subscribe = %self.permission(&access.subscribe),
             publish = %publish,
@@ -68,6 +73,12 @@ impl StartLine<'_> {
     fn permission(&self, choice: &dyn Display) -> String {
         if self.settings.has_keys() { choice.to_string() } else { ANYONE.to_owned() }
     }
+}
+
+/// Whether clients show certificates over TLS; `None` if they are not asked.
+fn client_certificates(settings: &Settings) -> Option<&'static str> {
+    settings.tls_client_ca.0.as_ref()?;
+    Some(if settings.demands_client_certificates() { "required" } else { "optional" })
 }
 
 /// Who is served at the public listener.

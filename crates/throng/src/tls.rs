@@ -36,7 +36,9 @@ pub(crate) fn check(tls: TlsSettings) -> Result<ServerTls, SettingsError> {
 
 /// The settings of TLS, if there is a listener for it.
 pub(crate) fn tls_settings(settings: &Settings) -> Option<TlsSettings> {
-    settings.tls_listen.0?;
+    if settings.tls_listen.0.is_none() && !settings.admin_tls.0 {
+        return None;
+    }
     let named = |path: &Path, key: &Path, settings: [String; 2]| {
         let [certificate_setting, key_setting] = settings;
         CertificateFiles {

@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throng_core::Listener;
-use tokio::io::AsyncReadExt as _;
+use throng_tls::{Acceptor, HandshakeError};
+use throng_wire::{ErrorCode, ErrorResponse};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
@@ -22,6 +24,7 @@ use crate::service::Service;
 use crate::socket::close::refuse_full_at_once;
 use crate::socket::connection::Connection;
 use crate::socket::connection_set::{Activity, ConnectionSet};
+use crate::socket::handshake::{ShakeError, shake_hands};
 
 /// Maximum number of connections. Operators, scrapers and publishing applications need few, and
 /// descriptors are reserved for them in each table. Beyond the maximum, the connection that has
@@ -35,11 +38,20 @@ const FIRST_BYTES: usize = 2 << 10;
 /// is short of descriptors or memory, which lasts, and the log must not be flooded.
 const ERROR_PAUSE: Duration = Duration::from_millis(100);
 
+/// The admin listener.
+#[derive(Debug)]
+pub struct AdminListener {
+    /// The listening socket, in nonblocking mode.
+    pub listener: std::net::TcpListener,
+    /// What begins its handshakes; `None` for plain connections.
+    pub tls: Option<Acceptor>,
+}
+
 /// Accepts and serves connections until `end` is ready, then waits for the open ones to end.
 pub(crate) async fn serve(
     control: Arc<Control>,
     service: Service,
-    listener: std::net::TcpListener,
+    AdminListener { listener, tls }: AdminListener,
     mut end: oneshot::Receiver<()>,
 ) {
     let listener = match TcpListener::from_std(listener) {
@@ -56,8 +68,11 @@ pub(crate) async fn serve(
                 Ok((stream, _)) if has_capacity(&mut connections) => {
                     let connection = Connection::open(&control, Listener::Admin);
                     let service = service.clone();
-                    connections.spawn(|activity| run(connection, service, stream, activity));
+                    let tls = tls.clone();
+                    connections.spawn(|activity| run(connection, service, stream, tls, activity));
                 }
+                // Over TLS, a refusal would cost a handshake.
+                Ok(_) if tls.is_some() => {}
                 Ok((stream, _)) => refuse(&control, stream),
                 Err(error) => pause(&error).await,
             }
@@ -75,18 +90,52 @@ async fn run(
     connection: Connection,
     service: Service,
     mut stream: TcpStream,
+    tls: Option<Acceptor>,
     activity: Arc<Activity>,
 ) {
     let control = connection.control();
     activity.report(0, false);
-    let mut bytes = Vec::with_capacity(FIRST_BYTES);
-    let first = timeout(control.settings.head_timeout, stream.read_buf(&mut bytes)).await;
-    if let Ok(Ok(1..)) = first
+    let begin = async {
+        match tls {
+            None => read_first(&mut stream).await.map(|bytes| (bytes, None)),
+            Some(acceptor) => match shake_hands(&mut stream, &acceptor).await {
+                Ok(tls) => Some((Vec::new(), Some(tls))),
+                Err(error) => {
+                    tell(control, &mut stream, error).await;
+                    None
+                }
+            },
+        }
+    };
+    let begun = timeout(control.settings.head_timeout, begin).await;
+    if let Ok(Some((bytes, tls))) = begun
         && let Ok(stream) = stream.into_std()
     {
-        let handoff = Handoff { stream, bytes, client: None, tls: None };
+        let handoff = Handoff { stream, bytes, client: None, tls };
         connection.run(handoff, &activity, |request| service.answer(control, request)).await;
     }
+}
+
+/// The first bytes of a plain connection; `None` if it has ended.
+async fn read_first(stream: &mut TcpStream) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(FIRST_BYTES);
+    let read = stream.read_buf(&mut bytes).await;
+    read.is_ok_and(|count| count > 0).then_some(bytes)
+}
+
+/// Tells a client that speaks plain HTTP where it is, and the log why another has failed.
+async fn tell(control: &Control, stream: &mut TcpStream, error: ShakeError) {
+    if let ShakeError::Handshake(HandshakeError::NotTls) = error {
+        let message = "this port speaks TLS; use https";
+        let error = ErrorResponse::new(ErrorCode::BadRequest, message);
+        let mut out = Vec::new();
+        control.refusals.write(&error, None, None, &mut out);
+        // The client may be gone.
+        let _ = stream.write_all(&out).await;
+        return;
+    }
+    let peer = stream.peer_addr().map(|peer| peer.to_string()).unwrap_or_default();
+    tracing::debug!(%error, "a TLS handshake failed at the admin listener, peer={peer}");
 }
 
 fn refuse(control: &Control, stream: TcpStream) {

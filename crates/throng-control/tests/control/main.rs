@@ -22,3 +22,4 @@ mod publish;
 mod server;
 mod smuggling;
 mod status;
+mod tls;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use throng_access::{Access, AccessControl, AllowAll};
 use throng_control::{
-    Control, Edge, EdgeMetrics, Handoff, HandoffReceiver, Health, Settings, serve,
+    Control, Edge, EdgeMetrics, Handoff, HandoffReceiver, Health, Settings, TlsConnection, serve,
 };
 use throng_core::{
     Answer as LaterAnswer, ChannelName, Engine as _, Epoch, Follow, Later, Listener, LocalId,
@@ -150,13 +150,22 @@ impl Server {
 
     /// Opens a connection that a worker hands off after it has read `bytes`.
     pub(crate) fn connect(&self, bytes: impl Into<Vec<u8>>) -> Client {
-        let stream = TcpStream::connect(self.listener.local_addr().unwrap()).unwrap();
-        let (accepted, _) = self.listener.accept().unwrap();
-        accepted.set_nonblocking(true).unwrap();
-        self.handoffs
-            .send(Ok(Handoff { stream: accepted, bytes: bytes.into(), client: None, tls: None }))
-            .unwrap();
+        let stream = self.open();
+        self.hand_over(bytes, None);
         Client::new(stream)
+    }
+
+    /// The client's end of a new connection, which [`Server::hand_over`] hands off.
+    pub(crate) fn open(&self) -> TcpStream {
+        TcpStream::connect(self.listener.local_addr().unwrap()).unwrap()
+    }
+
+    /// Hands the connection off that was opened last.
+    pub(crate) fn hand_over(&self, bytes: impl Into<Vec<u8>>, tls: Option<Box<TlsConnection>>) {
+        let (stream, _) = self.listener.accept().unwrap();
+        stream.set_nonblocking(true).unwrap();
+        let handoff = Handoff { stream, bytes: bytes.into(), client: None, tls };
+        self.handoffs.send(Ok(handoff)).unwrap();
     }
 
     /// Opens a connection and makes one request on it, so that hyper serves it already.
@@ -270,8 +279,8 @@ pub(crate) struct FakeEdge {
     pub is_full: AtomicBool,
     /// Connections of the worker.
     pub connections: AtomicU64,
-    give: mpsc::Sender<(Listener, TcpStream, Vec<u8>)>,
-    handed_off: Mutex<mpsc::Receiver<(Listener, TcpStream, Vec<u8>)>>,
+    give: mpsc::Sender<(Listener, Handoff)>,
+    handed_off: Mutex<mpsc::Receiver<(Listener, Handoff)>>,
     scan: mpsc::Sender<Scan>,
     scans: Mutex<mpsc::Receiver<Scan>>,
 }
@@ -292,6 +301,12 @@ impl FakeEdge {
 
     /// The same, with the listener whose rules it has passed.
     pub(crate) fn handed_off_by(&self) -> (Listener, TcpStream, Vec<u8>) {
+        let (listener, handoff) = self.handed_off_with_tls();
+        (listener, handoff.stream, handoff.bytes)
+    }
+
+    /// The same, with all that goes with it.
+    pub(crate) fn handed_off_with_tls(&self) -> (Listener, Handoff) {
         self.handed_off.lock().unwrap().recv_timeout(TIMEOUT).unwrap()
     }
 
@@ -310,7 +325,7 @@ impl Edge for FakeEdge {
         if self.is_full.load(Ordering::SeqCst) {
             return Err(handoff);
         }
-        self.give.send((listener, handoff.stream, handoff.bytes)).unwrap();
+        self.give.send((listener, handoff)).unwrap();
         Ok(())
     }
 

@@ -51,8 +51,15 @@ fn files(settings: &Settings) -> Option<String> {
 
 fn address(settings: &Settings) -> Option<String> {
     let has_certificate = settings.tls_cert.0.is_some() || !settings.certificates.is_empty();
+    if settings.admin_tls.0 && settings.admin_listen.0.is_none() {
+        return Some("admin-tls has no effect without admin-listen; add its address".into());
+    }
+    if settings.admin_tls.0 && !has_certificate {
+        return Some("admin-tls needs a certificate; add --tls-cert and --tls-key".into());
+    }
     let Some(address) = settings.tls_listen.0 else {
-        return has_certificate.then(|| {
+        let is_unused = has_certificate && !settings.admin_tls.0;
+        return is_unused.then(|| {
             "there is a certificate, and no listener that shows it; add tls-listen, such as \
              --tls-listen :443"
                 .into()
@@ -135,6 +142,7 @@ mod tests {
             "tls-listen = '0.0.0.0:443'\nallow-anyone = true",
             "tls-listen = '0.0.0.0:443'\ntls-client-ca = 'a'",
             "tls-listen = 8443\ntls-min-version = 1.3\ntls-ticket-lifetime = 0",
+            "admin-listen = 9090\nadmin-tls = true",
             "tls-listen = 8443\n[[certificates]]\ncert = 'c'\nkey = 'k'",
         ] {
             assert_eq!(problem(&format!("{FILES}{text}")), "", "{text}");
@@ -148,6 +156,8 @@ mod tests {
             ("tls-listen = 8443", "tls-listen 127.0.0.1:8443 needs a certificate; add --tls-cert"),
             ("tls-cert = 'c'", "tls-cert names c and tls-key is missing"),
             ("tls-key = 'k'", "tls-key names k and tls-cert is missing"),
+            ("admin-tls = true", "admin-tls has no effect without admin-listen"),
+            ("admin-tls = true\nadmin-listen = 1", "admin-tls needs a certificate"),
             (FILES, "there is a certificate, and no listener that shows it; add tls-listen"),
             (
                 "tls-listen = 1\n[[certificates]]\ncert = 'c'",

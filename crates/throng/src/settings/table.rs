@@ -157,6 +157,8 @@ settings! {
             "Address and port of a second listener, for status page, metrics and publishing";
         "admin-allow-anyone" admin_allow_anyone: Switch = "false",
             "Without server keys, allow --admin-listen addresses that others can reach";
+        "admin-tls" admin_tls: Switch = "false",
+            "Speak TLS at the admin listener, with the certificates of the server";
     }
     in "Proxies" {
         "trusted-proxies" trusted_proxies: Proxies = "none",
