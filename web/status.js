@@ -20,6 +20,9 @@ const RETRY_MS = 2_000;
 /** How often the descriptions of charts, for screen readers, are renewed. */
 const DESCRIBE_MS = 10_000;
 const WORKERS_SHOWN = 64;
+const TRANSPORTS = [
+  ["websocket", "WebSocket"], ["sse", "SSE"], ["stream", "stream"], ["poll", "long-poll"],
+];
 
 const $ = (id) => document.getElementById(id);
 
@@ -361,6 +364,7 @@ function show() {
   behind.show(newest);
   showWorkers();
   showMemory();
+  showCanary();
   showTable("refused", [...reasonRows("refused"), ...reasonRows("dropped")]);
   showTable("closed", reasonRows("closed"));
 }
@@ -405,6 +409,22 @@ function showMemory() {
       ? "root only" : words.bytes(kernel.socket_slab_bytes)],
     ["kernel: number of TCP sockets", words.count(kernel.tcp_sockets)],
   ]);
+}
+
+function showCanary() {
+  const canary = newest.canary ?? null;
+  $("canary-part").hidden = canary === null;
+  if (canary === null) return;
+  const reports = TRANSPORTS.map(([name, label]) => [label, canary[name]]);
+  showTable("canary", reports.map(([label, { p50_ms, p99_ms, arrived_ms, failing }]) => {
+    const last = arrived_ms === null
+      ? "not yet" : `${words.duration(newest.time_ms - arrived_ms)} ago`;
+    return [label, words.milliseconds(p50_ms), words.milliseconds(p99_ms),
+      failing ? `fails, ${last}` : last];
+  }));
+  reports.forEach(([, { failing }], index) => {
+    $("canary").rows[index].classList.toggle("bad", failing);
+  });
 }
 
 function reasonRows(table) {

@@ -194,7 +194,7 @@ def test_pages_of_other_origins_cannot_read_the_status(server, path):
     assert (response.status_code, response.json()["error"]) == (403, "origin_refused")
 
 
-@pytest.mark.parametrize("scenario", ["moves", "phone", "dark", "plain", "keyboard"])
+@pytest.mark.parametrize("scenario", ["moves", "phone", "dark", "plain", "keyboard", "canary"])
 def test_page(serve, chromium, scenario):
     server = serve()
     done = subprocess.run(

@@ -76,6 +76,10 @@ function largeSample() {
       workers: Array(200).fill(19_999) },
     channels: 1_000_000, accepted: rate, messages_in: rate, deliveries: rate, sent_bytes: rate,
     latency: spans, http: { ...rate, ...spans },
+    canary: { websocket: { ...times, failing: false, arrived_ms: Date.now() - 1000 },
+      sse: { ...times, failing: true, arrived_ms: Date.now() - 99 * 86_400_000 },
+      stream: { count: 0, p50_ms: null, p99_ms: null, failing: true, arrived_ms: null },
+      poll: { ...times, failing: false, arrived_ms: Date.now() } },
     cpu: { cores: 128, workers: Array(200).fill(0.987), control: 12.345 },
     memory: { resident_bytes: 9e10, private_bytes: 8e10, private_at_start_bytes: 9e6,
       log_bytes: 1e9, per_connection_bytes: 61.9 },
@@ -184,6 +188,19 @@ const SCENARIOS = {
     return [page];
   },
 
+  /** What the canary finds over each transport. */
+  async canary() {
+    const page = await open();
+    await isLink(page, "live");
+    const table = page.getByRole("table", { name: "Canary" });
+    for (const transport of ["WebSocket", "SSE", "stream", "long-poll"]) {
+      const row = table.locator("tbody tr", { has: page.getByRole("rowheader", { name: transport }) });
+      await row.filter({ hasText: /\d [µm]?s.*\d [µm]?s.*\d+ (s|min)( \d+ s)? ago/ }).waitFor();
+    }
+    assert.equal(await table.locator(".bad").count(), 0);
+    return [page];
+  },
+
   /** The page at the admin listener. Saves a screenshot. */
   async admin() {
     const page = await open({ viewport: { width: 1280, height: 900 } });
@@ -214,6 +231,8 @@ const SCENARIOS = {
     await reads(large, "Connections", ".figure", "1,000,000");
     await reads(large, "Memory", ".aside", "61.9 B per connection");
     await large.locator("#workers-rest", { hasText: "and 136 more" }).waitFor();
+    await large.locator("#canary .bad", { hasText: /SSE.*fails, 99 d/ }).waitFor();
+    await large.locator("#canary .bad", { hasText: "fails, not yet" }).waitFor();
     assert.equal(await scrollsSideways(large), false);
     return [page, large];
   },
