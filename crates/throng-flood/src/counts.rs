@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
 use crate::protocol::refusal;
+use crate::tls::TlsCounts;
 
 /// A histogram of nanoseconds to three digits. It resizes, so recording cannot fail.
 pub(crate) type Nanoseconds = Histogram<u64>;
@@ -56,6 +57,8 @@ pub struct ClientCounts {
     pub lag_ns: u64,
     /// Tunnel packets lost or retransmitted by either side.
     pub repeated: u64,
+    /// TLS handshakes that succeeded.
+    pub(crate) tls: TlsCounts,
 }
 
 /// The time from the first to the last occurrence of something, in nanoseconds of the
@@ -127,6 +130,7 @@ impl Default for ClientCounts {
             delivery: nanoseconds(),
             lag_ns: 0,
             repeated: 0,
+            tls: TlsCounts::default(),
         }
     }
 }
@@ -164,6 +168,7 @@ impl ClientCounts {
         self.arriving = TimeSpan::default();
         self.connect.reset();
         self.delivery.reset();
+        self.tls.clear();
     }
 
     /// Adds the counts of another thread, or later ones of the same. States are added, too: merge
@@ -192,6 +197,7 @@ impl ClientCounts {
         let _ = self.delivery.add(&other.delivery);
         self.lag_ns = self.lag_ns.max(other.lag_ns);
         self.repeated += other.repeated;
+        self.tls.merge(&other.tls);
     }
 }
 

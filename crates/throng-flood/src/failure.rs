@@ -5,6 +5,8 @@ use std::fmt;
 use rustix::io::Errno;
 use serde::Serialize;
 
+use crate::tls::TlsFailure;
+
 /// Why a client failed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -27,6 +29,8 @@ pub enum Failure {
     Closed(Option<u16>),
     /// Received data violates the protocol.
     Protocol(&'static str),
+    /// A TLS handshake failed, or a connection under TLS.
+    Tls(TlsFailure),
     /// No local port or address is free.
     NoPorts,
     /// No descriptor is free.
@@ -56,6 +60,7 @@ impl fmt::Display for Failure {
             Failure::Closed(Some(code)) => write!(f, "closed by the server with code {code}"),
             Failure::Closed(None) => f.write_str("closed by the server"),
             Failure::Protocol(what) => write!(f, "protocol: {what}"),
+            Failure::Tls(what) => write!(f, "TLS: {what}"),
             Failure::NoPorts => f.write_str("no local port is left"),
             Failure::NoDescriptors => f.write_str("no descriptor is left"),
             Failure::Reported(words) => f.write_str(words),
@@ -75,6 +80,12 @@ impl Failure {
             Failure::Message(_) => Failure::Message("more".to_owned()),
             other => other.clone(),
         }
+    }
+}
+
+impl From<TlsFailure> for Failure {
+    fn from(failure: TlsFailure) -> Failure {
+        Failure::Tls(failure)
     }
 }
 

@@ -12,6 +12,7 @@
 //! | [`publish`] | the open-loop publisher |
 //! | [`streams`] | counters that publishers and clients share |
 //! | [`protocol`] | decoders for what servers send, without I/O |
+//! | `tls` | TLS of clients and publishers, without I/O |
 //! | [`marker`] | the mark in each payload |
 //! | [`audit`] | whether every client got every message |
 //! | [`counts`], [`failure`] | what threads count, and why clients fail |
@@ -48,6 +49,7 @@ mod run;
 mod runner;
 mod streams;
 mod template;
+mod tls;
 mod tokens;
 
 pub use clients::{ClientPool, PublishDeliveries};

@@ -40,7 +40,7 @@ mod tokens;
 mod toml_reader;
 mod values;
 
-pub use files::{SecretFile, TokenTable, UrlTable, ValueTable};
+pub use files::{CertificateFile, SecretFile, TokenTable, UrlTable, ValueTable};
 pub use model::*;
 pub use options::{
     LoadOptions, Options, PublishOptions, SourceOptions, TargetOptions, TokenOptions,

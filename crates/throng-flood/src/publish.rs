@@ -48,6 +48,7 @@ use crate::plan::{PublishBy, Target};
 use crate::protocol::url::HttpUrl;
 use crate::streams::StreamCounters;
 use crate::template::TemplateValues;
+use crate::tls::{TlsError, TlsTarget};
 use counts::PublishCounts;
 use request::RequestBuilder;
 use schedule::Schedule;
@@ -65,8 +66,8 @@ pub(crate) enum PublishError {
     /// The plan does not say how to publish.
     #[error("the plan does not say how to publish")]
     NoTarget,
-    /// The URL cannot be parsed, or needs TLS.
-    #[error("{url:?} cannot be published to: it is not an http:// or ws:// address")]
+    /// The URL cannot be parsed.
+    #[error("{url:?} cannot be published to: it is not an address like http://127.0.0.1:8080")]
     Url {
         /// The URL, rendered for stream 0.
         url: String,
@@ -79,6 +80,9 @@ pub(crate) enum PublishError {
         /// What the resolver reported.
         reason: String,
     },
+    /// TLS cannot be spoken.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// A thread cannot be started.
     #[error("a publishing thread cannot be started: {0}")]
     Thread(io::Error),
@@ -248,7 +252,9 @@ fn builder(settings: &PublisherSettings<'_>) -> Result<RequestBuilder, PublishEr
     if addresses.is_empty() {
         return Err(dns("the name has none".to_owned()));
     }
+    let tls = TlsTarget::of(&url, &target.tls)?;
     Ok(RequestBuilder {
+        tls,
         target: target.clone(),
         run: settings.run,
         addresses,

@@ -26,6 +26,6 @@ pub(crate) mod table;
 
 pub use model::{
     AgentReport, AssertionResult, ClockReport, Cost, MachineCost, PhaseReport, Report,
-    RunDescription, Sample, Totals, VERSION,
+    RunDescription, Sample, TlsTotals, Totals, VERSION,
 };
 pub use throng_report::{Distribution, Environment};

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use rustls::client::Resumption;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::ServerName;
 use rustls::server::NoServerSessionStorage;
@@ -11,6 +12,7 @@ use rustls::{ClientConfig, ServerConfig, SupportedProtocolVersion, version};
 
 use crate::handshake::{Handshake, HandshakeError, UserOf};
 use crate::secrets::SecretCatcher;
+use crate::tickets::{CurrentTicket, Ticket};
 
 /// The lowest protocol version that is spoken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -111,7 +113,10 @@ fn prepared(mut config: ServerConfig) -> Arc<ServerConfig> {
 
 /// Starts the handshakes of a client.
 #[derive(Clone, Debug)]
-pub struct Connector(Arc<ClientConfig>);
+pub struct Connector {
+    config: Arc<ClientConfig>,
+    resumes: bool,
+}
 
 impl Connector {
     /// Takes a configuration, and sets in it what the record layer relies on: secrets can be taken
@@ -120,11 +125,28 @@ impl Connector {
         config.enable_secret_extraction = true;
         config.key_log = Arc::new(SecretCatcher);
         config.enable_early_data = false;
-        Self(Arc::new(config))
+        Self { config: Arc::new(config), resumes: false }
+    }
+
+    /// Like [`Connector::new`], for clients that resume: each keeps its own ticket and passes it to
+    /// [`Connector::resume`].
+    pub fn resuming(mut config: ClientConfig) -> Self {
+        config.resumption = Resumption::store(Arc::new(CurrentTicket));
+        Self { resumes: true, ..Self::new(config) }
     }
 
     /// A handshake with this server, whose first `advance` needs no input.
     pub fn handshake(&self, server: ServerName<'static>) -> Result<Handshake, HandshakeError> {
-        Handshake::client(Arc::clone(&self.0), server)
+        self.resume(server, None)
+    }
+
+    /// A handshake that shows a ticket of the same server. What becomes of it is in
+    /// [`Peer::is_resumed`](crate::Peer::is_resumed).
+    pub fn resume(
+        &self,
+        server: ServerName<'static>,
+        ticket: Option<Ticket>,
+    ) -> Result<Handshake, HandshakeError> {
+        Handshake::client(Arc::clone(&self.config), server, ticket, self.resumes)
     }
 }

@@ -7,18 +7,21 @@
 use std::sync::Arc;
 
 use rustls::pki_types::{CertificateDer, ServerName};
+use std::io::{Read as _, Write as _};
+
 use rustls::{
-    ClientConfig, ClientConnection, Connection, ConnectionTrafficSecrets, HandshakeKind,
-    ServerConfig, ServerConnection, SupportedCipherSuite,
+    CipherSuite, ClientConfig, ClientConnection, Connection, ConnectionTrafficSecrets,
+    HandshakeKind, ProtocolVersion, ServerConfig, ServerConnection, SupportedCipherSuite,
 };
 use thiserror::Error;
 
 use crate::incoming::{Incoming, Role};
 use crate::keys::{RecordKey, Secret};
 use crate::outgoing::Outgoing;
-use crate::record::{HANDSHAKE, HEADER_BYTES, Header, RECORD_BYTES_MAX};
+use crate::record::{ALERT, CONTENT_BYTES_MAX, HANDSHAKE, HEADER_BYTES, Header, RECORD_BYTES_MAX};
 use crate::secrets::{self, Secrets};
 use crate::suite::Suite;
+use crate::tickets::{Ticket, Tickets};
 
 /// How many bytes a peer may send until the handshake is done. A message has at most 64 KB; the
 /// longest is a chain of certificates, usually 5 KB.
@@ -33,7 +36,7 @@ pub const HANDSHAKE_RECORDS_MAX: usize = 64;
 #[non_exhaustive]
 pub enum HandshakeError {
     /// The first bytes are not those of a TLS record: probably plain HTTP.
-    #[error("the client does not speak TLS: its first bytes are no TLS handshake")]
+    #[error("the peer does not speak TLS: its first bytes are no TLS handshake")]
     NotTls,
     /// The peer sent more than [`HANDSHAKE_BYTES_MAX`] or [`HANDSHAKE_RECORDS_MAX`].
     #[error("the TLS handshake is too long: more than 64 records or 96 KB")]
@@ -70,6 +73,11 @@ pub struct Handshake {
     connection: Connection,
     secrets: Secrets,
     user_of: Option<UserOf>,
+    tickets: Tickets,
+    /// Whether a ticket is worth waiting for.
+    wants_ticket: bool,
+    /// The peer has said that it sends no more.
+    has_closed: bool,
     records: usize,
     bytes: usize,
 }
@@ -99,6 +107,10 @@ pub struct Peer {
     pub user: Option<String>,
     /// Whether the session was resumed with a ticket.
     pub is_resumed: bool,
+    /// The ticket to resume with next; only a client of [`Connector::resuming`] has it.
+    ///
+    /// [`Connector::resuming`]: crate::Connector::resuming
+    pub ticket: Option<Ticket>,
 }
 
 impl Handshake {
@@ -112,12 +124,25 @@ impl Handshake {
     pub(crate) fn client(
         config: Arc<ClientConfig>,
         server: ServerName<'static>,
+        ticket: Option<Ticket>,
+        wants_ticket: bool,
     ) -> Result<Self, HandshakeError> {
-        Ok(Self::new(ClientConnection::new(config, server)?.into()))
+        let mut tickets = Tickets::showing(ticket);
+        let connection = tickets.lend(|| ClientConnection::new(config, server))?;
+        Ok(Self { tickets, wants_ticket, ..Self::new(connection.into()) })
     }
 
     fn new(connection: Connection) -> Self {
-        Self { connection, secrets: Secrets::default(), user_of: None, records: 0, bytes: 0 }
+        Self {
+            connection,
+            secrets: Secrets::default(),
+            tickets: Tickets::default(),
+            wants_ticket: false,
+            has_closed: false,
+            user_of: None,
+            records: 0,
+            bytes: 0,
+        }
     }
 
     /// Takes the complete records at the front of `input`, until the handshake is done, and
@@ -133,7 +158,7 @@ impl Handshake {
         self.take_output(output);
         while !self.is_done() {
             let rest = &input[used_bytes..];
-            if self.records == 0 && !may_be_tls(rest) {
+            if self.records == 0 && !self.may_be_tls(rest) {
                 return Err(HandshakeError::NotTls);
             }
             let Some(header) = Header::read(rest) else { break };
@@ -155,9 +180,79 @@ impl Handshake {
         Ok(Progress { used_bytes, is_done: self.is_done() })
     }
 
+    /// The suite of a handshake that is done, and whether it has resumed a session; `None` for a
+    /// suite that the record layer does not know.
+    pub fn outcome(&self) -> Option<(Suite, bool)> {
+        let is_resumed = self.connection.handshake_kind() == Some(HandshakeKind::Resumed);
+        let suite = match self.connection.negotiated_cipher_suite()?.suite() {
+            CipherSuite::TLS13_AES_128_GCM_SHA256 => Suite::Tls13Aes128Gcm,
+            CipherSuite::TLS13_AES_256_GCM_SHA384 => Suite::Tls13Aes256Gcm,
+            CipherSuite::TLS13_CHACHA20_POLY1305_SHA256 => Suite::Tls13ChaCha20Poly1305,
+            CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256
+            | CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 => Suite::Tls12Aes128Gcm,
+            CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384
+            | CipherSuite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384 => Suite::Tls12Aes256Gcm,
+            CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256
+            | CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256 => {
+                Suite::Tls12ChaCha20Poly1305
+            }
+            _ => return None,
+        };
+        Some((suite, is_resumed))
+    }
+
+    /// Whether a ticket may still come, now that the handshake is done. TLS 1.3 has them after it,
+    /// and only rustls can read them. Until then, use [`Handshake::send`] and
+    /// [`Handshake::receive`].
+    pub fn awaits_ticket(&self) -> bool {
+        self.wants_ticket
+            && !self.has_closed
+            && !self.tickets.has_received()
+            && self.connection.protocol_version() == Some(ProtocolVersion::TLSv1_3)
+    }
+
+    /// After the handshake: appends records with all of `content` to `output`.
+    pub fn send(&mut self, content: &[u8], output: &mut Vec<u8>) -> Result<(), HandshakeError> {
+        if !self.is_done() {
+            return Err(HandshakeError::NotDone);
+        }
+        // rustls's buffer is limited.
+        for part in content.chunks(CONTENT_BYTES_MAX) {
+            // Writing to rustls's buffer does not fail.
+            self.connection.writer().write_all(part).map_err(|_| HandshakeError::TooLong)?;
+            self.take_output(output);
+        }
+        Ok(())
+    }
+
+    /// After the handshake: opens the first record of `input`, if it is complete, and appends what
+    /// it has to `content`. Returns how many bytes of `input` were used. With content, no ticket is
+    /// awaited any more.
+    pub fn receive(
+        &mut self,
+        input: &[u8],
+        content: &mut Vec<u8>,
+        output: &mut Vec<u8>,
+    ) -> Result<usize, HandshakeError> {
+        let Some(header) = Header::read(input) else { return Ok(0) };
+        let record_bytes = header.record_bytes();
+        if record_bytes > RECORD_BYTES_MAX {
+            return Err(HandshakeError::TooLong);
+        }
+        let Some(record) = input.get(..record_bytes) else { return Ok(0) };
+        self.feed(record, output)?;
+        let before = content.len();
+        // An error means that there is no content, or no more.
+        let _ = self.connection.reader().read_to_end(content);
+        if content.len() > before {
+            self.wants_ticket = false;
+        }
+        Ok(record_bytes)
+    }
+
     /// Takes keys and secrets out, and drops the rest.
     pub fn finish(self) -> Result<Established, HandshakeError> {
-        let Self { connection, secrets, user_of, .. } = self;
+        let Self { connection, secrets, user_of, tickets, has_closed, .. } = self;
         if connection.is_handshaking() || connection.wants_write() {
             return Err(HandshakeError::NotDone);
         }
@@ -172,6 +267,7 @@ impl Handshake {
             user: user_of.filter(|_| !certificates.is_empty()).and_then(|read| read(certificates)),
             certificates: certificates.iter().map(|one| one.clone().into_owned()).collect(),
             is_resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
+            ticket: tickets.into_received(),
         };
         let chosen = connection.negotiated_cipher_suite().ok_or(HandshakeError::NotDone)?;
         let extracted = connection.dangerous_extract_secrets()?;
@@ -191,11 +287,18 @@ impl Handshake {
         } else {
             (Secret::of_key(&key_in), Secret::empty())
         };
-        Ok(Established {
-            outgoing: Outgoing::new(suite, key_out, number_out),
-            incoming: Incoming::new(role, suite, secrets, number_in),
-            peer,
-        })
+        let mut incoming = Incoming::new(role, suite, secrets, number_in);
+        if has_closed {
+            incoming.close();
+        }
+        Ok(Established { outgoing: Outgoing::new(suite, key_out, number_out), incoming, peer })
+    }
+
+    /// Whether these may be the first bytes of a handshake. A server may begin with an alert.
+    fn may_be_tls(&self, input: &[u8]) -> bool {
+        let is_client = matches!(self.connection, Connection::Client(_));
+        input.first().is_none_or(|first| *first == HANDSHAKE || is_client && *first == ALERT)
+            && Header::read(input).is_none_or(|header| header.major_version() == 3)
     }
 
     fn is_done(&self) -> bool {
@@ -204,7 +307,7 @@ impl Handshake {
 
     /// Gives rustls one record, or a header that it will refuse.
     fn feed(&mut self, mut record: &[u8], output: &mut Vec<u8>) -> Result<(), HandshakeError> {
-        let Self { connection, secrets, .. } = self;
+        let Self { connection, secrets, tickets, has_closed, .. } = self;
         let mut result = Ok(());
         while result.is_ok() && !record.is_empty() {
             // Reading from a slice does not fail; an error means that rustls's buffer is full.
@@ -212,7 +315,9 @@ impl Handshake {
             if taken == 0 {
                 return Err(HandshakeError::TooLong);
             }
-            result = secrets::catch(secrets, || connection.process_new_packets().map(|_| ()));
+            let process = || connection.process_new_packets();
+            let state = secrets::catch(secrets, || tickets.lend(process));
+            result = state.map(|state| *has_closed |= state.peer_has_closed());
         }
         self.take_output(output);
         result.map_err(HandshakeError::Refused)
@@ -226,12 +331,6 @@ impl Handshake {
             }
         }
     }
-}
-
-/// Whether these may be the first bytes of a handshake.
-fn may_be_tls(input: &[u8]) -> bool {
-    input.first().is_none_or(|first| *first == HANDSHAKE)
-        && Header::read(input).is_none_or(|header| header.major_version() == 3)
 }
 
 fn record_key(

@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 
 use crate::alert::{self, Alert, Received};
 use crate::keys::{RecordKey, Secret};
-use crate::outgoing::{Outgoing, SealError};
+use crate::outgoing::{Outgoing, SealError, SenderFlags};
 use crate::record::{ALERT, APPLICATION_DATA, HANDSHAKE, Header, Opener};
 use crate::suite::Suite;
 
@@ -105,6 +105,11 @@ impl Incoming {
     /// Content before an error is returned with it. A buffer of
     /// [`RECORD_BYTES_MAX`](crate::RECORD_BYTES_MAX) always makes progress.
     pub fn open(&mut self, outgoing: &mut Outgoing, buffer: &mut [u8]) -> Opened {
+        self.open_beside(outgoing.flags_mut(), buffer)
+    }
+
+    /// Like [`Incoming::open`], with what the other half has to learn only.
+    pub(crate) fn open_beside(&mut self, sender: &mut SenderFlags, buffer: &mut [u8]) -> Opened {
         let mut opened = Opened { content_bytes: 0, used_bytes: 0, end: None };
         let mut opener = None;
         while opened.end.is_none() {
@@ -122,7 +127,7 @@ impl Incoming {
             if rest.len() < header.record_bytes() {
                 break;
             }
-            let flow = self.open_one(outgoing, &mut opener, buffer, &mut opened);
+            let flow = self.open_one(sender, &mut opener, buffer, &mut opened);
             opened.used_bytes += header.record_bytes();
             if let ControlFlow::Break(end) = flow {
                 opened.end = Some(end);
@@ -160,6 +165,11 @@ impl Incoming {
         if self.flags & CLIENT != 0 { Role::Client } else { Role::Server }
     }
 
+    /// Says that the peer has said that it sends no more.
+    pub(crate) fn close(&mut self) {
+        self.flags |= PEER_CLOSED;
+    }
+
     /// Number, secrets in and out, for the frozen form.
     pub(crate) fn secrets(&self) -> (u64, &Secret, &Secret) {
         (self.number, &self.secret_in, &self.secret_out)
@@ -182,7 +192,7 @@ impl Incoming {
     /// Opens the record at `opened.used_bytes`, which is complete.
     fn open_one(
         &mut self,
-        outgoing: &mut Outgoing,
+        sender: &mut SenderFlags,
         opener: &mut Option<Opener>,
         buffer: &mut [u8],
         opened: &mut Opened,
@@ -206,9 +216,9 @@ impl Incoming {
                     opened.content_bytes += content_bytes;
                     Ok(ControlFlow::Continue(()))
                 }
-                APPLICATION_DATA => self.count_without_data(outgoing),
-                ALERT => self.alert(outgoing, content),
-                HANDSHAKE => self.handshake(outgoing, opener, content),
+                APPLICATION_DATA => self.count_without_data(sender),
+                ALERT => self.alert(sender, content),
+                HANDSHAKE => self.handshake(sender, opener, content),
                 _ => Err(Alert::UnexpectedMessage),
             }
         });
@@ -217,7 +227,7 @@ impl Incoming {
 
     fn alert(
         &mut self,
-        outgoing: &mut Outgoing,
+        sender: &mut SenderFlags,
         content: &[u8],
     ) -> Result<ControlFlow<End>, Alert> {
         match alert::read(content, self.suite.is_tls13())? {
@@ -225,7 +235,7 @@ impl Incoming {
                 self.flags |= PEER_CLOSED;
                 Ok(ControlFlow::Break(End::Closed))
             }
-            Received::Ignored => self.count_without_data(outgoing),
+            Received::Ignored => self.count_without_data(sender),
             Received::Fatal(description) => {
                 self.flags |= FAILED;
                 Ok(ControlFlow::Break(End::PeerFailed(description)))
@@ -237,7 +247,7 @@ impl Incoming {
     /// continue in further records.
     fn handshake(
         &mut self,
-        outgoing: &mut Outgoing,
+        sender: &mut SenderFlags,
         opener: &mut Option<Opener>,
         content: &[u8],
     ) -> Result<ControlFlow<End>, Alert> {
@@ -248,7 +258,7 @@ impl Incoming {
         if content.is_empty() {
             return Err(Alert::UnexpectedMessage);
         }
-        let flow = self.count_without_data(outgoing)?;
+        let flow = self.count_without_data(sender)?;
         let mut rest = content;
         while !rest.is_empty() {
             let skipped = rest.len().min(self.skipped_bytes as usize);
@@ -268,7 +278,7 @@ impl Incoming {
                     self.skipped_bytes = length;
                 }
                 KEY_UPDATE => {
-                    self.key_update(outgoing, &rest[MESSAGE_HEADER_BYTES..], length)?;
+                    self.key_update(sender, &rest[MESSAGE_HEADER_BYTES..], length)?;
                     *opener = None;
                     break;
                 }
@@ -282,7 +292,7 @@ impl Incoming {
     /// message, because what follows is sealed with another key.
     fn key_update(
         &mut self,
-        outgoing: &mut Outgoing,
+        sender: &mut SenderFlags,
         body: &[u8],
         length: u32,
     ) -> Result<(), Alert> {
@@ -294,7 +304,7 @@ impl Incoming {
         };
         match request {
             0 => {}
-            1 => outgoing.request_update(),
+            1 => sender.request_update(),
             _ => return Err(Alert::IllegalParameter),
         }
         self.secret_in = self.secret_in.next(self.suite);
@@ -302,8 +312,8 @@ impl Incoming {
         Ok(())
     }
 
-    fn count_without_data(&mut self, outgoing: &mut Outgoing) -> Result<ControlFlow<End>, Alert> {
-        if outgoing.take_sent() {
+    fn count_without_data(&mut self, sender: &mut SenderFlags) -> Result<ControlFlow<End>, Alert> {
+        if sender.take_sent() {
             self.without_data = 0;
         }
         if self.without_data == WITHOUT_DATA_MAX {

@@ -48,8 +48,10 @@ impl RecordKey {
     /// The key that belongs to a traffic secret of TLS 1.3.
     pub(crate) fn derive(suite: Suite, secret: &Secret) -> Self {
         let mut own = Self { key: [0; KEY_BYTES_MAX], iv: [0; IV_BYTES] };
-        secret.expand(suite, b"key", &mut own.key[..suite.aead().key_len()]);
-        secret.expand(suite, b"iv", &mut own.iv);
+        // One object for both: to make it takes a third of the time.
+        let secret = secret.to_prk(suite);
+        expand(&secret, b"key", &mut own.key[..suite.aead().key_len()]);
+        expand(&secret, b"iv", &mut own.iv);
         own
     }
 
@@ -131,22 +133,25 @@ impl Secret {
     /// The secret after a key update.
     pub(crate) fn next(&self, suite: Suite) -> Self {
         let mut next = Self::empty();
-        self.expand(suite, b"traffic upd", &mut next.0[..suite.secret_bytes()]);
+        expand(&self.to_prk(suite), b"traffic upd", &mut next.0[..suite.secret_bytes()]);
         next
     }
 
-    /// `HKDF-Expand-Label` with an empty context.
-    fn expand(&self, suite: Suite, label: &[u8], out: &mut [u8]) {
-        const PREFIX: &[u8] = b"tls13 ";
-        let length =
-            u16::try_from(out.len()).expect("no key is longer than 48 bytes").to_be_bytes();
-        let label_bytes = [u8::try_from(PREFIX.len() + label.len()).expect("labels are short")];
-        let info = [&length[..], &label_bytes, PREFIX, label, &[0]];
+    fn to_prk(&self, suite: Suite) -> hkdf::Prk {
         hkdf::Prk::new_less_safe(suite.hkdf(), self.bytes(suite))
-            .expand(&info, Length(out.len()))
-            .and_then(|expanded| expanded.fill(out))
-            .expect("a key is shorter than 255 hashes");
     }
+}
+
+/// `HKDF-Expand-Label` with an empty context.
+fn expand(secret: &hkdf::Prk, label: &[u8], out: &mut [u8]) {
+    const PREFIX: &[u8] = b"tls13 ";
+    let length = u16::try_from(out.len()).expect("no key is longer than 48 bytes").to_be_bytes();
+    let label_bytes = [u8::try_from(PREFIX.len() + label.len()).expect("labels are short")];
+    let info = [&length[..], &label_bytes, PREFIX, label, &[0]];
+    secret
+        .expand(&info, Length(out.len()))
+        .and_then(|expanded| expanded.fill(out))
+        .expect("a key is shorter than 255 hashes");
 }
 
 /// The length of what is derived.

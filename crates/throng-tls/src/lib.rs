@@ -11,7 +11,8 @@
 //! ```
 //!
 //! The two are separate because a delivery touches only the first. Neither owns a buffer: what is
-//! half read or half written stays with the caller. A client is the same with [`Connector`].
+//! half read or half written stays with the caller. A client is the same with [`Connector`]; one of
+//! very many puts its two halves into a [`ClientSession`].
 //!
 //! # Layout
 //!
@@ -23,8 +24,10 @@
 //! | `record` | one record: header, sealing, opening, padding; no state |
 //! | `outgoing` | the sending half, and the fate of each record |
 //! | `incoming` | the receiving half, and all that is not data |
+//! | `session` | both halves of a client's connection, in 80 bytes |
 //! | `frozen` | both halves as bytes, for another process or plane |
 //! | `secrets` | catches the secrets that rustls derives |
+//! | `tickets` | one session ticket for a client that resumes |
 //! | `handshake` | drives rustls; the only file that does |
 //! | `config` | the configurations of handshakes |
 //! | `self_test` | whether this and rustls agree, before TLS is offered |
@@ -36,6 +39,7 @@
 //! | | bytes |
 //! |---|---|
 //! | a parked connection | 168, and no buffer |
+//! | a client's connection as a [`ClientSession`] | 80, and no buffer |
 //! | a handshake under way | about 8,000 |
 //! | a record, besides its content | 22 with TLS 1.3, 29 or 21 with TLS 1.2 |
 //!
@@ -82,11 +86,13 @@ mod outgoing;
 mod record;
 mod secrets;
 mod self_test;
+mod session;
 mod suite;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod tickets;
 
-pub use alert::Alert;
+pub use alert::{Alert, alert_name};
 pub use config::{Acceptor, Connector, LeastVersion, provider};
 pub use frozen::{FROZEN_BYTES_MAX, Frozen, FrozenError, VERSION, freeze, thaw};
 pub use handshake::{
@@ -97,4 +103,6 @@ pub use incoming::{End, Incoming, Opened, Role, StreamEnd, WITHOUT_DATA_MAX};
 pub use outgoing::{Fate, Outgoing, SealError, Sealed};
 pub use record::{CONTENT_BYTES_MAX, HEADER_BYTES, RECORD_BYTES_MAX};
 pub use self_test::{SelfTestError, self_test};
+pub use session::ClientSession;
 pub use suite::{CHACHA_RECORDS_MAX, GCM_RECORDS_MAX, Suite};
+pub use tickets::Ticket;

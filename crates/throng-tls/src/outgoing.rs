@@ -29,10 +29,33 @@ pub struct Outgoing {
     number: u64,
     key: RecordKey,
     suite: Suite,
-    flags: u8,
+    flags: SenderFlags,
 }
 
 const _: () = assert!(size_of::<Outgoing>() <= 56);
+
+/// What has to be remembered between two records; one of the constants below, or several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SenderFlags(pub(crate) u8);
+
+impl SenderFlags {
+    /// The peer asks for a key update.
+    pub(crate) fn request_update(&mut self) {
+        self.0 |= UPDATE_REQUESTED;
+    }
+
+    /// Nothing more may be sealed.
+    pub(crate) fn close(&mut self) {
+        self.0 |= CLOSED;
+    }
+
+    /// Whether data was sealed since the last time that this was asked.
+    pub(crate) fn take_sent(&mut self) -> bool {
+        let was_sent = self.0 & SENT != 0;
+        self.0 &= !SENT;
+        was_sent
+    }
+}
 
 /// A record was sealed, and what became of it is not known yet.
 const UNSETTLED: u8 = 1;
@@ -110,7 +133,12 @@ pub enum Fate {
 
 impl Outgoing {
     pub(crate) fn new(suite: Suite, key: RecordKey, number: u64) -> Self {
-        Self { number, key, suite, flags: 0 }
+        Self { number, key, suite, flags: SenderFlags(0) }
+    }
+
+    /// A half whose fields were kept elsewhere.
+    pub(crate) fn again(suite: Suite, number: u64, flags: SenderFlags, key: RecordKey) -> Self {
+        Self { number, key, suite, flags }
     }
 
     /// The suite of the connection.
@@ -125,7 +153,7 @@ impl Outgoing {
         if is_used_up && !self.suite.is_tls13() {
             return Err(SealError::Exhausted);
         }
-        if is_used_up || self.flags & UPDATE_REQUESTED != 0 {
+        if is_used_up || self.flags.0 & UPDATE_REQUESTED != 0 {
             return Err(SealError::KeyUpdateDue);
         }
         Ok(())
@@ -142,7 +170,7 @@ impl Outgoing {
         self.check()?;
         let mark = self.mark(self.number);
         let (record_bytes, content_bytes) = self.append(APPLICATION_DATA, content, out);
-        self.flags |= UNSETTLED | SENT;
+        self.flags.0 |= UNSETTLED | SENT;
         Ok(Sealed { mark, record_bytes: record_bytes as u32, content_bytes: content_bytes as u32 })
     }
 
@@ -178,7 +206,7 @@ impl Outgoing {
     pub fn seal_alert(&mut self, alert: Alert, out: &mut Vec<u8>) -> Result<(), SealError> {
         self.check_control()?;
         self.append(ALERT, [&alert.content()[..]], out);
-        self.flags |= CLOSED;
+        self.flags.0 |= CLOSED;
         Ok(())
     }
 
@@ -195,29 +223,22 @@ impl Outgoing {
         self.append(HANDSHAKE, [&KEY_UPDATE_CONTENT[..]], out);
         self.key = next_key();
         self.number = 0;
-        self.flags &= !UPDATE_REQUESTED;
+        self.flags.0 &= !UPDATE_REQUESTED;
         Ok(())
     }
 
-    /// The peer asks for a key update.
-    pub(crate) fn request_update(&mut self) {
-        self.flags |= UPDATE_REQUESTED;
-    }
-
-    /// Whether data was sealed since the last time that this was asked.
-    pub(crate) fn take_sent(&mut self) -> bool {
-        let was_sent = self.flags & SENT != 0;
-        self.flags &= !SENT;
-        was_sent
+    /// What the other half tells this one.
+    pub(crate) fn flags_mut(&mut self) -> &mut SenderFlags {
+        &mut self.flags
     }
 
     pub(crate) fn is_settled(&self) -> bool {
-        self.flags & UNSETTLED == 0
+        self.flags.0 & UNSETTLED == 0
     }
 
     /// Number, flags and key, for the frozen form.
     pub(crate) fn fields(&self) -> (u64, u8, &RecordKey) {
-        (self.number, self.flags, &self.key)
+        (self.number, self.flags.0, &self.key)
     }
 
     /// The opposite of `fields`. None unless the values can belong to a settled connection.
@@ -226,15 +247,15 @@ impl Outgoing {
             && flags & UNSETTLED == 0
             && number <= suite.records_max() + CONTROL_RECORDS_MAX
             && (suite.is_tls13() || flags & UPDATE_REQUESTED == 0);
-        is_valid.then_some(Self { number, key, suite, flags })
+        is_valid.then_some(Self { number, key, suite, flags: SenderFlags(flags) })
     }
 
     /// Whether a key update or an alert can be sealed.
     fn check_control(&self) -> Result<(), SealError> {
-        if self.flags & UNSETTLED != 0 {
+        if self.flags.0 & UNSETTLED != 0 {
             return Err(SealError::Unsettled);
         }
-        if self.flags & CLOSED != 0 {
+        if self.flags.0 & CLOSED != 0 {
             return Err(SealError::Closed);
         }
         if self.number >= self.suite.records_max() + CONTROL_RECORDS_MAX {
@@ -261,13 +282,13 @@ impl Outgoing {
     /// Makes room for the next record. Returns false, and closes, if `sealed` is of another
     /// connection.
     fn release(&mut self, sealed: &Sealed) -> bool {
-        let is_own = self.flags & UNSETTLED != 0
+        let is_own = self.flags.0 & UNSETTLED != 0
             && self.number.checked_sub(1).is_some_and(|number| self.mark(number) == sealed.mark);
         debug_assert!(is_own, "a record was settled with another connection");
         if is_own {
-            self.flags &= !UNSETTLED;
+            self.flags.0 &= !UNSETTLED;
         } else {
-            self.flags |= CLOSED;
+            self.flags.0 |= CLOSED;
         }
         is_own
     }

@@ -82,3 +82,16 @@ impl Suite {
         }
     }
 }
+
+impl std::fmt::Display for Suite {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Self::Tls13Aes128Gcm => "TLS 1.3, AES-128-GCM",
+            Self::Tls13Aes256Gcm => "TLS 1.3, AES-256-GCM",
+            Self::Tls13ChaCha20Poly1305 => "TLS 1.3, ChaCha20-Poly1305",
+            Self::Tls12Aes128Gcm => "TLS 1.2, AES-128-GCM",
+            Self::Tls12Aes256Gcm => "TLS 1.2, AES-256-GCM",
+            Self::Tls12ChaCha20Poly1305 => "TLS 1.2, ChaCha20-Poly1305",
+        })
+    }
+}

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::clients::PublishDeliveries;
 use crate::counts::{ClientCounts, States, TimeSpan, nanoseconds};
 use crate::failure::Failure;
+use crate::tls::TlsCounts;
 
 /// The buckets of a histogram.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +42,11 @@ pub(super) struct WireCounts {
     /// Absent in replies of agents without tunnels.
     #[serde(default)]
     repeated: u64,
+    /// Absent in replies of agents without TLS, here and below.
+    #[serde(default)]
+    tls_kinds: Vec<u64>,
+    #[serde(default)]
+    tls_time: Buckets,
 }
 
 /// [`PublishDeliveries`] in a message.
@@ -111,13 +117,21 @@ impl WireCounts {
             delivery: Buckets::of(&counts.delivery),
             lag_ns: counts.lag_ns,
             repeated: counts.repeated,
+            tls_kinds: counts.tls.kinds.to_vec(),
+            tls_time: Buckets::of(&counts.tls.time),
         }
     }
 
     /// `None` if a histogram is invalid.
     pub(super) fn into_counts(self) -> Option<ClientCounts> {
         let (mut connect, mut delivery) = (nanoseconds(), nanoseconds());
-        let is_read = self.connect.add_to(&mut connect) && self.delivery.add_to(&mut delivery);
+        let mut tls = TlsCounts::default();
+        for (count, read) in tls.kinds.iter_mut().zip(self.tls_kinds) {
+            *count = read;
+        }
+        let is_read = self.connect.add_to(&mut connect)
+            && self.delivery.add_to(&mut delivery)
+            && self.tls_time.add_to(&mut tls.time);
         let failures = self.failures.into_iter();
         is_read.then(|| ClientCounts {
             states: self.states,
@@ -139,6 +153,7 @@ impl WireCounts {
             delivery,
             lag_ns: self.lag_ns,
             repeated: self.repeated,
+            tls,
         })
     }
 }
@@ -189,6 +204,7 @@ fn read_number(rest: &mut &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use throng_tls::Suite;
 
     use super::*;
 
@@ -236,6 +252,7 @@ mod tests {
             ..ClientCounts::default()
         };
         counts.states = States { connecting: 1, active: 2, closed: 3 };
+        counts.tls.add(Suite::Tls12Aes256Gcm, true, 7_000);
         counts.fail(Failure::Handshake("no upgrade"));
         counts.fail(Failure::Status(503));
         counts.delivery.record_n(1_234_567, 3).unwrap();
@@ -244,6 +261,8 @@ mod tests {
         let back = back.into_counts().unwrap();
         assert_eq!((back.states, back.attempts, back.received), (counts.states, 5, 3));
         assert_eq!((&back.delivery, back.lag_ns, back.repeated), (&counts.delivery, 9, 4));
+        assert_eq!((back.tls.kinds, back.tls.resumed()), (counts.tls.kinds, 1));
+        assert_eq!(back.tls.time, counts.tls.time);
         let words: Vec<String> = back.failures.keys().map(ToString::to_string).collect();
         assert_eq!(words, ["handshake: no upgrade", "status 503"]);
     }

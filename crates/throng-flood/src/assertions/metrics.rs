@@ -110,9 +110,10 @@ const SINGLE_METRICS: [SingleMetric; 34] = [
 type DistributionMetric = (&'static str, Option<Requirement>, fn(&Totals) -> Option<&Distribution>);
 
 /// Distributions; those of a publish (its first, median … last delivery) are over all publishes.
-const DISTRIBUTIONS: [DistributionMetric; 9] = [
+const DISTRIBUTIONS: [DistributionMetric; 10] = [
     ("delivery", PUBLISHING, |totals| totals.delivery.as_ref()),
     ("connect", None, |totals| totals.connect.as_ref()),
+    ("tls", None, |totals| totals.tls.as_ref()?.handshake.as_ref()),
     ("first", PUBLISHING, |totals| totals.first.as_ref()),
     ("median", PUBLISHING, |totals| totals.median.as_ref()),
     ("each_p99", PUBLISHING, |totals| totals.p99.as_ref()),

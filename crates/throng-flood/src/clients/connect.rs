@@ -10,6 +10,7 @@ use super::opening::{EventSchedule, RECHECK_NS};
 use super::thread::ClientThread;
 use crate::failure::Failure;
 use crate::marker::now_ns;
+use crate::tls::TlsFailure;
 
 /// The pause before a failed client reconnects: short compared with a storm, and long enough not
 /// to be a flood of its own.
@@ -199,10 +200,14 @@ impl ClientThread {
             self.opening.begun.pop_front();
             if is_pending {
                 let is_connecting = self.clients[position].state == ClientState::Connecting;
-                self.fail(
-                    position,
-                    if is_connecting { Failure::ConnectTimeout } else { Failure::HandshakeTimeout },
-                );
+                let failure = if self.network.is_shaking_hands(position) {
+                    TlsFailure::Timeout.into()
+                } else if is_connecting {
+                    Failure::ConnectTimeout
+                } else {
+                    Failure::HandshakeTimeout
+                };
+                self.fail(position, failure);
             }
         }
     }

@@ -24,6 +24,9 @@ pub enum ClientPoolError {
     /// A thread cannot be started.
     #[error("a client thread cannot be started: {0}")]
     Thread(std::io::Error),
+    /// TLS cannot be spoken, for this reason.
+    #[error("{0}")]
+    Tls(String),
     /// The tunnel cannot be opened.
     #[error(transparent)]
     Tunnel(#[from] TunnelError),

@@ -110,10 +110,14 @@ impl ClientThread {
     /// Sends what was kept, once the connection is writable.
     pub(super) fn flush(&mut self, position: usize) {
         let client = &mut self.clients[position];
-        let Some(extra) = &mut client.extra else { return };
-        if extra.unsent.is_empty() {
+        let unsent = client.extra.as_ref().map_or(0, |extra| extra.unsent.len());
+        if unsent == 0 {
+            if let Err(failure) = self.network.flush(position) {
+                self.fail(position, failure);
+            }
             return;
         }
+        let Some(extra) = &mut client.extra else { return };
         match self.network.send(position, &extra.unsent) {
             Ok(sent) => {
                 extra.unsent.drain(..sent);

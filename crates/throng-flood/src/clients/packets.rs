@@ -1,6 +1,6 @@
 //! Reads packets from a tunnel and handles their events.
 
-use super::network::ClientConnections;
+use super::network::Carrier;
 use super::thread::ClientThread;
 use crate::failure::Failure;
 use crate::marker::now_ns;
@@ -15,7 +15,7 @@ impl ClientThread {
         let mut buffer = std::mem::take(&mut self.buffer);
         let now = now_ns();
         for _ in 0..PACKETS_SLICE {
-            let ClientConnections::Tunnel(tunnel) = &mut self.network else { break };
+            let Carrier::Tunnel(tunnel) = &mut self.network.carrier else { break };
             match tunnel.receive(&mut buffer, now) {
                 None => break,
                 Some(None) => {}
@@ -23,7 +23,7 @@ impl ClientThread {
             }
         }
         self.buffer = buffer;
-        if let ClientConnections::Tunnel(tunnel) = &mut self.network {
+        if let Carrier::Tunnel(tunnel) = &mut self.network.carrier {
             tunnel.flush();
         }
     }
@@ -34,7 +34,7 @@ impl ClientThread {
             self.flush(position);
         }
         let is_paused = self.is_paused(position);
-        if is_paused && let ClientConnections::Tunnel(tunnel) = &mut self.network {
+        if is_paused && let Carrier::Tunnel(tunnel) = &mut self.network.carrier {
             // A client that does not read still notices a reset.
             if !arrival.bytes.is_empty() {
                 tunnel.keep_unread(position, arrival.bytes);
@@ -53,7 +53,7 @@ impl ClientThread {
 
     /// Delivers what arrived while the client did not read.
     pub(super) fn release(&mut self, position: usize) {
-        let ClientConnections::Tunnel(tunnel) = &mut self.network else { return };
+        let Carrier::Tunnel(tunnel) = &mut self.network.carrier else { return };
         let Some(unread) = tunnel.take_unread(position) else { return };
         let goes_on = unread.bytes.is_empty() || self.received(position, &unread.bytes);
         if goes_on && unread.is_finished {
@@ -64,7 +64,7 @@ impl ClientThread {
     /// Retransmits what has timed out, and fails connections that were given up.
     pub(super) fn expire(&mut self) {
         let now = now_ns();
-        while let ClientConnections::Tunnel(tunnel) = &mut self.network
+        while let Carrier::Tunnel(tunnel) = &mut self.network.carrier
             && let Some(position) = tunnel.expire(now)
         {
             self.fail(position, Failure::ConnectTimeout);

@@ -5,7 +5,7 @@ use rustix::event::epoll::EventFlags;
 use throng_wire::websocket::{Opcode, write_masked_frame};
 
 use super::client::ClientState;
-use super::network::ClientConnections;
+use super::network::Carrier;
 use super::request::MASK;
 use super::resume::IdKind;
 use super::thread::ClientThread;
@@ -14,6 +14,7 @@ use crate::marker::{Mark, now_ns};
 use crate::plan::Transport;
 use crate::protocol::refusal;
 use crate::protocol::{self, Event, Framing, LongPollResponse};
+use crate::tls::TlsEnd;
 
 /// Why a connection ends after it has received bytes.
 #[derive(Debug, PartialEq, Eq)]
@@ -31,11 +32,13 @@ impl ClientThread {
             return;
         }
         let is_over = flags.intersects(EventFlags::ERR | EventFlags::HUP);
-        if self.clients[position].state == ClientState::Connecting && is_over {
+        // What a server says before it gives up a handshake can be read after it has.
+        let may_explain = is_over && self.network.is_shaking_hands(position);
+        if self.clients[position].state == ClientState::Connecting && is_over && !may_explain {
             let failure = self.network.failure(position).unwrap_or(Failure::ClosedInHandshake);
             return self.fail(position, failure);
         }
-        if flags.contains(EventFlags::OUT) {
+        if flags.contains(EventFlags::OUT) && !may_explain {
             self.flush(position);
         }
         let is_readable = flags.intersects(EventFlags::IN | EventFlags::RDHUP) || is_over;
@@ -55,7 +58,7 @@ impl ClientThread {
     pub(super) fn receive(&mut self, position: usize, flags: EventFlags) {
         let ends = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
         let mut buffer = std::mem::take(&mut self.buffer);
-        while let ClientConnections::Sockets(sockets) = &self.network {
+        while let Carrier::Sockets(sockets) = &self.network.carrier {
             match sockets.receive(position, &mut buffer) {
                 Ok(None) => break,
                 Ok(Some(0)) => self.end(position),
@@ -74,6 +77,38 @@ impl ClientThread {
     /// Handles received bytes. Returns whether the connection continues.
     pub(super) fn received(&mut self, position: usize, bytes: &[u8]) -> bool {
         self.counts.received_bytes += bytes.len() as u64;
+        if self.network.is_secure() {
+            self.received_records(position, bytes)
+        } else {
+            self.received_content(position, bytes)
+        }
+    }
+
+    /// Opens records, and handles what they contain.
+    fn received_records(&mut self, position: usize, bytes: &[u8]) -> bool {
+        let mut content = std::mem::take(&mut self.content);
+        let arrived = self.network.open_records(position, bytes, &mut content);
+        if let Some(done) = arrived.handshake {
+            self.counts.tls.add(done.suite, done.is_resumed, done.took_ns);
+        }
+        // The last records of the handshake go out with the request.
+        if arrived.handshake.is_some() || arrived.end.is_some() || content.is_empty() {
+            self.flush(position);
+        }
+        let mut goes_on = self.network.is_open(position);
+        if goes_on && !content.is_empty() {
+            goes_on = self.received_content(position, &content);
+        }
+        self.content = content;
+        match arrived.end.filter(|_| goes_on) {
+            None => return goes_on,
+            Some(TlsEnd::Closed) => self.fail(position, self.ended(position)),
+            Some(TlsEnd::Failed(failure)) => self.fail(position, failure.into()),
+        }
+        false
+    }
+
+    fn received_content(&mut self, position: usize, bytes: &[u8]) -> bool {
         match self.take(position, bytes) {
             Ok(()) => return true,
             Err(Disconnect::Fail(failure)) => self.fail(position, failure),
@@ -88,7 +123,13 @@ impl ClientThread {
 
     /// Handles the end of a connection, closed by the server.
     pub(super) fn end(&mut self, position: usize) {
-        self.fail(position, self.ended(position));
+        let failure = match self.network.stream_end(position) {
+            Some(failure) if self.clients[position].state != ClientState::Handshaking => {
+                failure.into()
+            }
+            _ => self.ended(position),
+        };
+        self.fail(position, failure);
     }
 
     fn ended(&self, position: usize) -> Failure {

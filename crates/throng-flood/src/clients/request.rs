@@ -7,7 +7,7 @@ use throng_wire::websocket::{Opcode, accept_key, write_masked_frame};
 use super::error::ClientPoolError;
 use super::resume::IdKind;
 use crate::plan::{Target, Transport};
-use crate::protocol::url::{authority, host_and_port};
+use crate::protocol::url::{authority, default_port, host_and_port};
 use crate::template::{Placeholder, Template, TemplateValues};
 
 /// A fixed key. A server only has to answer with the matching accept value.
@@ -161,11 +161,10 @@ impl Parts {
 pub(super) fn resolve(url: &str, ports: &[u16]) -> Result<Vec<SocketAddr>, ClientPoolError> {
     let refuse =
         |reason: &str| ClientPoolError::Url { url: url.to_owned(), reason: reason.to_owned() };
-    match url.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase()).as_deref() {
-        Some("http" | "ws") => {}
-        Some("https" | "wss") => return Err(refuse("TLS is not supported")),
-        _ => return Err(refuse("it does not begin with http:// or ws://")),
-    }
+    let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
+    let Some(default_port) = default_port(scheme) else {
+        return Err(refuse("it does not begin with http://, ws://, https:// or wss://"));
+    };
     let authority = authority(url).unwrap_or_default();
     let authority = authority.rsplit_once('@').map_or(authority, |(_, after)| after);
     let (host, port) = host_and_port(authority);
@@ -174,7 +173,7 @@ pub(super) fn resolve(url: &str, ports: &[u16]) -> Result<Vec<SocketAddr>, Clien
     let dns = |reason: String| ClientPoolError::Dns { host: host.to_owned(), reason };
     let mut found = (host, 0).to_socket_addrs().map_err(|error| dns(error.to_string()))?;
     let address = found.next().ok_or_else(|| dns("the answer is empty".to_owned()))?;
-    let port = port.or(if ports.is_empty() { Some(80) } else { None });
+    let port = port.or(if ports.is_empty() { Some(default_port) } else { None });
     let further = ports.iter().copied().filter(|&further| Some(further) != port);
     Ok(port.into_iter().chain(further).map(|port| SocketAddr::new(address.ip(), port)).collect())
 }
@@ -184,7 +183,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::plan::{Streams, Subscribed};
+    use crate::plan::{Streams, Subscribed, TlsSettings};
 
     pub(crate) fn target(transport: Transport, url: &str) -> Target {
         Target {
@@ -200,6 +199,7 @@ mod tests {
             handshake_timeout: Duration::from_secs(10),
             publish: None,
             streams: Streams::One,
+            tls: TlsSettings::default(),
         }
     }
 
@@ -252,7 +252,9 @@ mod tests {
         assert_eq!(all, ["127.0.0.1:81", "127.0.0.1:82"]);
         assert_eq!(resolve("http://127.0.0.1", &[82, 81]).expect("addresses").len(), 2);
         assert_eq!(resolve("http://[::1]", &[]).expect("an address")[0].to_string(), "[::1]:80");
-        for bad in ["wss://h", "h:80", "http://h:99999/", "http://no such host/"] {
+        let tls = resolve("wss://127.0.0.1", &[]).expect("an address");
+        assert_eq!(tls[0].to_string(), "127.0.0.1:443");
+        for bad in ["gopher://h", "h:80", "http://h:99999/", "http://no such host/"] {
             assert!(resolve(bad, &[]).is_err(), "{bad}");
         }
     }

@@ -23,6 +23,7 @@ use crate::marker::Mark;
 use crate::plan::{Network, Plan, Streams, Subscribed, Target, Transport};
 use crate::streams::{StreamCounters, stream_count};
 use crate::template::TemplateValues;
+use crate::tls::TlsTarget;
 use throng_tunnel::Targets;
 
 /// Throng's sub-protocol, and its heartbeat message.
@@ -62,6 +63,8 @@ pub(super) struct Shared {
     pub(super) targets: Vec<SocketAddr>,
     /// The same addresses for clients of a tunnel; `None` for sockets.
     tunnel_targets: Option<Vec<SocketAddrV4>>,
+    /// How clients shake hands; `None` without TLS.
+    pub(super) tls: Option<Arc<TlsTarget>>,
     pub(super) sources: SourceAddresses,
     pub(super) requests: Requests,
     /// The text in the message that confirms a subscription; `None` if the response head confirms
@@ -92,7 +95,8 @@ impl Shared {
         let total =
             u32::try_from(share.total).map_err(|_| ClientPoolError::TooMany(share.total))?;
         let first = TemplateValues { run: share.run, ..TemplateValues::default() };
-        let targets = resolve(&target.url.rendered(&first), &target.ports)?;
+        let url = target.url.rendered(&first);
+        let targets = resolve(&url, &target.ports)?;
         let tunnel_targets = match plan.network {
             Network::Sockets => None,
             Network::Tunnel => Some(throng_tunnel::reachable(&targets)?),
@@ -118,6 +122,8 @@ impl Shared {
             sources: SourceAddresses::new(&plan.sources, targets[0].ip(), targets.len()),
             targets,
             tunnel_targets,
+            tls: TlsTarget::of(&url, &target.tls)
+                .map_err(|error| ClientPoolError::Tls(error.to_string()))?,
             requests: Requests::new(target),
             joined_by,
             refused_by: target.refused.clone(),

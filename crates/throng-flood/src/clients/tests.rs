@@ -15,7 +15,9 @@ use crate::audit::Audit;
 use crate::counts::ClientCounts;
 use crate::failure::Failure;
 use crate::marker::{Mark, now_ns};
-use crate::plan::{Network, Ping, Plan, Sources, Streams, Subscribed, Target, Transport};
+use crate::plan::{
+    Network, Ping, Plan, Sources, Streams, Subscribed, Target, TlsSettings, Transport,
+};
 use crate::template::Template;
 
 mod closed_loop;
@@ -112,6 +114,7 @@ fn plan(transport: Transport, url: &str) -> Plan {
             handshake_timeout: DEADLINE,
             publish: None,
             streams: Streams::One,
+            tls: TlsSettings::default(),
         },
         sources: Sources { addresses: Vec::new(), ports: None },
         network: Network::Sockets,

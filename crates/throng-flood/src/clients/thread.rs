@@ -10,7 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::client::{Client, ClientState, PendingStarts};
 use super::error::ClientPoolError;
-use super::network::ClientConnections;
+use super::network::{Carrier, ClientConnections};
 use super::opening::{Opening, RampGroups};
 use super::resume::MessageIds;
 use super::shared::{LatencyBatch, Shared};
@@ -91,6 +91,8 @@ pub(super) struct ClientThread {
     pub(super) buffer: Vec<u8>,
     /// For bytes that are about to be sent.
     pub(super) scratch: Vec<u8>,
+    /// For what records contain.
+    pub(super) content: Vec<u8>,
 }
 
 impl ClientThread {
@@ -101,17 +103,18 @@ impl ClientThread {
         capacity: usize,
         wake: OwnedFd,
     ) -> Result<ClientThread, ClientPoolError> {
-        let (network, buffer) = match shared.tunnel_targets(index) {
+        let (carrier, buffer) = match shared.tunnel_targets(index) {
             Some(targets) => {
                 let tunnel = Tunnel::new(targets, capacity)?;
-                (ClientConnections::Tunnel(Box::new(tunnel)), Tunnel::receive_buffer())
+                (Carrier::Tunnel(Box::new(tunnel)), Tunnel::receive_buffer())
             }
             None => {
                 let sockets = Sockets::new(Arc::clone(&shared), index, capacity, &wake)
                     .map_err(|error| ClientPoolError::Thread(error.into()))?;
-                (ClientConnections::Sockets(sockets), vec![0; RECEIVE_BYTES])
+                (Carrier::Sockets(sockets), vec![0; RECEIVE_BYTES])
             }
         };
+        let network = ClientConnections::new(carrier, shared.tls.as_ref(), capacity);
         Ok(ClientThread {
             keeps: shared.keeps,
             held_polls: None,
@@ -131,6 +134,7 @@ impl ClientThread {
             ids: MessageIds::default(),
             buffer,
             scratch: Vec::new(),
+            content: Vec::new(),
         })
     }
 
@@ -157,9 +161,9 @@ impl ClientThread {
 
     /// Waits for events, at most for `sleep`, and handles them. Returns the time of the wake-up.
     fn turn(&mut self, events: &mut Vec<epoll::Event>, sleep: Duration) -> u64 {
-        let tunnel = match &self.network {
-            ClientConnections::Tunnel(tunnel) => tunnel,
-            ClientConnections::Sockets(sockets) => {
+        let tunnel = match &self.network.carrier {
+            Carrier::Tunnel(tunnel) => tunnel,
+            Carrier::Sockets(sockets) => {
                 sockets.wait(events, sleep);
                 let woken_ns = now_ns();
                 for event in &*events {
@@ -207,7 +211,7 @@ impl ClientThread {
             ThreadCommand::Collect(to) => {
                 let mut accumulator = self.shared.accumulator.lock();
                 self.counts.states = self.states;
-                if let ClientConnections::Tunnel(tunnel) = &mut self.network {
+                if let Carrier::Tunnel(tunnel) = &mut self.network.carrier {
                     self.counts.repeated += tunnel.retransmitted();
                 }
                 accumulator.counts.merge(&self.counts);

@@ -10,8 +10,9 @@ use super::phase::{Phase, Publishing};
 use super::values::{Network, Pattern, Streams, Subscribed, Transport};
 use crate::assertions::Requirement;
 use crate::marker::MARK_BYTES;
-use crate::protocol::url::{authority, host_and_port};
+use crate::protocol::url::{authority, default_port, host_and_port, is_secure};
 use crate::template::{Placeholder, Template, TemplateValues};
+use crate::tls::server_name;
 
 /// Larger than any server in use accepts. Each published message is kept in memory once.
 const PAYLOAD_BYTES_MAX: usize = 64 << 20;
@@ -39,6 +40,7 @@ pub(super) fn errors(plan: &Plan) -> Vec<PlanError> {
     let mut found = Findings(Vec::new());
     found.check_url(&plan.target);
     found.check_target(&plan.target);
+    found.check_tls(&plan.target);
     if let Some(publish) = &plan.target.publish {
         found.check_publish(&plan.target, publish);
     }
@@ -62,10 +64,11 @@ pub(super) fn errors(plan: &Plan) -> Vec<PlanError> {
     found.0
 }
 
-/// The port in the URL of the first client; 80 if it names none.
+/// The port in the URL of the first client; that of the scheme if it names none.
 pub(super) fn port(target: &Target) -> Option<u16> {
     let url = target.url.rendered(&TemplateValues::default());
-    host_and_port(authority(&url)?).1.map_or(Some(80), |port| port.parse().ok())
+    let default = default_port(url.split_once("://")?.0);
+    host_and_port(authority(&url)?).1.map_or(default, |port| port.parse().ok())
 }
 
 /// The error in a rendered URL, if there is one.
@@ -73,8 +76,8 @@ fn url_fault(url: &str) -> Option<String> {
     let Some((scheme, _)) = url.split_once("://") else {
         return Some(no_scheme(url).0);
     };
-    if !["http", "ws"].contains(&scheme.to_ascii_lowercase().as_str()) {
-        return Some(format!("{url:?}: only http and ws are supported"));
+    if default_port(scheme).is_none() {
+        return Some(format!("{url:?}: the scheme is http, ws, https or wss"));
     }
     if let Some(bad) = url.chars().find(|letter| !letter.is_ascii_graphic()) {
         return Some(format!("{url:?} contains {bad:?}: percent-encode it"));
@@ -111,6 +114,7 @@ impl Findings {
             let message = "{payload} is for published messages, not for a subscriber's URL";
             return self.refuse("target.url", message);
         }
+        let first = target.url.rendered(&TemplateValues::default());
         // With a table every line makes a URL of its own. All are checked before any client
         // connects.
         for client in 0..target.url.rows().unwrap_or(1) {
@@ -120,7 +124,11 @@ impl Findings {
                 Streams::One => 0,
             };
             let values = TemplateValues { client, stream, ..TemplateValues::default() };
-            let Some(fault) = url_fault(&target.url.rendered(&values)) else { continue };
+            let url = target.url.rendered(&values);
+            let is_other = is_secure(&url) != is_secure(&first);
+            let mixed = || format!("{url:?}: either all clients speak TLS or none");
+            let fault = url_fault(&url).or_else(|| is_other.then(mixed));
+            let Some(fault) = fault else { continue };
             return self.refuse(
                 "target.url",
                 match target.url.rows() {
@@ -157,6 +165,31 @@ impl Findings {
         self.refuse_if(has_payload, "target.hello", "{payload} is for published messages");
         self.check_headers("target.headers", &target.headers);
         self.check_streams(target);
+    }
+
+    fn check_tls(&mut self, target: &Target) {
+        let values = TemplateValues::default();
+        let publish_url = target.publish.as_ref().and_then(|publish| match &publish.by {
+            PublishBy::Http { url, .. } => Some(url.rendered(&values)),
+            PublishBy::WebSocket { .. } => None,
+        });
+        let speaks_tls = is_secure(&target.url.rendered(&values))
+            || publish_url.is_some_and(|url| is_secure(&url));
+        let tls = &target.tls;
+        for (key, is_set) in [
+            ("target.ca", tls.authorities.is_some()),
+            ("target.insecure", tls.is_insecure),
+            ("target.sni", tls.sni.is_some()),
+            ("target.tls-resume", tls.resumes),
+        ] {
+            let message = "this is for TLS, and the URL is neither https:// nor wss://";
+            self.refuse_if(is_set && !speaks_tls, key, message);
+        }
+        let message = "with insecure no certificate is checked; leave one of them out";
+        self.refuse_if(tls.authorities.is_some() && tls.is_insecure, "target.ca", message);
+        if let Some(Err(error)) = tls.sni.as_deref().map(server_name) {
+            self.refuse("target.sni", error);
+        }
     }
 
     fn check_headers(&mut self, key: &str, headers: &[(String, Template)]) {

@@ -6,6 +6,8 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use rustls::pki_types::CertificateDer;
+use serde::{Serialize, Serializer};
 use throng_units::Invalid;
 
 use crate::template::ColumnTable;
@@ -20,7 +22,7 @@ macro_rules! files {
         #[derive(Clone)]
         pub struct $name {
             pub(super) path: String,
-            pub(super) content: Arc<$content>,
+            pub(crate) content: Arc<$content>,
         }
 
         impl FromStr for $name {
@@ -53,8 +55,17 @@ files! {
     UrlTable: ColumnTable, ColumnTable::read_urls;
     /// A file with one token per line.
     TokenTable: ColumnTable, ColumnTable::read_tokens;
+    /// A file with certificates of authorities, in PEM.
+    CertificateFile: [CertificateDer<'static>], throng_trust::certificates;
     /// A file with a secret.
     SecretFile: [u8], read_secret;
+}
+
+/// Only the path.
+impl Serialize for CertificateFile {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&self.path)
+    }
 }
 
 fn read_secret(path: &Path) -> Result<Vec<u8>, Invalid> {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::files::CertificateFile;
 use super::options::Options;
 use super::phase::Phase;
 use super::values::{Header, Network, Ping, Profile, Streams, Subscribed, Transport};
@@ -95,7 +96,8 @@ impl Plan {
 pub struct Target {
     /// How a client subscribes and receives messages.
     pub transport: Transport,
-    /// The URL of client `{i}`, `http://…` or `ws://…`; names the host and port.
+    /// The URL of client `{i}`, `http://…`, `ws://…`, `https://…` or `wss://…`; names the host and
+    /// port.
     pub url: Template,
     /// More ports of the same host: client `i` connects to port `i % n`.
     pub ports: Vec<u16>,
@@ -118,6 +120,21 @@ pub struct Target {
     pub publish: Option<PublishTarget>,
     /// The streams that client `i` follows, for the audit.
     pub streams: Streams,
+    /// TLS of clients and publishers, where their URLs ask for it.
+    pub tls: TlsSettings,
+}
+
+/// Which server is trusted, and what handshakes are like.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct TlsSettings {
+    /// The authorities of the server's certificate; `None` for those that this system trusts.
+    pub authorities: Option<CertificateFile>,
+    /// Whether any certificate is accepted.
+    pub is_insecure: bool,
+    /// The name that clients ask for, and that the certificate is for; `None` for the URL's host.
+    pub sni: Option<String>,
+    /// Whether clients resume the session of their last connection.
+    pub resumes: bool,
 }
 
 /// How to publish.

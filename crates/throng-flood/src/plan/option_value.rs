@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use throng_units::{Count, Ports, Rate, Size, Switch, Time};
 
-use super::files::{SecretFile, TokenTable, UrlTable, ValueTable};
+use super::files::{CertificateFile, SecretFile, TokenTable, UrlTable, ValueTable};
 use super::server_process::ServerProcess;
 use super::sources::LocalAddresses;
 use super::toml_reader::Section;
@@ -87,7 +87,7 @@ singles! {
     read LocalAddresses => |addresses| quoted(&joined(&addresses.0));
     text String => |text| quoted(text);
     switch Switch => |switch| switch.0.to_string();
-    read_file SecretFile, TokenTable => |file| quoted(&file.to_string());
+    read_file CertificateFile, SecretFile, TokenTable => |file| quoted(&file.to_string());
     // Their contents stand in the URLs and values of a plan; no plan that is printed names them.
     read_file UrlTable, ValueTable => |_| quoted("");
 }

@@ -5,7 +5,7 @@
 
 use throng_units::{Count, Invalid, Ports, Rate, Size, Switch, Time};
 
-use super::files::{SecretFile, TokenTable, UrlTable, ValueTable};
+use super::files::{CertificateFile, SecretFile, TokenTable, UrlTable, ValueTable};
 use super::option_table::{Table, options};
 use super::option_value::Value;
 use super::phase::Phase;
@@ -71,7 +71,7 @@ options! {
         "url" url: String, "URL"
             [long = None::<&str>, help_heading = None::<&str>,
              required_unless_present_any = ["plan", "target.urls"]],
-            "The server, or the URL of a subscription: http://… or ws://…";
+            "The server, or the URL of a subscription: http://…, ws://…, https://… or wss://…";
         "profile" profile: Profile = "throng", "NAME",
             "Kind of server: throng, nchan, centrifugo, centrifugo-sse, mercure, mercure-0, \
              pusher, websocket or custom";
@@ -103,6 +103,22 @@ options! {
             "Answer a message that is exactly ASK with ANSWER (WebSocket); may be repeated";
         "handshake-timeout" handshake_timeout: Time = "30s", "TIME",
             "Time limit for connect and handshake";
+    }
+    in "TLS" {
+        "ca" authorities: CertificateFile, "FILE",
+            "Certificates in PEM, one of which must have signed the server's; by default those \
+             that this system trusts";
+        "insecure" insecure: Switch, "BOOL"
+            [num_args = 0..=1, require_equals = true, default_missing_value = "true",
+             hide_possible_values = true],
+            "Accept any certificate of the server";
+        "sni" sni: String, "NAME",
+            "Host name to ask for and to expect in the certificate, if it is not that of the URL";
+        "tls-resume" resume: Switch, "BOOL"
+            [num_args = 0..=1, require_equals = true, default_missing_value = "true",
+             hide_possible_values = true],
+            "Clients keep one session ticket each, some kilobytes, and resume with it when they \
+             reconnect";
     }
     tables {}
     others {}

@@ -14,6 +14,7 @@ use super::options::{Options, PublishOptions, TargetOptions};
 use super::values::{
     Header, Ping, Profile, PublishTransport, Streams, Subscribed, Transport, with_scheme,
 };
+use crate::protocol::url::default_port;
 use crate::template::{ColumnTable, Placeholder, Template, TemplateValues};
 
 /// The default channel of each stream. It is new in every run, so that two runs do not mix.
@@ -118,7 +119,7 @@ impl<'a> Server<'a> {
                 let message = format!("{profile} has no transport {transport}; it has {known}");
                 return Err(PlanError::new("target.transport", message));
             }
-            None if profile == Profile::Custom && !scheme.eq_ignore_ascii_case("ws") => {
+            None if profile == Profile::Custom && !is_websocket(&scheme) => {
                 return Err(wrong_url(format!(
                     "{url:?} does not tell the transport: say how messages come: websocket, sse, \
                      stream or long-poll (--transport)"
@@ -131,7 +132,8 @@ impl<'a> Server<'a> {
     }
 
     fn http(&self, path: &str) -> String {
-        format!("http://{}{path}", self.authority)
+        let scheme = if default_port(&self.scheme) == Some(443) { "https" } else { "http" };
+        format!("{scheme}://{}{path}", self.authority)
     }
 
     /// Whether the URL differs between clients of the same stream.
@@ -360,19 +362,16 @@ impl<'a> Server<'a> {
     }
 }
 
+fn is_websocket(scheme: &str) -> bool {
+    scheme.eq_ignore_ascii_case("ws") || scheme.eq_ignore_ascii_case("wss")
+}
+
 /// Scheme, authority and path of a URL. Only the path may contain placeholders.
 fn parts(url: &str) -> Result<(String, String, String), PlanError> {
     let (scheme, rest) = url.split_once("://").ok_or_else(|| wrong_url(no_scheme(url)))?;
-    match scheme.to_ascii_lowercase().as_str() {
-        "http" | "ws" => {}
-        "https" | "wss" => {
-            let what = "TLS is not supported; load the server behind its TLS proxy";
-            return Err(wrong_url(format!("{url:?}: {what}")));
-        }
-        _ => {
-            let what = "the scheme is http or ws, like http://127.0.0.1:8080";
-            return Err(wrong_url(format!("{url:?} cannot be loaded: {what}")));
-        }
+    if default_port(scheme).is_none() {
+        let what = "the scheme is http, ws, https or wss, like http://127.0.0.1:8080";
+        return Err(wrong_url(format!("{url:?} cannot be loaded: {what}")));
     }
     let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
     if authority.is_empty() || authority.starts_with(':') {

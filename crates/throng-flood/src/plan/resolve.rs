@@ -7,7 +7,7 @@ use throng_host::proc;
 use throng_units::Time;
 
 use super::check;
-use super::model::{Plan, PlanError, PublishBy, PublishTarget, Sources, Target};
+use super::model::{Plan, PlanError, PublishBy, PublishTarget, Sources, Target, TlsSettings};
 use super::option_table::Table;
 use super::options::{Options, PublishOptions, TargetOptions, TokenOptions};
 use super::phase::Phase;
@@ -152,6 +152,12 @@ impl Options {
             subscribed: options.subscribed?,
             refused: options.refused.unwrap_or_default(),
             pings: options.pings.unwrap_or_default(),
+            tls: TlsSettings {
+                authorities: options.authorities,
+                is_insecure: options.insecure.is_some_and(|insecure| insecure.0),
+                sni: options.sni,
+                resumes: options.resume.is_some_and(|resume| resume.0),
+            },
         })
     }
 

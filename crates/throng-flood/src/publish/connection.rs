@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, sockopt};
 
 use super::counts::{PublishCounts, PublishFailure, record};
-use super::output::Output;
+use super::output::{Output, POSITION};
 use super::protocol::PublishProtocol;
 use super::request::RequestBuilder;
 use super::response::PublishResponse;
@@ -24,6 +24,7 @@ use super::schedule::ScheduledMessage;
 use crate::failure::Failure;
 use crate::marker::{Mark, now_ns};
 use crate::streams::StreamCounters;
+use crate::tls::{TlsConnections, TlsEnd, TlsFailure};
 
 /// Messages that may wait to be sent. More would not be sent in any useful time.
 const WAITING_MAX: usize = 1 << 17;
@@ -64,6 +65,8 @@ enum ConnectionState {
     Down { retry_ns: u64 },
     /// The connect is in progress.
     Connecting { deadline_ns: u64 },
+    /// The TLS handshake is in progress.
+    Securing { deadline_ns: u64 },
     /// The WebSocket handshake is in progress.
     Greeting { deadline_ns: u64 },
     /// Messages can be sent.
@@ -82,6 +85,8 @@ pub(super) struct PublishConnection {
     /// How many connects were started; each tries the next address.
     connects: usize,
     output: Output,
+    /// `None` without TLS.
+    tls: Option<TlsConnections>,
     protocol: PublishProtocol,
     waiting: VecDeque<ScheduledMessage>,
     in_flight: VecDeque<InFlight>,
@@ -95,6 +100,7 @@ impl PublishConnection {
         builder: Arc<RequestBuilder>,
     ) -> PublishConnection {
         let protocol = PublishProtocol::new(&builder, number);
+        let tls = builder.tls.as_ref().map(|target| TlsConnections::new(Arc::clone(target), 1));
         PublishConnection {
             token,
             number,
@@ -103,6 +109,7 @@ impl PublishConnection {
             state: ConnectionState::Down { retry_ns: 0 },
             connects: 0,
             output: Output::default(),
+            tls,
             protocol,
             waiting: VecDeque::new(),
             in_flight: VecDeque::new(),
@@ -111,7 +118,12 @@ impl PublishConnection {
 
     /// Whether a connect or handshake is in progress.
     pub(super) fn is_opening(&self) -> bool {
-        matches!(self.state, ConnectionState::Connecting { .. } | ConnectionState::Greeting { .. })
+        matches!(
+            self.state,
+            ConnectionState::Connecting { .. }
+                | ConnectionState::Securing { .. }
+                | ConnectionState::Greeting { .. }
+        )
     }
 
     /// Messages that wait to be sent or answered.
@@ -139,9 +151,9 @@ impl PublishConnection {
     pub(super) fn open(&mut self, thread: &mut ThreadResources<'_>) {
         let now_ns = now_ns();
         if matches!(self.state, ConnectionState::Down { retry_ns } if retry_ns <= now_ns)
-            && let Err(error) = self.connect(thread, now_ns)
+            && let Err(failure) = self.connect(thread, now_ns)
         {
-            self.fail(PublishFailure::Connection(error.into()), thread);
+            self.fail(PublishFailure::Connection(failure), thread);
         }
     }
 
@@ -158,8 +170,8 @@ impl PublishConnection {
                 self.start(slot, thread);
             }
         }
-        if let Err(error) = self.flush(thread) {
-            self.fail(PublishFailure::Connection(error.into()), thread);
+        if let Err(failure) = self.flush(thread) {
+            self.fail(PublishFailure::Connection(failure), thread);
         }
     }
 
@@ -184,6 +196,9 @@ impl PublishConnection {
             ConnectionState::Connecting { deadline_ns } if deadline_ns <= now_ns => {
                 self.fail(PublishFailure::Connection(Failure::ConnectTimeout), thread);
             }
+            ConnectionState::Securing { deadline_ns } if deadline_ns <= now_ns => {
+                self.fail(PublishFailure::Connection(TlsFailure::Timeout.into()), thread);
+            }
             ConnectionState::Greeting { deadline_ns } if deadline_ns <= now_ns => {
                 self.fail(PublishFailure::Connection(Failure::HandshakeTimeout), thread);
             }
@@ -206,10 +221,10 @@ impl PublishConnection {
         }
     }
 
-    fn connect(&mut self, thread: &ThreadResources<'_>, now_ns: u64) -> Result<(), Errno> {
+    fn connect(&mut self, thread: &ThreadResources<'_>, now_ns: u64) -> Result<(), Failure> {
         let addresses = &self.builder.addresses;
         let Some(address) = addresses.get(self.connects % addresses.len().max(1)) else {
-            return Err(Errno::ADDRNOTAVAIL);
+            return Err(Errno::ADDRNOTAVAIL.into());
         };
         self.connects += 1;
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
@@ -218,10 +233,13 @@ impl PublishConnection {
         sockopt::set_tcp_nodelay(&socket, true)?;
         match rustix::net::connect(&socket, address) {
             Ok(()) | Err(Errno::INPROGRESS) => {}
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.into()),
         }
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         epoll::add(thread.epoll, &socket, EventData::new_u64(self.token), flags)?;
+        if let Some(tls) = &mut self.tls {
+            tls.start(POSITION)?;
+        }
         self.socket = Some(socket);
         self.protocol = PublishProtocol::new(&self.builder, self.number);
         self.state = ConnectionState::Connecting { deadline_ns: self.deadline_ns(now_ns) };
@@ -236,6 +254,15 @@ impl PublishConnection {
                 return self.fail(PublishFailure::Connection(error.into()), thread);
             }
         }
+        if self.tls.is_some() {
+            self.state = ConnectionState::Securing { deadline_ns: self.deadline_ns(now_ns()) };
+        } else {
+            self.greet();
+        }
+    }
+
+    /// Begins with the protocol, now that bytes can be exchanged.
+    fn greet(&mut self) {
         self.state = match &mut self.protocol {
             PublishProtocol::Http(_) => ConnectionState::Ready,
             PublishProtocol::WebSocket(websocket) => {
@@ -261,12 +288,12 @@ impl PublishConnection {
         self.in_flight.push_back(InFlight { stream, sequence, sent_ns, end });
     }
 
-    fn flush(&mut self, thread: &mut ThreadResources<'_>) -> Result<(), Errno> {
+    fn flush(&mut self, thread: &mut ThreadResources<'_>) -> Result<(), Failure> {
         if matches!(self.state, ConnectionState::Down { .. } | ConnectionState::Connecting { .. }) {
             return Ok(());
         }
         let Some(socket) = &self.socket else { return Ok(()) };
-        self.output.flush(socket)?;
+        self.output.flush(socket, self.tls.as_mut())?;
         if let PublishProtocol::WebSocket(_) = self.protocol {
             // Frames get no response: what the kernel has accepted is published.
             let accepted = self.output.accepted();
@@ -282,6 +309,9 @@ impl PublishConnection {
         while let Some(socket) = &self.socket {
             match rustix::net::recv(socket, &mut part, RecvFlags::empty()) {
                 Ok((0, _)) => return self.on_end(thread),
+                Ok((bytes, _)) if self.tls.is_some() => {
+                    self.open_records(&part[..bytes], thread)?
+                }
                 Ok((bytes, _)) => self.take(&part[..bytes], thread)?,
                 Err(Errno::AGAIN) => break,
                 Err(Errno::INTR) => {}
@@ -289,6 +319,32 @@ impl PublishConnection {
             }
         }
         Ok(())
+    }
+
+    /// Opens records, and takes what they contain.
+    fn open_records(
+        &mut self,
+        bytes: &[u8],
+        thread: &mut ThreadResources<'_>,
+    ) -> Result<(), PublishFailure> {
+        let Some(tls) = &mut self.tls else { return Ok(()) };
+        let mut content = Vec::new();
+        let arrived = tls.receive(POSITION, bytes, now_ns(), &mut content);
+        if arrived.handshake.is_some() {
+            self.greet();
+        }
+        if !content.is_empty() {
+            self.take(&content, thread)?;
+        }
+        match arrived.end {
+            None => Ok(()),
+            Some(TlsEnd::Closed) => self.on_end(thread),
+            Some(TlsEnd::Failed(failure)) => {
+                // The server is told why, if that is possible at once.
+                let _ = self.flush(thread);
+                Err(PublishFailure::Connection(failure.into()))
+            }
+        }
     }
 
     fn take(
@@ -348,8 +404,12 @@ impl PublishConnection {
                 return Ok(());
             }
         }
-        let failure = match self.state {
-            ConnectionState::Ready => Failure::Closed(None),
+        let cut_off = self.tls.as_ref().and_then(|tls| tls.stream_end(POSITION));
+        let failure = match (self.state, cut_off) {
+            (ConnectionState::Ready | ConnectionState::Securing { .. }, Some(failure)) => {
+                failure.into()
+            }
+            (ConnectionState::Ready, None) => Failure::Closed(None),
             _ => Failure::ClosedInHandshake,
         };
         Err(PublishFailure::Connection(failure))
@@ -376,6 +436,9 @@ impl PublishConnection {
         self.socket = None;
         self.state = ConnectionState::Down { retry_ns };
         self.output.clear();
+        if let Some(tls) = &mut self.tls {
+            tls.close(POSITION);
+        }
     }
 
     fn deadline_ns(&self, now_ns: u64) -> u64 {

@@ -2,11 +2,13 @@
 
 use std::io::Write as _;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::plan::{PublishBy, Target};
 use crate::protocol::url::HttpUrl;
 use crate::template::{Template, TemplateValues};
+use crate::tls::TlsTarget;
 
 /// Builds the requests of a run; all publishing connections share it.
 #[derive(Debug, Clone)]
@@ -29,6 +31,8 @@ pub(crate) struct RequestBuilder {
     pub refused: Option<String>,
     /// How a message is published.
     pub by: PublishBy,
+    /// How connections shake hands; `None` without TLS.
+    pub tls: Option<Arc<TlsTarget>>,
 }
 
 impl RequestBuilder {

@@ -10,7 +10,7 @@ use super::*;
 use crate::failure::Failure;
 use crate::marker::{Mark, now_ns};
 use crate::plan::{
-    Pattern, Ping, PublishTarget, Publishing, Streams, Subscribed, Target, Transport,
+    Pattern, Ping, PublishTarget, Publishing, Streams, Subscribed, Target, TlsSettings, Transport,
 };
 use crate::streams::StreamCounters;
 use crate::template::Template;
@@ -45,6 +45,7 @@ pub(crate) fn target(port: u16, connections: usize, pipeline: usize) -> Target {
         handshake_timeout: Duration::from_millis(300),
         publish: Some(PublishTarget { by, connections, pipeline, refused: None }),
         streams: Streams::Spread(4),
+        tls: TlsSettings::default(),
     }
 }
 
@@ -313,9 +314,9 @@ fn an_unusable_publish_url_is_an_error() {
     if let Some(publish) = &mut target.publish
         && let PublishBy::Http { url, .. } = &mut publish.by
     {
-        *url = template("https://127.0.0.1/c{stream}");
+        *url = template("gopher://127.0.0.1/c{stream}");
     }
-    assert!(refusal(&target).starts_with("\"https://127.0.0.1/c0\" cannot be published to"));
+    assert!(refusal(&target).starts_with("\"gopher://127.0.0.1/c0\" cannot be published to"));
     target.publish = None;
     assert_eq!(refusal(&target), "the plan does not say how to publish");
 }

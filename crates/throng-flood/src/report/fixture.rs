@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{
     AssertionResult, Cost, Distribution, Environment, MachineCost, PhaseReport, Report,
-    RunDescription, Sample, Totals, VERSION,
+    RunDescription, Sample, TlsTotals, Totals, VERSION,
 };
 use crate::counts::{Nanoseconds, nanoseconds};
 
@@ -187,7 +187,14 @@ fn totals(series: &[Sample], pooled: &Nanoseconds, slowness: f64, noise: &mut No
         }),
         kernel_bytes: Some(8_900 * CLIENTS as i64),
         repeated_packets: None,
+        tls: Some(tls(spread(6.0, 4_000, 0.5))),
     }
+}
+
+/// All clients connect twice, and resume the second time.
+fn tls(handshake: Option<Distribution>) -> TlsTotals {
+    let suites = BTreeMap::from([("TLS 1.3, AES-128-GCM".to_owned(), 2 * CLIENTS)]);
+    TlsTotals { handshakes: 2 * CLIENTS, resumed: CLIENTS, suites, handshake }
 }
 
 fn phases(series: &[Sample], total: &Totals) -> Vec<PhaseReport> {

@@ -178,6 +178,22 @@ pub struct Totals {
     pub kernel_bytes: Option<i64>,
     /// Packets of a tunnel that were lost or retransmitted by either side.
     pub repeated_packets: Option<u64>,
+    /// TLS of the clients; absent without.
+    pub tls: Option<TlsTotals>,
+}
+
+/// TLS handshakes of clients.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TlsTotals {
+    /// Handshakes that succeeded. Those that failed are among the failures.
+    pub handshakes: u64,
+    /// Those that resumed a session.
+    pub resumed: u64,
+    /// Those of each version and suite.
+    pub suites: BTreeMap<String, u64>,
+    /// Time from the first byte of a handshake to its end.
+    pub handshake: Option<Distribution>,
 }
 
 /// Resources of a process.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use throng_units::format::{self, count};
 
 use super::Distribution;
-use super::model::{AgentReport, ClockReport, MachineCost, Report, Totals};
+use super::model::{AgentReport, ClockReport, MachineCost, Report, TlsTotals, Totals};
 
 /// Below this number of clients, the server's fixed memory dominates its growth.
 const FEW_CLIENTS: u64 = 10_000;
@@ -59,10 +59,25 @@ pub(crate) fn distributions(total: &Totals) -> Vec<(&'static str, &Distribution)
         ("p99.9 of a publish", &total.p999),
         ("last of a publish", &total.last),
         ("connect", &total.connect),
+        ("TLS handshake", total.tls.as_ref().map_or(&None, |tls| &tls.handshake)),
         ("publish answered", &total.publish_answer),
         ("publish late by", &total.publish_lateness),
     ];
     all.into_iter().filter_map(|(name, found)| Some((name, found.as_ref()?))).collect()
+}
+
+/// The TLS of a run in one line: how many handshakes, and of which versions and suites.
+pub(super) fn tls_text(tls: &TlsTotals) -> String {
+    let suites = most_frequent_first(&tls.suites);
+    let handshakes = format::counted(tls.handshakes, "handshake", "handshakes");
+    let suites = match suites[..] {
+        [(suite, _)] => suite.to_owned(),
+        _ => {
+            let each = suites.iter().map(|(suite, number)| format!("{} {suite}", count(*number)));
+            each.collect::<Vec<_>>().join("; ")
+        }
+    };
+    format!("{handshakes}, {} resumed; {suites}", count(tls.resumed))
 }
 
 /// Reasons by falling frequency.

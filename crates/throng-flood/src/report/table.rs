@@ -8,6 +8,7 @@ use throng_units::paint::{Ink, Paint, sanitized};
 
 use super::summary::{
     NO_FAULTS, clock_text, distributions, faults, machine_notes, memory_note, most_frequent_first,
+    tls_text,
 };
 use super::{Cost, Distribution, Report, Totals};
 
@@ -79,6 +80,9 @@ fn counts(text: &mut String, total: &Totals, paint: Paint) {
             total.connect_rate.map_or_else(String::new, |found| format!(", {}", rate(found))),
         ),
     );
+    if let Some(tls) = &total.tls {
+        lines.add("TLS", sanitized(&tls_text(tls)));
+    }
     if total.publish_rate_intended.is_some() || total.published > 0 {
         let refused = total.publish_failures.values().sum();
         let mut line =
@@ -292,6 +296,8 @@ mod tests {
             "419 client failures, 2 failed publishes, 1 assertion does not hold",
             "100,000 active, 200,419 attempts, 200,000 subscribed, 419 failed, 5,970/s",
             "0 lost, 0 duplicated, 0 reordered",
+            "200,000 handshakes, 100,000 resumed; TLS 1.3, AES-128-GCM",
+            "\nTLS handshake ",
             "         412  connection refused",
             "           2  status 503",
             "storm: all clients were back after 9.40 s",

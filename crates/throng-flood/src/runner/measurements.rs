@@ -8,7 +8,7 @@ use crate::audit::Audit;
 use crate::clients::PublishDeliveries;
 use crate::counts::{ClientCounts, Nanoseconds, nanoseconds};
 use crate::publish::counts::PublishCounts;
-use crate::report::{Distribution, Totals};
+use crate::report::{Distribution, TlsTotals, Totals};
 
 const NS_PER_US: u64 = 1000;
 
@@ -169,7 +169,19 @@ impl Measurements {
             machine: span.machine(received),
             kernel_bytes: span.kernel_bytes(),
             repeated_packets: None,
+            tls: self.tls(),
         }
+    }
+
+    fn tls(&self) -> Option<TlsTotals> {
+        let tls = &self.clients.tls;
+        let handshakes = tls.time.len();
+        (handshakes > 0).then(|| TlsTotals {
+            handshakes,
+            resumed: tls.resumed(),
+            suites: tls.by_suite(),
+            handshake: Distribution::of(&tls.time),
+        })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Handshakes that fail, and what they tell.
 
 use rustls::pki_types::ServerName;
-use rustls::{ClientConnection, Connection};
+use rustls::{ClientConnection, Connection, ServerConnection};
 use std::sync::Arc;
 use throng_tls::{
     Acceptor, Connector, HANDSHAKE_RECORDS_MAX, HandshakeError, LeastVersion, Role, Suite,
@@ -51,6 +51,53 @@ fn a_session_is_resumed_without_memory_of_the_server() {
             let opened = established.incoming.open(&mut established.outgoing, &mut records);
             assert_eq!(&records[..opened.content_bytes], b"hello");
         }
+    }
+}
+
+/// With TLS 1.3 a client gets its ticket after the handshake, and sends its request first.
+#[test]
+fn each_client_resumes_with_its_own_ticket() {
+    for suite in [Suite::Tls13Aes128Gcm, Suite::Tls12Aes128Gcm] {
+        let (mut server, client) = configs(suite);
+        server.ticketer = rustls::crypto::ring::Ticketer::new().unwrap();
+        let server = Arc::new(server);
+        let connector = Connector::resuming(client);
+        let connect = |ticket| {
+            let name = ServerName::try_from("localhost").unwrap();
+            let mut own = connector.resume(name, ticket).unwrap();
+            let mut other = ServerConnection::new(Arc::clone(&server)).unwrap().into();
+            let (mut to_server, mut to_client) = (Vec::new(), Vec::new());
+            loop {
+                let progress = own.advance(&to_client, &mut to_server).unwrap();
+                to_client.drain(..progress.used_bytes);
+                crate::support::feed(&mut other, &to_server).unwrap();
+                to_server.clear();
+                if progress.is_done {
+                    break;
+                }
+                take(&mut other, &mut to_client);
+            }
+            own.send(&[7; 20_000], &mut to_server).unwrap();
+            crate::support::feed(&mut other, &to_server).unwrap();
+            to_client.extend(send(&mut other, b"answer"));
+            let (mut content, mut output) = (Vec::new(), Vec::new());
+            while own.awaits_ticket() {
+                let used = own.receive(&to_client, &mut content, &mut output).unwrap();
+                assert!(used > 0, "the server sends tickets");
+                to_client.drain(..used);
+            }
+            let mut established = own.finish().unwrap();
+            let opened = established.incoming.open(&mut established.outgoing, &mut to_client);
+            content.extend_from_slice(&to_client[..opened.content_bytes]);
+            assert_eq!((&content[..], opened.end), (&b"answer"[..], None));
+            established.peer
+        };
+        let (first, second) = (connect(None), connect(None));
+        assert!(!first.is_resumed && !second.is_resumed && second.ticket.is_some());
+        let third = connect(first.ticket);
+        assert!(third.is_resumed, "{suite:?}");
+        // A ticket of TLS 1.2 stays valid, and the server need not send another.
+        assert!(third.ticket.is_some() || suite == Suite::Tls12Aes128Gcm);
     }
 }
 

@@ -7,7 +7,7 @@ use crate::plan::{
     Header, LoadOptions, LocalAddresses, Options, Ping, Profile, PublishOptions, SourceOptions,
     TargetOptions, UrlTable,
 };
-use throng_units::{Count, Rate};
+use throng_units::{Count, Rate, Switch};
 
 fn target(url: &str) -> TargetOptions {
     TargetOptions { url: Some(url.to_owned()), ..TargetOptions::default() }
@@ -82,8 +82,32 @@ fn urls() {
     };
     refused(
         with(file),
-        "target.url: for client 1, \"https://h/2\": only http and ws are supported",
+        "target.url: for client 1, \"https://h/2\": either all clients speak TLS or none",
     );
+}
+
+#[test]
+fn options_of_tls_only() {
+    let on = || Some(Switch(true));
+    let tls = |url: &str| TargetOptions { sni: Some("h.test".to_owned()), ..target(url) };
+    refused(with(tls("http://h/x")), "target.sni: this is for TLS");
+    let name = TargetOptions { sni: Some("not a name".to_owned()), ..target("https://h/x") };
+    refused(with(name), "target.sni: \"not a name\" is not a host name");
+    let plain = TargetOptions { insecure: on(), resume: on(), ..target("http://h/x") };
+    let plan = with(plain).into_plan().unwrap_err();
+    assert_eq!(plan.len(), 2, "{plan:?}");
+
+    let mut secure = with(tls("https://h/x"));
+    secure.target.insecure = on();
+    let plan = secure.into_plan().unwrap();
+    assert!(plan.target.tls.is_insecure && !plan.target.tls.resumes);
+    assert_eq!(plan.target.tls.sni.as_deref(), Some("h.test"));
+    let text = plan.toml();
+    assert!(text.contains("insecure = true\nsni = \"h.test\"\n"), "{text}");
+    // Publishers may speak TLS alone.
+    let mut publisher = with(tls("http://h/x"));
+    publisher.publish.url = Some("https://h/y".to_owned());
+    publisher.into_plan().unwrap();
 }
 
 #[test]
@@ -167,8 +191,8 @@ fn how_to_publish() {
     refused(publishing_with(get), "publish.method: \"GET\" is not a method to publish with");
     let no_connection = PublishOptions { connections: Some(Count(0)), ..none() };
     refused(publishing_with(no_connection), "publish.connections: at least one");
-    let url = PublishOptions { url: Some("https://h/".to_owned()), ..none() };
-    refused(publishing_with(url), "publish.url: \"https://h/\": only http and ws are supported");
+    let url = PublishOptions { url: Some("gopher://h/".to_owned()), ..none() };
+    refused(publishing_with(url), "publish.url: \"gopher://h/\": the scheme is http, ws, https");
     let frame = PublishOptions { by: Some(PublishTransport::WebSocket), ..none() };
     let both = PublishOptions { url: Some("http://h/".to_owned()), ..frame.clone() };
     refused(publishing_with(both), "publish.url: a WebSocket publisher connects like a subscriber");

@@ -62,6 +62,10 @@ fn throng() {
             "~mark~"
         ]
     );
+    assert_eq!(
+        show(Profile::Throng, &input("wss://h"))[..2],
+        ["wss://h/channels/flood-000000ab-5", "POST https://h/channels/flood-000000ab-5"]
+    );
     let poll = TargetOptions {
         transport: Some(Transport::LongPoll),
         channel: Some("a".to_owned()),
@@ -200,8 +204,7 @@ fn plain_websocket_and_custom() {
 fn says_what_is_wrong() {
     for (url, expected) in [
         ("h/a", "\"h/a\" has no scheme; did you mean \"http://h/a\"?"),
-        ("https://h", "\"https://h\": TLS is not supported"),
-        ("ftp://h", "\"ftp://h\" cannot be loaded: the scheme is http or ws"),
+        ("ftp://h", "\"ftp://h\" cannot be loaded: the scheme is http, ws, https or wss"),
         ("http:///x", "\"http:///x\" names no host"),
         ("http://h/{strem}", "there is nothing to fill in for {strem}; did you mean {stream}?"),
     ] {

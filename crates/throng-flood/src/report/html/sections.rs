@@ -9,6 +9,7 @@ use throng_units::format::{self, ABSENT, count, milliseconds, or_absent, rate};
 
 use crate::report::summary::{
     NO_FAULTS, clock_text, distributions, faults, machine_notes, memory_note, most_frequent_first,
+    tls_text,
 };
 use crate::report::{AgentReport, Cost, Distribution, Report};
 
@@ -64,6 +65,10 @@ pub(super) fn tiles(report: &Report) -> String {
     tile("Peak connections", count(peak), format!("opened at {connects}"), false);
     let failed: u64 = total.failures.values().sum();
     tile("Client failures", count(failed), "by reason below".to_owned(), failed > 0);
+    if let Some(tls) = &total.tls {
+        let p50 = or_absent(tls.handshake.as_ref().map(|found| found.p50), milliseconds);
+        tile("TLS handshake, p50", p50, tls_text(tls), false);
+    }
     if total.expected > 0 || total.received > 0 {
         let expected = format!("of {} expected", count(total.expected));
         tile("Deliveries", count(total.received), expected, total.lost > 0);
