@@ -253,6 +253,38 @@ def test_one_address_cannot_fill_the_queue(world):
     assert metric(world.server, "limits_refused_total", **labels) == 2
 
 
+def test_a_token_that_is_revoked_while_the_application_decides_publishes_nothing(world):
+    keys = f"decides = ['publish']\ntimeout = '4s'\n[[token-keys]]\nsecret = '{SECRET}'"
+    world = world(keys)
+    decided, answers = threading.Event(), []
+
+    def decide(*_):
+        decided.wait(TIMEOUT_SECONDS)
+        return {"allow": True}
+
+    world.application.decide = decide
+    headers, room = bearer(of_plan("paid", jti="t1")), "/channels/rooms%2Fa"
+
+    def publish():
+        answers.append(world.http.post(room, headers=headers, content="x"))
+
+    publisher = threading.Thread(target=publish)
+    publisher.start()
+    eventually(lambda: world.asked("publish"), "the question")
+    assert world.http.post("/revocations/tokens/t1", headers=bearer(world.key)).is_success
+    decided.set()
+    publisher.join()
+    assert (answers[0].status_code, answers[0].json()["error"]) == (401, "token_revoked")
+
+
+def test_pages_may_send_the_headers_that_are_passed_on(world):
+    world = world("decides = ['connect']\nheaders = ['X-Session', 'cookie']")
+    asked = {"Origin": "https://app.example.com", "Access-Control-Request-Method": "POST"}
+    answer = world.http.options("/channels/rooms%2Fa", headers=asked)
+    allowed = answer.headers["Access-Control-Allow-Headers"].split(", ")
+    assert "x-session" in allowed and "cookie" not in allowed
+
+
 def test_a_cookie_counts_for_pages_of_listed_origins_only(world):
     world = world("decides = ['connect']\nheaders = ['cookie']")
     world.application.decide = lambda request, _: {

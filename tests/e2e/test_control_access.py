@@ -422,3 +422,23 @@ def test_the_login_of_the_status_page(tmp_path, serve, chromium):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert keyed.operator not in keyed.server.log()
+
+
+def test_who_excludes_anothers_connection_does_not_learn_what_it_follows(keyed):
+    ann, bob = (token(throng=GRANTS, sub=user) for user in ("ann", "bob"))
+    room = "/channels/rooms%2Fa"
+
+    def follow(shown):
+        events = {"Accept": "text/event-stream", **bearer(shown)}
+        return keyed.http.stream("GET", room, headers=events)
+
+    with follow(ann) as of_ann, follow(bob) as of_bob:
+        names = [sse.headers["Throng-Connection"] for sse in (of_ann, of_bob)]
+
+        def counts(shown):
+            answers = [keyed.publish(shown, **{"Throng-Exclude": name}) for name in names]
+            return [answer.json()["subscribers"] for answer in answers]
+
+        assert counts(ann) == [1, 2]
+        assert counts(bob) == [2, 1]
+        assert counts(keyed.publisher) == [1, 1]

@@ -10,6 +10,7 @@ mod log;
 pub(crate) mod login;
 pub(crate) mod options;
 mod parameters;
+mod permit;
 pub(crate) mod presence;
 pub(crate) mod publish;
 pub(crate) mod revocations;

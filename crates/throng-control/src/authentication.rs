@@ -41,6 +41,7 @@ use crate::http::caller::Caller;
 use crate::http::origin;
 use crate::settings::Settings;
 pub(crate) use client::Client;
+pub(crate) use connect::PassedOn;
 use operator::{LoginDesk, require_scope};
 pub(crate) use operator::{Operation, logged_out};
 pub(crate) use refused::RefusedCredentials;
@@ -248,6 +249,17 @@ impl Authentication {
         is_secure: bool,
     ) -> Result<String, ErrorResponse> {
         self.desk.log_in(&self.access, key, address, is_secure)
+    }
+
+    /// The names of the headers that those get who decide about clients.
+    pub(crate) fn passed_headers(&self) -> &[Box<str>] {
+        &self.access.passed.headers
+    }
+
+    /// Whether clients are who they are by what they show. On a server without keys anyone may know
+    /// everything.
+    pub(crate) fn controls_access(&self) -> bool {
+        self.access.has_keys()
     }
 
     /// The tags of the tokens of a user.

@@ -134,7 +134,10 @@ async fn answer_api(
 ) -> Result<Answer, ApiError> {
     let is_read = head.method == Method::GET || head.method == Method::HEAD;
     match resource {
-        _ if head.method == Method::OPTIONS => Ok(api::options::answer(head, resource)),
+        _ if head.method == Method::OPTIONS => {
+            let passed = control.authentication.passed_headers();
+            Ok(api::options::answer(head, resource, passed))
+        }
         Resource::Log(kind, name, Part::Itself)
             if head.method == Method::POST || head.method == Method::PUT =>
         {

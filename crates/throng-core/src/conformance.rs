@@ -7,6 +7,7 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use crate::connection_scan::WantedTags;
 use crate::engine::{Engine, Follow, Followed, History, Publication, PublishError, Published};
 use crate::id::{Epoch, LocalId, MessageId, WorkerId};
 use crate::later::ask;
@@ -355,7 +356,8 @@ impl Subject {
 
     fn a_follows_query_goes_to_the_connections_worker(&self) {
         let connection = ConnectionName::new(WorkerId(1), 3, 7);
-        let ask = || ask(|later| self.engine.follows(&name(), connection, later));
+        let ask =
+            || ask(|later| self.engine.follows(&name(), (connection, WantedTags::ALL), later));
         assert_eq!(ask().recv(), Ok(Some(false)), "its worker does not follow the channel");
         self.follow(&name(), 1, StartAt::Live);
         let answered = ask();

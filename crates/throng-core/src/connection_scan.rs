@@ -45,6 +45,11 @@ pub struct WantedTags {
     pub tags: u64,
 }
 
+impl WantedTags {
+    /// Those of all sessions, and of connections without one.
+    pub const ALL: WantedTags = WantedTags { mask: 0, tags: 0 };
+}
+
 /// What a scan does with the connections that it finds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ScanAction {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use throng_wire::{ErrorCode, ErrorResponse};
 
+use crate::connection_scan::WantedTags;
 use crate::id::{ChannelId, LocalId, MessageId, WorkerId};
 use crate::later::{Answer, Later, Ticket};
 use crate::listing::{ListPlace, ListStep};
@@ -244,12 +245,12 @@ pub trait Engine: Send + Sync {
         Ok(answer)
     }
 
-    /// Queries whether a connection follows a channel. Answers later if the connection's worker has
-    /// to be asked.
+    /// Queries whether a connection follows a channel, and its session has the wanted tags. Answers
+    /// later if the connection's worker has to be asked.
     fn follows(
         &self,
         channel: &ChannelName,
-        connection: ConnectionName,
+        (connection, wanted): (ConnectionName, WantedTags),
         later: Later<'_, bool>,
     ) -> Answer<bool> {
         let followers = self.audience(channel).workers;
@@ -257,7 +258,7 @@ pub trait Engine: Send + Sync {
             None => false.into(),
             Some((worker, _, channel)) => {
                 let (ticket, answer): (Ticket<bool>, _) = later.ticket();
-                self.post(worker, Notification::Follows { channel, connection, ticket });
+                self.post(worker, Notification::Follows { channel, connection, wanted, ticket });
                 answer
             }
         }

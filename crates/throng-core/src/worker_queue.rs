@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use throng_wire::ErrorResponse;
 
-use crate::connection_scan::ConnectionScan;
+use crate::connection_scan::{ConnectionScan, WantedTags};
 use crate::id::{ChannelId, LocalId};
 use crate::later::Ticket;
 use crate::message::{ConnectionName, Message};
@@ -44,6 +44,8 @@ pub enum Notification {
         channel: ChannelId,
         /// The connection that is asked about.
         connection: ConnectionName,
+        /// The tags that its session must have.
+        wanted: WantedTags,
         /// To be answered in any case.
         ticket: Ticket<bool>,
     },

@@ -1,8 +1,6 @@
 //! `POST /publish`: a batch of messages, one JSON object per line. The response has one line for
 //! each of them, in the same order.
 
-use std::time::Duration;
-
 use http::HeaderValue;
 use http::request::Parts;
 use hyper::body::Incoming;
@@ -12,7 +10,7 @@ use throng_wire::batch::parse_line;
 use throng_wire::{ErrorCode, ErrorResponse};
 
 use super::limit::Publisher;
-use super::parameters::{DECISION_TIMEOUT, permit, permit_within};
+use super::permit::Permit;
 use super::publish;
 use crate::authentication::Client;
 use crate::control::Control;
@@ -42,12 +40,13 @@ pub(crate) async fn answer(
     let publisher = Publisher::of(control, head, client)?;
     publisher.begin(head, 0).map_err(ApiError::limited)?;
     // Before the body is read: a client that may not publish must not occupy memory.
-    permit(control, head, client, Action::PublishBatch).await?;
+    let mut permit = Permit::of(control, head, client)?;
+    permit.ask(Action::PublishBatch).await?;
     query::check(head.uri.query().unwrap_or_default(), &[])?;
     let kind = body::Kind::Batch;
     let is_counted = publisher.charge_body(head, kind)?;
     let bytes = control.bodies.read(&control.drain, &head.headers, body, kind).await?;
-    control.authentication.recheck(client)?;
+    permit.recheck()?;
     if !is_counted {
         publisher.count(0, bytes.len()).map_err(ApiError::limited)?;
     }
@@ -67,8 +66,7 @@ pub(crate) async fn answer(
     let reservation =
         large_answer::reserve(&control.publish_answers, count * ANSWER_LINE_BYTES_MAX)?;
     let mut answers = Vec::new();
-    // All lines share it, so that a policy that is silent is not awaited for each of them.
-    let mut wait_left = DECISION_TIMEOUT;
+    // All lines share it, and its time, so that a policy that is silent is not awaited for each.
     for (index, line) in lines(&bytes).enumerate() {
         if index % LINES_PER_TURN == LINES_PER_TURN - 1 {
             // A line that waits for nothing does not yield, and a batch would hold up other
@@ -76,7 +74,7 @@ pub(crate) async fn answer(
             tokio::task::yield_now().await;
         }
         let published = match publisher.count(1, 0) {
-            Ok(()) => publish_line(control, (head, client), line, &mut wait_left).await,
+            Ok(()) => publish_line(control, &mut permit, line).await,
             Err(refusal) => Err(refusal.into()),
         };
         match published {
@@ -99,16 +97,14 @@ fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 async fn publish_line(
     control: &Control,
-    (head, client): (&Parts, &Client<'_>),
+    permit: &mut Permit<'_>,
     line: &[u8],
-    wait_left: &mut Duration,
 ) -> Result<Published, ErrorResponse> {
     let line = std::str::from_utf8(line)
         .map_err(|_| ErrorResponse::new(ErrorCode::BadUtf8, "the line is not UTF-8"))?;
     let item = parse_line(line)?;
     let channel = ChannelName::new(item.target.kind, &item.target.name);
-    let (credentials, action) = (client.credentials(), Action::Publish(&channel));
-    permit_within(control, head, credentials, action, wait_left).await?;
+    permit.ask(Action::Publish(&channel)).await?;
     let max_bytes = control.settings.max_message_bytes;
     if item.publication.body.len() > max_bytes {
         return Err(ErrorResponse::message_too_large(max_bytes));
@@ -118,5 +114,5 @@ async fn publish_line(
     let (body, content_type) = Body::parse(&item.publication.body, content_type)?;
     let idempotency_key = item.publication.key.map(String::into_boxed_str);
     let publication = Publication { channel, body, content_type, idempotency_key, excluded };
-    publish::publish(control, publication).await
+    publish::publish(control, permit, publication).await
 }

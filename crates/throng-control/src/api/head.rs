@@ -21,7 +21,8 @@ use throng_wire::subscribe::{self, Request, Route, Transport};
 use throng_wire::{ErrorCode, ErrorResponse};
 
 use super::log::{self, FETCH_TIMEOUT};
-use super::parameters::{DECISION_TIMEOUT, permit_within, set_id};
+use super::parameters::set_id;
+use super::permit::Permit;
 use crate::authentication::Operation;
 use crate::control::Control;
 use crate::http::answer::{self, Answer, ApiError, THRONG_RECOVERED};
@@ -54,11 +55,9 @@ pub(crate) async fn answer(control: &Control, head: &Parts) -> Result<Answer, Ap
     if !request.is_status() {
         let find = |cookie: Option<&str>| credential::of_subscription(&get, &request, cookie);
         let client = control.authentication.client_by(&control.settings, head, find).await?;
-        let credentials = control.authentication.credentials(&client, request.user());
-        let mut wait_left = DECISION_TIMEOUT;
+        let mut permit = Permit::of(control, head, &client)?.with_user(request.user());
         for channel in &channels {
-            let action = Action::Subscribe(channel);
-            permit_within(control, head, credentials, action, &mut wait_left).await?;
+            permit.ask(Action::Subscribe(channel)).await?;
         }
     }
     // The header fields of a `GET` (RFC 9110 section 9.3.2), but nothing is subscribed.

@@ -6,7 +6,8 @@ use throng_core::{HistoryQuery, Kind};
 use throng_wire::v1;
 
 use super::log;
-use super::parameters::{id, limit, permit, set_id};
+use super::parameters::{id, limit, set_id};
+use super::permit::Permit;
 use crate::authentication::Client;
 use crate::control::Control;
 use crate::http::answer::{self, Answer, ApiError};
@@ -26,7 +27,8 @@ pub(crate) async fn answer(
     segment: &str,
 ) -> Result<Answer, ApiError> {
     let channel = names::from_segment(kind, segment)?;
-    permit(control, head, client, Action::ReadHistory(&channel)).await?;
+    let mut permit = Permit::of(control, head, client)?;
+    permit.ask(Action::ReadHistory(&channel)).await?;
     let query = head.uri.query().unwrap_or_default();
     query::check(query, &["limit", "before", "after"])?;
     let requested = match (id(query, "before")?, id(query, "after")?) {
@@ -40,6 +42,8 @@ pub(crate) async fn answer(
     let (engine, limit) = (&*control.engine, limit(query)?);
     let mut history =
         log::read(engine, &channel, requested, limit, &mut { log::FETCH_TIMEOUT }).await?;
+    // It may have taken seconds to fetch them.
+    permit.recheck()?;
     let envelopes = history.encode(requested, PAGE_BYTES_MAX);
     let bytes = envelopes.iter().map(|envelope| envelope.len() + 1).sum::<usize>() + FRAME_BYTES;
     let reservation = large_answer::reserve(&control.read_answers, bytes)?;

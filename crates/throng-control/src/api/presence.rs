@@ -6,7 +6,8 @@ use throng_core::{HistoryQuery, Kind, Later, Presence, clock};
 use throng_wire::{ErrorCode, v1};
 
 use super::log;
-use super::parameters::{WORKERS_TIMEOUT, limit, permit, set_id};
+use super::parameters::{WORKERS_TIMEOUT, limit, set_id};
+use super::permit::Permit;
 use crate::authentication::Client;
 use crate::control::Control;
 use crate::http::answer::{self, Answer, ApiError};
@@ -21,7 +22,8 @@ pub(crate) async fn answer(
     segment: &str,
 ) -> Result<Answer, ApiError> {
     let channel = names::from_segment(kind, segment)?;
-    permit(control, head, client, Action::ReadPresence(&channel)).await?;
+    let mut permit = Permit::of(control, head, client)?;
+    permit.ask(Action::ReadPresence(&channel)).await?;
     let query = head.uri.query().unwrap_or_default();
     query::check(query, &["limit"])?;
     let max_users = limit(query)?;
@@ -38,6 +40,8 @@ pub(crate) async fn answer(
     let mut answer = large_answer::answer(answer::JSON, body, reservation);
     let (engine, newest) = (&*control.engine, HistoryQuery::Newest);
     let history = log::read(engine, &channel, newest, 0, &mut { log::FETCH_TIMEOUT }).await?;
+    // The workers and the log may have taken seconds.
+    permit.recheck()?;
     set_id(&mut answer, history.head);
     Ok(answer)
 }

@@ -8,13 +8,15 @@ use http::{HeaderMap, StatusCode};
 use hyper::body::Incoming;
 use throng_access::Action;
 use throng_core::{
-    Body, ChannelName, ConnectionName, Engine, Kind, Later, Publication, Published, clock,
+    Body, ChannelName, ConnectionName, Engine, Kind, Later, Publication, Published, WantedTags,
+    clock,
 };
 use throng_wire::v1::{self, CONTENT_TYPE_BYTES_MAX, KEY_BYTES_MAX};
 use throng_wire::{ErrorCode, ErrorResponse};
 
 use super::limit::Publisher;
-use super::parameters::{WORKERS_TIMEOUT, permit};
+use super::parameters::WORKERS_TIMEOUT;
+use super::permit::Permit;
 use crate::authentication::Client;
 use crate::control::Control;
 use crate::http::answer::{self, Answer, ApiError, IDEMPOTENCY_KEY, THRONG_EXCLUDE};
@@ -35,20 +37,21 @@ pub(crate) async fn answer(
     publisher.begin(head, 1).map_err(ApiError::limited)?;
     let channel = names::from_segment(kind, segment)?;
     // Before the body is read: a client that may not publish must not occupy memory.
-    permit(control, head, client, Action::Publish(&channel)).await?;
+    let mut permit = Permit::of(control, head, client)?;
+    permit.ask(Action::Publish(&channel)).await?;
     query::check(head.uri.query().unwrap_or_default(), &[])?;
     let options = Options::of(&head.headers)?;
     let kind = body::Kind::Message;
     let is_counted = publisher.charge_body(head, kind)?;
     let bytes = control.bodies.read(&control.drain, &head.headers, body, kind).await?;
-    control.authentication.recheck(client)?;
+    permit.recheck()?;
     if !is_counted {
         publisher.count(0, bytes.len()).map_err(ApiError::limited)?;
     }
     let (body, content_type) = Body::parse(&bytes, options.content_type)?;
     let Options { idempotency_key, excluded, .. } = options;
     let publication = Publication { channel, body, content_type, idempotency_key, excluded };
-    let published = publish(control, publication).await?;
+    let published = publish(control, &permit, publication).await?;
     let status = if published.is_duplicate { StatusCode::OK } else { StatusCode::CREATED };
     let mut body = Vec::with_capacity(96);
     write_published(&mut body, &published);
@@ -81,14 +84,20 @@ impl<'a> Options<'a> {
 }
 
 /// Publishes a message and counts it. The number of subscribers in the result leaves out the
-/// excluded sender.
+/// excluded connection if it is the client's own: of another one, the number would tell whether it
+/// follows the channel.
 pub(super) async fn publish(
     control: &Control,
+    permit: &Permit<'_>,
     publication: Publication,
 ) -> Result<Published, ErrorResponse> {
-    let excludes_subscriber = match publication.excluded {
-        Some(connection) => follows(&*control.engine, &publication.channel, connection).await,
-        None => false,
+    let excludes_subscriber = match (publication.excluded, permit.own_connections()) {
+        (Some(connection), Some(own)) => {
+            let follows = follows(&*control.engine, &publication.channel, (connection, own)).await;
+            permit.recheck()?;
+            follows
+        }
+        _ => false,
     };
     match control.engine.publish(clock::now_ms(), publication) {
         Ok(mut published) => {
@@ -103,9 +112,14 @@ pub(super) async fn publish(
     }
 }
 
-/// Whether a connection follows a channel; `false` if its worker is too busy to answer.
-async fn follows(engine: &dyn Engine, channel: &ChannelName, connection: ConnectionName) -> bool {
-    let ask = |later: Later<'_, _>| Ok(engine.follows(channel, connection, later));
+/// Whether a connection that is one of `own` follows a channel; `false` if its worker is too
+/// busy to answer.
+async fn follows(
+    engine: &dyn Engine,
+    channel: &ChannelName,
+    (connection, own): (ConnectionName, WantedTags),
+) -> bool {
+    let ask = |later: Later<'_, _>| Ok(engine.follows(channel, (connection, own), later));
     let answer: Result<_, Infallible> = within(WORKERS_TIMEOUT, ask).await;
     matches!(answer, Ok(Some(true)))
 }

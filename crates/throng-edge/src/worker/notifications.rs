@@ -45,8 +45,8 @@ impl<N: Net> Worker<N> {
                     let scan = PresenceScan::new(local, channel, query);
                     self.deferred.defer_presence_scan(scan);
                 }
-                Notification::Follows { channel, connection, ticket } => {
-                    ticket.answer(self.follows(connection, channel));
+                Notification::Follows { channel, connection, wanted, ticket } => {
+                    ticket.answer(self.follows((connection, wanted), channel));
                 }
                 Notification::Scan(scan) => self.begin_scan(scan),
                 Notification::Answer { question, answer } => self.answered(question, answer),

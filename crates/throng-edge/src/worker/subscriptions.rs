@@ -11,7 +11,7 @@
 use throng_access::limit::ClientKeys;
 use throng_core::{
     ChannelId, ChannelName, ConnectionName, Follow, Followed, Kind, Position, StartAt,
-    SubscriptionId,
+    SubscriptionId, WantedTags,
 };
 use throng_wire::Target;
 
@@ -129,13 +129,22 @@ impl<N: Net> Worker<N> {
         Some(Target { kind: name.kind(), name: name.name().to_owned() })
     }
 
-    /// Whether a connection of this worker follows a channel; false if the connection is gone.
-    pub(super) fn follows(&self, connection: ConnectionName, channel: ChannelId) -> bool {
+    /// Whether a connection of this worker follows a channel and its session has the wanted tags;
+    /// false if the connection is gone.
+    pub(super) fn follows(
+        &self,
+        (connection, wanted): (ConnectionName, WantedTags),
+        channel: ChannelId,
+    ) -> bool {
         let is_of = |subscription| {
             let followed = self.subscriptions.channel(subscription);
             followed.is_some_and(|(followed, _)| followed == channel)
         };
-        let id = self.connections.find_name(connection);
+        let has_tags = |id| match self.connections.session(id) {
+            Some(session) => session.may_match(&wanted),
+            None => wanted == WantedTags::ALL,
+        };
+        let id = self.connections.find_name(connection).filter(|&id| has_tags(id));
         id.is_some_and(|id| self.subscriptions(id).any(is_of))
     }
 

@@ -1,0 +1,91 @@
+//! Asks the access policy for a request, and whether its client is still to be believed after it
+//! has waited.
+
+use std::convert::Infallible;
+use std::time::{Duration, Instant};
+
+use http::request::Parts;
+use throng_access::{Action, Asker, Credentials, Details};
+use throng_core::{Later, Listener, WantedTags};
+use throng_wire::ErrorResponse;
+
+use crate::authentication::{Client, PassedOn};
+use crate::control::Control;
+use crate::http::caller::Caller;
+use crate::http::origin;
+use crate::late_answer::{Asked, ask};
+
+/// How long a request waits for the access policy to decide before it is refused with `busy`.
+const DECISION_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A request that needs permissions. The time that it may wait for decisions is that of all of them
+/// together.
+pub(super) struct Permit<'r> {
+    control: &'r Control,
+    client: &'r Client<'r>,
+    credentials: Credentials<'r>,
+    listener: Listener,
+    /// What those who decide get to know of the request.
+    passed: PassedOn,
+    wait_left: Duration,
+}
+
+impl<'r> Permit<'r> {
+    /// The request with this head, of `client`.
+    pub(super) fn of(
+        control: &'r Control,
+        head: &Parts,
+        client: &'r Client<'r>,
+    ) -> Result<Permit<'r>, ErrorResponse> {
+        let mut passed = control.authentication.passed(head)?;
+        passed.headers.keep_ambient_if(|| origin::check_cookie(&control.settings, head).is_ok());
+        Ok(Permit {
+            control,
+            client,
+            credentials: client.credentials(),
+            listener: Caller::of(head).listener,
+            passed,
+            wait_left: DECISION_TIMEOUT,
+        })
+    }
+
+    /// The same, of a client that says it is `user`.
+    pub(super) fn with_user(self, user: Option<&'r str>) -> Permit<'r> {
+        let credentials = self.control.authentication.credentials(self.client, user);
+        Permit { credentials, ..self }
+    }
+
+    /// Fails unless the client may do this.
+    pub(super) async fn ask(&mut self, action: Action<'_>) -> Result<(), ErrorResponse> {
+        let Permit { control, listener, credentials, .. } = *self;
+        let details = Details { address: self.passed.address, headers: Some(&self.passed.headers) };
+        let asker = Asker { listener, credentials, details, is_repeated: false };
+        let may =
+            |later: Later<'_, _>| Ok::<_, Infallible>(control.policy.may(&asker, action, later));
+        let Ok(asked) = ask(may);
+        let waits = matches!(asked, Asked::Waits(_));
+        let started = Instant::now();
+        let decision = asked.within(self.wait_left).await;
+        self.wait_left = self.wait_left.saturating_sub(started.elapsed());
+        decision.ok_or_else(ErrorResponse::unanswered)?.allowed_until_ms()?;
+        if waits { self.recheck() } else { Ok(()) }
+    }
+
+    /// Fails if what the client has shown has ended or was revoked while the request waited.
+    pub(super) fn recheck(&self) -> Result<(), ErrorResponse> {
+        self.control.authentication.recheck(self.client)
+    }
+
+    /// The connections of which the client may learn what they follow: its own. `None` if it is
+    /// not known which these are.
+    pub(super) fn own_connections(&self) -> Option<WantedTags> {
+        let authentication = &self.control.authentication;
+        match self.client {
+            _ if !authentication.controls_access() => Some(WantedTags::ALL),
+            Client::Key(_) => Some(WantedTags::ALL),
+            _ if self.listener == Listener::Admin => Some(WantedTags::ALL),
+            Client::Token(identity) => identity.user().map(|user| authentication.tags_of(user)),
+            Client::Anonymous => None,
+        }
+    }
+}
