@@ -8,6 +8,7 @@ import subprocess
 import pytest
 
 from support import TIMEOUT_SECONDS
+from support.certificates import make_certificate, trusting
 from support.issuer import Issuer
 from support.server import ROOT, Server, eventually
 
@@ -38,15 +39,17 @@ def promtool(*arguments, input=None):
 
 @pytest.fixture(scope="module")
 def scrape(tmp_path_factory):
-    """The metrics of a server that has everything: a canary, callouts, and a key set."""
+    """The metrics of a server that has everything: a canary, callouts, a key set, and TLS."""
     directory = tmp_path_factory.mktemp("scrape")
     (directory / "throng.toml").write_text(CALLOUT)
     issuer = Issuer()
+    certificate, key = make_certificate(directory, "own", "localhost")
     flags = ["--token-key-urls", issuer.url, "--admin-listen", "127.0.0.1:0"]
+    flags += ["--admin-tls", "--tls-cert", certificate, "--tls-key", key]
     server = Server(directory, *flags, "--drain-window", "0")
     # Before that, the age of the set is not known.
     eventually(lambda: f"the key set {issuer.url} is new" in server.log(), "the key set")
-    with server.admin() as admin:
+    with server.admin(trusting(certificate)) as admin:
         text = admin.get("/metrics").text
     server.stop()
     issuer.close()

@@ -1,5 +1,6 @@
 """The admin listener over TLS."""
 
+import signal
 import socket
 import ssl
 from urllib.parse import urlsplit
@@ -80,6 +81,45 @@ def test_both_versions_are_spoken(admin, version):
     context.minimum_version = context.maximum_version = version
     with https(url, context) as client:
         assert client.get("/health").status_code == 200
+
+
+def shown(url):
+    """The certificate that the server shows now."""
+    address = urlsplit(url)
+    return ssl.get_server_certificate((address.hostname, address.port), timeout=TIMEOUT_SECONDS)
+
+
+def test_new_files_hold_after_sighup_and_broken_ones_change_nothing(admin, tmp_path):
+    server, url, context = admin
+    with https(url, context) as client:
+        old = shown(url)
+        expiry = 'throng_tls_certificate_not_after_timestamp_seconds{certificate="localhost"} '
+
+        def metric(name):
+            lines = client.get("/metrics").text.splitlines()
+            return float(next(line for line in lines if line.startswith(name)).split()[-1])
+
+        before = metric(expiry)
+        assert "degraded" not in client.get("/health/ready").text
+        (tmp_path / "own.key").write_text("-----BEGIN NOTHING-----")
+        server.signal(signal.SIGHUP)
+        eventually(lambda: "certificates for TLS stay as they were" in server.log(), "the error")
+        assert metric('throng_tls_reloads_total{outcome="refused"}') == 1
+        assert "certificate_refused" in client.get("/health/ready").text
+        assert shown(url) == old
+
+        (tmp_path / "own.key").unlink()
+        server.signal(signal.SIGHUP)
+        eventually(lambda: "there is no file" in server.log(), "the error")
+        assert shown(url) == old
+
+        certificate, _ = make_certificate(tmp_path, "own", "localhost", days=90)
+        server.signal(signal.SIGHUP)
+        eventually(lambda: "new certificates for TLS hold" in server.log(), "the new files")
+        assert shown(url).split() == certificate.read_text().split()
+        # The connection from before stays open, and tells the new expiry.
+        assert metric(expiry) > before + 50 * 86400
+        assert "certificate_refused" not in client.get("/health/ready").text
 
 
 def test_broken_files_are_one_sentence(tmp_path):

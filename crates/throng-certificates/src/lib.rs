@@ -37,5 +37,5 @@ mod tickets;
 pub use error::CertificateError;
 pub use facts::UserField;
 pub use server::{
-    CertificateFiles, CertificateState, ClientSettings, Reload, ServerTls, TlsSettings,
+    CertificateFiles, CertificateState, ClientSettings, Reload, Reloads, ServerTls, TlsSettings,
 };

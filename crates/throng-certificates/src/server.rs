@@ -110,6 +110,18 @@ struct State {
     error: Option<CertificateError>,
     tickets: Option<SealedWith>,
     certificates: Vec<CertificateState>,
+    reloads: Reloads,
+}
+
+/// How often changed files were used, and how often they could not be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Reloads {
+    /// They were whole.
+    pub replaced: u64,
+    /// They were broken.
+    pub refused: u64,
+    /// Whether they are broken now.
+    pub is_refused: bool,
 }
 
 /// The tickets in use, and what their file had.
@@ -134,7 +146,8 @@ impl ServerTls {
             None => acceptor,
         };
         let digest = Some(contents.digest(&settings));
-        let state = State { digest, error: None, tickets, certificates };
+        let reloads = Reloads::default();
+        let state = State { digest, error: None, tickets, certificates, reloads };
         Ok(ServerTls { settings, provider, acceptor, state: Mutex::new(state) })
     }
 
@@ -159,7 +172,9 @@ impl ServerTls {
         match build(&self.settings, &contents, &self.provider, tickets) {
             Ok((config, certificates, tickets)) => {
                 self.acceptor.replace(config);
-                *state = State { digest, error: None, tickets, certificates };
+                let replaced = state.reloads.replaced + 1;
+                let reloads = Reloads { replaced, is_refused: false, ..state.reloads };
+                *state = State { digest, error: None, tickets, certificates, reloads };
                 Reload::Replaced
             }
             Err(error) => state.keep(digest, error),
@@ -170,6 +185,11 @@ impl ServerTls {
     pub fn certificates(&self) -> Vec<CertificateState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).certificates.clone()
     }
+
+    /// What became of the reloads so far.
+    pub fn reloads(&self) -> Reloads {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).reloads
+    }
 }
 
 impl State {
@@ -177,7 +197,12 @@ impl State {
         self.digest = digest;
         let is_known = self.error.as_ref() == Some(&error);
         self.error = Some(error.clone());
-        if is_known { Reload::Unchanged } else { Reload::Kept(error) }
+        self.reloads.is_refused = true;
+        if is_known {
+            return Reload::Unchanged;
+        }
+        self.reloads.refused += 1;
+        Reload::Kept(error)
     }
 }
 

@@ -33,6 +33,8 @@ pub struct OtherMetric {
 pub enum OtherValue {
     /// A number that goes up and down.
     Gauge(u64),
+    /// Numbers that go up and down: the name of the label, and each of its values with its number.
+    GaugesBy(&'static str, Vec<(String, u64)>),
     /// Numbers that only grow: the name of the label, and each of its values with its count.
     CountersBy(&'static str, Vec<(&'static str, u64)>),
     /// How long something took.

@@ -49,7 +49,7 @@ use crate::planes::{Handover, Workers};
 use crate::service::{EarlyHangups, Hangups, Signals, notify};
 use crate::settings::{self, Settings};
 use crate::start_line::StartLine;
-use crate::tls;
+use crate::tls::{self, TlsMetrics};
 use crate::watch::{self, Turns};
 
 /// Interval of `Engine::tick`. Each call expires a part of the old messages.
@@ -130,7 +130,8 @@ pub(crate) fn serve(
     let workers = Workers { handoffs, queues, metrics };
     let control = Control::new(Arc::clone(&engine), access, Arc::new(workers), control_settings)
         .with_metrics(Arc::new(outbound_metrics))
-        .with_metrics(Arc::new(log.0.clone()));
+        .with_metrics(Arc::new(log.0.clone()))
+        .with_metrics(Arc::new(TlsMetrics(tls.clone())));
     let leaving = Leaving { signals, delay: settings.drain_delay.0, log: log.0.clone() };
     let admin_tls = tls.filter(|_| settings.admin_tls.0).map(|tls| tls.acceptor());
     let admin = admin.map(|listener| AdminListener { listener, tls: admin_tls });

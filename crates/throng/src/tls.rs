@@ -1,12 +1,14 @@
 //! TLS from the settings: the certificates, and what happens when their files change.
 
+use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result};
 use throng_certificates::{CertificateFiles, ClientSettings, Reload, ServerTls, TlsSettings};
+use throng_control::{Ailment, MetricSource, OtherMetric, OtherValue};
 use throng_tls::{provider, self_test};
 
 use crate::settings::{Settings, SettingsError};
@@ -100,6 +102,52 @@ pub(crate) fn warnings(settings: &Settings, tls: &ServerTls) -> Vec<String> {
         }
     }
     warnings
+}
+
+/// The certificates on `/metrics` and in what the probes say; nothing without TLS.
+#[derive(Debug)]
+pub(crate) struct TlsMetrics(pub(crate) Option<Arc<ServerTls>>);
+
+impl MetricSource for TlsMetrics {
+    fn metrics(&self) -> Vec<OtherMetric> {
+        let Some(tls) = &self.0 else { return Vec::new() };
+        // Of several for the same name, the one that expires first.
+        let mut expiries = BTreeMap::new();
+        for certificate in tls.certificates() {
+            let at = certificate.not_after.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+            let first = expiries.entry(certificate.name).or_insert(at);
+            *first = at.min(*first);
+        }
+        let reloads = tls.reloads();
+        let counts = vec![("replaced", reloads.replaced), ("refused", reloads.refused)];
+        vec![
+            OtherMetric {
+                name: "tls_certificate_not_after_timestamp_seconds",
+                help: "When the certificates that are shown expire, by their first name.",
+                value: OtherValue::GaugesBy("certificate", expiries.into_iter().collect()),
+            },
+            OtherMetric {
+                name: "tls_reloads_total",
+                help: "Changes of the files for TLS, by what came of them.",
+                value: OtherValue::CountersBy("outcome", counts),
+            },
+        ]
+    }
+
+    fn ailments(&self) -> Vec<Ailment> {
+        let Some(tls) = &self.0 else { return Vec::new() };
+        let now = SystemTime::now();
+        let has_expired = tls.certificates().iter().any(|one| one.left(now).is_zero());
+        let expired = has_expired.then(|| {
+            let message = "a certificate for TLS has expired: clients refuse it";
+            Ailment::new("certificate_expired", message)
+        });
+        let refused = tls.reloads().is_refused.then(|| {
+            let message = "the files for TLS have changed and cannot be used: the log says why";
+            Ailment::new("certificate_refused", message)
+        });
+        expired.into_iter().chain(refused).collect()
+    }
 }
 
 /// Looks at the files now and then, forever. Requires the runtime.

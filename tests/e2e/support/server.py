@@ -18,7 +18,7 @@ from . import TIMEOUT_SECONDS
 
 ROOT = Path(__file__).resolve().parents[3]
 BINARY = Path(os.environ.get("THRONG_BIN", ROOT / "target" / "debug" / "throng")).resolve()
-ADMIN = re.compile(r"admin listener on (http://\S+)")
+ADMIN = re.compile(r"admin listener on (https?://\S+)")
 LISTENING = re.compile(r"listening on http://([\d.]+|\[[^\]]+\]):(\d+)")
 
 
@@ -108,11 +108,19 @@ class Server:
         """Everything that the server has printed."""
         return "".join(self.output)
 
-    def admin(self):
-        """A client of the admin listener, whose address is printed after that of the other."""
+    def admin(self, verify=True):
+        """A client of the admin listener, whose address is printed after that of the other.
+
+        `verify` is the SSL context of one that speaks TLS.
+        """
         eventually(lambda: ADMIN.search(self.log()), "the address of the admin listener")
         url = ADMIN.search(self.log()).group(1)
-        return httpx.Client(base_url=url, timeout=TIMEOUT_SECONDS, trust_env=False)
+        return httpx.Client(
+            base_url=url,
+            verify=verify,
+            timeout=TIMEOUT_SECONDS,
+            trust_env=False,
+        )
 
     @property
     def url(self):

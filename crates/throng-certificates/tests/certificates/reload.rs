@@ -1,7 +1,7 @@
 //! Which certificate clients see, before and after the files change.
 
 use rustls::version::{TLS12, TLS13};
-use throng_certificates::{CertificateFiles, Reload, ServerTls};
+use throng_certificates::{CertificateFiles, Reload, Reloads, ServerTls};
 
 use crate::files::{Files, settings};
 use crate::talk::Client;
@@ -68,6 +68,8 @@ fn new_files_replace_old_ones_and_broken_ones_do_not() {
     assert_eq!(tls.reload(), Reload::Replaced);
     assert!(shown("a.example") == der(&own));
     assert_eq!(tls.certificates()[0].name, "new.example");
+    let reloads = Reloads { replaced: 1, refused: 2, is_refused: false };
+    assert_eq!(tls.reloads(), reloads);
     assert_eq!(tls.reload(), Reload::Unchanged);
 }
 

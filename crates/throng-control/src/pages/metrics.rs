@@ -263,6 +263,13 @@ impl Page {
         let OtherMetric { name, help, value } = metric;
         match value {
             OtherValue::Gauge(value) => self.gauge(name, help, value),
+            OtherValue::GaugesBy(label, values) => {
+                self.describe(name, help, "gauge");
+                for (of, value) in values {
+                    // As in Rust: a backslash before quotation marks, backslashes and line feeds.
+                    self.sample(name, &format!("{{{label}={of:?}}}"), value);
+                }
+            }
             OtherValue::CountersBy(label, counts) => {
                 self.describe(name, help, "counter");
                 for (value, count) in counts {
