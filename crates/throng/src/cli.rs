@@ -1,12 +1,13 @@
 //! The command line.
 
 use std::ffi::OsString;
+use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use throng_units::{Count, Invalid};
 
-use crate::client::ServerUrl;
+use crate::client::{Client, Credential, ServerUrl, TrustArguments};
 use crate::settings::{Sources, present_name};
 
 /// The end of `throng --help`.
@@ -191,6 +192,17 @@ pub(crate) struct Server {
         default_value = "http://127.0.0.1:8080"
     )]
     pub(crate) url: ServerUrl,
+
+    /// Which server is trusted.
+    #[command(flatten)]
+    pub(crate) trust: TrustArguments,
+}
+
+impl Server {
+    /// A client of the server, with the credential of the environment.
+    pub(crate) fn client(&self, max_silence: Option<Duration>) -> anyhow::Result<Client> {
+        Client::new(&self.url, &self.trust, max_silence, Credential::from_environment()?)
+    }
 }
 
 /// Arguments of `throng publish`.

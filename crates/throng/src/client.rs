@@ -1,14 +1,20 @@
 //! The HTTP client of the client commands: the server's URL, requests and error messages.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{anyhow, bail};
+use clap::Args;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use rustls::CertificateError;
 use serde::Deserialize;
+use throng_trust::Trust;
 use ureq::http::header::{AUTHORIZATION, HeaderValue};
 use ureq::http::{Response, StatusCode};
+use ureq::tls::{Certificate, RootCerts, TlsConfig};
 use ureq::typestate::{WithBody, WithoutBody};
 use ureq::{Agent, Body, RequestBuilder};
 
@@ -74,19 +80,58 @@ impl fmt::Debug for Credential {
 #[derive(Debug, Clone)]
 pub(crate) struct ServerUrl(String);
 
+/// The flags that say which server is trusted, for commands that take a URL.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct TrustArguments {
+    /// Certificates in PEM, one of which must have signed that of an https server [default: those
+    /// that this system trusts]
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+
+    /// Accept any certificate of an https server
+    #[arg(long, conflicts_with = "ca")]
+    insecure: bool,
+}
+
+impl TrustArguments {
+    /// The settings of TLS for a URL; `None` if it needs none.
+    fn settings(&self, url: &ServerUrl) -> anyhow::Result<Option<TlsConfig>> {
+        if !url.0.starts_with("https://") {
+            if self.ca.is_some() || self.insecure {
+                bail!("--ca and --insecure are for https:// URLs, and {} is none", url.0);
+            }
+            return Ok(None);
+        }
+        let settings = TlsConfig::builder()
+            .unversioned_rustls_crypto_provider(Arc::new(throng_tls::provider()));
+        if self.insecure {
+            return Ok(Some(settings.disable_verification(true).build()));
+        }
+        let Trust::Authorities(authorities) = Trust::load(self.ca.as_deref())? else {
+            unreachable!("authorities are loaded");
+        };
+        let certificates: Vec<_> =
+            authorities.iter().map(|one| Certificate::from_der(one).to_owned()).collect();
+        let roots = RootCerts::Specific(Arc::new(certificates));
+        Ok(Some(settings.root_certs(roots).build()))
+    }
+}
+
 impl FromStr for ServerUrl {
     type Err = String;
 
     fn from_str(url: &str) -> Result<ServerUrl, String> {
-        if url.starts_with("https://") {
-            return Err("this command does not support TLS; give it the http:// address behind \
-                        the TLS proxy, or use curl"
-                .into());
-        }
         let url = throng_units::url(url).map_err(|error| error.to_string())?;
-        let host = url.strip_prefix("http://").map(|host| host.trim_end_matches('/'));
-        match host.filter(|host| !host.is_empty()) {
-            Some(host) => Ok(ServerUrl(format!("http://{host}"))),
+        let (scheme, host) = url.split_once("://").unwrap_or_default();
+        // WebSocket URLs name the same servers.
+        let scheme = match scheme {
+            "http" | "ws" => "http",
+            "https" | "wss" => "https",
+            _ => "",
+        };
+        let host = host.trim_end_matches('/');
+        match Some(host).filter(|host| !host.is_empty() && !scheme.is_empty()) {
+            Some(host) => Ok(ServerUrl(format!("{scheme}://{host}"))),
             None => Err("this is not the URL of a server, like http://127.0.0.1:8080".into()),
         }
     }
@@ -96,10 +141,14 @@ impl Client {
     /// Requests show `credential`. A response ends with an error after `max_silence` without data.
     pub(crate) fn new(
         url: &ServerUrl,
+        trust: &TrustArguments,
         max_silence: Option<Duration>,
         credential: Option<Credential>,
-    ) -> Client {
+    ) -> anyhow::Result<Client> {
+        let tls = trust.settings(url)?;
         let agent = Agent::config_builder()
+            // Without a URL that needs it, it is not used.
+            .tls_config(tls.unwrap_or_else(|| TlsConfig::builder().build()))
             .http_status_as_error(false)
             // The server is often on this machine, where no proxy can reach it.
             .proxy(None)
@@ -110,7 +159,7 @@ impl Client {
             .user_agent(concat!("throng/", env!("CARGO_PKG_VERSION")))
             .build()
             .into();
-        Client { url: url.0.clone(), agent, credential }
+        Ok(Client { url: url.0.clone(), agent, credential })
     }
 
     /// A GET of `url`.
@@ -166,6 +215,21 @@ fn is_refused(error: &ureq::Error) -> bool {
 }
 
 fn reason(error: &ureq::Error) -> String {
+    if let Some(error) = tls_error(error) {
+        return match error {
+            rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+                format!(
+                    "TLS: the server's certificate: {}; --insecure accepts any",
+                    throng_trust::fault(&CertificateError::UnknownIssuer)
+                )
+            }
+            rustls::Error::InvalidCertificate(error) => {
+                format!("TLS: the server's certificate: {}", throng_trust::fault(error))
+            }
+            rustls::Error::InvalidMessage(_) => "TLS: the server does not speak TLS there".into(),
+            other => format!("TLS: {other}"),
+        };
+    }
     match error {
         // The standard library has no kind for this error.
         ureq::Error::Io(error) if error.to_string().starts_with("failed to lookup address") => {
@@ -180,6 +244,15 @@ fn reason(error: &ureq::Error) -> String {
         ureq::Error::ConnectionFailed => "the connection is refused".into(),
         ureq::Error::Timeout(_) => "it does not answer".into(),
         other => other.to_string(),
+    }
+}
+
+/// The error of TLS that a failed request comes from, if it is one.
+fn tls_error(error: &ureq::Error) -> Option<&rustls::Error> {
+    match error {
+        ureq::Error::Rustls(error) => Some(error),
+        ureq::Error::Io(error) => error.get_ref()?.downcast_ref(),
+        _ => None,
     }
 }
 
@@ -204,13 +277,14 @@ mod tests {
 
     #[test]
     fn urls_and_addresses_are_accepted() {
-        let at = |url: &str| url.parse().map(|url| Client::new(&url, None, None).at("/a"));
+        let at = |url: &str| url.parse::<ServerUrl>().map(|url| format!("{}/a", url.0));
         assert_eq!(at("http://h:1/").unwrap(), "http://h:1/a");
+        assert_eq!(at("https://h").unwrap(), "https://h/a");
+        assert_eq!(at("wss://h:1/").unwrap(), "https://h:1/a");
         for address in ["localhost:1", ":1", "1"] {
             assert_eq!(at(address).unwrap(), "http://127.0.0.1:1/a", "{address}");
         }
         for (bad, expected) in [
-            ("https://h", "this command does not support TLS"),
             ("ftp://h", "this is not the URL of a server"),
             ("http://", "this is not the URL of a server"),
             ("", "\"\" is not a URL"),

@@ -10,7 +10,6 @@ use throng_units::format::{bytes, count, seconds};
 use throng_units::paint::{Ink, Paint, sanitized};
 
 use crate::cli::{ConnectionOrder, ConnectionsArguments};
-use crate::client::{Client, Credential};
 use crate::list::print;
 
 /// The most connections that the server lists.
@@ -39,7 +38,7 @@ struct Entry {
 
 /// Runs the command.
 pub(crate) fn connections(arguments: &ConnectionsArguments) -> Result<()> {
-    let client = Client::new(&arguments.server.url, None, Credential::from_environment()?);
+    let client = arguments.server.client(None)?;
     let ConnectionOrder::Behind = arguments.sort;
     let limit = arguments.limit.map_or(100, |limit| limit.0).min(LIMIT_MAX);
     let request = client.get(client.at(&format!("/connections?sort=behind&limit={limit}")));

@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use throng_units::Time;
 
-use crate::client::{Client, ServerUrl};
+use crate::client::{Client, ServerUrl, TrustArguments};
 use crate::settings::{self, Options, Settings};
 use crate::terminal;
 
@@ -35,6 +35,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "URL", conflicts_with = "config")]
     url: Option<ServerUrl>,
 
+    /// Which server is trusted.
+    #[command(flatten)]
+    trust: TrustArguments,
+
     /// Read settings from this file [default: ./throng.toml, if it exists]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -50,7 +54,7 @@ pub(crate) fn health(arguments: Arguments) -> Result<()> {
         Some(url) => url,
         None => address(&load(arguments.config)?)?,
     };
-    let client = Client::new(&url, None, None);
+    let client = Client::new(&url, &arguments.trust, None, None)?;
     let path = if arguments.live { "/health/live" } else { "/health" };
     let request = client.get(client.at(path));
     let request = request.config().timeout_global(Some(arguments.timeout.0)).build();
@@ -106,7 +110,7 @@ mod tests {
 
     fn url(text: &str) -> Result<String> {
         let url = address(&settings::read_text(text).unwrap())?;
-        Ok(Client::new(&url, None, None).url().to_owned())
+        Ok(Client::new(&url, &Default::default(), None, None)?.url().to_owned())
     }
 
     #[test]

@@ -10,7 +10,7 @@ use throng_units::format::count;
 use throng_units::paint::{Ink, Paint, sanitized};
 
 use crate::cli::ListArguments;
-use crate::client::{Client, Credential, escaped};
+use crate::client::{Client, escaped};
 
 /// Entries of a page: the most that the server gives.
 const PAGE_MAX: usize = 1000;
@@ -35,7 +35,7 @@ struct Entry {
 
 /// Runs the command.
 pub(crate) fn list(kind: Kind, arguments: &ListArguments) -> Result<()> {
-    let client = Client::new(&arguments.server.url, None, Credential::from_environment()?);
+    let client = arguments.server.client(None)?;
     let mut left = arguments.limit.map_or(usize::MAX, |limit| limit.0);
     let mut out = io::stdout().lock();
     let paint = out.is_terminal().then(|| Paint::on(&out));

@@ -9,7 +9,7 @@ use throng_units::format::count;
 use throng_units::paint::{Ink, Paint};
 
 use crate::cli::{self, PublishArguments};
-use crate::client::{Client, Credential, escaped};
+use crate::client::{Client, escaped};
 use crate::terminal;
 
 /// A batch with this many bytes is sent. The server's default limit is 8 MiB.
@@ -38,7 +38,7 @@ impl Target {
 
 /// Runs the command.
 pub(crate) fn publish(arguments: PublishArguments) -> Result<()> {
-    let client = Client::new(&arguments.server.url, None, Credential::from_environment()?);
+    let client = arguments.server.client(None)?;
     let content_type =
         if arguments.json { Some("application/json".to_owned()) } else { arguments.content_type };
     let (target, message) = match (arguments.user, arguments.channel, arguments.message) {
@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     fn batches(is_json: bool) -> Batches {
-        let client = Client::new(&":1".parse().unwrap(), None, None);
+        let client = Client::new(&":1".parse().unwrap(), &Default::default(), None, None).unwrap();
         Batches { client, target: Target::Channel("a\"b".into()), content_type: None, is_json }
     }
 

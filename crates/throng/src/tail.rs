@@ -26,7 +26,7 @@ use ureq::Body;
 use ureq::http::{Response, StatusCode};
 
 use crate::cli::TailArguments;
-use crate::client::{Client, Credential, escaped};
+use crate::client::{Client, escaped};
 use crate::terminal::print_note;
 use print::Printer;
 use sse::{Event, Events};
@@ -43,8 +43,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(15);
 
 /// Runs the command.
 pub(crate) fn tail(arguments: &TailArguments) -> Result<()> {
-    let client =
-        Client::new(&arguments.server.url, Some(SILENCE_MAX), Credential::from_environment()?);
+    let client = arguments.server.client(Some(SILENCE_MAX))?;
     if !io::stdout().is_terminal() {
         std::thread::spawn(end_with_reader);
     }
@@ -368,7 +367,7 @@ mod tests {
     #[test]
     fn pauses_grow_to_a_limit_unless_the_server_names_one() {
         let mut follower = Follower {
-            client: Client::new(&":1".parse().unwrap(), None, None),
+            client: Client::new(&":1".parse().unwrap(), &Default::default(), None, None).unwrap(),
             query: String::new(),
             followed: String::new(),
             history: None,
