@@ -69,10 +69,12 @@ pub enum RecordKind {
     Grants = 21,
     /// The name of the user of the connection that follows.
     User = 22,
+    /// When the connections of a worker were accepted.
+    Acceptances = 23,
 }
 
 impl RecordKind {
-    const ALL: [RecordKind; 12] = [
+    const ALL: [RecordKind; 13] = [
         RecordKind::Engine,
         RecordKind::Channel,
         RecordKind::Message,
@@ -85,6 +87,7 @@ impl RecordKind {
         RecordKind::WorkerEnd,
         RecordKind::Grants,
         RecordKind::User,
+        RecordKind::Acceptances,
     ];
 }
 

@@ -38,6 +38,23 @@ impl Acceptances {
         self.marks.push(Mark { generation, at_ms: now_ms });
     }
 
+    /// Each mark, the oldest first: a generation and its time in milliseconds since 1970.
+    pub(super) fn marks(&self) -> impl ExactSizeIterator<Item = (u32, u64)> {
+        self.marks.iter().map(|mark| (mark.generation, mark.at_ms))
+    }
+
+    /// Goes on from the marks of another worker, as [`Acceptances::marks`] gives them. Those
+    /// beyond the most that are kept are left out.
+    pub(super) fn resume(&mut self, marks: impl Iterator<Item = (u32, u64)>) {
+        let marks = marks.map(|(generation, at_ms)| Mark { generation, at_ms });
+        self.marks = marks.take(MARKS_MAX).collect();
+        // It has grown with the age of the worker, and goes on from what these marks show.
+        let gaps = self.marks.len().saturating_sub(1).max(1) as u64;
+        let ends = self.marks.first().zip(self.marks.last());
+        let life_ms = ends.map_or(0, |(first, last)| last.at_ms.saturating_sub(first.at_ms));
+        self.interval_ms = life_ms / gaps / 2;
+    }
+
     /// When `generation` was given, which is not newer than `newest`; `None` if it was given before
     /// the first mark.
     pub(super) fn at_ms(&self, generation: u32, newest: u32) -> Option<u64> {
@@ -66,6 +83,27 @@ mod tests {
             let exact_ms = 10_000 + 300 * u64::from(number);
             assert!(at_ms <= exact_ms && exact_ms - at_ms <= 1200, "{at_ms} {exact_ms}");
         }
+    }
+
+    #[test]
+    fn another_worker_goes_on_with_the_times() {
+        let mut before = Acceptances::default();
+        for number in 0..20_000_u32 {
+            before.record(number, 1000 * u64::from(number));
+        }
+        let mut after = Acceptances::default();
+        after.resume(before.marks());
+        for generation in [0, 1, 7_000, 19_999] {
+            assert_eq!(after.at_ms(generation, 19_999), before.at_ms(generation, 19_999));
+        }
+        for number in 20_000..40_000_u32 {
+            after.record(number, 1000 * u64::from(number));
+        }
+        assert!(after.marks.len() <= MARKS_MAX);
+        let at_ms = after.at_ms(30_000, 39_999).unwrap();
+        assert!((29_900_000..=30_000_000).contains(&at_ms), "{at_ms}");
+        after.resume(std::iter::empty());
+        assert_eq!(after.at_ms(1, 1), None);
     }
 
     #[test]

@@ -325,6 +325,17 @@ impl<S> Connections<S> {
         self.acceptances.at_ms(connection.generation.number(), self.newest_generation)
     }
 
+    /// When which generations were given, as far as that is known: number and time in milliseconds
+    /// since 1970, the oldest first.
+    pub(crate) fn acceptances(&self) -> impl ExactSizeIterator<Item = (u32, u64)> {
+        self.acceptances.marks()
+    }
+
+    /// Goes on with what another worker knows, as [`Connections::acceptances`] gives it.
+    pub(crate) fn resume_acceptances(&mut self, marks: impl Iterator<Item = (u32, u64)>) {
+        self.acceptances.resume(marks);
+    }
+
     /// The number of the newest connection's generation.
     pub(crate) fn newest_generation(&self) -> u32 {
         self.newest_generation

@@ -64,6 +64,7 @@ impl<N: Net> Worker<N> {
     pub fn freeze(mut self, write: &mut dyn FnMut(Vec<u8>, Option<N::Socket>)) {
         debug_assert!(self.may_freeze() && self.queue.is_empty());
         write(self.freeze_worker(), None);
+        write(self.freeze_acceptances(), None);
         let name_of = |channel| self.engine.name(channel);
         let mut channels = 0;
         self.subscriptions.freeze_channels(name_of, &mut |record| {
@@ -118,6 +119,18 @@ impl<N: Net> Worker<N> {
             encoder.bytes(counter.metric().as_bytes());
             encoder.bytes(counter.label_value().as_bytes());
             encoder.u64(self.metrics.get(counter));
+        }
+        encoder.finish()
+    }
+
+    /// When its connections were accepted.
+    fn freeze_acceptances(&self) -> Vec<u8> {
+        let mut encoder = Encoder::new(RecordKind::Acceptances);
+        let marks = self.connections.acceptances();
+        encoder.u32(marks.len() as u32);
+        for (generation, at_ms) in marks {
+            encoder.u32(generation);
+            encoder.u64(clock::wall_ms(at_ms));
         }
         encoder.finish()
     }

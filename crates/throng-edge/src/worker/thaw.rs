@@ -28,6 +28,7 @@ pub struct WorkerThaw<N: Net> {
     is_ended: bool,
     has_failed: bool,
     newest_generation: u32,
+    has_acceptances: bool,
     channels: u32,
     connections: u32,
     /// The channel whose messages are being read.
@@ -51,6 +52,7 @@ impl<N: Net> WorkerThaw<N> {
             is_ended: false,
             has_failed: false,
             newest_generation: 0,
+            has_acceptances: false,
             channels: 0,
             connections: 0,
             open: None,
@@ -99,6 +101,15 @@ impl<N: Net> WorkerThaw<N> {
                 self.newest_generation = self.worker.thaw_state(decoder)?;
                 self.has_begun = true;
             }
+            RecordKind::Acceptances => {
+                let mut marks = Vec::new();
+                for _ in 0..decoder.u32()? {
+                    marks.push((decoder.u32()?, clock::from_wall_ms(decoder.u64()?)));
+                }
+                decoder.finish()?;
+                self.worker.connections.resume_acceptances(marks.into_iter());
+                self.has_acceptances = true;
+            }
             RecordKind::FollowedChannel => {
                 self.channels += 1;
                 let open = self.worker.thaw_channel(decoder)?;
@@ -135,7 +146,7 @@ impl<N: Net> WorkerThaw<N> {
                 let counts = (decoder.u32()?, decoder.u32()?);
                 decoder.finish()?;
                 // A record was lost on the way.
-                if counts != (self.channels, self.connections) {
+                if counts != (self.channels, self.connections) || !self.has_acceptances {
                     return Err(ThawError::Invalid("the end of a worker"));
                 }
                 self.is_ended = true;

@@ -2,11 +2,12 @@
 //! and connections are lost.
 
 use throng_core::frozen::{ThawError, VERSION};
-use throng_core::{ChannelName, Engine};
+use throng_core::{ChannelName, Engine, ScanAction, ScanTarget};
 use throng_edge::Settings;
 use throng_edge::worker::{Now, Worker, WorkerThaw};
 
 use crate::rig::{Rig, Socket, Sockets};
+use crate::scan::scan;
 
 const WEBSOCKET: &str = "GET /channels/a HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n\
      Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
@@ -49,6 +50,22 @@ fn rig() -> (Rig, [crate::rig::Client; 3]) {
 
 fn subscribers(rig: &Rig, channel: &str) -> u64 {
     rig.engine.audience(&ChannelName::channel(channel)).subscribers
+}
+
+#[test]
+fn a_thawed_worker_knows_since_when_its_connections_are_there() {
+    let (mut rig, clients) = rig();
+    let list = |rig: &mut Rig| {
+        let target = ScanTarget::Channel(ChannelName::channel("a"));
+        let found = scan(rig, target, ScanAction::List { limit: 9 }).connections;
+        found.iter().map(|found| (found.name, found.since_ms)).collect::<Vec<_>>()
+    };
+    let before = list(&mut rig);
+    assert!(before.len() == 2 && before.iter().all(|(_, since_ms)| since_ms.is_some()));
+    let (records, begun) = freeze(&mut rig);
+    rig.worker = thaw(begun, records).expect("it was frozen just now");
+    assert_eq!(list(&mut rig), before);
+    drop(clients);
 }
 
 #[test]
