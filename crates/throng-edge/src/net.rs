@@ -82,6 +82,12 @@ pub trait Net {
     /// Writes `slices`, in order, as far as the socket takes them.
     fn write(&mut self, socket: &Self::Socket, slices: &[IoSlice<'_>]) -> Transfer;
 
+    /// Writes `bytes`, after which the socket is closed at once if it has taken them all. So they
+    /// may wait for that: one packet then has them and the end of the stream.
+    fn write_last(&mut self, socket: &Self::Socket, bytes: &[u8]) -> Transfer {
+        self.write(socket, &[IoSlice::new(bytes)])
+    }
+
     /// Writes each request, in order, as far as its socket takes it, and appends one transfer for
     /// each to `transfers`. The requests are for different sockets.
     fn write_each(

@@ -64,22 +64,18 @@ impl Net for Sockets {
     }
 
     fn write(&mut self, socket: &OwnedFd, slices: &[IoSlice<'_>]) -> Transfer {
-        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        loop {
-            let result = match slices {
-                [only] => rustix::net::send(socket, only, flags),
-                _ => {
-                    let mut control = SendAncillaryBuffer::default();
-                    rustix::net::sendmsg(socket, slices, &mut control, flags)
-                }
-            };
-            return match result {
-                Ok(count) => Transfer::Bytes(count),
-                Err(Errno::AGAIN) => Transfer::Blocked,
-                Err(Errno::INTR) => continue,
-                Err(_) => Transfer::Gone,
-            };
-        }
+        send(|| match slices {
+            [only] => rustix::net::send(socket, only, SEND),
+            _ => {
+                let mut control = SendAncillaryBuffer::default();
+                rustix::net::sendmsg(socket, slices, &mut control, SEND)
+            }
+        })
+    }
+
+    fn write_last(&mut self, socket: &OwnedFd, bytes: &[u8]) -> Transfer {
+        // The kernel keeps what does not fill a packet, and `close` or `shutdown` sends it.
+        send(|| rustix::net::send(socket, bytes, SEND | SendFlags::MORE))
     }
 
     fn write_each(
@@ -167,6 +163,20 @@ impl Net for Sockets {
     }
 }
 
+const SEND: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
+
+/// Sends, again if a signal has interrupted it.
+fn send(mut call: impl FnMut() -> rustix::io::Result<usize>) -> Transfer {
+    loop {
+        return match call() {
+            Ok(count) => Transfer::Bytes(count),
+            Err(Errno::AGAIN) => Transfer::Blocked,
+            Err(Errno::INTR) => continue,
+            Err(_) => Transfer::Gone,
+        };
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -179,17 +189,40 @@ mod tests {
     }
 
     #[test]
-    fn an_io_uring_that_fails_is_given_up_and_counted_and_nothing_is_lost() {
-        let Some(io_uring) = failing_io_uring() else { return };
-        let counters = Arc::new(Counters::default());
-        let mut sockets = Sockets {
+    fn the_last_bytes_come_with_the_end_of_the_stream() {
+        let mut sockets = sockets(None);
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut far = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (near, _) = listener.accept().unwrap();
+        let near = OwnedFd::from(near);
+        assert_eq!(sockets.write_last(&near, b"goodbye"), Transfer::Bytes(7));
+        // They wait for the end.
+        far.set_nonblocking(true).unwrap();
+        let early = std::io::Read::read(&mut far, &mut [0; 8]);
+        assert_eq!(early.map_err(|error| error.kind()), Err(io::ErrorKind::WouldBlock));
+        drop(near);
+        far.set_nonblocking(false).unwrap();
+        let mut text = String::new();
+        std::io::Read::read_to_string(&mut far, &mut text).unwrap();
+        assert_eq!(text, "goodbye");
+    }
+
+    fn sockets(io_uring: Option<IoUring>) -> Sockets {
+        Sockets {
             epoll: Epoll::new().unwrap(),
-            io_uring: Some(io_uring),
+            io_uring,
             aio: None,
-            counters: Arc::clone(&counters),
+            counters: Arc::default(),
             to_control: handoff::pair().unwrap().0,
             to_workers: Vec::new(),
-        };
+        }
+    }
+
+    #[test]
+    fn an_io_uring_that_fails_is_given_up_and_counted_and_nothing_is_lost() {
+        let Some(io_uring) = failing_io_uring() else { return };
+        let mut sockets = sockets(Some(io_uring));
+        let counters = Arc::clone(&sockets.counters);
         let pairs = [pair(), pair(), pair()];
         for round in [b"1", b"2"] {
             let requests: Vec<_> =

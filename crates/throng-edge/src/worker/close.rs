@@ -5,8 +5,6 @@
 //! the sending side is shut down, input is discarded, and the socket is closed when the peer has
 //! closed its side too, or after [`LINGER_TICKS`] (RFC 9112 section 9.6).
 
-use std::io::IoSlice;
-
 use throng_wire::subscribe::Request;
 use throng_wire::websocket::write_close;
 use throng_wire::{ErrorCode, ErrorResponse};
@@ -177,7 +175,7 @@ impl<N: Net> Worker<N> {
         if connection.has(Flags::BLOCKED) {
             return self.close_after(id, bytes, CloseReason::Complete);
         }
-        let written = match self.net.write(&connection.socket, &[IoSlice::new(bytes)]) {
+        let written = match self.net.write_last(&connection.socket, bytes) {
             Transfer::Bytes(written) => written,
             Transfer::Blocked => 0,
             Transfer::End | Transfer::Gone => return self.release(id, CloseReason::Peer),

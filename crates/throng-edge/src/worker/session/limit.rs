@@ -68,11 +68,18 @@ impl<N: Net> Worker<N> {
             Transfer::Bytes(count) => count,
             Transfer::Blocked | Transfer::End | Transfer::Gone => 0,
         };
+        // More input would reset the connection, and an answer that waits for the end with it.
+        let is_all = read < input.len();
         let mut out = Vec::new();
         self.count(Counter::RefusedLimit);
         self.write_refusal(refusal, &input[..read], &mut out);
         self.buffers.return_input(input);
-        if let Transfer::Bytes(sent) = self.net.write(socket, &[IoSlice::new(&out)]) {
+        let written = if is_all {
+            self.net.write_last(socket, &out)
+        } else {
+            self.net.write(socket, &[IoSlice::new(&out)])
+        };
+        if let Transfer::Bytes(sent) = written {
             self.metrics.add(Counter::SentBytes, sent as u64);
         }
         self.count(Counter::Closed);
