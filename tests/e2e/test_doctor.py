@@ -61,6 +61,7 @@ def test_clients_need_addresses(tmp_path):
     checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
     assert checks["source addresses"]["verdict"] == "must"
     assert "net.core.somaxconn" not in checks, "a queue of the server's machine"
+    assert json.loads(done.stdout)["tls_handshakes_per_second"] is None, "the server's work"
     enough = ["--role", "clients", "--addresses", "8"]
     done = doctor(tmp_path, "--connections", "200k", *enough, "--json")
     checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
@@ -73,6 +74,8 @@ def test_json_has_the_same_content(tmp_path):
     assert (found["connections"], found["role"], found["possible"]) == (1000, "both", True)
     assert found["capacity"]["connections"] >= 1000
     assert "applied" not in found
+    rates = found["tls_handshakes_per_second"]
+    assert rates.keys() == {"ecdsa_p256", "rsa_2048", "resumed"} and min(rates.values()) > 0
     for check in found["checks"]:
         assert check["verdict"] in ("ok", "unknown", "should", "must")
         assert check["why"] and check["needed"], check

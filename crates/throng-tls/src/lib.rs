@@ -32,6 +32,7 @@
 //! | `config` | the configurations of handshakes |
 //! | `self_test` | whether this and rustls agree, before TLS is offered |
 //! | `testing` | both sides of handshakes, for tests of other crates |
+//! | `speed` | how many handshakes a second this machine can do |
 //! | `known_answers`, `nonces` | tests: the traces of RFC 8448; no number is used twice |
 //!
 //! # What it costs
@@ -87,6 +88,7 @@ mod record;
 mod secrets;
 mod self_test;
 mod session;
+mod speed;
 mod suite;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -104,5 +106,6 @@ pub use outgoing::{Fate, Outgoing, SealError, Sealed};
 pub use record::{CONTENT_BYTES_MAX, HEADER_BYTES, RECORD_BYTES_MAX};
 pub use self_test::{SelfTestError, self_test};
 pub use session::ClientSession;
+pub use speed::{TimedHandshake, handshakes_per_second};
 pub use suite::{CHACHA_RECORDS_MAX, GCM_RECORDS_MAX, Suite};
 pub use tickets::Ticket;

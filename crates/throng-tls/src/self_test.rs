@@ -138,7 +138,7 @@ fn shake_hands(
 }
 
 /// A fresh key. Its certificate is a name only, because [`OwnServer`] does not read it.
-fn certified_key() -> Result<CertifiedKey, HandshakeError> {
+pub(crate) fn certified_key() -> Result<CertifiedKey, HandshakeError> {
     let unavailable = |_| rustls::Error::General("no key on P-256 can be made".to_owned());
     let key = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &SystemRandom::new())
         .map_err(unavailable)?;
@@ -149,7 +149,7 @@ fn certified_key() -> Result<CertifiedKey, HandshakeError> {
 
 /// Trusts the server, because it is in the same process.
 #[derive(Debug)]
-struct OwnServer;
+pub(crate) struct OwnServer;
 
 impl ServerCertVerifier for OwnServer {
     fn verify_server_cert(
@@ -182,7 +182,7 @@ impl ServerCertVerifier for OwnServer {
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ECDSA_NISTP256_SHA256]
+        vec![SignatureScheme::ECDSA_NISTP256_SHA256, SignatureScheme::RSA_PSS_SHA256]
     }
 }
 

@@ -6,6 +6,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`arguments`] | the flags, and the requirements that follow |
+//! | `handshakes` | how many TLS handshakes a second this machine can do |
 //! | `answer` | what a report shows |
 //! | `text` | the report for people |
 //! | `json` | the report for programs |
@@ -13,6 +14,7 @@
 
 mod answer;
 mod arguments;
+mod handshakes;
 mod json;
 mod text;
 
@@ -27,6 +29,8 @@ use crate::terminal;
 
 use answer::Answer;
 pub(crate) use arguments::Arguments;
+use arguments::Role;
+use handshakes::Handshakes;
 
 /// Checks this machine, applies changes if requested, and prints the report. The exit code is 0 if
 /// the connections are possible, and 1 if something must change first.
@@ -50,7 +54,9 @@ pub(crate) fn doctor(arguments: &Arguments) -> Result<ExitCode> {
         found = preflight::check(&demand);
     }
     let is_possible = found.is_possible();
-    let answer = Answer { arguments, connections, found, applied };
+    let has_server = arguments.role != Role::Clients;
+    let handshakes = if has_server { Handshakes::measure() } else { None };
+    let answer = Answer { arguments, connections, found, applied, handshakes };
     terminal::print(&if arguments.json {
         json::text(&answer)?
     } else {

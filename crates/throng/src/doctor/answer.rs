@@ -3,6 +3,7 @@
 use throng_host::preflight::{Applied, Preflight};
 
 use super::arguments::Arguments;
+use super::handshakes::Handshakes;
 
 /// The flags and the result of the checks.
 pub(super) struct Answer<'a> {
@@ -14,4 +15,6 @@ pub(super) struct Answer<'a> {
     pub(super) found: Preflight,
     /// The settings that `--apply` changed; `None` without that flag.
     pub(super) applied: Option<Vec<Applied>>,
+    /// `None` if no server is to run here.
+    pub(super) handshakes: Option<Handshakes>,
 }

@@ -20,6 +20,15 @@ struct Shown<'a> {
     kernel: String,
     cores: usize,
     memory_bytes: u64,
+    /// Of one core, as a server; `null` if no server is to run here.
+    tls_handshakes_per_second: Option<Rates>,
+}
+
+#[derive(Serialize)]
+struct Rates {
+    ecdsa_p256: f64,
+    rsa_2048: f64,
+    resumed: f64,
 }
 
 #[derive(Serialize)]
@@ -75,6 +84,11 @@ pub(super) fn text(answer: &Answer<'_>) -> serde_json::Result<String> {
         kernel: machine.kernel,
         cores: machine.cores,
         memory_bytes: machine.memory_bytes,
+        tls_handshakes_per_second: answer.handshakes.map(|found| Rates {
+            ecdsa_p256: found.ecdsa_p256,
+            rsa_2048: found.rsa_2048,
+            resumed: found.resumed,
+        }),
     };
     Ok(serde_json::to_string_pretty(&shown)? + "\n")
 }

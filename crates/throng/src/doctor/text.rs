@@ -197,6 +197,9 @@ fn closing(answer: &Answer<'_>) -> String {
             at(DELIVERIES_PER_SECOND),
         );
     }
+    if let Some(handshakes) = &answer.handshakes {
+        text.push_str(&handshakes.text());
+    }
     text
 }
 
@@ -235,7 +238,13 @@ mod tests {
     fn shown(capacity: &Capacity, applied: Option<Vec<Applied>>) -> String {
         let arguments = arguments(1_000_000);
         let found = capacity.check(&Demand::server(1_000_000));
-        let answer = Answer { arguments: &arguments, connections: 1_000_000, found, applied };
+        let answer = Answer {
+            arguments: &arguments,
+            connections: 1_000_000,
+            found,
+            applied,
+            handshakes: None,
+        };
         text(&answer, Paint::plain())
     }
 
