@@ -84,7 +84,7 @@ cp man/*.1 "$prefix/share/man/man1/"
 cp completions/throng.bash "$prefix/share/bash-completion/completions/throng"
 cp completions/throng.zsh "$prefix/share/zsh/site-functions/_throng"
 cp completions/throng.fish "$prefix/share/fish/vendor_completions.d/throng.fish"
-cp LICENSE licenses.txt throng.toml throng.service "$prefix/share/throng/"
+cp LICENSE licenses.txt throng.toml throng.service throng.socket "$prefix/share/throng/"
 # A server that runs keeps its file: the new one takes the name in one step.
 cp throng "$prefix/bin/.throng.new"
 chmod 755 "$prefix/bin/.throng.new"

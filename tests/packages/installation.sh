@@ -10,7 +10,7 @@ second=$(echo /packages/throng_99.0_*.deb)
 first=$(find /packages -name 'throng_*.deb' -not -path "$second")
 pid() { systemctl show --property MainPID --value throng; }
 # `systemctl` returns once the server has said that it is ready, so this needs no second try.
-healthy() { [ "$(systemctl is-active throng)" = active ] && [ "$(throng health "$@")" = ok ]; }
+healthy() { [ "$(throng health "$@")" = ok ] && [ "$(systemctl is-active throng)" = active ]; }
 eventually() { for _ in $(seq 300); do "$@" && return; sleep 0.1; done; return 1; }
 # The journal has a line a little after the server has written it.
 logged() { journalctl --no-pager -u throng | grep -q "$1"; }
@@ -106,16 +106,43 @@ dpkg -i --force-confold "$second"
 fails systemctl is-enabled throng
 systemctl enable --now throng
 
+step 'the first connection starts the server, through the socket unit'
+systemctl disable --now throng.service
+mkdir -p /etc/systemd/system/throng.socket.d
+printf '[Socket]\nListenStream=\nListenStream=127.0.0.1:81\n' >/etc/systemd/system/throng.socket.d/port.conf
+systemctl daemon-reload
+systemctl enable --now throng.socket
+fails systemctl is-active --quiet throng.service
+healthy --url http://127.0.0.1:81
+
+step 'the socket stays while the server restarts, and through an upgrade'
+before=$(pid)
+systemctl restart throng.service
+healthy --url http://127.0.0.1:81
+fails kill -0 "$before"
+before=$(pid)
+dpkg -i --force-confold "$second"
+systemctl is-active --quiet throng.socket
+healthy --url http://127.0.0.1:81
+[ "$(pid)" != "$before" ]
+systemctl stop throng.service
+healthy --url http://127.0.0.1:81
+
 step 'remove: the server is gone, the settings stay'
 last=$(pid)
 dpkg -r throng
 fails kill -0 "$last"
 fails command -v throng
+fails systemctl is-active --quiet throng.socket
 [ -e /etc/throng.toml ] && [ -d /var/lib/throng ]
 fails systemctl cat throng
 
 step 'install again: the settings hold'
+# As after a removal of the socket's settings by its operator.
+systemctl disable throng.socket 2>/dev/null || true
+rm -r /etc/systemd/system/throng.socket.d
 dpkg -i "$second"
+systemctl enable --now throng.service
 healthy --url http://127.0.0.1:81
 
 step 'purge: nothing stays but the user'

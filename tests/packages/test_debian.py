@@ -42,6 +42,7 @@ def test_the_package_has_what_debian_expects(packages):
         "./usr/bin/throng",
         "./etc/throng.toml",
         "./usr/lib/systemd/system/throng.service",
+        "./usr/lib/systemd/system/throng.socket",
         "./usr/share/man/man1/throng-serve.1.gz",
         "./usr/share/bash-completion/completions/throng",
         "./usr/share/zsh/vendor-completions/_throng",

@@ -47,6 +47,20 @@ pub(crate) struct Sources {
     /// Becomes readable when the worker is to wake.
     pub(crate) queue_event: Arc<OwnedFd>,
     pub(crate) steering: Arc<Steering>,
+    /// Dropped once the worker takes no more connections: for the thread that accepts them if the
+    /// workers have no listeners.
+    pub(crate) takes_connections: Option<TakesConnections>,
+}
+
+/// A worker that takes connections keeps one.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct TakesConnections(Arc<()>);
+
+impl TakesConnections {
+    /// Whether any worker has kept its clone.
+    pub(crate) fn has_any(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
 }
 
 /// Runs until the worker has ended.
@@ -179,7 +193,8 @@ fn take_handoff(
 
 /// Accepts the connections that wait, then closes the listener: closing it would reset them.
 fn close_listener(worker: &mut Worker<Sockets>, sources: &mut Sources) -> io::Result<()> {
-    // An earlier turn has closed it.
+    sources.takes_connections = None;
+    // An earlier turn has closed it, or it never had one.
     let Some(listener) = sources.listener.take() else { return Ok(()) };
     while let Ok(Some(socket)) = sockets::accept(&listener) {
         worker.accepted(socket);

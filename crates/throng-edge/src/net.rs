@@ -43,6 +43,8 @@ pub struct HandoffHeader {
     pub awaits_proxy_header: bool,
     /// Whether it belongs to the server's own canary.
     pub is_canary: bool,
+    /// Whether no worker has seen it: its receiver is the first.
+    pub is_new: bool,
     /// Whether its bytes begin with the state of a TLS connection.
     pub is_tls: bool,
     /// The address of its client, which counts: the receiver ends that count once.
@@ -53,6 +55,9 @@ impl HandoffHeader {
     /// From one worker to another, which keeps a place for it.
     pub(crate) const TO_WORKER: HandoffHeader =
         HandoffHeader { has_place: true, ..HandoffHeader::between_planes(Listener::Public) };
+
+    /// From the thread that accepts on behalf of the workers.
+    pub(crate) const NEW: HandoffHeader = HandoffHeader { is_new: true, ..Self::TO_WORKER };
 
     /// A connection of the canary. Nothing else makes one: no request can ask for it.
     pub(crate) const CANARY: HandoffHeader =
@@ -65,6 +70,7 @@ impl HandoffHeader {
             has_place: false,
             awaits_proxy_header: false,
             is_canary: false,
+            is_new: false,
             is_tls: false,
             address: None,
         }

@@ -2,12 +2,14 @@
 //!
 //! | module | what it does |
 //! |---|---|
+//! | `acceptor` | accepts for the workers on a socket that the service manager has passed |
 //! | `capacity` | decides how many workers there are and how many connections each holds |
 //! | `send_method` | picks how a worker writes to many sockets |
 //! | `thread` | starts one worker's thread |
 //! | `error` | why the data plane cannot start |
 //! | `edge` | the running data plane, as the control plane and the binary see it |
 
+mod acceptor;
 mod capacity;
 mod edge;
 mod error;
@@ -27,13 +29,15 @@ use throng_core::events::EventSink;
 use throng_core::{Engine, Rules, WorkerId, WorkerQueue};
 
 use crate::compression::Compression;
+use crate::event_loop::TakesConnections;
 use crate::event_loop::permits::{FanOutPermits, PermitHolder};
 use crate::event_loop::steering::Steering;
 use crate::metrics::Metrics;
 use crate::settings::Settings;
 use crate::sys::handoff::{self, HandoffReceiver, HandoffSender};
-use crate::sys::listener::{self, PortReservation};
+use crate::sys::listener::{self, Port, PortReservation};
 use crate::worker::Setup;
+use acceptor::Acceptor;
 pub use capacity::{DESCRIPTORS_APART, DESCRIPTORS_PER_WORKER};
 pub use edge::{ControlHandoffs, Edge, Handoff, WorkerBusyError, WorkerHandoffs};
 pub use error::StartError;
@@ -54,7 +58,7 @@ pub fn listen_admin(address: SocketAddr, heartbeat: Duration) -> Result<TcpListe
 #[derive(Debug)]
 pub struct Plan {
     settings: Settings,
-    port: PortReservation,
+    port: Port,
     descriptors_max: u64,
     capacities: Vec<u32>,
     queues: Vec<Arc<WorkerQueue>>,
@@ -66,12 +70,15 @@ pub struct Plan {
 
 impl Plan {
     /// Raises the descriptor limit as far as allowed, decides how many workers there are, and takes
-    /// the port.
-    pub fn new(settings: Settings) -> Result<Plan, StartError> {
+    /// the port: that of `passed`, a listener that the service manager has opened, if there is one.
+    pub fn new(settings: Settings, passed: Option<TcpListener>) -> Result<Plan, StartError> {
         let descriptors_max = capacity::descriptors_max();
         let capacities = capacity::capacities(&settings, descriptors_max)?;
-        let port = PortReservation::take(settings.listen)
-            .map_err(|source| cannot_listen("listen", settings.listen, source))?;
+        let port = match passed {
+            Some(listener) => listener::adopt(listener, settings.heartbeat),
+            None => PortReservation::take(settings.listen).map(Port::Own),
+        };
+        let port = port.map_err(|source| cannot_listen("listen", settings.listen, source))?;
         let workers = capacities.len();
         // All of these are opened before a worker leaves the process's descriptor table, so that
         // they have the same numbers in every table.
@@ -147,6 +154,7 @@ impl Plan {
         let senders: Vec<_> = self.to_workers.iter().map(|(sender, _)| sender.clone()).collect();
         let steering = Arc::new(Steering::new(metrics.clone(), concurrency));
         let permits = Arc::new(FanOutPermits::new(&self.queues, concurrency));
+        let takers = TakesConnections::default();
         let mut threads = Vec::new();
         let mut send_method = SendMethod::IoUring;
         for (number, (_, handoffs)) in self.to_workers.iter().enumerate() {
@@ -170,6 +178,8 @@ impl Plan {
                 to_workers: senders.clone(),
                 steering: Arc::clone(&steering),
                 permit: PermitHolder::new(Arc::clone(&permits), id),
+                takes_connections: takers.clone(),
+                has_listener: self.port.passed().is_none(),
                 is_last: number + 1 == self.to_workers.len(),
             };
             let (started, start) = mpsc::channel();
@@ -180,6 +190,16 @@ impl Plan {
             if method != SendMethod::IoUring {
                 send_method = method;
             }
+        }
+        if let Some(listener) = self.port.passed() {
+            let acceptor = Acceptor {
+                listener: Arc::clone(listener),
+                to_workers: senders.clone(),
+                steering,
+                metrics: metrics.clone(),
+                takers,
+            };
+            threads.push(acceptor.spawn().map_err(system("start the acceptor"))?);
         }
         Ok(Edge {
             to_control: ControlHandoffs::new(self.to_control.1, Arc::clone(&access.clients)),

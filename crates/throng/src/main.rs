@@ -29,6 +29,7 @@
 //! | [`version`] | `throng version`: facts for bug reports |
 
 mod access;
+mod activation;
 mod banner;
 mod check;
 mod cli;

@@ -41,6 +41,7 @@ use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 
 use crate::access::{AccessSettings, ConfiguredKeys, ServerAccess};
+use crate::activation;
 use crate::banner::{Banner, Keys};
 use crate::dev::DevKeys;
 use crate::log_writer::LogWriter;
@@ -85,7 +86,8 @@ pub(crate) fn serve(
     let clients = Arc::new(settings::clients(settings));
     let mut callouts = outbound::callouts(settings, &trust, &clients)?;
     let events = callouts.events();
-    let plan = Plan::new(edge_settings(settings)).map_err(with_next_step)?;
+    let passed = activation::listener(settings.listen.0)?;
+    let plan = Plan::new(edge_settings(settings), passed).map_err(with_next_step)?;
     let rules = Arc::new(settings::rules(settings));
     let total_bytes = settings.history.total_bytes.0;
     let engine = MemoryEngine::new(Epoch::random(), Arc::clone(&rules), plan.queues(), total_bytes);

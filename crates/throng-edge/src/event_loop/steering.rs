@@ -45,18 +45,39 @@ impl Steering {
         }
         // Held during the system call, so that `current` is the group that the kernel has got last.
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.advance(&mut current) {
+            // A kernel without `SO_ATTACH_REUSEPORT_CBPF` spreads connections over all workers,
+            // which is correct as well. The next change tries again.
+            let group = current.clone().unwrap_or(0..self.metrics.workers().len());
+            let _ = listener::steer(listener, &group);
+        }
+    }
+
+    /// The worker with the most room of those that take connections now: for a server whose workers
+    /// have no listeners of their own.
+    pub(crate) fn least_loaded(&self) -> usize {
+        let workers = self.metrics.workers();
+        let mut group = 0..workers.len();
+        if workers.len() > self.together {
+            let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+            self.advance(&mut current);
+            group = current.clone().unwrap_or(group);
+        }
+        // `max_by_key` returns the last of equals.
+        group.rev().max_by_key(|&worker| workers[worker].room()).unwrap_or(0)
+    }
+
+    /// Chooses another group if a worker of the current one is full. Returns whether it did.
+    fn advance(&self, current: &mut Option<Range<usize>>) -> bool {
         let room = |worker: usize| self.metrics.workers()[worker].room();
         if current.as_ref().is_some_and(|group| goes_on(group, self.together, room)) {
-            return;
+            return false;
         }
         let rooms: Vec<u32> = self.metrics.workers().iter().map(WorkerMetrics::room).collect();
         let chosen = choose(&rooms, self.together);
-        if current.as_ref() != Some(&chosen) {
-            // A kernel without `SO_ATTACH_REUSEPORT_CBPF` spreads connections over all workers,
-            // which is correct as well. The next change tries again.
-            let _ = listener::steer(listener, &chosen);
-            *current = Some(chosen);
-        }
+        let has_changed = current.as_ref() != Some(&chosen);
+        *current = Some(chosen);
+        has_changed
     }
 }
 
@@ -84,6 +105,21 @@ fn choose(rooms: &[u32], together: usize) -> Range<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn without_listeners_the_emptiest_worker_of_the_group_is_next() {
+        let metrics = Metrics::new([500, 500, 500, 500].into_iter());
+        let steering = Steering::new(metrics.clone(), 2);
+        let mut given = [0_u32; 4];
+        for _ in 0..1_400 {
+            let worker = steering.least_loaded();
+            given[worker] += 1;
+            metrics.workers()[worker].keep_place().travel();
+        }
+        assert_eq!(given[..2], [499, 498], "until one of them is full");
+        assert!(given[2].abs_diff(given[3]) <= 1, "{given:?}");
+        assert_eq!(given.iter().sum::<u32>(), 1_400);
+    }
 
     #[test]
     fn workers_fill_up_a_group_at_a_time() {

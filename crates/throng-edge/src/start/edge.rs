@@ -13,7 +13,7 @@ use super::send_method::SendMethod;
 use crate::metrics::Metrics;
 use crate::net::HandoffHeader;
 use crate::sys::handoff::{HandoffReceiver, HandoffSender};
-use crate::sys::listener::PortReservation;
+use crate::sys::listener::Port;
 use crate::tls::{Carried, TlsConnection};
 
 /// The running data plane.
@@ -30,7 +30,7 @@ pub struct Edge {
     pub(super) queues: Vec<Arc<WorkerQueue>>,
     pub(super) threads: Vec<JoinHandle<()>>,
     /// Keeps the port from other programs as long as the server runs.
-    pub(super) _port: PortReservation,
+    pub(super) _port: Port,
 }
 
 impl Edge {

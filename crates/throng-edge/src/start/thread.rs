@@ -10,7 +10,7 @@ use super::send_method::{self, SendMethod};
 use crate::event_loop::permits::PermitHolder;
 use crate::event_loop::sleep::Sleep;
 use crate::event_loop::steering::Steering;
-use crate::event_loop::{self, Sources};
+use crate::event_loop::{self, Sources, TakesConnections};
 use crate::sys::epoll::Epoll;
 use crate::sys::handoff::{HandoffReceiver, HandoffSender};
 use crate::sys::listener;
@@ -31,6 +31,10 @@ pub(super) struct Thread {
     pub(super) to_workers: Vec<HandoffSender>,
     pub(super) steering: Arc<Steering>,
     pub(super) permit: PermitHolder,
+    /// Kept as long as the worker takes connections.
+    pub(super) takes_connections: TakesConnections,
+    /// Whether the worker accepts connections itself.
+    pub(super) has_listener: bool,
     /// Whether all listeners are open once this worker has opened its own: only then can they be
     /// steered.
     pub(super) is_last: bool,
@@ -75,19 +79,21 @@ impl Thread {
             .map_err(system("give a worker a descriptor table of its own"))?;
         let settings = &self.setup.settings;
         let address = settings.listen;
-        let listener = listener::open(address, settings.heartbeat)
-            .map_err(|source| cannot_listen("listen", address, source))?;
+        let open = || listener::open(address, settings.heartbeat);
+        let listener = self.has_listener.then(open).transpose();
+        let listener = listener.map_err(|source| cannot_listen("listen", address, source))?;
         // Not before: the steering chooses among the listeners by the order in which they were
         // opened.
-        if self.is_last {
-            self.steering.update(&listener);
+        if let Some(listener) = listener.as_ref().filter(|_| self.is_last) {
+            self.steering.update(listener);
         }
         let sources = Sources {
-            listener: Some(listener),
+            listener,
             is_listener_resting: false,
             handoffs: self.handoffs,
             queue_event: self.event,
             steering: self.steering,
+            takes_connections: Some(self.takes_connections),
         };
         let sleep = Sleep::new(Arc::clone(&self.setup.queue), self.permit);
         let (io_uring, aio, method) = send_method::open(settings.io_uring)?;

@@ -2,11 +2,13 @@
 //! connections over all of them, or over those that [`steer`] names.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::io::FdFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, listen, sockopt};
 
 use super::options;
@@ -74,6 +76,45 @@ impl PortReservation {
     }
 }
 
+/// The port of the server.
+#[derive(Debug)]
+pub(crate) enum Port {
+    /// Workers listen on it.
+    Own(PortReservation),
+    /// The service manager listens on it, and has passed its socket.
+    Passed(Arc<OwnedFd>, SocketAddr),
+}
+
+impl Port {
+    /// The address with the port that the kernel has chosen if the settings say 0.
+    pub(crate) fn address(&self) -> SocketAddr {
+        match self {
+            Port::Own(reservation) => reservation.address(),
+            Port::Passed(_, address) => *address,
+        }
+    }
+
+    /// The socket that the service manager has passed.
+    pub(crate) fn passed(&self) -> Option<&Arc<OwnedFd>> {
+        match self {
+            Port::Own(_) => None,
+            Port::Passed(listener, _) => Some(listener),
+        }
+    }
+}
+
+/// Prepares a listener that the service manager has opened. Its connections have the same options
+/// as those of [`open`].
+pub(crate) fn adopt(listener: TcpListener, heartbeat: Duration) -> io::Result<Port> {
+    listener.set_nonblocking(true)?;
+    let address = listener.local_addr()?;
+    let listener = OwnedFd::from(listener);
+    rustix::io::fcntl_setfd(&listener, FdFlags::CLOEXEC)?;
+    set_options(&listener, heartbeat)?;
+    listen(&listener, BACKLOG)?;
+    Ok(Port::Passed(Arc::new(listener), address))
+}
+
 /// A listener of one worker, which shares its port with those of the others.
 pub(crate) fn open(address: SocketAddr, heartbeat: Duration) -> io::Result<OwnedFd> {
     let listener = socket(address)?;
@@ -86,26 +127,31 @@ pub(crate) fn open_alone(address: SocketAddr, heartbeat: Duration) -> io::Result
     start(socket(address)?, address, heartbeat)
 }
 
-/// Sets all options of connections on their listener: accepted sockets inherit them, so that an
-/// accept needs no further system call.
 fn start(listener: OwnedFd, address: SocketAddr, heartbeat: Duration) -> io::Result<OwnedFd> {
-    sockopt::set_tcp_nodelay(&listener, true)?;
-    sockopt::set_tcp_user_timeout(&listener, user_timeout_ms(heartbeat))?;
-    if heartbeat.is_zero() {
-        // Nothing is ever written to a silent peer: only probes find that it has gone.
-        sockopt::set_socket_keepalive(&listener, true)?;
-        sockopt::set_tcp_keepidle(&listener, KEEP_IDLE_WITHOUT_HEARTBEAT)?;
-    } else {
-        // The times of probes for the connections that `Net::keep_alive` turns them on for.
-        let idle = heartbeat.clamp(Duration::from_secs(1), KEEP_IDLE_MAX);
-        sockopt::set_tcp_keepidle(&listener, idle)?;
-        sockopt::set_tcp_keepintvl(&listener, KEEP_INTERVAL)?;
-    }
-    options::set_not_sent_low_water(&listener, UNSENT_BYTES_MAX)?;
-    options::set_defer_accept(&listener, DEFER_ACCEPT_S)?;
+    set_options(&listener, heartbeat)?;
     bind(&listener, &address)?;
     listen(&listener, BACKLOG)?;
     Ok(listener)
+}
+
+/// Sets all options of connections on their listener: accepted sockets inherit them, so that an
+/// accept needs no further system call.
+fn set_options(listener: &OwnedFd, heartbeat: Duration) -> io::Result<()> {
+    sockopt::set_tcp_nodelay(listener, true)?;
+    sockopt::set_tcp_user_timeout(listener, user_timeout_ms(heartbeat))?;
+    if heartbeat.is_zero() {
+        // Nothing is ever written to a silent peer: only probes find that it has gone.
+        sockopt::set_socket_keepalive(listener, true)?;
+        sockopt::set_tcp_keepidle(listener, KEEP_IDLE_WITHOUT_HEARTBEAT)?;
+    } else {
+        // The times of probes for the connections that `Net::keep_alive` turns them on for.
+        let idle = heartbeat.clamp(Duration::from_secs(1), KEEP_IDLE_MAX);
+        sockopt::set_tcp_keepidle(listener, idle)?;
+        sockopt::set_tcp_keepintvl(listener, KEEP_INTERVAL)?;
+    }
+    options::set_not_sent_low_water(listener, UNSENT_BYTES_MAX)?;
+    options::set_defer_accept(listener, DEFER_ACCEPT_S)?;
+    Ok(())
 }
 
 fn user_timeout_ms(heartbeat: Duration) -> u32 {

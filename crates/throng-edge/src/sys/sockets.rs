@@ -4,7 +4,9 @@ use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketFlags};
 use throng_core::WorkerId;
@@ -42,6 +44,13 @@ pub(crate) fn accept(listener: &OwnedFd) -> io::Result<Option<OwnedFd>> {
         Err(Errno::CONNABORTED | Errno::INTR | Errno::PROTO) => Ok(None),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Waits until a connection waits at the listener, or the time is up, or a signal comes.
+pub(crate) fn wait_readable(listener: &OwnedFd, time: Duration) {
+    let timeout = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
+    // An error means a turn without a wait.
+    let _ = poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&timeout));
 }
 
 impl Net for Sockets {

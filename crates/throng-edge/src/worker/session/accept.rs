@@ -38,6 +38,10 @@ impl<N: Net> Worker<N> {
     /// it. One from the admin listener asks for the status samples, and the control plane has
     /// checked that it may have them.
     pub fn handed_off(&mut self, header: HandoffHeader, socket: N::Socket, bytes: &mut [u8]) {
+        if header.is_new {
+            self.give_back_place(header);
+            return self.accepted(socket);
+        }
         let is_viewer = header.listener == Listener::Admin || header.is_canary;
         let flags = Flags::default()
             .with(Flags::HANDED_OFF, true)

@@ -1,0 +1,73 @@
+//! Accepts the connections of a listener that the service manager has opened, and hands them off to
+//! the workers.
+//!
+//! Workers cannot have listeners of their own on its port: the kernel lets only sockets of one user
+//! share a port, and the service manager is another user. So each connection takes a handoff.
+
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use throng_core::WorkerId;
+
+use crate::counters::Counter;
+use crate::event_loop::TakesConnections;
+use crate::event_loop::steering::Steering;
+use crate::metrics::Metrics;
+use crate::net::HandoffHeader;
+use crate::sys::handoff::HandoffSender;
+use crate::sys::sockets;
+
+/// How often the thread looks whether workers take connections, and how long it waits for workers
+/// that take none for now.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The thread's stack. It keeps no buffers.
+const STACK_BYTES: usize = 128 << 10;
+
+/// The thread before its start.
+#[derive(Debug)]
+pub(super) struct Acceptor {
+    pub(super) listener: Arc<OwnedFd>,
+    pub(super) to_workers: Vec<HandoffSender>,
+    pub(super) steering: Arc<Steering>,
+    pub(super) metrics: Metrics,
+    pub(super) takers: TakesConnections,
+}
+
+impl Acceptor {
+    /// Starts the thread, which ends once no worker takes connections. What waits in the listener
+    /// then is for the next process.
+    pub(super) fn spawn(self) -> io::Result<JoinHandle<()>> {
+        let builder = std::thread::Builder::new().name("acceptor".into()).stack_size(STACK_BYTES);
+        builder.spawn(move || {
+            while self.takers.has_any() {
+                match sockets::accept(&self.listener) {
+                    Ok(Some(socket)) => self.hand_out(&socket),
+                    Ok(None) => sockets::wait_readable(&self.listener, PAUSE),
+                    Err(_) => {
+                        // Descriptors or memory are short.
+                        let worker = self.metrics.worker(WorkerId(0));
+                        worker.counters.add(Counter::AcceptFailed, 1);
+                        std::thread::sleep(PAUSE);
+                    }
+                }
+            }
+        })
+    }
+
+    /// Hands a connection off to the least loaded worker of those that take connections now.
+    fn hand_out(&self, socket: &OwnedFd) {
+        while self.takers.has_any() {
+            let number = self.steering.least_loaded();
+            let place = self.metrics.workers()[number].keep_place();
+            if self.to_workers[number].send(HandoffHeader::NEW, socket.as_fd(), &[]).is_ok() {
+                return place.travel();
+            }
+            // So many are on their way to the worker that its channel is full.
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
