@@ -35,6 +35,9 @@ const INFLATED_BYTES_FREE: usize = 64 << 10;
 /// server to inflate a megabyte has to send at least 10 KB.
 const INFLATION_RATIO_MAX: usize = 100;
 
+/// What a message may grow by, beside an eighth: more than zlib's own bound (`deflateBound`).
+const DEFLATE_SLACK_BYTES: usize = 256;
+
 /// The least growth of a buffer that is inflated into.
 const GROWTH_BYTES_MIN: usize = 4 << 10;
 
@@ -42,38 +45,38 @@ const GROWTH_BYTES_MIN: usize = 4 << 10;
 #[derive(Debug)]
 pub struct Deflater {
     compress: Compress,
+    level: Compression,
 }
 
 impl Deflater {
     /// A compressor of this level: 1 is fastest, 9 compresses best.
     pub fn new(level: u8) -> Deflater {
-        Deflater { compress: Compress::new(Compression::new(u32::from(level.clamp(1, 9))), false) }
+        let level = Compression::new(u32::from(level.clamp(1, 9)));
+        Deflater { compress: Compress::new(level, false), level }
     }
 
     /// The message as the payload of a frame; `None` unless that is shorter than `max_bytes`.
     pub fn deflate(&mut self, message: &[u8], max_bytes: usize) -> Option<Vec<u8>> {
         self.compress.reset();
-        // The tail is written, too, before it is cut off.
-        let mut out = Vec::with_capacity(max_bytes.saturating_add(TAIL.len()));
-        let mut rest = message;
-        loop {
-            let before = self.compress.total_in();
-            let status = self.compress.compress_vec(rest, &mut out, FlushCompress::Sync).ok()?;
-            let consumed = (self.compress.total_in() - before) as usize;
-            rest = &rest[consumed..];
-            // Everything is flushed once there is room left behind it.
-            if rest.is_empty() && out.len() < out.capacity() {
-                break;
-            }
-            if out.len() == out.capacity() || status != Status::Ok {
-                return None;
-            }
+        // There is room for whatever becomes of the message, even if it is then not wanted: zlib-rs
+        // 0.6.8 panics on a later message if it has stopped half-way in one before, for want of room.
+        let mut out = Vec::with_capacity(message.len() + message.len() / 8 + DEFLATE_SLACK_BYTES);
+        let compressed = self.compress.compress_vec(message, &mut out, FlushCompress::Sync);
+        let is_whole = self.compress.total_in() == message.len() as u64
+            && out.len() < out.capacity()
+            && compressed.is_ok();
+        if !is_whole {
+            debug_assert!(false, "{} bytes did not fit into {}", message.len(), out.capacity());
+            // The next message must not meet what is left of this one.
+            self.compress = Compress::new(self.level, false);
+            return None;
         }
         out.truncate(out.len().checked_sub(TAIL.len()).filter(|&end| out[end..] == TAIL)?);
         // An empty block in place of nothing (RFC 7692, section 7.2.3.6).
         if out.is_empty() {
             out.push(0);
         }
+        out.shrink_to_fit();
         (out.len() < max_bytes).then_some(out)
     }
 }

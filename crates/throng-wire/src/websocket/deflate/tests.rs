@@ -74,6 +74,27 @@ fn a_message_that_does_not_get_shorter_is_not_compressed() {
     assert_eq!(deflater.deflate(&text, payload.len() + 1), Some(payload));
 }
 
+/// A library that stops for want of room must not stumble over what is left.
+#[test]
+fn a_compressor_goes_on_after_messages_that_did_not_get_shorter() {
+    let mut state = 1u64;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 33) as usize
+    };
+    for level in [1, 2, 6] {
+        let mut deflater = Deflater::new(level);
+        for _ in 0..400 {
+            let length = next() % 70_000;
+            let noise: Vec<u8> = (0..length).map(|_| next() as u8).collect();
+            assert_eq!(deflater.deflate(&noise, length - length / 8), None);
+            let text = b"{\"a\":1},".repeat(1 + next() % 500);
+            let payload = deflater.deflate(&text, text.len() + 100).unwrap();
+            assert_eq!(inflated(&payload), Ok(text));
+        }
+    }
+}
+
 #[test]
 fn bombs_are_refused_before_they_are_inflated() {
     let zeros = deflated(&vec![0; 3 << 20]);
