@@ -59,7 +59,7 @@ impl Deflater {
     pub fn deflate(&mut self, message: &[u8], max_bytes: usize) -> Option<Vec<u8>> {
         self.compress.reset();
         // There is room for whatever becomes of the message, even if it is then not wanted: zlib-rs
-        // 0.6.8 panics on a later message if it has stopped half-way in one before, for want of room.
+        // 0.6.8 panics on a later message if it has stopped within one before, for want of room.
         let mut out = Vec::with_capacity(message.len() + message.len() / 8 + DEFLATE_SLACK_BYTES);
         let compressed = self.compress.compress_vec(message, &mut out, FlushCompress::Sync);
         let is_whole = self.compress.total_in() == message.len() as u64
