@@ -21,6 +21,8 @@ let countdownTimer;
 /** The state that the client reports, and whether messages wait for the server too long. */
 let connection = { state: "idle" };
 let isOverdue = false;
+/** The browser took the machine for offline when a connection opened: it has only loopback. */
+let isOnlineUnknown = false;
 
 /* People and connection. */
 
@@ -54,7 +56,8 @@ function showDot() {
   let { state } = connection;
   const texts = { closed: "Offline", waiting: "Offline", connecting: "Connecting…", idle: "" };
   let text = texts[state] ?? TRANSPORTS[connection.transport];
-  if (state !== "idle" && !navigator.onLine) [state, text] = ["waiting", "Offline"];
+  const isOffline = !navigator.onLine && !isOnlineUnknown;
+  if (state !== "idle" && isOffline) [state, text] = ["waiting", "Offline"];
   else if (state === "open" && isOverdue) [state, text] = ["waiting", "Waiting for the server…"];
   $("link").dataset.state = state;
   $("link-text").textContent = text;
@@ -63,6 +66,7 @@ function showDot() {
 export function showState(change) {
   const { state, delayMs } = change;
   connection = change;
+  if (state === "open") isOnlineUnknown = !navigator.onLine;
   showDot();
   clearInterval(countdownTimer);
   if (state === "open" || state === "idle") {
