@@ -17,7 +17,7 @@ use throng_core::{
     PublishError, Rules, StartAt, WorkerId, WorkerQueue,
 };
 use throng_edge::connection::Token;
-use throng_edge::net::{HandoffHeader, Net, Transfer};
+use throng_edge::net::{HandoffHeader, Net, Read, Transfer};
 use throng_edge::worker::{Now, Setup, Worker, WorkerThaw};
 use throng_edge::{Metrics, Settings};
 
@@ -29,8 +29,8 @@ struct Sockets;
 impl Net for Sockets {
     type Socket = ();
 
-    fn read(&mut self, _: &(), _: &mut [u8]) -> Transfer {
-        Transfer::Blocked
+    fn read(&mut self, _: &(), _: &mut [u8]) -> Read {
+        Read::Blocked
     }
 
     fn write(&mut self, _: &(), slices: &[IoSlice<'_>]) -> Transfer {

@@ -39,6 +39,8 @@ pub(crate) enum CloseReason {
     Evicted,
     /// It does not begin with the PROXY header that its listener expects.
     ProxyHeader,
+    /// Its handshake failed, or what came was no record that it may send.
+    TlsFailed,
     /// Its client is beyond a limit.
     Limited,
     /// More pipelined input than one request head may have.
@@ -91,6 +93,7 @@ impl CloseReason {
             | CloseReason::Idle
             | CloseReason::Evicted
             | CloseReason::ProxyHeader
+            | CloseReason::TlsFailed
             | CloseReason::Pipelining => None,
         }
     }
@@ -127,6 +130,7 @@ impl CloseReason {
             CloseReason::Disconnected(_) => Some(Counter::ClosedDisconnected),
             CloseReason::Evicted => Some(Counter::ClosedEvicted),
             CloseReason::ProxyHeader => Some(Counter::RefusedProxy),
+            CloseReason::TlsFailed => Some(Counter::ClosedByTls),
             CloseReason::Limited => Some(Counter::ClosedLimited),
             CloseReason::Pipelining
             | CloseReason::Violation(_)

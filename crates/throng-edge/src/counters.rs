@@ -137,7 +137,38 @@ counters! {
         ClosedRevoked "revoked",
         ClosedDisconnected "disconnected",
         ClosedLimited "limit",
+        ClosedByTls "tls",
     }
+    "tls_handshakes_total" "TLS handshakes that ended, by result." by result {
+        TlsHandshakes "full",
+        TlsHandshakesResumed "resumed",
+        TlsHandshakesFailed "failed",
+        TlsHandshakesAbandoned "abandoned",
+        TlsHandshakesStalled "stalled",
+        TlsNotSpoken "not_tls",
+    }
+    "tls_connections_established_total" "TLS connections after their handshakes, by cipher suite."
+        by suite {
+        Tls13Aes128 "tls13_aes_128_gcm",
+        Tls13Aes256 "tls13_aes_256_gcm",
+        Tls13ChaCha20 "tls13_chacha20_poly1305",
+        Tls12Aes128 "tls12_aes_128_gcm",
+        Tls12Aes256 "tls12_aes_256_gcm",
+        Tls12ChaCha20 "tls12_chacha20_poly1305",
+    }
+    "tls_records_sealed_total" "TLS records with content that were written to clients."
+        { TlsRecords }
+    "tls_key_updates_total"
+        "Key updates sent to clients, because they asked for them or a key was worn out."
+        { TlsKeyUpdates }
+    "tls_alerts_total" "TLS alerts, without those that only end a connection, by direction."
+        by direction {
+        TlsAlertsSent "sent",
+        TlsAlertsReceived "received",
+    }
+    "tls_truncated_total"
+        "TLS connections whose clients, or somebody between, ended them without saying so."
+        { TlsTruncated }
 }
 
 /// The number of counters.

@@ -23,6 +23,7 @@ use crate::net::HandoffHeader;
 use crate::sys::epoll::Epoll;
 use crate::sys::handoff::HandoffReceiver;
 use crate::sys::sockets::{self, Sockets};
+use crate::tls::TlsNet;
 use crate::worker::{Now, TICKS_PER_S, Worker};
 use sleep::Sleep;
 use steering::{LAST_PLACES, Steering};
@@ -34,19 +35,17 @@ const ACCEPTS_PER_BATCH: usize = 64;
 const LISTENER: u64 = 0;
 const QUEUE: u64 = 1;
 const HANDOFFS: u64 = 2;
-const _: () = assert!(HANDOFFS < Token::BITS_MIN);
+const TLS_LISTENER: u64 = 3;
+const _: () = assert!(TLS_LISTENER < Token::BITS_MIN);
 
 /// The sources of events beside connections.
 pub(crate) struct Sources {
-    /// `None` once the worker takes no more connections.
-    pub(crate) listener: Option<OwnedFd>,
-    /// Whether the listener is out of epoll until the next tick.
-    pub(crate) is_listener_resting: bool,
+    /// Empty once the worker takes no more connections.
+    pub(crate) listeners: Vec<Listening>,
     /// Connections that other threads hand off to this worker.
     pub(crate) handoffs: HandoffReceiver,
     /// Becomes readable when the worker is to wake.
     pub(crate) queue_event: Arc<OwnedFd>,
-    pub(crate) steering: Arc<Steering>,
     /// Dropped once the worker takes no more connections: for the thread that accepts them if the
     /// workers have no listeners.
     pub(crate) takes_connections: Option<TakesConnections>,
@@ -63,16 +62,54 @@ impl TakesConnections {
     }
 }
 
+/// A listener of the worker.
+pub(crate) struct Listening {
+    socket: OwnedFd,
+    /// Steers the connections of its port.
+    steering: Arc<Steering>,
+    /// Whether all connections begin with a TLS handshake.
+    is_tls: bool,
+    /// Whether it is out of epoll until the next tick.
+    is_resting: bool,
+}
+
+impl Listening {
+    pub(crate) fn new(socket: OwnedFd, steering: Arc<Steering>, is_tls: bool) -> Listening {
+        Listening { socket, steering, is_tls, is_resting: false }
+    }
+
+    fn token(&self) -> u64 {
+        if self.is_tls { TLS_LISTENER } else { LISTENER }
+    }
+
+    /// Takes it out of epoll until the next tick: it stays readable and would be reported again at
+    /// once.
+    fn rest(&mut self, epoll: &Epoll) {
+        self.is_resting = epoll.remove(&self.socket).is_ok();
+    }
+
+    /// Puts it back into epoll if it rests. If that fails for want of memory, it rests until the
+    /// next tick.
+    fn wake(&mut self, epoll: &Epoll) {
+        if self.is_resting {
+            self.is_resting = epoll.add_level(&self.socket, self.token()).is_err();
+        }
+    }
+}
+
+/// The worker of this thread.
+type ThreadWorker = Worker<TlsNet<Sockets>>;
+
 /// Runs until the worker has ended.
 pub(crate) fn run(
-    mut worker: Worker<Sockets>,
+    mut worker: ThreadWorker,
     mut sources: Sources,
     mut sleep: Sleep,
 ) -> io::Result<()> {
     let clock = Clock::start();
-    let epoll = &worker.net().epoll;
-    if let Some(listener) = &sources.listener {
-        epoll.add_level(listener, LISTENER)?;
+    let epoll = &worker.net().inner().epoll;
+    for listening in &sources.listeners {
+        epoll.add_level(&listening.socket, listening.token())?;
     }
     epoll.add_level(&sources.handoffs, HANDOFFS)?;
     epoll.add_level(&*sources.queue_event, QUEUE)?;
@@ -81,7 +118,7 @@ pub(crate) fn run(
     while !worker.is_ended() {
         // The order of `Sleep`: announce, wait, handle, work. It loses no wake-up.
         let timeout = sleep.prepare_to_sleep(&worker, clock.elapsed());
-        worker.net().epoll.wait(timeout)?;
+        worker.net().inner().epoll.wait(timeout)?;
         sleep.finish_sleep();
         worker.set_now(clock.now());
         handle(&mut worker, &mut sources, &mut buffer);
@@ -91,19 +128,19 @@ pub(crate) fn run(
         // Also after a batch without events, for what was deferred.
         sleep.work(&mut worker, clock.elapsed());
         if !worker.takes_connections() {
-            close_listener(&mut worker, &mut sources)?;
+            close_listeners(&mut worker, &mut sources)?;
         }
     }
     close_handoffs(&mut worker, &sources, &mut buffer)
 }
 
 /// Passes the events of the last wait to the worker.
-fn handle(worker: &mut Worker<Sockets>, sources: &mut Sources, buffer: &mut Vec<u8>) {
+fn handle(worker: &mut ThreadWorker, sources: &mut Sources, buffer: &mut Vec<u8>) {
     let mut number = 0;
-    while let Some(ready) = worker.net().epoll.ready(number) {
+    while let Some(ready) = worker.net().inner().epoll.ready(number) {
         number += 1;
         match ready.token {
-            LISTENER => accept(worker, sources),
+            LISTENER | TLS_LISTENER => accept(worker, sources, ready.token),
             HANDOFFS => receive_handoffs(worker, sources, buffer),
             QUEUE => {
                 let mut count = [0u8; 8];
@@ -127,49 +164,51 @@ fn handle(worker: &mut Worker<Sockets>, sources: &mut Sources, buffer: &mut Vec<
     }
 }
 
-fn tick(worker: &mut Worker<Sockets>, sources: &mut Sources) {
+fn tick(worker: &mut ThreadWorker, sources: &mut Sources) {
     worker.tick();
-    let Sources { listener, is_listener_resting, .. } = &mut *sources;
-    wake_listener(&worker.net().epoll, listener.as_ref(), is_listener_resting);
-    if let Some(listener) = &sources.listener {
-        sources.steering.update(listener);
+    for listening in &mut sources.listeners {
+        listening.wake(&worker.net().inner().epoll);
+        listening.steering.update(&listening.socket);
     }
 }
 
-fn accept(worker: &mut Worker<Sockets>, sources: &mut Sources) {
-    // An event of the same batch may have made the worker close its listener.
-    let Some(listener) = &sources.listener else { return };
+fn accept(worker: &mut ThreadWorker, sources: &mut Sources, token: u64) {
+    // An event of the same batch may have made the worker close its listeners.
+    let listening = sources.listeners.iter_mut().find(|listening| listening.token() == token);
+    let Some(listening) = listening else { return };
     for _ in 0..ACCEPTS_PER_BATCH {
-        match sockets::accept(listener) {
+        if listening.is_tls && !worker.net().takes_handshakes() {
+            // They wait in the backlog.
+            return listening.rest(&worker.net().inner().epoll);
+        }
+        match sockets::accept(&listening.socket) {
             Ok(Some(socket)) => {
                 // Before the client is answered: its next connection may follow at once, and has
                 // to go to the next group of workers.
                 if worker.room() <= LAST_PLACES {
-                    sources.steering.update(listener);
+                    listening.steering.update(&listening.socket);
                 }
-                worker.accepted(socket);
+                take_accepted(worker, socket, listening.is_tls);
             }
             Ok(None) => return,
             Err(_) => {
-                // Descriptors or memory are exhausted. The listener stays readable, so that epoll
-                // would report it again at once: it rests until the next tick.
+                // Descriptors or memory are exhausted.
                 worker.accept_failed();
-                sources.is_listener_resting = worker.net().epoll.remove(listener).is_ok();
-                return;
+                return listening.rest(&worker.net().inner().epoll);
             }
         }
     }
 }
 
-/// Puts a resting listener back into epoll. If that fails for the same shortage, it rests until the
-/// next tick.
-fn wake_listener(epoll: &Epoll, listener: Option<&OwnedFd>, is_resting: &mut bool) {
-    if let Some(listener) = listener.filter(|_| *is_resting) {
-        *is_resting = epoll.add_level(listener, LISTENER).is_err();
+fn take_accepted(worker: &mut ThreadWorker, socket: OwnedFd, is_tls: bool) {
+    if is_tls {
+        worker.accepted_tls(socket);
+    } else {
+        worker.accepted(socket);
     }
 }
 
-fn receive_handoffs(worker: &mut Worker<Sockets>, sources: &Sources, buffer: &mut Vec<u8>) {
+fn receive_handoffs(worker: &mut ThreadWorker, sources: &Sources, buffer: &mut Vec<u8>) {
     for _ in 0..ACCEPTS_PER_BATCH {
         match sources.handoffs.receive(buffer) {
             Ok(Some((header, socket))) => take_handoff(worker, header, socket, buffer),
@@ -180,7 +219,7 @@ fn receive_handoffs(worker: &mut Worker<Sockets>, sources: &Sources, buffer: &mu
 
 /// Passes a handoff to the worker. The socket is missing if no descriptor was left for it.
 fn take_handoff(
-    worker: &mut Worker<Sockets>,
+    worker: &mut ThreadWorker,
     header: HandoffHeader,
     socket: Option<OwnedFd>,
     bytes: &mut [u8],
@@ -191,23 +230,24 @@ fn take_handoff(
     }
 }
 
-/// Accepts the connections that wait, then closes the listener: closing it would reset them.
-fn close_listener(worker: &mut Worker<Sockets>, sources: &mut Sources) -> io::Result<()> {
+/// Accepts the connections that wait, then closes the listeners: closing them would reset these.
+fn close_listeners(worker: &mut ThreadWorker, sources: &mut Sources) -> io::Result<()> {
     sources.takes_connections = None;
-    // An earlier turn has closed it, or it never had one.
-    let Some(listener) = sources.listener.take() else { return Ok(()) };
-    while let Ok(Some(socket)) = sockets::accept(&listener) {
-        worker.accepted(socket);
-    }
-    if !std::mem::take(&mut sources.is_listener_resting) {
-        worker.net().epoll.remove(&listener)?;
+    // An earlier turn has closed them.
+    for listening in std::mem::take(&mut sources.listeners) {
+        while let Ok(Some(socket)) = sockets::accept(&listening.socket) {
+            take_accepted(worker, socket, listening.is_tls);
+        }
+        if !listening.is_resting {
+            worker.net().inner().epoll.remove(&listening.socket)?;
+        }
     }
     Ok(())
 }
 
 /// Refuses further handoffs, and answers those that were sent before.
 fn close_handoffs(
-    worker: &mut Worker<Sockets>,
+    worker: &mut ThreadWorker,
     sources: &Sources,
     buffer: &mut Vec<u8>,
 ) -> io::Result<()> {
@@ -246,6 +286,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     use super::*;
+    use crate::metrics::Metrics;
 
     /// epoll refuses a source that it has already, as it does when it has no memory for it.
     #[test]
@@ -254,17 +295,17 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let listener = OwnedFd::from(listener);
-        let mut is_resting = true;
-        epoll.add_level(&listener, QUEUE).expect("it is new");
-        wake_listener(&epoll, Some(&listener), &mut is_resting);
-        assert!(is_resting, "it is not waited for as the listener");
-        epoll.remove(&listener).expect("it is there");
-        wake_listener(&epoll, Some(&listener), &mut is_resting);
-        assert!(!is_resting);
+        let steering = Arc::new(Steering::new(Metrics::default(), 1));
+        let mut listening = Listening::new(listener, steering, false);
+        listening.is_resting = true;
+        epoll.add_level(&listening.socket, QUEUE).expect("it is new");
+        listening.wake(&epoll);
+        assert!(listening.is_resting, "it is not waited for as the listener");
+        epoll.remove(&listening.socket).expect("it is there");
+        listening.wake(&epoll);
+        assert!(!listening.is_resting);
         let _client = TcpStream::connect(address).expect("it listens");
         epoll.wait(Duration::from_secs(60)).expect("epoll waits");
         assert_eq!(epoll.ready(0).map(|ready| ready.token), Some(LISTENER));
-        wake_listener(&epoll, None, &mut is_resting);
-        assert!(!is_resting);
     }
 }

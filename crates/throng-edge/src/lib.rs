@@ -41,13 +41,13 @@ pub mod net;
 pub mod settings;
 pub mod start;
 mod sys;
-mod tls;
+pub mod tls;
 pub mod worker;
 
 pub use counters::{Counter, Counters, Parked};
 pub use limits::Limits;
 pub use metrics::{Metrics, WorkerMetrics};
-pub use settings::{HEAD_BYTES_MAX, Settings};
+pub use settings::{HEAD_BYTES_MAX, Settings, TlsSettings};
 pub use start::{
     ControlHandoffs, Edge, Handoff, Plan, SendMethod, StartError, WorkerBusyError, WorkerHandoffs,
     listen_admin,

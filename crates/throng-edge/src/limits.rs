@@ -17,6 +17,9 @@ const HEADS_MAX: u32 = 64;
 /// The default of [`Limits::max_lingering`].
 const LINGERING_MAX: u32 = 64;
 
+/// The default of [`Limits::max_handshakes`].
+const HANDSHAKES_MAX: u32 = 1024;
+
 /// The default of [`Limits::max_viewers`].
 const VIEWERS_MAX: u32 = 8;
 
@@ -49,6 +52,9 @@ pub struct Limits {
     /// Closing connections of a worker that take no subscriber's place. They wait up to a few
     /// seconds for their peers to read the final response.
     pub max_lingering: u32,
+    /// TLS handshakes that a worker has under way at a time. Each takes 8 KB; beyond it connections
+    /// wait to be accepted, and handshakes that stall give way.
+    pub max_handshakes: u32,
     /// Viewers of the status page that a full worker still accepts, so that an operator sees the
     /// overload. Further ones are refused like any other subscriber.
     pub max_viewers: u32,
@@ -75,6 +81,7 @@ impl Default for Limits {
             max_heads: HEADS_MAX,
             max_lingering: LINGERING_MAX,
             max_viewers: VIEWERS_MAX,
+            max_handshakes: HANDSHAKES_MAX,
             slice_bytes: 256 << 10,
             wait_timeout: Duration::from_secs(5),
             message_timeout: Duration::from_secs(60),

@@ -10,17 +10,51 @@ use throng_core::{Listener, WorkerId};
 
 use crate::connection::Token;
 
-/// The result of a read or write.
+/// The result of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Transfer {
-    /// The number of bytes transferred, at least one.
+pub enum Read {
+    /// The number of bytes that came, at least one. If it is less than was asked for, the socket
+    /// has no more, and an event follows when it does.
     Bytes(usize),
-    /// The socket has or takes nothing now. An event follows when it does.
+    /// As [`Read::Bytes`], and there may be more, for which no event comes.
+    More(usize),
+    /// The socket has nothing now. An event follows when it does.
     Blocked,
-    /// The peer has finished sending (reads only).
+    /// Nothing was read: its turn comes later, and no event for it.
+    Later,
+    /// The peer has finished sending.
     End,
     /// The connection is gone.
     Gone,
+    /// What began as TLS is none. It is a plain connection from now on, and what came is lost.
+    NotTls,
+    /// TLS has failed, and the peer was told why. Nothing more can be read or written.
+    Failed,
+}
+
+/// The result of a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transfer {
+    /// The number of bytes that were taken, at least one.
+    Bytes(usize),
+    /// As [`Transfer::Bytes`], but some of them wait below for the socket, which takes no more now:
+    /// call [`Net::flush`] once it does.
+    Held(usize),
+    /// The socket takes nothing now. An event follows when it does.
+    Blocked,
+    /// The connection is gone.
+    Gone,
+}
+
+/// The TLS of a connection that is frozen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Leaving {
+    /// It has none.
+    Plain,
+    /// Its state, which the net has forgotten.
+    Tls(Vec<u8>),
+    /// It is in the middle of a handshake, which cannot be frozen: the connection has to be closed.
+    Unfinished,
 }
 
 /// Bytes to write to one socket.
@@ -82,8 +116,9 @@ pub trait Net {
     /// A connected, non-blocking socket. Dropping it closes it.
     type Socket;
 
-    /// Reads into `buffer`.
-    fn read(&mut self, socket: &Self::Socket, buffer: &mut [u8]) -> Transfer;
+    /// Reads into `buffer`, which has room for a TLS record
+    /// ([`RECORD_BYTES_MAX`](throng_tls::RECORD_BYTES_MAX)).
+    fn read(&mut self, socket: &Self::Socket, buffer: &mut [u8]) -> Read;
 
     /// Writes `slices`, in order, as far as the socket takes them.
     fn write(&mut self, socket: &Self::Socket, slices: &[IoSlice<'_>]) -> Transfer;
@@ -104,6 +139,22 @@ pub trait Net {
         for request in requests {
             transfers.push(self.write(request.socket, &[IoSlice::new(request.bytes)]));
         }
+    }
+
+    /// Writes what waits below, as far as the socket takes it. If something is left, returns why:
+    /// [`Transfer::Blocked`] or [`Transfer::Gone`].
+    fn flush(&mut self, _: &Self::Socket) -> Result<(), Transfer> {
+        Ok(())
+    }
+
+    /// Memory that the connection takes below, in bytes: half a record, a handshake.
+    fn held_bytes(&self, _: &Self::Socket) -> usize {
+        0
+    }
+
+    /// Whether something waits below for the socket: call [`Net::flush`] once it takes more.
+    fn holds_output(&self, _: &Self::Socket) -> bool {
+        false
     }
 
     /// Reports events of the socket with `token` from now on: that it is readable, or that its peer
@@ -131,6 +182,49 @@ pub trait Net {
 
     /// Shuts down the sending side: the peer reads the end of the stream after what was written.
     fn finish(&mut self, socket: &Self::Socket);
+
+    /// Closes the socket.
+    fn close(&mut self, socket: Self::Socket) {
+        drop(socket);
+    }
+
+    /// A socket was accepted: it is a plain connection, whatever had its number before.
+    fn opened(&mut self, _: &Self::Socket) {}
+
+    /// The connection begins with a TLS handshake; behind a PROXY header, if it awaits one. Returns
+    /// false if it can only be closed.
+    fn begin_tls(&mut self, _: &Self::Socket, _awaits_proxy_header: bool) -> bool {
+        false
+    }
+
+    /// The PROXY header that the connection begins with was read, and `rest` behind it. Returns
+    /// whether a TLS handshake follows, which takes the rest: then read again.
+    fn proxy_header_ended(&mut self, _: &Self::Socket, _rest: &[u8]) -> bool {
+        false
+    }
+
+    /// A socket came by a handoff, or out of frozen state. Takes its TLS state from the front of
+    /// `bytes`, if the header says that it has one. Returns the length of that state; `None` if the
+    /// connection can only be closed.
+    fn arrived(
+        &mut self,
+        header: HandoffHeader,
+        _: &Self::Socket,
+        _bytes: &mut [u8],
+    ) -> Option<usize> {
+        (!header.is_tls).then_some(0)
+    }
+
+    /// Takes the TLS state of a connection that is frozen.
+    fn leave(&mut self, _: &Self::Socket) -> Leaving {
+        Leaving::Plain
+    }
+
+    /// A slice of the worker's work begins.
+    fn begin_slice(&mut self) {}
+
+    /// A tick of the worker's clock has passed.
+    fn tick(&mut self, _tick: u32) {}
 
     /// Hands the socket off to the control plane, with the `bytes` that were read from it. Returns
     /// the socket if the control plane takes no more for now.

@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use throng_tls::Acceptor;
 use throng_wire::OriginPolicy;
 
 use crate::compression::CompressionSettings;
@@ -25,11 +26,22 @@ pub enum IoUringSetting {
     Off,
 }
 
+/// Where and how TLS is spoken.
+#[derive(Debug, Clone)]
+pub struct TlsSettings {
+    /// The address and port to listen on; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Begins the handshakes of new connections.
+    pub acceptor: Acceptor,
+}
+
 /// Settings of the data plane; see `docs/reference/settings.md`.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The address and port to listen on; port 0 takes a free one.
     pub listen: SocketAddr,
+    /// A second address, where all connections begin with a TLS handshake; `None` without TLS.
+    pub tls: Option<TlsSettings>,
     /// Whether a request is refused that came through a proxy.
     pub refuses_proxies: bool,
     /// Whether the status page is served at a listener of its own, and not at this one.
@@ -92,6 +104,7 @@ impl Settings {
     pub fn for_tests() -> Settings {
         Settings {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
+            tls: None,
             refuses_proxies: true,
             has_admin_listener: false,
             workers: 0,

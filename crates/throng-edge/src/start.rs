@@ -33,7 +33,7 @@ use crate::event_loop::TakesConnections;
 use crate::event_loop::permits::{FanOutPermits, PermitHolder};
 use crate::event_loop::steering::Steering;
 use crate::metrics::Metrics;
-use crate::settings::Settings;
+use crate::settings::{Settings, TlsSettings};
 use crate::sys::handoff::{self, HandoffReceiver, HandoffSender};
 use crate::sys::listener::{self, Port, PortReservation};
 use crate::worker::Setup;
@@ -59,6 +59,7 @@ pub fn listen_admin(address: SocketAddr, heartbeat: Duration) -> Result<TcpListe
 pub struct Plan {
     settings: Settings,
     port: Port,
+    tls_port: Option<PortReservation>,
     descriptors_max: u64,
     capacities: Vec<u32>,
     queues: Vec<Arc<WorkerQueue>>,
@@ -79,6 +80,11 @@ impl Plan {
             None => PortReservation::take(settings.listen).map(Port::Own),
         };
         let port = port.map_err(|source| cannot_listen("listen", settings.listen, source))?;
+        let take_tls = |tls: &TlsSettings| {
+            PortReservation::take(tls.listen)
+                .map_err(|source| cannot_listen("tls-listen", tls.listen, source))
+        };
+        let tls_port = settings.tls.as_ref().map(take_tls).transpose()?;
         let workers = capacities.len();
         // All of these are opened before a worker leaves the process's descriptor table, so that
         // they have the same numbers in every table.
@@ -98,6 +104,7 @@ impl Plan {
         Ok(Plan {
             settings,
             port,
+            tls_port,
             descriptors_max,
             capacities,
             queues,
@@ -110,6 +117,12 @@ impl Plan {
     /// The address that the server listens on, with the port that the kernel has chosen for 0.
     pub fn address(&self) -> SocketAddr {
         self.port.address()
+    }
+
+    /// The address where TLS is spoken, with the port that the kernel has chosen for 0; `None`
+    /// without TLS.
+    pub fn tls_address(&self) -> Option<SocketAddr> {
+        self.tls_port.as_ref().map(PortReservation::address)
     }
 
     /// Number of workers.
@@ -148,11 +161,16 @@ impl Plan {
         events: Option<Arc<dyn EventSink>>,
     ) -> Result<Edge, StartError> {
         let metrics = Metrics::new(self.capacities.iter().copied());
-        let settings = Arc::new(Settings { listen: self.address(), ..self.settings });
+        let tls_address = self.tls_address();
+        let mut settings = Settings { listen: self.address(), ..self.settings };
+        if let (Some(tls), Some(address)) = (&mut settings.tls, tls_address) {
+            tls.listen = address;
+        }
+        let settings = Arc::new(settings);
         let compression = Arc::new(Compression::new(settings.compression));
         let concurrency = capacity::workers_min(&settings);
         let senders: Vec<_> = self.to_workers.iter().map(|(sender, _)| sender.clone()).collect();
-        let steering = Arc::new(Steering::new(metrics.clone(), concurrency));
+        let steering = [(); 2].map(|()| Arc::new(Steering::new(metrics.clone(), concurrency)));
         let permits = Arc::new(FanOutPermits::new(&self.queues, concurrency));
         let takers = TakesConnections::default();
         let mut threads = Vec::new();
@@ -176,7 +194,7 @@ impl Plan {
                 event: Arc::clone(&self.events[number]),
                 to_control: self.to_control.0.clone(),
                 to_workers: senders.clone(),
-                steering: Arc::clone(&steering),
+                steering: steering.to_vec(),
                 permit: PermitHolder::new(Arc::clone(&permits), id),
                 takes_connections: takers.clone(),
                 has_listener: self.port.passed().is_none(),
@@ -195,7 +213,7 @@ impl Plan {
             let acceptor = Acceptor {
                 listener: Arc::clone(listener),
                 to_workers: senders.clone(),
-                steering,
+                steering: Arc::clone(&steering[0]),
                 metrics: metrics.clone(),
                 takers,
             };
@@ -208,7 +226,7 @@ impl Plan {
             send_method,
             queues: self.queues,
             threads,
-            _port: self.port,
+            _ports: (self.port, self.tls_port),
         })
     }
 }

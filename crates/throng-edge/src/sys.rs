@@ -5,11 +5,14 @@
 //! |---|---|
 //! | `names`, `process` | one function of the C library |
 //! | `io_uring`, `linux_aio` | the kernel is given addresses |
+//! | `key_pages` | memory that does not come from the allocator |
 //! | `options` | socket options that no library sets |
 //! | `batch`, `epoll`, `handoff`, `listener`, `sockets` | none |
 
 #[allow(unsafe_code, reason = "see the module's doc")]
 pub(crate) mod io_uring;
+#[allow(unsafe_code, reason = "see the module's doc")]
+pub(crate) mod key_pages;
 #[allow(unsafe_code, reason = "see the module's doc")]
 pub(crate) mod linux_aio;
 #[allow(unsafe_code, reason = "see the module's doc")]

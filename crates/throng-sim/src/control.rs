@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use throng_access::{Clients, CountedAddress};
-use throng_edge::net::Transfer;
+use throng_edge::net::Read;
 
 use crate::net::Handoff;
 use crate::notes::Notes;
@@ -81,9 +81,9 @@ impl Held {
         let mut buffer = [0; 256];
         loop {
             match self.socket.0.borrow_mut().read(&mut buffer) {
-                Transfer::Bytes(count) => self.bytes.extend_from_slice(&buffer[..count]),
-                Transfer::Blocked => return true,
-                Transfer::End | Transfer::Gone => return false,
+                Read::Bytes(count) => self.bytes.extend_from_slice(&buffer[..count]),
+                Read::End | Read::Gone => return false,
+                _ => return true,
             }
         }
     }

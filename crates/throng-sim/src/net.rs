@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use throng_core::WorkerId;
 use throng_edge::connection::Token;
-use throng_edge::net::{HandoffHeader, Net, Transfer, WriteRequest};
+use throng_edge::net::{HandoffHeader, Net, Read, Transfer, WriteRequest};
 
 use crate::notes::Notes;
 use crate::pipe::{FakeSocket, Ready, SharedPipe};
@@ -65,14 +65,14 @@ impl FakeNet {
 impl Net for FakeNet {
     type Socket = FakeSocket;
 
-    fn read(&mut self, socket: &FakeSocket, buffer: &mut [u8]) -> Transfer {
-        let transfer = socket.0.borrow_mut().read(buffer);
-        match transfer {
-            Transfer::Gone => self.notes.saw("read: reset"),
-            Transfer::End => self.notes.saw("read: end"),
-            Transfer::Bytes(_) | Transfer::Blocked => {}
+    fn read(&mut self, socket: &FakeSocket, buffer: &mut [u8]) -> Read {
+        let read = socket.0.borrow_mut().read(buffer);
+        match read {
+            Read::Gone => self.notes.saw("read: reset"),
+            Read::End => self.notes.saw("read: end"),
+            _ => {}
         }
-        transfer
+        read
     }
 
     fn write(&mut self, socket: &FakeSocket, slices: &[IoSlice<'_>]) -> Transfer {
@@ -88,7 +88,8 @@ impl Net for FakeNet {
                 }
             }
             Transfer::Blocked => self.notes.saw("write: blocked"),
-            Transfer::Gone | Transfer::End => self.notes.saw("write: reset"),
+            Transfer::Gone => self.notes.saw("write: reset"),
+            Transfer::Held(_) => unreachable!("nothing is below"),
         }
         transfer
     }

@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use throng_edge::connection::Token;
-use throng_edge::net::Transfer;
+use throng_edge::net::{Read, Transfer};
 
 use crate::stamp::{Moment, Stamp};
 
@@ -284,7 +284,7 @@ impl Pipe {
         });
     }
 
-    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Transfer {
+    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Read {
         self.touch();
         if !self.inbound.is_empty() {
             let count = buffer.len().min(self.inbound.len());
@@ -293,12 +293,12 @@ impl Pipe {
             }
             self.last_read_ms = self.stamp.now().now_ms;
             self.read_bytes += count;
-            return Transfer::Bytes(count);
+            return Read::Bytes(count);
         }
         if self.is_reset {
-            return Transfer::Gone;
+            return Read::Gone;
         }
-        if self.is_peer_ended { Transfer::End } else { Transfer::Blocked }
+        if self.is_peer_ended { Read::End } else { Read::Blocked }
     }
 
     pub(crate) fn write(&mut self, slices: &[IoSlice<'_>]) -> Transfer {

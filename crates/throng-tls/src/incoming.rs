@@ -147,12 +147,22 @@ impl Incoming {
         outgoing: &mut Outgoing,
         out: &mut Vec<u8>,
     ) -> Result<(), SealError> {
+        self.update_key(outgoing, false, out)
+    }
+
+    /// As [`Incoming::seal_key_update`]; `asks` says whether the peer is to do the same.
+    pub(crate) fn update_key(
+        &mut self,
+        outgoing: &mut Outgoing,
+        asks: bool,
+        out: &mut Vec<u8>,
+    ) -> Result<(), SealError> {
         let (suite, secret) = (self.suite, &mut self.secret_out);
         let next_key = || {
             *secret = secret.next(suite);
             RecordKey::derive(suite, secret)
         };
-        outgoing.append_key_update(next_key, out)
+        outgoing.append_key_update(next_key, asks, out)
     }
 
     /// Says whether the end of the byte stream is the end of what the peer sent.

@@ -10,8 +10,8 @@ use crate::keys::{IV_BYTES, RecordKey};
 use crate::record::{self, ALERT, APPLICATION_DATA, HANDSHAKE};
 use crate::suite::Suite;
 
-/// The handshake type of a key update, its length, and "not requested".
-const KEY_UPDATE_CONTENT: [u8; 5] = [24, 0, 0, 1, 0];
+/// The handshake type of a key update, and its length. Whether the peer is asked for one follows.
+const KEY_UPDATE: [u8; 4] = [24, 0, 0, 1];
 
 /// How many records past the limit of a key are left for the key update and an alert.
 const CONTROL_RECORDS_MAX: u64 = 8;
@@ -214,13 +214,14 @@ impl Outgoing {
     pub(crate) fn append_key_update(
         &mut self,
         next_key: impl FnOnce() -> RecordKey,
+        asks: bool,
         out: &mut Vec<u8>,
     ) -> Result<(), SealError> {
         self.check_control()?;
         if !self.suite.is_tls13() {
             return Err(SealError::Exhausted);
         }
-        self.append(HANDSHAKE, [&KEY_UPDATE_CONTENT[..]], out);
+        self.append(HANDSHAKE, [&KEY_UPDATE[..], &[u8::from(asks)]], out);
         self.key = next_key();
         self.number = 0;
         self.flags.0 &= !UPDATE_REQUESTED;

@@ -16,6 +16,8 @@ use rustls::{ClientConfig, DigitallySignedStruct, ServerConfig, SignatureScheme}
 
 use crate::config::{Acceptor, Connector, LeastVersion, provider};
 use crate::handshake::{Established, Handshake};
+use crate::incoming::Incoming;
+use crate::outgoing::Outgoing;
 use crate::suite::Suite;
 
 /// A server and a client that know only this suite.
@@ -74,6 +76,11 @@ pub fn connect(suite: Suite) -> (Established, Established) {
     let opened = client.incoming.open(&mut client.outgoing, &mut to_client);
     assert!(opened.end.is_none() && opened.content_bytes == 0, "{opened:?}");
     (server, client)
+}
+
+/// Appends a key update that asks the peer for one, too, and goes on with the next key.
+pub fn ask_for_key_update(outgoing: &mut Outgoing, incoming: &mut Incoming, out: &mut Vec<u8>) {
+    incoming.update_key(outgoing, true, out).expect("the connection is open and settled");
 }
 
 fn certified_key() -> CertifiedKey {

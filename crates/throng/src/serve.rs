@@ -87,7 +87,8 @@ pub(crate) fn serve(
     let mut callouts = outbound::callouts(settings, &trust, &clients)?;
     let events = callouts.events();
     let passed = activation::listener(settings.listen.0)?;
-    let plan = Plan::new(edge_settings(settings), passed).map_err(with_next_step)?;
+    let with_tls = edge_settings_with_tls(settings, tls.as_deref());
+    let plan = Plan::new(with_tls, passed).map_err(with_next_step)?;
     let rules = Arc::new(settings::rules(settings));
     let total_bytes = settings.history.total_bytes.0;
     let engine = MemoryEngine::new(Epoch::random(), Arc::clone(&rules), plan.queues(), total_bytes);
@@ -116,7 +117,7 @@ pub(crate) fn serve(
     let start_line = StartLine {
         settings,
         listen: plan.address(),
-        tls_listen: None,
+        tls_listen: plan.tls_address(),
         admin_listen: admin.as_ref().map(TcpListener::local_addr).transpose()?,
         max_connections: plan.max_connections(),
     };
@@ -330,7 +331,7 @@ fn banner(
         address: plan.address(),
         admin: admin.map(TcpListener::local_addr).transpose()?,
         is_admin_tls: settings.admin_tls.0,
-        tls: None,
+        tls: plan.tls_address(),
         demands_certificates: settings.demands_client_certificates(),
         has_demo: has_demo(settings),
         do_clients_publish: settings.clients_publish.0,
@@ -393,8 +394,18 @@ fn log_outcome(metrics: &Metrics) {
     );
 }
 
+/// The settings of the workers, and where they speak TLS with which certificates.
+fn edge_settings_with_tls(settings: &Settings, tls: Option<&ServerTls>) -> throng_edge::Settings {
+    let tls = tls
+        .zip(settings.tls_listen.0)
+        .map(|(tls, listen)| throng_edge::TlsSettings { listen, acceptor: tls.acceptor() });
+    throng_edge::Settings { tls, ..edge_settings(settings) }
+}
+
+/// The settings of the workers, without TLS.
 pub(crate) fn edge_settings(settings: &Settings) -> throng_edge::Settings {
     throng_edge::Settings {
+        tls: None,
         refuses_proxies: settings.refuses_proxies(),
         listen: settings.listen.0,
         has_admin_listener: settings.admin_listen.0.is_some(),

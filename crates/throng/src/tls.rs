@@ -26,8 +26,6 @@ const OTHERS_READ: u32 = 0o004;
 pub(crate) fn load(settings: &Settings) -> Result<Option<Arc<ServerTls>>> {
     let Some(tls) = tls_settings(settings) else { return Ok(None) };
     self_test(&provider()).context("refusing to offer TLS")?;
-    // Until the workers listen there.
-    anyhow::ensure!(settings.tls_listen.0.is_none(), "tls-listen: no worker listens for TLS yet");
     Ok(Some(Arc::new(check(tls)?)))
 }
 

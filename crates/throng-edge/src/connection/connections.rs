@@ -450,6 +450,16 @@ impl<S> Connections<S> {
         self.quota.set(id, &mut io.buffered, bytes);
     }
 
+    /// Counts the memory that the connection takes below the worker.
+    pub(crate) fn set_held(&mut self, id: ConnectionId, bytes: usize) {
+        let Some(connection) = self.table.get_mut(id.index()) else { return };
+        if bytes == 0 && connection.io.as_ref().is_none_or(|io| io.held_bytes == 0) {
+            return;
+        }
+        connection.io_mut().held_bytes = bytes;
+        self.trim_buffers(id);
+    }
+
     /// Frees the buffers that the connection no longer needs, and counts the others.
     pub(crate) fn trim_buffers(&mut self, id: ConnectionId) {
         // The write or read before may have released it.

@@ -45,6 +45,8 @@ pub(crate) struct FrozenConnection {
     /// The code of a close frame that the client has sent and that is not answered yet.
     pub(crate) pending_close: Option<Option<u16>>,
     pub(crate) io: Option<FrozenIo>,
+    /// Its TLS, as it travels in handoffs, too.
+    pub(crate) tls: Option<Vec<u8>>,
 }
 
 /// The session of a token.
@@ -104,6 +106,10 @@ const HAS_IO: u8 = 1 << 2;
 const HAS_EXPIRY: u8 = 1 << 3;
 const HAS_SESSION: u8 = 1 << 4;
 const HAS_ADDRESS: u8 = 1 << 5;
+const HAS_TLS: u8 = 1 << 6;
+
+const KNOWN: u8 =
+    HAS_PENDING_CLOSE | HAS_CLOSE_CODE | HAS_IO | HAS_EXPIRY | HAS_SESSION | HAS_ADDRESS | HAS_TLS;
 
 // What follows the fixed part of an `Io`, one bit each.
 const HAS_HALF_READ: u8 = 1;
@@ -173,7 +179,8 @@ impl FrozenConnection {
             | bit(HAS_IO, self.io.is_some())
             | bit(HAS_EXPIRY, self.expires.is_some())
             | bit(HAS_SESSION, self.session.is_some())
-            | bit(HAS_ADDRESS, self.address.is_some()));
+            | bit(HAS_ADDRESS, self.address.is_some())
+            | bit(HAS_TLS, self.tls.is_some()));
         if let Some(code) = self.pending_close.flatten() {
             encoder.u16(code);
         }
@@ -192,6 +199,9 @@ impl FrozenConnection {
         }
         if let Some(io) = &self.io {
             io.encode(&mut encoder);
+        }
+        if let Some(tls) = &self.tls {
+            encoder.bytes(tls);
         }
         encoder.finish()
     }
@@ -215,9 +225,7 @@ impl FrozenConnection {
         for _ in 0..decoder.u16()? {
             subscriptions.push(FrozenSubscription::decode(&mut decoder)?);
         }
-        let known =
-            HAS_PENDING_CLOSE | HAS_CLOSE_CODE | HAS_IO | HAS_EXPIRY | HAS_SESSION | HAS_ADDRESS;
-        let what = facts(&mut decoder, known)?;
+        let what = facts(&mut decoder, KNOWN)?;
         let code = if what & HAS_CLOSE_CODE == 0 { None } else { Some(decoder.u16()?) };
         let pending_close = (what & HAS_PENDING_CLOSE != 0).then_some(code);
         let expires = if what & HAS_EXPIRY == 0 { None } else { Some(decoder.u32()?) };
@@ -226,6 +234,7 @@ impl FrozenConnection {
         let address =
             if what & HAS_ADDRESS == 0 { None } else { Some(decode_address(&mut decoder)?) };
         let io = if what & HAS_IO == 0 { None } else { Some(FrozenIo::decode(&mut decoder)?) };
+        let tls = if what & HAS_TLS == 0 { None } else { Some(decoder.bytes()?.to_vec()) };
         decoder.finish()?;
         let generation = generation.ok_or(ThawError::Invalid("a generation"))?;
         let frozen = FrozenConnection {
@@ -240,6 +249,7 @@ impl FrozenConnection {
             subscriptions,
             pending_close,
             io,
+            tls,
         };
         if frozen.is_sound() { Ok(frozen) } else { Err(ThawError::Invalid("a connection")) }
     }

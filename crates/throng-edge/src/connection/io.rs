@@ -23,6 +23,8 @@ pub(crate) struct Io {
     pub(crate) outbound: Option<Box<Outbound>>,
     /// Present while a long-poll waits whose answer needs more than its messages.
     pub(crate) long_poll: Option<Box<LongPoll>>,
+    /// Memory that the connection takes below the worker, for TLS.
+    pub(super) held_bytes: usize,
     /// What the worker's quota counts for it; see [`Io::buffered_bytes`].
     pub(super) buffered: Buffered,
     /// The tick at which the message in `reader` began: it has a deadline.
@@ -64,12 +66,14 @@ impl Io {
         let outbound = self.outbound.as_ref().map_or(0, |outbound| outbound.capacity_bytes());
         let origin = self.long_poll.as_ref().and_then(|poll| poll.origin.as_ref());
         let origin = origin.map_or(0, String::capacity);
-        self.inbound.capacity() + self.reader.buffered_bytes() + outbound + origin
+        let of_worker = self.inbound.capacity() + self.reader.buffered_bytes() + outbound + origin;
+        of_worker + self.held_bytes
     }
 
     /// Whether nothing in it is needed.
     pub(super) fn is_idle(&self) -> bool {
-        self.inbound.is_empty()
+        self.held_bytes == 0
+            && self.inbound.is_empty()
             && self.reader.is_idle()
             && self.partial.is_none()
             && self.outbound.as_ref().is_none_or(|outbound| outbound.is_empty())

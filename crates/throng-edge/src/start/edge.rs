@@ -13,7 +13,7 @@ use super::send_method::SendMethod;
 use crate::metrics::Metrics;
 use crate::net::HandoffHeader;
 use crate::sys::handoff::{HandoffReceiver, HandoffSender};
-use crate::sys::listener::Port;
+use crate::sys::listener::{Port, PortReservation};
 use crate::tls::{Carried, TlsConnection};
 
 /// The running data plane.
@@ -29,8 +29,8 @@ pub struct Edge {
     pub send_method: SendMethod,
     pub(super) queues: Vec<Arc<WorkerQueue>>,
     pub(super) threads: Vec<JoinHandle<()>>,
-    /// Keeps the port from other programs as long as the server runs.
-    pub(super) _port: Port,
+    /// Keeps the ports from other programs as long as the server runs.
+    pub(super) _ports: (Port, Option<PortReservation>),
 }
 
 impl Edge {

@@ -10,15 +10,19 @@ use super::send_method::{self, SendMethod};
 use crate::event_loop::permits::PermitHolder;
 use crate::event_loop::sleep::Sleep;
 use crate::event_loop::steering::Steering;
-use crate::event_loop::{self, Sources, TakesConnections};
+use crate::event_loop::{self, Listening, Sources, TakesConnections};
 use crate::sys::epoll::Epoll;
 use crate::sys::handoff::{HandoffReceiver, HandoffSender};
 use crate::sys::listener;
 use crate::sys::sockets::Sockets;
+use crate::tls::TlsNet;
 use crate::worker::{Setup, Worker};
 
 /// The stack of a worker thread, in bytes. Nothing recurses deeply there.
 const STACK_BYTES: usize = 512 << 10;
+
+/// A worker, what its thread waits for, and how it writes to many sockets.
+type Prepared = (Worker<TlsNet<Sockets>>, Sources, Sleep, SendMethod);
 
 /// The parameters of a worker's thread.
 pub(super) struct Thread {
@@ -29,7 +33,8 @@ pub(super) struct Thread {
     pub(super) event: Arc<OwnedFd>,
     pub(super) to_control: HandoffSender,
     pub(super) to_workers: Vec<HandoffSender>,
-    pub(super) steering: Arc<Steering>,
+    /// For the ports in the order of the settings: the plain one, then that of TLS.
+    pub(super) steering: Vec<Arc<Steering>>,
     pub(super) permit: PermitHolder,
     /// Kept as long as the worker takes connections.
     pub(super) takes_connections: TakesConnections,
@@ -74,38 +79,48 @@ impl Thread {
     /// descriptors that the thread did not open itself (queue events, handoff sockets) were open
     /// before, are shared by `Arc` and stay open while any worker runs, so that their numbers mean
     /// the same in every table. Sockets cross threads only as messages of `sys/handoff.rs`.
-    fn prepare(self) -> Result<(Worker<Sockets>, Sources, Sleep, SendMethod), StartError> {
+    fn prepare(self) -> Result<Prepared, StartError> {
         throng_host::private_table::unshare()
             .map_err(system("give a worker a descriptor table of its own"))?;
         let settings = &self.setup.settings;
-        let address = settings.listen;
-        let open = || listener::open(address, settings.heartbeat);
-        let listener = self.has_listener.then(open).transpose();
-        let listener = listener.map_err(|source| cannot_listen("listen", address, source))?;
-        // Not before: the steering chooses among the listeners by the order in which they were
-        // opened.
-        if let Some(listener) = listener.as_ref().filter(|_| self.is_last) {
-            self.steering.update(listener);
+        let mut listeners = Vec::new();
+        let tls = settings.tls.as_ref().map(|tls| ("tls-listen", tls.listen));
+        let addresses = [("listen", settings.listen)].into_iter().chain(tls);
+        for ((setting, address), steering) in addresses.zip(self.steering) {
+            let is_tls = setting == "tls-listen";
+            if !is_tls && !self.has_listener {
+                continue;
+            }
+            let listener = listener::open(address, settings.heartbeat)
+                .map_err(|source| cannot_listen(setting, address, source))?;
+            // Not before: the steering chooses among the listeners by the order in which they were
+            // opened.
+            if self.is_last {
+                steering.update(&listener);
+            }
+            listeners.push(Listening::new(listener, steering, is_tls));
         }
         let sources = Sources {
-            listener,
-            is_listener_resting: false,
+            listeners,
             handoffs: self.handoffs,
             queue_event: self.event,
-            steering: self.steering,
             takes_connections: Some(self.takes_connections),
         };
         let sleep = Sleep::new(Arc::clone(&self.setup.queue), self.permit);
         let (io_uring, aio, method) = send_method::open(settings.io_uring)?;
+        let counters = &self.setup.metrics.worker(self.setup.id).counters;
         let sockets = Sockets {
             io_uring,
             aio,
-            counters: Arc::clone(&self.setup.metrics.worker(self.setup.id).counters),
+            counters: Arc::clone(counters),
             epoll: Epoll::new().map_err(system("make an epoll instance"))?,
             to_control: self.to_control,
             to_workers: self.to_workers,
         };
-        Ok((Worker::new(self.setup, sockets), sources, sleep, method))
+        let acceptor = settings.tls.as_ref().map(|tls| tls.acceptor.clone());
+        let max_handshakes = settings.limits.max_handshakes;
+        let net = TlsNet::new(sockets, acceptor, Arc::clone(counters), max_handshakes);
+        Ok((Worker::new(self.setup, net), sources, sleep, method))
     }
 }
 

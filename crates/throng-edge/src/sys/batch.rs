@@ -74,9 +74,9 @@ pub(super) mod tests {
     ) -> Vec<Transfer> {
         let requests: Vec<_> =
             requests.iter().map(|&(socket, bytes)| WriteRequest { socket, bytes }).collect();
-        let mut transfers = vec![Transfer::End];
+        let mut transfers = vec![Transfer::Gone];
         write_each(&requests, &mut transfers);
-        assert_eq!(transfers.remove(0), Transfer::End, "earlier transfers stay");
+        assert_eq!(transfers.remove(0), Transfer::Gone, "earlier transfers stay");
         transfers
     }
 

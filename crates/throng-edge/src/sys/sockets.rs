@@ -18,7 +18,7 @@ use super::linux_aio::LinuxAio;
 use super::options;
 use crate::connection::Token;
 use crate::counters::{Counter, Counters};
-use crate::net::{HandoffHeader, Net, Transfer, WriteRequest};
+use crate::net::{HandoffHeader, Net, Read, Transfer, WriteRequest};
 
 /// The sockets of one worker thread.
 pub(crate) struct Sockets {
@@ -60,14 +60,14 @@ impl Net for Sockets {
         SocketAddr::try_from(rustix::net::getpeername(socket).ok()??).ok()
     }
 
-    fn read(&mut self, socket: &OwnedFd, buffer: &mut [u8]) -> Transfer {
+    fn read(&mut self, socket: &OwnedFd, buffer: &mut [u8]) -> Read {
         loop {
             return match rustix::net::recv(socket, &mut *buffer, RecvFlags::DONTWAIT) {
-                Ok((_, 0)) => Transfer::End,
-                Ok((_, count)) => Transfer::Bytes(count),
-                Err(Errno::AGAIN) => Transfer::Blocked,
+                Ok((_, 0)) => Read::End,
+                Ok((_, count)) => Read::Bytes(count),
+                Err(Errno::AGAIN) => Read::Blocked,
                 Err(Errno::INTR) => continue,
-                Err(_) => Transfer::Gone,
+                Err(_) => Read::Gone,
             };
         }
     }

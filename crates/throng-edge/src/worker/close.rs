@@ -175,13 +175,18 @@ impl<N: Net> Worker<N> {
         if connection.has(Flags::BLOCKED) {
             return self.close_after(id, bytes, CloseReason::Complete);
         }
-        let written = match self.net.write_last(&connection.socket, bytes) {
-            Transfer::Bytes(written) => written,
+        let transfer = self.net.write_last(&connection.socket, bytes);
+        let written = match transfer {
+            Transfer::Bytes(written) | Transfer::Held(written) => written,
             Transfer::Blocked => 0,
-            Transfer::End | Transfer::Gone => return self.release(id, CloseReason::Peer),
+            Transfer::Gone => return self.release(id, CloseReason::Peer),
         };
         self.metrics.add(Counter::SentBytes, written as u64);
         self.budget.charge(written);
+        if matches!(transfer, Transfer::Held(_)) {
+            self.block(id);
+            return self.close_after(id, &bytes[written..], CloseReason::Complete);
+        }
         match bytes.get(written..).filter(|rest| !rest.is_empty()) {
             Some(rest) => self.close_after(id, rest, CloseReason::Complete),
             None => self.release(id, CloseReason::Complete),

@@ -20,7 +20,7 @@ use crate::connection::{
 };
 use crate::counters::Counter;
 use crate::encoding::Encoding;
-use crate::net::Net;
+use crate::net::{Leaving, Net};
 
 /// The numbers of messages that are written in part, by their addresses.
 type PartialNumbers = HashMap<*const Message, u32>;
@@ -80,13 +80,22 @@ impl<N: Net> Worker<N> {
             let id = ConnectionId::new(index);
             // Not every place of the table is taken.
             let Some(connection) = self.connections.get(id) else { continue };
+            let tls = match self.net.leave(&connection.socket) {
+                Leaving::Plain => None,
+                Leaving::Tls(state) => Some(state),
+                Leaving::Unfinished => {
+                    self.drop_unfrozen(id);
+                    continue;
+                }
+            };
             let close = closes.get(&connection.token(id).bits()).copied();
             // The reader needs what a connection refers to before the connection itself.
             self.freeze_partial(connection, &mut partials, &mut |record| write(record, None));
             self.freeze_grants(id, &mut grants, &mut |record| write(record, None));
             self.freeze_user(id, &mut |record| write(record, None));
             let numbers = Numbers { partials: &partials, grants: &grants };
-            let frozen = self.freeze_connection(id, connection, close, &numbers);
+            let mut frozen = self.freeze_connection(id, connection, close, &numbers);
+            frozen.tls = tls;
             let subscriptions = frozen.subscriptions.len() as u32;
             // The worker that reads it counts it again.
             self.access.clients.limiter.unsubscribe(self.limited_client(id), subscriptions);
@@ -100,6 +109,14 @@ impl<N: Net> Worker<N> {
         end.u32(channels);
         end.u32(connections);
         write(end.finish(), None);
+    }
+
+    /// Closes a connection that shakes hands: what rustls knows of it cannot be written down.
+    fn drop_unfrozen(&mut self, id: ConnectionId) {
+        if let Some(Connection { socket, .. }) = self.connections.remove(id) {
+            self.net.close(socket);
+            self.count(Counter::Closed);
+        }
     }
 
     /// The first record: what belongs to no connection.
@@ -223,6 +240,7 @@ impl<N: Net> Worker<N> {
             subscriptions: subscriptions.filter_map(frozen).collect(),
             pending_close,
             io: connection.io.as_deref().map(|io| freeze_io(connection, io, numbers.partials)),
+            tls: None,
         };
         if let Some(pending) = self.connections.pending(id) {
             // As long as a request that has just begun to come.

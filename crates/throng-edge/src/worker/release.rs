@@ -2,7 +2,7 @@
 
 use super::Worker;
 use crate::close_reason::CloseReason;
-use crate::connection::{ConnectionId, Flags, State};
+use crate::connection::{Connection, ConnectionId, Flags, State};
 use crate::counters::Counter;
 use crate::net::Net;
 
@@ -14,11 +14,13 @@ impl<N: Net> Worker<N> {
         self.unfollow_all(id);
         // A failed write has released it already.
         let Some(connection) = self.connections.remove(id) else { return };
+        let Connection { socket, flags, state, .. } = connection;
+        self.net.close(socket);
         // A closing connection was counted by its reason when it began to close.
-        if connection.has(Flags::CANARY) {
+        if flags.has(Flags::CANARY) {
             return;
         }
-        if connection.state != State::Closing
+        if state != State::Closing
             && let Some(counter) = reason.counter()
         {
             self.count(counter);

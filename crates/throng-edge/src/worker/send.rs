@@ -50,9 +50,9 @@ impl<N: Net> Worker<N> {
         transfer: Transfer,
     ) {
         let written = match transfer {
-            Transfer::Bytes(written) => written,
+            Transfer::Bytes(written) | Transfer::Held(written) => written,
             Transfer::Blocked => 0,
-            Transfer::End | Transfer::Gone => return self.release(id, CloseReason::Peer),
+            Transfer::Gone => return self.release(id, CloseReason::Peer),
         };
         // Among writes that were made together, handling an earlier one may have released it.
         if self.connections.get(id).is_none() {
@@ -63,9 +63,13 @@ impl<N: Net> Worker<N> {
         let Some(connection) = self.connections.expect_live_mut(id) else { return };
         // Only bytes that went out spare the connection its heartbeat.
         connection.flags.set(Flags::WRITTEN, written > 0 || connection.has(Flags::WRITTEN));
-        // All of it is written.
+        // All of it is taken.
         let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) else {
-            return self.metrics.add(connection.delivery_counter(), messages);
+            self.metrics.add(connection.delivery_counter(), messages);
+            if matches!(transfer, Transfer::Held(_)) {
+                self.block(id);
+            }
+            return;
         };
         let outbound = connection.io_mut().outbound.get_or_insert_default();
         let max_bytes = self.settings.limits.max_outbound_bytes;
@@ -96,6 +100,24 @@ impl<N: Net> Worker<N> {
             return self.release(id, CloseReason::SocketError);
         }
         self.begin_progress(id);
+        self.count_held(id);
+    }
+
+    /// Counts what the connection has below, and waits for its socket if that is output.
+    pub(super) fn note_held(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.expect_live(id) else { return };
+        if self.net.holds_output(&connection.socket) {
+            self.block(id);
+        } else {
+            self.count_held(id);
+        }
+    }
+
+    /// Counts the memory that the connection takes below.
+    pub(in crate::worker) fn count_held(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.get(id) else { return };
+        let bytes = self.net.held_bytes(&connection.socket);
+        self.connections.set_held(id, bytes);
     }
 
     /// Starts the deadline of a client that awaits an answer: it has to keep reading.
@@ -161,6 +183,12 @@ impl<N: Net> Worker<N> {
             }
             let is_chunked = connection.has(Flags::CHUNKED);
             let counter = connection.delivery_counter();
+            if let Err(transfer) = self.net.flush(&connection.socket) {
+                if transfer == Transfer::Gone {
+                    self.release(id, CloseReason::Peer);
+                }
+                return false;
+            }
             // The socket took nothing of a shared message, which is in the replay buffer.
             let Some(io) = &mut connection.io else { return true };
             // The rest of a message goes first: `outbound` was queued behind it.
@@ -176,9 +204,10 @@ impl<N: Net> Worker<N> {
                 return true;
             }
             let written = match self.net.write(&connection.socket, &[IoSlice::new(rest)]) {
-                Transfer::Bytes(count) => count,
+                // If some of it waits below, the next turn of the loop finds that.
+                Transfer::Bytes(count) | Transfer::Held(count) => count,
                 Transfer::Blocked => return false,
-                Transfer::End | Transfer::Gone => {
+                Transfer::Gone => {
                     self.release(id, CloseReason::Peer);
                     return false;
                 }

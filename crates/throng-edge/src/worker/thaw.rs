@@ -5,7 +5,7 @@ use std::sync::Arc;
 use throng_access::{CountedAddress, Grants, Session};
 use throng_core::frozen::{Decoder, RecordKind, ThawError, decode_content, decode_name};
 use throng_core::subscriptions::OpenChannel;
-use throng_core::{ChannelId, ChannelName, Epoch, LocalId, Message, clock};
+use throng_core::{ChannelId, ChannelName, Epoch, Listener, LocalId, Message, clock};
 use throng_wire::websocket::Reader;
 
 use super::Worker;
@@ -16,7 +16,7 @@ use crate::connection::{
 };
 use crate::counters::Counter;
 use crate::encoding::Encoding;
-use crate::net::Net;
+use crate::net::{HandoffHeader, Net};
 
 /// Bytes of the seed of the sessions' tags.
 const SEED_BYTES: usize = 16;
@@ -233,7 +233,8 @@ impl<N: Net> Worker<N> {
         if !frozen.subscriptions.iter().all(|frozen| self.subscriptions.can_thaw(frozen)) {
             return Err(ThawError::Invalid("the subscriptions of a connection"));
         }
-        let io = frozen.io.take();
+        let (io, tls) = (frozen.io.take(), frozen.tls.take());
+        self.thaw_tls(&frozen, tls, &socket)?;
         let mut connection = frozen.connection(socket, None);
         if let Some(io) = io {
             let io = self.thaw_io(&connection, io, partials)?;
@@ -272,6 +273,25 @@ impl<N: Net> Worker<N> {
         }
         self.deferred.resume(token, flags, frozen.pending_close);
         Ok(())
+    }
+
+    /// Gives the socket the TLS that it had, if it had any.
+    fn thaw_tls(
+        &mut self,
+        frozen: &FrozenConnection,
+        tls: Option<Vec<u8>>,
+        socket: &N::Socket,
+    ) -> Result<(), ThawError> {
+        let header = HandoffHeader {
+            is_tls: tls.is_some(),
+            awaits_proxy_header: frozen.flags.has(Flags::AWAITS_PROXY_HEADER),
+            ..HandoffHeader::between_planes(Listener::Public)
+        };
+        let mut state = tls.unwrap_or_default();
+        match self.net.arrived(header, socket, &mut state) {
+            Some(used) if used == state.len() => Ok(()),
+            _ => Err(ThawError::Invalid("the TLS of a connection")),
+        }
     }
 
     fn thaw_io(
@@ -317,6 +337,7 @@ impl<N: Net> Worker<N> {
             if connection.state == State::Head && connection.has(Flags::AWAITS_CONTROL) {
                 continue;
             }
+            self.count_held(id);
             self.watch(id);
             // Watching may have failed, which has released it.
             let Some(connection) = self.connections.get_mut(id).filter(|_| is_blocked) else {

@@ -22,6 +22,7 @@ impl<N: Net> Worker<N> {
     /// Does the work of a tick. Call it once per tick, after [`Worker::set_now`].
     pub fn tick(&mut self) {
         self.metrics.count_tick();
+        self.net.tick(self.clock.tick());
         // The load that other threads see is never older than a tick.
         self.connections.publish_load();
         self.metrics.set_total(Counter::ReplayMessagesEvicted, self.subscriptions.dropped());

@@ -9,6 +9,7 @@ impl<N: Net> Worker<N> {
     /// is more to do at once, beside fan-outs.
     pub fn work(&mut self, may_fan_out: bool) -> bool {
         self.budget.begin_slice();
+        self.net.begin_slice();
         self.continue_reads();
         self.retry_handoffs();
         self.budget.begin_slice();

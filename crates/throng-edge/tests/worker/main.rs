@@ -13,6 +13,7 @@ mod poll;
 mod presence;
 mod rig;
 mod scan;
+mod tls_world;
 mod token_world;
 mod tokens;
 mod waiting;

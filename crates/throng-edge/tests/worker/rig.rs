@@ -14,7 +14,7 @@ use throng_core::{
 };
 use throng_edge::compression::Compression;
 use throng_edge::connection::Token;
-use throng_edge::net::{HandoffHeader, Net, Transfer};
+use throng_edge::net::{HandoffHeader, Net, Read, Transfer};
 use throng_edge::worker::{Now, Setup, Worker, WorkerThaw};
 use throng_edge::{Counter, Metrics, Settings};
 use throng_wire::websocket::{Opcode, write_masked_frame};
@@ -45,19 +45,19 @@ pub(crate) struct Sockets {
 impl Net for Sockets {
     type Socket = Socket;
 
-    fn read(&mut self, socket: &Socket, buffer: &mut [u8]) -> Transfer {
+    fn read(&mut self, socket: &Socket, buffer: &mut [u8]) -> Read {
         let mut pipe = socket.0.borrow_mut();
         if pipe.is_gone {
-            return Transfer::Gone;
+            return Read::Gone;
         }
         let bytes = &mut pipe.to_worker;
         let count = bytes.len().min(buffer.len());
         if count == 0 {
-            return Transfer::Blocked;
+            return Read::Blocked;
         }
         buffer[..count].copy_from_slice(&bytes[..count]);
         bytes.drain(..count);
-        Transfer::Bytes(count)
+        Read::Bytes(count)
     }
 
     fn write(&mut self, socket: &Socket, slices: &[IoSlice<'_>]) -> Transfer {

@@ -83,6 +83,12 @@ impl ErrorResponse {
         Self::new(ErrorCode::Full, message)
     }
 
+    /// A request without TLS at an address where all connections begin with it.
+    pub fn not_tls() -> Self {
+        let message = "this address speaks TLS: use https:// or wss://";
+        Self::new(ErrorCode::BadRequest, message)
+    }
+
     /// A request head that is not complete after the head timeout.
     pub fn slow_head() -> Self {
         Self::new(ErrorCode::TooSlow, "the request head did not arrive in time")

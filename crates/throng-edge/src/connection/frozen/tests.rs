@@ -31,6 +31,7 @@ fn parked() -> FrozenConnection {
         subscriptions: vec![subscription(3)],
         pending_close: None,
         io: None,
+        tls: None,
     }
 }
 
@@ -70,6 +71,7 @@ fn busy() -> FrozenConnection {
         expires: Some(5000),
         session: Some(session()),
         address: Some("2001:db8::1".parse().unwrap()),
+        tls: Some(b"keys and records".to_vec()),
         subscriptions: vec![subscription(3), subscription(1)],
         pending_close: Some(Some(1000)),
         io: Some(io),

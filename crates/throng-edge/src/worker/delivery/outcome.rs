@@ -49,9 +49,9 @@ impl Outcome {
         transfer: Transfer,
     ) -> Outcome {
         let written = match transfer {
-            Transfer::Bytes(written) => written,
+            Transfer::Bytes(written) | Transfer::Held(written) => written,
             Transfer::Blocked => 0,
-            Transfer::End | Transfer::Gone => return Outcome::gone(),
+            Transfer::Gone => return Outcome::gone(),
         };
         debug_assert!(written <= length, "more was written than there was");
         let is_whole = written == length;
@@ -65,7 +65,7 @@ impl Outcome {
             deliveries: u64::from(is_whole),
             sent_bytes: written as u64,
             partial,
-            is_blocked: !is_whole,
+            is_blocked: !is_whole || matches!(transfer, Transfer::Held(_)),
             is_gone: false,
         }
     }
@@ -103,14 +103,16 @@ pub(super) fn write<'a, N: Net>(
     if count == 0 {
         return outcome;
     }
-    let written = match net.write(socket, &slices[..count]) {
-        Transfer::Bytes(written) => written,
+    let transfer = net.write(socket, &slices[..count]);
+    let written = match transfer {
+        Transfer::Bytes(written) | Transfer::Held(written) => written,
         Transfer::Blocked => 0,
-        Transfer::End | Transfer::Gone => return Outcome::gone(),
+        Transfer::Gone => return Outcome::gone(),
     };
     outcome.sent_bytes = written as u64;
     if written == bytes {
         outcome.deliveries = count as u64;
+        outcome.is_blocked = matches!(transfer, Transfer::Held(_));
         return outcome;
     }
     // Excluded messages behind the last one that was written are looked at again.
@@ -140,7 +142,7 @@ mod tests {
 
     use super::*;
     use crate::connection::Token;
-    use crate::net::HandoffHeader;
+    use crate::net::{HandoffHeader, Read};
 
     /// A net whose sockets take this many bytes in each write.
     struct Narrow(usize);
@@ -148,8 +150,8 @@ mod tests {
     impl Net for Narrow {
         type Socket = ();
 
-        fn read(&mut self, (): &(), _: &mut [u8]) -> Transfer {
-            Transfer::Blocked
+        fn read(&mut self, (): &(), _: &mut [u8]) -> Read {
+            Read::Blocked
         }
 
         fn write(&mut self, (): &(), slices: &[IoSlice<'_>]) -> Transfer {

@@ -25,8 +25,11 @@ impl<N: Net> Worker<N> {
         match connection.state {
             State::Streaming => self.flush_subscriptions(id),
             State::Head => {
-                // It has its answer, and is idle.
-                connection.due = self.clock.deadline(self.settings.idle_timeout);
+                // It has its answer, and is idle. Without one it has shaken hands, and the time of
+                // its first head runs.
+                if connection.has(Flags::SERVED) {
+                    connection.due = self.clock.deadline(self.settings.idle_timeout);
+                }
                 self.input(id, &mut []);
             }
             State::Closing => self.half_close(id),
@@ -36,6 +39,7 @@ impl<N: Net> Worker<N> {
             State::LongPolling => {}
         }
         self.note_caught_up(id);
+        self.count_held(id);
         self.connections.trim_buffers(id);
         self.evict_excess();
     }

@@ -16,8 +16,23 @@ use crate::worker::Worker;
 impl<N: Net> Worker<N> {
     /// A new connection from the listener.
     pub fn accepted(&mut self, socket: N::Socket) {
+        self.take_accepted(socket, false);
+    }
+
+    /// A new connection from the listener where all begin with a TLS handshake.
+    pub fn accepted_tls(&mut self, socket: N::Socket) {
+        self.take_accepted(socket, true);
+    }
+
+    fn take_accepted(&mut self, socket: N::Socket, is_tls: bool) {
         self.count(Counter::Accepted);
-        let Some(client) = self.arrival(&socket) else { return };
+        self.net.opened(&socket);
+        let awaits_proxy_header = self.access.clients.source.expects_proxy_header();
+        if is_tls && !self.net.begin_tls(&socket, awaits_proxy_header) {
+            self.accept_failed();
+            return self.net.close(socket);
+        }
+        let Some(client) = self.arrival(&socket) else { return self.net.close(socket) };
         let (socket, client) = match self.worker_with_room() {
             Some(other) => match self.hand_off_to_worker(other, socket, client, &[]) {
                 Ok(()) => return,
@@ -49,7 +64,11 @@ impl<N: Net> Worker<N> {
             .with(Flags::CANARY, header.is_canary);
         self.give_back_place(header);
         let client = self.handed_off_client(header);
-        self.admit(flags, socket, client, bytes);
+        let Some(state_bytes) = self.net.arrived(header, &socket, bytes) else {
+            self.accept_failed();
+            return self.net.close(socket);
+        };
+        self.admit(flags, socket, client, &mut bytes[state_bytes..]);
         self.evict_excess();
     }
 
@@ -79,7 +98,8 @@ impl<N: Net> Worker<N> {
     /// Adds a connection, handles its `bytes`, and reads what follows.
     fn admit(&mut self, flags: Flags, socket: N::Socket, client: Arrival, bytes: &mut [u8]) {
         if !self.make_room() {
-            return self.refuse_without_place(&socket);
+            self.refuse_without_place(&socket);
+            return self.net.close(socket);
         }
         let due = self.clock.deadline(self.settings.head_timeout);
         let flags = flags.with(Flags::AWAITS_PROXY_HEADER, client.awaits_proxy_header);

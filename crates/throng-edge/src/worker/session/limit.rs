@@ -19,7 +19,7 @@ use super::subscribe::continues;
 use crate::close_reason::CloseReason;
 use crate::connection::{ConnectionId, Flags};
 use crate::counters::Counter;
-use crate::net::{Net, Transfer};
+use crate::net::{Net, Read, Transfer};
 use crate::worker::Worker;
 
 impl<N: Net> Worker<N> {
@@ -65,8 +65,8 @@ impl<N: Net> Worker<N> {
     fn refuse_unread(&mut self, socket: &N::Socket, refusal: Refusal) {
         let mut input = self.buffers.take_input();
         let read = match self.net.read(socket, &mut input) {
-            Transfer::Bytes(count) => count,
-            Transfer::Blocked | Transfer::End | Transfer::Gone => 0,
+            Read::Bytes(count) | Read::More(count) => count,
+            _ => 0,
         };
         // More input would reset the connection, and an answer that waits for the end with it.
         let is_all = read < input.len();
@@ -188,18 +188,37 @@ impl<N: Net> Worker<N> {
         let Some(connection) = self.connections.expect_live_mut(id) else { return bytes.len() };
         connection.flags.set(Flags::AWAITS_PROXY_HEADER, false);
         let clients = &self.access.clients;
-        let Some(address) = clients.source.of_proxied(proxied) else { return length };
+        let Some(address) = clients.source.of_proxied(proxied) else {
+            return self.begin_behind_proxy_header(id, bytes, length);
+        };
         // Only now: until its header has come, the connection was the proxy's.
         match CountedAddress::connect(clients, address, self.clock.unix_ms()) {
             Ok(client) => {
                 self.connections.set_address(id, Some(client));
-                length
+                self.begin_behind_proxy_header(id, bytes, length)
             }
             Err(refusal) => {
                 self.refuse_limited(id, refusal, &bytes[length..]);
                 bytes.len()
             }
         }
+    }
+
+    /// Goes on behind a PROXY header of `length` bytes: with TLS, which takes all of them, or with
+    /// a request. Returns how many bytes were handled.
+    fn begin_behind_proxy_header(
+        &mut self,
+        id: ConnectionId,
+        bytes: &[u8],
+        length: usize,
+    ) -> usize {
+        let Some(connection) = self.connections.expect_live(id) else { return bytes.len() };
+        if !self.net.proxy_header_ended(&connection.socket, &bytes[length..]) {
+            return length;
+        }
+        // No event comes for what was read already.
+        self.deferred.defer_read(id, &mut self.connections);
+        bytes.len()
     }
 
     /// Finds the client of a request that subscribes, where a proxy names it in a header. Returns

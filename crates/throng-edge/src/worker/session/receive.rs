@@ -9,7 +9,7 @@ use throng_wire::{ErrorResponse, Target, proxied};
 use crate::close_reason::CloseReason;
 use crate::connection::{Connection, ConnectionId, Flags, State, Token};
 use crate::counters::Counter;
-use crate::net::{Net, Transfer};
+use crate::net::{Net, Read};
 use crate::worker::Worker;
 
 /// The number of reads from one connection in a turn.
@@ -18,9 +18,10 @@ const READS_PER_TURN: usize = 4;
 /// The number of deferred reads in one slice.
 const TURNS_PER_SLICE: usize = 16;
 
-/// The size of a read where a head is expected. Input behind a head for the control plane is handed
-/// off with it, in one packet.
-const HEAD_READ_BYTES: usize = 16 << 10;
+/// The size of a read where a head is expected: a TLS record has to fit. Input behind a head for
+/// the control plane is handed off with it, in one packet.
+const HEAD_READ_BYTES: usize = 20 << 10;
+const _: () = assert!(HEAD_READ_BYTES > throng_tls::RECORD_BYTES_MAX);
 
 impl<N: Net> Worker<N> {
     /// The connection has input, or its peer has gone. `is_ended` says that the peer has finished
@@ -93,19 +94,17 @@ impl<N: Net> Worker<N> {
                 _ => buffer.len(),
             };
             match self.net.read(&connection.socket, &mut buffer[..room]) {
-                Transfer::Bytes(count) => {
+                Read::Bytes(count) => {
                     self.input(id, &mut buffer[..count]);
                     // A short read has emptied the socket, and the edge-triggered event comes again
                     // with the next byte (epoll(7)); but not with an end that was reported already.
                     is_more = count == room || is_ended;
                 }
-                Transfer::Blocked => is_more = false,
-                Transfer::End => {
-                    self.peer_ended(id);
-                    is_more = false;
-                }
-                Transfer::Gone => {
-                    self.release(id, CloseReason::Peer);
+                Read::More(count) => self.input(id, &mut buffer[..count]),
+                // What is deferred reads on until the socket is empty, and finds the end.
+                Read::Later => break,
+                stop => {
+                    self.stop_reading(id, stop);
                     is_more = false;
                 }
             }
@@ -114,8 +113,26 @@ impl<N: Net> Worker<N> {
             }
         }
         self.buffers.return_input(buffer);
-        if is_more && self.connections.find(token).is_some() {
+        if self.connections.find(token).is_none() {
+            return;
+        }
+        if is_more {
             self.deferred.defer_read(id, &mut self.connections);
+        }
+        self.note_held(id);
+    }
+
+    /// Acts on a read that brought nothing.
+    fn stop_reading(&mut self, id: ConnectionId, read: Read) {
+        match read {
+            Read::End => self.peer_ended(id),
+            Read::Gone => self.release(id, CloseReason::Peer),
+            Read::NotTls => {
+                self.count(Counter::RefusedHead);
+                self.refuse(id, &ErrorResponse::not_tls(), None);
+            }
+            Read::Failed => self.close_after(id, b"", CloseReason::TlsFailed),
+            Read::Bytes(_) | Read::More(_) | Read::Blocked | Read::Later => {}
         }
     }
 

@@ -1,0 +1,28 @@
+//! The lists of a batch: how each of its requests is written.
+
+use std::ops::Range;
+
+use throng_tls::Sealed;
+
+use super::slots::Slot;
+use crate::net::Transfer;
+
+/// Lists that each batch uses anew.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    pub(super) plans: Vec<Plan>,
+    pub(super) transfers: Vec<Transfer>,
+}
+
+/// How a request is written.
+#[derive(Debug)]
+pub(super) enum Plan {
+    /// As it is.
+    Plain,
+    /// As a record that is to be sealed.
+    Ready(Slot),
+    /// As this part of the scratch.
+    Sealed(Slot, Sealed, Range<usize>),
+    /// It was written already, because something went before it or it needs several records.
+    Written(Transfer),
+}

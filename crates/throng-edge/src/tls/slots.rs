@@ -1,0 +1,278 @@
+//! The TLS state of a worker's connections, found by the numbers of their sockets.
+//!
+//! A connection has no room for an index: so a list has one for each socket, by its number. It is
+//! empty as long as there is no TLS connection, and plain ones have a zero there.
+//!
+//! # Invariants
+//!
+//! * A slot belongs to one open socket. Whoever opens a socket takes what its number had before, so
+//!   that keys never meet another connection.
+//! * The state leaves a slot by a move ([`Slots::take`]).
+
+use std::collections::BTreeSet;
+use std::io;
+
+use throng_core::slab::Slab;
+use throng_tls::{Incoming, Outgoing};
+
+use super::half::Half;
+use crate::sys::key_pages::KeyPages;
+
+/// The slots of a page: 32 KiB of the part that deliveries touch, 56 KiB of the other.
+const PAGE_SLOTS: usize = 512;
+
+/// The part of a connection that a delivery touches: one cache line.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(super) struct Hot {
+    /// `None` until the handshake is done.
+    pub(super) outgoing: Option<Outgoing>,
+    /// The index of its [`Half`], plus one; 0 if nothing is half done. In a vacant slot the next
+    /// vacant one.
+    link: u32,
+}
+
+const _: () = assert!(size_of::<Hot>() == 64);
+// A parked connection: its state, its number of four bytes, and what a plain one has. The goal is
+// 260 bytes in all.
+const _: () = assert!(size_of::<Hot>() + size_of::<Option<Incoming>>() + 4 <= 180);
+
+#[derive(Debug)]
+struct Page {
+    hot: KeyPages<Hot>,
+    /// Touched when the peer speaks.
+    cold: KeyPages<Option<Incoming>>,
+    /// The first vacant slot; [`PAGE_SLOTS`] if there is none.
+    vacant: u32,
+    length: usize,
+}
+
+impl Page {
+    fn new() -> io::Result<Page> {
+        let mut next = 0;
+        let hot = KeyPages::new(PAGE_SLOTS, || {
+            next += 1;
+            Hot { outgoing: None, link: next }
+        })?;
+        Ok(Page { hot, cold: KeyPages::new(PAGE_SLOTS, || None)?, vacant: 0, length: 0 })
+    }
+}
+
+/// The place of a TLS connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Slot(u32);
+
+impl Slot {
+    fn page(self) -> usize {
+        self.0 as usize / PAGE_SLOTS
+    }
+
+    fn at(self) -> usize {
+        self.0 as usize % PAGE_SLOTS
+    }
+}
+
+/// The state that leaves its slot.
+#[derive(Debug)]
+pub(super) struct Taken {
+    pub(super) halves: Option<(Outgoing, Incoming)>,
+    pub(super) half: Option<Half>,
+}
+
+/// The TLS connections of a worker.
+#[derive(Debug, Default)]
+pub(super) struct Slots {
+    /// The slot of each socket, plus one; 0 for a plain one.
+    of_socket: Vec<u32>,
+    /// `None` where the memory is freed.
+    pages: Vec<Option<Page>>,
+    /// The pages with a vacant slot. The first is filled first, so that others become empty.
+    with_room: BTreeSet<usize>,
+    halves: Slab<Half>,
+    length: usize,
+}
+
+impl Slots {
+    /// Whether there is no TLS connection.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// The number of TLS connections.
+    pub(super) fn len(&self) -> usize {
+        self.length
+    }
+
+    /// The slot of a socket; `None` for a plain one.
+    #[inline]
+    pub(super) fn find(&self, socket: u32) -> Option<Slot> {
+        let slot = *self.of_socket.get(socket as usize)?;
+        slot.checked_sub(1).map(Slot)
+    }
+
+    /// Gives a socket a slot, with something half done. Fails if there is no memory.
+    pub(super) fn insert(&mut self, socket: u32, half: Half) -> io::Result<Slot> {
+        debug_assert!(self.find(socket).is_none(), "the socket has a slot");
+        let number = match self.with_room.first() {
+            Some(&number) => number,
+            None => self.add_page()?,
+        };
+        let page = self.pages[number].as_mut().expect("pages with room have memory");
+        let at = page.vacant as usize;
+        page.vacant = page.hot[at].link;
+        page.length += 1;
+        if page.vacant as usize == PAGE_SLOTS {
+            self.with_room.remove(&number);
+        }
+        page.hot[at].link = self.halves.insert(half) + 1;
+        let slot = Slot((number * PAGE_SLOTS + at) as u32);
+        if self.of_socket.len() <= socket as usize {
+            self.of_socket.resize(socket as usize + 1, 0);
+        }
+        self.of_socket[socket as usize] = slot.0 + 1;
+        self.length += 1;
+        Ok(slot)
+    }
+
+    fn add_page(&mut self) -> io::Result<usize> {
+        let page = Page::new()?;
+        let freed = self.pages.iter().position(Option::is_none);
+        let number = freed.unwrap_or(self.pages.len());
+        if number == self.pages.len() {
+            self.pages.push(None);
+        }
+        self.pages[number] = Some(page);
+        self.with_room.insert(number);
+        Ok(number)
+    }
+
+    /// Takes the state of a socket, which is a plain one from now on; `None` if it is one already.
+    pub(super) fn take(&mut self, socket: u32) -> Option<Taken> {
+        let slot = self.find(socket)?;
+        self.of_socket[socket as usize] = 0;
+        let page = self.pages[slot.page()].as_mut()?;
+        let hot = &mut page.hot[slot.at()];
+        let half = hot.link.checked_sub(1).and_then(|index| self.halves.remove(index));
+        let outgoing = hot.outgoing.take();
+        hot.link = page.vacant;
+        let incoming = page.cold[slot.at()].take();
+        page.vacant = slot.at() as u32;
+        page.length -= 1;
+        self.length -= 1;
+        self.with_room.insert(slot.page());
+        // One page stays, so that a table that varies around its end does not map each time.
+        if page.length == 0 && self.with_room.len() > 1 {
+            self.with_room.remove(&slot.page());
+            self.pages[slot.page()] = None;
+        }
+        if self.length == 0 {
+            self.of_socket = Vec::new();
+        }
+        Some(Taken { halves: outgoing.zip(incoming), half })
+    }
+
+    /// The halves of a connection whose handshake is done.
+    pub(super) fn establish(&mut self, slot: Slot, outgoing: Outgoing, incoming: Incoming) {
+        let page = self.pages[slot.page()].as_mut().expect("a slot in use has a page");
+        page.hot[slot.at()].outgoing = Some(outgoing);
+        page.cold[slot.at()] = Some(incoming);
+    }
+
+    /// What deliveries touch.
+    #[inline]
+    pub(super) fn hot(&mut self, slot: Slot) -> &mut Hot {
+        let page = self.pages[slot.page()].as_mut().expect("a slot in use has a page");
+        &mut page.hot[slot.at()]
+    }
+
+    /// Both halves; `None` until the handshake is done.
+    pub(super) fn both(&mut self, slot: Slot) -> Option<(&mut Outgoing, &mut Incoming)> {
+        let page = self.pages[slot.page()].as_mut()?;
+        page.hot[slot.at()].outgoing.as_mut().zip(page.cold[slot.at()].as_mut())
+    }
+
+    /// Whether the handshake is done.
+    pub(super) fn is_established(&self, slot: Slot) -> bool {
+        self.hot_ref(slot).is_some_and(|hot| hot.outgoing.is_some())
+    }
+
+    /// What is half done; `None` if nothing is.
+    pub(super) fn half(&self, slot: Slot) -> Option<&Half> {
+        self.halves.get(self.hot_ref(slot)?.link.checked_sub(1)?)
+    }
+
+    /// What is half done; `None` if nothing is.
+    pub(super) fn half_mut(&mut self, slot: Slot) -> Option<&mut Half> {
+        let index = self.hot_ref(slot)?.link.checked_sub(1)?;
+        self.halves.get_mut(index)
+    }
+
+    /// What is half done, made on demand.
+    pub(super) fn half_or_new(&mut self, slot: Slot) -> &mut Half {
+        if self.hot(slot).link == 0 {
+            self.hot(slot).link = self.halves.insert(Half::default()) + 1;
+        }
+        let index = self.hot(slot).link - 1;
+        self.halves.get_mut(index).expect("it is linked")
+    }
+
+    /// Frees what is half done once nothing is.
+    pub(super) fn trim(&mut self, slot: Slot) {
+        let link = self.hot(slot).link;
+        let Some(index) = link.checked_sub(1) else { return };
+        if self.is_established(slot) && self.halves.get(index).is_some_and(Half::is_idle) {
+            self.hot(slot).link = 0;
+            self.halves.remove(index);
+        }
+    }
+
+    fn hot_ref(&self, slot: Slot) -> Option<&Hot> {
+        Some(&self.pages[slot.page()].as_ref()?.hot[slot.at()])
+    }
+}
+
+impl Hot {
+    /// Whether data can be sealed and written now, without anything before it.
+    #[inline]
+    pub(super) fn is_ready(&self) -> bool {
+        self.link == 0 && self.outgoing.as_ref().is_some_and(|outgoing| outgoing.check().is_ok())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_have_slots_until_they_are_closed() {
+        let mut slots = Slots::default();
+        for socket in 0..2000 {
+            if socket % 3 != 0 {
+                slots.insert(socket, Half::default()).unwrap();
+            }
+        }
+        for socket in 0..2000 {
+            assert_eq!(slots.find(socket).is_some(), socket % 3 != 0);
+        }
+        let pages = slots.pages.len();
+        (0..1000).for_each(|socket| drop(slots.take(socket)));
+        for socket in 0..1000 {
+            slots.insert(socket, Half::default()).unwrap();
+        }
+        assert_eq!(slots.len(), 1000 + (1000..2000).filter(|socket| socket % 3 != 0).count());
+        assert!(slots.pages.len() <= pages + 1, "vacant slots are used again");
+        (0..2000).for_each(|socket| drop(slots.take(socket)));
+        assert!(slots.is_empty() && slots.halves.iter().next().is_none());
+        assert_eq!(slots.pages.iter().flatten().count(), 1, "the memory is freed");
+    }
+
+    #[test]
+    fn a_number_that_is_used_again_has_no_keys_of_the_socket_before() {
+        let mut slots = Slots::default();
+        slots.insert(7, Half::default()).unwrap();
+        slots.insert(8, Half::default()).unwrap();
+        slots.take(7);
+        assert_eq!((slots.find(7), slots.find(8).is_some()), (None, true));
+    }
+}

@@ -1,0 +1,128 @@
+//! Content for one socket, and the end of a connection.
+
+use std::io::IoSlice;
+
+use throng_tls::{Alert, Fate, SealError};
+
+use super::half::Outbound;
+use super::slots::Slot;
+use super::{Numbered, TlsNet};
+use crate::counters::Counter;
+use crate::net::{Net, Transfer};
+
+impl<N: Net> TlsNet<N>
+where
+    N::Socket: Numbered,
+{
+    /// Writes content, in records of up to 2^14 bytes. A record follows only once the one before
+    /// was taken whole.
+    pub(super) fn write_tls(
+        &mut self,
+        slot: Slot,
+        socket: &N::Socket,
+        slices: &[IoSlice<'_>],
+    ) -> Transfer {
+        if self.slots.half(slot).is_some_and(|half| half.is_passing) {
+            return self.net.write(socket, slices);
+        }
+        if let Err(transfer) = self.flush_tls(slot, socket) {
+            return transfer;
+        }
+        let total: usize = slices.iter().map(|slice| slice.len()).sum();
+        let mut taken = 0;
+        while taken < total {
+            match self.write_record(slot, socket, slices, taken) {
+                Transfer::Bytes(count) => taken += count,
+                Transfer::Held(count) => return Transfer::Held(taken + count),
+                Transfer::Blocked if taken > 0 => return Transfer::Bytes(taken),
+                other => return other,
+            }
+        }
+        Transfer::Bytes(taken)
+    }
+
+    /// Seals a record with the content from `from` on, and writes it. If the key wears out, or the
+    /// peer has asked for it, a key update goes before it.
+    fn write_record(
+        &mut self,
+        slot: Slot,
+        socket: &N::Socket,
+        slices: &[IoSlice<'_>],
+        from: usize,
+    ) -> Transfer {
+        let Some((outgoing, incoming)) = self.slots.both(slot) else { return Transfer::Gone };
+        let mut records = std::mem::take(&mut self.scratch);
+        records.clear();
+        self.is_scratch_used = true;
+        let is_update = outgoing.check() == Err(SealError::KeyUpdateDue);
+        if is_update && incoming.seal_key_update(outgoing, &mut records).is_err() {
+            return Transfer::Gone;
+        }
+        let update_bytes = records.len();
+        // Fails once an alert was sent, or if a key of TLS 1.2 is worn out: only the end is left.
+        let Ok(sealed) = outgoing.seal(behind(slices, from), &mut records) else {
+            return Transfer::Gone;
+        };
+        let content_bytes = sealed.content_bytes();
+        let written = match self.net.write(socket, &[IoSlice::new(&records)]) {
+            Transfer::Bytes(count) | Transfer::Held(count) => count,
+            Transfer::Blocked => 0,
+            Transfer::Gone => {
+                outgoing.keep(sealed);
+                return Transfer::Gone;
+            }
+        };
+        let fate = outgoing.settle(sealed, written.saturating_sub(update_bytes));
+        let (transfer, rest) = match fate {
+            Fate::Whole => (Transfer::Bytes(content_bytes), &[][..]),
+            Fate::Part { .. } => (Transfer::Held(content_bytes), &records[written..]),
+            // The key update stays: its number is used up.
+            Fate::NotAtAll => {
+                (Transfer::Blocked, &records[written.min(update_bytes)..update_bytes])
+            }
+        };
+        if !rest.is_empty() {
+            self.slots.half_or_new(slot).outbound.push(rest);
+        }
+        self.counters.add(Counter::TlsKeyUpdates, u64::from(is_update));
+        self.counters.add(Counter::TlsRecords, u64::from(fate != Fate::NotAtAll));
+        self.scratch = records;
+        transfer
+    }
+
+    /// Writes what waits for the socket.
+    pub(super) fn flush_tls(&mut self, slot: Slot, socket: &N::Socket) -> Result<(), Transfer> {
+        while let Some(half) = self.slots.half_mut(slot).filter(|half| !half.outbound.is_empty()) {
+            match self.net.write(socket, &[IoSlice::new(half.outbound.rest())]) {
+                Transfer::Bytes(count) | Transfer::Held(count) => half.outbound.advance(count),
+                other => return Err(other),
+            }
+        }
+        self.slots.trim(slot);
+        Ok(())
+    }
+
+    /// Drops what waits for the socket, of which the sending side is shut down.
+    pub(super) fn drop_output(&mut self, slot: Slot) {
+        if let Some(half) = self.slots.half_mut(slot) {
+            half.outbound = Outbound::default();
+            self.slots.trim(slot);
+        }
+    }
+
+    /// Tells the peer that nothing more is sent, as far as the socket takes it.
+    pub(super) fn send_close_notify(&mut self, slot: Slot, socket: &N::Socket) {
+        // Behind an alert, and before the handshake is done, there is none.
+        let _ = self.send_alert(slot, socket, Alert::CloseNotify);
+    }
+}
+
+/// The slices without their first `from` bytes.
+fn behind<'a>(slices: &'a [IoSlice<'_>], from: usize) -> impl Iterator<Item = &'a [u8]> {
+    let mut left = from;
+    slices.iter().map(move |slice| {
+        let skipped = left.min(slice.len());
+        left -= skipped;
+        &slice[skipped..]
+    })
+}

@@ -1,0 +1,275 @@
+"""TLS listeners: the same server over `https` and `wss`, for clients that we did not write, and for
+those that break TLS."""
+
+import http.client
+import json
+import os
+import socket
+import ssl
+import subprocess
+import threading
+
+import httpx
+import pytest
+from websockets.sync.client import connect
+
+from support import TIMEOUT_SECONDS
+from support.certificates import make_certificate, trusting
+from support.server import Server, eventually
+
+# A ClientHello that offers TLS 1.3 is a record of this type.
+HANDSHAKE = 22
+
+
+class TlsServer:
+    """A server with a TLS listener beside the plain one."""
+
+    def __init__(self, server, certificate):
+        self.plain, self.certificate, self.context = server, certificate, trusting(certificate)
+        eventually(lambda: "TLS listener on https://" in server.log(), "the TLS listener")
+        line = next(line for line in server.output if "TLS listener on" in line)
+        self.url = line.split()[-1]
+        self.port = int(self.url.rpartition(":")[2])
+
+    def http(self):
+        """An HTTP client that trusts the server."""
+        return httpx.Client(
+            base_url=self.url, verify=self.context, timeout=TIMEOUT_SECONDS, trust_env=False
+        )
+
+    def connect(self, **options):
+        """A TLS connection."""
+        return self.context.wrap_socket(self.tcp(), server_hostname="localhost", **options)
+
+    def tcp(self):
+        """A connection without TLS."""
+        return socket.create_connection(("127.0.0.1", self.port), TIMEOUT_SECONDS)
+
+    def metric(self, name):
+        """The value of a metric."""
+        return self.plain.metrics().get(f"throng_{name}", 0)
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory):
+    """A server with a TLS listener, shared by the tests of the module."""
+    directory = tmp_path_factory.mktemp("tls")
+    certificate, key = make_certificate(directory, "own", "localhost")
+    flags = ["--tls-listen", "127.0.0.1:0", "--tls-cert", certificate, "--tls-key", key]
+    running = Server(directory, *flags)
+    yield TlsServer(running, certificate)
+    running.stop()
+
+
+def until(read, text):
+    """Reads until `text` has come; returns everything."""
+    received = b""
+    while text not in received:
+        piece = read()
+        assert piece, received
+        received += piece
+    return received
+
+
+def request(channel, accept="text/event-stream"):
+    return (
+        f"GET /channels/{channel} HTTP/1.1\r\nHost: localhost\r\nAccept: {accept}\r\n\r\n"
+    ).encode()
+
+
+@pytest.mark.parametrize("accept", ["text/event-stream", "*/*"])
+def test_streams_and_publishing(tls, channel, accept):
+    with tls.connect() as connection, tls.http() as publisher:
+        connection.sendall(request(channel, accept))
+        until(lambda: connection.recv(4096), b"\r\n\r\n")
+        for text in ("one", "x" * 60_000, "three"):
+            assert publisher.post(f"/channels/{channel}", content=text).status_code == 201
+            until(lambda: connection.recv(1 << 16), text[-200:].encode())
+
+
+def test_long_poll_and_pages_on_one_connection(tls, channel):
+    connection = http.client.HTTPSConnection(
+        "localhost", tls.port, timeout=TIMEOUT_SECONDS, context=tls.context
+    )
+    # The connection goes to the control plane, to a worker, and back.
+    for text in ("first", "second"):
+        connection.request("POST", f"/channels/{channel}", body=text)
+        answer = connection.getresponse()
+        assert answer.status == 201
+        message = json.loads(answer.read())
+        epoch, _, offset = message["id"].rpartition("-")
+        since = f"{epoch}-{int(offset) - 1}"
+        connection.request("GET", f"/channels/{channel}?wait=5&since={since}")
+        answer = connection.getresponse()
+        assert (answer.status, answer.read()) == (200, text.encode())
+    connection.close()
+
+
+def test_websockets(tls, channel):
+    url = f"wss://localhost:{tls.port}/channels/{channel}"
+    options = {"ssl": tls.context, "proxy": None, "open_timeout": TIMEOUT_SECONDS}
+    with connect(url, **options) as one, connect(url, **options) as other:
+        tls.plain.wait_for_connections(channel, 2)
+        for text in ("short", "x" * 50_000):
+            one.send(text)
+            assert other.recv(timeout=TIMEOUT_SECONDS) == text
+        assert one.ping().wait(TIMEOUT_SECONDS)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["-tls1_3", "-ciphersuites", "TLS_AES_128_GCM_SHA256"],
+        ["-tls1_3", "-ciphersuites", "TLS_AES_256_GCM_SHA384"],
+        ["-tls1_3", "-ciphersuites", "TLS_CHACHA20_POLY1305_SHA256"],
+        ["-tls1_2", "-cipher", "ECDHE-ECDSA-AES128-GCM-SHA256"],
+        ["-tls1_2", "-cipher", "ECDHE-ECDSA-CHACHA20-POLY1305"],
+    ],
+    ids=lambda options: options[-1],
+)
+def test_openssl_with_key_updates(tls, channel, options):
+    address = ["-connect", f"127.0.0.1:{tls.port}", "-servername", "localhost"]
+    verify = ["-CAfile", str(tls.certificate), "-verify_return_error"]
+    with subprocess.Popen(
+        ["openssl", "s_client", *address, *verify, *options],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        bufsize=0,
+    ) as client:
+        # Whatever goes wrong, the test ends.
+        watch = threading.Timer(TIMEOUT_SECONDS, client.kill)
+        watch.start()
+        client.stdin.write(request(channel))
+        until(lambda: client.stdout.read(4096), b"Throng-Id")
+        # `k`: it goes on with another key. `K`: it asks the server for the same.
+        for command in ["", *("KkKKk" if "-tls1_3" in options else "")]:
+            if command:
+                client.stdin.write(f"{command}\n".encode())
+                until(lambda: client.stdout.read(4096), b"KEYUPDATE")
+            text = os.urandom(8).hex()
+            tls.plain.publish(channel, text)
+            until(lambda: client.stdout.read(4096), text.encode())
+        watch.cancel()
+        client.kill()
+
+
+def test_curl(tls, channel):
+    with subprocess.Popen(
+        ["curl", "-sSN", "--http1.1", "--cacert", tls.certificate, "--max-time", "30"]
+        + [f"https://localhost:{tls.port}/channels/{channel}"],
+        stdout=subprocess.PIPE,
+        bufsize=0,
+    ) as client:
+        tls.plain.wait_for_connections(channel, 1)
+        tls.plain.publish(channel, "for curl")
+        until(lambda: client.stdout.read(4096), b"for curl")
+        client.kill()
+
+
+def test_plain_http_is_told_to_use_tls(tls):
+    answer = httpx.get(f"http://127.0.0.1:{tls.port}/channels/a", trust_env=False)
+    assert answer.status_code == 400
+    assert answer.json()["message"] == "this address speaks TLS: use https:// or wss://"
+
+
+def test_a_client_without_a_common_protocol_is_told_so(tls):
+    before = tls.metric('tls_handshakes_total{result="failed"}')
+    context = trusting(tls.certificate)
+    context.set_alpn_protocols(["h2"])
+    with tls.tcp() as plain, pytest.raises(ssl.SSLError, match="(?i)no.application.protocol"):
+        context.wrap_socket(plain, server_hostname="localhost")
+    assert tls.metric('tls_handshakes_total{result="failed"}') == before + 1
+
+
+def client_hello():
+    """What a client sends first."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    context = ssl.create_default_context()
+    client = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
+    with pytest.raises(ssl.SSLWantReadError):
+        client.do_handshake()
+    hello = outgoing.read()
+    assert hello[0] == HANDSHAKE
+    return hello
+
+
+def test_handshakes_that_stop_anywhere_harm_nobody(tls, channel):
+    hello = client_hello()
+    stopped = []
+    for length in [*range(1, 12), *range(12, len(hello), 40), len(hello)]:
+        connection = tls.tcp()
+        connection.sendall(hello[:length])
+        stopped.append(connection)
+    test_streams_and_publishing(tls, channel, "*/*")
+    for connection in stopped:
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"\x16\x03\x01\xff\xff" + b"x" * 100,
+        b"\x16\x03\x01\x00\x05hello",
+        b"\x16\x03\x03\x00\x00" * 99,
+    ],
+    ids=["too-long", "no-hello", "empty-records"],
+)
+def test_garbage_in_a_handshake_ends_it(tls, garbage):
+    before = tls.metric('tls_handshakes_total{result="failed"}')
+    with tls.tcp() as connection:
+        connection.sendall(garbage)
+        answer = b""
+        while piece := connection.recv(100):
+            answer += piece
+        # An alert, if there is one for it.
+        assert not answer or (answer[0], len(answer)) == (21, 7)
+    assert tls.metric('tls_handshakes_total{result="failed"}') == before + 1
+
+
+@pytest.mark.parametrize("kind", ["tag", "long", "type"])
+def test_a_broken_record_ends_its_connection_only(tls, channel, kind):
+    """A proxy between client and server, which changes what follows the handshake."""
+    with tls.connect() as healthy:
+        healthy.sendall(request(channel))
+        until(lambda: healthy.recv(4096), b"\r\n\r\n")
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        client = tls.context.wrap_bio(incoming, outgoing, server_hostname="localhost")
+        with tls.tcp() as plain:
+            while True:
+                try:
+                    client.do_handshake()
+                    break
+                except ssl.SSLWantReadError:
+                    plain.sendall(outgoing.read())
+                    incoming.write(plain.recv(1 << 16))
+            finished = outgoing.read()
+            client.write(request(channel))
+            record = bytearray(outgoing.read())
+            if kind == "tag":
+                record[-1] ^= 1
+            elif kind == "long":
+                record[3:5] = b"\x50\x00"
+            else:
+                record[0] = HANDSHAKE
+            plain.sendall(finished + record)
+            while piece := plain.recv(1 << 16):
+                incoming.write(piece)
+            with pytest.raises(ssl.SSLError, match="(?i)alert|mac|overflow|unexpected"):
+                client.read(100)
+        tls.plain.publish(channel, "goes on")
+        until(lambda: healthy.recv(4096), b"goes on")
+
+
+def test_a_cut_connection_is_told_from_an_orderly_end(tls):
+    before = tls.metric("tls_truncated_total")
+    with tls.connect() as connection:
+        connection.sendall(b"GET /channels/cut HTTP/1.1\r\nHost: localhost\r\n")
+        # The end of TLS is not said.
+        socket.socket.shutdown(connection, socket.SHUT_WR)
+    eventually(lambda: tls.metric("tls_truncated_total") == before + 1, "the cut connection")
+    with tls.connect() as connection:
+        connection.sendall(request("orderly"))
+        until(lambda: connection.recv(4096), b"\r\n\r\n")
+        connection.unwrap()
+    assert tls.metric("tls_truncated_total") == before + 1
