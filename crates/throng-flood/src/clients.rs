@@ -12,6 +12,7 @@
 //! | `opening`, `connect` | ramps, storms and churn: which clients are open, and when |
 //! | `handshake` | from the start of a connect to the response head |
 //! | `receive` | received messages, pings and closes |
+//! | `inflated` | compressed messages, inflated once for all who get the same |
 //! | `follow`, `graph` | the streams that a client follows, and their audit |
 //! | `start` | where the audit of a client starts if the publisher is on another machine |
 //! | `deliveries` | latencies by message |
@@ -36,6 +37,7 @@ mod error;
 mod follow;
 mod graph;
 mod handshake;
+mod inflated;
 mod network;
 mod opening;
 mod packets;

@@ -34,13 +34,16 @@ use memchr::memchr;
 use chunked::{Chunked, Piece};
 use event::check_length;
 
-pub(crate) use event::{Event, LongPollResponse, ResumeHeaders};
+pub(crate) use event::{Event, LongPollResponse, MESSAGE_BYTES_MAX, ResumeHeaders};
 
 /// How to decode a subscribed connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Framing {
     /// A sequence of WebSocket frames.
-    WebSocket,
+    WebSocket {
+        /// Whether messages may be compressed.
+        may_compress: bool,
+    },
     /// An event stream, chunked or up to the end of the connection.
     Sse {
         /// Whether it is chunked.
@@ -68,8 +71,8 @@ pub(crate) struct PartialMessage {
 struct Decoder {
     /// The message so far: fragments, or lines that chunks have split.
     message: Vec<u8>,
-    /// Whether a fragmented message has started, which may be empty so far.
-    is_in_message: bool,
+    /// The fragmented message that has started, which may be empty so far.
+    fragmented: Option<websocket::Fragmented>,
     chunked: Chunked,
 }
 
@@ -100,7 +103,7 @@ pub(crate) fn feed(
 
 impl Decoder {
     fn is_idle(&self) -> bool {
-        self.message.is_empty() && !self.is_in_message && self.chunked.is_idle()
+        self.message.is_empty() && self.fragmented.is_none() && self.chunked.is_idle()
     }
 
     /// Decodes, and returns how many bytes were used.
@@ -111,8 +114,9 @@ impl Decoder {
         sink: &mut impl FnMut(Event<'_>),
     ) -> Result<usize, &'static str> {
         match framing {
-            Framing::WebSocket => {
-                websocket::decode(&mut self.message, &mut self.is_in_message, bytes, sink)
+            Framing::WebSocket { may_compress } => {
+                let half = (&mut self.message, &mut self.fragmented);
+                websocket::decode(half, bytes, may_compress, sink)
             }
             Framing::LongPoll => long_poll::decode(bytes, sink),
             Framing::Sse { is_chunked } => self.body(is_chunked, sse_events, bytes, sink),

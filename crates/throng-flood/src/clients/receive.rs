@@ -158,7 +158,9 @@ impl ClientThread {
         }
         let is_chunked = self.clients[position].is_chunked;
         let framing = match self.shared.transport {
-            Transport::WebSocket => Framing::WebSocket,
+            Transport::WebSocket => {
+                Framing::WebSocket { may_compress: self.shared.requests.deflate }
+            }
             Transport::Sse => Framing::Sse { is_chunked },
             Transport::Stream => Framing::Lines { is_chunked },
             Transport::LongPoll => Framing::LongPoll,
@@ -178,6 +180,15 @@ impl ClientThread {
         match event {
             Event::Message(message) => {
                 self.message(position, message, now).map_err(Disconnect::Fail)
+            }
+            Event::Compressed(payload) => {
+                let mut inflated = std::mem::take(&mut self.inflated);
+                let message = inflated.message(payload);
+                let taken = message
+                    .map_err(|violation| Failure::Protocol(violation.message()))
+                    .and_then(|message| self.message(position, message, now));
+                self.inflated = inflated;
+                taken.map_err(Disconnect::Fail)
             }
             Event::Id(id) => {
                 self.ids.set(&mut self.clients[position].resume, IdKind::LastEventId, id);

@@ -26,6 +26,8 @@ pub(super) struct Requests {
     fixed: String,
     has_own_host: bool,
     hello: Vec<Template>,
+    /// Whether it offers that the server compresses messages.
+    pub(super) deflate: bool,
     /// The accept value of [`KEY`].
     pub(super) accept: String,
 }
@@ -38,6 +40,10 @@ impl Requests {
             Transport::WebSocket => {
                 fixed.push_str("Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: ");
                 fixed.extend([KEY, "\r\nSec-WebSocket-Version: 13\r\n"]);
+                if target.deflate {
+                    fixed.push_str("Sec-WebSocket-Extensions: permessage-deflate; ");
+                    fixed.push_str("server_no_context_takeover; client_no_context_takeover\r\n");
+                }
             }
             Transport::Sse if !has("accept") => fixed.push_str("Accept: text/event-stream\r\n"),
             Transport::Sse | Transport::Stream | Transport::LongPoll => {}
@@ -51,6 +57,7 @@ impl Requests {
             fixed,
             has_own_host: has("host"),
             hello: target.hello.clone(),
+            deflate: target.deflate,
             accept: String::from_utf8_lossy(&accept_key(KEY.as_bytes())).into_owned(),
         }
     }
@@ -192,6 +199,7 @@ mod tests {
             ports: Vec::new(),
             headers: Vec::new(),
             subprotocol: None,
+            deflate: false,
             hello: Vec::new(),
             subscribed: Subscribed::Handshake,
             refused: Vec::new(),

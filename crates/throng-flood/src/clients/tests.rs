@@ -107,6 +107,7 @@ fn plan(transport: Transport, url: &str) -> Plan {
             ports: Vec::new(),
             headers: Vec::new(),
             subprotocol: None,
+            deflate: false,
             hello: Vec::new(),
             subscribed: Subscribed::Handshake,
             refused: Vec::new(),

@@ -10,6 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::client::{Client, ClientState, PendingStarts};
 use super::error::ClientPoolError;
+use super::inflated::Inflated;
 use super::network::{Carrier, ClientConnections};
 use super::opening::{Opening, RampGroups};
 use super::resume::MessageIds;
@@ -93,6 +94,8 @@ pub(super) struct ClientThread {
     pub(super) scratch: Vec<u8>,
     /// For what records contain.
     pub(super) content: Vec<u8>,
+    /// The last compressed message.
+    pub(super) inflated: Inflated,
 }
 
 impl ClientThread {
@@ -135,6 +138,7 @@ impl ClientThread {
             buffer,
             scratch: Vec::new(),
             content: Vec::new(),
+            inflated: Inflated::default(),
         })
     }
 

@@ -142,6 +142,7 @@ impl Findings {
     fn check_target(&mut self, target: &Target) {
         if target.transport != Transport::WebSocket {
             for (key, is_set, what) in [
+                ("target.deflate", target.deflate, "compression of messages"),
                 ("target.hello", !target.hello.is_empty(), "a message to send after connecting"),
                 ("target.pings", !target.pings.is_empty(), "an answer to pings"),
                 ("target.subprotocol", target.subprotocol.is_some(), "a sub-protocol"),

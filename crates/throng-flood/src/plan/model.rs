@@ -105,6 +105,8 @@ pub struct Target {
     pub headers: Vec<(String, Template)>,
     /// The WebSocket sub-protocol to ask for.
     pub subprotocol: Option<Template>,
+    /// Whether to offer that the server compresses messages, each by itself (WebSocket only).
+    pub deflate: bool,
     /// Messages to send after the handshake, one frame each (WebSocket only).
     pub hello: Vec<Template>,
     /// When a client counts as subscribed.

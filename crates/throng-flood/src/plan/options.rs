@@ -92,6 +92,10 @@ options! {
             "A request header, `Name: value`; may be repeated";
         "subprotocol" subprotocol: String, "NAME",
             "WebSocket sub-protocol";
+        "deflate" deflate: Switch = "false", "BOOL"
+            [num_args = 0..=1, require_equals = true, default_missing_value = "true",
+             hide_possible_values = true],
+            "Offer permessage-deflate, and inflate what comes compressed (WebSocket)";
         "hello" hello: Vec<String>, "TEXT",
             "A message to send after connecting (WebSocket); may be repeated";
         "subscribed" subscribed: Subscribed, "TEXT",

@@ -7,13 +7,15 @@ use crate::failure::Failure;
 
 /// The largest message or response that is assembled from parts: well above what push servers
 /// send, and a limit for a server that floods.
-pub(super) const MESSAGE_BYTES_MAX: usize = 4 << 20;
+pub(crate) const MESSAGE_BYTES_MAX: usize = 4 << 20;
 
 /// What was received.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Event<'a> {
     /// A complete message.
     Message(&'a [u8]),
+    /// A complete message that is compressed, as the payload of its frames.
+    Compressed(&'a [u8]),
     /// The id to resume after. It follows its message.
     Id(&'a [u8]),
     /// A heartbeat that needs no answer: a pong, a comment of an event stream, an empty line of a

@@ -50,6 +50,19 @@ fn chunk(content: &[u8]) -> Vec<u8> {
     [format!("{:x}\r\n", content.len()).as_bytes(), content, b"\r\n"].concat()
 }
 
+const WEBSOCKET: Framing = Framing::WebSocket { may_compress: false };
+
+#[test]
+fn compressed_messages() {
+    let deflating = Framing::WebSocket { may_compress: true };
+    // Whole, then in two fragments, then one that is not compressed.
+    let bytes = [0xc1, 1, b'a', 0x42, 1, b'b', 0x89, 0, 0x80, 1, b'c', 0x81, 1, b'd'];
+    let expected = ["Compressed([97])", "ping 0", "Compressed([98, 99])", "message d"];
+    assert_same_however_cut(deflating, &bytes, &expected);
+    assert!(events(WEBSOCKET, &[&bytes]).0.is_err());
+    assert!(events(deflating, &[&[0xc9, 0]]).0.is_err());
+}
+
 #[test]
 fn frames() {
     let mut bytes = Vec::new();
@@ -61,15 +74,15 @@ fn frames() {
     write_frame(&mut bytes, Opcode::Pong, b"");
     let long = format!("message {}", "x".repeat(300));
     let expected = ["message one", "ping 2", &long, "ping 0", "message abc", "Heartbeat"];
-    assert_same_however_cut(Framing::WebSocket, &bytes, &expected);
+    assert_same_however_cut(WEBSOCKET, &bytes, &expected);
 }
 
 #[test]
 fn a_close_frame_has_a_code() {
     let mut bytes = Vec::new();
     write_close(&mut bytes, 1012, "restart");
-    assert_same_however_cut(Framing::WebSocket, &bytes, &["Close(Some(1012))"]);
-    assert_same_however_cut(Framing::WebSocket, &[0x88, 0], &["Close(None)"]);
+    assert_same_however_cut(WEBSOCKET, &bytes, &["Close(Some(1012))"]);
+    assert_same_however_cut(WEBSOCKET, &[0x88, 0], &["Close(None)"]);
 }
 
 #[test]
@@ -77,7 +90,7 @@ fn frames_that_violate_the_protocol() {
     let faults: [&[u8]; 4] =
         [&[0x80, 0], &[0x01, 0, 0x81, 0], &[0x81, 0x80, 0, 0, 0, 0], &[0xc1, 0]];
     for fault in faults {
-        assert!(events(Framing::WebSocket, &[fault]).0.is_err(), "{fault:?}");
+        assert!(events(WEBSOCKET, &[fault]).0.is_err(), "{fault:?}");
     }
 }
 
@@ -91,7 +104,7 @@ fn an_endless_message_is_an_error() {
     write_frame_head(&mut head, Opcode::Text, 1 << 40);
     let mut pieces = vec![&head[..]];
     pieces.extend(vec![&part[..]; 5]);
-    assert!(events(Framing::WebSocket, &pieces).0.is_err());
+    assert!(events(WEBSOCKET, &pieces).0.is_err());
 }
 
 const STREAM: &[u8] = b":\n\nretry: 3\n\nid: 1\ndata: one\n\nevent: x\r\ndata: two\r\ndata: 2\r\n\
@@ -138,7 +151,7 @@ proptest! {
     #[test]
     fn nothing_makes_it_panic(bytes: Vec<u8>, cut in 0_usize..64) {
         let framings = [
-            Framing::WebSocket,
+            WEBSOCKET,
             Framing::Sse { is_chunked: true },
             Framing::Lines { is_chunked: false },
             Framing::LongPoll,

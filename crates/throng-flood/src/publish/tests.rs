@@ -38,6 +38,7 @@ pub(crate) fn target(port: u16, connections: usize, pipeline: usize) -> Target {
         ports: Vec::new(),
         headers: Vec::new(),
         subprotocol: None,
+        deflate: false,
         hello: Vec::new(),
         subscribed: Subscribed::Handshake,
         refused: Vec::new(),
