@@ -1,6 +1,7 @@
-"""permessage-deflate (RFC 7692): what is negotiated, what is compressed on the wire, what is refused;
+"""gzip of HTTP responses, and permessage-deflate (RFC 7692): what is negotiated, what is compressed on the wire, what is refused;
 with Python's `websockets`, Node's `ws` and Chromium, which offer it by themselves."""
 
+import gzip
 import hashlib
 import json
 import struct
@@ -12,7 +13,7 @@ from websockets.sync.client import connect
 from support import TIMEOUT_SECONDS
 from support.raw import BINARY, CLOSE, CONTINUATION, PING, PONG, TEXT, Raw, frame, handshake_headers
 from support.relay import Relay
-from support.server import eventually
+from support.server import eventually, run_throng
 
 ANSWER = "permessage-deflate; server_no_context_takeover; client_no_context_takeover"
 OFFER = "permessage-deflate; client_max_window_bits"
@@ -288,3 +289,80 @@ def test_chromium(server, node, chromium, channel):
         assert json.loads(child.stdout.readline())["received"][2] == QUOTES * 4
         assert relay.from_client[sent] == 0xC1
         assert len(relay.from_client) - sent < len(QUOTES) * 4 * 0.4
+
+
+def fetched(server, path, method="GET", body=b"", **headers):
+    """A response, and its body without its compression."""
+    with Raw(server) as raw:
+        headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        raw.request(method, path, headers, body)
+        response = raw.read_response(is_head=method == "HEAD")
+    is_compressed = response.header("content-encoding") == "gzip"
+    return response, gzip.decompress(response.body) if is_compressed else response.body
+
+
+def test_history_is_compressed_for_those_who_accept_it(server, channel):
+    path = f"/channels/{channel}/history"
+    for _ in range(5):
+        server.publish(channel, QUOTES)
+    plain, body = fetched(server, path)
+    assert plain.header("content-encoding") is None
+    assert plain.header("vary") == "Accept-Encoding, Origin"
+    compressed, same = fetched(server, path, Accept_Encoding="br, gzip")
+    assert compressed.header("content-encoding") == "gzip" and same == body
+    assert compressed.header("vary") == "Accept-Encoding, Origin"
+    # Each message by itself, although all are equal: no message tells anything about another.
+    assert len(body) * 0.1 < len(compressed.body) < len(body) * 0.4
+    refused, _ = fetched(server, path, Accept_Encoding="gzip;q=0")
+    assert refused.body == body
+    head, _ = fetched(server, path, "HEAD", Accept_Encoding="gzip")
+    assert head.header("content-length") == str(len(compressed.body))
+
+
+def test_a_batch_is_answered_compressed(server, channel):
+    lines = "".join(json.dumps({"channel": channel, "data": n}) + "\n" for n in range(100))
+    response, answers = fetched(server, "/publish", "POST", lines.encode(), Accept_Encoding="gzip")
+    assert response.header("content-encoding") == "gzip"
+    assert len(response.body) < len(answers) * 0.4
+    assert [json.loads(line)["id"].rsplit("-")[-1] for line in answers.splitlines()] == [
+        str(n) for n in range(1, 101)
+    ]
+    short, _ = fetched(server, f"/channels/{channel}", "POST", b"x", Accept_Encoding="gzip")
+    assert short.header("content-encoding") is None
+
+
+@pytest.mark.parametrize("path", ["/chat", "/chat.js", "/status", "/status.css", "/throng.js"])
+def test_files_are_compressed(server, path):
+    plain, body = fetched(server, path)
+    compressed, same = fetched(server, path, Accept_Encoding="gzip")
+    assert compressed.header("content-encoding") == "gzip" and same == body == plain.body
+    assert len(compressed.body) < len(body) * 0.6
+    assert "Accept-Encoding" in compressed.header("vary")
+
+
+def test_what_may_mix_secrets_with_input_is_not_compressed(server, channel):
+    with Deflating(server, f"/channels/{channel}?user={'u' * 60}"):
+        for path in [f"/channels/{channel}/presence", "/channels", "/metrics", "/status.json"]:
+            response, _ = fetched(server, path, Accept_Encoding="gzip")
+            assert response.status == 200 and response.header("content-encoding") is None, path
+
+
+def test_flood(server, tmp_path):
+    flags = ["--clients", "20", "--hold", "1s", "--publish", "10", "--size", "3000", "--deflate"]
+    before = server.metrics()
+    done = run_throng(
+        "flood", server.url, *flags, "--assert", "lost == 0", "--json", "-", directory=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["total"]["delivery"]["count"] == 200
+    name = "throng_websockets_compressed_total"
+    assert server.metrics()[name] == before[name] + 20
+
+
+def test_flood_says_that_a_server_does_not_compress(serve, tmp_path):
+    server = serve("--compression=false")
+    done = run_throng(
+        "flood", server.url, "--clients", "2", "--hold", "1s", "--deflate", directory=tmp_path
+    )
+    assert "does not compress messages" in done.stdout + done.stderr

@@ -10,6 +10,7 @@
 //! | `query` | query parameters |
 //! | `cursor` | where the next page of a list begins, as text |
 //! | `large_answer` | responses whose memory is limited until clients have read them |
+//! | `gzip` | compressed responses, and which may be compressed |
 //! | `answer` | responses and error responses |
 //! | `caller` | which listener and client a request comes from |
 
@@ -17,6 +18,7 @@ pub(crate) mod answer;
 pub(crate) mod body;
 pub(crate) mod caller;
 pub(crate) mod cursor;
+pub(crate) mod gzip;
 pub(crate) mod large_answer;
 pub(crate) mod names;
 pub(crate) mod origin;

@@ -30,6 +30,9 @@ pub struct Settings {
     pub max_message_bytes: usize,
     /// Maximum size of a batch, in bytes.
     pub max_batch_bytes: usize,
+    /// The least size of a page of history, or of a batch's answers, that is compressed for clients
+    /// that accept it; `None`: none is.
+    pub compression_min_bytes: Option<usize>,
     /// Maximum number of channels that a request may name.
     pub max_channels_per_connection: usize,
     /// Maximum number of subscribers and control connections together. The control plane accepts a
@@ -83,6 +86,7 @@ impl Settings {
             max_head_bytes: 16 << 10,
             max_message_bytes: 64 << 10,
             max_batch_bytes: 8 << 20,
+            compression_min_bytes: Some(1024),
             max_channels_per_connection: 128,
             max_connections: 10_000,
             max_control_connections: 10_000,

@@ -449,6 +449,7 @@ fn control_settings(settings: &Settings, plan: &Plan) -> throng_control::Setting
         max_head_bytes: settings.max_head_bytes.0,
         max_message_bytes: settings.max_message_bytes.0,
         max_batch_bytes: settings.max_batch_bytes.0,
+        compression_min_bytes: settings.compression.0.then_some(settings.compression_min_bytes.0),
         max_channels_per_connection: settings.max_channels_per_connection.0,
         max_connections: plan.max_connections(),
         // The limit of the workers' descriptor tables is also that of the process's own table.

@@ -87,7 +87,9 @@ pub(crate) async fn answer(
         answers.push(b'\n');
     }
     let content_type = HeaderValue::from_static("application/x-ndjson");
-    Ok(large_answer::answer(content_type, answers, reservation))
+    // Ids and errors of this client: nothing that it does not know.
+    let accepts = (&control.settings, &head.headers);
+    Ok(large_answer::compressible(accepts, content_type, (answers, &[]), reservation).await)
 }
 
 /// The lines that are not empty.

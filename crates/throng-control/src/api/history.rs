@@ -1,5 +1,7 @@
 //! `GET /channels/{channel}/history`: a page of the messages that the log keeps.
 
+use std::cell::RefCell;
+
 use http::request::Parts;
 use throng_access::Action;
 use throng_core::{HistoryQuery, Kind};
@@ -55,9 +57,16 @@ pub(crate) async fn answer(
         is_recovered: history.is_recovered,
     };
     let envelopes = envelopes.iter();
-    let writers = envelopes.map(|envelope| |out: &mut Vec<u8>| out.extend_from_slice(envelope));
+    let cuts = RefCell::new(Vec::with_capacity(envelopes.len()));
+    let writers = envelopes.map(|envelope| {
+        |out: &mut Vec<u8>| {
+            cuts.borrow_mut().push(out.len());
+            out.extend_from_slice(envelope);
+        }
+    });
     v1::history_body(&mut body, page, writers);
-    let mut answer = large_answer::answer(answer::JSON, body, reservation);
+    let (accepts, body) = ((&control.settings, &head.headers), (body, &*cuts.into_inner()));
+    let mut answer = large_answer::compressible(accepts, answer::JSON, body, reservation).await;
     set_id(&mut answer, history.head);
     Ok(answer)
 }

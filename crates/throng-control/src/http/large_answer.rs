@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::StatusCode;
-use http::header::HeaderValue;
+use http::header::{HeaderMap, HeaderValue};
 use throng_wire::ErrorCode;
 
 use super::answer::{self, Answer, ApiError};
+use super::gzip;
 use crate::memory_quota::{EvictionSignal, MemoryQuota, Reservation};
+use crate::settings::Settings;
 
 tokio::task_local! {
     /// Tells the connection whose task this is that the memory of its responses was evicted.
@@ -38,6 +40,26 @@ pub(crate) fn answer(
     let _ = CONNECTION_EVICTION.try_with(|signal| reservation.set_evictable(signal));
     let body = Bytes::from_owner(Reserved { body, _reservation: reservation });
     answer::complete(StatusCode::OK, content_type, body)
+}
+
+/// The same, compressed if `request` accepts it, `settings` allow it and it is worth it. The parts
+/// between `cuts` are compressed each by itself; see [`gzip`].
+pub(crate) async fn compressible(
+    (settings, request): (&Settings, &HeaderMap),
+    content_type: HeaderValue,
+    (body, cuts): (Vec<u8>, &[usize]),
+    reservation: Reservation,
+) -> Answer {
+    let is_large = settings.compression_min_bytes.is_some_and(|least| body.len() >= least);
+    let compressed = if is_large && gzip::is_accepted(request) {
+        gzip::compress(&body, cuts).await
+    } else {
+        None
+    };
+    let is_compressed = compressed.is_some();
+    let mut answer = answer(content_type, compressed.unwrap_or(body), reservation);
+    gzip::mark(&mut answer, is_compressed);
+    answer
 }
 
 /// Bytes with the reservation for them. Hyper keeps these bytes, not a copy, until it has written

@@ -8,9 +8,11 @@ use axum::response::Response;
 use bytes::Bytes;
 use http::StatusCode;
 use http::header::{
-    ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG,
-    HeaderMap, HeaderValue, IF_NONE_MATCH, REFERRER_POLICY, VARY,
+    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, HeaderMap,
+    HeaderValue, IF_NONE_MATCH, REFERRER_POLICY, VARY,
 };
+
+use crate::http::gzip;
 
 /// Pages may load their own scripts and styles, and connect to this server only.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
@@ -40,11 +42,13 @@ struct Content {
 
 impl Content {
     fn new(bytes: Bytes) -> Content {
-        Content { etag: etag(&bytes), bytes, gzip: None }
+        let gzip = gzip::compress_file(&bytes).map(Bytes::from);
+        Content { etag: etag(&bytes), bytes, gzip }
     }
 
     fn with_gzip(bytes: &'static [u8], gzip: &'static [u8]) -> Content {
-        Content { gzip: Some(Bytes::from_static(gzip)), ..Content::new(Bytes::from_static(bytes)) }
+        let bytes = Bytes::from_static(bytes);
+        Content { etag: etag(&bytes), bytes, gzip: Some(Bytes::from_static(gzip)) }
     }
 }
 
@@ -188,7 +192,7 @@ fn etag(bytes: &[u8]) -> HeaderValue {
 /// The response with a file, or `304` if the client has it already.
 pub(super) fn serve(file: &'static File, request: &HeaderMap) -> Response {
     let content = &*file.content;
-    let gzip = content.gzip.as_ref().filter(|_| accepts_gzip(request));
+    let gzip = content.gzip.as_ref().filter(|_| gzip::is_accepted(request));
     let etags = request.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
     let is_known = etags.flat_map(|value| value.split(',')).any(|tag| {
         // This header compares weakly: `W/` makes no difference (RFC 9110 section 13.1.2).
@@ -224,19 +228,10 @@ fn weak(etag: &HeaderValue) -> HeaderValue {
     HeaderValue::from_bytes(&weak).unwrap_or_else(|_| etag.clone())
 }
 
-/// Whether `Accept-Encoding` allows gzip (RFC 9110, section 12.5.3).
-fn accepts_gzip(request: &HeaderMap) -> bool {
-    let values = request.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
-    let mut codings = values.flat_map(|value| value.split(',')).map(|coding| {
-        let (name, parameter) = coding.split_once(';').unwrap_or((coding, ""));
-        let weight = parameter.trim().strip_prefix("q=").map_or(Ok(1.0), str::parse);
-        (name.trim(), weight.is_ok_and(|weight: f32| weight > 0.0))
-    });
-    codings.any(|(name, is_accepted)| name.eq_ignore_ascii_case("gzip") && is_accepted)
-}
-
 #[cfg(test)]
 mod tests {
+    use http::header::ACCEPT_ENCODING;
+
     use super::*;
 
     #[test]
@@ -277,7 +272,7 @@ mod tests {
         ] {
             let mut request = HeaderMap::new();
             request.insert(ACCEPT_ENCODING, HeaderValue::from_static(value));
-            assert_eq!(accepts_gzip(&request), expected, "{value}");
+            assert_eq!(gzip::is_accepted(&request), expected, "{value}");
             let response = serve(&FILES[3], &request);
             assert_eq!(response.headers().contains_key(CONTENT_ENCODING), expected, "{value}");
         }

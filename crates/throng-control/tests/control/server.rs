@@ -47,6 +47,7 @@ pub(crate) fn small() -> Settings {
         max_head_bytes: 2000,
         max_message_bytes: 1000,
         max_batch_bytes: 10_000,
+        compression_min_bytes: Some(1024),
         max_channels_per_connection: 4,
         ..Settings::for_tests()
     }

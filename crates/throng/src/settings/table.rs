@@ -206,11 +206,11 @@ settings! {
     }
     in "Compression" {
         "compression" compression: Switch = "true",
-            "Compress messages for WebSockets that ask for it (permessage-deflate)";
+            "Compress messages (permessage-deflate) and history (gzip) for clients that ask for it";
         "compression-min-bytes" compression_min_bytes: Size = "1KiB",
-            "Minimum size of a message that is compressed";
+            "Minimum size of a message or response that is compressed";
         "compression-level" compression_level: Count = "2",
-            "How well to compress, for more processor time: 1 (fastest) to 6";
+            "How well to compress messages, for more processor time: 1 (fastest) to 6";
     }
     in "Tokens" {
         "token-key-urls" token_key_urls: KeyUrls = "none",

@@ -29,7 +29,7 @@ enum Compress {
     /// Those that are not compressed yet: others are about to get them, too.
     New,
     /// None. A subscriber that catches up gets what is compressed already compressed, and the rest
-    /// as it is: nobody shares it, and reading a backlog costs a client nothing.
+    /// as it is: nobody shares it, and asking for a backlog costs a client nothing.
     Never,
 }
 
