@@ -51,5 +51,7 @@ pub(crate) fn verifier(
         ));
     }
     let verifier = builder.with_crls(lists).build();
-    verifier.map_err(|_| fault("has a revocation list that cannot be read; make it again"))
+    verifier.map_err(|_| {
+        fault("has a revocation list that cannot be read; it must be of version 2, with a number")
+    })
 }

@@ -16,6 +16,7 @@
 //! | `pages` | static pages, the JavaScript client, health, `/metrics` |
 //! | `status` | the samples behind the status page |
 //! | `canary` | follows a log of its own over each transport, to find out whether messages arrive |
+//! | `redirect` | the listener that sends clients from http to https |
 //! | `socket` | the life of a control connection |
 //! | `control` | the state that all connections share |
 //! | `authentication` | who sends a request, and who is an operator |
@@ -54,6 +55,7 @@ mod late_answer;
 mod memory_quota;
 mod metrics;
 mod pages;
+mod redirect;
 mod revocations;
 mod serve;
 mod service;
@@ -67,5 +69,6 @@ pub use edge::{
 };
 pub use health::{Ailment, Health};
 pub use metrics::{MetricSource, OtherMetric, OtherValue};
+pub use redirect::Redirect;
 pub use serve::{AdminListener, serve};
 pub use settings::{Limits, Settings};

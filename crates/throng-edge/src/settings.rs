@@ -1,6 +1,6 @@
 //! The settings of the data plane.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use throng_tls::Acceptor;
@@ -89,9 +89,19 @@ pub struct Settings {
 
 impl Settings {
     /// Which pages may send requests, and to which hosts.
+    /// The address that decides which host names requests may have: that of the TLS listener if it
+    /// lets others in and the plain one does not.
+    pub(crate) fn reachable_ip(&self) -> IpAddr {
+        let plain = self.listen.ip();
+        // A server for this machine only stays one, whoever shows a certificate.
+        let tls = self.tls.as_ref().filter(|_| !self.refuses_proxies);
+        let tls = tls.filter(|_| plain.to_canonical().is_loopback());
+        tls.map_or(plain, |tls| tls.listen.ip())
+    }
+
     pub(crate) fn origin_policy(&self) -> OriginPolicy<'_> {
         OriginPolicy {
-            listen: self.listen.ip(),
+            listen: self.reachable_ip(),
             origins: &self.allowed_origins,
             hosts: &self.allowed_hosts,
             is_same_port_only: false,

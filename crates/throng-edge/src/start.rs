@@ -18,7 +18,7 @@ mod thread;
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -123,6 +123,11 @@ impl Plan {
     /// without TLS.
     pub fn tls_address(&self) -> Option<SocketAddr> {
         self.tls_port.as_ref().map(PortReservation::address)
+    }
+
+    /// The address that decides which host names requests may have, in both planes.
+    pub fn reachable_ip(&self) -> IpAddr {
+        self.settings.reachable_ip()
     }
 
     /// Number of workers.

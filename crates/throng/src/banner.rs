@@ -5,6 +5,7 @@
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
 
 use throng_host::preflight::{self, Check, Preflight, Tables, Verdict};
 use throng_units::Count;
@@ -49,6 +50,8 @@ pub(crate) struct Banner<'a> {
     pub(crate) keys: Keys,
     /// Those of `--dev`.
     pub(crate) dev_keys: Option<&'a DevKeys>,
+    /// The certificate of `--dev-tls`.
+    pub(crate) dev_certificate: Option<&'a Path>,
 }
 
 /// The keys of a server.
@@ -116,6 +119,17 @@ impl Banner<'_> {
             writeln!(text, "{}curl -N {with}{here}/channels/news", label("follow"))?;
             let publish_at = admin.filter(|_| !self.do_clients_publish).unwrap_or(here);
             writeln!(text, "{}curl -d hello {with}{publish_at}/channels/news", label("publish"))?;
+        }
+        if let (Some(certificate), Some(tls)) = (self.dev_certificate, self.tls) {
+            // The certificate is for this name, whatever the address is.
+            let url = format!("https://localhost:{}", tls.port());
+            let certificate = certificate.display();
+            let with = self.keys.shown();
+            writeln!(
+                text,
+                "{}curl -N --cacert '{certificate}' {with}{url}/channels/news",
+                label("over TLS")
+            )?;
         }
         writeln!(text)?;
         self.write_capacity(text, label("capacity"), label(""))?;
@@ -253,6 +267,7 @@ mod tests {
             allows_anyone: false,
             keys: Keys::Missing,
             dev_keys: None,
+            dev_certificate: None,
         };
         banner.text(Paint::plain())
     }
@@ -298,6 +313,7 @@ mod tests {
             allows_anyone: true,
             keys: Keys::Missing,
             dev_keys: None,
+            dev_certificate: None,
         };
         let text = banner.text(Paint::plain());
         assert!(text.contains("  admin listener on http://0.0.0.0:9090\n"), "{text}");
@@ -361,6 +377,7 @@ mod tests {
                 allows_anyone,
                 keys,
                 dev_keys: None,
+                dev_certificate: None,
             };
             let text = banner.text(Paint::plain());
             match expected {

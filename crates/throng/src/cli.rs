@@ -175,6 +175,10 @@ pub(crate) struct ServeArguments {
     #[arg(long)]
     pub(crate) dev: bool,
 
+    /// Make a certificate for this machine, and serve https on 127.0.0.1:8443 with it
+    #[arg(long)]
+    pub(crate) dev_tls: bool,
+
     /// File and flags with settings.
     #[command(flatten)]
     pub(crate) sources: Sources,

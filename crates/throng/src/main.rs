@@ -11,6 +11,7 @@
 //! | [`outbound`] | key sets at URLs and callouts, from the settings |
 //! | [`serve`] | `throng serve`: start, run, shut down |
 //! | [`dev`] | `throng serve --dev`: keys for one run |
+//! | [`dev_tls`] | `throng serve --dev-tls`: a certificate for this machine |
 //! | [`check`] | `throng check`: checks the settings, and what a client may do |
 //! | [`tls`] | TLS from the settings, and the reload of its files |
 //! | [`planes`] | connects data plane and control plane |
@@ -36,6 +37,7 @@ mod cli;
 mod client;
 mod connections;
 mod dev;
+mod dev_tls;
 mod doctor;
 mod documents;
 mod health;
@@ -62,8 +64,9 @@ use clap::Parser as _;
 
 use cli::{Arguments, Command, ServeArguments};
 use dev::DevKeys;
+use serve::Loaded;
 use service::EarlyHangups;
-use settings::{Settings, SettingsError, Sources};
+use settings::{SettingsError, Sources};
 use throng_core::Kind;
 
 use terminal::{EXIT_CONFIGURATION, EXIT_RUNTIME, EXIT_USAGE};
@@ -137,16 +140,19 @@ fn bind_to_parent() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Loads the settings, and with `--dev` adds keys to them.
-fn load(arguments: ServeArguments) -> anyhow::Result<(Settings, Option<DevKeys>)> {
-    let ServeArguments { dev, sources: Sources { config, options } } = arguments;
-    let mut keys = None;
+/// Loads the settings. With `--dev` adds keys to them, with `--dev-tls` a certificate.
+fn load(arguments: ServeArguments) -> anyhow::Result<Loaded> {
+    let ServeArguments { dev, dev_tls, sources: Sources { config, options } } = arguments;
+    let (mut dev_keys, mut dev_certificate) = (None, None);
     let settings =
         settings::load_and(options, std::env::vars_os(), config.as_deref(), |settings| {
             if dev {
-                keys = Some(DevKeys::add_to(settings)?);
+                dev_keys = Some(DevKeys::add_to(settings)?);
+            }
+            if dev_tls {
+                dev_certificate = Some(dev_tls::add_to(settings)?);
             }
             Ok(())
         })?;
-    Ok((settings, keys))
+    Ok(Loaded { settings, dev_keys, dev_certificate })
 }

@@ -20,13 +20,14 @@
 
 use std::io::{self, Write as _};
 use std::net::TcpListener;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use throng_certificates::ServerTls;
-use throng_control::{AdminListener, Control};
+use throng_control::{AdminListener, Control, Redirect};
 use throng_core::{Engine, Epoch, MemoryEngine, clock};
 use throng_edge::Counter;
 use throng_edge::compression::CompressionSettings;
@@ -67,9 +68,18 @@ const EVENTS_GRACE: Duration = Duration::from_secs(2);
 /// returned to the kernel.
 const RELEASE_BYTES: u64 = 64 << 20;
 
+/// The settings, and what was made for this run.
+pub(crate) struct Loaded {
+    pub(crate) settings: Settings,
+    /// The keys of `--dev`.
+    pub(crate) dev_keys: Option<DevKeys>,
+    /// The certificate of `--dev-tls`.
+    pub(crate) dev_certificate: Option<PathBuf>,
+}
+
 /// Runs the server with the settings that `load` returns, until a signal ends it.
 pub(crate) fn serve(
-    load: impl FnOnce() -> Result<(Settings, Option<DevKeys>)>,
+    load: impl FnOnce() -> Result<Loaded>,
     early_hangups: &EarlyHangups,
 ) -> Result<()> {
     let runtime = Runtime::new().context("cannot start the control plane")?;
@@ -77,7 +87,8 @@ pub(crate) fn serve(
         let _entered = runtime.enter();
         Hangups::catch(early_hangups).context("cannot wait for signals")?
     };
-    let (settings, dev_keys) = &load()?;
+    let loaded = load()?;
+    let settings = &loaded.settings;
     let access = AccessSettings::load(settings)?;
     let log = start_log(settings)?;
     let tls = tls::load(settings)?;
@@ -86,9 +97,7 @@ pub(crate) fn serve(
     let clients = Arc::new(settings::clients(settings));
     let mut callouts = outbound::callouts(settings, &trust, &clients)?;
     let events = callouts.events();
-    let passed = activation::listener(settings.listen.0)?;
-    let with_tls = edge_settings_with_tls(settings, tls.as_deref());
-    let plan = Plan::new(with_tls, passed).map_err(with_next_step)?;
+    let plan = plan(settings, tls.as_deref())?;
     let rules = Arc::new(settings::rules(settings));
     let total_bytes = settings.history.total_bytes.0;
     let engine = MemoryEngine::new(Epoch::random(), Arc::clone(&rules), plan.queues(), total_bytes);
@@ -108,12 +117,13 @@ pub(crate) fn serve(
     };
     read_files_on_change(&runtime, hangups, token_keys, tls.clone());
     let admin = admin_listener(settings)?;
+    redirect_http(&runtime, settings, &plan)?;
     let control_settings = control_settings(settings, &plan);
     let signals = {
         let _entered = runtime.enter();
         Signals::new().context("cannot wait for signals")?
     };
-    let banner = banner(settings, dev_keys.as_ref(), &plan, admin.as_ref())?;
+    let banner = banner(&loaded, &plan, admin.as_ref())?;
     let start_line = StartLine {
         settings,
         listen: plan.address(),
@@ -321,12 +331,8 @@ fn preflight(settings: &Settings, plan: &Plan) -> Preflight {
     preflight::check(&demand)
 }
 
-fn banner(
-    settings: &Settings,
-    dev_keys: Option<&DevKeys>,
-    plan: &Plan,
-    admin: Option<&TcpListener>,
-) -> io::Result<String> {
+fn banner(loaded: &Loaded, plan: &Plan, admin: Option<&TcpListener>) -> io::Result<String> {
+    let Loaded { settings, dev_keys, dev_certificate } = loaded;
     let banner = Banner {
         address: plan.address(),
         admin: admin.map(TcpListener::local_addr).transpose()?,
@@ -346,7 +352,8 @@ fn banner(
             (true, true) => Keys::Tokens,
             (true, false) => Keys::Server,
         },
-        dev_keys,
+        dev_keys: dev_keys.as_ref(),
+        dev_certificate: dev_certificate.as_deref(),
     };
     Ok(banner.text(Paint::on(&io::stdout())))
 }
@@ -394,6 +401,13 @@ fn log_outcome(metrics: &Metrics) {
     );
 }
 
+/// Takes the ports, of which the service manager may have passed one.
+fn plan(settings: &Settings, tls: Option<&ServerTls>) -> Result<Plan> {
+    let passed = activation::listener(settings.listen.0)?;
+    let with_tls = edge_settings_with_tls(settings, tls);
+    Plan::new(with_tls, passed).map_err(with_next_step)
+}
+
 /// The settings of the workers, and where they speak TLS with which certificates.
 fn edge_settings_with_tls(settings: &Settings, tls: Option<&ServerTls>) -> throng_edge::Settings {
     let tls = tls
@@ -435,11 +449,29 @@ pub(crate) fn edge_settings(settings: &Settings) -> throng_edge::Settings {
     }
 }
 
+/// Starts the listener that sends clients from http to https, if there is one.
+fn redirect_http(runtime: &Runtime, settings: &Settings, plan: &Plan) -> Result<()> {
+    let Some((address, tls)) = settings.redirect_http.0.zip(plan.tls_address()) else {
+        return Ok(());
+    };
+    let failed = || format!("cannot listen on {address} (redirect-http)");
+    let listener = TcpListener::bind(address).with_context(failed)?;
+    listener.set_nonblocking(true).with_context(failed)?;
+    let redirect = Redirect {
+        port: tls.port(),
+        max_head_bytes: settings.max_head_bytes.0,
+        timeout: settings.head_timeout.0,
+    };
+    tracing::info!("redirecting to https from http://{}", listener.local_addr()?);
+    runtime.spawn(redirect.serve(listener));
+    Ok(())
+}
+
 fn control_settings(settings: &Settings, plan: &Plan) -> throng_control::Settings {
     throng_control::Settings {
         refuses_proxies: settings.refuses_proxies(),
         admin_refuses_proxies: settings.admin_refuses_proxies(),
-        listen: plan.address().ip(),
+        listen: plan.reachable_ip(),
         has_admin_listener: settings.admin_listen.0.is_some(),
         // No `*` here: it would let web pages reach the admin listener by DNS rebinding.
         admin_hosts: settings.allowed_hosts.0.iter().filter(|host| *host != "*").cloned().collect(),

@@ -43,10 +43,13 @@ class Authority:
             directory=directory,
         )
         directory.joinpath(f"{name}.index").write_text("")
+        directory.joinpath(f"{name}.number").write_text("01\n")
         directory.joinpath(f"{name}.conf").write_text(
             f"[ca]\ndefault_ca = own\n[own]\ndatabase = {name}.index\n"
             f"certificate = {name}.pem\nprivate_key = {name}.key\n"
             "default_md = sha256\ndefault_crl_days = 30\n"
+            f"crlnumber = {name}.number\ncrl_extensions = crl\n"
+            "[crl]\nauthorityKeyIdentifier = keyid\n"
         )
 
     def sign(self, name, *alternatives):

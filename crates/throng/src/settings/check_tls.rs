@@ -57,6 +57,9 @@ fn address(settings: &Settings) -> Option<String> {
     if settings.admin_tls.0 && !has_certificate {
         return Some("admin-tls needs a certificate; add --tls-cert and --tls-key".into());
     }
+    if settings.redirect_http.0.is_some() && settings.tls_listen.0.is_none() {
+        return Some("redirect-http has nowhere to send clients; add tls-listen".into());
+    }
     let Some(address) = settings.tls_listen.0 else {
         let is_unused = has_certificate && !settings.admin_tls.0;
         return is_unused.then(|| {
@@ -70,7 +73,11 @@ fn address(settings: &Settings) -> Option<String> {
             "tls-listen {address} needs a certificate; add --tls-cert and --tls-key"
         ));
     }
-    let others = [("listen", Some(settings.listen.0)), ("admin-listen", settings.admin_listen.0)];
+    let others = [
+        ("listen", Some(settings.listen.0)),
+        ("admin-listen", settings.admin_listen.0),
+        ("redirect-http", settings.redirect_http.0),
+    ];
     let same = others.into_iter().find(|(_, other)| *other == Some(address) && address.port() != 0);
     if let Some((name, _)) = same {
         return Some(format!(
@@ -156,6 +163,7 @@ mod tests {
             ("tls-listen = 8443", "tls-listen 127.0.0.1:8443 needs a certificate; add --tls-cert"),
             ("tls-cert = 'c'", "tls-cert names c and tls-key is missing"),
             ("tls-key = 'k'", "tls-key names k and tls-cert is missing"),
+            ("redirect-http = 80", "redirect-http has nowhere to send clients; add tls-listen"),
             ("admin-tls = true", "admin-tls has no effect without admin-listen"),
             ("admin-tls = true\nadmin-listen = 1", "admin-tls needs a certificate"),
             (FILES, "there is a certificate, and no listener that shows it; add tls-listen"),

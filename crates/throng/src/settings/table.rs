@@ -135,6 +135,8 @@ settings! {
     in "TLS" {
         "tls-listen" tls_listen: OptionalAddress = "none",
             "Address and port of a listener for https and wss, besides --listen";
+        "redirect-http" redirect_http: OptionalAddress = "none",
+            "Address and port of a listener that only redirects from http to https";
         "tls-cert" tls_cert: OptionalPath = "none",
             "Certificate of the server with its chain (PEM); more in [[certificates]] of the file";
         "tls-key" tls_key: OptionalPath = "none",

@@ -301,7 +301,7 @@ impl<N: Net> Worker<N> {
         let (origin, host) = (request.origin.as_deref(), request.host.as_deref());
         self.settings.origin_policy().check(origin, host)?;
         let is_elsewhere = self.settings.has_admin_listener;
-        if request.is_status() && (is_elsewhere || !is_local(host, self.settings.listen.ip())) {
+        if request.is_status() && (is_elsewhere || !is_local(host, self.settings.reachable_ip())) {
             return Err(ErrorResponse::not_local());
         }
         Ok(())
