@@ -227,22 +227,27 @@ def test_garbage_in_a_handshake_ends_it(tls, garbage):
     assert tls.metric('tls_handshakes_total{result="failed"}') == before + 1
 
 
+def shake_hands(tls, plain):
+    """A client whose records the test carries over `plain` itself, and its two directions."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = tls.context.wrap_bio(incoming, outgoing, server_hostname="localhost")
+    while True:
+        try:
+            client.do_handshake()
+            return client, incoming, outgoing
+        except ssl.SSLWantReadError:
+            plain.sendall(outgoing.read())
+            incoming.write(plain.recv(1 << 16))
+
+
 @pytest.mark.parametrize("kind", ["tag", "long", "type"])
 def test_a_broken_record_ends_its_connection_only(tls, channel, kind):
     """A proxy between client and server, which changes what follows the handshake."""
     with tls.connect() as healthy:
         healthy.sendall(request(channel))
         until(lambda: healthy.recv(4096), b"\r\n\r\n")
-        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        client = tls.context.wrap_bio(incoming, outgoing, server_hostname="localhost")
         with tls.tcp() as plain:
-            while True:
-                try:
-                    client.do_handshake()
-                    break
-                except ssl.SSLWantReadError:
-                    plain.sendall(outgoing.read())
-                    incoming.write(plain.recv(1 << 16))
+            client, incoming, outgoing = shake_hands(tls, plain)
             finished = outgoing.read()
             client.write(request(channel))
             record = bytearray(outgoing.read())
@@ -259,6 +264,26 @@ def test_a_broken_record_ends_its_connection_only(tls, channel, kind):
                 client.read(100)
         tls.plain.publish(channel, "goes on")
         until(lambda: healthy.recv(4096), b"goes on")
+
+
+@pytest.mark.parametrize("path", ["/channels/ends", "/health"])
+@pytest.mark.parametrize("is_broken", [False, True])
+def test_an_end_in_the_packet_of_the_request_is_seen(tls, path, is_broken):
+    """No event comes for a record that was read with others."""
+    with tls.tcp() as plain:
+        client, incoming, outgoing = shake_hands(tls, plain)
+        client.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        records = outgoing.read()
+        if is_broken:
+            records += b"\x17\x03\x03\x00\x20" + bytes(32)
+        else:
+            with pytest.raises(ssl.SSLWantReadError):
+                client.unwrap()
+            records += outgoing.read()
+        plain.sendall(records)
+        # The client does not end its side before the server does.
+        while plain.recv(1 << 16):
+            pass
 
 
 def test_a_cut_connection_is_told_from_an_orderly_end(tls):

@@ -14,7 +14,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::BytesMut;
-use throng_tls::{Alert, End, HEADER_BYTES, SealError};
+use throng_tls::{Alert, End, HEADER_BYTES, SealError, StreamEnd};
 use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
 use tokio::net::TcpStream;
 
@@ -28,15 +28,18 @@ const READ_BYTES: usize = 8 << 10;
 pub(crate) struct TlsStream {
     pub(super) socket: TcpStream,
     tls: Box<TlsConnection>,
-    /// Whether the client has ended what it sends, or has failed.
-    has_ended: bool,
+    /// How the client has ended what it sends, if it has. What came before it was passed on.
+    end: Option<End>,
     /// Bytes read from and written to the socket so far.
     progress: u64,
 }
 
 impl TlsStream {
     pub(super) fn new(socket: TcpStream, tls: Box<TlsConnection>) -> TlsStream {
-        TlsStream { socket, tls, has_ended: false, progress: 0 }
+        // A worker may have opened the record that says so.
+        let has_ended = tls.incoming.stream_end() == StreamEnd::Clean;
+        let end = has_ended.then_some(End::Closed);
+        TlsStream { socket, tls, end, progress: 0 }
     }
 
     pub(super) fn into_parts(self) -> (TcpStream, Box<TlsConnection>) {
@@ -62,11 +65,11 @@ impl TlsStream {
         into: &mut BytesMut,
     ) -> Poll<io::Result<usize>> {
         loop {
-            if let Some(opened) = self.open(into)? {
+            if let Some(opened) = self.open(into) {
                 return Poll::Ready(Ok(opened));
             }
-            if self.has_ended {
-                return Poll::Ready(Ok(0));
+            if let Some(end) = self.end {
+                return Poll::Ready(self.ended(end));
             }
             if self.socket.poll_read_ready(cx)?.is_pending() {
                 if self.tls.inbound.is_empty() {
@@ -83,16 +86,18 @@ impl TlsStream {
             inbound.truncate(before + count);
             ready!(read)?;
             self.progress += count as u64;
-            self.has_ended |= count == 0;
+            if count == 0 {
+                self.end = Some(End::Closed);
+            }
         }
     }
 
     /// Opens the records that have come; `None` if there is no content in them.
-    fn open(&mut self, into: &mut BytesMut) -> io::Result<Option<usize>> {
+    fn open(&mut self, into: &mut BytesMut) -> Option<usize> {
         if self.tls.inbound.len() < HEADER_BYTES {
-            return Ok(None);
+            return None;
         }
-        let TlsConnection { outgoing, incoming, inbound, outbound } = &mut *self.tls;
+        let TlsConnection { outgoing, incoming, inbound, .. } = &mut *self.tls;
         let opened = incoming.open(outgoing, inbound);
         into.extend_from_slice(&inbound[..opened.content_bytes]);
         inbound.drain(..opened.used_bytes);
@@ -100,21 +105,23 @@ impl TlsStream {
             // Else a request that came in many records would leave a large one behind.
             *inbound = Vec::new();
         }
-        self.has_ended |= opened.end.is_some();
-        if opened.content_bytes > 0 {
-            // What broke the protocol behind it is seen by the next call.
-            return Ok(Some(opened.content_bytes));
-        }
-        match opened.end {
-            None | Some(End::Closed) => Ok(None),
-            Some(End::Failed(alert)) => {
+        self.end = self.end.or(opened.end);
+        Some(opened.content_bytes).filter(|count| *count > 0)
+    }
+
+    /// Acts on the end of what the client sends, behind all content.
+    fn ended(&mut self, end: End) -> io::Result<usize> {
+        match end {
+            End::Closed => Ok(0),
+            End::Failed(alert) => {
                 // The client may be told or not: the connection is closed in both cases.
+                let TlsConnection { outgoing, outbound, .. } = &mut *self.tls;
                 let _ = outgoing.seal_alert(alert, outbound);
                 let _ = self.socket.try_write(outbound);
                 outbound.clear();
                 Err(io::Error::new(io::ErrorKind::InvalidData, "a client broke TLS"))
             }
-            Some(End::PeerFailed(_)) => Err(io::ErrorKind::ConnectionAborted.into()),
+            End::PeerFailed(_) => Err(io::ErrorKind::ConnectionAborted.into()),
         }
     }
 

@@ -220,6 +220,42 @@ fn a_forged_record_ends_the_connection_with_an_alert() {
 }
 
 #[test]
+fn a_forged_record_behind_a_request_ends_the_connection_with_an_alert() {
+    let server = Server::new();
+    for suite in Suite::ALL {
+        let mut client = connect(&server, suite, get("/health"), "");
+        client.answer();
+        let mut records = client.seal(get("/health"));
+        let mut forged = client.seal(get("/health"));
+        *forged.last_mut().unwrap() ^= 1;
+        records.append(&mut forged);
+        client.socket.write_all(&records).unwrap();
+        let (_, end) = client.rest();
+        assert_eq!(end, Some(End::PeerFailed(20)), "{suite:?}");
+    }
+}
+
+#[test]
+fn a_client_that_has_ended_before_it_came_is_answered_and_told_the_same() {
+    let server = Server::new();
+    let (of_server, mut tls) = testing::connect(Suite::Tls13Aes128Gcm);
+    let Established { mut outgoing, mut incoming, .. } = of_server;
+    let mut record = Vec::new();
+    tls.outgoing.seal_alert(throng_tls::Alert::CloseNotify, &mut record).unwrap();
+    assert_eq!(incoming.open(&mut outgoing, &mut record).end, Some(End::Closed));
+    let (records, content) = (Vec::new(), Vec::new());
+    let socket = server.open();
+    socket.set_read_timeout(Some(TIMEOUT)).unwrap();
+    let mut client = TlsClient { socket, tls, records, content, end: None };
+    let (inbound, outbound) = (Vec::new(), Vec::new());
+    let tls = TlsConnection { outgoing, incoming, inbound, outbound };
+    server.hand_over(get("/health"), Some(Box::new(tls)));
+    let (text, end) = client.rest();
+    assert!(text.starts_with("HTTP/1.1 200 "), "{text}");
+    assert_eq!(end, Some(End::Closed));
+}
+
+#[test]
 fn a_connection_that_no_worker_takes_is_refused_over_tls() {
     let server = Server::new();
     server.edge.is_full.store(true, Ordering::SeqCst);

@@ -65,14 +65,15 @@ where
             if self.slots.find(socket.number()) == Some(slot) {
                 self.slots.trim(slot);
             }
+            // The end is behind the content, and no event reports it.
+            let has_end = self.slots.half(slot).is_some_and(|half| half.end.is_some());
             match step {
-                Step::Content(count) if is_drained => return Read::Bytes(count),
+                Step::Content(count) if is_drained && !has_end => return Read::Bytes(count),
                 Step::Content(count) => return Read::More(count),
                 Step::Stop(read) => return read,
                 Step::Nothing | Step::Shaken(_) => {}
             }
             // What was kept is still incomplete, or a record told that nothing follows.
-            let has_end = self.slots.half(slot).is_some_and(|half| half.end.is_some());
             match read {
                 _ if has_end => {}
                 Read::End => return self.stream_ended(slot),
