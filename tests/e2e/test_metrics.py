@@ -2,8 +2,11 @@
 
 import re
 
+import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
+from support import TIMEOUT_SECONDS
+from support.certificates import make_certificate, trusting
 from support.server import ROOT, eventually
 from support.transports import subscribe
 
@@ -54,12 +57,21 @@ def test_publish_to_last_write_is_a_histogram(serve, channel):
     assert samples['throng_http_request_duration_seconds_count{route="status"}'] >= 1
 
 
-def test_the_guide_lists_exactly_the_metrics_there_are(server):
+def test_the_guide_lists_exactly_the_metrics_there_are(serve, tmp_path):
+    # Some there are only with certificates.
+    certificate, key = make_certificate(tmp_path, "own", "localhost")
+    tls = ["--admin-tls", "--tls-cert", certificate, "--tls-key", key]
+    server = serve("--admin-listen", "127.0.0.1:0", *tls)
+    eventually(lambda: "admin listener on https://" in server.log(), "the admin listener")
+    url = next(line for line in server.output if "admin listener on" in line).split()[-1]
+    context = trusting(certificate)
+    with httpx.Client(verify=context, timeout=TIMEOUT_SECONDS, trust_env=False) as client:
+        metrics = client.get(url + "/metrics").text
     section = GUIDE.read_text().partition("\n## Metrics\n")[2].partition("\n## ")[0]
     rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `throng_")]
     documented = [name for row in rows for name in re.findall(r"`(throng_\w+)", row)]
     names = set()
-    for line in server.http.get("/metrics").text.splitlines():
+    for line in metrics.splitlines():
         if line.startswith("# TYPE "):
             names.add(line.split()[2])
     assert sorted(documented) == sorted(names)
