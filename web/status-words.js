@@ -111,6 +111,7 @@ const REASONS = {
     protocol_violation: "protocol violation",
     lag: "over the lag limit",
     slow: "behind for too long",
+    memory: "behind when memory was short",
     ping_timeout: "ping not answered",
     idle: "idle",
     draining: "server shutdown",
@@ -118,6 +119,17 @@ const REASONS = {
     evicted: "evicted for a new connection",
   },
 };
+
+const MEMORY_STEPS = {
+  none: "nothing",
+  shrink: "old messages",
+  refuse_reads: "history, batches",
+  refuse_subscriptions: "new subscriptions",
+  close_slow: "slow connections",
+};
+
+/** What the server gives up while memory is short. */
+export const memoryStep = (step) => MEMORY_STEPS[step] ?? step;
 
 /** The text of a reason; for an unknown one the name that the server uses. */
 export const reason = (table, name) => REASONS[table][name] ?? name.replaceAll("_", " ");

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use throng_access::{Access, AccessControl, Clients};
-use throng_core::Engine;
+use throng_core::{Engine, MemoryPressure, MemoryStep, RefusedForMemory};
+use throng_wire::ErrorResponse;
 
 use crate::authentication::Authentication;
 use crate::canary_report::CanaryReport;
@@ -59,6 +60,8 @@ pub struct Control {
     /// Memory of responses to batches that are not written yet. It is separate, so that slow
     /// readers cannot block publishers.
     pub(crate) publish_answers: Arc<MemoryQuota>,
+    /// What is given up for want of memory.
+    pub(crate) pressure: Arc<MemoryPressure>,
     /// When the server started, for its uptime.
     pub(crate) started: Instant,
 }
@@ -97,6 +100,7 @@ impl Control {
             cursors: Cursors::random(),
             read_answers: Arc::new(MemoryQuota::new(settings.limits.max_answer_bytes)),
             publish_answers: Arc::new(MemoryQuota::new(settings.limits.max_answer_bytes)),
+            pressure: Arc::default(),
             started: Instant::now(),
             settings,
         }
@@ -113,6 +117,21 @@ impl Control {
     pub fn with_metrics(mut self, source: Arc<dyn MetricSource>) -> Control {
         self.other_metrics.push(source);
         self
+    }
+
+    /// The same control plane, which gives up what `pressure` says.
+    #[must_use]
+    pub fn with_pressure(mut self, pressure: Arc<MemoryPressure>) -> Control {
+        self.pressure = pressure;
+        self
+    }
+
+    /// Fails if this is refused for want of memory.
+    pub(crate) fn check_memory(&self, what: RefusedForMemory) -> Result<(), ErrorResponse> {
+        if self.pressure.refuses(what) {
+            return Err(ErrorResponse::short_of_memory());
+        }
+        Ok(())
     }
 
     /// Where the binary reports what the probes show.
@@ -145,6 +164,10 @@ impl Control {
         if self.edge.is_busy() {
             let message = "the queue of a worker is full: messages to its channels are refused";
             ailments.push(Ailment::new("busy", message));
+        }
+        let step = self.pressure.step();
+        if step != MemoryStep::None {
+            ailments.push(Ailment::new("memory", step.message()));
         }
         ailments.extend(self.canary.ailment());
         ailments.extend(self.other_metrics.iter().flat_map(|source| source.ailments()));

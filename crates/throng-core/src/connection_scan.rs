@@ -62,6 +62,8 @@ pub enum ScanAction {
     Revoke,
     /// Closes them for the application.
     Close(ScanClose),
+    /// Resets those of them that are behind: memory is short, and much of it waits for them.
+    CloseForMemory,
 }
 
 /// How a scan closes connections.
@@ -200,7 +202,7 @@ impl ConnectionScan {
     pub fn answer(&self, count: u64, connections: Vec<FoundConnection>) {
         let limit = match self.action {
             ScanAction::List { limit } => limit,
-            ScanAction::Revoke | ScanAction::Close(_) => 0,
+            ScanAction::Revoke | ScanAction::Close(_) | ScanAction::CloseForMemory => 0,
         };
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         found.count += count;

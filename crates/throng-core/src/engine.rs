@@ -214,6 +214,12 @@ pub trait Engine: Send + Sync {
     /// Expires messages and keys of a part of the channels. Call about ten times a second.
     fn tick(&self, now_ms: u64);
 
+    /// Says whether the server is short of memory. While it is, each tick drops some of the oldest
+    /// messages early, if the engine keeps them in memory.
+    fn set_memory_short(&self, is_short: bool) {
+        let _ = is_short;
+    }
+
     /// Bytes in all logs. Cheaper than [`Engine::metrics`].
     fn log_bytes(&self) -> u64;
 

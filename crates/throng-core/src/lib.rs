@@ -26,6 +26,7 @@
 //! | `presence` | who is in a channel |
 //! | [`events`] | what happens to connections and channels, for the application |
 //! | `connection_scan` | finds, lists and closes the connections of a user, a token or a channel |
+//! | `pressure` | how near memory is to its limit, and what is given up for that |
 //! | `listing` | lists of all channels or users |
 //! | [`later`] | answers that may come later |
 //! | `histogram` | histograms of durations |
@@ -63,6 +64,7 @@ mod memory;
 pub mod message;
 pub mod name;
 mod presence;
+mod pressure;
 mod reading;
 pub mod retry;
 pub mod rules;
@@ -86,6 +88,7 @@ pub use memory::{MemoryEngine, MemoryThaw};
 pub use message::{Body, BodyError, ConnectionName, Content, InFlight, Message};
 pub use name::{ChannelName, Kind};
 pub use presence::{Presence, PresenceBusy, PresenceCache, PresenceQuery};
+pub use pressure::{MemoryDefence, MemoryPressure, MemoryStep, MemoryThresholds, RefusedForMemory};
 pub use reading::{Fetched, HistoryQuery, Reading, StartAt};
 pub use rules::{LagPolicy, Retention, Rule, Rules};
 pub use subscriptions::{Lag, SubscriptionId, SubscriptionTable, Waiting};

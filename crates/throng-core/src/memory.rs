@@ -253,6 +253,13 @@ impl Engine for MemoryEngine {
         let mut shard = self.lock(at);
         shard.tick(&self.shared, now_ms);
         self.note_oldest(at, &shard);
+        drop(shard);
+        self.shared.set_limit(self.shared.is_memory_short.load(Ordering::Relaxed));
+        self.evict();
+    }
+
+    fn set_memory_short(&self, is_short: bool) {
+        self.shared.is_memory_short.store(is_short, Ordering::Relaxed);
     }
 
     fn log_bytes(&self) -> u64 {

@@ -21,6 +21,8 @@ pub(crate) enum CloseReason {
     Lagging,
     /// The client has been behind for longer than its channel allows.
     Slow,
+    /// The server is short of memory, and the client holds much of it by not reading.
+    Memory,
     /// The server is shutting down.
     Draining,
     /// It buffers too much, or delivery does not keep up.
@@ -91,6 +93,7 @@ impl CloseReason {
             | CloseReason::Peer
             | CloseReason::SocketError
             | CloseReason::Idle
+            | CloseReason::Memory
             | CloseReason::Evicted
             | CloseReason::ProxyHeader
             | CloseReason::TlsFailed
@@ -122,6 +125,7 @@ impl CloseReason {
             CloseReason::PingTimeout => Some(Counter::ClosedPingTimeout),
             CloseReason::Lagging => Some(Counter::ClosedLagging),
             CloseReason::Slow => Some(Counter::ClosedSlow),
+            CloseReason::Memory => Some(Counter::ClosedMemory),
             CloseReason::Draining => Some(Counter::ClosedDraining),
             CloseReason::Overload => Some(Counter::ClosedOverload),
             CloseReason::Unanswered => Some(Counter::ClosedUnanswered),

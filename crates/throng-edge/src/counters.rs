@@ -127,6 +127,7 @@ counters! {
         ClosedForViolation "protocol_violation",
         ClosedLagging "lag",
         ClosedSlow "slow",
+        ClosedMemory "memory",
         ClosedPingTimeout "ping_timeout",
         ClosedIdle "idle",
         ClosedDraining "draining",

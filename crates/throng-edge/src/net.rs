@@ -180,6 +180,10 @@ pub trait Net {
     /// default; the simulation records on whose behalf the worker acts.
     fn resume(&mut self, _: &Self::Socket) {}
 
+    /// The socket is about to be dropped: its connection is reset then, and what the peer has not
+    /// read is given up at once. By default the kernel goes on trying for minutes.
+    fn reset(&mut self, _: &Self::Socket) {}
+
     /// Shuts down the sending side: the peer reads the end of the stream after what was written.
     fn finish(&mut self, socket: &Self::Socket);
 

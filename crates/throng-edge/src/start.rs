@@ -26,7 +26,7 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, eventfd};
 use throng_access::AccessControl;
 use throng_core::events::EventSink;
-use throng_core::{Engine, Rules, WorkerId, WorkerQueue};
+use throng_core::{Engine, MemoryPressure, Rules, WorkerId, WorkerQueue};
 
 use crate::compression::Compression;
 use crate::event_loop::TakesConnections;
@@ -156,14 +156,15 @@ impl Plan {
         self.queues.clone()
     }
 
-    /// Starts the workers; `rules` are the engine's, and `events` hears of connections. When this
-    /// returns, connections are accepted.
+    /// Starts the workers; `rules` are the engine's, `events` hears of connections, and
+    /// `pressure` says what to give up for want of memory. When this returns, connections are accepted.
     pub fn start(
         self,
         engine: &Arc<dyn Engine>,
         access: &Arc<AccessControl>,
         rules: &Arc<Rules>,
         events: Option<Arc<dyn EventSink>>,
+        pressure: &Arc<MemoryPressure>,
     ) -> Result<Edge, StartError> {
         let metrics = Metrics::new(self.capacities.iter().copied());
         let tls_address = self.tls_address();
@@ -193,6 +194,7 @@ impl Plan {
                     compression: Arc::clone(&compression),
                     events: events.clone(),
                     queue: Arc::clone(&self.queues[number]),
+                    pressure: Arc::clone(pressure),
                     metrics: metrics.clone(),
                 },
                 handoffs: handoffs.clone(),

@@ -12,6 +12,7 @@
 //! |---|---|
 //! | `clock` | the current time, deadlines, `Retry-After` |
 //! | `own_metrics` | counters, and the load of the other workers |
+//! | `relief` | what is given up for want of memory |
 //! | `deferred` | work that waits for a later slice |
 //! | `budget` | what is left of a slice and of a connection's turn |
 //! | `shutdown` | how far the end of the worker has come |
@@ -39,6 +40,7 @@
 //! | `scan/behind` | lists the connections that are behind |
 //! | `scan/describe` | what a list says about a connection |
 //! | `tick` | the timer scan: passes all connections, and does what is due |
+//! | `relieve` | gives up memory when the server is short of it |
 //! | `expiry` | closes connections that are allowed no longer, and tells clients before |
 //! | `session/presence` | finds the users of a channel |
 //! | `session/resume` | goes on with what has waited for an answer |
@@ -88,6 +90,8 @@ mod log;
 mod notifications;
 mod own_metrics;
 mod release;
+mod relief;
+mod relieve;
 mod scan;
 mod send;
 mod session;
@@ -101,7 +105,7 @@ use std::sync::Arc;
 
 use throng_access::{AccessControl, Verifier};
 use throng_core::events::EventSink;
-use throng_core::{Engine, Rules, SubscriptionTable, WorkerId, WorkerQueue};
+use throng_core::{Engine, MemoryPressure, Rules, SubscriptionTable, WorkerId, WorkerQueue};
 
 use crate::compression::Compression;
 use crate::connection::{ConnectionId, Connections};
@@ -116,6 +120,7 @@ pub use clock::{Now, TICKS_PER_S};
 use deferred::Deferred;
 use delivery::heartbeat::queue::HeartbeatQueue;
 use own_metrics::OwnMetrics;
+use relief::Relief;
 use session::questions::Questions;
 use shutdown::Shutdown;
 pub use thaw::WorkerThaw;
@@ -142,6 +147,8 @@ pub struct Setup {
     pub events: Option<Arc<dyn EventSink>>,
     /// What the engine and the control plane tell this worker.
     pub queue: Arc<WorkerQueue>,
+    /// What is given up for want of memory.
+    pub pressure: Arc<MemoryPressure>,
     /// All workers' metrics: a full worker looks for one that is not.
     pub metrics: Metrics,
 }
@@ -162,6 +169,8 @@ pub struct Worker<N: Net> {
     events: Option<Arc<dyn EventSink>>,
     /// Compresses messages for all workers.
     compression: Arc<Compression>,
+    /// What is given up for want of memory, and what this worker has done about it.
+    relief: Relief,
     /// Notifications from the engine and the control plane.
     queue: Arc<WorkerQueue>,
     /// Counts what happens, and says where there is room when this worker is full.
@@ -190,7 +199,7 @@ impl<N: Net> Worker<N> {
     /// A worker without connections.
     pub fn new(setup: Setup, net: N) -> Worker<N> {
         let Setup { generation, id, settings, engine, access, rules, .. } = setup;
-        let Setup { compression, events, queue, metrics, .. } = setup;
+        let Setup { compression, events, queue, pressure, metrics, .. } = setup;
         let clients = Arc::clone(&access.clients);
         let (limits, workers) = (settings.limits, metrics.workers().len().max(1));
         let mut subscriptions = SubscriptionTable::new(rules);
@@ -205,6 +214,7 @@ impl<N: Net> Worker<N> {
             compression,
             events,
             queue,
+            relief: Relief::new(pressure),
             connections: Connections::new(id, metrics.clone(), limits, clients, generation),
             metrics: OwnMetrics::new(id, metrics),
             subscriptions,

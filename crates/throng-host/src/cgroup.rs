@@ -21,13 +21,60 @@ const UNLIMITED_FROM: u64 = 1 << 60;
 /// Inactive page cache counts as free, as in `MemAvailable` of the machine.
 pub(crate) fn memory_left() -> Option<Headroom> {
     least(folders("memory"), |folder| {
-        let most = number(folder, "memory.max").or_else(|| number(folder, "memory.limit_in_bytes"));
-        let used = number(folder, "memory.current")
-            .or_else(|| number(folder, "memory.usage_in_bytes"))
-            .unwrap_or_default();
-        let stat = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
-        Some(most?.saturating_sub(used.saturating_sub(cached(&stat))))
+        let limit = memory_limit(folder)?.bytes;
+        Some(limit.saturating_sub(memory_used(folder).unwrap_or_default()))
     })
+}
+
+/// A control group's limit of memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct GroupLimit {
+    pub(crate) bytes: u64,
+    /// The group's folder under `/sys/fs/cgroup`.
+    pub(crate) group: PathBuf,
+    /// The control file that has the limit.
+    pub(crate) file: &'static str,
+}
+
+/// The memory limits of all groups that have one, from the process's own group up.
+pub(crate) fn memory_limits() -> Vec<GroupLimit> {
+    folders("memory").iter().filter_map(|folder| memory_limit(folder)).collect()
+}
+
+/// The limit of a group. Above `memory.high` the kernel slows the group down.
+fn memory_limit(folder: &Path) -> Option<GroupLimit> {
+    let files = ["memory.high", "memory.max", "memory.limit_in_bytes"];
+    let limits = files.into_iter().filter_map(|file| Some((number(folder, file)?, file)));
+    let (bytes, file) = limits.min()?;
+    Some(GroupLimit { bytes, group: folder.to_owned(), file })
+}
+
+/// What a group uses, without inactive page cache, which the kernel drops before the limit is
+/// reached.
+pub(crate) fn memory_used(folder: &Path) -> Option<u64> {
+    let used =
+        number(folder, "memory.current").or_else(|| number(folder, "memory.usage_in_bytes"))?;
+    let stat = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
+    Some(used.saturating_sub(cached(&stat)))
+}
+
+/// The smallest quota of processor time, in cores, and the control file that has it; `None` if no
+/// group has one.
+pub(crate) fn cpu_quota() -> Option<(f64, PathBuf)> {
+    let quotas = folders("cpu").into_iter().filter_map(|folder| {
+        let (file, quota, period) = match fs::read_to_string(folder.join("cpu.max")) {
+            Ok(text) => {
+                let (quota, period) = text.trim().split_once(' ')?;
+                ("cpu.max", quota.parse::<f64>().ok()?, period.parse::<f64>().ok()?)
+            }
+            Err(_) => {
+                let quota = number(&folder, "cpu.cfs_quota_us")?;
+                ("cpu.cfs_quota_us", quota as f64, number(&folder, "cpu.cfs_period_us")? as f64)
+            }
+        };
+        (period > 0.0).then(|| (quota / period, folder.join(file)))
+    });
+    quotas.min_by(|(one, _), (other, _)| one.total_cmp(other))
 }
 
 /// How many threads the tightest group may still start; `None` if no group is limited.
@@ -151,6 +198,24 @@ mod tests {
         let least = least(vec![inner, tree.clone()], left);
         fs::remove_dir_all(&tree).expect("removed");
         assert_eq!(least, Some(Headroom { amount: 60, group: tree }));
+    }
+
+    #[test]
+    fn the_lowest_limit_of_a_group_counts_and_cache_does_not() {
+        let folder = std::env::temp_dir().join(format!("throng-memory-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("made");
+        let write = |file: &str, text: &str| fs::write(folder.join(file), text).expect("written");
+        write("memory.max", "max\n");
+        let none = memory_limit(&folder);
+        write("memory.high", "60000000\n");
+        write("memory.max", "70000000\n");
+        write("memory.current", "5000\n");
+        write("memory.stat", "anon 1\ninactive_file 4096\n");
+        let (limit, used) = (memory_limit(&folder), memory_used(&folder));
+        fs::remove_dir_all(&folder).expect("removed");
+        let expected = GroupLimit { bytes: 60_000_000, group: folder.clone(), file: "memory.high" };
+        assert_eq!((none, limit, used), (None, Some(expected), Some(904)));
+        assert_eq!((memory_limit(&folder), memory_used(&folder)), (None, None));
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! | [`processors`] | CPU time of the whole machine, and of its programs |
 //! | [`own`] | memory and threads of this process, cheap enough to read every second |
 //! | [`sysctl`] | kernel settings: read and set |
+//! | [`limits`] | how much memory and processor time this process may use, and what says so |
 //! | `cgroup` | limits of the control groups of this process |
 //! | [`preflight`] | whether the machine can hold a number of connections, and what must change |
 //! | [`environment`] | kernel, processor, memory and settings, for reports |
@@ -20,6 +21,7 @@
 
 mod cgroup;
 pub mod environment;
+pub mod limits;
 pub mod own;
 pub mod preflight;
 pub mod private_table;

@@ -68,6 +68,7 @@ impl Scene {
             compression: Arc::default(),
             events: None,
             queue,
+            pressure: Arc::default(),
             metrics: metrics.clone(),
         };
         let worker = Worker::new(setup, FakeNet::new(&Rc::new(Notes::default())));

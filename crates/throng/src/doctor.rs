@@ -22,6 +22,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use throng_host::limits::{Cores, MemoryMeter};
 use throng_host::preflight::{self, Capacity, Preflight, Setting};
 use throng_units::paint::Paint;
 
@@ -56,7 +57,9 @@ pub(crate) fn doctor(arguments: &Arguments) -> Result<ExitCode> {
     let is_possible = found.is_possible();
     let has_server = arguments.role != Role::Clients;
     let handshakes = if has_server { Handshakes::measure() } else { None };
-    let answer = Answer { arguments, connections, found, applied, handshakes };
+    let memory = MemoryMeter::new(None).map(|meter| meter.limit().clone());
+    let cores = Cores::read();
+    let answer = Answer { arguments, connections, cores, memory, found, applied, handshakes };
     terminal::print(&if arguments.json {
         json::text(&answer)?
     } else {

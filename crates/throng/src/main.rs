@@ -26,6 +26,7 @@
 //! | [`token`] | `throng token`: makes, shows and checks tokens |
 //! | [`client`] | HTTP client and errors of those |
 //! | [`terminal`] | output, errors, notes, exit codes |
+//! | [`memory`] | how much memory each part may take, and what is given up when it is short |
 //! | [`watch`] | whether the event loops turn, for probes and systemd |
 //! | [`version`] | `throng version`: facts for bug reports |
 
@@ -44,6 +45,7 @@ mod health;
 mod key;
 mod list;
 mod log_writer;
+mod memory;
 mod outbound;
 mod planes;
 mod publish;

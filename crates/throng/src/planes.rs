@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use throng_access::CountedAddress;
 use throng_control::{EdgeCounter, EdgeMetrics, Handoff, SubscribedConnections, TlsConnection};
 use throng_core::{
-    Answer, ConnectionScan, Later, Listener, Notification, ScanAction, ScanTarget, Scanned,
+    Answer, ConnectionScan, Later, Listener, Notification, ScanAction, ScanTarget, Scanned, Ticket,
     WorkerQueue,
 };
 use throng_edge::{Counter, Edge, Metrics, Parked, WorkerBusyError, WorkerHandoffs};
@@ -76,6 +76,22 @@ pub(crate) struct Workers {
     pub(crate) metrics: Metrics,
 }
 
+impl Workers {
+    /// Makes all workers look for connections. The last one answers.
+    pub(crate) fn post_scan(
+        &self,
+        target: ScanTarget,
+        action: ScanAction,
+        ticket: Ticket<Scanned>,
+    ) {
+        let scan = ConnectionScan::new(target, action, self.queues.len(), ticket);
+        for queue in &self.queues {
+            queue.post(Notification::Scan(Arc::clone(&scan)));
+            queue.wake();
+        }
+    }
+}
+
 impl throng_control::Edge for Workers {
     fn hand_off(&self, listener: Listener, handoff: Handoff) -> Result<(), Handoff> {
         let Handoff { stream, bytes, client, tls } = handoff;
@@ -115,11 +131,7 @@ impl throng_control::Edge for Workers {
         later: Later<'_, Scanned>,
     ) -> Answer<Scanned> {
         let (ticket, answer) = later.ticket();
-        let scan = ConnectionScan::new(target, action, self.queues.len(), ticket);
-        for queue in &self.queues {
-            queue.post(Notification::Scan(Arc::clone(&scan)));
-            queue.wake();
-        }
+        self.post_scan(target, action, ticket);
         answer
     }
 

@@ -28,10 +28,11 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow};
 use throng_certificates::ServerTls;
 use throng_control::{AdminListener, Control, Redirect};
-use throng_core::{Engine, Epoch, MemoryEngine, clock};
+use throng_core::{Engine, Epoch, MemoryEngine, MemoryPressure, clock};
 use throng_edge::Counter;
 use throng_edge::compression::CompressionSettings;
 use throng_edge::{Edge, Limits, Metrics, Plan, SendMethod, StartError};
+use throng_host::limits::MemoryMeter;
 use throng_host::preflight::{self, Demand, Preflight, Tables};
 use throng_outbound::KeySetTask;
 use throng_units::Count;
@@ -46,6 +47,7 @@ use crate::activation;
 use crate::banner::{Banner, Keys};
 use crate::dev::DevKeys;
 use crate::log_writer::LogWriter;
+use crate::memory;
 use crate::outbound::{self, OutboundMetrics};
 use crate::planes::{Handover, Workers};
 use crate::service::{EarlyHangups, Hangups, Signals, notify};
@@ -97,10 +99,12 @@ pub(crate) fn serve(
     let clients = Arc::new(settings::clients(settings));
     let mut callouts = outbound::callouts(settings, &trust, &clients)?;
     let events = callouts.events();
-    let plan = plan(settings, tls.as_deref())?;
+    let (meter, memory) = memory_plan(settings);
+    let plan = plan(settings, tls.as_deref(), memory)?;
     let rules = Arc::new(settings::rules(settings));
-    let total_bytes = settings.history.total_bytes.0;
-    let engine = MemoryEngine::new(Epoch::random(), Arc::clone(&rules), plan.queues(), total_bytes);
+    let max_log_bytes = settings.history.total_bytes.0.min(memory.logs);
+    let engine =
+        MemoryEngine::new(Epoch::random(), Arc::clone(&rules), plan.queues(), max_log_bytes);
     let engine: Arc<dyn Engine> = Arc::new(engine.with_events(events.clone()));
     let ServerAccess { control: access, token_keys, key_sets } =
         ServerAccess::new(access, settings, clients, &mut callouts, &trust)?;
@@ -118,7 +122,7 @@ pub(crate) fn serve(
     read_files_on_change(&runtime, hangups, token_keys, tls.clone());
     let admin = admin_listener(settings)?;
     redirect_http(&runtime, settings, &plan)?;
-    let control_settings = control_settings(settings, &plan);
+    let control_settings = control_settings(settings, &plan, memory);
     let signals = {
         let _entered = runtime.enter();
         Signals::new().context("cannot wait for signals")?
@@ -130,9 +134,12 @@ pub(crate) fn serve(
         tls_listen: plan.tls_address(),
         admin_listen: admin.as_ref().map(TcpListener::local_addr).transpose()?,
         max_connections: plan.max_connections(),
+        memory: meter.as_ref().map(MemoryMeter::limit),
+        plan: memory,
     };
+    let pressure = Arc::<MemoryPressure>::default();
     let queues = plan.queues();
-    let edge = plan.start(&engine, &access, &rules, events)?;
+    let edge = plan.start(&engine, &access, &rules, events, &pressure)?;
     // What the settings gave reason to say comes first.
     log.0.flush();
     print(&banner);
@@ -140,11 +147,14 @@ pub(crate) fn serve(
     log_send_method(&edge.send_method);
 
     let (handoffs, metrics) = (edge.to_workers.clone(), edge.metrics.clone());
-    let workers = Workers { handoffs, queues, metrics };
-    let control = Control::new(Arc::clone(&engine), access, Arc::new(workers), control_settings)
+    let workers = Arc::new(Workers { handoffs, queues, metrics });
+    memory::watch(meter, &pressure, &engine, &workers)
+        .context("cannot start the thread that watches the memory")?;
+    let control = Control::new(Arc::clone(&engine), access, workers, control_settings)
         .with_metrics(Arc::new(outbound_metrics))
         .with_metrics(Arc::new(log.0.clone()))
-        .with_metrics(Arc::new(TlsMetrics(tls.clone())));
+        .with_metrics(Arc::new(TlsMetrics(tls.clone())))
+        .with_pressure(pressure);
     let leaving = Leaving { signals, delay: settings.drain_delay.0, log: log.0.clone() };
     let admin_tls = tls.filter(|_| settings.admin_tls.0).map(|tls| tls.acceptor());
     let admin = admin.map(|listener| AdminListener { listener, tls: admin_tls });
@@ -402,22 +412,33 @@ fn log_outcome(metrics: &Metrics) {
 }
 
 /// Takes the ports, of which the service manager may have passed one.
-fn plan(settings: &Settings, tls: Option<&ServerTls>) -> Result<Plan> {
+fn plan(settings: &Settings, tls: Option<&ServerTls>, memory: memory::Plan) -> Result<Plan> {
     let passed = activation::listener(settings.listen.0)?;
-    let with_tls = edge_settings_with_tls(settings, tls);
+    let with_tls = edge_settings_with_tls(settings, tls, memory);
     Plan::new(with_tls, passed).map_err(with_next_step)
 }
 
 /// The settings of the workers, and where they speak TLS with which certificates.
-fn edge_settings_with_tls(settings: &Settings, tls: Option<&ServerTls>) -> throng_edge::Settings {
+fn edge_settings_with_tls(
+    settings: &Settings,
+    tls: Option<&ServerTls>,
+    memory: memory::Plan,
+) -> throng_edge::Settings {
     let tls = tls
         .zip(settings.tls_listen.0)
         .map(|(tls, listen)| throng_edge::TlsSettings { listen, acceptor: tls.acceptor() });
-    throng_edge::Settings { tls, ..edge_settings(settings) }
+    throng_edge::Settings { tls, ..edge_settings(settings, memory) }
+}
+
+/// The meter of what is used of the memory, and what each part may take of it.
+fn memory_plan(settings: &Settings) -> (Option<MemoryMeter>, memory::Plan) {
+    let meter = MemoryMeter::new(settings.max_memory.0.map(|size| size.0 as u64));
+    let plan = meter.as_ref().map(|meter| memory::Plan::new(meter.limit().bytes));
+    (meter, plan.unwrap_or_else(memory::Plan::unlimited))
 }
 
 /// The settings of the workers, without TLS.
-pub(crate) fn edge_settings(settings: &Settings) -> throng_edge::Settings {
+pub(crate) fn edge_settings(settings: &Settings, memory: memory::Plan) -> throng_edge::Settings {
     throng_edge::Settings {
         tls: None,
         refuses_proxies: settings.refuses_proxies(),
@@ -445,7 +466,11 @@ pub(crate) fn edge_settings(settings: &Settings) -> throng_edge::Settings {
             // Checked to be 1 to 6.
             level: settings.compression_level.0 as u8,
         },
-        limits: Limits { max_buffered_bytes: settings.max_buffered_bytes.0, ..Limits::default() },
+        limits: Limits {
+            max_buffered_bytes: settings.max_buffered_bytes.0.min(memory.buffered),
+            max_blocked_bytes: Limits::default().max_blocked_bytes.min(memory.blocked),
+            ..Limits::default()
+        },
     }
 }
 
@@ -467,7 +492,12 @@ fn redirect_http(runtime: &Runtime, settings: &Settings, plan: &Plan) -> Result<
     Ok(())
 }
 
-fn control_settings(settings: &Settings, plan: &Plan) -> throng_control::Settings {
+fn control_settings(
+    settings: &Settings,
+    plan: &Plan,
+    memory: memory::Plan,
+) -> throng_control::Settings {
+    let limits = throng_control::Limits::default();
     throng_control::Settings {
         refuses_proxies: settings.refuses_proxies(),
         admin_refuses_proxies: settings.admin_refuses_proxies(),
@@ -491,6 +521,11 @@ fn control_settings(settings: &Settings, plan: &Plan) -> throng_control::Setting
         canary_interval: settings.canary_interval.0,
         drain_window: settings.drain_window.0,
         drain_timeout: settings.drain_timeout.0,
-        limits: throng_control::Limits::default(),
+        limits: throng_control::Limits {
+            max_answer_bytes: limits.max_answer_bytes.min(memory.answers),
+            max_partial_messages_bytes: limits.max_partial_messages_bytes.min(memory.messages),
+            max_partial_batches_bytes: limits.max_partial_batches_bytes.min(memory.batches),
+            ..limits
+        },
     }
 }

@@ -6,6 +6,9 @@
 use std::fmt::Display;
 use std::net::SocketAddr;
 
+use throng_host::limits::{Cores, MemoryLimit};
+
+use crate::memory::Plan;
 use crate::settings::{ChannelTable, Settings};
 use crate::version::BUILD;
 
@@ -28,12 +31,17 @@ pub(crate) struct StartLine<'a> {
     pub(crate) admin_listen: Option<SocketAddr>,
     /// Capacity of all workers together.
     pub(crate) max_connections: usize,
+    /// The memory that the server may use, if that is known.
+    pub(crate) memory: Option<&'a MemoryLimit>,
+    /// What its parts may take of it.
+    pub(crate) plan: Plan,
 }
 
 impl StartLine<'_> {
     /// Logs it at the level info.
     pub(crate) fn log(&self) {
         let settings = self.settings;
+        let cores = Cores::read();
         let access = &settings.access;
         let publish = if settings.clients_publish.0 {
             self.permission(&access.publish)
@@ -62,8 +70,13 @@ impl StartLine<'_> {
             max_connections = self.max_connections,
             max_channels_per_connection = settings.max_channels_per_connection.0,
             max_message_bytes = settings.max_message_bytes.0,
-            max_buffered_bytes = settings.max_buffered_bytes.0,
-            history_total_bytes = settings.history.total_bytes.0,
+            max_buffered_bytes = settings.max_buffered_bytes.0.min(self.plan.buffered),
+            history_total_bytes = settings.history.total_bytes.0.min(self.plan.logs),
+            max_memory = self.memory.map(|limit| limit.bytes),
+            max_memory_from = self.memory.map(|limit| tracing::field::display(&limit.source)),
+            cores = cores.count,
+            cpu_quota = cores.quota,
+            cores_from = %cores.source,
             "started",
         );
     }

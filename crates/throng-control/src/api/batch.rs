@@ -5,7 +5,7 @@ use http::HeaderValue;
 use http::request::Parts;
 use hyper::body::Incoming;
 use throng_access::Action;
-use throng_core::{Body, ChannelName, Publication, Published};
+use throng_core::{Body, ChannelName, Publication, Published, RefusedForMemory};
 use throng_wire::batch::parse_line;
 use throng_wire::{ErrorCode, ErrorResponse};
 
@@ -37,6 +37,7 @@ pub(crate) async fn answer(
 ) -> Result<Answer, ApiError> {
     // Until it is dropped, the drain of the workers does not begin.
     let _publication = control.drain.begin_publication()?;
+    control.check_memory(RefusedForMemory::Batch)?;
     let publisher = Publisher::of(control, head, client)?;
     publisher.begin(head, 0).map_err(ApiError::limited)?;
     // Before the body is read: a client that may not publish must not occupy memory.

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use http::request::Parts;
 use throng_access::Action;
-use throng_core::{HistoryQuery, Kind};
+use throng_core::{HistoryQuery, Kind, RefusedForMemory};
 use throng_wire::v1;
 
 use super::log;
@@ -29,6 +29,7 @@ pub(crate) async fn answer(
     segment: &str,
 ) -> Result<Answer, ApiError> {
     let channel = names::from_segment(kind, segment)?;
+    control.check_memory(RefusedForMemory::History)?;
     let mut permit = Permit::of(control, head, client)?;
     permit.ask(Action::ReadHistory(&channel)).await?;
     let query = head.uri.query().unwrap_or_default();

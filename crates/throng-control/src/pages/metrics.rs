@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use throng_access::limit::{Quantity, Subject};
-use throng_core::Snapshot;
+use throng_core::{MemoryPressure, Snapshot};
 use throng_wire::ErrorCode;
 
 use crate::canary_report::CanaryReport;
@@ -54,9 +54,29 @@ pub(super) fn text(control: &Control) -> String {
     for metric in control.other_metrics.iter().flat_map(|source| source.metrics()) {
         page.other(metric);
     }
+    memory(&mut page, &control.pressure);
     health(&mut page, control);
     page.gauge("uptime_seconds", "Time since the start.", control.started.elapsed().as_secs());
     page.0
+}
+
+/// What is given up for want of memory.
+fn memory(page: &mut Page, pressure: &MemoryPressure) {
+    let help = "Memory that the server has, by its setting, its control group or the machine.";
+    page.gauge("memory_limit_bytes", help, pressure.limit_bytes());
+    let help = "Memory that counts against this limit.";
+    page.gauge("memory_used_bytes", help, pressure.used_bytes());
+    let help = "What is given up for want of memory: 0 nothing, 1 old messages, 2 history and \
+                batches, 3 new subscriptions, 4 connections that do not read.";
+    page.gauge("memory_step", help, pressure.step() as u64);
+    page.describe("memory_steps_total", "How often each of these steps was begun.", "counter");
+    for (step, count) in pressure.begun() {
+        page.sample("memory_steps_total", &format!("{{step=\"{step}\"}}"), count);
+    }
+    page.describe("memory_refused_total", "What was refused for want of memory.", "counter");
+    for (what, count) in pressure.refused() {
+        page.sample("memory_refused_total", &format!("{{what=\"{what}\"}}"), count);
+    }
 }
 
 fn health(page: &mut Page, control: &Control) {

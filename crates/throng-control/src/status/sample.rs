@@ -132,6 +132,9 @@ pub(super) struct Memory {
     pub(super) private_bytes: Option<u64>,
     pub(super) private_at_start_bytes: Option<u64>,
     pub(super) log_bytes: u64,
+    pub(super) limit_bytes: Option<u64>,
+    pub(super) used_bytes: Option<u64>,
+    pub(super) step: &'static str,
     pub(super) per_connection_bytes: Option<f64>,
 }
 

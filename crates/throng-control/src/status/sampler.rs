@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use throng_core::{Body, ChannelName, EngineMetrics, Publication, Snapshot, clock};
+use throng_core::{Body, ChannelName, EngineMetrics, MemoryPressure, Publication, Snapshot, clock};
 use tokio::time::MissedTickBehavior;
 
 use super::history::StatusHistory;
@@ -120,7 +120,13 @@ impl Sampler {
             },
             canary: canary(&control),
             cpu: cpu(now, &last, edge.connections.len(), seconds),
-            memory: memory(&reading, self.private_at_start_bytes, &now.engine, connections.total),
+            memory: memory(
+                &reading,
+                self.private_at_start_bytes,
+                &now.engine,
+                connections.total,
+                &control.pressure,
+            ),
             kernel: Kernel {
                 tcp_sockets: reading.tcp_sockets,
                 tcp_buffer_bytes: reading.tcp_buffer_bytes,
@@ -199,7 +205,9 @@ fn memory(
     private_at_start_bytes: Option<u64>,
     engine: &EngineMetrics,
     connections: u64,
+    pressure: &MemoryPressure,
 ) -> Memory {
+    let is_watched = pressure.limit_bytes() > 0;
     let per_connection = reading.private_bytes.zip(private_at_start_bytes).map(|(now, start)| {
         let not_for_connections = start.saturating_add(engine.bytes);
         now.saturating_sub(not_for_connections) as f64 / connections as f64
@@ -209,6 +217,9 @@ fn memory(
         private_bytes: reading.private_bytes,
         private_at_start_bytes,
         log_bytes: engine.bytes,
+        limit_bytes: is_watched.then(|| pressure.limit_bytes()),
+        used_bytes: is_watched.then(|| pressure.used_bytes()),
+        step: pressure.step().word(),
         per_connection_bytes: per_connection
             .filter(|_| connections >= CONNECTIONS_MIN)
             .map(|bytes| rounded(bytes, 1)),
@@ -223,7 +234,9 @@ mod tests {
     fn memory_per_connection_needs_a_thousand_connections() {
         let reading = Reading { private_bytes: Some(1_000_000), ..Reading::default() };
         let engine = EngineMetrics { bytes: 100_000, ..EngineMetrics::default() };
-        let of = |connections| memory(&reading, Some(800_000), &engine, connections);
+        let of = |connections| {
+            memory(&reading, Some(800_000), &engine, connections, &MemoryPressure::default())
+        };
         assert_eq!(of(1000).per_connection_bytes, Some(100.0));
         assert_eq!(of(999).per_connection_bytes, None);
     }

@@ -23,8 +23,10 @@ pub(super) struct Shared {
     hasher: foldhash::quality::RandomState,
     /// The workers' queues, by [`WorkerId`].
     queues: Vec<Arc<WorkerQueue>>,
-    /// The limit of what all logs together keep.
+    /// The limit of what all logs together keep, unless memory is short.
     max_bytes: usize,
+    /// The limit of now.
+    limit_bytes: AtomicUsize,
     /// The largest distance between the offsets of consecutive messages. It is 1 except in tests.
     max_offset_step: u64,
     pub(super) bytes: AtomicUsize,
@@ -41,9 +43,17 @@ pub(super) struct Shared {
     pub(super) busy: AtomicU64,
     pub(super) duplicates: AtomicU64,
     pub(super) evicted: AtomicU64,
+    /// Whether memory is short.
+    pub(super) is_memory_short: AtomicBool,
     /// Hears of channels that get their first subscriber or lose their last one.
     pub(super) events: Option<Arc<dyn EventSink>>,
 }
+
+/// While memory is short, the limit of all logs falls by this part of itself with each tick,
+const SHORT_PARTS: usize = 64;
+
+/// down to this share of itself.
+const SHORT_SHARE: usize = 8;
 
 impl Shared {
     pub(super) fn new(
@@ -58,6 +68,7 @@ impl Shared {
             hasher: foldhash::quality::RandomState::default(),
             queues,
             max_bytes,
+            limit_bytes: AtomicUsize::new(max_bytes),
             max_offset_step: 1,
             bytes: AtomicUsize::new(0),
             messages: AtomicU64::new(0),
@@ -69,6 +80,7 @@ impl Shared {
             busy: AtomicU64::new(0),
             duplicates: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
+            is_memory_short: AtomicBool::new(false),
             events: None,
         }
     }
@@ -149,7 +161,21 @@ impl Shared {
 
     /// Whether all logs together exceed their limit.
     pub(super) fn is_over(&self) -> bool {
-        self.bytes.load(Ordering::Relaxed) > self.max_bytes
+        self.bytes.load(Ordering::Relaxed) > self.limit_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Sets the limit of now. Each call while memory is short lowers it by a part, so that no call
+    /// has to drop much at once, and no more is dropped than has to be.
+    pub(super) fn set_limit(&self, is_memory_short: bool) {
+        let limit = if is_memory_short {
+            let limit = self.limit_bytes.load(Ordering::Relaxed);
+            let from = limit.min(self.bytes.load(Ordering::Relaxed));
+            let lower = from.saturating_sub(self.max_bytes / SHORT_PARTS);
+            lower.max(self.max_bytes / SHORT_SHARE).min(limit)
+        } else {
+            self.max_bytes
+        };
+        self.limit_bytes.store(limit, Ordering::Relaxed);
     }
 
     /// Appends a message to a log, and counts it.

@@ -102,14 +102,24 @@ impl SubscriptionTable {
             holders.add(oldest_ms, local.index(), oldest_of);
             channels[local.index()].buffer_mut().is_listed = true;
         }
-        while self.blocked_bytes() > self.max_blocked_bytes {
+        self.evict_oldest(usize::MAX);
+    }
+
+    /// Drops the oldest messages that are kept for blocked subscriptions only, at most `count` of
+    /// them, while all together exceed their limit. Returns whether they are within it.
+    pub fn evict_oldest(&mut self, count: usize) -> bool {
+        for _ in 0..count {
+            if self.blocked_bytes() <= self.max_blocked_bytes {
+                return true;
+            }
             let SubscriptionTable { channels, holders, .. } = self;
             let oldest_of = |index| channels.get(index)?.buffer.as_ref()?.oldest_blocked_ms();
             // None: the rest are backlogs of new subscriptions, which the next trim lists.
-            let Some(index) = holders.oldest(oldest_of) else { return };
+            let Some(index) = holders.oldest(oldest_of) else { return true };
             self.buffer_bytes -= channels[index].buffer_mut().pop_front();
             self.dropped += 1;
         }
+        self.blocked_bytes() <= self.max_blocked_bytes
     }
 
     /// Drops the encodings of what was just written to the subscription, whose cursor was `from`

@@ -59,6 +59,11 @@ impl BufferQuota {
         BufferQuota { bytes: 0, max_bytes, floor_bytes, begun: 0, places: BTreeSet::new() }
     }
 
+    /// Sets the limit of what all together buffer.
+    pub(super) fn set_max_bytes(&mut self, max_bytes: usize) {
+        self.max_bytes = max_bytes;
+    }
+
     /// Counts `bytes` for the connection, for which `buffered` was counted before.
     pub(super) fn set(&mut self, id: ConnectionId, buffered: &mut Buffered, bytes: usize) {
         let before = self.place(id, *buffered);

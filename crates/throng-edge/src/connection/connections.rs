@@ -476,6 +476,11 @@ impl<S> Connections<S> {
         }
     }
 
+    /// Limits the bytes that all connections of the worker buffer.
+    pub(crate) fn set_max_buffered_bytes(&mut self, max_bytes: usize) {
+        self.quota.set_max_bytes(max_bytes);
+    }
+
     /// The connection to evict next; `None` unless all together buffer too much.
     pub(crate) fn to_evict(&self) -> Option<ConnectionId> {
         self.quota.excess()

@@ -136,6 +136,11 @@ impl Net for Sockets {
         let _ = rustix::net::sockopt::set_socket_keepalive(socket, true);
     }
 
+    fn reset(&mut self, socket: &OwnedFd) {
+        // Fails only if the peer has gone already.
+        let _ = rustix::net::sockopt::set_socket_linger(socket, Some(Duration::ZERO));
+    }
+
     fn finish(&mut self, socket: &OwnedFd) {
         // Fails only if the peer has gone already.
         let _ = rustix::net::shutdown(socket, Shutdown::Write);

@@ -30,6 +30,13 @@ impl Buffers {
         }
     }
 
+    /// Frees what the next slice can make anew.
+    pub(super) fn shrink(&mut self) {
+        self.output = Vec::new();
+        self.notifications = Vec::new();
+        self.batch = Batch::default();
+    }
+
     /// The buffer that all sockets are read into, of [`INPUT_BYTES`].
     pub(super) fn take_input(&mut self) -> Vec<u8> {
         debug_assert_eq!(self.input.len(), INPUT_BYTES, "the input buffer is in use");

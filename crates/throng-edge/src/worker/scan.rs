@@ -120,6 +120,7 @@ impl<N: Net> Worker<N> {
             ScanAction::List { .. } => return running.list(|| self.describe(id, connection)),
             ScanAction::Revoke => self.close_revoked(id),
             ScanAction::Close(close) => self.close_for_application(id, close),
+            ScanAction::CloseForMemory => self.close_for_memory(id),
         }
         *closes -= 1;
     }
@@ -174,6 +175,16 @@ impl<N: Net> Worker<N> {
     fn close_revoked(&mut self, id: ConnectionId) {
         let error = ErrorResponse::from(ErrorCode::TokenRevoked);
         self.close_subscriber(id, CloseReason::Revoked, &error.message, || error.clone());
+    }
+
+    /// Closes a connection that is behind, to free what waits for it. A close frame would wait, too.
+    fn close_for_memory(&mut self, id: ConnectionId) {
+        // It may have caught up since it was found.
+        let Some(connection) = self.connections.expect_live(id) else { return };
+        if self.connections.behind_since(id).is_some() {
+            self.net.reset(&connection.socket);
+            self.release(id, CloseReason::Memory);
+        }
     }
 
     /// Closes a connection for the application.

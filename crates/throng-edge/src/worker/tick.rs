@@ -26,6 +26,7 @@ impl<N: Net> Worker<N> {
         // The load that other threads see is never older than a tick.
         self.connections.publish_load();
         self.metrics.set_total(Counter::ReplayMessagesEvicted, self.subscriptions.dropped());
+        self.relieve();
         self.allow_heartbeats();
         // Deliveries go before heartbeats.
         let deferred_ticks =

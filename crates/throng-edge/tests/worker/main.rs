@@ -8,6 +8,7 @@ mod fan_out;
 mod freeze;
 mod limit_world;
 mod limits;
+mod memory;
 mod names;
 mod poll;
 mod presence;

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use throng_access::{Access, AccessControl, AllowAll};
 use throng_core::{
-    Body, ChannelName, ConnectionName, Engine, Epoch, MemoryEngine, Publication, Rules, WorkerId,
-    WorkerQueue,
+    Body, ChannelName, ConnectionName, Engine, Epoch, MemoryEngine, MemoryPressure, Publication,
+    Rules, WorkerId, WorkerQueue,
 };
 use throng_edge::compression::Compression;
 use throng_edge::connection::Token;
@@ -148,6 +148,8 @@ pub(crate) struct Rig {
     /// The tick of the rig at which the ticks of the worker's process began.
     first_tick: u32,
     setup: Setup,
+    /// What is given up for want of memory.
+    pub pressure: Arc<MemoryPressure>,
 }
 
 impl Rig {
@@ -176,6 +178,7 @@ impl Rig {
         let engine = Arc::new(engine);
         let metrics = Metrics::new([ROOM].into_iter());
         let compression = Arc::new(Compression::new(settings.compression));
+        let pressure = Arc::new(MemoryPressure::default());
         let setup = Setup {
             // The generation passes zero in some tests.
             generation: u32::MAX - 2,
@@ -187,10 +190,12 @@ impl Rig {
             compression,
             events: None,
             queue: Arc::clone(&queue),
+            pressure: Arc::clone(&pressure),
             metrics: metrics.clone(),
         };
         let worker = new_worker(&setup);
-        let mut rig = Rig { worker, engine, queue, metrics, tick: 1, first_tick: 0, setup };
+        let mut rig =
+            Rig { worker, engine, queue, metrics, tick: 1, first_tick: 0, setup, pressure };
         // Begins a slice.
         rig.worker.work(true);
         rig

@@ -135,6 +135,7 @@ impl World {
                 compression: Arc::clone(&compression),
                 events: Some(Arc::clone(&heard) as _),
                 queue: Arc::clone(queue),
+                pressure: Arc::default(),
                 metrics: metrics.clone(),
             };
             let sleep = Sleep::new(Arc::clone(queue), permit(id));

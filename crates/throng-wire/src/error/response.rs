@@ -89,6 +89,11 @@ impl ErrorResponse {
         Self::new(ErrorCode::BadRequest, message)
     }
 
+    /// A request for which there is no memory now.
+    pub fn short_of_memory() -> Self {
+        Self::new(ErrorCode::Busy, "the server is short of memory; try again later")
+    }
+
     /// A request head that is not complete after the head timeout.
     pub fn slow_head() -> Self {
         Self::new(ErrorCode::TooSlow, "the request head did not arrive in time")

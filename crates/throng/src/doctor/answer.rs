@@ -1,5 +1,6 @@
 //! What `throng doctor` has found, for the reports.
 
+use throng_host::limits::{Cores, MemoryLimit};
 use throng_host::preflight::{Applied, Preflight};
 
 use super::arguments::Arguments;
@@ -11,6 +12,10 @@ pub(super) struct Answer<'a> {
     pub(super) arguments: &'a Arguments,
     /// The number asked for, or else the most that fit.
     pub(super) connections: u32,
+    /// The processor time that programs started here may use.
+    pub(super) cores: Cores,
+    /// The memory that they may use, if the system says.
+    pub(super) memory: Option<MemoryLimit>,
     /// The checks, after the changes of `--apply`.
     pub(super) found: Preflight,
     /// The settings that `--apply` changed; `None` without that flag.

@@ -19,7 +19,14 @@ struct Shown<'a> {
     applied: Option<Vec<Change<'a>>>,
     kernel: String,
     cores: usize,
+    /// A control file, `affinity` or `machine`.
+    cores_from: String,
+    /// The quota of processor time in cores; `null` for none.
+    cpu_quota: Option<f64>,
     memory_bytes: u64,
+    /// The memory that a program may use; `null` if the system does not say.
+    memory_limit_bytes: Option<u64>,
+    memory_limit_from: Option<String>,
     /// Of one core, as a server; `null` if no server is to run here.
     tls_handshakes_per_second: Option<Rates>,
 }
@@ -83,7 +90,11 @@ pub(super) fn text(answer: &Answer<'_>) -> serde_json::Result<String> {
         applied: answer.applied.as_ref().map(|applied| applied.iter().map(change).collect()),
         kernel: machine.kernel,
         cores: machine.cores,
+        cores_from: answer.cores.source.to_string(),
+        cpu_quota: answer.cores.quota,
         memory_bytes: machine.memory_bytes,
+        memory_limit_bytes: answer.memory.as_ref().map(|memory| memory.bytes),
+        memory_limit_from: answer.memory.as_ref().map(|memory| memory.source.to_string()),
         tls_handshakes_per_second: answer.handshakes.map(|found| Rates {
             ecdsa_p256: found.ecdsa_p256,
             rsa_2048: found.rsa_2048,

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use throng_host::preflight::{Applied, Check, Setting, Verdict};
-use throng_units::format::{counted, seconds};
+use throng_units::format::{bytes, counted, seconds};
 use throng_units::paint::{Ink, Paint};
 
 use super::answer::Answer;
@@ -20,6 +20,7 @@ const WORTH_TELLING: std::ops::RangeInclusive<u32> = 50_000..=2_000_000;
 /// The whole report.
 pub(super) fn text(answer: &Answer<'_>, paint: Paint) -> String {
     let mut text = format!("{}\n{}\n", verdict(answer, paint), assumption(answer.arguments, paint));
+    let _ = writeln!(text, "{}", paint.ink(Ink::Dim, limits(answer)));
     if let Some(applied) = &answer.applied {
         text.push_str(&changes(applied, paint));
     }
@@ -74,6 +75,21 @@ fn assumption(arguments: &Arguments, paint: Paint) -> String {
     };
     let others = format!("(or --role {other}, --role {another})");
     paint.ink(Ink::Dim, format!("Assumes that {here} {others},\nand that {broadcast}.")).to_string()
+}
+
+/// What a program here may use, and what says so.
+fn limits(answer: &Answer<'_>) -> String {
+    let cores = &answer.cores;
+    let quota = match cores.quota {
+        Some(quota) => format!(", a quota of {quota:.2}"),
+        None => String::new(),
+    };
+    let memory = answer.memory.as_ref().map_or("unknown".to_owned(), |memory| {
+        format!("{} ({})", bytes(memory.bytes as f64), memory.source)
+    });
+    let cores =
+        counted(cores.count as u64, "core", "cores") + &format!("{quota} ({})", cores.source);
+    format!("Limits here: {cores}; memory {memory}.")
 }
 
 fn changes(applied: &[Applied], paint: Paint) -> String {
@@ -207,6 +223,7 @@ fn closing(answer: &Answer<'_>) -> String {
 mod tests {
     use std::io;
 
+    use throng_host::limits::{Cores, MemoryLimit, Source};
     use throng_host::preflight::{ApplyError, Capacity, Demand, Memory};
 
     use super::*;
@@ -241,11 +258,19 @@ mod tests {
         let answer = Answer {
             arguments: &arguments,
             connections: 1_000_000,
+            cores: Cores { count: 1, quota: Some(0.5), source: Source::Group("cpu.max".into()) },
+            memory: Some(MemoryLimit { bytes: 64 << 20, source: Source::Machine }),
             found,
             applied,
             handshakes: None,
         };
         text(&answer, Paint::plain())
+    }
+
+    #[test]
+    fn the_limits_of_a_container_are_shown_with_what_says_so() {
+        let expected = "Limits here: 1 core, a quota of 0.50 (cpu.max); memory 64.0 MiB (machine).";
+        assert!(shown(&capacity(), None).contains(expected));
     }
 
     #[test]

@@ -19,6 +19,9 @@ const MESSAGE_BYTES_MAX: usize = 32 << 20;
 /// Room for one response of ordinary size.
 const BUFFERED_BYTES_MIN: usize = 1 << 20;
 
+/// What the program takes without a connection, and some room.
+const MEMORY_BYTES_MIN: usize = 32 << 20;
+
 /// Scanning the timers of all connections takes time.
 const HEARTBEAT_MIN: Duration = Duration::from_secs(1);
 
@@ -144,6 +147,10 @@ fn limits(settings: &Settings) -> Option<String> {
         return Some(format!(
             "compression-level must be between 1 and {COMPRESSION_LEVEL_MAX}, not {level}"
         ));
+    }
+    let memory = settings.max_memory.0;
+    if let Some(memory) = memory.filter(|memory| memory.0 < MEMORY_BYTES_MIN) {
+        return Some(format!("max-memory must be at least 32MiB, not {memory}"));
     }
     let buffered = settings.max_buffered_bytes;
     if buffered.0 < BUFFERED_BYTES_MIN {

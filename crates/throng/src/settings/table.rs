@@ -11,9 +11,9 @@ use super::key_tables::{ServerKeyTable, TokenKeyTable};
 use super::lists::{ClaimValues, Hosts, KeyUrls, Origins, Proxies};
 use super::toml_value;
 use super::values::{
-    AddressHeaderChoice, AutoCount, ClientCertificateChoice, CookieName, DemoChoice, IoUringChoice,
-    LagPolicyChoice, LogFormatChoice, LogLevel, OptionalAddress, OptionalPath, ProxyProtocolChoice,
-    TlsVersionChoice, WhoChoice,
+    AddressHeaderChoice, AutoCount, AutoSize, ClientCertificateChoice, CookieName, DemoChoice,
+    IoUringChoice, LagPolicyChoice, LogFormatChoice, LogLevel, OptionalAddress, OptionalPath,
+    ProxyProtocolChoice, TlsVersionChoice, WhoChoice,
 };
 
 /// One sentence: what is wrong with the settings, where, and what to do.
@@ -203,6 +203,8 @@ settings! {
             "Maximum size of a batch of messages";
         "max-channels-per-connection" max_channels_per_connection: Count = "128",
             "Maximum number of channels that one connection follows";
+        "max-memory" max_memory: AutoSize = "auto",
+            "Memory that the server may use; auto: what its control group or the machine allows";
         "max-buffered-bytes" max_buffered_bytes: Size = "1GiB",
             "Size of incomplete requests and unread responses; beyond it the largest are closed";
     }

@@ -10,7 +10,7 @@ use throng_access::address::ForwardedHeader;
 use throng_core::LagPolicy;
 use throng_edge::settings::IoUringSetting;
 use throng_tls::LeastVersion;
-use throng_units::{Address, Count, Form, Invalid, Value};
+use throng_units::{Address, Count, Form, Invalid, Size, Value};
 
 /// An address and a port, or `none`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +70,37 @@ impl fmt::Display for AutoCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(count) => count.fmt(f),
+            None => f.write_str("auto"),
+        }
+    }
+}
+
+/// A size, or `auto`: derived from this machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct AutoSize(pub(crate) Option<Size>);
+
+impl Value for AutoSize {
+    const PLACEHOLDER: &'static str = "SIZE";
+    const EXPECTED: &'static str = "a size, like 512MiB or 2G, or \"auto\"";
+    const FORM: Form = Form::Number;
+}
+
+impl FromStr for AutoSize {
+    type Err = Invalid;
+
+    fn from_str(text: &str) -> Result<AutoSize, Invalid> {
+        if text.trim().eq_ignore_ascii_case("auto") {
+            return Ok(AutoSize(None));
+        }
+        let size = text.parse::<Size>().ok();
+        size.map(|size| AutoSize(Some(size))).ok_or_else(|| Invalid::new(text, Self::EXPECTED))
+    }
+}
+
+impl fmt::Display for AutoSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(size) => size.fmt(f),
             None => f.write_str("auto"),
         }
     }

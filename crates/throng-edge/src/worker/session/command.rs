@@ -4,7 +4,8 @@ use std::iter;
 
 use throng_access::Action;
 use throng_core::{
-    Body, ChannelName, HistoryQuery, Kind, MessageId, Presence, Publication, Reading, StartAt,
+    Body, ChannelName, HistoryQuery, Kind, MessageId, Presence, Publication, Reading,
+    RefusedForMemory, StartAt,
 };
 use throng_wire::credential::Token;
 use throng_wire::v1::{self, Command, RawValue};
@@ -196,6 +197,9 @@ impl<N: Net> Worker<N> {
     ) -> Result<(), ErrorResponse> {
         let id = call.id;
         let name = name_of(target);
+        if self.relief.refuses(RefusedForMemory::Subscription) {
+            return Err(ErrorResponse::short_of_memory());
+        }
         let max_channels = self.settings.max_channels_per_connection;
         if self.subscriptions(id).count() >= max_channels {
             return Err(ErrorResponse::too_many_channels(max_channels));
@@ -294,6 +298,9 @@ impl<N: Net> Worker<N> {
         known: Known,
     ) -> Result<(), ErrorResponse> {
         let name = name_of(target);
+        if self.relief.refuses(RefusedForMemory::History) {
+            return Err(ErrorResponse::short_of_memory());
+        }
         let query = match range {
             (Some(_), Some(_)) => {
                 let message = "give either before or after";

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use throng_access::{Action, Identity};
-use throng_core::{ChannelName, Followed, Message, Position, Reading, StartAt, clock};
+use throng_core::{
+    ChannelName, Followed, Message, Position, Reading, RefusedForMemory, StartAt, clock,
+};
 use throng_wire::head::Head;
 use throng_wire::response::{self, SubscriptionHeaders};
 use throng_wire::subscribe::{Request, Transport};
@@ -12,7 +14,7 @@ use throng_wire::{ErrorCode, ErrorResponse, Target, is_local, v1};
 use super::ask::{Known, Permission};
 use super::client::Client;
 use super::identify::Unidentified;
-use crate::connection::{Asked, ConnectionId, Flags, LongPoll, State};
+use crate::connection::{Asked, Connection, ConnectionId, Flags, LongPoll, State};
 use crate::counters::Counter;
 use crate::encoding::{Encoding, Framing};
 use crate::net::Net;
@@ -53,6 +55,10 @@ impl<N: Net> Worker<N> {
             self.refuse_subscriber(id, request, bytes, &ErrorCode::Draining.into());
             return true;
         }
+        if self.is_short_of_memory(id, request) {
+            self.refuse_subscriber(id, request, bytes, &ErrorResponse::short_of_memory());
+            return true;
+        }
         let mut id = id;
         // The canary stays in the place of its request head, which a full server has, too.
         if !self.connections.is_canary(id) {
@@ -89,6 +95,16 @@ impl<N: Net> Worker<N> {
             Err(Unidentified::Later(wait)) => self.wait(id, wait, Asked::Head(head.into())),
         }
         true
+    }
+
+    /// Whether memory is too short for the subscription. One that has its place keeps it, and the
+    /// status shows what is wrong.
+    fn is_short_of_memory(&self, id: ConnectionId, request: &Request) -> bool {
+        let is_here = |connection: &Connection<_>| {
+            connection.has(Flags::SERVED) || connection.has(Flags::CANARY)
+        };
+        let is_exempt = request.is_status() || self.connections.get(id).is_some_and(is_here);
+        !is_exempt && self.relief.refuses(RefusedForMemory::Subscription)
     }
 
     /// Follows the channels of a request if the access policy allows its client to, or lets it wait

@@ -1,0 +1,35 @@
+//! What the server gives up for want of memory, and how much of it a worker has given up.
+
+use std::sync::Arc;
+
+use throng_core::{MemoryPressure, MemoryStep, RefusedForMemory};
+
+/// The steps of the server, as one worker follows them.
+#[derive(Debug)]
+pub(super) struct Relief {
+    pressure: Arc<MemoryPressure>,
+    /// The step that the worker has acted upon.
+    step: MemoryStep,
+}
+
+impl Relief {
+    pub(super) fn new(pressure: Arc<MemoryPressure>) -> Relief {
+        Relief { pressure, step: MemoryStep::None }
+    }
+
+    /// The step of now if it is another than at the last call.
+    pub(super) fn change(&mut self) -> Option<MemoryStep> {
+        let step = self.pressure.step();
+        (std::mem::replace(&mut self.step, step) != step).then_some(step)
+    }
+
+    /// Whether the worker has to do with less memory than it has a right to.
+    pub(super) fn is_short(&self) -> bool {
+        self.step >= MemoryStep::Shrink
+    }
+
+    /// Whether this is refused now.
+    pub(super) fn refuses(&self, what: RefusedForMemory) -> bool {
+        self.pressure.refuses(what)
+    }
+}
