@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 #[repr(u8)]
 pub enum MemoryStep {
-    /// Nothing.
+    /// Nothing is given up.
     #[default]
     None,
     /// Replay buffers, logs and spare memory shrink: the oldest messages are dropped early.
@@ -71,7 +71,7 @@ pub enum RefusedForMemory {
     History,
     /// A batch of messages.
     Batch,
-    /// A subscription.
+    /// A new subscription.
     Subscription,
 }
 
@@ -156,9 +156,9 @@ impl MemoryPressure {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryThresholds {
     /// For each of [`MemoryStep::ALL`], the share at which it begins. They grow.
-    pub begin_percent: [u8; MemoryStep::ALL.len()],
+    begin_percent: [u8; MemoryStep::ALL.len()],
     /// A step ends this much below the share at which it begins.
-    pub hysteresis_percent: u8,
+    hysteresis_percent: u8,
 }
 
 impl Default for MemoryThresholds {

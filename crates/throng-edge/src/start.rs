@@ -157,7 +157,8 @@ impl Plan {
     }
 
     /// Starts the workers; `rules` are the engine's, `events` hears of connections, and
-    /// `pressure` says what to give up for want of memory. When this returns, connections are accepted.
+    /// `pressure` says what to give up for want of memory. When this returns, connections are
+    /// accepted.
     pub fn start(
         self,
         engine: &Arc<dyn Engine>,

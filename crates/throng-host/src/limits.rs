@@ -13,7 +13,7 @@ pub enum Source {
     Group(String),
     /// The cores that the process may run on (`sched_setaffinity(2)`).
     Affinity,
-    /// The machine.
+    /// The machine itself.
     Machine,
 }
 

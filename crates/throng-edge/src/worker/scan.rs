@@ -177,7 +177,7 @@ impl<N: Net> Worker<N> {
         self.close_subscriber(id, CloseReason::Revoked, &error.message, || error.clone());
     }
 
-    /// Closes a connection that is behind, to free what waits for it. A close frame would wait, too.
+    /// Closes a connection that is behind, to free what waits for it. A close frame would wait.
     fn close_for_memory(&mut self, id: ConnectionId) {
         // It may have caught up since it was found.
         let Some(connection) = self.connections.expect_live(id) else { return };
