@@ -113,11 +113,10 @@ impl World {
             heard: Arc::clone(&heard),
         };
         let max_logs_bytes = parts.max_logs_bytes;
-        let has_distinct_times = terms.max_logs_bytes.is_some();
+        let has_times = terms.max_logs_bytes.is_some();
         let (engine, epochs) = engine(&parts, stream_numbers, &topics);
         let fetches = Fetches::new(terms.lateness.fetch_percent, Random::new(seed + 2));
-        let engine =
-            Recorder::new(engine, parts, &stamp, queues.post(), fetches, has_distinct_times);
+        let engine = Recorder::new(engine, parts, &stamp, queues.post(), fetches, has_times);
         let engine = Arc::new(engine);
         let metrics = Metrics::new((0..workers).map(|_| capacity as u32));
         let (settings, compression) = settings(&terms, limits);
