@@ -128,15 +128,7 @@ pub(crate) fn serve(
         Signals::new().context("cannot wait for signals")?
     };
     let banner = banner(&loaded, &plan, admin.as_ref())?;
-    let start_line = StartLine {
-        settings,
-        listen: plan.address(),
-        tls_listen: plan.tls_address(),
-        admin_listen: admin.as_ref().map(TcpListener::local_addr).transpose()?,
-        max_connections: plan.max_connections(),
-        memory: meter.as_ref().map(MemoryMeter::limit),
-        plan: memory,
-    };
+    let start_line = start_line(settings, &plan, admin.as_ref(), meter.as_ref(), memory)?;
     let pressure = Arc::<MemoryPressure>::default();
     let queues = plan.queues();
     let edge = plan.start(&engine, &access, &rules, events, &pressure)?;
@@ -409,6 +401,25 @@ fn log_outcome(metrics: &Metrics) {
         sum(Counter::Deliveries),
         sum(Counter::ClosedDraining),
     );
+}
+
+/// What the first line of the log says.
+fn start_line<'a>(
+    settings: &'a Settings,
+    plan: &Plan,
+    admin: Option<&TcpListener>,
+    meter: Option<&'a MemoryMeter>,
+    memory: memory::Plan,
+) -> io::Result<StartLine<'a>> {
+    Ok(StartLine {
+        settings,
+        listen: plan.address(),
+        tls_listen: plan.tls_address(),
+        admin_listen: admin.map(TcpListener::local_addr).transpose()?,
+        max_connections: plan.max_connections(),
+        memory: meter.map(MemoryMeter::limit),
+        plan: memory,
+    })
 }
 
 /// Takes the ports, of which the service manager may have passed one.
