@@ -402,9 +402,9 @@ function showMemory() {
     ["resident", words.bytes(memory.resident_bytes)],
     ["private", words.bytes(memory.private_bytes)],
     ["private at the start", words.bytes(memory.private_at_start_bytes)],
-    ["may use", memory.limit_bytes === null ? words.NONE
+    ["used of its limit", memory.limit_bytes === null ? words.NONE
       : `${words.bytes(memory.used_bytes)} of ${words.bytes(memory.limit_bytes)}`],
-    ["given up, as memory is short", words.memoryStep(memory.step)],
+    ["given up for lack of memory", words.memoryStep(memory.step)],
     ["messages in logs", words.bytes(memory.log_bytes)],
     ["per connection", each === null ? "from 1,000 connections" : words.bytes(each)],
     ["kernel: data in TCP buffers", words.bytes(kernel.tcp_buffer_bytes)],
