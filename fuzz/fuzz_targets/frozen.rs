@@ -150,6 +150,7 @@ fn try_worker(records: &[&[u8]]) {
         compression: Arc::default(),
         events: None,
         queue: Arc::clone(&queues[0]),
+        pressure: Arc::default(),
         metrics: Metrics::new([100].into_iter()),
     };
     let mut worker = Worker::new(setup, Sockets);

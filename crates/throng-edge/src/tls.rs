@@ -254,6 +254,10 @@ where
         self.net.resume(socket);
     }
 
+    fn reset(&mut self, socket: &N::Socket) {
+        self.net.reset(socket);
+    }
+
     fn finish(&mut self, socket: &N::Socket) {
         if let Some(slot) = self.slots.find(socket.number()) {
             self.send_close_notify(slot, socket);

@@ -18,7 +18,8 @@ use std::sync::Arc;
 
 use throng_access::{AccessControl, AllowAll};
 use throng_core::{
-    Body, ChannelName, Engine, Epoch, MemoryEngine, Publication, Rules, WorkerId, WorkerQueue,
+    Body, ChannelName, ConnectionScan, Engine, Epoch, MemoryEngine, Notification, Publication,
+    Rules, ScanAction, ScanTarget, Ticket, WorkerId, WorkerQueue,
 };
 use throng_edge::compression::Compression;
 use throng_edge::tls::TlsNet;
@@ -94,6 +95,7 @@ impl World {
             rules,
             events: None,
             queue: Arc::clone(&queue),
+            pressure: Arc::default(),
             metrics: Metrics::new([100].into_iter()),
         };
         let (acceptor, connector) = testing::peers(Suite::ALL[random.below(Suite::ALL.len())]);
@@ -414,4 +416,22 @@ fn clients_over_tls_get_what_others_get() {
             std::panic::resume_unwind(objection);
         }
     }
+}
+
+#[test]
+fn a_client_over_tls_that_is_behind_is_reset_when_memory_is_short() {
+    let mut world = World::new(0);
+    world.connect();
+    world.settle();
+    assert!(world.clients[0].is_upgraded);
+    world.clients[0].pipe.borrow_mut().grant(0);
+    world.publish();
+    world.worker.work(true);
+    let (target, action) = (ScanTarget::Behind, ScanAction::CloseForMemory);
+    let scan = ConnectionScan::new(target, action, 1, Ticket::new(drop));
+    world.queue.post(Notification::Scan(scan));
+    world.worker.work(true);
+    let pipe = world.clients[0].pipe.borrow();
+    assert!(pipe.is_reset && pipe.is_closed);
+    assert_eq!(world.setup.metrics.sum(Counter::ClosedMemory), 1);
 }

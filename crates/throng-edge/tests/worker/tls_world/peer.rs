@@ -42,6 +42,8 @@ pub(super) struct Pipe {
     pub(super) is_told_end: bool,
     is_finished: bool,
     pub(super) is_closed: bool,
+    /// Whether what the client has not read is given up.
+    pub(super) is_reset: bool,
     /// The most bytes that the worker reads at once.
     read_bytes_max: usize,
 }
@@ -75,6 +77,7 @@ impl Pipe {
             is_told_end: false,
             is_finished: false,
             is_closed: false,
+            is_reset: false,
             read_bytes_max,
         }
     }
@@ -257,6 +260,10 @@ impl Net for Sockets {
     }
 
     fn keep_alive(&mut self, _: &Socket) {}
+
+    fn reset(&mut self, socket: &Socket) {
+        socket.0.borrow_mut().is_reset = true;
+    }
 
     fn finish(&mut self, socket: &Socket) {
         socket.0.borrow_mut().is_finished = true;
