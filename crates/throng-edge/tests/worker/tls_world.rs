@@ -14,12 +14,12 @@ mod peer;
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
 use throng_access::{AccessControl, AllowAll};
 use throng_core::{
     Body, ChannelName, ConnectionScan, Engine, Epoch, MemoryEngine, Notification, Publication,
-    Rules, ScanAction, ScanTarget, Ticket, WorkerId, WorkerQueue,
+    Rules, ScanAction, ScanTarget, Scanned, Ticket, WorkerId, WorkerQueue,
 };
 use throng_edge::compression::Compression;
 use throng_edge::tls::TlsNet;
@@ -285,6 +285,16 @@ impl World {
         assert_eq!(self.worker.net().tls_connections(), open, "state of closed connections");
     }
 
+    /// What the worker finds.
+    fn scan(&mut self, target: ScanTarget, action: ScanAction) -> Scanned {
+        let (sender, answer) = mpsc::channel();
+        let ticket = Ticket::new(move |scanned| drop(sender.send(scanned)));
+        let scan = ConnectionScan::new(target, action, 1, ticket);
+        self.queue.post(Notification::Scan(scan));
+        while self.worker.work(true) {}
+        answer.try_recv().expect("the worker is done").expect("an answer")
+    }
+
     fn settle(&mut self) {
         for _ in 0..10_000 {
             for client in &self.clients {
@@ -426,11 +436,11 @@ fn a_client_over_tls_that_is_behind_is_reset_when_memory_is_short() {
     assert!(world.clients[0].is_upgraded);
     world.clients[0].pipe.borrow_mut().grant(0);
     world.publish();
-    world.worker.work(true);
-    let (target, action) = (ScanTarget::Behind, ScanAction::CloseForMemory);
-    let scan = ConnectionScan::new(target, action, 1, Ticket::new(drop));
-    world.queue.post(Notification::Scan(scan));
-    world.worker.work(true);
+    while world.worker.work(true) {}
+    let found = world.scan(ScanTarget::Behind, ScanAction::List { limit: 9 });
+    let names: Vec<_> = found.connections.iter().map(|found| found.name).collect();
+    assert_eq!(names.len(), 1);
+    world.scan(ScanTarget::Connections(names), ScanAction::CloseForMemory);
     let pipe = world.clients[0].pipe.borrow();
     assert!(pipe.is_reset && pipe.is_closed);
     assert_eq!(world.setup.metrics.sum(Counter::ClosedMemory), 1);
