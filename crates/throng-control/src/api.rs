@@ -13,4 +13,5 @@ mod parameters;
 mod permit;
 pub(crate) mod presence;
 pub(crate) mod publish;
+mod receipt;
 pub(crate) mod revocations;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use throng_access::{Access, AccessControl, Clients};
-use throng_core::{Engine, MemoryPressure, MemoryStep, RefusedForMemory};
+use throng_core::{Engine, MemoryPressure, MemoryStep, Receipts, RefusedForMemory};
 use throng_wire::ErrorResponse;
 
 use crate::authentication::Authentication;
@@ -43,6 +43,8 @@ pub struct Control {
     pub(crate) metrics: HttpMetrics,
     /// What other parts of the server count, for `/metrics`.
     pub(crate) other_metrics: Vec<Arc<dyn MetricSource>>,
+    /// The receipts under way.
+    pub(crate) receipts: Arc<Receipts>,
     /// What the canary has found.
     pub(crate) canary: CanaryReport,
     /// What the binary reports about the server's health.
@@ -92,6 +94,7 @@ impl Control {
             edge,
             metrics: HttpMetrics::default(),
             other_metrics: Vec::new(),
+            receipts: Arc::default(),
             canary: CanaryReport::default(),
             health: Arc::default(),
             drain: Drain::default(),

@@ -85,6 +85,8 @@ counters! {
 pub(crate) enum Route {
     /// A message to a channel or user.
     Publish,
+    /// A message whose publisher has waited for its receipt.
+    Receipt,
     /// A batch of messages.
     Batch,
     /// A page of history.
@@ -105,8 +107,9 @@ pub(crate) enum Route {
 
 impl Route {
     /// All routes, in the order of their numbers.
-    const ALL: [Route; 9] = [
+    const ALL: [Route; 10] = [
         Route::Publish,
+        Route::Receipt,
         Route::Batch,
         Route::History,
         Route::Presence,
@@ -121,6 +124,7 @@ impl Route {
     const fn name(self) -> &'static str {
         match self {
             Route::Publish => "publish",
+            Route::Receipt => "receipt",
             Route::Batch => "batch",
             Route::History => "history",
             Route::Presence => "presence",
@@ -133,10 +137,38 @@ impl Route {
     }
 }
 
+/// How a receipt has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum ReceiptOutcome {
+    /// Nothing is left to happen to the message.
+    Complete,
+    /// The time is over.
+    Timeout,
+    /// Of some subscriptions nothing will be known: their worker has ended.
+    Unknown,
+}
+
+impl ReceiptOutcome {
+    const ALL: [ReceiptOutcome; 3] =
+        [ReceiptOutcome::Complete, ReceiptOutcome::Timeout, ReceiptOutcome::Unknown];
+
+    /// The word for it in answers and metrics.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            ReceiptOutcome::Complete => "complete",
+            ReceiptOutcome::Timeout => "timeout",
+            ReceiptOutcome::Unknown => "unknown",
+        }
+    }
+}
+
 /// The counters of the control plane. Any thread may update them.
 #[derive(Debug)]
 pub(crate) struct HttpMetrics {
     counts: [AtomicU64; HttpCounter::ALL.len()],
+    /// Receipts that have ended, by outcome.
+    receipts: [AtomicU64; ReceiptOutcome::ALL.len()],
     /// Open control connections.
     connections: AtomicU64,
     /// Time from a request's head to its complete response, without writing it, by route.
@@ -147,6 +179,7 @@ impl Default for HttpMetrics {
     fn default() -> HttpMetrics {
         HttpMetrics {
             counts: std::array::from_fn(|_| AtomicU64::new(0)),
+            receipts: Default::default(),
             connections: AtomicU64::new(0),
             durations: Default::default(),
         }
@@ -162,6 +195,19 @@ impl HttpMetrics {
     /// How many of these events there were since the start.
     pub(crate) fn get(&self, counter: HttpCounter) -> u64 {
         self.counts[counter as usize].load(Ordering::Relaxed)
+    }
+
+    /// Counts a receipt that has ended.
+    pub(crate) fn count_receipt(&self, outcome: ReceiptOutcome) {
+        self.receipts[outcome as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Receipts that have ended, by outcome.
+    pub(crate) fn receipts(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let count = |outcome: ReceiptOutcome| {
+            (outcome.name(), self.receipts[outcome as usize].load(Ordering::Relaxed))
+        };
+        ReceiptOutcome::ALL.into_iter().map(count)
     }
 
     /// A connection has been opened.
@@ -212,6 +258,6 @@ mod tests {
         {
             assert_eq!((name, durations.count()), (route.name(), count as u64 + 1));
         }
-        assert_eq!(metrics.durations().count(), 45);
+        assert_eq!(metrics.durations().count(), 55);
     }
 }

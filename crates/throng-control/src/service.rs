@@ -16,7 +16,7 @@ use tower_service::Service as _;
 
 use crate::authentication::{Client, Operation};
 use crate::control::Control;
-use crate::http::answer::{self, Answer, ApiError};
+use crate::http::answer::{self, Answer, ApiError, PREFERENCE_APPLIED};
 use crate::http::caller::Caller;
 use crate::http::names::{Part, Resource};
 use crate::http::origin;
@@ -65,7 +65,8 @@ impl Service {
             answer::close(&mut answer);
         }
         let duration_us = clock::now_us().saturating_sub(start_us);
-        control.metrics.record_duration(route(&head), duration_us);
+        let route = route(&head, &answer);
+        control.metrics.record_duration(route, duration_us);
         if tracing::enabled!(tracing::Level::DEBUG) {
             log(&head, &answer, duration_us);
         }
@@ -94,11 +95,15 @@ impl Service {
 }
 
 /// The class of a request, by which its duration is counted.
-fn route(head: &Parts) -> Route {
+fn route(head: &Parts, answer: &Answer) -> Route {
     let path = head.uri.path();
     let is_write = head.method == Method::POST || head.method == Method::PUT;
     match Resource::of(path) {
-        Some(Resource::Log(_, _, Part::Itself)) if is_write => Route::Publish,
+        Some(Resource::Log(_, _, Part::Itself)) if is_write => {
+            // Its publisher has waited for others.
+            let has_receipt = answer.headers().contains_key(PREFERENCE_APPLIED);
+            if has_receipt { Route::Receipt } else { Route::Publish }
+        }
         Some(Resource::Publish) => Route::Batch,
         Some(Resource::Log(_, _, Part::History)) => Route::History,
         Some(Resource::Log(_, _, Part::Presence)) => Route::Presence,

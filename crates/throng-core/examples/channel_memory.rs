@@ -86,12 +86,13 @@ fn broadcast(engine: &MemoryEngine, queue: &WorkerQueue, users: usize) {
         content_type: None,
         idempotency_key: None,
         excluded: None,
+        receipt: None,
     };
     engine.publish(0, publication).expect("the queue is empty");
     let mut notifications = Vec::new();
     queue.take(&mut notifications);
     for notification in notifications {
-        if let Notification::Message { local, channel, message } = notification {
+        if let Notification::Message { local, channel, message, .. } = notification {
             table.append(local, channel, &message);
         }
     }

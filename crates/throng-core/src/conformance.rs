@@ -77,6 +77,7 @@ fn publication(channel: &ChannelName, text: &str) -> Publication {
         content_type: None,
         idempotency_key: None,
         excluded: None,
+        receipt: None,
     }
 }
 
@@ -153,7 +154,7 @@ impl Subject {
         assert_eq!((again.channel, again.local), (followed.channel, followed.local));
         assert_eq!(ids(&again.backlog), [early, late]);
         let notifications = self.notifications(0);
-        let [Notification::Message { local, channel, message }] = &notifications[..] else {
+        let [Notification::Message { local, channel, message, .. }] = &notifications[..] else {
             panic!("one message, not {notifications:?}");
         };
         assert_eq!((*local, *channel), (followed.local, followed.channel));

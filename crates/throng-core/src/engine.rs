@@ -13,6 +13,7 @@ use crate::message::{Body, ConnectionName, Message};
 use crate::name::{ChannelName, Kind};
 use crate::presence::{Presence, PresenceBusy, PresenceCache};
 use crate::reading::{Fetched, HistoryQuery, Reading, StartAt};
+use crate::receipt::Receipt;
 use crate::rules::RuleId;
 use crate::worker_queue::Notification;
 
@@ -30,6 +31,9 @@ pub struct Publication {
     pub idempotency_key: Option<Box<str>>,
     /// The connection that does not get the message, usually the sender's own.
     pub excluded: Option<ConnectionName>,
+    /// Counts what becomes of the message, if its publisher wants to know. It does not begin if
+    /// nothing is published.
+    pub receipt: Option<Arc<Receipt>>,
 }
 
 /// How long an idempotency key is remembered, unless a million newer keys displace it.

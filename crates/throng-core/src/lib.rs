@@ -24,6 +24,7 @@
 //! | [`worker_queue`] | notifications from engine and control plane to a worker |
 //! | [`subscriptions`] | subscriptions, cursors and fan-out passes of one worker |
 //! | `presence` | who is in a channel |
+//! | [`receipt`] | what became of one message, for a publisher that asks |
 //! | [`events`] | what happens to connections and channels, for the application |
 //! | `connection_scan` | finds, lists and closes the connections of a user, a token or a channel |
 //! | `pressure` | how near memory is to its limit, and what is given up for that |
@@ -66,6 +67,7 @@ pub mod name;
 mod presence;
 mod pressure;
 mod reading;
+pub mod receipt;
 pub mod retry;
 pub mod rules;
 pub mod slab;
@@ -90,6 +92,7 @@ pub use name::{ChannelName, Kind};
 pub use presence::{Presence, PresenceBusy, PresenceCache, PresenceQuery};
 pub use pressure::{MemoryDefence, MemoryPressure, MemoryStep, MemoryThresholds, RefusedForMemory};
 pub use reading::{Fetched, HistoryQuery, Reading, StartAt};
+pub use receipt::{Delivered, Fate, Receipt, ReceiptPart, Receipts, ReceiptsBusy};
 pub use rules::{LagPolicy, Retention, Rule, Rules};
-pub use subscriptions::{Lag, SubscriptionId, SubscriptionTable, Waiting};
+pub use subscriptions::{Lag, SubscriptionId, SubscriptionTable, Waiting, WatchId};
 pub use worker_queue::{LateAnswer, Notification, QuestionId, QueueLimits, WorkerQueue};

@@ -27,8 +27,10 @@
 //! | `freeze` | the table as bytes, and back |
 //! | `lag` | how far subscriptions are behind |
 //! | `limits` | what replay buffers may hold |
+//! | `receipts` | what became of watched messages |
 //! | `replay_buffer` | the messages that some subscription lacks |
 //! | `subscription` | one subscription, in 24 bytes |
+//! | `watches` | the messages that are watched for receipts |
 //!
 //! # Invariants
 //!
@@ -51,10 +53,12 @@ mod fan_out;
 mod freeze;
 mod lag;
 mod limits;
+mod receipts;
 mod replay_buffer;
 mod subscription;
 #[cfg(test)]
 mod tests;
+mod watches;
 
 use std::collections::{VecDeque, vec_deque};
 use std::sync::Arc;
@@ -63,6 +67,7 @@ use crate::ages::Ages;
 use crate::engine::Followed;
 use crate::id::{ChannelId, ConnectionId, LocalId, MessageId};
 use crate::message::{InFlight, Message};
+use crate::receipt::Fate;
 use crate::rules::{LagPolicy, Rules};
 use crate::slab::Slab;
 use channel::LocalChannel;
@@ -72,6 +77,8 @@ pub use freeze::{FrozenSubscription, OpenChannel};
 pub use lag::Lag;
 pub use subscription::SubscriptionId;
 use subscription::{BLOCKED, CATCHING_UP, MarkedConnection, Subscription};
+pub use watches::WatchId;
+use watches::Watches;
 
 /// Bytes of messages that all replay buffers together may hold for blocked subscriptions only,
 /// unless [`SubscriptionTable::set_max_blocked_bytes`] says otherwise.
@@ -142,6 +149,8 @@ pub struct SubscriptionTable {
     dropped: u64,
     /// When the engine accepted the messages that became complete, until the worker collects it.
     completions: Vec<u64>,
+    /// The messages whose publishers want to know what becomes of them.
+    watches: Watches,
 }
 
 impl SubscriptionTable {
@@ -159,6 +168,7 @@ impl SubscriptionTable {
             max_blocked_bytes: BLOCKED_BYTES_MAX,
             dropped: 0,
             completions: Vec::new(),
+            watches: Watches::default(),
         }
     }
 
@@ -216,6 +226,7 @@ impl SubscriptionTable {
     /// Ends a subscription. The caller tells the engine. `None` if it has ended before.
     pub fn leave(&mut self, id: SubscriptionId) -> Option<Left> {
         let local = self.local(id)?;
+        self.settle_ended(id);
         // The channel counts marked subscriptions.
         self.unmark(id, BLOCKED);
         self.unmark(id, CATCHING_UP);
@@ -226,6 +237,7 @@ impl SubscriptionTable {
         let left = Left { channel: channel.channel, sibling: gone.sibling };
         if count == 0 {
             self.drop_buffer(local);
+            self.watches.forget_channel(local);
             self.channels.remove(local.index());
             self.epochs.remove(epoch);
         } else {
@@ -321,8 +333,13 @@ impl SubscriptionTable {
         }
     }
 
-    /// Records that the messages up to `offset` were written to the subscription, or are skipped.
+    /// Records that the messages up to `offset` were written to the subscription.
     pub fn advance(&mut self, id: SubscriptionId, offset: u64) {
+        self.settle_passed(id, offset, Fate::Written);
+        self.move_cursor(id, offset);
+    }
+
+    fn move_cursor(&mut self, id: SubscriptionId, offset: u64) {
         debug_assert!(self.live(id).is_some(), "messages are written to live subscriptions");
         let Some(local) = self.local(id) else { return };
         debug_assert!(self.cursor(id).is_some_and(|cursor| cursor <= offset), "it moves back");

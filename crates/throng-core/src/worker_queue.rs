@@ -16,6 +16,7 @@ use crate::later::Ticket;
 use crate::message::{ConnectionName, Message};
 use crate::presence::{Presence, PresenceQuery};
 use crate::reading::Fetched;
+use crate::receipt::ReceiptPart;
 
 /// What engine and control plane tell a worker.
 #[derive(Debug)]
@@ -28,6 +29,8 @@ pub enum Notification {
         channel: ChannelId,
         /// The message to deliver.
         message: Arc<Message>,
+        /// Counts what becomes of it, if its publisher wants to know.
+        receipt: Option<Box<ReceiptPart>>,
     },
     /// A client asks who is in a channel.
     Presence {
@@ -138,6 +141,8 @@ pub struct WorkerQueue {
     waiting_messages: AtomicUsize,
     /// Bytes of those messages.
     waiting_bytes: AtomicUsize,
+    /// Whether any of them has a receipt.
+    has_receipts: AtomicBool,
     /// Whether there may be urgent notifications in the queue.
     has_urgent: AtomicBool,
     /// Whether the worker will look into the queue without being woken.
@@ -169,6 +174,7 @@ impl WorkerQueue {
             waiting: AtomicUsize::new(0),
             waiting_messages: AtomicUsize::new(0),
             waiting_bytes: AtomicUsize::new(0),
+            has_receipts: AtomicBool::new(false),
             has_urgent: AtomicBool::new(false),
             is_awake: AtomicBool::new(false),
             wake: Box::new(wake),
@@ -187,11 +193,20 @@ impl WorkerQueue {
         self.waiting.load(Ordering::Acquire) == 0
     }
 
+    /// Whether a message with a receipt waits. Right about all that was posted before a call of the
+    /// engine that has returned.
+    pub fn has_receipts(&self) -> bool {
+        self.has_receipts.load(Ordering::Relaxed)
+    }
+
     /// Appends a notification. Call [`WorkerQueue::wake`] afterwards.
     pub fn post(&self, notification: Notification) {
         // The counts change under the lock only, so that they agree with the queue.
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Notification::Message { message, .. } = &notification {
+        if let Notification::Message { message, receipt, .. } = &notification {
+            if receipt.is_some() {
+                self.has_receipts.store(true, Ordering::Relaxed);
+            }
             self.waiting_messages.fetch_add(1, Ordering::Relaxed);
             self.waiting_bytes.fetch_add(message.weight_bytes(), Ordering::Relaxed);
         }
@@ -210,15 +225,17 @@ impl WorkerQueue {
         }
     }
 
-    /// Moves all notifications to the end of `into`. Only the worker may call this.
-    pub fn take(&self, into: &mut Vec<Notification>) {
+    /// Moves all notifications to the end of `into`. Returns whether a message among them has a
+    /// receipt. Only the worker may call this.
+    pub fn take(&self, into: &mut Vec<Notification>) -> bool {
         if self.waiting.load(Ordering::Acquire) == 0 {
-            return;
+            return false;
         }
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         self.waiting.store(0, Ordering::Relaxed);
         self.waiting_messages.store(0, Ordering::Relaxed);
         self.waiting_bytes.store(0, Ordering::Relaxed);
+        let has_receipts = self.has_receipts.swap(false, Ordering::Relaxed);
         if into.is_empty() {
             std::mem::swap(into, &mut *queue);
         } else {
@@ -227,6 +244,7 @@ impl WorkerQueue {
         if queue.capacity() > 4096 {
             *queue = Vec::new();
         }
+        has_receipts
     }
 
     /// Moves the urgent notifications to the end of `into`, ahead of all others, which stay.
@@ -386,9 +404,19 @@ mod tests {
         };
         let local = LocalId(std::num::NonZeroU32::MIN);
         let channel = ChannelId(0);
-        queue.post(Notification::Message { local, channel, message: message(QUEUE_BYTES_MAX / 2) });
+        queue.post(Notification::Message {
+            local,
+            channel,
+            message: message(QUEUE_BYTES_MAX / 2),
+            receipt: None,
+        });
         assert!(queue.has_room());
-        queue.post(Notification::Message { local, channel, message: message(QUEUE_BYTES_MAX / 2) });
+        queue.post(Notification::Message {
+            local,
+            channel,
+            message: message(QUEUE_BYTES_MAX / 2),
+            receipt: None,
+        });
         assert!(!queue.has_room());
         let mut notifications = Vec::new();
         queue.take(&mut notifications);
@@ -398,7 +426,12 @@ mod tests {
             assert!(queue.has_room());
             // Nothing but messages takes a publisher's room.
             queue.post(Notification::StopAccepting);
-            queue.post(Notification::Message { local, channel, message: Arc::clone(&small) });
+            queue.post(Notification::Message {
+                local,
+                channel,
+                message: Arc::clone(&small),
+                receipt: None,
+            });
         }
         assert!(!queue.has_room());
         queue.take(&mut notifications);

@@ -18,6 +18,7 @@
 //! | `shutdown` | how far the end of the worker has come |
 //! | `buffers` | reused memory |
 //! | `delivery/heartbeat/queue` | heartbeats that are written together |
+//! | `delivery/unwritten` | receipts of messages that are written in part |
 //! | `delivery/batch`, `delivery/answer`, `delivery/outcome` | parts of a slice of a fan-out |
 //! | `session/client` | who a client is, and what a policy is shown of it |
 //! | `scan/running` | a scan of all connections, and how far it has come |
@@ -108,7 +109,7 @@ use throng_core::events::EventSink;
 use throng_core::{Engine, MemoryPressure, Rules, SubscriptionTable, WorkerId, WorkerQueue};
 
 use crate::compression::Compression;
-use crate::connection::{ConnectionId, Connections};
+use crate::connection::{ConnectionId, Connections, Flags};
 use crate::counters::Counter;
 use crate::metrics::Metrics;
 use crate::net::Net;
@@ -119,6 +120,7 @@ use clock::Clock;
 pub use clock::{Now, TICKS_PER_S};
 use deferred::Deferred;
 use delivery::heartbeat::queue::HeartbeatQueue;
+use delivery::unwritten::UnwrittenReceipts;
 use own_metrics::OwnMetrics;
 use relief::Relief;
 use session::questions::Questions;
@@ -185,6 +187,8 @@ pub struct Worker<N: Net> {
     deferred: Deferred,
     /// Heartbeats that are written together.
     heartbeats: HeartbeatQueue,
+    /// Receipts of messages that connections have been written in part.
+    unwritten: UnwrittenReceipts,
     /// What is left of the slice, and of the turn of the connection that is being read.
     budget: Budget,
     /// How far the end of the worker has come.
@@ -221,6 +225,7 @@ impl<N: Net> Worker<N> {
             clock: Clock::new(id.0.into()),
             deferred: Deferred::default(),
             heartbeats: HeartbeatQueue::default(),
+            unwritten: UnwrittenReceipts::default(),
             budget: Budget::new(limits.slice_bytes),
             shutdown: Shutdown::default(),
             questions: Questions::default(),
@@ -273,6 +278,8 @@ impl<N: Net> Worker<N> {
     pub fn check_invariants(&self) {
         self.connections.check_invariants();
         self.deferred.check_invariants(&self.connections);
+        let is_blocked = |id| self.connections.get(id).is_some_and(|it| it.has(Flags::BLOCKED));
+        self.unwritten.check_invariants(is_blocked);
         let ids = || (0..self.connections.extent()).map(ConnectionId::new);
         let linked: usize = ids().map(|id| self.subscriptions(id).count()).sum();
         assert_eq!(self.subscriptions.len(), linked, "subscriptions that connections link to");

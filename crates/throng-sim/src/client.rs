@@ -100,6 +100,8 @@ pub(crate) struct Client {
     pub(crate) is_given_up: bool,
     /// The number of messages received.
     pub(crate) messages: u64,
+    /// Channel and offset of each of them.
+    received: Vec<(usize, u64)>,
     /// The number of gaps that the server reported.
     pub(crate) gaps: u64,
     /// The positions, in all that it sends, at which each request and frame ends.
@@ -165,6 +167,7 @@ impl Client {
             has_ended: false,
             is_given_up: false,
             messages: 0,
+            received: Vec::new(),
             gaps: 0,
             sent_ends: Vec::new(),
             is_busy: false,
@@ -194,6 +197,11 @@ impl Client {
         self.unsent.extend(bytes);
         let before = self.sent_ends.last().copied().unwrap_or_default();
         self.sent_ends.push(before + bytes.len());
+    }
+
+    /// Whether it has received the message with an offset.
+    pub(crate) fn has_received(&self, topic: usize, offset: u64) -> bool {
+        self.received.contains(&(topic, offset))
     }
 
     /// Whether neither side has ended the connection.

@@ -8,6 +8,8 @@
 //! | `crowd` | many clients on one channel, some of which leave and join during fan-outs |
 //! | `seat` | a worker and the state of its event loop |
 //! | `turns` | turns of the event loops and of the control plane |
+//! | `receipt_desk` | the receipts under way |
+//! | `receipts` | receipts of publications |
 //! | `record` | replays the engine's record into the model |
 //! | `rest` | lets all work finish, and checks that nothing is missing |
 //! | `freeze` | replaces workers and engine by what is thawed from their bytes |
@@ -18,6 +20,8 @@ mod crowd;
 mod finale;
 mod freeze;
 mod plans;
+mod receipt_desk;
+mod receipts;
 mod record;
 mod rest;
 mod script;
@@ -43,6 +47,7 @@ use crate::notes::Notes;
 use crate::random::Random;
 use crate::recorder::Recorder;
 use crate::stamp::{Moment, Stamp};
+use receipt_desk::ReceiptDesk;
 use seat::Seat;
 
 /// The time at which every world begins.
@@ -87,6 +92,7 @@ pub(crate) struct World {
     stopped_accepting_ms: Option<u64>,
     drain: Option<Moment>,
     tamper: Option<Tamper>,
+    receipts: ReceiptDesk,
     /// The number of bodies made so far.
     bodies: u64,
     /// Per channel, the last offset that the witness received.
@@ -114,6 +120,7 @@ impl World {
                 self.start_drain()?;
             }
             self.step()?;
+            self.end_some_receipt()?;
         }
         self.finale()
     }

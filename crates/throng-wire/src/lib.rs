@@ -9,6 +9,7 @@
 //! | [`subscribe`] | requests that subscribe: channels, start, transport |
 //! | [`credential`] | where a request shows a token, and when a cookie counts as one |
 //! | [`origin`] | the policy for `Origin` and `Host` |
+//! | [`prefer`] | preferences of a request |
 //! | [`proxied`] | requests that came through a proxy |
 //! | [`error`] | the errors that clients see: codes, messages, responses |
 //! | [`response`] | response heads of subscriptions; their refusal for now |
@@ -39,6 +40,7 @@ pub mod log;
 pub mod name;
 pub mod origin;
 pub mod percent;
+pub mod prefer;
 pub mod proxied;
 pub mod response;
 pub mod sse;

@@ -12,9 +12,9 @@ pub use command::{Command, Received, parse};
 pub use fields::LIMIT_MAX;
 pub use publication::{CONTENT_TYPE_BYTES_MAX, KEY_BYTES_MAX, Publication};
 pub use reply::{
-    HistoryPage, authenticated, closed, error, expiring, gap, greeting, history, history_body,
-    pong, presence, presence_body, published, published_body, revoked, subscribed, unsubscribed,
-    welcome,
+    HistoryPage, ReceiptFields, authenticated, closed, error, expiring, gap, greeting, history,
+    history_body, pong, presence, presence_body, published, published_body, receipt_body, revoked,
+    subscribed, unsubscribed, welcome,
 };
 /// The type of a `ref`: a JSON text.
 pub use serde_json::value::RawValue;

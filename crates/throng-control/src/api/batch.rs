@@ -116,6 +116,9 @@ async fn publish_line(
     let content_type = item.publication.content_type.as_deref();
     let (body, content_type) = Body::parse(&item.publication.body, content_type)?;
     let idempotency_key = item.publication.key.map(String::into_boxed_str);
-    let publication = Publication { channel, body, content_type, idempotency_key, excluded };
+    // A batch has no receipts: one that waits would hold up the lines behind it.
+    let receipt = None;
+    let publication =
+        Publication { channel, body, content_type, idempotency_key, excluded, receipt };
     publish::publish(control, permit, publication).await
 }

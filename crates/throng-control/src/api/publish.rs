@@ -1,4 +1,5 @@
-//! `POST` and `PUT` of `/channels/{channel}` and `/users/{user}`: publishes one message.
+//! `POST` and `PUT` of `/channels/{channel}` and `/users/{user}`: publishes one message, and waits
+//! for its receipt if the publisher prefers one.
 
 use std::convert::Infallible;
 
@@ -17,6 +18,7 @@ use throng_wire::{ErrorCode, ErrorResponse};
 use super::limit::Publisher;
 use super::parameters::WORKERS_TIMEOUT;
 use super::permit::Permit;
+use super::receipt::{self, OpenReceipt};
 use crate::authentication::Client;
 use crate::control::Control;
 use crate::http::answer::{self, Answer, ApiError, IDEMPOTENCY_KEY, THRONG_EXCLUDE};
@@ -32,7 +34,7 @@ pub(crate) async fn answer(
     segment: &str,
 ) -> Result<Answer, ApiError> {
     // Until it is dropped, the drain of the workers does not begin.
-    let _publication = control.drain.begin_publication()?;
+    let in_progress = control.drain.begin_publication()?;
     let publisher = Publisher::of(control, head, client)?;
     publisher.begin(head, 1).map_err(ApiError::limited)?;
     let channel = names::from_segment(kind, segment)?;
@@ -49,13 +51,32 @@ pub(crate) async fn answer(
         publisher.count(0, bytes.len()).map_err(ApiError::limited)?;
     }
     let (body, content_type) = Body::parse(&bytes, options.content_type)?;
+    // It counts against a quota, and the wait for a receipt may be long.
+    drop(bytes);
     let Options { idempotency_key, excluded, .. } = options;
-    let publication = Publication { channel, body, content_type, idempotency_key, excluded };
+    let preferred = receipt::preferred(&head.headers);
+    // Before the message is published: a refusal has to mean that it was not.
+    let open = preferred.map(|_| OpenReceipt::begin(control)).transpose()?;
+    let receipt = open.as_ref().map(OpenReceipt::receipt);
+    let publication =
+        Publication { channel, body, content_type, idempotency_key, excluded, receipt };
     let published = publish(control, &permit, publication).await?;
-    let status = if published.is_duplicate { StatusCode::OK } else { StatusCode::CREATED };
     let mut body = Vec::with_capacity(96);
-    write_published(&mut body, &published);
-    Ok(answer::json(status, body))
+    if published.is_duplicate {
+        write_published(&mut body, &published);
+        return Ok(answer::json(StatusCode::OK, body));
+    }
+    let (Some(max_wait), Some(open)) = (preferred, open) else {
+        write_published(&mut body, &published);
+        return Ok(answer::json(StatusCode::CREATED, body));
+    };
+    // The workers drain while it waits: only then it can become complete.
+    drop(in_progress);
+    let fields = open.finish(control, max_wait).await;
+    v1::receipt_body(&mut body, &published.id.to_string(), published.subscribers, &fields);
+    let mut answer = answer::json(StatusCode::CREATED, body);
+    receipt::set_applied(&mut answer, max_wait);
+    Ok(answer)
 }
 
 /// What the request headers say about the message.

@@ -31,6 +31,8 @@ pub(crate) type Answer = Response<Payload>;
 pub(crate) const THRONG_ID: HeaderName = HeaderName::from_static("throng-id");
 /// In responses: whether no message after the given id is missing.
 pub(crate) const THRONG_RECOVERED: HeaderName = HeaderName::from_static("throng-recovered");
+/// In responses: the preferences of the request that it obeys (RFC 7240).
+pub(crate) const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
 /// In requests: the connection that does not get the message.
 pub(crate) const THRONG_EXCLUDE: HeaderName = HeaderName::from_static("throng-exclude");
 /// In requests: a second message with the same key on the same channel is not published.

@@ -145,6 +145,7 @@ fn http(page: &mut Page, control: &Control) {
         let labels = format!("{{code=\"{}\"}}", code.name());
         page.sample("http_refused_total", &labels, control.refusals.count(code));
     }
+    receipts(page, control);
     credentials(page, control);
     let help = "Time from the head of a request to the control plane to its complete response.";
     page.describe("http_request_duration_seconds", help, "histogram");
@@ -152,6 +153,16 @@ fn http(page: &mut Page, control: &Control) {
         let labels = format!("route=\"{route}\"");
         page.buckets("http_request_duration_seconds", &labels, &durations);
     }
+}
+
+fn receipts(page: &mut Page, control: &Control) {
+    let help = "Receipts of messages that publishers have waited for, by outcome.";
+    page.describe("http_receipts_total", help, "counter");
+    for (outcome, count) in control.metrics.receipts() {
+        page.sample("http_receipts_total", &format!("{{outcome=\"{outcome}\"}}"), count);
+    }
+    let help = "Receipts that publishers wait for.";
+    page.gauge("http_receipts_under_way", help, control.receipts.under_way() as u64);
 }
 
 fn credentials(page: &mut Page, control: &Control) {

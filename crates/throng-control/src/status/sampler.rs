@@ -87,6 +87,7 @@ impl Sampler {
             content_type: None,
             idempotency_key: None,
             excluded: None,
+            receipt: None,
         };
         let _ = self.control.engine.publish(clock::now_ms(), publication);
     }

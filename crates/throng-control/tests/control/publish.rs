@@ -180,14 +180,13 @@ fn a_message_is_refused_while_a_workers_queue_is_full() {
     let channel = ChannelName::channel("a");
     server.follow(&channel);
     server.ask(post("/channels/a", &[], "first"));
-    let Notification::Message { local, channel, message } = server.notification() else {
+    let Notification::Message { local, channel, message, .. } = server.notification() else {
         panic!("a message")
     };
     for _ in 0..QUEUE_MESSAGES_MAX {
         let message = std::sync::Arc::clone(&message);
-        server
-            .engine
-            .post(throng_core::WorkerId(0), Notification::Message { local, channel, message });
+        let waiting = Notification::Message { local, channel, message, receipt: None };
+        server.engine.post(throng_core::WorkerId(0), waiting);
     }
     let answer = server.ask(post("/channels/a", &[], "x"));
     answer.expect_refusal(503, "busy");

@@ -164,7 +164,7 @@ impl Shard {
         let Appended { offset, subscribers, wake } =
             match self.slot_to_publish(shared, Hashed { name: &publication.channel, hash }) {
                 Some(slot) => self.append(shared, now_ms, slot, publication)?,
-                None => self.append_nowhere(shared)?,
+                None => self.append_nowhere(shared, &publication)?,
             };
         // Not before it is appended: a refused publication may be tried again with the same key.
         if let Some(key) = key {
@@ -188,8 +188,15 @@ impl Shard {
     }
 
     /// Gives an offset to a message that is neither kept nor followed.
-    fn append_nowhere(&mut self, shared: &Shared) -> Result<Appended, PublishError> {
+    fn append_nowhere(
+        &mut self,
+        shared: &Shared,
+        publication: &Publication,
+    ) -> Result<Appended, PublishError> {
         self.forgotten_head = shared.next_offset(self.forgotten_head)?;
+        if let Some(receipt) = &publication.receipt {
+            receipt.begin(0);
+        }
         Ok(Appended { offset: self.forgotten_head, subscribers: 0, wake: Wake::new() })
     }
 
@@ -226,6 +233,10 @@ impl Shard {
             excluded: publication.excluded,
         });
         channel.head = offset;
+        let receipt = publication.receipt.as_ref();
+        if let Some(receipt) = receipt {
+            receipt.begin(channel.followers.subscribers());
+        }
         let message = (!followers.is_empty()).then(|| {
             let content = Arc::clone(&content);
             // The delivery of samples for the status page is not measured.
@@ -244,6 +255,7 @@ impl Shard {
                     local: follower.local,
                     channel: id,
                     message: Arc::clone(message),
+                    receipt: receipt.map(|receipt| Box::new(receipt.part(follower.subscribers))),
                 });
                 wake.push(follower.worker);
             }

@@ -112,6 +112,7 @@ fn publication(name: &ChannelName, text: &str) -> Publication {
         content_type: None,
         idempotency_key: None,
         excluded: None,
+        receipt: None,
     }
 }
 

@@ -7,6 +7,7 @@ use super::subscription::{BLOCKED, SubscriptionId};
 use super::{SubscriptionTable, Waiting};
 use crate::id::{ConnectionId, LocalId};
 use crate::message::Message;
+use crate::receipt::Fate;
 
 /// Capacity for this many passes stays allocated once all are done.
 const PASSES_KEPT: usize = 1024;
@@ -138,15 +139,15 @@ impl SubscriptionTable {
         let (known, mut next) = (channel.head, channel.first);
         for _ in 0..channel.count {
             let Some(id) = next else { unreachable!("the list is circular") };
-            let subscription = &mut self.subscriptions[id.index()];
-            let cursor = full_cursor(known, subscription.cursor);
+            let cursor = full_cursor(known, self.subscriptions[id.index()].cursor);
             if cursor < oldest {
                 // A backlog may lower the floor later, so a cursor with a gap goes below every
                 // floor to come.
                 let pulled_up = if lacks_one(cursor) { head - 1 } else { oldest - 1 };
-                subscription.cursor = pulled_up as u32;
+                self.settle_passed(id, pulled_up, Fate::Skipped);
+                self.subscriptions[id.index()].cursor = pulled_up as u32;
             }
-            next = Some(subscription.next);
+            next = Some(self.subscriptions[id.index()].next);
         }
     }
 

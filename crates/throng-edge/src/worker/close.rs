@@ -5,6 +5,7 @@
 //! the sending side is shut down, input is discarded, and the socket is closed when the peer has
 //! closed its side too, or after [`LINGER_TICKS`] (RFC 9112 section 9.6).
 
+use throng_core::Fate;
 use throng_wire::subscribe::Request;
 use throng_wire::websocket::write_close;
 use throng_wire::{ErrorCode, ErrorResponse};
@@ -99,12 +100,14 @@ impl<N: Net> Worker<N> {
     /// Closes a connection that lags behind. A stream ends without its last chunk, because it is
     /// incomplete (RFC 9112 section 8).
     pub(super) fn close_lagging(&mut self, id: ConnectionId, reason: CloseReason) {
+        self.give_up_receipts(id);
         let Some(connection) = self.connections.expect_live(id) else { return };
         if connection.has(Flags::WEBSOCKET) {
             self.close_websocket(id, reason);
         } else {
             // Output that the client has not read would only delay the close.
             self.drop_output(id);
+            self.unwritten.settle(id, &mut self.subscriptions, Fate::Lagging);
             self.close_after(id, b"", reason);
         }
     }

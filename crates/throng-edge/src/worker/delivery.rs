@@ -9,4 +9,5 @@ pub(super) mod heartbeat;
 mod long_poll;
 pub(super) mod notice;
 mod outcome;
+pub(super) mod unwritten;
 mod writable;

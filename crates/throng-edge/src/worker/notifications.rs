@@ -31,14 +31,22 @@ impl<N: Net> Worker<N> {
     /// Takes all notifications in, however far delivery lags.
     pub(super) fn take_all_notifications(&mut self) {
         let mut notifications = self.buffers.take_notifications();
-        self.queue.take(&mut notifications);
+        let are_watched = self.queue.take(&mut notifications);
+        self.subscriptions.begin_notifications(are_watched);
         self.act_on(notifications);
+        self.subscriptions.end_notifications();
     }
 
     fn act_on(&mut self, mut notifications: Vec<Notification>) {
         for notification in notifications.drain(..) {
             match notification {
-                Notification::Message { local, channel, message } => {
+                Notification::Message { local, channel, message, receipt } => {
+                    if let Some(part) = receipt {
+                        let excluded = message.excluded;
+                        let excluded = excluded.and_then(|name| self.follower(name, channel));
+                        let offset = message.id.offset;
+                        self.subscriptions.watch(local, channel, offset, excluded, *part);
+                    }
                     self.subscriptions.append(local, channel, &message);
                 }
                 Notification::Presence { local, channel, query } => {

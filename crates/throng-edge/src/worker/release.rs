@@ -1,5 +1,7 @@
 //! Frees connections and their subscriptions.
 
+use throng_core::Fate;
+
 use super::Worker;
 use crate::close_reason::CloseReason;
 use crate::connection::{Connection, ConnectionId, Flags, State};
@@ -12,6 +14,7 @@ impl<N: Net> Worker<N> {
         self.notify_disconnected(id, reason);
         self.log_end(id, reason);
         self.unfollow_all(id);
+        self.unwritten.settle(id, &mut self.subscriptions, Fate::Closed);
         // A failed write has released it already.
         let Some(connection) = self.connections.remove(id) else { return };
         let Connection { socket, flags, state, .. } = connection;

@@ -68,6 +68,8 @@ impl<N: Net> Worker<N> {
             self.metrics.add(connection.delivery_counter(), messages);
             if matches!(transfer, Transfer::Held(_)) {
                 self.block(id);
+            } else {
+                self.unwritten.wrote_all(id, &mut self.subscriptions);
             }
             return;
         };
@@ -189,8 +191,12 @@ impl<N: Net> Worker<N> {
                 }
                 return false;
             }
-            // The socket took nothing of a shared message, which is in the replay buffer.
-            let Some(io) = &mut connection.io else { return true };
+            // The socket took nothing of a shared message, which is in the replay buffer, or all of
+            // what was held below.
+            let Some(io) = &mut connection.io else {
+                self.unwritten.wrote_all(id, &mut self.subscriptions);
+                return true;
+            };
             // The rest of a message goes first: `outbound` was queued behind it.
             let rest = match &io.partial {
                 Some(partial) => {
@@ -201,9 +207,11 @@ impl<N: Net> Worker<N> {
             let length = rest.len();
             if length == 0 {
                 io.outbound = None;
+                self.unwritten.wrote_all(id, &mut self.subscriptions);
                 return true;
             }
-            let written = match self.net.write(&connection.socket, &[IoSlice::new(rest)]) {
+            let transfer = self.net.write(&connection.socket, &[IoSlice::new(rest)]);
+            let written = match transfer {
                 // If some of it waits below, the next turn of the loop finds that.
                 Transfer::Bytes(count) | Transfer::Held(count) => count,
                 Transfer::Blocked => return false,
@@ -220,6 +228,9 @@ impl<N: Net> Worker<N> {
                 Some(partial) if written < length => partial.from += written as u32,
                 Some(_) => {
                     io.partial = None;
+                    if !matches!(transfer, Transfer::Held(_)) {
+                        self.unwritten.wrote_all(id, &mut self.subscriptions);
+                    }
                     self.metrics.add(counter, 1);
                 }
                 None => {

@@ -36,6 +36,7 @@ impl<N: Net> Worker<N> {
         if let Some(connection) = self.connections.expect_live_mut(id) {
             let newest = connection.newest_subscription;
             let joined = self.subscriptions.join(id, &followed, is_user, newest);
+            self.subscriptions.note_joined(joined, &followed, self.queue.has_receipts());
             connection.newest_subscription = Some(joined);
         }
         followed
@@ -148,10 +149,36 @@ impl<N: Net> Worker<N> {
         id.is_some_and(|id| self.subscriptions(id).any(is_of))
     }
 
+    /// The subscription of a channel that an excluded connection of this worker has, for a receipt.
+    /// None on a server with keys: who may publish must not learn so whom others follow.
+    pub(super) fn follower(
+        &self,
+        connection: ConnectionName,
+        channel: ChannelId,
+    ) -> Option<SubscriptionId> {
+        let id = self.connections.find_name(connection)?;
+        if self.access.has_keys() {
+            return None;
+        }
+        self.subscriptions(id).find(|&subscription| {
+            let followed = self.subscriptions.channel(subscription);
+            followed.is_some_and(|(followed, _)| followed == channel)
+        })
+    }
+
     /// The connection's cursors in all of its channels, in the order of the request.
     pub(super) fn position(&self, id: ConnectionId) -> Position {
         let subscriptions = self.subscriptions_in_order(id).into_iter();
         Position(subscriptions.filter_map(|id| self.subscriptions.position(id)).collect())
+    }
+
+    /// Settles the receipts of the connection's subscriptions, which end because it lags.
+    pub(super) fn give_up_receipts(&mut self, id: ConnectionId) {
+        let mut next = self.newest_subscription(id);
+        while let Some(subscription) = next {
+            self.subscriptions.give_up(subscription);
+            next = self.subscriptions.sibling(subscription);
+        }
     }
 
     /// Drops from the replay buffers of the connection's channels what no subscriber lacks any

@@ -29,6 +29,7 @@ impl<N: Net> Worker<N> {
         // From here on any connection may be gone.
         self.evict_excess();
         self.continue_drain();
+        self.subscriptions.report_receipts();
         // The events of the next batch share a slice.
         self.budget.begin_slice();
         self.deferred.has_work(self.takes_notifications()) || self.shutdown.has_work()

@@ -12,6 +12,7 @@ mod memory;
 mod names;
 mod poll;
 mod presence;
+mod receipts;
 mod rig;
 mod scan;
 mod tls_world;

@@ -333,6 +333,7 @@ impl Rig {
             content_type: None,
             idempotency_key: None,
             excluded,
+            receipt: None,
         };
         self.engine.publish(1, publication).expect("the queue has room");
     }

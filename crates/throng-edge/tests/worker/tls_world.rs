@@ -188,6 +188,7 @@ impl World {
                 content_type: None,
                 idempotency_key: None,
                 excluded: None,
+                receipt: None,
             };
             self.engine.publish(100, publication).expect("the queue has room");
         }

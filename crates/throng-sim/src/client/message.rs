@@ -44,6 +44,7 @@ impl Client {
         view.notes.saw_times("message: left out for its publisher", excluded);
         self.cursors[nth].offset = offset;
         self.messages += 1;
+        self.received.push((topic, offset));
         match &received.id {
             Some(id) => self.check_id(id, nth, view.model),
             None => Ok(()),

@@ -123,6 +123,7 @@ impl Client {
             ensure!(actual == Some(&content_type), "{actual:?} instead of {content_type}");
         }
         self.messages += expected.len() as u64;
+        self.received.extend(expected.iter().map(|(topic, entry)| (*topic, entry.offset)));
         match expected.len() {
             0 => view.notes.saw("poll: nothing"),
             1 => view.notes.saw("poll: one message"),

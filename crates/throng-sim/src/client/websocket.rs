@@ -63,6 +63,7 @@ impl Client {
             content_type: None,
             idempotency_key: None,
             excluded: None,
+            receipt: None,
         };
         self.publications.push_back(Outgoing { publication, is_excluded: false });
     }
@@ -102,6 +103,7 @@ impl Client {
             content_type: None,
             idempotency_key: key.map(Into::into),
             excluded: if is_echoed { None } else { self.name.map(ConnectionName) },
+            receipt: None,
         };
         if view.is_secret(topic) {
             return self.command(value, Command::Refused("forbidden"));

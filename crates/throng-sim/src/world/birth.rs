@@ -17,6 +17,7 @@ use throng_edge::event_loop::sleep::Sleep;
 use throng_edge::worker::Setup;
 use throng_edge::{Limits, Metrics, Settings};
 
+use super::receipt_desk::ReceiptDesk;
 use super::seat::Seat;
 use super::{BEGINNING_MS, Kind, World};
 use crate::client::Tamper;
@@ -141,7 +142,7 @@ impl World {
             Seat::new(setup, FakeNet::new(notes), BEGINNING_MS, sleep, Arc::clone(woken))
         };
         let seats = (0..workers).map(seat).collect();
-        let mut world = World {
+        let world = World {
             random,
             notes: Rc::clone(notes),
             stamp,
@@ -160,12 +161,12 @@ impl World {
             stopped_accepting_ms: None,
             drain: None,
             tamper,
+            receipts: ReceiptDesk::new(Random::new(seed + 3)),
             bodies: 0,
             spoken: 0,
             busy: 0,
         };
-        world.pin();
-        world
+        world.pinned()
     }
 
     /// The worker id of the witness.
@@ -173,7 +174,8 @@ impl World {
         WorkerId(self.seats.len() as u16)
     }
 
-    fn pin(&mut self) {
+    /// The same world, whose witness follows the pinned channels.
+    fn pinned(self) -> World {
         self.stamp.touch(None);
         for (nth, topic) in self.model.topics.iter().enumerate() {
             if topic.is_pinned {
@@ -188,6 +190,7 @@ impl World {
                 self.engine.follow(self.now_ms(), follow);
             }
         }
+        self
     }
 }
 

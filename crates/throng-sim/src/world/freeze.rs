@@ -106,6 +106,7 @@ impl World {
     /// Ends a worker and returns its records. Another one, without connections, takes its place.
     fn freeze_worker(&mut self, at: usize) -> Frozen {
         let seat = &mut self.seats[at];
+        self.receipts.frozen();
         let sent_bytes = seat.worker.net().sent_bytes;
         let vacant = Worker::new(seat.setup.clone(), FakeNet::new(&self.notes));
         let worker = std::mem::replace(&mut seat.worker, vacant);

@@ -153,6 +153,7 @@ impl World {
             content_type: content_type.map(Into::into),
             idempotency_key: self.key().map(Into::into),
             excluded,
+            receipt: None,
         }
     }
 

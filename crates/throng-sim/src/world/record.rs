@@ -65,6 +65,7 @@ impl World {
         let Some(client) = client else { return Ok(()) };
         self.notes.trace(format!("  {client} follows {topic} after {cursor}, {is_recovered:?}"));
         self.clients[client].add_begin(begin, self.stamp.now());
+        self.receipts.followed(client, topic);
         self.saw_in_fan_out("subscribe: in the middle of a fan-out");
         if !expected.is_empty() {
             self.notes.saw("subscribe: with a backlog");

@@ -32,6 +32,7 @@ impl World {
         let stuck = self.let_servers_rest()?;
         self.come_to_rest()?;
         self.check_asleep()?;
+        self.end_receipts()?;
         for stuck in stuck {
             self.check_bounded(&stuck)?;
         }

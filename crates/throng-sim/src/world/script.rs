@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use throng_core::Engine;
 
@@ -183,14 +184,20 @@ impl World {
     }
 
     pub(super) fn publish_on(&mut self, topic: usize) {
-        let publication = self.publication(topic);
+        let mut publication = self.publication(topic);
+        let receipt = self.receipts.request();
+        publication.receipt = receipt.as_ref().map(|(receipt, _)| Arc::clone(receipt));
+        let excludes = publication.excluded.is_some();
         self.notes.trace(format!("publish on {:?}", publication.channel));
         if publication.excluded.is_some() {
             self.notes.saw("publish: not to its publisher");
         }
         self.stamp.touch(None);
         // A refusal is in the record.
-        let _ = self.engine.publish(self.now_ms(), publication);
+        let Ok(published) = self.engine.publish(self.now_ms(), publication) else { return };
+        if let Some(receipt) = receipt {
+            self.receipts.published(receipt, topic, excludes, published);
+        }
     }
 
     fn talk(&mut self) -> Check {

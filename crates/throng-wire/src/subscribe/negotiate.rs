@@ -2,9 +2,10 @@
 //! reference.
 
 use super::handshake::{self, Handshake, Subprotocol};
-use super::query::{NamedTransport, Query, WAIT_S_MAX, parse_seconds};
+use super::query::{NamedTransport, Query, WAIT_S_MAX};
 use crate::error::{ErrorCode, ErrorResponse};
 use crate::head::Head;
+use crate::prefer;
 use crate::websocket::ACCEPT_BYTES;
 use crate::websocket::extension::Deflate;
 
@@ -44,7 +45,8 @@ impl Transport {
 
 pub(super) fn transport(head: &Head<'_>, query: &Query<'_>) -> Result<Transport, ErrorResponse> {
     let is_upgrade = || head.has_item("upgrade", "websocket");
-    let wait_ms = || query.wait_ms.or_else(|| preferred_wait_ms(head));
+    let preferred_ms = || prefer::wait_ms(head.items("prefer"), WAIT_S_MAX * 1000);
+    let wait_ms = || query.wait_ms.or_else(preferred_ms);
     match query.transport {
         Some(NamedTransport::WebSocket) if is_upgrade() => websocket(head),
         Some(NamedTransport::WebSocket) => Err(ErrorResponse::new(
@@ -69,24 +71,6 @@ fn websocket(head: &Head<'_>) -> Result<Transport, ErrorResponse> {
 
 fn accepts_events(head: &Head<'_>) -> bool {
     head.items("accept").any(|range| before(range, b';').eq_ignore_ascii_case(b"text/event-stream"))
-}
-
-/// `Prefer: wait=N`. Preferences are not binding (RFC 7240): a malformed one is ignored, and one
-/// that is too long is shortened.
-fn preferred_wait_ms(head: &Head<'_>) -> Option<u32> {
-    head.items("prefer").find_map(|preference| {
-        let preference = before(preference, b';');
-        let name = before(preference, b'=');
-        if !name.eq_ignore_ascii_case(b"wait") {
-            return None;
-        }
-        let at = preference.iter().position(|&byte| byte == b'=')?;
-        let value = preference[at + 1..].trim_ascii();
-        let value =
-            value.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).unwrap_or(value);
-        let wait_ms = parse_seconds(value)?.min(u64::from(WAIT_S_MAX) * 1000);
-        u32::try_from(wait_ms).ok()
-    })
 }
 
 /// The part before the first `end` byte, trimmed.

@@ -5,6 +5,7 @@
 
 use crate::error::ErrorResponse;
 use crate::percent::decode_query;
+use crate::prefer::parse_seconds;
 use crate::unknown;
 
 /// The limit on messages of history at the start of a subscription.
@@ -145,24 +146,4 @@ fn read_transport(value: &str) -> Result<NamedTransport, ErrorResponse> {
             "the parameter `transport` must be `websocket`, `sse`, `poll` or `stream`",
         )),
     }
-}
-
-/// Parses seconds, with or without decimals, into milliseconds. Drops what is below a millisecond,
-/// and saturates.
-pub(super) fn parse_seconds(text: &[u8]) -> Option<u64> {
-    let mut halves = text.splitn(2, |&byte| byte == b'.');
-    let whole = halves.next()?;
-    let decimals = halves.next();
-    let is_number = |digits: &[u8]| !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
-    if !is_number(whole) || !decimals.is_none_or(is_number) {
-        return None;
-    }
-    let decimals = decimals.unwrap_or_default().iter().copied();
-    let milliseconds = decimals.chain(std::iter::repeat(b'0')).take(3);
-    let digits = whole.iter().copied().chain(milliseconds);
-    Some(
-        digits.fold(0_u64, |sum, digit| {
-            sum.saturating_mul(10).saturating_add(u64::from(digit - b'0'))
-        }),
-    )
 }

@@ -302,6 +302,16 @@ fn replies_match_the_reference() {
         answer(|out| published_body(out, "k-1", 0, false)),
         r#"{"id":"k-1","subscribers":0}"#
     );
+    let dropped = [("lagging", 1), ("skipped", 0), ("closed", 2)];
+    let outcome = "timeout";
+    let receipt = ReceiptFields { outcome, matched: 9, written: 4, behind: 2, unknown: 1, dropped };
+    assert_eq!(
+        answer(|out| receipt_body(out, "k-1", 9, &receipt)),
+        r#"{"id":"k-1","subscribers":9,"receipt":{"outcome":"timeout","matched":9,"written":4,"#
+            .to_owned()
+            + r#""behind":2,"unknown":1,"dropped":3,"#
+            + r#""dropped_by":{"lagging":1,"skipped":0,"closed":2}}}"#
+    );
     assert_eq!(
         answer(|out| gap(out, &a, Some(12), "k-9")),
         r#"{"type":"gap","channel":"a","missed":12,"id":"k-9"}"#

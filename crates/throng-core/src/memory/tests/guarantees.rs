@@ -120,7 +120,12 @@ fn a_full_worker_queue_refuses_for_its_channels_only() {
     let message = Arc::new(crate::Message::new(id(1), 0, 0, name(), text));
     for _ in 0..QUEUE_MESSAGES_MAX {
         let (message, channel) = (Arc::clone(&message), ChannelId(0));
-        fixture.queues[0].post(Notification::Message { local: local(1), channel, message });
+        fixture.queues[0].post(Notification::Message {
+            local: local(1),
+            channel,
+            message,
+            receipt: None,
+        });
     }
     assert_eq!(fixture.engine.publish(0, keyed()), Err(PublishError::Busy));
     assert_eq!(fixture.notifications(1), [], "all workers or none");

@@ -41,7 +41,9 @@ fn ask(fixture: &Fixture, now_ms: u64, max_users: usize) -> Asked {
 /// The queries that have reached the workers.
 fn queries(fixture: &Fixture) -> Vec<Arc<PresenceQuery>> {
     let mut notifications = Vec::new();
-    fixture.queues.iter().for_each(|queue| queue.take(&mut notifications));
+    for queue in &fixture.queues {
+        queue.take(&mut notifications);
+    }
     let query = |notification| match notification {
         Notification::Presence { query, .. } => Some(query),
         _ => None,

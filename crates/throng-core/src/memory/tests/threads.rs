@@ -22,7 +22,7 @@ fn listen(fixture: &Fixture, name: &ChannelName, start: StartAt, is_over: &Atomi
         let mut notifications = Vec::new();
         fixture.queues[0].take(&mut notifications);
         for notification in notifications {
-            let Notification::Message { message, channel, local } = notification else {
+            let Notification::Message { message, channel, local, .. } = notification else {
                 panic!("only messages")
             };
             assert_eq!((channel, local), (followed.channel, followed.local));

@@ -110,4 +110,6 @@ pub(super) struct SharedAnswer {
     pub(super) terms: Terms,
     pub(super) bytes: Vec<u8>,
     pub(super) messages: u64,
+    /// The offset of its last message.
+    pub(super) to: u64,
 }

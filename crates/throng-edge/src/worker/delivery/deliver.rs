@@ -198,8 +198,15 @@ impl<N: Net> Worker<N> {
         subscription: SubscriptionId,
         outcome: Outcome,
     ) {
-        if let Some(offset) = outcome.advanced_to {
-            self.subscriptions.advance(subscription, offset);
+        match outcome.advanced_to {
+            Some(offset) if outcome.is_held || outcome.partial.is_some() => {
+                // Only the last one is written in part, if none waits below.
+                let written_to = if outcome.is_held { 0 } else { offset - 1 };
+                let held = self.subscriptions.pass(subscription, offset, written_to);
+                self.unwritten.hold(id, held);
+            }
+            Some(offset) => self.subscriptions.advance(subscription, offset),
+            None => {}
         }
         let Some(connection) = self.connections.expect_live_mut(id) else { return };
         let is_written = outcome.sent_bytes > 0 || connection.has(Flags::WRITTEN);
@@ -225,7 +232,8 @@ impl<N: Net> Worker<N> {
         message: &Arc<Message>,
     ) {
         // First, because the event's id includes this message.
-        self.subscriptions.advance(subscription, message.id.offset);
+        let held = self.subscriptions.pass(subscription, message.id.offset, 0);
+        self.unwritten.hold(id, held);
         let Some(connection) = self.connections.expect_live(id) else { return };
         if message.excluded == Some(self.connections.name_of(id, connection)) {
             return;
@@ -256,7 +264,7 @@ impl<N: Net> Worker<N> {
                 self.close_lagging(id, CloseReason::Lagging);
             }
             LagPolicy::Skip => {
-                self.subscriptions.advance(subscription, resume_at.offset);
+                self.subscriptions.skip(subscription, resume_at.offset);
                 self.count(Counter::Gaps);
                 self.metrics.add(Counter::MessagesSkipped, missed.unwrap_or(0));
                 let target = self.target_of(subscription);

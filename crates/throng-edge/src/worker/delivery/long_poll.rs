@@ -73,20 +73,20 @@ impl<N: Net> Worker<N> {
         let name = self.connections.name_of(id, connection);
         let is_envelope = connection.encoding().is_envelope();
         for subscription in self.subscriptions_in_order(id) {
-            let mut advanced_to = None;
             match self.subscriptions.waiting(subscription) {
                 Waiting::Nothing => {}
                 // The answer reports the gap; the messages after it come with the next poll.
                 Waiting::Gap { resume_at, .. } => {
-                    advanced_to = Some(resume_at.offset);
+                    self.subscriptions.skip(subscription, resume_at.offset);
                     answer.has_gap = true;
                 }
                 Waiting::Messages(messages) => {
-                    advanced_to = answer.add_all(messages, name, is_envelope);
+                    if let Some(offset) = answer.add_all(messages, name, is_envelope) {
+                        // Written with the answer, which may take long.
+                        let held = self.subscriptions.pass(subscription, offset, 0);
+                        self.unwritten.hold(id, held);
+                    }
                 }
-            }
-            if let Some(offset) = advanced_to {
-                self.subscriptions.advance(subscription, offset);
             }
         }
         answer
@@ -195,13 +195,16 @@ impl<N: Net> Worker<N> {
         // Nothing below may decline: what the answer needs has left the connection.
         let poll = connection.io.as_mut().and_then(|io| io.long_poll.take());
         let terms = Terms { cursor, encoding: connection.encoding(), poll };
-        let known = answers.iter().position(|shared| shared.terms == terms);
-        Some(known.unwrap_or_else(|| {
-            let answer = self.collect(id);
-            let (position, date) = (self.position(id), self.clock.date());
-            let bytes = answer.encode(&position, terms.poll.as_deref(), true, None, date);
-            answers.push(SharedAnswer { terms, bytes, messages: answer.messages });
-            answers.len() - 1
-        }))
+        if let Some(known) = answers.iter().position(|shared| shared.terms == terms) {
+            let held = self.subscriptions.pass(subscription, answers[known].to, 0);
+            self.unwritten.hold(id, held);
+            return Some(known);
+        }
+        let answer = self.collect(id);
+        let (position, date) = (self.position(id), self.clock.date());
+        let bytes = answer.encode(&position, terms.poll.as_deref(), true, None, date);
+        let to = self.subscriptions.cursor(subscription).unwrap_or(terms.cursor);
+        answers.push(SharedAnswer { terms, bytes, messages: answer.messages, to });
+        Some(answers.len() - 1)
     }
 }

@@ -33,6 +33,9 @@ pub(in crate::worker) struct Outcome {
     pub(in crate::worker) partial: Option<Partial>,
     /// Whether the socket takes no more for now.
     pub(in crate::worker) is_blocked: bool,
+    /// Whether some of what was written waits below for the socket: any of the messages may end
+    /// there.
+    pub(in crate::worker) is_held: bool,
     /// Whether the peer has gone.
     pub(in crate::worker) is_gone: bool,
 }
@@ -55,6 +58,7 @@ impl Outcome {
         };
         debug_assert!(written <= length, "more was written than there was");
         let is_whole = written == length;
+        let is_held = matches!(transfer, Transfer::Held(_));
         let partial = (written > 0 && !is_whole).then(|| {
             let (message, from) = (Arc::clone(message), written as u32);
             Partial { message, encoding, from }
@@ -65,7 +69,8 @@ impl Outcome {
             deliveries: u64::from(is_whole),
             sent_bytes: written as u64,
             partial,
-            is_blocked: !is_whole || matches!(transfer, Transfer::Held(_)),
+            is_blocked: !is_whole || is_held,
+            is_held,
             is_gone: false,
         }
     }
@@ -110,9 +115,10 @@ pub(super) fn write<'a, N: Net>(
         Transfer::Gone => return Outcome::gone(),
     };
     outcome.sent_bytes = written as u64;
+    outcome.is_held = matches!(transfer, Transfer::Held(_));
     if written == bytes {
         outcome.deliveries = count as u64;
-        outcome.is_blocked = matches!(transfer, Transfer::Held(_));
+        outcome.is_blocked = outcome.is_held;
         return outcome;
     }
     // Excluded messages behind the last one that was written are looked at again.

@@ -270,6 +270,7 @@ impl<N: Net> Worker<N> {
             content_type,
             idempotency_key: publication.key.map(Into::into),
             excluded: if is_echoed { None } else { self.connections.name(call.id) },
+            receipt: None,
         };
         // The answer counts the subscribers that get the message. Without an echo the sender does
         // not.

@@ -217,6 +217,7 @@ impl<N: Net> Worker<N> {
             content_type: None,
             idempotency_key: None,
             excluded: None,
+            receipt: None,
         };
         match self.engine.publish(self.clock.unix_ms(), publication) {
             Ok(_) => self.count(Counter::MessagesPublished),

@@ -1,0 +1,328 @@
+//! Receipts: what became of one message, for a publisher that asks.
+//!
+//! A receipt is counted, not listed. The engine counts the subscriptions that the message is for
+//! ([`Receipt::begin`]) and hands a [`ReceiptPart`] to each worker that follows the channel. The
+//! worker settles each of its subscriptions once, and adds what it has settled after each slice of
+//! its work. So whoever waits can read the counts at any time without asking a worker, even one
+//! that stands still. A part that is dropped, as with a worker that ends or is frozen, leaves the
+//! rest of its subscriptions [unknown](Delivered::unknown).
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use throng_wire::{ErrorCode, ErrorResponse};
+
+use crate::later::Ticket;
+
+/// Receipts that may be under way at once in the whole server. Each costs the workers a comparison
+/// for each write to its channel.
+pub const RECEIPTS_MAX: usize = 1024;
+
+/// Too many receipts are under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "too many receipts are under way; the message was not published; try again later, or without \
+     `receipt`"
+)]
+pub struct ReceiptsBusy;
+
+impl From<ReceiptsBusy> for ErrorResponse {
+    fn from(error: ReceiptsBusy) -> ErrorResponse {
+        ErrorResponse::new(ErrorCode::Busy, error.to_string())
+    }
+}
+
+/// The receipts that are under way.
+#[derive(Debug, Default)]
+pub struct Receipts {
+    open: AtomicUsize,
+}
+
+impl Receipts {
+    /// The number of receipts that are under way. One that has ended counts until each worker has
+    /// noticed, which takes at most a tick.
+    pub fn under_way(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// Begins a receipt, or refuses it if [`RECEIPTS_MAX`] are under way. The ticket is answered
+    /// once nothing is left to happen to the message, or dropped if that is never known.
+    pub fn open(self: &Arc<Self>, ticket: Ticket<()>) -> Result<Arc<Receipt>, ReceiptsBusy> {
+        let taken = self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |open| {
+            (open < RECEIPTS_MAX).then_some(open + 1)
+        });
+        taken.map_err(|_| ReceiptsBusy)?;
+        let state = State { ticket: Some(ticket), ..State::default() };
+        Ok(Arc::new(Receipt {
+            all: Arc::clone(self),
+            is_open: AtomicBool::new(true),
+            state: Mutex::new(state),
+        }))
+    }
+}
+
+/// What became of a message for one subscription.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// The kernel has taken all of its bytes.
+    Written,
+    /// The publisher excluded the connection: the message is not for it.
+    Excluded,
+    /// The connection was closed because it lagged too far behind.
+    Lagging,
+    /// The connection lagged too far behind, and was told of a gap instead.
+    Skipped,
+    /// The subscription ended before: its connection was closed, it was unsubscribed, or its
+    /// long-poll was answered without the message.
+    Closed,
+}
+
+/// How many subscriptions met each fate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Tally {
+    written: u64,
+    excluded: u64,
+    lagging: u64,
+    skipped: u64,
+    closed: u64,
+    unknown: u64,
+}
+
+impl Tally {
+    fn count(&mut self, fate: Fate, subscriptions: u64) {
+        *match fate {
+            Fate::Written => &mut self.written,
+            Fate::Excluded => &mut self.excluded,
+            Fate::Lagging => &mut self.lagging,
+            Fate::Skipped => &mut self.skipped,
+            Fate::Closed => &mut self.closed,
+        } += subscriptions;
+    }
+
+    fn add(&mut self, other: Tally) {
+        self.written += other.written;
+        self.excluded += other.excluded;
+        self.lagging += other.lagging;
+        self.skipped += other.skipped;
+        self.closed += other.closed;
+        self.unknown += other.unknown;
+    }
+
+    fn sum(self) -> u64 {
+        let Tally { written, excluded, lagging, skipped, closed, unknown } = self;
+        written + excluded + lagging + skipped + closed + unknown
+    }
+}
+
+/// What is known of a message's delivery.
+///
+/// [`matched`](Delivered::matched) is the sum of `written`, `behind` and the three reasons for
+/// which subscriptions do not get it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Delivered {
+    /// The subscriptions that the message is for.
+    pub matched: u64,
+    /// Those whose sockets have taken it whole.
+    pub written: u64,
+    /// Those for which it still waits, and those of which nothing will be known.
+    pub behind: u64,
+    /// Those whose connections were closed because they lagged.
+    pub lagging: u64,
+    /// Those that were told of a gap instead.
+    pub skipped: u64,
+    /// Those that ended before.
+    pub closed: u64,
+    /// Those of `behind` of which nothing more will be known: their worker has ended or was
+    /// replaced.
+    pub unknown: u64,
+}
+
+#[derive(Default)]
+struct State {
+    /// The subscriptions of the channel at the time of the publication.
+    subscribers: u64,
+    settled: Tally,
+    ticket: Option<Ticket<()>>,
+}
+
+/// The counts of one message, shared by the publisher and the workers.
+pub struct Receipt {
+    all: Arc<Receipts>,
+    is_open: AtomicBool,
+    state: Mutex<State>,
+}
+
+impl fmt::Debug for Receipt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Receipt").field("is_open", &self.is_open).finish_non_exhaustive()
+    }
+}
+
+impl Receipt {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records how many subscriptions the channel has. The engine calls it before it notifies
+    /// workers, and hands each of them a [`Receipt::part`].
+    pub fn begin(&self, subscribers: u64) {
+        self.lock().subscribers = subscribers;
+        self.add(Tally::default());
+    }
+
+    /// The part of a worker that has `subscriptions` of the channel.
+    pub fn part(self: &Arc<Self>, subscriptions: u32) -> ReceiptPart {
+        ReceiptPart { receipt: Arc::clone(self), left: subscriptions, news: Tally::default() }
+    }
+
+    /// Ends the receipt: workers stop counting. Returns what is known.
+    pub fn close(&self) -> Delivered {
+        self.is_open.store(false, Ordering::Relaxed);
+        let state = self.lock();
+        let Tally { written, excluded, lagging, skipped, closed, unknown } = state.settled;
+        let matched = state.subscribers.saturating_sub(excluded);
+        let behind = matched.saturating_sub(written + lagging + skipped + closed);
+        Delivered { matched, written, behind, lagging, skipped, closed, unknown }
+    }
+
+    fn add(&self, news: Tally) {
+        let mut state = self.lock();
+        state.settled.add(news);
+        let is_complete = state.settled.sum() >= state.subscribers;
+        // Answered without the lock: that may wake another thread.
+        let ticket = is_complete.then(|| state.ticket.take());
+        drop(state);
+        if let Some(ticket) = ticket.flatten() {
+            ticket.answer(());
+        }
+    }
+}
+
+impl Drop for Receipt {
+    fn drop(&mut self) {
+        self.all.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A worker's part of a receipt.
+#[derive(Debug)]
+pub struct ReceiptPart {
+    receipt: Arc<Receipt>,
+    /// Subscriptions that are not settled.
+    left: u32,
+    /// What was settled since the last [`ReceiptPart::report`].
+    news: Tally,
+}
+
+impl ReceiptPart {
+    /// Whether somebody still waits for the receipt.
+    pub(crate) fn is_open(&self) -> bool {
+        self.receipt.is_open.load(Ordering::Relaxed)
+    }
+
+    /// The number of subscriptions that are not settled.
+    pub(crate) fn left(&self) -> u32 {
+        self.left
+    }
+
+    /// Settles this many subscriptions.
+    pub(crate) fn settle(&mut self, fate: Fate, subscriptions: u32) {
+        debug_assert!(subscriptions <= self.left, "a subscription is settled once");
+        let subscriptions = subscriptions.min(self.left);
+        self.left -= subscriptions;
+        self.news.count(fate, subscriptions.into());
+    }
+
+    /// Adds what was settled to the receipt.
+    pub(crate) fn report(&mut self) {
+        let news = std::mem::take(&mut self.news);
+        if news != Tally::default() {
+            self.receipt.add(news);
+        }
+    }
+}
+
+impl Drop for ReceiptPart {
+    fn drop(&mut self) {
+        self.news.unknown += u64::from(self.left);
+        self.report();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{self, Receiver};
+
+    use super::*;
+
+    fn open(all: &Arc<Receipts>) -> (Arc<Receipt>, Receiver<Option<()>>) {
+        let (sender, receiver) = mpsc::channel();
+        let ticket = Ticket::new(move |answer| sender.send(answer).expect("the test listens"));
+        (all.open(ticket).expect("there is room"), receiver)
+    }
+
+    #[test]
+    fn a_receipt_is_complete_once_every_worker_has_settled_its_subscriptions() {
+        let (receipt, done) = open(&Arc::default());
+        receipt.begin(6);
+        let (mut one, mut two) = (receipt.part(4), receipt.part(2));
+        one.settle(Fate::Written, 2);
+        assert_eq!(receipt.lock().settled, Tally::default(), "nothing is shared before a report");
+        one.settle(Fate::Excluded, 1);
+        one.settle(Fate::Lagging, 1);
+        one.report();
+        two.settle(Fate::Skipped, 1);
+        two.report();
+        assert!(done.try_recv().is_err());
+        two.settle(Fate::Closed, 1);
+        two.report();
+        assert_eq!(done.try_recv(), Ok(Some(())));
+        let expected = Delivered {
+            matched: 5,
+            written: 2,
+            lagging: 1,
+            skipped: 1,
+            closed: 1,
+            ..<_>::default()
+        };
+        assert_eq!(receipt.close(), expected);
+    }
+
+    #[test]
+    fn a_message_for_nobody_is_complete_at_once() {
+        let (receipt, done) = open(&Arc::default());
+        receipt.begin(0);
+        assert_eq!(done.try_recv(), Ok(Some(())));
+        assert_eq!(receipt.close(), Delivered::default());
+    }
+
+    #[test]
+    fn what_a_dropped_part_has_not_settled_is_unknown_and_still_behind() {
+        let (receipt, done) = open(&Arc::default());
+        receipt.begin(3);
+        let mut part = receipt.part(3);
+        part.settle(Fate::Written, 1);
+        drop(part);
+        assert_eq!(done.try_recv(), Ok(Some(())), "nothing more will be known");
+        let expected =
+            Delivered { matched: 3, written: 1, behind: 2, unknown: 2, ..<_>::default() };
+        assert_eq!(receipt.close(), expected);
+    }
+
+    #[test]
+    fn receipts_are_limited_until_publisher_and_workers_have_dropped_them() {
+        let all = Arc::<Receipts>::default();
+        let mut kept: Vec<_> = (0..RECEIPTS_MAX).map(|_| open(&all)).collect();
+        let ticket = || Ticket::new(|_| {});
+        assert_eq!(all.open(ticket()).unwrap_err(), ReceiptsBusy);
+        let (last, _done) = kept.pop().expect("there are many");
+        let part = last.part(1);
+        drop(last);
+        assert_eq!(all.open(ticket()).unwrap_err(), ReceiptsBusy, "a worker has a part of it");
+        drop(part);
+        assert!(all.open(ticket()).is_ok());
+        drop(kept);
+        assert_eq!(all.under_way(), 0);
+    }
+}

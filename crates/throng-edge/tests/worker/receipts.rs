@@ -1,0 +1,112 @@
+//! Receipts: what became of a message, as the worker counts it.
+
+use std::sync::Arc;
+
+use throng_core::{Body, ChannelName, Delivered, Engine, Publication, Receipt, Receipts, Ticket};
+
+use crate::rig::Rig;
+
+/// Publishes a message with a receipt, which no worker has heard of yet.
+fn publish(rig: &Rig, channel: &str, text: &str) -> Arc<Receipt> {
+    let receipt = Arc::<Receipts>::default().open(Ticket::new(|_| {})).expect("there is room");
+    let publication = Publication {
+        channel: ChannelName::channel(channel),
+        body: Body::Text(text.into()),
+        content_type: None,
+        idempotency_key: None,
+        excluded: None,
+        receipt: Some(Arc::clone(&receipt)),
+    };
+    rig.engine.publish(1, publication).expect("the queue has room");
+    receipt
+}
+
+#[test]
+fn those_who_come_and_go_before_the_worker_hears_of_the_message_are_told_apart() {
+    let mut rig = Rig::new();
+    let _stays = rig.get("/channels/a");
+    let leaves = rig.get("/channels/a");
+    let receipt = publish(&rig, "a", "x");
+    let late = rig.get("/channels/a?history=1");
+    rig.hang_up(&leaves);
+    rig.work();
+    assert!(late.received().contains('x'));
+    let expected = Delivered { matched: 2, written: 1, closed: 1, ..Delivered::default() };
+    assert_eq!(receipt.close(), expected);
+}
+
+#[test]
+fn a_channel_that_was_followed_anew_is_another_one_to_a_receipt() {
+    let mut rig = Rig::new();
+    let leaves = rig.get("/channels/a");
+    let receipt = publish(&rig, "a", "x");
+    rig.hang_up(&leaves);
+    let _late = rig.get("/channels/a?history=1");
+    rig.work();
+    assert_eq!(receipt.close(), Delivered { matched: 1, closed: 1, ..Delivered::default() });
+}
+
+#[test]
+fn a_message_counts_with_its_last_byte_and_not_with_the_answers_behind_it() {
+    let mut rig = Rig::new();
+    let client = rig.v1();
+    rig.send_frame(&client, r#"{"type":"subscribe","channel":"a"}"#);
+    rig.work();
+    client.received();
+    client.stall_after(10);
+    let receipt = publish(&rig, "a", &"x".repeat(1000));
+    rig.work();
+    rig.send_frame(&client, r#"{"type":"ping"}"#);
+    rig.work();
+    // All of the message, and a part of the pong.
+    rig.read_some(&client, 1060);
+    rig.work();
+    let received = client.received();
+    assert!(received.contains("xxx") && !received.contains("pong\"}"), "{received}");
+    let expected = Delivered { matched: 1, written: 1, ..Delivered::default() };
+    assert_eq!(receipt.close(), expected);
+}
+
+#[test]
+fn a_message_written_in_part_is_behind() {
+    let mut rig = Rig::new();
+    let client = rig.get("/channels/a");
+    client.stall_after(10);
+    let receipt = publish(&rig, "a", &"x".repeat(1000));
+    rig.work();
+    let expected = Delivered { matched: 1, behind: 1, ..Delivered::default() };
+    assert_eq!(receipt.close(), expected);
+}
+
+#[test]
+fn a_process_that_is_replaced_leaves_the_rest_unknown() {
+    let mut rig = Rig::new();
+    let _client = rig.get("/channels/a");
+    let stalled = rig.get("/channels/a");
+    stalled.stall_after(0);
+    let receipt = publish(&rig, "a", "x");
+    rig.work();
+    rig.replace_process();
+    rig.read_again(&stalled);
+    rig.work();
+    assert!(stalled.received().contains('x'));
+    let expected =
+        Delivered { matched: 2, written: 1, behind: 1, unknown: 1, ..Delivered::default() };
+    assert_eq!(receipt.close(), expected);
+}
+
+/// More late subscribers than a worker remembers: it does not guess.
+#[test]
+fn a_storm_of_late_subscribers_leaves_receipts_unknown() {
+    let mut rig = Rig::new();
+    let _client = rig.get("/channels/a");
+    let receipt = publish(&rig, "a", "x");
+    let late: Vec<_> = (0..5000).map(|_| rig.get("/channels/a?history=1")).collect();
+    rig.work();
+    assert!(late.iter().all(|client| client.received().contains('x')));
+    let expected = Delivered { matched: 1, behind: 1, unknown: 1, ..Delivered::default() };
+    assert_eq!(receipt.close(), expected);
+    let next = publish(&rig, "a", "y");
+    rig.work();
+    assert_eq!(next.close(), Delivered { matched: 5001, written: 5001, ..Delivered::default() });
+}
