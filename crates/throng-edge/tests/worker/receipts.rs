@@ -2,9 +2,13 @@
 
 use std::sync::Arc;
 
-use throng_core::{Body, ChannelName, Delivered, Engine, Publication, Receipt, Receipts, Ticket};
+use throng_core::{
+    Body, ChannelName, Delivered, Engine, Publication, Receipt, Receipts, ScanAction, ScanTarget,
+    Ticket,
+};
 
 use crate::rig::Rig;
+use crate::scan::scan;
 
 /// Publishes a message with a receipt, which no worker has heard of yet.
 fn publish(rig: &Rig, channel: &str, text: &str) -> Arc<Receipt> {
@@ -76,6 +80,23 @@ fn a_message_written_in_part_is_behind() {
     rig.work();
     let expected = Delivered { matched: 1, behind: 1, ..Delivered::default() };
     assert_eq!(receipt.close(), expected);
+}
+
+#[test]
+fn a_connection_that_is_reset_for_memory_is_closed_to_a_receipt() {
+    for taken in [0, 10] {
+        let mut rig = Rig::new();
+        let (_reader, slow) = (rig.get("/channels/a"), rig.get("/channels/a"));
+        slow.stall_after(taken);
+        let receipt = publish(&rig, "a", &"x".repeat(1000));
+        rig.work();
+        let found = scan(&mut rig, ScanTarget::Behind, ScanAction::List { limit: 9 });
+        let names = found.connections.iter().map(|found| found.name).collect();
+        scan(&mut rig, ScanTarget::Connections(names), ScanAction::CloseForMemory);
+        assert!(slow.is_closed());
+        let expected = Delivered { matched: 2, written: 1, closed: 1, ..Delivered::default() };
+        assert_eq!(receipt.close(), expected);
+    }
 }
 
 #[test]

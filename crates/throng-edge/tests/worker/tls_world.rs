@@ -3,8 +3,9 @@
 //! processes are replaced in the middle of all that.
 //!
 //! The clients open everything that is written. They object if a record does not open, which it
-//! does not if its number was used before, and if a message is missing, or comes twice. A seed that
-//! fails is printed; `THRONG_SEED=` runs it alone, and `THRONG_SEEDS=` runs as many.
+//! does not if its number was used before, and if a message is missing, or comes twice. A receipt
+//! must not say that a message was written to them before they have it whole. A seed that fails is
+//! printed; `THRONG_SEED=` runs it alone, and `THRONG_SEEDS=` runs as many.
 //!
 //! | module | what it is |
 //! |---|---|
@@ -18,8 +19,9 @@ use std::sync::{Arc, mpsc};
 
 use throng_access::{AccessControl, AllowAll};
 use throng_core::{
-    Body, ChannelName, ConnectionScan, Engine, Epoch, MemoryEngine, Notification, Publication,
-    Rules, ScanAction, ScanTarget, Scanned, Ticket, WorkerId, WorkerQueue,
+    Body, ChannelName, ConnectionScan, Delivered, Engine, Epoch, MemoryEngine, Notification,
+    Publication, Receipt, Receipts, Rules, ScanAction, ScanTarget, Scanned, Ticket, WorkerId,
+    WorkerQueue,
 };
 use throng_edge::compression::Compression;
 use throng_edge::tls::TlsNet;
@@ -52,6 +54,15 @@ struct Client {
     pongs: u64,
 }
 
+/// A receipt under way.
+struct Watched {
+    /// The number of its message.
+    number: u64,
+    receipt: Arc<Receipt>,
+    /// Clients that were there when it was published.
+    present: Vec<usize>,
+}
+
 struct World {
     random: Random,
     worker: TlsWorker,
@@ -61,6 +72,7 @@ struct World {
     acceptor: Acceptor,
     connector: Connector,
     clients: Vec<Client>,
+    watched: Vec<Watched>,
     published: u64,
     tick: u32,
     first_tick: u32,
@@ -110,6 +122,7 @@ impl World {
             acceptor,
             connector,
             clients,
+            watched: Vec::new(),
             published,
             tick,
             first_tick,
@@ -153,6 +166,23 @@ impl World {
         }
         self.control();
         self.check();
+        if !self.watched.is_empty() && self.random.below(3) == 0 {
+            let at = self.random.below(self.watched.len());
+            let watched = self.watched.swap_remove(at);
+            self.check_receipt(&watched);
+        }
+    }
+
+    /// Ends a receipt, and checks that no client counts that lacks a part of the message.
+    fn check_receipt(&self, watched: &Watched) {
+        let Watched { number, receipt, present } = watched;
+        let may_have = |&&at: &&usize| {
+            let client = &self.clients[at];
+            client.pipe.borrow().has_left || client.last.is_some_and(|last| last >= *number)
+        };
+        let most = present.iter().filter(may_have).count() as u64;
+        let delivered = receipt.close();
+        assert!(delivered.written <= most, "{most} have message {number}: {delivered:?}");
     }
 
     fn connect(&mut self) {
@@ -180,18 +210,35 @@ impl World {
         let burst = [1, 1, 1, 5, 70][self.random.below(5)];
         for _ in 0..burst {
             let length = [0, 40, 300, 20_000][self.random.below(4)];
-            self.published += 1;
-            let text = format!("{} {}", self.published, "x".repeat(length));
-            let publication = Publication {
-                channel: ChannelName::channel("c"),
-                body: Body::Text(text.as_str().into()),
-                content_type: None,
-                idempotency_key: None,
-                excluded: None,
-                receipt: None,
-            };
-            self.engine.publish(100, publication).expect("the queue has room");
+            let is_watched = self.random.below(3) == 0;
+            self.publish_one(length, is_watched);
         }
+    }
+
+    fn publish_one(&mut self, length: usize, is_watched: bool) {
+        self.published += 1;
+        let receipt = is_watched.then(|| self.watch());
+        let text = format!("{} {}", self.published, "x".repeat(length));
+        let publication = Publication {
+            channel: ChannelName::channel("c"),
+            body: Body::Text(text.as_str().into()),
+            content_type: None,
+            idempotency_key: None,
+            excluded: None,
+            receipt,
+        };
+        self.engine.publish(100, publication).expect("the queue has room");
+    }
+
+    /// Begins a receipt for the message that is about to be published.
+    fn watch(&mut self) -> Arc<Receipt> {
+        let receipt = Arc::<Receipts>::default().open(Ticket::new(|_| {})).expect("there is room");
+        // One that has left may be written to until the worker knows.
+        let is_here = |at: &usize| !self.clients[*at].pipe.borrow().is_closed;
+        let present = (0..self.clients.len()).filter(is_here).collect();
+        let (number, watched) = (self.published, Arc::clone(&receipt));
+        self.watched.push(Watched { number, receipt: watched, present });
+        receipt
     }
 
     /// A client reads some, or stops reading for a while.
@@ -281,6 +328,11 @@ impl World {
         self.settle();
         for (at, client) in self.clients.iter().enumerate() {
             self.check_rest(at, client);
+        }
+        for watched in std::mem::take(&mut self.watched) {
+            let delivered = watched.receipt.close();
+            let number = watched.number;
+            assert_eq!(delivered.behind, delivered.unknown, "message {number}: {delivered:?}");
         }
         let open = self.clients.iter().filter(|client| !client.pipe.borrow().is_closed).count();
         assert_eq!(self.worker.net().tls_connections(), open, "state of closed connections");
@@ -435,8 +487,9 @@ fn a_client_over_tls_that_is_behind_is_reset_when_memory_is_short() {
     world.connect();
     world.settle();
     assert!(world.clients[0].is_upgraded);
-    world.clients[0].pipe.borrow_mut().grant(0);
-    world.publish();
+    // A part of the record is written: the rest of the message waits below the worker.
+    world.clients[0].pipe.borrow_mut().grant(30);
+    world.publish_one(300, true);
     while world.worker.work(true) {}
     let found = world.scan(ScanTarget::Behind, ScanAction::List { limit: 9 });
     let names: Vec<_> = found.connections.iter().map(|found| found.name).collect();
@@ -445,4 +498,6 @@ fn a_client_over_tls_that_is_behind_is_reset_when_memory_is_short() {
     let pipe = world.clients[0].pipe.borrow();
     assert!(pipe.is_reset && pipe.is_closed);
     assert_eq!(world.setup.metrics.sum(Counter::ClosedMemory), 1);
+    let expected = Delivered { matched: 1, closed: 1, ..Delivered::default() };
+    assert_eq!(world.watched[0].receipt.close(), expected);
 }
