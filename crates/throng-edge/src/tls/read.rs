@@ -40,6 +40,7 @@ where
     /// Reads content. The buffer has room for the longest record.
     pub(super) fn read_tls(&mut self, slot: Slot, socket: &N::Socket, buffer: &mut [u8]) -> Read {
         debug_assert!(buffer.len() >= RECORD_BYTES_MAX, "no progress with a long record");
+        let mut was_drained = false;
         loop {
             match self.slots.half(slot) {
                 Some(half) if half.is_passing => return self.net.read(socket, buffer),
@@ -78,8 +79,11 @@ where
                 _ if has_end => {}
                 Read::End => return self.stream_ended(slot),
                 Read::Gone => return Read::Gone,
-                _ if is_drained => return Read::Blocked,
-                _ => {}
+                Read::Blocked => return Read::Blocked,
+                // The event may have reported an end behind records without content, of which the
+                // caller does not hear: only a second read finds it.
+                _ if is_drained && was_drained => return Read::Blocked,
+                _ => was_drained |= is_drained,
             }
         }
     }
