@@ -92,6 +92,7 @@ fn publish(engine: &dyn Engine, name: &str) {
         content_type: None,
         idempotency_key: Some("key".into()),
         excluded: None,
+        receipt: None,
     };
     let published = engine.publish(NOW_MS, publication);
     assert!(published != Err(PublishError::Busy), "the queue has capacity");
