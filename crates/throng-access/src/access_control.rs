@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use crate::authenticator::Authenticator;
+use crate::certificate::CertificateUsers;
 use crate::clients::Clients;
 use crate::connect::{Connect, Passed};
 use crate::policy::{Access, AllowAll};
@@ -20,6 +21,9 @@ pub struct AccessControl {
     pub tokens: Option<Arc<Authenticator>>,
     /// Says who a client is that shows no credential. `None` if nothing does; then it is nobody.
     pub connect: Option<Arc<dyn Connect>>,
+    /// Takes clients for the users that their certificates name. `None` if certificates only let
+    /// clients in.
+    pub certificates: Option<CertificateUsers>,
     /// What `policy` and `connect` get of a request besides its credential.
     pub passed: Passed,
     /// The keys that applications show.
@@ -43,6 +47,7 @@ impl AccessControl {
             policy,
             tokens: None,
             connect: None,
+            certificates: None,
             passed: Passed::default(),
             server_keys: ServerKeys::default(),
             revocations: Mutex::new(None),
@@ -57,15 +62,18 @@ impl AccessControl {
         Arc::new(AccessControl::open(Arc::new(AllowAll)))
     }
 
-    /// Whether access is controlled: the server has keys of any kind, or asks who its clients are.
-    /// Then a client has no user without a token or such an answer.
+    /// Whether access is controlled: the server has keys of any kind, or asks who its clients are,
+    /// or their certificates say so. Then a client has no user without one of them.
     pub fn has_keys(&self) -> bool {
-        self.tokens.is_some() || !self.server_keys.is_empty() || self.connect.is_some()
+        let has_keys = self.tokens.is_some() || !self.server_keys.is_empty();
+        has_keys || self.connect.is_some() || self.certificates.is_some()
     }
 
-    /// Whether a cookie may tell who a client is.
+    /// Whether a cookie, or a certificate, which browsers send with cookies, may tell who a client
+    /// is.
     pub fn uses_cookies(&self) -> bool {
         self.token_cookie.is_some()
+            || self.certificates.is_some()
             || self.connect.as_ref().is_some_and(|connect| connect.passes_cookies())
     }
 }

@@ -19,6 +19,7 @@
 //! |---|---|
 //! | [`policy`] | the interface of a policy: who asks, what for, the decision |
 //! | `access_control` | what both planes share |
+//! | `certificate` | who a client is by its certificate |
 //! | [`connect`] | who a client without a credential is |
 //! | [`algorithm`] | the signature algorithms of tokens |
 //! | [`keys`] | the keys that verify tokens, and when a key set is read again |
@@ -70,6 +71,7 @@ pub mod address;
 pub mod algorithm;
 pub mod authenticator;
 mod cache;
+mod certificate;
 pub mod clients;
 pub mod connect;
 pub mod grants;
@@ -90,6 +92,7 @@ pub mod verifier;
 pub use access_control::AccessControl;
 pub use authenticator::{Authenticator, Refusal, Verdict};
 pub use cache::CacheCounts;
+pub use certificate::{CertificateUsers, Certified};
 pub use clients::{Clients, CountedAddress, OpenQuestion};
 pub use connect::{Connect, ConnectVerdict, Details, Newcomer, Passed, PassedHeaders, ShownToken};
 pub use grants::{Grants, GrantsId, GrantsPool, GrantsTable};

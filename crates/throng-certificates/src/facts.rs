@@ -3,6 +3,7 @@
 use std::time::SystemTime;
 
 use rustls::pki_types::CertificateDer;
+use throng_tls::CertifiedUser;
 use x509_cert::Certificate;
 use x509_cert::der::asn1::{Ia5StringRef, PrintableStringRef, TeletexStringRef, Utf8StringRef};
 use x509_cert::der::oid::ObjectIdentifier;
@@ -11,6 +12,7 @@ use x509_cert::der::oid::db::rfc5912::{ID_CE_SUBJECT_ALT_NAME, RSA_ENCRYPTION};
 use x509_cert::der::{Any, Decode as _};
 use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
+use x509_cert::time::Time;
 
 /// The part of a client's certificate that names the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +54,7 @@ impl Facts {
                 _ => None,
             })
             .collect();
-        let at = |time: x509_cert::time::Time| SystemTime::UNIX_EPOCH + time.to_unix_duration();
+        let at = |time: Time| SystemTime::UNIX_EPOCH + time.to_unix_duration();
         Some(Facts {
             title: dns_names
                 .first()
@@ -68,16 +70,23 @@ impl Facts {
 }
 
 /// The user that a client's certificate names in `field`, the client's own certificate first.
-pub(crate) fn user(certificates: &[CertificateDer<'_>], field: UserField) -> Option<String> {
+pub(crate) fn user(certificates: &[CertificateDer<'_>], field: UserField) -> Option<CertifiedUser> {
     let certificate = Certificate::from_der(certificates.first()?).ok()?;
-    if field == UserField::CommonName {
-        return common_name(&certificate);
-    }
-    alternative_names(&certificate).into_iter().find_map(|name| match (field, name) {
-        (UserField::Uri, GeneralName::UniformResourceIdentifier(text))
-        | (UserField::Dns, GeneralName::DnsName(text))
-        | (UserField::Email, GeneralName::Rfc822Name(text)) => Some(text.as_str().to_owned()),
-        _ => None,
+    let name = match field {
+        UserField::CommonName => common_name(&certificate),
+        _ => alternative_names(&certificate).into_iter().find_map(|name| match (field, name) {
+            (UserField::Uri, GeneralName::UniformResourceIdentifier(text))
+            | (UserField::Dns, GeneralName::DnsName(text))
+            | (UserField::Email, GeneralName::Rfc822Name(text)) => Some(text.as_str().to_owned()),
+            _ => None,
+        }),
+    };
+    let validity = certificate.tbs_certificate.validity;
+    let seconds = |time: Time| u32::try_from(time.to_unix_duration().as_secs()).unwrap_or(u32::MAX);
+    Some(CertifiedUser {
+        name: name?.into(),
+        from_s: seconds(validity.not_before),
+        until_s: seconds(validity.not_after),
     })
 }
 

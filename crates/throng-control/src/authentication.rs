@@ -4,6 +4,7 @@
 //!
 //! | module | what it is |
 //! |---|---|
+//! | `certified` | who a client is by its certificate |
 //! | `client` | the sender of a request, after the check |
 //! | `connect` | asks the application who a client without a credential is |
 //! | `operator` | who may see the status, disconnect and revoke |
@@ -17,6 +18,7 @@
 //! * A login counts for status and metrics only, so that no page can publish or revoke by it.
 //! * No response and no line of the log contains a credential or a part of one.
 
+mod certified;
 mod client;
 mod connect;
 mod operator;
@@ -111,7 +113,10 @@ impl Authentication {
             return Ok(Client::Anonymous);
         }
         let Some(credential) = find(self.access.token_cookie.as_deref())? else {
-            return self.identify_elsewhere(settings, head).await;
+            return match self.identify_by_certificate(settings, head)? {
+                Some(client) => Ok(client),
+                None => self.identify_elsewhere(settings, head).await,
+            };
         };
         // Browsers send cookies by themselves, with requests of foreign pages as well.
         if credential.place() == Place::Cookie {
@@ -126,6 +131,7 @@ impl Authentication {
                 let verified = self.verification.verify(credential.text(), address).await;
                 let identity =
                     verified.inspect_err(|refusal| self.refused.count(refusal.label()))?;
+                let identity = self.with_certificate(head, identity)?;
                 let token = ShownToken { identity: &identity, text: credential.text() };
                 Ok(Client::Token(self.confirm(settings, head, token).await?))
             }
@@ -137,6 +143,11 @@ impl Authentication {
     pub(crate) fn recheck(&self, client: &Client<'_>) -> Result<(), ErrorResponse> {
         let Client::Token(identity) = client else { return Ok(()) };
         let now_s = verification::now_s();
+        if let Some(certificates) = &self.access.certificates
+            && identity.is_of_certificate()
+        {
+            return certificates.recheck(identity, now_s);
+        }
         match (&self.access.connect, &self.access.tokens) {
             (Some(connect), _) if identity.is_of_application() => connect.recheck(identity, now_s),
             (_, Some(tokens)) if tokens.authority().revocations().is_revoked(identity) => {

@@ -7,7 +7,7 @@ use std::net::TcpStream;
 
 use throng_access::CountedAddress;
 use throng_core::{Answer, Later, Listener, ScanAction, ScanTarget, Scanned, Snapshot};
-use throng_tls::{Incoming, Outgoing};
+use throng_tls::{CertifiedUser, Incoming, Outgoing};
 
 /// A socket that a worker has handed off to the control plane.
 #[derive(Debug)]
@@ -34,6 +34,8 @@ pub struct TlsConnection {
     pub inbound: Vec<u8>,
     /// The rest of what the socket took a part of. It has to be written before anything else.
     pub outbound: Vec<u8>,
+    /// The user that the client's certificate names, if there is one.
+    pub user: Option<Box<CertifiedUser>>,
 }
 
 /// The source of sockets.

@@ -7,6 +7,7 @@ use std::io::IoSlice;
 use std::net::{IpAddr, SocketAddr};
 
 use throng_core::{Listener, WorkerId};
+use throng_tls::CertifiedUser;
 
 use crate::connection::Token;
 
@@ -173,6 +174,11 @@ pub trait Net {
 
     /// The peer's address; `None` if it is not known, because the peer has gone, for example.
     fn peer(&self, _: &Self::Socket) -> Option<SocketAddr> {
+        None
+    }
+
+    /// The user that the client's certificate names; `None` if it has shown none.
+    fn certified_user(&self, _: &Self::Socket) -> Option<&CertifiedUser> {
         None
     }
 

@@ -56,7 +56,7 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::Arc;
 
 use throng_core::WorkerId;
-use throng_tls::Acceptor;
+use throng_tls::{Acceptor, CertifiedUser};
 
 use crate::connection::Token;
 use crate::counters::{Counter, Counters};
@@ -248,6 +248,10 @@ where
 
     fn peer(&self, socket: &N::Socket) -> Option<SocketAddr> {
         self.net.peer(socket)
+    }
+
+    fn certified_user(&self, socket: &N::Socket) -> Option<&CertifiedUser> {
+        self.slots.user(self.slots.find(socket.number())?)
     }
 
     fn resume(&mut self, socket: &N::Socket) {

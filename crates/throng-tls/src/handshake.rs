@@ -55,8 +55,19 @@ pub enum HandshakeError {
     SecretsDiffer,
 }
 
+/// The user that a client's certificate names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertifiedUser {
+    /// The name, as it stands in the certificate.
+    pub name: Box<str>,
+    /// From when on the certificate is valid, in seconds since 1970.
+    pub from_s: u32,
+    /// Until when it is, in seconds since 1970.
+    pub until_s: u32,
+}
+
 /// Reads from a client's certificates, which were verified, whose they are: a user's, or nobody's.
-pub type UserOf = Arc<dyn Fn(&[CertificateDer<'_>]) -> Option<String> + Send + Sync>;
+pub type UserOf = Arc<dyn Fn(&[CertificateDer<'_>]) -> Option<CertifiedUser> + Send + Sync>;
 
 /// How far a handshake is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,7 +115,7 @@ pub struct Peer {
     /// The peer's certificates, its own first; empty if it showed none.
     pub certificates: Vec<CertificateDer<'static>>,
     /// The user that the client's certificate names, if the acceptor reads users from certificates.
-    pub user: Option<String>,
+    pub user: Option<CertifiedUser>,
     /// Whether the session was resumed with a ticket.
     pub is_resumed: bool,
     /// The ticket to resume with next; only a client of [`Connector::resuming`] has it.

@@ -98,8 +98,8 @@ pub use alert::{Alert, alert_name};
 pub use config::{Acceptor, Connector, LeastVersion, provider};
 pub use frozen::{FROZEN_BYTES_MAX, Frozen, FrozenError, VERSION, freeze, thaw};
 pub use handshake::{
-    Established, HANDSHAKE_BYTES_MAX, HANDSHAKE_RECORDS_MAX, Handshake, HandshakeError, Peer,
-    Progress, UserOf,
+    CertifiedUser, Established, HANDSHAKE_BYTES_MAX, HANDSHAKE_RECORDS_MAX, Handshake,
+    HandshakeError, Peer, Progress, UserOf,
 };
 pub use incoming::{End, Incoming, Opened, Role, StreamEnd, WITHOUT_DATA_MAX};
 pub use outgoing::{Fate, Outgoing, SealError, Sealed};

@@ -25,7 +25,7 @@ use std::fmt;
 
 use crate::error::{ErrorCode, ErrorResponse};
 
-pub use cookie::{CookieRequest, check_cookie};
+pub use cookie::{CookieRequest, check_certificate, check_cookie};
 pub use find::{of_request, of_subscription};
 
 /// The longest token or key. A request head has at most 16 KiB unless the settings say otherwise.

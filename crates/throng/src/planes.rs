@@ -55,14 +55,14 @@ impl throng_control::HandoffReceiver for Handover {
 
 /// The TLS of a connection, as the control plane has it.
 fn of_edge(tls: Box<throng_edge::TlsConnection>) -> Box<TlsConnection> {
-    let throng_edge::TlsConnection { outgoing, incoming, inbound, outbound } = *tls;
-    Box::new(TlsConnection { outgoing, incoming, inbound, outbound })
+    let throng_edge::TlsConnection { outgoing, incoming, inbound, outbound, user } = *tls;
+    Box::new(TlsConnection { outgoing, incoming, inbound, outbound, user })
 }
 
 /// The TLS of a connection, as the data plane has it.
 fn of_control(tls: Box<TlsConnection>) -> Box<throng_edge::TlsConnection> {
-    let TlsConnection { outgoing, incoming, inbound, outbound } = *tls;
-    Box::new(throng_edge::TlsConnection { outgoing, incoming, inbound, outbound })
+    let TlsConnection { outgoing, incoming, inbound, outbound, user } = *tls;
+    Box::new(throng_edge::TlsConnection { outgoing, incoming, inbound, outbound, user })
 }
 
 /// The workers, for the control plane.

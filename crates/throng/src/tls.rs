@@ -58,7 +58,7 @@ pub(crate) fn tls_settings(settings: &Settings) -> Option<TlsSettings> {
         authorities: authorities.clone(),
         revocations: settings.tls_client_crl.0.clone(),
         is_required: settings.tls_client_auth.0,
-        user: None,
+        user: settings.tls_client_user.0,
     });
     Some(TlsSettings {
         certificates: own.into_iter().chain(tables).collect(),

@@ -56,6 +56,8 @@ pub struct Fingerprint([u8; 16]);
 impl Fingerprint {
     /// Of no key: keys have hashes.
     pub(crate) const NONE: Fingerprint = Fingerprint([0; 16]);
+    /// Of a certificate, likewise.
+    pub(crate) const CERTIFICATE: Fingerprint = Fingerprint([0xff; 16]);
 }
 
 /// A key that verifies tokens.

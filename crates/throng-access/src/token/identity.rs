@@ -1,4 +1,4 @@
-//! What a verified token says, or the application of a client without one.
+//! What a verified token says, or of a client without one its certificate or the application.
 
 use std::fmt;
 use std::sync::Arc;
@@ -66,6 +66,20 @@ impl Identity {
         Identity { user, token_id, grants, key, expires_s, valid_from_s, issued_s, is_narrowed }
     }
 
+    /// Who a client is by its certificate, which is valid between these moments, in seconds since
+    /// 1970.
+    pub(crate) fn of_certificate(user: Box<str>, from_s: u32, until_s: u32) -> Identity {
+        let identity = Identity::of_application(Some(user), Arc::default(), from_s, until_s);
+        Identity { key: Fingerprint::CERTIFICATE, valid_from_s: from_s, ..identity }
+    }
+
+    /// What this token says of a client whose certificate names `user` until `until_s`, in seconds
+    /// since 1970.
+    pub(crate) fn certified(&self, user: &str, until_s: u32) -> Identity {
+        let expires_s = self.expires_s.min(until_s);
+        Identity { user: Some(user.into()), expires_s, ..self.clone() }
+    }
+
     /// What this token says, as far as the application agrees: it may restrict the grants, `None`
     /// if it does not, and believes it until `expires_s`, in seconds since 1970.
     #[must_use]
@@ -87,6 +101,11 @@ impl Identity {
     /// Whether the application says so, and no token.
     pub fn is_of_application(&self) -> bool {
         self.key == Fingerprint::NONE
+    }
+
+    /// Whether a certificate says so, and no token.
+    pub fn is_of_certificate(&self) -> bool {
+        self.key == Fingerprint::CERTIFICATE
     }
 
     /// The user, `sub`.

@@ -1,10 +1,12 @@
 //! What is known about the client of a request, apart from what the request says.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use http::request::Parts;
 use throng_access::address::{AddressSource, HeaderError};
 use throng_core::Listener;
+use throng_tls::CertifiedUser;
 use throng_wire::ErrorCode;
 
 use super::answer::ApiError;
@@ -19,6 +21,11 @@ pub(crate) struct Caller {
     /// The client's address, as far as the connection shows it; `None` if nothing needs it.
     pub(crate) connected: Option<IpAddr>,
 }
+
+/// The user of a connection's certificate. Each request of the connection carries it as an
+/// extension, if there is one.
+#[derive(Debug, Clone)]
+pub(crate) struct Certificate(pub(crate) Arc<CertifiedUser>);
 
 impl Caller {
     /// The client that sent this request.

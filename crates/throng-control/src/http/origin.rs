@@ -127,13 +127,23 @@ pub(crate) fn check(settings: &Settings, head: &Parts) -> Result<Option<HeaderVa
 
 /// Refuses a request whose credential is a cookie, unless it comes from a page that may send one.
 pub(crate) fn check_cookie(settings: &Settings, head: &Parts) -> Result<(), ErrorResponse> {
+    let policy = policy(settings, Caller::of(head).listener);
+    credential::check_cookie(&policy, cookie_request(head))
+}
+
+/// Fails unless the certificate of the connection counts as the credential of this request.
+pub(crate) fn check_certificate(settings: &Settings, head: &Parts) -> Result<(), ErrorResponse> {
+    let policy = policy(settings, Caller::of(head).listener);
+    credential::check_certificate(&policy, cookie_request(head))
+}
+
+fn cookie_request(head: &Parts) -> CookieRequest<'_> {
     let text = |name| head.headers.get(name).map(HeaderValue::as_bytes);
-    let request = CookieRequest {
+    CookieRequest {
         origin: text(ORIGIN.as_str()).map(|origin| str::from_utf8(origin).unwrap_or_default()),
         fetch_site: text("sec-fetch-site"),
         is_read: head.method == Method::GET || head.method == Method::HEAD,
-    };
-    credential::check_cookie(&policy(settings, Caller::of(head).listener), request)
+    }
 }
 
 /// Whether pages of `origin` may send cookies: `*` in the settings lists no origin.

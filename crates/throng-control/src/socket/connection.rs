@@ -23,7 +23,7 @@ use super::stream::Stream;
 use crate::control::Control;
 use crate::edge::Handoff;
 use crate::http::answer::Answer;
-use crate::http::caller::Caller;
+use crate::http::caller::{Caller, Certificate};
 use crate::http::large_answer::CONNECTION_EVICTION;
 use crate::memory_quota::EvictionSignal;
 use crate::metrics::HttpCounter;
@@ -61,6 +61,8 @@ impl Connection {
     ) where
         F: Future<Output = Answer>,
     {
+        let user = handoff.tls.as_ref().and_then(|tls| tls.user.clone());
+        let certificate = user.map(|user| Certificate(user.into()));
         let Ok(stream) = Stream::new(handoff.stream, handoff.tls) else { return };
         let peer = stream.peer_addr().ok();
         let source = &self.control.clients.source;
@@ -80,6 +82,9 @@ impl Connection {
         let eviction = Arc::new(EvictionSignal::default());
         let answer = |mut request: Request<Incoming>| {
             request.extensions_mut().insert(caller);
+            if let Some(certificate) = &certificate {
+                request.extensions_mut().insert(certificate.clone());
+            }
             answer(request)
         };
         let serving = serve(&self.control, boundary.clone(), &eviction, activity, answer);

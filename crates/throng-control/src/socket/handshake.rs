@@ -44,8 +44,9 @@ pub(crate) async fn shake_hands(
         }
         read_more(socket, &mut inbound).await?;
     }
-    let Established { outgoing, incoming, .. } = handshake.finish()?;
-    Ok(Box::new(TlsConnection { outgoing, incoming, inbound, outbound: Vec::new() }))
+    let Established { outgoing, incoming, peer } = handshake.finish()?;
+    let user = peer.user.map(Box::new);
+    Ok(Box::new(TlsConnection { outgoing, incoming, inbound, outbound: Vec::new(), user }))
 }
 
 async fn read_more(socket: &mut TcpStream, inbound: &mut Vec<u8>) -> io::Result<()> {

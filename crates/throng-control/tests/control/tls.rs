@@ -27,7 +27,7 @@ fn connect(server: &Server, suite: Suite, bytes: impl Into<Vec<u8>>, unopened: &
     let socket = server.open();
     let mut client = TlsClient { socket, tls, records, content, end: None };
     let inbound = client.seal(unopened);
-    let tls = TlsConnection { outgoing, incoming, inbound, outbound: Vec::new() };
+    let tls = TlsConnection { outgoing, incoming, inbound, outbound: Vec::new(), user: None };
     server.hand_over(bytes, Some(Box::new(tls)));
     client.socket.set_read_timeout(Some(TIMEOUT)).unwrap();
     client
@@ -248,7 +248,7 @@ fn a_client_that_has_ended_before_it_came_is_answered_and_told_the_same() {
     socket.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut client = TlsClient { socket, tls, records, content, end: None };
     let (inbound, outbound) = (Vec::new(), Vec::new());
-    let tls = TlsConnection { outgoing, incoming, inbound, outbound };
+    let tls = TlsConnection { outgoing, incoming, inbound, outbound, user: None };
     server.hand_over(get("/health"), Some(Box::new(tls)));
     let (text, end) = client.rest();
     assert!(text.starts_with("HTTP/1.1 200 "), "{text}");

@@ -9,10 +9,11 @@
 //! | 2 + n | the frozen halves, as `throng-tls` writes them; empty if nothing was answered |
 //! | 4 + n | records that came and are not opened, the last of them incomplete |
 //! | 4 + n | the rest of what the socket took a part of, which goes before anything else |
+//! | 4 + n | the user of the client's certificate: from and until when that is valid, in seconds since 1970, 4 bytes each, and the name; empty if it names none |
 //!
 //! The state moves: the sender has forgotten it before the bytes leave.
 
-use throng_tls::{FROZEN_BYTES_MAX, FrozenError, Incoming, Outgoing, freeze, thaw};
+use throng_tls::{CertifiedUser, FROZEN_BYTES_MAX, FrozenError, Incoming, Outgoing, freeze, thaw};
 use zeroize::Zeroize as _;
 
 /// A TLS connection after its handshake, without its socket.
@@ -26,6 +27,8 @@ pub struct TlsConnection {
     pub inbound: Vec<u8>,
     /// The rest of what the socket took a part of. It has to be written before anything else.
     pub outbound: Vec<u8>,
+    /// The user that the client's certificate names, if there is one.
+    pub user: Option<Box<CertifiedUser>>,
 }
 
 /// What travels of a TLS connection.
@@ -71,27 +74,30 @@ pub(crate) enum TlsStateError {
 
 const NEW: u8 = 0;
 const ESTABLISHED: u8 = 1;
-const FIXED_BYTES: usize = 1 + 2 + 4 + 4;
+const FIXED_BYTES: usize = 1 + 2 + 4 + 4 + 4;
 
 impl Carried {
     /// Writes the state, and `content` behind it.
     pub(crate) fn pack(self, content: &[u8]) -> Result<Packed, TlsStateError> {
-        let (stage, frozen, inbound, outbound) = match self {
-            Carried::New(inbound) => (NEW, None, inbound, Vec::new()),
+        let (stage, frozen, inbound, outbound, user) = match self {
+            Carried::New(inbound) => (NEW, None, inbound, Vec::new(), Vec::new()),
             Carried::Established(connection) => {
-                let TlsConnection { outgoing, incoming, inbound, outbound } = *connection;
-                (ESTABLISHED, Some(freeze(outgoing, incoming)?), inbound, outbound)
+                let TlsConnection { outgoing, incoming, inbound, outbound, user } = *connection;
+                let user = user.map_or_else(Vec::new, |user| user_bytes(&user));
+                (ESTABLISHED, Some(freeze(outgoing, incoming)?), inbound, outbound, user)
             }
         };
         let frozen = frozen.as_ref().map_or(&[][..], |frozen| frozen.as_bytes());
         // At once as long as it gets: a vector that grows would leave keys behind.
-        let length = FIXED_BYTES + frozen.len() + inbound.len() + outbound.len() + content.len();
+        let parts = [&inbound, &outbound, &user];
+        let parts_bytes: usize = parts.iter().map(|part| part.len()).sum();
+        let length = FIXED_BYTES + frozen.len() + parts_bytes + content.len();
         let mut bytes = Vec::with_capacity(length);
         bytes.push(stage);
         let frozen_bytes = u16::try_from(frozen.len()).map_err(|_| TlsStateError::Damaged)?;
         bytes.extend_from_slice(&frozen_bytes.to_le_bytes());
         bytes.extend_from_slice(frozen);
-        for part in [&inbound, &outbound] {
+        for part in parts {
             let length = u32::try_from(part.len()).map_err(|_| TlsStateError::Damaged)?;
             bytes.extend_from_slice(&length.to_le_bytes());
             bytes.extend_from_slice(part);
@@ -117,19 +123,36 @@ impl Carried {
         let halves = halves?;
         let inbound = take_part(&mut rest)?;
         let outbound = take_part(&mut rest)?;
+        let user = user_of(&take_part(&mut rest)?)?;
         let used = length - rest.len();
         let carried = match halves {
             Some((outgoing, incoming)) => {
-                let connection = TlsConnection { outgoing, incoming, inbound, outbound };
+                let connection = TlsConnection { outgoing, incoming, inbound, outbound, user };
                 Carried::Established(Box::new(connection))
             }
-            None if stage == NEW && frozen_bytes == 0 && outbound.is_empty() => {
+            None if (stage, frozen_bytes) == (NEW, 0) && outbound.is_empty() && user.is_none() => {
                 Carried::New(inbound)
             }
             None => return Err(TlsStateError::Damaged),
         };
         Ok((carried, used))
     }
+}
+
+fn user_bytes(user: &CertifiedUser) -> Vec<u8> {
+    let times = [user.from_s, user.until_s].map(u32::to_le_bytes);
+    [times.as_flattened(), user.name.as_bytes()].concat()
+}
+
+fn user_of(mut bytes: &[u8]) -> Result<Option<Box<CertifiedUser>>, TlsStateError> {
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    let mut time = || bytes.split_off(..4).and_then(|time| time.try_into().ok());
+    let (from_s, until_s) = time().zip(time()).ok_or(TlsStateError::Damaged)?;
+    let name = str::from_utf8(bytes).map_err(|_| TlsStateError::Damaged)?.into();
+    let [from_s, until_s] = [from_s, until_s].map(u32::from_le_bytes);
+    Ok(Some(Box::new(CertifiedUser { name, from_s, until_s })))
 }
 
 fn take_part(rest: &mut &mut [u8]) -> Result<Vec<u8>, TlsStateError> {
@@ -161,7 +184,8 @@ mod tests {
         let (server, client) = testing::connect(suite);
         let Established { outgoing, incoming, .. } = server;
         let (inbound, outbound) = (b"half a record".to_vec(), b"rest".to_vec());
-        (TlsConnection { outgoing, incoming, inbound, outbound }, client)
+        let user = CertifiedUser { name: "ann".into(), from_s: 7, until_s: u32::MAX };
+        (TlsConnection { outgoing, incoming, inbound, outbound, user: Some(user.into()) }, client)
     }
 
     #[test]
@@ -180,6 +204,8 @@ mod tests {
                 (&thawed.inbound[..], &thawed.outbound[..]),
                 (&b"half a record"[..], &b"rest"[..])
             );
+            let user = thawed.user.as_deref().map(|user| (&*user.name, user.from_s, user.until_s));
+            assert_eq!(user, Some(("ann", 7, u32::MAX)));
             let mut record = Vec::new();
             let sealed = thawed.outgoing.seal([&b"hello"[..]], &mut record).unwrap();
             thawed.outgoing.keep(sealed);

@@ -272,11 +272,11 @@ where
 
     fn establish(&mut self, slot: Slot, established: Established) {
         let Established { outgoing, incoming, peer } = established;
-        let Peer { alpn, is_resumed, .. } = peer;
+        let Peer { alpn, is_resumed, user, .. } = peer;
         let kind = if is_resumed { Counter::TlsHandshakesResumed } else { Counter::TlsHandshakes };
         self.count(kind);
         self.count(counter_of(outgoing.suite()));
-        self.slots.establish(slot, outgoing, incoming);
+        self.slots.establish(slot, (outgoing, incoming), user.map(Box::new));
         if alpn.as_deref() == Some(ACME_TLS) {
             self.slots.half_or_new(slot).end = Some(End::Closed);
         }

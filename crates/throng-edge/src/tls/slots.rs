@@ -9,11 +9,11 @@
 //!   that keys never meet another connection.
 //! * The state leaves a slot by a move ([`Slots::take`]).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 
 use throng_core::slab::Slab;
-use throng_tls::{Incoming, Outgoing};
+use throng_tls::{CertifiedUser, Incoming, Outgoing};
 
 use super::half::Half;
 use crate::sys::key_pages::KeyPages;
@@ -77,6 +77,7 @@ impl Slot {
 pub(super) struct Taken {
     pub(super) halves: Option<(Outgoing, Incoming)>,
     pub(super) half: Option<Half>,
+    pub(super) user: Option<Box<CertifiedUser>>,
 }
 
 /// The TLS connections of a worker.
@@ -89,6 +90,8 @@ pub(super) struct Slots {
     /// The pages with a vacant slot. The first is filled first, so that others become empty.
     with_room: BTreeSet<usize>,
     halves: Slab<Half>,
+    /// The users of certificates, by slot. Most servers ask for no certificates.
+    users: HashMap<u32, Box<CertifiedUser>>,
     length: usize,
 }
 
@@ -169,11 +172,18 @@ impl Slots {
         if self.length == 0 {
             self.of_socket = Vec::new();
         }
-        Some(Taken { halves: outgoing.zip(incoming), half })
+        let user = if self.users.is_empty() { None } else { self.users.remove(&slot.0) };
+        Some(Taken { halves: outgoing.zip(incoming), half, user })
     }
 
-    /// The halves of a connection whose handshake is done.
-    pub(super) fn establish(&mut self, slot: Slot, outgoing: Outgoing, incoming: Incoming) {
+    /// The halves of a connection whose handshake is done, and the user of its certificate.
+    pub(super) fn establish(
+        &mut self,
+        slot: Slot,
+        (outgoing, incoming): (Outgoing, Incoming),
+        user: Option<Box<CertifiedUser>>,
+    ) {
+        self.users.extend(user.map(|user| (slot.0, user)));
         let page = self.pages[slot.page()].as_mut().expect("a slot in use has a page");
         page.hot[slot.at()].outgoing = Some(outgoing);
         page.cold[slot.at()] = Some(incoming);
@@ -190,6 +200,11 @@ impl Slots {
     pub(super) fn both(&mut self, slot: Slot) -> Option<(&mut Outgoing, &mut Incoming)> {
         let page = self.pages[slot.page()].as_mut()?;
         page.hot[slot.at()].outgoing.as_mut().zip(page.cold[slot.at()].as_mut())
+    }
+
+    /// The user of the client's certificate; `None` if it names none.
+    pub(super) fn user(&self, slot: Slot) -> Option<&CertifiedUser> {
+        self.users.get(&slot.0).map(|user| &**user)
     }
 
     /// Whether the handshake is done.

@@ -102,14 +102,14 @@ where
 
     /// Takes the state of a socket out of its slot; `None` if it cannot travel.
     fn take_carried(&mut self, socket: &N::Socket) -> Option<Carried> {
-        let Taken { halves, half } = self.take(socket)?;
+        let Taken { halves, half, user } = self.take(socket)?;
         let half = half.unwrap_or_default();
         let Half { inbound, outbound, stage, end, .. } = half;
         match (halves, stage, end) {
             (_, _, Some(End::Failed(_) | End::PeerFailed(_))) => None,
             (Some((outgoing, incoming)), Stage::Waiting, _) => {
                 let outbound = outbound.rest().to_vec();
-                let connection = TlsConnection { outgoing, incoming, inbound, outbound };
+                let connection = TlsConnection { outgoing, incoming, inbound, outbound, user };
                 Some(Carried::Established(Box::new(connection)))
             }
             (None, Stage::Waiting, None) => Some(Carried::New(inbound)),
@@ -127,13 +127,13 @@ where
                 self.slots.insert(socket.number(), half).is_ok()
             }
             Carried::Established(connection) => {
-                let TlsConnection { outgoing, incoming, inbound, outbound } = *connection;
+                let TlsConnection { outgoing, incoming, inbound, outbound, user } = *connection;
                 let is_closed = incoming.stream_end() == StreamEnd::Clean;
                 let end = is_closed.then_some(End::Closed);
                 let outbound = Outbound::resume(outbound);
                 let half = Half { inbound, outbound, end, ..Half::default() };
                 let Ok(slot) = self.slots.insert(socket.number(), half) else { return false };
-                self.slots.establish(slot, outgoing, incoming);
+                self.slots.establish(slot, (outgoing, incoming), user);
                 self.slots.trim(slot);
                 true
             }

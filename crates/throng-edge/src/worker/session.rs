@@ -2,6 +2,7 @@
 
 mod accept;
 mod ask;
+mod certified;
 mod client;
 mod command;
 mod connect;

@@ -43,6 +43,31 @@ pub fn check_cookie(
     if is_own_read { Ok(()) } else { Err(refused(request.origin)) }
 }
 
+/// Fails unless the certificate of the connection counts as the credential of this request: browsers
+/// show it to any page, as they send cookies. What no browser sends has neither of the headers.
+///
+/// # Errors
+///
+/// `origin_refused`.
+pub fn check_certificate(
+    policy: &OriginPolicy<'_>,
+    request: CookieRequest<'_>,
+) -> Result<(), ErrorResponse> {
+    if request.origin.is_none() && matches!(request.fetch_site, None | Some(b"none")) {
+        return Ok(());
+    }
+    check_cookie(policy, request).map_err(|_| {
+        let pages = "a certificate counts only for pages of listed origins";
+        let message = match request.origin {
+            Some(origin) => {
+                format!("{pages}: allow these pages with --allowed-origins {origin}")
+            }
+            None => format!("{pages}; the request has no `Origin`"),
+        };
+        ErrorResponse::new(ErrorCode::OriginRefused, message)
+    })
+}
+
 fn refused(origin: Option<&str>) -> ErrorResponse {
     let message = match origin {
         Some(origin) => format!(

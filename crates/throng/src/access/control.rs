@@ -9,7 +9,7 @@ use throng_access::keys::{KeySet, KeySources, Published, RefreshSettings, Source
 use throng_access::policy::{Access, AllowAll, ReadOnlyClients, TrustAdmin};
 use throng_access::revocation::{FileStorage, RevocationLog, Revocations};
 use throng_access::session::Tagger;
-use throng_access::{AccessControl, Authority, Clients};
+use throng_access::{AccessControl, Authority, CertificateUsers, Clients};
 use throng_outbound::{Callouts, KeySetTask, Trust};
 
 use super::{AccessSettings, token_keys};
@@ -64,9 +64,12 @@ impl ServerAccess {
             token_keys = Some(keys);
         }
         let connect = callouts.connect(&revocations, access.policy.max_age_s);
+        let certificates =
+            settings.tls_client_user.0.map(|_| CertificateUsers::new(Arc::clone(&revocations)));
         let control = AccessControl {
             policy,
             connect,
+            certificates,
             passed,
             tokens: token_keys.as_ref().map(|keys| Arc::clone(&keys.authenticator)),
             server_keys: access.server_keys,

@@ -290,7 +290,9 @@ fn tokens(settings: &Settings) -> Option<String> {
         ("token-cookie", settings.token_cookie.0.is_some()),
         (
             "revocations-file",
-            settings.revocations_file.0.is_some() && !settings.has_connect_callout(),
+            settings.revocations_file.0.is_some()
+                && !settings.has_connect_callout()
+                && settings.tls_client_user.0.is_none(),
         ),
     ];
     let (key, _) = set.into_iter().find(|(_, is_set)| *is_set)?;

@@ -124,11 +124,14 @@ fn clients(settings: &Settings) -> Option<String> {
     if settings.tls_client_ca.0.is_some() {
         return None;
     }
-    settings.tls_client_crl.0.as_ref().map(|_| {
-        "tls-client-crl has no effect, because clients are asked for no certificate; add \
-         tls-client-ca"
-            .into()
-    })
+    let set = [
+        ("tls-client-crl", settings.tls_client_crl.0.is_some()),
+        ("tls-client-user", settings.tls_client_user.0.is_some()),
+    ];
+    let (key, _) = set.into_iter().find(|(_, is_set)| *is_set)?;
+    Some(format!(
+        "{key} has no effect, because clients are asked for no certificate; add tls-client-ca"
+    ))
 }
 
 #[cfg(test)]
@@ -200,6 +203,7 @@ mod tests {
                 "tls-ticket-keys has no effect, because tls-ticket-lifetime is 0",
             ),
             ("tls-listen = 1\ntls-client-crl = 'a'", "tls-client-crl has no effect, because"),
+            ("tls-listen = 1\ntls-client-user = 'cn'", "tls-client-user has no effect, because"),
         ] {
             let found = problem(&format!("{FILES}{text}"));
             assert!(found.starts_with(expected), "{text}: {found}");

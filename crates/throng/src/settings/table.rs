@@ -11,9 +11,9 @@ use super::key_tables::{ServerKeyTable, TokenKeyTable};
 use super::lists::{ClaimValues, Hosts, KeyUrls, Origins, Proxies};
 use super::toml_value;
 use super::values::{
-    AddressHeaderChoice, AutoCount, AutoSize, ClientCertificateChoice, CookieName, DemoChoice,
-    IoUringChoice, LagPolicyChoice, LogFormatChoice, LogLevel, OptionalAddress, OptionalPath,
-    ProxyProtocolChoice, TlsVersionChoice, WhoChoice,
+    AddressHeaderChoice, AutoCount, AutoSize, ClientCertificateChoice, ClientUserChoice,
+    CookieName, DemoChoice, IoUringChoice, LagPolicyChoice, LogFormatChoice, LogLevel,
+    OptionalAddress, OptionalPath, ProxyProtocolChoice, TlsVersionChoice, WhoChoice,
 };
 
 /// One sentence: what is wrong with the settings, where, and what to do.
@@ -151,6 +151,8 @@ settings! {
             "Authorities (PEM) whose certificates clients show; none: clients are asked for none";
         "tls-client-auth" tls_client_auth: ClientCertificateChoice = "required",
             "With --tls-client-ca, whether clients must show a certificate: required or optional";
+        "tls-client-user" tls_client_user: ClientUserChoice = "none",
+            "What in a client's certificate names its user: cn, dns, email, uri, or none";
         "tls-client-crl" tls_client_crl: OptionalPath = "none",
             "Lists of revoked client certificates (PEM)";
     }
@@ -429,10 +431,11 @@ impl Settings {
         self.callouts.iter().any(CalloutTable::decides_connect)
     }
 
-    /// Whether access is controlled: there are keys of any kind, or the application says who
-    /// clients are. Without, every client may do everything.
+    /// Whether access is controlled: there are keys of any kind, or the application or their
+    /// certificates say who clients are. Without, every client may do everything.
     pub(crate) fn has_keys(&self) -> bool {
-        self.has_token_keys() || !self.server_keys.is_empty() || self.has_connect_callout()
+        let has_keys = self.has_token_keys() || !self.server_keys.is_empty();
+        has_keys || self.has_connect_callout() || self.tls_client_user.0.is_some()
     }
 
     /// Whether nobody gets through TLS without a certificate that is trusted here.

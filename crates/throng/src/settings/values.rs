@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use throng_access::Who;
 use throng_access::address::ForwardedHeader;
+use throng_certificates::UserField;
 use throng_core::LagPolicy;
 use throng_edge::settings::IoUringSetting;
 use throng_tls::LeastVersion;
@@ -269,6 +270,17 @@ one_of! {
     ClientCertificateChoice(bool), "CHOICE", "a choice: \"required\" or \"optional\"",
     "required" => true,
     "optional" => false
+}
+
+one_of! {
+    /// What in a client's certificate names the user; `None` if nothing does.
+    ClientUserChoice(Option<UserField>), "FIELD",
+    "a choice: \"none\", \"cn\", \"dns\", \"email\" or \"uri\"",
+    "none" => None,
+    "cn" => Some(UserField::CommonName),
+    "dns" => Some(UserField::Dns),
+    "email" => Some(UserField::Email),
+    "uri" => Some(UserField::Uri)
 }
 
 one_of! {

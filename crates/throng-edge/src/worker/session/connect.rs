@@ -7,12 +7,13 @@ use throng_access::{
     Connect, ConnectVerdict, Details, Identity, Newcomer, PassedHeaders, ShownToken,
 };
 use throng_core::{Answer, LateAnswer, Later};
-use throng_wire::credential::{CookieRequest, check_cookie};
+use throng_wire::credential::check_cookie;
 use throng_wire::head::{self, Head, Limits, Parsed};
 use throng_wire::subscribe::{Request, Transport};
 use throng_wire::{ErrorCode, ErrorResponse};
 
 use super::ask::{Wait, ticket};
+use super::certified::cookie_request;
 use super::client::Client;
 use super::identify::Unidentified;
 use crate::connection::{ConnectionId, Stage};
@@ -128,12 +129,7 @@ impl<N: Net> Worker<N> {
         request: &Request,
         head: &Head<'_>,
     ) -> Result<(), ErrorResponse> {
-        let cookie_request = CookieRequest {
-            origin: request.origin.as_deref(),
-            fetch_site: head.header("sec-fetch-site"),
-            is_read: !matches!(request.transport, Transport::WebSocket { .. }),
-        };
-        check_cookie(&self.settings.origin_policy(), cookie_request)
+        check_cookie(&self.settings.origin_policy(), cookie_request(request, head))
     }
 
     /// The application does not let a client in, which counts as a bad token of its address: beyond

@@ -76,7 +76,10 @@ impl<N: Net> Worker<N> {
         }
         let cookie = self.access.token_cookie.as_deref();
         let Some(credential) = of_subscription(head, request, cookie)? else {
-            return self.identify_elsewhere(id, (request, head), told);
+            return match self.identify_by_certificate(id, request, head)? {
+                Some(client) => Ok(client),
+                None => self.identify_elsewhere(id, (request, head), told),
+            };
         };
         self.check_place(&credential, request, head)?;
         if credential.text().starts_with(PREFIX) {
@@ -123,7 +126,7 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// What a token says that a connection shows.
+    /// What a token says that a connection shows, perhaps besides a certificate.
     pub(in crate::worker) fn verify(
         &mut self,
         id: ConnectionId,
@@ -151,7 +154,7 @@ impl<N: Net> Worker<N> {
             })
         };
         match tokens.verify(verifier, token, address, now, Later::new(&mut issue)) {
-            Answer::Now(Ok(identity)) => Ok(identity),
+            Answer::Now(Ok(identity)) => Ok(self.with_certificate(id, identity)?),
             Answer::Now(Err(Refusal::Limited(refusal))) => Err(Unidentified::Limited(refusal)),
             Answer::Now(Err(refusal)) => Err(ErrorResponse::from(refusal).into()),
             Answer::Later(_) => Err(Unidentified::Later(Wait::new(question, Stage::Keys))),
