@@ -9,7 +9,10 @@
 //! | 2 + n | the frozen halves, as `throng-tls` writes them; empty if nothing was answered |
 //! | 4 + n | records that came and are not opened, the last of them incomplete |
 //! | 4 + n | the rest of what the socket took a part of, which goes before anything else |
-//! | 4 + n | the user of the client's certificate: from and until when that is valid, in seconds since 1970, 4 bytes each, and the name; empty if it names none |
+//! | 4 + n | the user of the client's certificate; empty if it names none |
+//!
+//! The user has from and until when the certificate is valid, in seconds since 1970, with 4 bytes
+//! each, and the name.
 //!
 //! The state moves: the sender has forgotten it before the bytes leave.
 

@@ -43,8 +43,8 @@ pub fn check_cookie(
     if is_own_read { Ok(()) } else { Err(refused(request.origin)) }
 }
 
-/// Fails unless the certificate of the connection counts as the credential of this request: browsers
-/// show it to any page, as they send cookies. What no browser sends has neither of the headers.
+/// Fails unless the certificate of the connection counts as the credential of this request:
+/// browsers show it for any page, as they send cookies. Other programs send neither header.
 ///
 /// # Errors
 ///
