@@ -16,6 +16,7 @@ use crate::message::{Body, ConnectionName, Message};
 use crate::name::{ChannelName, Kind};
 use crate::reading::{Fetched, HistoryQuery, Reading, StartAt};
 use crate::rules::{Retention, Rule, Rules};
+use crate::stamp::{Stamp, Watermark};
 use crate::worker_queue::{Notification, QueueLimits, WorkerQueue};
 
 /// Workers of the engine under test.
@@ -37,6 +38,7 @@ pub fn run(make: impl Fn(Arc<Rules>, Vec<Arc<WorkerQueue>>) -> Box<dyn Engine>) 
         Subject::a_follower_gets_each_message_once,
         Subject::a_subscription_starts_where_it_asks_to,
         Subject::a_resume_reports_whether_all_messages_are_there,
+        Subject::a_watermark_is_a_position_in_all_channels,
         Subject::history_pages_both_ways,
         Subject::an_idempotency_key_publishes_once,
         Subject::a_message_carries_what_was_published,
@@ -198,6 +200,40 @@ impl Subject {
             assert_eq!(ids(&followed.backlog), backlog, "after {id}");
             assert_eq!(followed.is_recovered, Some(is_recovered), "after {id}");
         }
+    }
+
+    fn a_watermark_is_a_position_in_all_channels(&self) {
+        let other = ChannelName::channel("another channel");
+        self.publish(&name(), "lost");
+        let begin = self.engine.watermark();
+        let published = self.publish_some();
+        let kept = &published[published.len() - RETAINED..];
+        let between = self.engine.watermark();
+        let late = [self.publish(&other, "a").id, self.publish(&other, "b").id];
+        let end = self.engine.watermark();
+        let ahead = Watermark { stamp: Stamp(end.stamp.0 + 1), ..end };
+        let foreign = Watermark { epoch: Epoch::random(), ..between };
+        for (channel, position, backlog, is_recovered) in [
+            (name(), between, &[][..], true),
+            (name(), end, &[], true),
+            (name(), begin, kept, false),
+            (name(), ahead, kept, false),
+            (name(), foreign, kept, false),
+            (other.clone(), begin, &late, true),
+            (other.clone(), between, &late, true),
+            (other.clone(), end, &[], true),
+            (other.clone(), foreign, &late, false),
+        ] {
+            let followed = self.follow(&channel, 0, StartAt::Since(position));
+            assert_eq!(ids(&followed.backlog), backlog, "{channel:?} since {position}");
+            assert_eq!(followed.is_recovered, Some(is_recovered), "{channel:?} since {position}");
+        }
+        let stamps = |channel: &ChannelName| -> Vec<Stamp> {
+            let backlog = self.follow(channel, 0, StartAt::Last(9)).backlog;
+            backlog.iter().map(|message| message.stamp).collect()
+        };
+        let all: Vec<_> = stamps(&name()).into_iter().chain(stamps(&other)).collect();
+        assert!(all.is_sorted() && all.last() == Some(&end.stamp), "{all:?}");
     }
 
     fn history_pages_both_ways(&self) {

@@ -15,6 +15,7 @@ use crate::presence::{Presence, PresenceBusy, PresenceCache};
 use crate::reading::{Fetched, HistoryQuery, Reading, StartAt};
 use crate::receipt::Receipt;
 use crate::rules::RuleId;
+use crate::stamp::Watermark;
 use crate::worker_queue::Notification;
 
 /// A message that a client publishes.
@@ -98,7 +99,8 @@ pub struct Followed {
     pub head: MessageId,
     /// The subscription's cursor: it gets the messages after this id.
     pub cursor: MessageId,
-    /// With [`StartAt::After`], whether all messages after that id are in `backlog`.
+    /// With [`StartAt::After`] and [`StartAt::Since`], whether all messages after that position are
+    /// in `backlog`.
     pub is_recovered: Option<bool>,
     /// Whether each offset of the channel is its predecessor's plus one, so that the difference of
     /// two offsets is a number of messages.
@@ -116,7 +118,8 @@ pub struct History {
     pub messages: Vec<Arc<Message>>,
     /// Whether the next page in the direction of the query has messages.
     pub has_more: bool,
-    /// With [`HistoryQuery::After`], whether the log still has all messages after that id.
+    /// With [`HistoryQuery::After`] and [`HistoryQuery::Since`], whether the log still has all
+    /// messages after that position.
     pub is_recovered: Option<bool>,
 }
 
@@ -159,6 +162,10 @@ pub trait Engine: Send + Sync {
     /// Appends a message to its channel's log and notifies the workers that follow the channel: all
     /// of them, in the order of offsets, or none if the publication is refused.
     fn publish(&self, now_ms: u64, publication: Publication) -> Result<Published, PublishError>;
+
+    /// The position of a client that has all messages which are settled: each of them is in its
+    /// channel's log, and in the queues of the workers that follow the channel.
+    fn watermark(&self) -> Watermark;
 
     /// Makes a part of a channel's log readable at once, for [`Engine::follow`] or
     /// [`Engine::history`]. Answers later if the part has to be fetched from elsewhere. It stays

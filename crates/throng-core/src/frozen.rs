@@ -22,7 +22,7 @@ pub(crate) use content::OFFSET_MAX;
 pub use content::{decode_content, decode_name, encode_content, encode_name};
 
 /// The version of the format that this build writes, and the newest one that it reads.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 /// The bytes after the kind of a sequence's first record.
 const MAGIC: &[u8; 6] = b"throng";
@@ -164,15 +164,15 @@ impl<'a> Decoder<'a> {
         Ok((kind.ok_or(ThawError::Invalid("an unknown kind of record"))?, decoder))
     }
 
-    /// Checks the version in the first record of a sequence.
-    pub fn version(&mut self) -> Result<(), ThawError> {
+    /// The version in the first record of a sequence, if this build reads it.
+    pub fn version(&mut self) -> Result<u16, ThawError> {
         if self.raw(MAGIC.len())? != MAGIC {
             return Err(ThawError::Invalid("it is no frozen state"));
         }
         match self.u16()? {
             0 => Err(ThawError::Invalid("version 0")),
             newer if newer > VERSION => Err(ThawError::Newer(newer)),
-            _ => Ok(()),
+            known => Ok(known),
         }
     }
 
@@ -264,7 +264,7 @@ mod tests {
     fn a_newer_version_is_named_and_bytes_of_something_else_are_refused() {
         let first = Encoder::first(RecordKind::Worker).finish();
         let version = |record: &[u8]| Decoder::new(record).unwrap().1.version();
-        assert_eq!(version(&first), Ok(()));
+        assert_eq!(version(&first), Ok(VERSION));
         for end in 1..first.len() {
             assert_eq!(version(&first[..end]), Err(ThawError::Truncated), "{end}");
         }

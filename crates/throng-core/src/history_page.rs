@@ -19,7 +19,9 @@ impl History {
     /// messages and logs do not bound a page.
     pub fn encode(&mut self, query: HistoryQuery, max_bytes: usize) -> Vec<Vec<u8>> {
         let envelopes = match query {
-            HistoryQuery::After(_) => encode(self.messages.iter(), max_bytes),
+            HistoryQuery::After(_) | HistoryQuery::Since(_) => {
+                encode(self.messages.iter(), max_bytes)
+            }
             HistoryQuery::Newest | HistoryQuery::Before(_) => {
                 let mut envelopes = encode(self.messages.iter().rev(), max_bytes);
                 envelopes.reverse();

@@ -33,6 +33,7 @@
 //! | `histogram` | histograms of durations |
 //! | [`frozen`] | state as bytes, for another process to go on with |
 //! | [`slab`] | storage with stable indices |
+//! | [`stamp`] | one order of all messages of a server |
 //! | [`retry`] | when closed and refused clients should come back |
 //! | `ages` | finds the owner of the oldest message |
 //! | [`clock`] | the clock of a running server |
@@ -71,6 +72,7 @@ pub mod receipt;
 pub mod retry;
 pub mod rules;
 pub mod slab;
+pub mod stamp;
 pub mod subscriptions;
 pub mod worker_queue;
 
@@ -94,5 +96,6 @@ pub use pressure::{MemoryDefence, MemoryPressure, MemoryStep, MemoryThresholds, 
 pub use reading::{Fetched, HistoryQuery, Reading, StartAt};
 pub use receipt::{Delivered, Fate, Receipt, ReceiptPart, Receipts, ReceiptsBusy};
 pub use rules::{LagPolicy, Retention, Rule, Rules};
+pub use stamp::{Stamp, Watermark};
 pub use subscriptions::{Lag, SubscriptionId, SubscriptionTable, Waiting, WatchId};
 pub use worker_queue::{LateAnswer, Notification, QuestionId, QueueLimits, WorkerQueue};

@@ -1,14 +1,15 @@
 //! The retained messages of one channel.
 //!
-//! Invariant: offsets grow, times do not fall, and each message's `previous` is the offset of the
-//! one before it, whether that is still in the log or not. A reader whose cursor is below `floor`,
-//! the offset of the newest message that was dropped, has a gap.
+//! Invariant: offsets grow, times and stamps do not fall, and each message's `previous` is the
+//! offset of the one before it, whether that is still in the log or not. A reader whose cursor is
+//! below `floor`, the offset of the newest message that was dropped, has a gap.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
 use crate::message::{Content, Message};
 use crate::rules::Retention;
+use crate::stamp::Stamp;
 
 /// A message in a log.
 #[derive(Debug)]
@@ -34,15 +35,34 @@ impl Kept {
 pub(crate) struct Log {
     messages: VecDeque<Kept>,
     bytes: usize,
+    /// No message of the channel beyond this stamp has been dropped.
+    lost: Stamp,
 }
 
 impl Log {
+    /// A log without messages. All messages of its channel up to `lost` may have been dropped.
+    pub(crate) fn new(lost: Stamp) -> Log {
+        Log { lost, ..Log::default() }
+    }
+
+    /// No message of the channel beyond this stamp has been dropped.
+    pub(crate) fn lost(&self) -> Stamp {
+        self.lost
+    }
+
+    /// The stamp of the newest message.
+    pub(crate) fn newest_stamp(&self) -> Option<Stamp> {
+        self.messages.back().map(|last| last.content.stamp)
+    }
+
     /// Adds the newest message. `message` is the one on its way to subscribers, if any. Returns its
     /// bytes.
     pub(crate) fn append(&mut self, content: Arc<Content>, message: Weak<Message>) -> usize {
         let bytes = content.weight_bytes();
         debug_assert!(self.messages.back().is_none_or(|last| {
-            last.content.id.offset == content.previous && last.content.time_ms <= content.time_ms
+            last.content.id.offset == content.previous
+                && last.content.time_ms <= content.time_ms
+                && last.content.stamp <= content.stamp
         }));
         self.bytes += bytes;
         self.messages.push_back(Kept { content, message });
@@ -71,7 +91,9 @@ impl Log {
 
     /// Drops the oldest message. Returns its bytes.
     pub(crate) fn drop_oldest(&mut self) -> usize {
-        let bytes = self.messages.pop_front().map_or(0, |first| first.content.weight_bytes());
+        let Some(first) = self.messages.pop_front() else { return 0 };
+        self.lost = first.content.stamp;
+        let bytes = first.content.weight_bytes();
         self.bytes -= bytes;
         if self.messages.capacity() > 32 && self.messages.len() * 4 < self.messages.capacity() {
             self.messages.shrink_to(self.messages.len() * 2);
@@ -115,6 +137,12 @@ impl Log {
         self.messages.get(at).map(|kept| kept.content.previous)
     }
 
+    /// The cursor before the first message beyond `stamp`; `None` if there is none.
+    pub(crate) fn before_stamp(&self, stamp: Stamp) -> Option<u64> {
+        let at = self.messages.partition_point(|kept| kept.content.stamp <= stamp);
+        self.messages.get(at).map(|kept| kept.content.previous)
+    }
+
     /// The kept messages after `offset`, oldest first.
     pub(crate) fn after(
         &mut self,
@@ -142,6 +170,7 @@ mod tests {
     fn log_of_one() -> Log {
         let content = Content {
             id: MessageId { epoch: Epoch::numbered(1), offset: 1 },
+            stamp: Stamp(1),
             previous: 0,
             time_ms: 0,
             channel: ChannelName::channel("a"),

@@ -48,6 +48,7 @@ use crate::name::{ChannelName, Kind};
 use crate::presence::PresenceCache;
 use crate::reading::HistoryQuery;
 use crate::rules::Rules;
+use crate::stamp::Watermark;
 use crate::worker_queue::{Notification, WorkerQueue};
 pub use freeze::MemoryThaw;
 use shard::list::StepBudget;
@@ -86,7 +87,7 @@ impl MemoryEngine {
         MemoryEngine {
             shards: (0..SHARDS).map(|number| Mutex::new(Shard::new(number as u32))).collect(),
             oldest_ms: (0..SHARDS).map(|_| AtomicU64::new(NEVER_MS)).collect(),
-            shared: Shared::new(epoch, rules, queues, max_bytes),
+            shared: Shared::new(epoch, rules, queues, max_bytes, SHARDS),
             next_tick: AtomicUsize::new(0),
             presence: Arc::default(),
         }
@@ -170,6 +171,10 @@ impl Engine for MemoryEngine {
         wake.into_iter().for_each(|worker| self.shared.queue(worker).wake());
         self.evict();
         Ok(published)
+    }
+
+    fn watermark(&self) -> Watermark {
+        self.shared.watermark()
     }
 
     fn follow(&self, now_ms: u64, follow: Follow<'_>) -> Followed {

@@ -17,6 +17,7 @@ use throng_wire::{ErrorCode, ErrorResponse};
 use crate::clock;
 use crate::id::{MessageId, WorkerId};
 use crate::name::ChannelName;
+use crate::stamp::Stamp;
 
 /// The body of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -160,6 +161,8 @@ pub const ENCODINGS: usize = 8;
 pub struct Content {
     /// The message's id.
     pub id: MessageId,
+    /// Its place among the messages of all channels.
+    pub stamp: Stamp,
     /// The offset of the channel's previous message. A subscription with a lower cursor has a gap.
     pub previous: u64,
     /// When it was published, by [`clock::now_ms`]. Never earlier than the log's previous message.
@@ -263,7 +266,8 @@ pub struct Message {
 const _: () = assert!(size_of::<Message>() <= 24, "a log's weak reference may keep it allocated");
 
 impl Message {
-    /// A message of the usual content type, for every subscriber, and without encodings.
+    /// A message of the usual content type, for every subscriber, and without encodings. Its stamp
+    /// is that of the only channel of a server.
     pub fn new(
         id: MessageId,
         previous: u64,
@@ -272,7 +276,9 @@ impl Message {
         body: Body,
     ) -> Message {
         let (content_type, excluded) = (None, None);
-        let content = Content { id, previous, time_ms, channel, body, content_type, excluded };
+        let stamp = Stamp(id.offset);
+        let content =
+            Content { id, stamp, previous, time_ms, channel, body, content_type, excluded };
         Message::from(Arc::new(content))
     }
 

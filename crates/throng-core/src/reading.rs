@@ -6,6 +6,7 @@ use throng_wire::subscribe::Request;
 use throng_wire::{ErrorCode, ErrorResponse};
 
 use crate::id::{MessageId, Position};
+use crate::stamp::Watermark;
 
 /// Where a subscription starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub enum StartAt {
     Last(usize),
     /// With the messages after this one.
     After(MessageId),
+    /// With the messages that a client with this position lacks.
+    Since(Watermark),
 }
 
 impl StartAt {
@@ -27,6 +30,9 @@ impl StartAt {
                 request.history.map_or(StartAt::Live, |count| StartAt::Last(count as usize));
             return Ok(vec![start; channels]);
         };
+        if Watermark::is_meant(since) {
+            return Ok(vec![StartAt::Since(since.parse()?); channels]);
+        }
         let Position(ids) = since.parse()?;
         if ids.len() != channels {
             let message = format!(
@@ -48,6 +54,8 @@ pub enum HistoryQuery {
     Before(MessageId),
     /// The oldest messages after this id.
     After(MessageId),
+    /// The oldest messages that a client with this position lacks.
+    Since(Watermark),
 }
 
 /// A part of a channel's log that a call of the engine reads.

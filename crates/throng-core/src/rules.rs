@@ -74,6 +74,12 @@ impl Default for Rule {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RuleId(u8);
 
+impl RuleId {
+    pub(crate) fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
 /// The maximum number of patterns. A channel keeps its rule in one byte, and two rules have no
 /// pattern.
 pub const RULES_MAX: usize = 254;
@@ -124,9 +130,14 @@ impl Rules {
         RuleId(at as u8)
     }
 
+    /// The number of rules.
+    pub(crate) fn len(&self) -> usize {
+        self.list.len()
+    }
+
     /// The rule with this id.
     pub fn get(&self, id: RuleId) -> &Rule {
-        &self.list[usize::from(id.0)]
+        &self.list[id.index()]
     }
 }
 

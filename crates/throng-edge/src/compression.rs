@@ -160,7 +160,7 @@ fn is_noise(bytes: &[u8]) -> bool {
 mod tests {
     use std::sync::Arc;
 
-    use throng_core::{ChannelName, Epoch, MessageId};
+    use throng_core::{ChannelName, Epoch, MessageId, Stamp};
 
     use super::*;
 
@@ -169,6 +169,7 @@ mod tests {
     fn message(body: Body, content_type: Option<&str>) -> Message {
         let content = Content {
             id: MessageId { epoch: Epoch::numbered(1), offset: 1 },
+            stamp: Stamp(1),
             previous: 0,
             time_ms: 0,
             channel: ChannelName::channel("a"),

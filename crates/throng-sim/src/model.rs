@@ -375,6 +375,8 @@ impl Model {
                 (log.before(first).max(floor), None)
             }
             StartAt::After(id) => self.after(topic, floor, id),
+            // No client of this world has such a position.
+            StartAt::Since(_) => return Err("a watermark".into()),
         };
         self.logs[topic].has_backlogs |= cursor < head;
         Ok(Begin { topic, cursor, is_recovered })

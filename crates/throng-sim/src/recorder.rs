@@ -13,7 +13,7 @@ use throng_core::{
     Answer, Audience, ChannelId, ChannelName, Engine, Fetched, Follow, Followed, History,
     HistoryQuery, Kind, Later, ListPlace, ListStep, MemoryEngine, MemoryThaw, MessageId,
     Notification, PresenceCache, Publication, PublishError, Published, Reading, Rules, StartAt,
-    WorkerId, WorkerQueue,
+    Watermark, WorkerId, WorkerQueue,
 };
 
 use crate::fetches::Fetches;
@@ -95,7 +95,7 @@ pub(crate) struct HistoryCall {
 /// An engine that a world tests.
 pub(crate) enum Tested {
     /// The engine itself, which can be frozen.
-    Memory(MemoryEngine),
+    Memory(Box<MemoryEngine>),
     /// The engine with other ids, which are not part of frozen state.
     Streams(StreamIds),
 }
@@ -105,7 +105,7 @@ impl Deref for Tested {
 
     fn deref(&self) -> &Self::Target {
         match self {
-            Tested::Memory(engine) => engine,
+            Tested::Memory(engine) => &**engine,
             Tested::Streams(engine) => engine,
         }
     }
@@ -191,7 +191,7 @@ impl Recorder {
             Tested::Streams(_) => return Ok(()),
         }
         let engine = thaw.finish()?.with_events(Some(Arc::clone(heard) as _));
-        let thawed = Tested::Memory(engine);
+        let thawed = Tested::Memory(Box::new(engine));
         *self.engine.write().unwrap_or_else(PoisonError::into_inner) = thawed;
         Ok(())
     }
@@ -206,6 +206,10 @@ impl Recorder {
 }
 
 impl Engine for Recorder {
+    fn watermark(&self) -> Watermark {
+        self.engine().watermark()
+    }
+
     fn publish(&self, now_ms: u64, publication: Publication) -> Result<Published, PublishError> {
         let now_ms = self.last_ms.as_ref().map_or(now_ms, |last_ms| {
             let now_ms = now_ms.max(last_ms.load(Ordering::Relaxed) + 1);

@@ -13,7 +13,7 @@ use throng_core::engine::EngineMetrics;
 use throng_core::{
     Audience, ChannelId, ChannelName, Content, Engine, Epoch, Follow, Followed, History,
     HistoryQuery, InFlight, Kind, ListPlace, ListStep, Message, MessageId, Notification,
-    PresenceCache, Publication, PublishError, Published, StartAt, WorkerId, WorkerQueue,
+    PresenceCache, Publication, PublishError, Published, StartAt, Watermark, WorkerId, WorkerQueue,
 };
 
 use crate::random::Random;
@@ -126,6 +126,7 @@ impl StreamIds {
         entry.message.upgrade().unwrap_or_else(|| {
             let content = Content {
                 id,
+                stamp: message.stamp,
                 previous,
                 time_ms: message.time_ms,
                 channel: message.channel.clone(),
@@ -203,6 +204,10 @@ impl Engine for StreamIds {
         Ok(Published { id, ..published })
     }
 
+    fn watermark(&self) -> Watermark {
+        self.engine.watermark()
+    }
+
     fn follow(&self, now_ms: u64, follow: Follow<'_>) -> Followed {
         let (channel, start) = (follow.channel, follow.start);
         let start_inner = match start {
@@ -237,6 +242,7 @@ impl Engine for StreamIds {
     ) -> History {
         let query = match query {
             HistoryQuery::Newest => HistoryQuery::Newest,
+            HistoryQuery::Since(position) => HistoryQuery::Since(position),
             HistoryQuery::After(id) => HistoryQuery::After(self.inner(channel, id)),
             HistoryQuery::Before(id) => {
                 // The first message at `id` or after it: the one after the last message before it.

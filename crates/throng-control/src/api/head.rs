@@ -115,6 +115,7 @@ impl Cursor {
             StartAt::Last(count) => (HistoryQuery::Newest, count),
             // The oldest message is enough to know where a gap ends.
             StartAt::After(id) => (HistoryQuery::After(id), 1),
+            StartAt::Since(position) => (HistoryQuery::Since(position), 1),
         };
         let history = log::read(engine, channel, query, limit, wait_left).await?;
         let is_recovered = history.is_recovered;

@@ -8,6 +8,7 @@ use crate::clock;
 use crate::id::{Epoch, MessageId};
 use crate::message::{Body, ConnectionName, Content};
 use crate::name::{ChannelName, Kind, NAME_BYTES_MAX};
+use crate::stamp::Stamp;
 
 /// The last offset that a message can have. Beyond it the arithmetic of offsets could overflow.
 pub(crate) const OFFSET_MAX: u64 = 1 << 62;
@@ -20,6 +21,8 @@ const BINARY: u8 = 2;
 const BODY_KIND: u8 = 3;
 const HAS_CONTENT_TYPE: u8 = 1 << 2;
 const HAS_EXCLUDED: u8 = 1 << 3;
+/// Always set since version 2.
+const HAS_STAMP: u8 = 1 << 4;
 
 /// Appends the name of a channel: its kind, its length in one byte, its text.
 pub fn encode_name(encoder: &mut Encoder, name: &ChannelName) {
@@ -61,7 +64,8 @@ pub fn encode_content(encoder: &mut Encoder, content: &Content) {
     };
     let has_content_type = if content.content_type.is_some() { HAS_CONTENT_TYPE } else { 0 };
     let has_excluded = if content.excluded.is_some() { HAS_EXCLUDED } else { 0 };
-    encoder.u8(kind | has_content_type | has_excluded);
+    encoder.u8(kind | has_content_type | has_excluded | HAS_STAMP);
+    encoder.u64(content.stamp.0);
     if let Some(content_type) = &content.content_type {
         encoder.bytes(content_type.as_bytes());
     }
@@ -85,9 +89,10 @@ pub fn decode_content(
     // Frozen as wall time: the clock of each process may be ahead of it by another amount.
     let time_ms = clock::from_wall_ms(decoder.u64()?);
     let flags = decoder.u8()?;
-    if flags & !(BODY_KIND | HAS_CONTENT_TYPE | HAS_EXCLUDED) != 0 {
+    if flags & !(BODY_KIND | HAS_CONTENT_TYPE | HAS_EXCLUDED | HAS_STAMP) != 0 {
         return Err(ThawError::Invalid("the flags of a message"));
     }
+    let stamp = Stamp(if flags & HAS_STAMP == 0 { 0 } else { decoder.u64()? });
     let content_type =
         if flags & HAS_CONTENT_TYPE == 0 { None } else { Some(decoder.text()?.into()) };
     let excluded =
@@ -99,7 +104,8 @@ pub fn decode_content(
         _ => return Err(ThawError::Invalid("the kind of a body")),
     };
     let id = MessageId { epoch, offset };
-    Ok(Content { id, previous, time_ms, channel: channel.clone(), body, content_type, excluded })
+    let channel = channel.clone();
+    Ok(Content { id, stamp, previous, time_ms, channel, body, content_type, excluded })
 }
 
 #[cfg(test)]
@@ -127,10 +133,12 @@ mod tests {
             excluded: Option<u64>,
             (previous, step) in (0..OFFSET_MAX - 1000, 1u64..1000),
             time_ms in 0u64..1 << 50,
+            stamp: u64,
         ) {
             let epoch = Epoch::numbered(7);
             let content = Content {
                 id: MessageId { epoch, offset: previous + step },
+                stamp: Stamp(stamp),
                 previous,
                 time_ms,
                 channel: ChannelName::new(kind, &name),

@@ -7,6 +7,7 @@ use crate::id::{Epoch, LocalId, MessageId, WorkerId};
 use crate::log::{Kept, Log};
 use crate::reading::HistoryQuery;
 use crate::rules::RuleId;
+use crate::stamp::Watermark;
 
 /// The workers that follow a channel.
 #[derive(Debug, Default)]
@@ -159,8 +160,22 @@ impl Channel {
         let retention = shared.rules.get(self.rule).retention;
         shared.shrink(log, |log| log.trim(&retention, now_ms));
         if log.is_empty() {
+            shared.lose(self.rule, log.lost());
             self.log = None;
         }
+    }
+
+    /// The cursor of a client with this position, and whether all messages after it are here.
+    pub(super) fn since(&self, shared: &Shared, position: Watermark) -> (u64, Option<bool>) {
+        let is_recovered = match &self.log {
+            Some(log) => shared.is_known(position) && position.stamp >= log.lost(),
+            None => shared.has_all_since(self.rule, position),
+        };
+        if !is_recovered {
+            return (self.floor(), Some(false));
+        }
+        let first = self.log.as_ref().and_then(|log| log.before_stamp(position.stamp));
+        (first.unwrap_or(self.head), Some(true))
     }
 
     /// The cursor before the last `count` messages, or before all that are kept if they are fewer.
@@ -190,6 +205,7 @@ impl Channel {
         let head = shared.message_id(self.head);
         let (cursor, is_recovered) = match query {
             HistoryQuery::After(id) => self.after(shared.epoch, id),
+            HistoryQuery::Since(position) => self.since(shared, position),
             HistoryQuery::Newest | HistoryQuery::Before(_) => (0, None),
         };
         // No message is kept.
@@ -197,7 +213,7 @@ impl Channel {
             return History { head, messages: Vec::new(), has_more: false, is_recovered };
         };
         let end = match query {
-            HistoryQuery::After(_) => {
+            HistoryQuery::After(_) | HistoryQuery::Since(_) => {
                 let later = log.after(cursor);
                 let has_more = later.len() > limit;
                 let messages = later.take(limit).map(Kept::message).collect();

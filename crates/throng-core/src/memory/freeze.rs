@@ -15,7 +15,11 @@ use crate::frozen::{Decoder, Encoder, OFFSET_MAX, RecordKind, ThawError, decode_
 use crate::id::Epoch;
 use crate::name::ChannelName;
 use crate::rules::Rules;
+use crate::stamp::Stamp;
 use crate::worker_queue::WorkerQueue;
+
+/// The first version with stamps.
+const STAMPS_SINCE: u16 = 2;
 
 impl MemoryEngine {
     /// Writes the engine, one record with each call of `write`; a record is hardly longer than the
@@ -30,6 +34,8 @@ impl MemoryEngine {
         [metrics.published, metrics.busy, metrics.duplicates, metrics.evicted]
             .into_iter()
             .for_each(|count| first.u64(count));
+        first.u64(self.shared.stamps.newest().0);
+        first.u64(self.shared.lost_anywhere().0);
         write(first.finish())?;
         self.shared.thawed_keys().freeze(write)?;
         let (mut channels, mut forgotten_head) = (0, 0);
@@ -50,6 +56,8 @@ impl MemoryEngine {
 #[derive(Debug)]
 pub struct MemoryThaw {
     engine: MemoryEngine,
+    /// The version of the records.
+    version: u16,
     has_begun: bool,
     is_ended: bool,
     has_failed: bool,
@@ -72,6 +80,7 @@ impl MemoryThaw {
     pub fn new(rules: Arc<Rules>, queues: Vec<Arc<WorkerQueue>>, max_bytes: usize) -> MemoryThaw {
         MemoryThaw {
             engine: MemoryEngine::new(Epoch::numbered(0), rules, queues, max_bytes),
+            version: 0,
             has_begun: false,
             is_ended: false,
             has_failed: false,
@@ -122,7 +131,7 @@ impl MemoryThaw {
     }
 
     fn begin(&mut self, mut decoder: Decoder<'_>) -> Result<(), ThawError> {
-        decoder.version()?;
+        self.version = decoder.version()?;
         let shared = &mut self.engine.shared;
         shared.epoch = Epoch::numbered(decoder.u64()?);
         shared.idempotency_seed = Seed(key_bytes(&mut decoder)?);
@@ -130,13 +139,23 @@ impl MemoryThaw {
             // Leaves room to count on.
             count.store(decoder.u64()?.min(u64::MAX / 2), Ordering::Relaxed);
         }
+        if self.version >= STAMPS_SINCE {
+            let newest = decoder.u64()?;
+            if newest > OFFSET_MAX {
+                return Err(ThawError::Invalid("the newest stamp"));
+            }
+            shared.stamps.resume_after(Stamp(newest));
+            // Which rule it was of is not known: the rules may have changed since.
+            shared.lose_all(Stamp(decoder.u64()?));
+        }
         self.has_begun = true;
         decoder.finish()
     }
 
     fn channel(&mut self, decoder: Decoder<'_>) -> Result<(), ThawError> {
         let shared = &self.engine.shared;
-        let frozen = FrozenChannel::decode(decoder, shared.workers())?;
+        let frozen =
+            FrozenChannel::decode(decoder, shared.workers(), self.version >= STAMPS_SINCE)?;
         let (at, hashed) = self.engine.find(&frozen.name);
         let slot = self.engine.lock(at).thaw_channel(shared, hashed.hash, &frozen)?;
         self.channels += 1;

@@ -194,6 +194,9 @@ impl Shard {
         publication: &Publication,
     ) -> Result<Appended, PublishError> {
         self.forgotten_head = shared.next_offset(self.forgotten_head)?;
+        let stamp = shared.stamps.begin(self.number);
+        shared.lose(shared.rules.find(&publication.channel), stamp);
+        shared.stamps.end(self.number);
         if let Some(receipt) = &publication.receipt {
             receipt.begin(0);
         }
@@ -223,8 +226,10 @@ impl Shard {
         // Each publishing thread reads the clock itself, and expiry takes the first message for the
         // oldest.
         let newest_ms = channel.log.as_ref().and_then(|log| log.newest_ms()).unwrap_or(0);
+        // Until it is posted and kept, nothing beyond it is settled.
         let content = Arc::new(Content {
             id: shared.message_id(offset),
+            stamp: shared.stamps.begin(self.number),
             previous: channel.head,
             time_ms: now_ms.max(newest_ms),
             channel: publication.channel,
@@ -262,6 +267,7 @@ impl Shard {
         }
         let subscribers = channel.followers.subscribers();
         self.keep(shared, slot, content, message.as_ref(), now_ms);
+        shared.stamps.end(self.number);
         Ok(Appended { offset, subscribers, wake })
     }
 
@@ -276,11 +282,12 @@ impl Shard {
     ) {
         let channel = &mut self.channels[slot];
         if shared.rules.get(channel.rule).retention.is_none() {
-            return;
+            return shared.lose(channel.rule, content.stamp);
         }
         let time_ms = content.time_ms;
         let is_first = channel.log.is_none();
-        let log = channel.log.get_or_insert_with(Box::default);
+        let rule = channel.rule;
+        let log = channel.log.get_or_insert_with(|| Box::new(Log::new(shared.lost(rule))));
         let message = message.map(Arc::downgrade).unwrap_or_default();
         shared.add(log, content, message);
         channel.expire(shared, now_ms);
@@ -304,6 +311,7 @@ impl Shard {
             shared.shrink(log, Log::drop_oldest);
             shared.evicted.fetch_add(1, Ordering::Relaxed);
             if log.is_empty() {
+                shared.lose(channel.rule, log.lost());
                 // The next tick forgets the channel if it has no followers either.
                 channel.log = None;
             }
@@ -331,6 +339,7 @@ impl Shard {
             StartAt::Live => (channel.head, None),
             StartAt::Last(count) => (channel.before_last(count), None),
             StartAt::After(id) => channel.after(shared.epoch, id),
+            StartAt::Since(position) => channel.since(shared, position),
         };
         // Under the same lock as `add`: no message is both in the backlog and posted, and none in
         // neither.
@@ -410,6 +419,9 @@ impl Shard {
             let head = shared.message_id(self.forgotten_head);
             let is_recovered = match query {
                 HistoryQuery::After(id) => Some(id == head),
+                HistoryQuery::Since(position) => {
+                    Some(shared.has_all_since(shared.rules.find(name.name), position))
+                }
                 HistoryQuery::Newest | HistoryQuery::Before(_) => None,
             };
             return History { head, messages: Vec::new(), has_more: false, is_recovered };

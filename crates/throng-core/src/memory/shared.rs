@@ -11,7 +11,8 @@ use crate::frozen::OFFSET_MAX;
 use crate::id::{Epoch, MessageId, WorkerId};
 use crate::log::Log;
 use crate::message::{Content, Message};
-use crate::rules::Rules;
+use crate::rules::{RuleId, Rules};
+use crate::stamp::{Stamp, Stamps, Watermark};
 use crate::worker_queue::WorkerQueue;
 
 #[derive(Debug)]
@@ -31,6 +32,11 @@ pub(super) struct Shared {
     max_offset_step: u64,
     pub(super) bytes: AtomicUsize,
     pub(super) messages: AtomicU64,
+    /// The order of all messages.
+    pub(super) stamps: Stamps,
+    /// For each rule the newest stamp of a message that was dropped, of a channel that has no log
+    /// to tell so.
+    lost: Box<[AtomicU64]>,
     /// Idempotency keys that all shards remember.
     pub(super) keys: AtomicUsize,
     pub(super) idempotency_seed: Seed,
@@ -61,7 +67,9 @@ impl Shared {
         rules: Arc<Rules>,
         queues: Vec<Arc<WorkerQueue>>,
         max_bytes: usize,
+        shards: usize,
     ) -> Shared {
+        let lost = (0..rules.len()).map(|_| AtomicU64::new(0)).collect();
         Shared {
             epoch,
             rules,
@@ -72,6 +80,8 @@ impl Shared {
             max_offset_step: 1,
             bytes: AtomicUsize::new(0),
             messages: AtomicU64::new(0),
+            stamps: Stamps::new(shards),
+            lost,
             keys: AtomicUsize::new(0),
             idempotency_seed: Seed::random(),
             thawed_keys: Mutex::default(),
@@ -176,6 +186,47 @@ impl Shared {
             self.max_bytes
         };
         self.limit_bytes.store(limit, Ordering::Relaxed);
+    }
+
+    /// A message of a channel with this rule is dropped, and no log tells so.
+    pub(super) fn lose(&self, rule: RuleId, stamp: Stamp) {
+        let lost = &self.lost[rule.index()];
+        // Seldom more than one thread drops what is newer than all before.
+        if lost.load(Ordering::Relaxed) < stamp.0 {
+            lost.fetch_max(stamp.0, Ordering::Relaxed);
+        }
+    }
+
+    /// The newest message that [`Shared::lose`] knows of, of a channel with this rule.
+    pub(super) fn lost(&self, rule: RuleId) -> Stamp {
+        Stamp(self.lost[rule.index()].load(Ordering::Relaxed))
+    }
+
+    /// The newest message that [`Shared::lose`] knows of, of any channel.
+    pub(super) fn lost_anywhere(&self) -> Stamp {
+        let lost = self.lost.iter().map(|lost| lost.load(Ordering::Relaxed));
+        Stamp(lost.max().unwrap_or_default())
+    }
+
+    /// Messages of channels without a log were dropped up to this stamp.
+    pub(super) fn lose_all(&self, stamp: Stamp) {
+        self.lost.iter().for_each(|lost| lost.store(stamp.0, Ordering::Relaxed));
+    }
+
+    /// Whether this engine has given out the position.
+    pub(super) fn is_known(&self, position: Watermark) -> bool {
+        position.epoch == self.epoch && position.stamp <= self.stamps.newest()
+    }
+
+    /// Whether a channel with this rule and without a log has had no messages that a client with
+    /// this position lacks. `false` if another channel with the rule may have had some.
+    pub(super) fn has_all_since(&self, rule: RuleId, position: Watermark) -> bool {
+        self.is_known(position) && position.stamp >= self.lost(rule)
+    }
+
+    /// The position of a client that has all messages which are settled.
+    pub(super) fn watermark(&self) -> Watermark {
+        Watermark { epoch: self.epoch, stamp: self.stamps.settled() }
     }
 
     /// Appends a message to a log, and counts it.

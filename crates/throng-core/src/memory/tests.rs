@@ -14,6 +14,7 @@ use super::*;
 use crate::frozen::ThawError;
 use crate::message::Body;
 use crate::rules::{Retention, Rule};
+use crate::stamp::{Stamp, Watermark};
 use crate::{LocalId, MessageId, StartAt};
 
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;

@@ -207,7 +207,7 @@ fn engine(
     };
     let Some(numbers) = stream_numbers else {
         let epoch = Epoch::numbered(BEGINNING_MS);
-        return (Tested::Memory(memory(epoch)), vec![epoch.to_string(); topics.len()]);
+        return (Tested::Memory(Box::new(memory(epoch))), vec![epoch.to_string(); topics.len()]);
     };
     let inner = Box::new(memory(stream_ids::HIDDEN_EPOCH));
     let engine = StreamIds::new(inner, queues.clone(), BEGINNING_MS, numbers);

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use throng_core::{
     Answer, Audience, ChannelId, EngineMetrics, Epoch, Fetched, Follow, Followed, Kind, ListPlace,
     ListStep, MemoryEngine, Notification, PresenceCache, Publication, PublishError, Published,
-    Rules, Ticket, WorkerId,
+    Rules, Ticket, Watermark, WorkerId,
 };
 use tokio::runtime::Builder;
 
@@ -31,6 +31,10 @@ impl Elsewhere {
 }
 
 impl Engine for Elsewhere {
+    fn watermark(&self) -> Watermark {
+        self.engine.watermark()
+    }
+
     fn fetch(
         &self,
         _: u64,

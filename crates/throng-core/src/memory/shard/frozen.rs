@@ -12,6 +12,7 @@ use crate::id::{LocalId, WorkerId};
 use crate::log::Log;
 use crate::message::Content;
 use crate::name::ChannelName;
+use crate::stamp::Stamp;
 
 /// A channel without its messages.
 #[derive(Debug)]
@@ -19,6 +20,8 @@ pub(in crate::memory) struct FrozenChannel {
     pub(in crate::memory) name: ChannelName,
     head: u64,
     followers: Vec<Follower>,
+    /// No message beyond this stamp has been dropped.
+    lost: Stamp,
     /// How many messages follow.
     pub(in crate::memory) messages: u32,
 }
@@ -28,6 +31,7 @@ impl FrozenChannel {
     pub(in crate::memory) fn decode(
         mut decoder: Decoder<'_>,
         workers: usize,
+        has_stamps: bool,
     ) -> Result<FrozenChannel, ThawError> {
         let name = decode_name(&mut decoder)?;
         let head = decoder.u64()?;
@@ -44,8 +48,9 @@ impl FrozenChannel {
             followers.push(Follower { local, subscribers, worker: WorkerId(worker) });
         }
         let messages = decoder.u32()?;
+        let lost = Stamp(if has_stamps { decoder.u64()? } else { 0 });
         decoder.finish()?;
-        Ok(FrozenChannel { name, head, followers, messages })
+        Ok(FrozenChannel { name, head, followers, lost, messages })
     }
 }
 
@@ -94,6 +99,7 @@ impl Shard {
             encoder.u32(follower.subscribers);
         }
         encoder.u32(channel.log.as_ref().map_or(0, |log| log.len()) as u32);
+        encoder.u64(channel.log.as_ref().map_or(0, |log| log.lost().0));
         encoder.finish()
     }
 
@@ -120,6 +126,8 @@ impl Shard {
         let channel = &mut self.channels[slot];
         channel.head = frozen.head;
         channel.followers = Followers::from(frozen.followers.clone());
+        // Its messages follow.
+        channel.log = (frozen.messages > 0).then(|| Box::new(Log::new(frozen.lost)));
         Ok(slot)
     }
 
@@ -131,10 +139,12 @@ impl Shard {
         content: Content,
     ) -> Result<(), ThawError> {
         let channel = &mut self.channels[slot];
-        let is_first = channel.log.is_none();
         let log = channel.log.get_or_insert_with(Box::default);
+        let is_first = log.is_empty();
         let is_next = log.newest_offset().is_none_or(|newest| newest == content.previous)
             && log.newest_ms().unwrap_or(0) <= content.time_ms
+            && log.newest_stamp().unwrap_or_default() <= content.stamp
+            && content.stamp <= shared.stamps.newest()
             && content.id.offset <= channel.head;
         if !is_next {
             return Err(ThawError::Invalid("a message does not follow the one before"));

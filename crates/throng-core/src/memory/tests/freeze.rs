@@ -44,6 +44,16 @@ fn a_thawed_engine_goes_on_where_the_frozen_one_stopped() {
     let resumed = StartAt::After(MessageId { epoch: Epoch::numbered(7), offset: 3 });
     let followed = fixture.follow(7, &news, 1, resumed);
     assert_eq!((followed.is_recovered, offsets(&followed.backlog)), (Some(true), vec![4, 5]));
+    let since = |stamp| {
+        let watermark = fixture.engine.watermark();
+        assert_eq!(watermark.stamp, Stamp(6));
+        let start = StartAt::Since(Watermark { stamp: Stamp(stamp), ..watermark });
+        let followed = fixture.follow(7, &news, 1, start);
+        (followed.is_recovered, offsets(&followed.backlog))
+    };
+    assert_eq!(since(4), (Some(true), vec![5]));
+    assert_eq!(since(2), (Some(true), vec![3, 4, 5]));
+    assert_eq!(since(1), (Some(false), vec![3, 4, 5]), "the second message was dropped");
     assert_eq!(fixture.publish(7, &news, "next").id.offset, 6);
     let audience = fixture.engine.audience(&ann);
     assert_eq!((audience.subscribers, audience.workers.len()), (2, 2));
@@ -96,9 +106,9 @@ fn a_channel_at_the_last_offset_refuses_messages_and_can_be_thawed() {
         let (known, new) = (ChannelName::channel("known"), ChannelName::channel("new"));
         fixture.follow(0, &known, 0, StartAt::Live);
         let mut records = fixture.freeze();
-        // The head of the channel ends 16 bytes before the record: the number of its followers, the
-        // follower, and the number of its messages come after it.
-        let head = records[1].len() - 16 - 8;
+        // The head of the channel ends 24 bytes before the record: the number of its followers, the
+        // follower, the number of its messages and a stamp come after it.
+        let head = records[1].len() - 24 - 8;
         records[1][head..head + 8].copy_from_slice(&(OFFSET_MAX - 1).to_le_bytes());
         let forgotten = records[2].len() - 8;
         records[2][forgotten..].copy_from_slice(&OFFSET_MAX.to_le_bytes());

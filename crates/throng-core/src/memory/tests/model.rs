@@ -13,6 +13,7 @@ const WORKERS: u16 = 3;
 #[derive(Debug, Clone)]
 struct Sent {
     offset: u64,
+    stamp: Stamp,
     at_ms: u64,
     weight_bytes: usize,
     text: String,
@@ -95,7 +96,9 @@ impl World {
         );
         topic.highest = offset;
         let weight_bytes = weight_bytes(&World::name(at), &text);
-        let sent = Sent { offset, at_ms: self.now_ms, weight_bytes, text: text.clone() };
+        let stamp = self.fixture.engine.watermark().stamp;
+        assert!(topic.messages.last().is_none_or(|last| last.stamp < stamp));
+        let sent = Sent { offset, stamp, at_ms: self.now_ms, weight_bytes, text: text.clone() };
         topic.messages.push(sent);
         for worker in topic.followers.keys() {
             topic.notifications.entry(*worker).or_default().push((offset, text.clone()));
@@ -103,9 +106,10 @@ impl World {
     }
 
     fn follow(&mut self, at: usize, worker: u16, how: u8) {
-        let start = match how % 3 {
+        let start = match how % 4 {
             0 => StartAt::Live,
-            1 => StartAt::Last(usize::from(how / 3 % 6)),
+            1 => StartAt::Last(usize::from(how / 4 % 6)),
+            2 => StartAt::Since(self.some_position(how)),
             _ => StartAt::After(self.some_id(at, how)),
         };
         let followed = self.fixture.follow(self.now_ms, &World::name(at), worker, start);
@@ -114,6 +118,17 @@ impl World {
         let expected = match start {
             StartAt::Live => &[],
             StartAt::Last(count) => &retained[retained.len().saturating_sub(count)..],
+            StartAt::Since(position) => {
+                let later = retained.partition_point(|message| message.stamp <= position.stamp);
+                if followed.is_recovered == Some(true) {
+                    let lost = topic.messages.len() - retained.len();
+                    let lost = topic.messages[..lost].iter();
+                    assert!(lost.filter(|lost| lost.stamp > position.stamp).count() == 0);
+                    &retained[later..]
+                } else {
+                    retained
+                }
+            }
             StartAt::After(id) => {
                 let later = retained.partition_point(|message| message.offset <= id.offset);
                 if followed.is_recovered == Some(true) {
@@ -161,6 +176,13 @@ impl World {
             assert_eq!(followers(&before), followers(&after));
             self.topics[at].channel = after.first().map(|&(_, _, channel)| channel);
         }
+    }
+
+    /// The position of a client of any age, or one that was never given out.
+    fn some_position(&self, how: u8) -> Watermark {
+        let now = self.fixture.engine.watermark();
+        let stamp = Stamp((now.stamp.0 + 1).saturating_sub(u64::from(how / 4)));
+        Watermark { stamp, ..now }
     }
 
     fn some_id(&self, at: usize, how: u8) -> MessageId {

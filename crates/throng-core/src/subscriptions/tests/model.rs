@@ -208,6 +208,8 @@ impl World {
                 retained.iter().rev().nth(count - 1).map_or(floor, |message| message.previous)
             }
             StartAt::After(id) => id.offset.max(floor),
+            // For the table it is one of the others.
+            StartAt::Since(_) => unreachable!("this world has no watermarks"),
         };
         let next_local = self.table.next_local();
         let (local, count) = topic.followed.get_or_insert((next_local, 0));

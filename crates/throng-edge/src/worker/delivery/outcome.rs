@@ -144,7 +144,7 @@ pub(super) fn write<'a, N: Net>(
 
 #[cfg(test)]
 mod tests {
-    use throng_core::{Body, ChannelName, Content, Epoch, MessageId, WorkerId};
+    use throng_core::{Body, ChannelName, Content, Epoch, MessageId, Stamp, WorkerId};
 
     use super::*;
     use crate::connection::Token;
@@ -202,8 +202,9 @@ mod tests {
             let body = Body::Text("four".into());
             let channel = ChannelName::channel("c");
             let (previous, content_type) = (offset - 1, None);
+            let stamp = Stamp(offset);
             let content =
-                Content { id, previous, time_ms: 0, channel, body, content_type, excluded };
+                Content { id, stamp, previous, time_ms: 0, channel, body, content_type, excluded };
             Arc::new(Message::from(Arc::new(content)))
         };
         (1..=count).map(message).collect()
