@@ -84,6 +84,24 @@ export interface PublishOptions {
   contentType?: string;
   /** Lets the request outlive the page. Default: false. */
   keepalive?: boolean;
+  /**
+   * Resolve with a receipt, after at most this many seconds: 0 to 60. Published by a request of its
+   * own, so later messages may overtake this one. Counts against `queueMax` until then. Excludes
+   * `echo: false`.
+   */
+  receipt?: number;
+}
+
+/** What became of a message. `matched` is the sum of `written`, `behind` and `dropped`. */
+export interface Receipt {
+  /** `complete`: nothing is behind. `timeout`: delivery goes on. `unknown`: not all will be known. */
+  outcome: "complete" | "timeout" | "unknown";
+  matched: number;
+  written: number;
+  behind: number;
+  unknown: number;
+  dropped: number;
+  dropped_by: { lagging: number; skipped: number; closed: number };
 }
 
 export interface Published {
@@ -95,6 +113,8 @@ export interface Published {
    * message's, and nothing was published.
    */
   duplicate?: true;
+  /** With the option `receipt`, unless the message is a duplicate. */
+  receipt?: Receipt;
 }
 
 export interface HistoryOptions {

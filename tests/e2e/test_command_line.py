@@ -63,6 +63,20 @@ def test_publish_reads_standard_input(server, tmp_path, channel):
     assert server.history(channel)["messages"][-1]["data"] == "from a pipe"
 
 
+def test_publish_with_a_receipt(server, tmp_path, tail, channel):
+    tail(server.url, channel)
+    server.wait_for_connections(channel, 1)
+    result = json.loads(publish(server, tmp_path, channel, "--receipt", "30s", "here", "--key", "k"))
+    assert result["receipt"]["outcome"] == "complete" and result["receipt"]["written"] == 1
+    arguments = ["publish", "--server", server.url, channel, "here", "--receipt", "1", "--key", "k"]
+    again = run_throng(*arguments, directory=tmp_path)
+    assert again.returncode == 0 and "receipt" not in json.loads(again.stdout)
+    assert "there is no receipt" in again.stderr
+    for arguments in (["--lines"], ["--receipt", "61s"]):
+        done = run_throng("publish", channel, "--receipt", "5", *arguments, directory=tmp_path, input="a\n")
+        assert done.returncode == 64, done.stderr
+
+
 @pytest.mark.parametrize("input", ["", "\n"])
 @pytest.mark.parametrize("arguments", [[], ["-"]])
 def test_empty_standard_input_publishes_nothing(server, tmp_path, channel, arguments, input):

@@ -3,7 +3,8 @@
  *
  * Invariants:
  * - All attempts of a publish have the same idempotency key, so that a retry cannot publish twice.
- * - Messages to one channel arrive in the order in which they were published.
+ * - Messages to one channel arrive in the order in which they were published, but for those with a
+ *   receipt or `keepalive`.
  */
 
 import { ThrongError } from "./errors.js";
@@ -16,6 +17,10 @@ import { checkNames } from "./options.js";
 const RETRIED_CODES = new Set(["busy", "too_many_requests"]);
 /** Ids of own messages to suppress (`echo: false`); beyond this, the oldest is forgotten. */
 const SILENT_IDS_MAX = 1_000;
+/** The longest wait for a receipt: the server's own limit. */
+const RECEIPT_SECONDS_MAX = 60;
+/** The longest time for all attempts; the server remembers a key a minute longer. */
+const PUBLISH_MS_MAX = 240_000;
 
 /** One message, with as many attempts as its deadline allows. */
 class Publish {
@@ -31,13 +36,23 @@ class Publish {
   #uncertain = 0;
 
   constructor(target, data, options) {
-    checkNames(options, ["key", "echo", "contentType", "keepalive"], "publish");
-    const { key, echo, contentType, keepalive } = options;
+    checkNames(options, ["key", "echo", "contentType", "keepalive", "receipt"], "publish");
+    const { key, echo, contentType, keepalive, receipt } = options;
+    if (receipt !== undefined && !(receipt >= 0 && receipt <= RECEIPT_SECONDS_MAX)) {
+      throw new TypeError(`"receipt" must be a number of seconds, 0 to ${RECEIPT_SECONDS_MAX}`);
+    }
+    // Messages of others would wait for the receipt, because they may be this one.
+    if (receipt !== undefined && echo === false) {
+      throw new TypeError('give "receipt" or "echo: false", not both');
+    }
     this.target = target;
     this.key = key ?? randomKey();
     this.echo = echo ?? true;
     this.contentType = contentType;
     this.keepalive = keepalive ?? false;
+    this.receipt = receipt;
+    /** How much longer than others a response may take. */
+    this.waitMs = (receipt ?? 0) * 1_000;
     // Copied, because the caller may change the data before an attempt.
     if (typeof data === "string") this.data = this.body = data;
     else if (isBinary(data)) this.data = this.body = toBytes(data).slice();
@@ -76,6 +91,7 @@ class Publish {
       "Content-Type": this.contentType ?? contentType,
       "Idempotency-Key": this.key,
     };
+    if (this.receipt !== undefined) headers.Prefer = `receipt, wait=${this.receipt}`;
     return { method: "POST", headers, body, keepalive, signal };
   }
 }
@@ -101,12 +117,13 @@ export class Outbox {
       const error = new ThrongError("queue_full", `${waiting.length} messages wait to be sent`);
       throw Object.assign(error, { outcome: "unpublished", key: publish.key });
     }
+    const limitMs = Math.min(publishTimeoutMs + publish.waitMs, PUBLISH_MS_MAX);
     publish.timer = setTimeout(() => {
       const isUnknown = publish.outcome === "unknown";
       const end = isUnknown ? "it is unknown whether it was published" : "it was not published";
-      const message = `the server did not confirm the message in ${publishTimeoutMs} ms; ${end}`;
+      const message = `the server did not confirm the message in ${limitMs} ms; ${end}`;
       this.#refuse(publish, new ThrongError("timeout", message));
-    }, publishTimeoutMs);
+    }, limitMs);
     this.#pending.add(publish);
     this.#dispatch(publish);
     return publish.answer;
@@ -142,7 +159,7 @@ export class Outbox {
     return this.#silentIds.delete(`${key} ${id}`);
   }
 
-  settle(publish, { id, subscribers, duplicate }) {
+  settle(publish, { id, subscribers, duplicate, receipt }) {
     if (!this.#finish(publish)) return;
     if (!publish.echo) {
       this.#silentIds.add(`${keyOf(publish.target)} ${id}`);
@@ -150,7 +167,8 @@ export class Outbox {
         this.#silentIds.delete(this.#silentIds.values().next().value);
       }
     }
-    publish.resolve({ id, subscribers, ...(duplicate ? { duplicate } : {}) });
+    const more = { ...(duplicate && { duplicate }), ...(receipt && { receipt }) };
+    publish.resolve({ id, subscribers, ...more });
   }
 
   /** Handles an error response over a WebSocket. */
@@ -170,7 +188,8 @@ export class Outbox {
     if (publish.isPosting || publish.isSettled) return;
     const connection = this.#client.connectionFor(publish.target);
     const { link, state } = connection;
-    if (publish.keepalive || state === "idle") this.#post(publish);
+    const isAlone = publish.keepalive || publish.receipt !== undefined;
+    if (isAlone || state === "idle") this.#post(publish);
     else if (connection.transport === "websocket") {
       if (link?.isOpen && publish.link !== link) link.publish(publish);
     } else {
@@ -187,6 +206,8 @@ export class Outbox {
     // A page that is closing must send at once.
     const previous = publish.keepalive ? undefined : this.#lanes.get(lane);
     const done = Promise.resolve(previous).then(() => this.#postUntilSettled(publish));
+    // Nothing waits until the server has a receipt.
+    if (publish.receipt !== undefined) return;
     this.#lanes.set(lane, done);
     done.finally(() => {
       if (this.#lanes.get(lane) === done) this.#lanes.delete(lane);
@@ -198,7 +219,7 @@ export class Outbox {
     for (let attempt = 0; !publish.isSettled; attempt += 1) {
       let delayMs = backoffMs(attempt, random);
       const startedAt = Date.now();
-      const limit = deadline(requestTimeoutMs, publish.abort.signal);
+      const limit = deadline(requestTimeoutMs + publish.waitMs, publish.abort.signal);
       const init = publish.request(limit.signal);
       const connection = this.#client.connectionFor(publish.target);
       if (!publish.echo && connection.link?.connection) {

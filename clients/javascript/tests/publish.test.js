@@ -202,3 +202,44 @@ test("poll: a new subscription ends the wait for publishes with echo: false", as
   post.socket.destroy();
   await quiet;
 });
+
+for (const transport of ["websocket", "sse"]) {
+  test(`${transport}: a receipt comes by a request of its own, and nothing waits for it`, async (t) => {
+    const { server, connect } = await start(t);
+    const client = connect({ transports: [transport] });
+    const chat = client.subscribe("a");
+    await next(chat, "subscribed");
+    let give;
+    let preference;
+    server.receipt = (request) => {
+      preference = request.headers.prefer;
+      return new Promise((resolve) => (give = resolve));
+    };
+    const slow = client.publish("a", "1", { receipt: 60 });
+    const seen = next(chat, "message");
+    assert.equal((await seen).data, "1");
+    assert.equal((await client.publish("a", "2")).id, "e1-2");
+    assert.equal(preference, "receipt, wait=60");
+    const receipt = { outcome: "complete", matched: 1, written: 1, behind: 0, unknown: 0, dropped: 0 };
+    give(receipt);
+    const answer = await slow;
+    assert.deepEqual([answer.id, answer.receipt], ["e1-1", receipt]);
+  });
+}
+
+test("a receipt has its wait on top of the timeouts", async (t) => {
+  const { server, connect } = await start(t);
+  const client = connect({ requestTimeoutMs: 0, publishTimeoutMs: 0 });
+  const receipt = { outcome: "complete" };
+  server.receipt = () => receipt;
+  assert.deepEqual((await client.publish("a", "x", { receipt: 60 })).receipt, receipt);
+});
+
+test("a receipt that cannot be had is refused at once", async (t) => {
+  const { connect } = await start(t);
+  const client = connect();
+  for (const receipt of [-1, 61, NaN, "a while"]) {
+    await assert.rejects(client.publish("a", "x", { receipt }), /"receipt" must be .* 0 to 60/);
+  }
+  await assert.rejects(client.publish("a", "x", { receipt: 1, echo: false }), /not both/);
+});

@@ -18,6 +18,8 @@ const POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 export class StandIn {
   /** The faults to inject. */
   faults = {};
+  /** Returns the receipt of a publish by a request that prefers one; without it, there are none. */
+  receipt = undefined;
   heartbeatSeconds = 25;
   /** Limit of channels per connection; in the welcome, without `faults.silentLimits`. */
   channelsMax = 128;
@@ -238,6 +240,8 @@ export class StandIn {
     }
     const { "idempotency-key": idempotencyKey, "throng-exclude": except } = request.headers;
     const answer = this.publish(key, message, idempotencyKey, except);
+    const receipt = request.headers.prefer && await this.receipt?.(request);
+    if (receipt && !answer.duplicate) answer.receipt = receipt;
     if (this.faults.answer?.(request) === false) return request.socket.destroy();
     json(response, answer.duplicate ? 200 : 201, answer);
   }

@@ -26,6 +26,8 @@ const off: () => void = chat.on("gap", ({ missed }) => void (missed ?? 0).toFixe
 off();
 throng.on("state", ({ state, transport }) => state === "open" && transport === "poll");
 
+const { receipt } = await throng.publish("chat:lobby", "hi", { receipt: 5 });
+receipt?.dropped_by.lagging.toFixed();
 const { id, subscribers } = await throng.publish("chat:lobby", { n: 1 }, { echo: false, key: "k" });
 const page = await throng.history<Say>("chat:lobby", { limit: 10, before: id });
 page.messages.map(({ data }) => data.text);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
-use throng_units::{Count, Invalid};
+use throng_units::{Count, Invalid, Time};
 
 use crate::client::{Client, Credential, ServerUrl, TrustArguments};
 use crate::settings::{Sources, present_name};
@@ -245,6 +245,11 @@ pub(crate) struct PublishArguments {
     #[arg(long, value_name = "KEY")]
     pub(crate) key: Option<String>,
 
+    /// Wait until each subscriber's socket has taken the message, at most TIME (up to 60s), and say
+    /// how many have not and why
+    #[arg(long, value_name = "TIME", value_parser = receipt_wait, conflicts_with = "lines")]
+    pub(crate) receipt: Option<Time>,
+
     /// The server to send requests to.
     #[command(flatten)]
     pub(crate) server: Server,
@@ -323,6 +328,14 @@ fn at_least_one(text: &str) -> Result<Count, Invalid> {
     let expected = "a whole number of at least 1, like 1 or 10k";
     let count = text.parse::<Count>().ok().filter(|count| count.0 > 0);
     count.ok_or_else(|| Invalid::new(text, expected))
+}
+
+/// The longest wait for a receipt. The server shortens longer ones, and nobody would notice.
+const RECEIPT_WAIT_MAX: Duration = Duration::from_secs(60);
+
+fn receipt_wait(text: &str) -> Result<Time, Invalid> {
+    let time = text.parse::<Time>().ok().filter(|time| time.0 <= RECEIPT_WAIT_MAX);
+    time.ok_or_else(|| Invalid::new(text, "a time of at most 60s, like \"5s\" or \"500ms\""))
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use ureq::{Agent, Body, RequestBuilder};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Time for the server to begin its response.
-const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Characters to escape in a path segment or a query.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');

@@ -1,15 +1,18 @@
 //! `throng publish`: one message, or one for each line of standard input.
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 
 use anyhow::{Context, Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use throng_units::Time;
 use throng_units::format::count;
-use throng_units::paint::{Ink, Paint};
+use throng_units::paint::{Ink, Paint, sanitized};
 
 use crate::cli::{self, PublishArguments};
-use crate::client::{Client, escaped};
+use crate::client::{Client, RESPONSE_TIMEOUT, escaped};
 use crate::terminal;
 
 /// A batch with this many bytes is sent. The server's default limit is 8 MiB.
@@ -74,13 +77,26 @@ pub(crate) fn publish(arguments: PublishArguments) -> Result<()> {
     if let Some(key) = &arguments.key {
         request = request.header("Idempotency-Key", key);
     }
+    if let Some(Time(wait)) = arguments.receipt {
+        let preference = format!("receipt, wait={}", wait.as_secs_f64());
+        request = request.header("Prefer", preference);
+        // The response comes only when the receipt is there.
+        request = request.config().timeout_recv_response(Some(RESPONSE_TIMEOUT + wait)).build();
+    }
     let mut response = request.send(&body[..]).map_err(|error| client.unreachable(&error))?;
     if !response.status().is_success() {
         bail!(client.rejection(&mut response));
     }
     let text = response.body_mut().read_to_string().context("the response is incomplete")?;
+    if arguments.receipt.is_some() && !response.headers().contains_key("Preference-Applied") {
+        terminal::print_note(WITHOUT_RECEIPT);
+    }
     Ok(terminal::ignore_closed_pipe(print_result(&text))?)
 }
+
+/// Said of a response that ignores the preference.
+const WITHOUT_RECEIPT: &str = "there is no receipt: the server already had a message with this \
+                               key, or it gives no receipts";
 
 /// The default media type.
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -111,6 +127,34 @@ struct PublishResult {
     #[serde(default)]
     duplicate: bool,
     message: Option<String>,
+    receipt: Option<Receipt>,
+}
+
+/// What became of a message.
+#[derive(Debug, Deserialize)]
+struct Receipt {
+    matched: u64,
+    written: u64,
+    behind: u64,
+    dropped: u64,
+    #[serde(default)]
+    dropped_by: BTreeMap<String, u64>,
+}
+
+impl fmt::Display for Receipt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "written to {} of {}", count(self.written), count(self.matched))?;
+        if self.behind > 0 {
+            write!(f, ", {} behind", count(self.behind))?;
+        }
+        if self.dropped > 0 {
+            let reasons = self.dropped_by.iter().filter(|(_, number)| **number > 0);
+            let reasons = reasons.map(|(reason, number)| format!("{} {reason}", count(*number)));
+            let reasons = sanitized(&reasons.collect::<Vec<_>>().join(", "));
+            write!(f, ", {} dropped ({reasons})", count(self.dropped))?;
+        }
+        Ok(())
+    }
 }
 
 /// Prints a short sentence on a terminal, otherwise the server's JSON.
@@ -132,6 +176,9 @@ fn describe(result: &PublishResult, paint: Paint) -> String {
     let arrow = paint.ink(Ink::Dim, "→");
     if result.duplicate {
         return format!("{id} {arrow} already published with the same key");
+    }
+    if let Some(receipt) = &result.receipt {
+        return format!("{id} {arrow} {receipt}");
     }
     let s = if result.subscribers == 1 { "" } else { "s" };
     format!("{id} {arrow} {} subscriber{s}", count(result.subscribers))
@@ -272,6 +319,11 @@ mod tests {
         let say = |text| describe(&serde_json::from_str(text).unwrap(), Paint::plain());
         assert_eq!(say(r#"{"id":"k3v9x2-17","subscribers":3}"#), "k3v9x2-17 → 3 subscribers");
         assert_eq!(say(r#"{"id":"k3v9x2-17","subscribers":1}"#), "k3v9x2-17 → 1 subscriber");
+        let receipt = say(concat!(
+            r#"{"id":"k3v9x2-17","subscribers":4,"receipt":{"outcome":"timeout","matched":4,"#,
+            r#""written":1,"behind":1,"unknown":0,"dropped":2,"dropped_by":{"closed":2,"lagging":0}}}"#
+        ));
+        assert_eq!(receipt, "k3v9x2-17 → written to 1 of 4, 1 behind, 2 dropped (2 closed)");
         let duplicate = say(r#"{"id":"a-1","subscribers":0,"duplicate":true}"#);
         assert_eq!(duplicate, "a-1 → already published with the same key");
     }
