@@ -182,13 +182,13 @@ pub trait Net {
         None
     }
 
-    /// The worker is about to act on input that it read from the socket earlier. Does nothing by
-    /// default; the simulation records on whose behalf the worker acts.
-    fn resume(&mut self, _: &Self::Socket) {}
+    /// The worker is about to act on input that it read from the socket earlier. Nothing to do for
+    /// a kernel; the simulation records on whose behalf the worker acts.
+    fn resume(&mut self, socket: &Self::Socket);
 
     /// The socket is about to be dropped: its connection is reset then, and what the peer has not
-    /// read is given up at once. By default the kernel goes on trying for minutes.
-    fn reset(&mut self, _: &Self::Socket) {}
+    /// read is given up at once. Otherwise the kernel goes on trying for minutes.
+    fn reset(&mut self, socket: &Self::Socket);
 
     /// Shuts down the sending side: the peer reads the end of the stream after what was written.
     fn finish(&mut self, socket: &Self::Socket);

@@ -321,7 +321,8 @@ mod tests {
         assert_eq!(say(r#"{"id":"k3v9x2-17","subscribers":1}"#), "k3v9x2-17 → 1 subscriber");
         let receipt = say(concat!(
             r#"{"id":"k3v9x2-17","subscribers":4,"receipt":{"outcome":"timeout","matched":4,"#,
-            r#""written":1,"behind":1,"unknown":0,"dropped":2,"dropped_by":{"closed":2,"lagging":0}}}"#
+            r#""written":1,"behind":1,"unknown":0,"dropped":2,"#,
+            r#""dropped_by":{"closed":2,"lagging":0}}}"#
         ));
         assert_eq!(receipt, "k3v9x2-17 → written to 1 of 4, 1 behind, 2 dropped (2 closed)");
         let duplicate = say(r#"{"id":"a-1","subscribers":0,"duplicate":true}"#);
