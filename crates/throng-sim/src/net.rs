@@ -134,6 +134,10 @@ impl Net for FakeNet {
         socket.0.borrow().touch();
     }
 
+    fn reset(&mut self, socket: &FakeSocket) {
+        socket.0.borrow_mut().reset();
+    }
+
     fn finish(&mut self, socket: &FakeSocket) {
         socket.0.borrow_mut().finish();
     }

@@ -352,6 +352,12 @@ impl Pipe {
         self.watch = None;
     }
 
+    /// The server resets the connection: what the client has not read is lost.
+    pub(crate) fn reset(&mut self) {
+        self.is_reset = true;
+        self.outbound.clear();
+    }
+
     pub(crate) fn finish(&mut self) {
         assert!(!self.is_finished, "finished twice");
         self.is_finished = true;

@@ -136,6 +136,8 @@ impl Net for Sockets {
         let _ = rustix::net::sockopt::set_socket_keepalive(socket, true);
     }
 
+    fn resume(&mut self, _: &OwnedFd) {}
+
     fn reset(&mut self, socket: &OwnedFd) {
         // Fails only if the peer has gone already.
         let _ = rustix::net::sockopt::set_socket_linger(socket, Some(Duration::ZERO));

@@ -123,6 +123,7 @@ fn only_those_that_are_behind_are_closed_for_memory() {
     rig.work();
     scan(&mut rig, ScanTarget::Connections(names), ScanAction::CloseForMemory);
     assert!(slow.is_closed() && !other.is_closed() && !reader.is_closed());
+    assert!(slow.is_reset() && !other.is_reset() && !reader.is_reset());
     assert_eq!(rig.count(Counter::ClosedMemory), 1);
     reader.received();
     other.received();

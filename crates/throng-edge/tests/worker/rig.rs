@@ -29,6 +29,8 @@ struct Pipe {
     /// How many more bytes the socket takes; `None` if there is no limit.
     room: Option<usize>,
     is_gone: bool,
+    /// Whether the worker resets the connection.
+    is_reset: bool,
     peer: Option<SocketAddr>,
 }
 
@@ -96,6 +98,12 @@ impl Net for Sockets {
         socket.0.borrow().peer
     }
 
+    fn resume(&mut self, _: &Socket) {}
+
+    fn reset(&mut self, socket: &Socket) {
+        socket.0.borrow_mut().is_reset = true;
+    }
+
     fn finish(&mut self, _: &Socket) {}
 
     fn to_control(&mut self, _: HandoffHeader, _: Socket, _: &[u8]) -> Result<(), Socket> {
@@ -135,6 +143,11 @@ impl Client {
     /// Whether the worker has closed the connection.
     pub(crate) fn is_closed(&self) -> bool {
         Rc::strong_count(&self.0) == 1
+    }
+
+    /// Whether the worker has reset the connection.
+    pub(crate) fn is_reset(&self) -> bool {
+        self.0.borrow().is_reset
     }
 }
 

@@ -179,6 +179,10 @@ mod tests {
 
         fn keep_alive(&mut self, (): &()) {}
 
+        fn resume(&mut self, (): &()) {}
+
+        fn reset(&mut self, (): &()) {}
+
         fn finish(&mut self, (): &()) {}
 
         fn to_control(&mut self, _: HandoffHeader, (): (), _: &[u8]) -> Result<(), ()> {

@@ -261,6 +261,8 @@ impl Net for Sockets {
 
     fn keep_alive(&mut self, _: &Socket) {}
 
+    fn resume(&mut self, _: &Socket) {}
+
     fn reset(&mut self, socket: &Socket) {
         socket.0.borrow_mut().is_reset = true;
     }
