@@ -51,6 +51,10 @@ impl Net for Sockets {
 
     fn keep_alive(&mut self, _: &()) {}
 
+    fn resume(&mut self, _: &()) {}
+
+    fn reset(&mut self, _: &()) {}
+
     fn finish(&mut self, _: &()) {}
 
     fn to_control(&mut self, _: HandoffHeader, _: (), _: &[u8]) -> Result<(), ()> {
