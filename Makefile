@@ -47,8 +47,8 @@ packages: setup ## build the packages; install, upgrade and remove them in a con
 autobahn: setup build ## the Autobahn WebSocket test suite
 	@tests/autobahn/run
 
-clients: setup ## the JavaScript client's tests
-	@cd clients/javascript && npm test --silent
+clients: setup build ## the tests of the JavaScript and the Python client
+	@clients/test
 
 fuzz: setup ## every fuzz target, THRONG_FUZZ_SECONDS each
 	@scripts/fuzz

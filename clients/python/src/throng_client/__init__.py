@@ -1,0 +1,35 @@
+"""The Python client of Throng, a push server: publishes, follows channels, reconnects and resumes.
+
+`Throng` is for programs without asyncio, `AsyncThrong` for those with it.
+"""
+
+from .blocking import Subscription, Throng
+from .client import AsyncThrong
+from .errors import ThrongError, WebhookError
+from .messages import Draft, Gap, History, Message, Presence, Published, State, Target, User
+from .options import Token, Transport
+from .subscription import AsyncSubscription
+from .tokens import make_token
+from .webhooks import Webhook
+
+__all__ = [
+    "AsyncSubscription",
+    "AsyncThrong",
+    "Draft",
+    "Gap",
+    "History",
+    "Message",
+    "Presence",
+    "Published",
+    "State",
+    "Subscription",
+    "Target",
+    "Throng",
+    "ThrongError",
+    "Token",
+    "Transport",
+    "User",
+    "Webhook",
+    "WebhookError",
+    "make_token",
+]

@@ -1,0 +1,210 @@
+"""The client without asyncio.
+
+Requests use a blocking HTTP client in the calling thread. Subscriptions run on an event loop in a
+thread of their own, which the first one starts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar, Unpack
+
+from . import requests
+from .client import Hub
+from .errors import ThrongError
+from .exchange import BlockingExchange
+from .messages import Draft, Gap, History, Message, Presence, Published, Target
+from .options import Options, OptionValues, Token, Transport, checked_url
+from .subscription import AsyncSubscription, OnState
+from .tokens import Tokens
+
+T = TypeVar("T")
+
+
+class _Loop:
+    """An event loop in a thread."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="throng", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.loop.run_forever()
+        finally:
+            self.loop.close()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of work in the loop. An interrupt of the waiting thread cancels it."""
+        future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def stop(self) -> None:
+        """Ends the thread."""
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+
+
+class Subscription:
+    """Messages of one or several channels: an iterator, with a connection of its own.
+
+    One thread iterates; any thread may call `close`, which ends the iteration. It ends with a
+    `ThrongError` if the server refuses the subscription for good.
+    """
+
+    def __init__(self, inner: AsyncSubscription, loop: _Loop) -> None:
+        self._inner = inner
+        self._loop = loop
+
+    @property
+    def transport(self) -> Transport:
+        """The transport that is open or being tried."""
+        return self._inner.transport
+
+    @property
+    def connection(self) -> str | None:
+        """The server's name of the open connection, to exclude it from a publication."""
+        return self._inner.connection
+
+    @property
+    def position(self) -> dict[Target, str]:
+        """The ids to resume after, as `since` takes them, for the channels that have one."""
+        return self._inner.position
+
+    def __iter__(self) -> Subscription:
+        return self
+
+    def __next__(self) -> Message:
+        message = self._loop.run(self._next())
+        if message is None:
+            raise StopIteration
+        return message
+
+    async def _next(self) -> Message | None:
+        return await anext(self._inner, None)
+
+    def close(self) -> None:
+        """Ends the iteration and closes the connection."""
+        self._loop.run(self._inner.aclose())
+
+    def __enter__(self) -> Subscription:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Throng:
+    """The client without asyncio. Any number of threads may use it.
+
+    `token` is a token or a server key, or a function that returns one, as for `AsyncThrong`. A
+    process that forks makes its client afterwards.
+    """
+
+    def __init__(
+        self, url: str, token: Token | None = None, **options: Unpack[OptionValues]
+    ) -> None:
+        self._url = checked_url(url)
+        self._options = Options(**options)
+        self._tokens = Tokens(token)
+        self._exchange = BlockingExchange(self._url, self._options, self._tokens)
+        self._starting = threading.Lock()
+        self._loop: _Loop | None = None
+        self._hub: Hub | None = None
+
+    def subscribe(
+        self,
+        *targets: Target,
+        since: str | Mapping[Target, str] | None = None,
+        history: int = 0,
+        on_gap: Callable[[Gap], None] | None = None,
+        on_state: OnState | None = None,
+    ) -> Subscription:
+        """Follows channels, or a user's inbox: see `AsyncThrong.subscribe`.
+
+        `on_gap` and `on_state` are called in the thread of the connections and must return soon.
+        """
+        with self._starting:
+            loop = self._loop = self._loop or _Loop()
+
+            async def start() -> AsyncSubscription:
+                self._hub = self._hub or Hub(self._url, self._options, self._tokens)
+                return self._hub.subscribe(targets, since, history, on_gap, on_state)
+
+            return Subscription(loop.run(start()), loop)
+
+    def publish(
+        self,
+        target: Target,
+        data: Any,
+        *,
+        key: str | None = None,
+        content_type: str | None = None,
+        exclude: str | None = None,
+    ) -> Published:
+        """Publishes a `str`, `bytes` or a JSON value: see `AsyncThrong.publish`."""
+        draft = Draft(target, data, key, content_type, exclude)
+        return self._run(requests.publish(self._exchange, self._options, draft))
+
+    def publish_batch(self, drafts: Iterable[Draft]) -> list[Published | ThrongError]:
+        """Publishes messages with few requests. The list has the result of each, at its place."""
+        return self._run(requests.publish_batch(self._exchange, self._options, drafts))
+
+    def history(
+        self,
+        target: Target,
+        *,
+        limit: int | None = None,
+        before: str | None = None,
+        after: str | None = None,
+    ) -> History:
+        """A page of the history: the latest messages, or those before or after an id."""
+        return self._run(
+            requests.read_history(self._exchange, self._options, target, limit, before, after)
+        )
+
+    def presence(self, target: Target, *, limit: int | None = None) -> Presence:
+        """Who follows a channel."""
+        return self._run(requests.read_presence(self._exchange, self._options, target, limit))
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        with self._watched():
+            return requests.run_blocking(work)
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        loop, hub = self._loop, self._hub
+        if loop is None or hub is None:
+            yield
+            return
+        timers: list[asyncio.TimerHandle] = []
+        loop.loop.call_soon_threadsafe(lambda: timers.append(hub.began()))
+        try:
+            yield
+        finally:
+            loop.loop.call_soon_threadsafe(lambda: timers.pop().cancel())
+
+    def close(self) -> None:
+        """Ends all subscriptions and closes all connections."""
+        with self._starting:
+            loop, hub = self._loop, self._hub
+            self._loop = self._hub = None
+        if loop is not None:
+            if hub is not None:
+                loop.run(hub.aclose())
+            loop.stop()
+        self._exchange.http.close()
+
+    def __enter__(self) -> Throng:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

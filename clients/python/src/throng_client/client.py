@@ -1,0 +1,159 @@
+"""The client for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Unpack
+
+from . import requests
+from .errors import ThrongError
+from .exchange import AsyncExchange
+from .messages import Draft, History, Presence, Published, Target
+from .options import Options, OptionValues, Token, checked_url
+from .subscription import AsyncSubscription, OnGap, OnState
+from .tokens import AsyncTokens, Tokens
+
+
+class Hub:
+    """The subscriptions of a client, which learn of its unanswered requests."""
+
+    def __init__(self, url: str, options: Options, tokens: Tokens) -> None:
+        self.url = url
+        self.options = options
+        self.exchange = AsyncExchange(url, options, tokens)
+        self._subscriptions: set[AsyncSubscription] = set()
+
+    def subscribe(
+        self,
+        targets: tuple[Target, ...],
+        since: str | Mapping[Target, str] | None,
+        history: int,
+        on_gap: OnGap | None,
+        on_state: OnState | None,
+    ) -> AsyncSubscription:
+        """A new subscription."""
+        subscription = AsyncSubscription(
+            self.url, self.options, self.exchange, targets, since, history, on_gap, on_state
+        )
+        self._subscriptions.add(subscription)
+        subscription._on_close = self._subscriptions.discard
+        return subscription
+
+    def began(self) -> asyncio.TimerHandle:
+        """A request begins. Cancel the handle when it has an answer.
+
+        After half of its time all connections are asked for a sign of life, so that a frozen
+        server is noticed when the request's time is over.
+        """
+        loop = asyncio.get_running_loop()
+        since, patience = loop.time(), self.options.request_timeout
+
+        def suspect() -> None:
+            for subscription in self._subscriptions:
+                subscription.suspect(since, since + patience)
+
+        return loop.call_later(patience / 2, suspect)
+
+    async def aclose(self) -> None:
+        """Ends all subscriptions and closes all connections."""
+        for subscription in list(self._subscriptions):
+            await subscription.aclose()
+        await self.exchange.http.aclose()
+
+
+class AsyncThrong:
+    """The client for asyncio. Use it in one event loop, and close it with `aclose` or `async with`.
+
+    `token` is a token or a server key, or a function, asynchronous or not, that returns one. The
+    function is called before the first request, before the token expires, and after the server
+    has refused one. If it fails, it is called again after a backoff; if it returns None,
+    requests and subscriptions fail with `no_token`.
+    """
+
+    def __init__(
+        self, url: str, token: Token | None = None, **options: Unpack[OptionValues]
+    ) -> None:
+        made = Options(**options)
+        tokens = AsyncTokens(token, made.request_timeout)
+        self._hub = Hub(checked_url(url), made, tokens)
+        self._options = made
+        self._exchange = self._hub.exchange
+
+    def subscribe(
+        self,
+        *targets: Target,
+        since: str | Mapping[Target, str] | None = None,
+        history: int = 0,
+        on_gap: OnGap | None = None,
+        on_state: OnState | None = None,
+    ) -> AsyncSubscription:
+        """Follows channels, or a user's inbox.
+
+        `since` is the id to resume after; for several channels, a dictionary of ids by channel.
+        Without it, `history` is the number of latest messages to begin with. `on_gap` is called
+        where messages are missing, before the next message; without it, a gap is logged as a
+        warning. `on_state` is called when the connection opens, is lost, or ends.
+        """
+        return self._hub.subscribe(targets, since, history, on_gap, on_state)
+
+    async def publish(
+        self,
+        target: Target,
+        data: Any,
+        *,
+        key: str | None = None,
+        content_type: str | None = None,
+        exclude: str | None = None,
+    ) -> Published:
+        """Publishes a `str`, `bytes` or a JSON value; returns once the server has it.
+
+        Tries again within `publish_timeout`, always with the same idempotency key. Raises a
+        `ThrongError` with an `outcome` and the `key`.
+        """
+        draft = Draft(target, data, key, content_type, exclude)
+        async with self._watched():
+            return await requests.publish(self._exchange, self._options, draft)
+
+    async def publish_batch(self, drafts: Iterable[Draft]) -> list[Published | ThrongError]:
+        """Publishes messages with few requests. The list has the result of each, at its place."""
+        async with self._watched():
+            return await requests.publish_batch(self._exchange, self._options, drafts)
+
+    async def history(
+        self,
+        target: Target,
+        *,
+        limit: int | None = None,
+        before: str | None = None,
+        after: str | None = None,
+    ) -> History:
+        """A page of the history: the latest messages, or those before or after an id."""
+        async with self._watched():
+            return await requests.read_history(
+                self._exchange, self._options, target, limit, before, after
+            )
+
+    async def presence(self, target: Target, *, limit: int | None = None) -> Presence:
+        """Who follows a channel."""
+        async with self._watched():
+            return await requests.read_presence(self._exchange, self._options, target, limit)
+
+    @asynccontextmanager
+    async def _watched(self) -> AsyncIterator[None]:
+        timer = self._hub.began()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    async def aclose(self) -> None:
+        """Ends all subscriptions and closes all connections."""
+        await self._hub.aclose()
+
+    async def __aenter__(self) -> AsyncThrong:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()

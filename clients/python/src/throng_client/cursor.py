@@ -1,0 +1,87 @@
+"""The position of a subscription in one channel.
+
+Invariant: a cursor's position is an id from the server, and no message after it has been handed
+on. So a connection may be lost at any time and resumed from the positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .messages import Gap, Message, Target, is_up_to, message_of, target_of
+
+Event = Message | Gap
+
+
+class Cursor:
+    """Follows the ids of one channel."""
+
+    def __init__(self, target: Target, since: str | None, *, is_silent: bool = False) -> None:
+        self.target = target
+        self.position = since
+        """The id to resume after; None until the server has named one."""
+        self.head: str | None = None
+        """The newest id at the time of subscribing: messages up to it are replayed."""
+        self.is_silent = is_silent
+        """The inbox of the client's user, which the connection follows without a subscription."""
+        self._has_started = False
+        self._delivered: str | None = None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is known where older messages end, and where to resume."""
+        return self._has_started or (self.head is not None and self.position is not None)
+
+    def settle(self, head: str) -> None:
+        """Takes where older messages end, if that is not known yet."""
+        if not self._has_started:
+            self.head = self.head or head
+
+    def follow(self, id: str, *, head: str | None = None, recovered: bool | None) -> list[Event]:
+        """Takes the server's confirmation; `recovered` is None if no id was sent."""
+        if not self._has_started:
+            self._has_started = True
+            self.position = self.position or id
+            self.head = self.head or head
+        if recovered is False:
+            return self.gap({"id": id})
+        return []
+
+    def gap(self, fields: Mapping[str, Any]) -> list[Event]:
+        """Takes a gap."""
+        self.position = fields.get("id") or self.position
+        if self.is_silent:
+            return []
+        return [Gap(self.target, self.position or "", fields.get("missed"))]
+
+    def take(self, envelope: Mapping[str, Any]) -> list[Event]:
+        """Takes a message; one that was taken before yields nothing."""
+        id: str = envelope["id"]
+        if is_up_to(id, self._delivered):
+            return []
+        self.position = self._delivered = id
+        is_replayed = is_up_to(id, self.head)
+        if not is_replayed:
+            self.head = None
+        return [] if self.is_silent else [message_of(envelope, replayed=is_replayed)]
+
+
+class Cursors:
+    """Those of a subscription, in the order of URLs: the user is last."""
+
+    def __init__(self, targets: list[Cursor], history: int) -> None:
+        self.all = targets
+        self.history = history
+        self._by_target = {cursor.target: cursor for cursor in targets}
+
+    def of(self, fields: Mapping[str, Any]) -> Cursor | None:
+        """The cursor of the channel that a frame names."""
+        if "channel" not in fields and "user" not in fields:
+            return None
+        return self._by_target.get(target_of(fields))
+
+    @property
+    def have_positions(self) -> bool:
+        """Whether the server has named a position for each."""
+        return all(cursor.position for cursor in self.all)

@@ -1,0 +1,106 @@
+"""The world of requests: one exchange on asyncio, and one that blocks."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+
+import httpx
+
+from .options import Options
+from .requests import Answer, NoAnswer, Request
+from .tokens import Tokens
+
+# Nothing was sent if the connection could not be opened.
+_UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol, httpx.ProxyError)
+
+
+def _verify(options: Options) -> ssl.SSLContext | bool:
+    return True if options.ssl_context is None else options.ssl_context
+
+
+def _answer(response: httpx.Response) -> Answer:
+    return Answer(response.status_code, dict(response.headers), response.content)
+
+
+def _no_answer(error: Exception) -> NoAnswer:
+    is_late = isinstance(error, httpx.TimeoutException | TimeoutError)
+    was_sent = not isinstance(error, _UNSENT)
+    reason = "did not answer in time" if is_late else f"cannot be reached: {error!r}"
+    return NoAnswer(f"the server {reason}", was_sent=was_sent, is_late=is_late)
+
+
+class AsyncExchange:
+    """An exchange on asyncio, with the connections of all its requests."""
+
+    def __init__(self, url: str, options: Options, tokens: Tokens) -> None:
+        self.tokens = tokens
+        self._url = url
+        # Each subscription has a connection of its own.
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=20)
+        self.http = httpx.AsyncClient(verify=_verify(options), limits=limits, timeout=None)
+
+    async def send(self, request: Request, timeout: float) -> Answer:
+        """Sends a request; raises `NoAnswer`."""
+        try:
+            async with asyncio.timeout(timeout):
+                return _answer(
+                    await self.http.request(
+                        request.method,
+                        self._url + request.path,
+                        headers=request.headers,
+                        content=request.body,
+                    )
+                )
+        except (httpx.HTTPError, TimeoutError) as error:
+            raise _no_answer(error) from error
+
+    async def load_token(self, old: str | None) -> str:
+        """A newer token than `old`."""
+        return await self.tokens.load_async(old)
+
+    async def sleep(self, seconds: float) -> None:
+        """Waits for a time."""
+        await asyncio.sleep(seconds)
+
+    def now(self) -> float:
+        """The time of the event loop."""
+        return asyncio.get_running_loop().time()
+
+
+class BlockingExchange:
+    """An exchange that blocks the calling thread. Any number of threads may use it."""
+
+    def __init__(self, url: str, options: Options, tokens: Tokens) -> None:
+        self.tokens = tokens
+        self._url = url
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=20)
+        self.http = httpx.Client(verify=_verify(options), limits=limits)
+
+    async def send(self, request: Request, timeout: float) -> Answer:
+        """Sends a request; raises `NoAnswer`."""
+        try:
+            return _answer(
+                self.http.request(
+                    request.method,
+                    self._url + request.path,
+                    headers=request.headers,
+                    content=request.body,
+                    timeout=timeout,
+                )
+            )
+        except httpx.HTTPError as error:
+            raise _no_answer(error) from error
+
+    async def load_token(self, old: str | None) -> str:
+        """A newer token than `old`."""
+        return self.tokens.load(old)
+
+    async def sleep(self, seconds: float) -> None:
+        """Waits for a time."""
+        time.sleep(seconds)
+
+    def now(self) -> float:
+        """Seconds of a clock that is never set."""
+        return time.monotonic()

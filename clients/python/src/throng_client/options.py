@@ -1,0 +1,110 @@
+"""The options of a client, checked once."""
+
+from __future__ import annotations
+
+import random
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypedDict
+from urllib.parse import urlsplit
+
+Transport = Literal["websocket", "sse", "poll"]
+Token = str | Callable[[], "str | Awaitable[str | None] | None"]
+
+TRANSPORTS: tuple[Transport, ...] = ("websocket", "sse", "poll")
+
+# Backoff: the bound of the first delay, which doubles with each attempt, up to the cap.
+BACKOFF_BASE = 0.5
+BACKOFF_CAP = 30.0
+# The longest delay that a server can impose: a longer one is more likely a mistake.
+RETRY_MAX = 86_400.0
+# The server remembers idempotency keys for five minutes; a retry after that could double.
+PUBLISH_TIMEOUT_MAX = 240.0
+# As on the server.
+POLL_WAIT_MAX = 300.0
+
+
+class OptionValues(TypedDict, total=False):
+    """The options that a client may be given; see `Options`."""
+
+    user: str | None
+    transports: Sequence[Transport]
+    heartbeat: float
+    open_timeout: float
+    request_timeout: float
+    publish_timeout: float
+    poll_wait: float
+    ssl_context: ssl.SSLContext | None
+    random: Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How a client behaves. All times are in seconds."""
+
+    user: str | None = None
+    """The user of the connections, shown by `presence`. With a token it may be left out."""
+    transports: Sequence[Transport] = TRANSPORTS
+    """The transports in order of preference."""
+    heartbeat: float = 25.0
+    """The server's `heartbeat`, for transports that do not announce it; 0 if it sends none."""
+    open_timeout: float = 3.0
+    """Time for a transport to open before the client falls back to the next."""
+    request_timeout: float = 10.0
+    """Time after which a request counts as unanswered."""
+    publish_timeout: float = 30.0
+    """Time for a publication with all its attempts; at most 240."""
+    poll_wait: float = 20.0
+    """How long a long-poll waits; at most 300."""
+    ssl_context: ssl.SSLContext | None = None
+    """The certificates to trust. None: those of the package `certifi` and of the system."""
+    random: Callable[[], float] = random.random
+    """Returns numbers from 0 to 1, for the jitter."""
+
+    def __post_init__(self) -> None:
+        limits = {
+            "heartbeat": 1e6,
+            "open_timeout": 1e6,
+            "request_timeout": 1e6,
+            "publish_timeout": PUBLISH_TIMEOUT_MAX,
+            "poll_wait": POLL_WAIT_MAX,
+        }
+        for name, limit in limits.items():
+            if not 0 <= getattr(self, name) <= limit:
+                raise ValueError(f"the option {name} must be from 0 to {limit:g} seconds")
+        if not self.transports:
+            raise ValueError("name at least one transport")
+        for transport in self.transports:
+            if transport not in TRANSPORTS:
+                known = ", ".join(TRANSPORTS)
+                raise ValueError(f"there is no transport {transport!r}; there are {known}")
+
+
+def backoff(attempt: int, random: Callable[[], float]) -> float:
+    """Backoff with full jitter: 0 to the bound, so that clients do not retry together."""
+    return random() * min(BACKOFF_CAP, BACKOFF_BASE * 2.0 ** min(attempt, 16))
+
+
+def bounded(delay: float) -> float:
+    """A delay that the server has named, limited to a day."""
+    return min(max(0.0, delay), RETRY_MAX)
+
+
+def checked_url(url: str) -> str:
+    """The URL of the server without a slash at the end. Raises `ValueError` if it is none."""
+    if "://" not in url:
+        local = url.startswith(("localhost", "127.", "[::1]", ":"))
+        host = f"localhost{url}" if url.startswith(":") else url.lstrip("/")
+        meant = f"{'http' if local else 'https'}://{host}"
+        raise ValueError(f"the URL {url!r} has no scheme; did you mean {meant!r}?")
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https"):
+        meant = {"ws": "http", "wss": "https"}.get(parts.scheme, "https")
+        rest = url.partition("://")[2]
+        raise ValueError(f"the URL {url!r} is not an HTTP URL; did you mean '{meant}://{rest}'?")
+    if not parts.hostname:
+        raise ValueError(f"the URL {url!r} names no host")
+    if parts.query or parts.fragment:
+        raise ValueError(f"the URL {url!r} must not have a query or fragment")
+    return url.rstrip("/")
