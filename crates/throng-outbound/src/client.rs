@@ -17,7 +17,7 @@ mod trust;
 
 pub(crate) use error::RequestError;
 pub(crate) use origin::{Origin, Outgoing};
-pub use trust::{Trust, TrustError};
+pub use trust::Trust;
 
 #[cfg(test)]
 mod tests;

@@ -31,6 +31,6 @@ pub use callouts::{
     Asks, CalloutMetrics, CalloutSettings, Callouts, Notifies, RunningCallouts, SECRETS_MAX,
     Secret, SecretError,
 };
-pub use client::{Trust, TrustError};
+pub use client::Trust;
 pub use endpoint::{Endpoint, EndpointError};
 pub use key_sets::{KeySetError, KeySetMetrics, KeySetTask, fetch_key_set};

@@ -48,7 +48,7 @@ pub(crate) fn trust(settings: &Settings) -> Result<Trust, SettingsError> {
     let trust = match settings.ca_file.0.as_deref() {
         Some(file) => Trust::load(Some(file)),
         None if is_needed => Trust::load(None),
-        None => Trust::none(),
+        None => Ok(Trust::none()),
     };
     trust.map_err(|error| SettingsError(error.to_string()))
 }

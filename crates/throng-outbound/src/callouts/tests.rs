@@ -48,7 +48,7 @@ async fn world(
     change(&mut settings);
     let limiter = Limiter::new(LimitSettings { questions: 2, ..LimitSettings::default() });
     let clients = Arc::new(Clients { limiter, ..Clients::default() });
-    let mut callouts = Callouts::new(vec![settings], &Trust::none().unwrap(), clients);
+    let mut callouts = Callouts::new(vec![settings], &Trust::none(), clients);
     let (policy, metrics) = (callouts.policy(Arc::new(AllowAll)), callouts.metrics());
     World { server, policy, metrics, _running: callouts.start() }
 }
@@ -212,7 +212,7 @@ async fn notifying(
     let server = FakeServer::start(answer).await;
     let notifies = Notifies::ALL.to_vec();
     let settings = CalloutSettings { asks: Vec::new(), notifies, ..settings(&server) };
-    let mut callouts = Callouts::new(vec![settings], &Trust::none().unwrap(), Arc::default());
+    let mut callouts = Callouts::new(vec![settings], &Trust::none(), Arc::default());
     let (events, metrics) = (callouts.events().unwrap(), callouts.metrics());
     (server, events, metrics, callouts.start())
 }

@@ -32,7 +32,8 @@ pub(super) async fn connect(endpoint: &Endpoint, trust: &Trust) -> Result<Stream
     }
     let name = ServerName::try_from(endpoint.host.to_string())
         .map_err(|error| RequestError::Tls(io::Error::other(error)))?;
-    let connector = TlsConnector::from(Arc::clone(&trust.0));
+    let nobody = || RequestError::Tls(io::Error::other("no authority is trusted"));
+    let connector = TlsConnector::from(Arc::clone(trust.0.as_ref().ok_or_else(nobody)?));
     let stream = connector.connect(name, stream).await.map_err(RequestError::Tls)?;
     Ok(Stream::Tls(Box::new(stream)))
 }

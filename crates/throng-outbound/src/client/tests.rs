@@ -35,7 +35,7 @@ async fn outcome(
     timeout: Duration,
 ) -> Result<(u16, String), &'static str> {
     let server = FakeServer::start(answer).await;
-    let origin = origin(&server.url("/"), Trust::none().unwrap());
+    let origin = origin(&server.url("/"), Trust::none());
     let response = origin.send(&request(timeout)).await.map_err(|error| error.label())?;
     let body = String::from_utf8(response.body.to_vec()).unwrap();
     Ok((response.status.as_u16(), body))
@@ -44,7 +44,7 @@ async fn outcome(
 #[tokio::test]
 async fn a_request_is_sent_and_its_response_returned() {
     let server = FakeServer::start(|_| ok("world")).await;
-    let origin = origin(&server.url("/a/b?c=d"), Trust::none().unwrap());
+    let origin = origin(&server.url("/a/b?c=d"), Trust::none());
     let answer = origin.send(&request(LONG)).await.unwrap();
     assert_eq!((answer.status.as_u16(), &*answer.body), (200, &b"world"[..]));
     let sent = &server.requests()[0];
@@ -57,12 +57,12 @@ async fn a_request_is_sent_and_its_response_returned() {
 #[tokio::test]
 async fn connections_are_kept_up_to_their_number() {
     let server = FakeServer::start(|_| ok("")).await;
-    let origin = Arc::new(origin(&server.url("/"), Trust::none().unwrap()));
+    let origin = Arc::new(origin(&server.url("/"), Trust::none()));
     for _ in 0..5 {
         origin.send(&request(LONG)).await.unwrap();
     }
     assert_eq!(server.connections(), 1);
-    let unkept = Origin::new(origin.endpoint().clone(), Trust::none().unwrap(), 0);
+    let unkept = Origin::new(origin.endpoint().clone(), Trust::none(), 0);
     for _ in 0..3 {
         unkept.send(&request(LONG)).await.unwrap();
     }
@@ -78,7 +78,7 @@ async fn a_request_on_a_kept_connection_that_ends_is_repeated() {
         _ => ok("x"),
     })
     .await;
-    let origin = origin(&server.url("/"), Trust::none().unwrap());
+    let origin = origin(&server.url("/"), Trust::none());
     for _ in 0..2 {
         assert_eq!(&*origin.send(&request(LONG)).await.unwrap().body, b"x");
     }
@@ -136,7 +136,7 @@ async fn an_endpoint_that_does_not_listen_is_an_error() {
     let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", server.local_addr().unwrap());
     drop(server);
-    let error = origin(&url, Trust::none().unwrap()).send(&request(LONG)).await.unwrap_err();
+    let error = origin(&url, Trust::none()).send(&request(LONG)).await.unwrap_err();
     assert_eq!(error.label(), "connect");
 }
 
@@ -169,7 +169,7 @@ async fn https_is_for_endpoints_whose_certificate_is_trusted() {
     let trust = Trust::load(Some(&fixture("ca.pem"))).unwrap();
     let answer = origin(&url, trust.clone()).send(&request(LONG)).await.unwrap();
     assert_eq!(&*answer.body, b"secret");
-    let untrusted = origin(&url, Trust::none().unwrap()).send(&request(LONG)).await;
+    let untrusted = origin(&url, Trust::none()).send(&request(LONG)).await;
     assert_eq!(untrusted.unwrap_err().label(), "tls");
     let other_name = format!("https://{}/", server.address);
     let misnamed = origin(&other_name, trust.clone()).send(&request(LONG)).await;

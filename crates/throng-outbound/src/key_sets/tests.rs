@@ -55,7 +55,7 @@ async fn world(lifetime_ms: u64, answer: impl Fn() -> Reply + Send + 'static) ->
     let published = Published::new(Keys::default());
     let sources = KeySources::new(Arc::clone(&published));
     let authority = Authority::new(published, Policy::default(), Arc::default(), 100);
-    let mut task = KeySetTask::new(Trust::none().unwrap());
+    let mut task = KeySetTask::new(Trust::none());
     task.timeout = Duration::from_millis(50);
     let authenticator =
         Arc::new(Authenticator::new(authority, sources, Arc::default(), task.waker()));

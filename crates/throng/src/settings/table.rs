@@ -168,7 +168,7 @@ settings! {
         "trusted-proxies" trusted_proxies: Proxies = "none",
             "Addresses or networks of proxies that are believed about clients, comma-separated";
         "proxy-protocol" proxy_protocol: ProxyProtocolChoice = "never",
-            "Whether connections to --listen begin with a PROXY header: always or never";
+            "Whether connections of clients begin with a PROXY header: always or never";
         "client-address-header" client_address_header: AddressHeaderChoice = "none",
             "Header in which trusted proxies name the client: forwarded, x-forwarded-for or none";
     }
