@@ -25,7 +25,8 @@ def pytest_sessionstart():
 
 def run(*command, **options):
     """Runs a command to its end; returns it with its output as text."""
-    options = {"capture_output": True, "text": True, "errors": "replace", "timeout": TIMEOUT_SECONDS, **options}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    options = {**pipes, "text": True, "errors": "replace", "timeout": TIMEOUT_SECONDS, **options}
     return subprocess.run([str(word) for word in command], check=False, **options)
 
 

@@ -1,73 +1,113 @@
-"""The image: what the last stage of the Dockerfile has, run as it says, on a root that is read-only."""
+"""The image: built from the Dockerfile by buildah, and run as it says, on a root that is read-only."""
 
 import json
-import re
+import os
+import shlex
 import shutil
+import ssl
+import subprocess
+from pathlib import Path
 
 import pytest
 
-from conftest import ROOT, run, without_variables
+from conftest import ROOT, output, run
 
-DOCKERFILE = (ROOT / "packaging" / "docker" / "Dockerfile").read_text()
-LAST_STAGE = DOCKERFILE.replace("\\\n", " ").split("FROM scratch\n")[1]
-
-
-def instruction(name):
-    """The arguments of the only instruction of that name in the last stage."""
-    (found,) = re.findall(rf"^{name} (.*)$", LAST_STAGE, re.MULTILINE)
-    return found
+DOCKERFILE = ROOT / "packaging" / "docker" / "Dockerfile"
+AUTHORITIES = Path("etc/ssl/certs/ca-certificates.crt")
 
 
-@pytest.fixture
-def image(built, tmp_path):
-    """A directory with the files of the image."""
-    root = tmp_path / "image"
-    root.mkdir()
-    for source, target in re.findall(r"^COPY --from=build (?:--chown=\S+ )?(\S+) (\S+)$", LAST_STAGE, re.M):
-        path = root / target.lstrip("/")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if source.startswith("/built/"):
-            shutil.copy2(built / source.removeprefix("/built/"), path)
-        elif source == "/state":
-            path.mkdir()
-        else:
-            path.write_text("")
-    return root
+@pytest.fixture(scope="module")
+def buildah(tmp_path_factory):
+    """The beginning of a command of buildah, whose images end with the test."""
+    if os.geteuid() != 0:
+        pytest.skip("buildah needs root here, to give files of the image to its user")
+    if shutil.which("buildah") is None:
+        pytest.skip("there is no buildah; scripts/setup installs it")
+    if run("unshare", "--net", "--mount", "true").returncode != 0:
+        pytest.skip("needs namespaces of networks and mounts")
+    store = tmp_path_factory.mktemp("images")
+    command = ["buildah", "--storage-driver", "vfs", "--root", store / "root", "--runroot", store / "run"]
+    yield command
+    run(*command, "umount", "--all")
+
+
+@pytest.fixture(scope="module")
+def image(built, buildah, tmp_path_factory):
+    """The directory of the image's files, and its settings. What the Dockerfile takes from its first
+    stage, which compiles, comes from the files that were built for the other tests."""
+    stage = tmp_path_factory.mktemp("stage")
+    (stage / "built").mkdir()
+    for name in ("throng", "licenses.txt"):
+        shutil.copy2(built / name, stage / "built" / name)
+    (stage / "state/var/lib").mkdir(parents=True)
+    (stage / "state/var/lib/throng").mkdir(mode=0o700)
+    (stage / AUTHORITIES).parent.mkdir(parents=True)
+    authorities = Path("/") / AUTHORITIES
+    (stage / AUTHORITIES).write_text(authorities.read_text() if authorities.exists() else "")
+    options = ["--isolation", "chroot", "--format", "docker", "--pull-never", "--quiet"]
+    command = [*buildah, "bud", *options, "--build-context", f"build={stage}"]
+    name = output(*command, "--file", DOCKERFILE, stage).split()[-1]
+    settings = json.loads(output(*buildah, "inspect", "--type", "image", name))["Docker"]["config"]
+    root = output(*buildah, "mount", output(*buildah, "from", name).strip()).strip()
+    return Path(root), settings
+
+
+def test_the_image_has_the_server_and_nothing_else(image):
+    root, settings = image
+    files = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
+    assert files == {"usr/bin/throng", "licenses.txt", str(AUTHORITIES)}
+    user, group = map(int, settings["User"].split(":"))
+    assert user != 0 and group != 0
+    state = (root / settings["WorkingDir"].lstrip("/")).stat()
+    assert (state.st_uid, state.st_gid, state.st_mode & 0o777) == (user, group, 0o700)
+    if text := (root / AUTHORITIES).read_text():
+        assert ssl.create_default_context(cadata=text).cert_store_stats()["x509_ca"] > 0
+
+
+SCRIPT = """
+    set -e
+    mount --bind "$root" "$root"
+    mount -o remount,ro,bind "$root"
+    ip link set lo up
+    as_user=(setpriv --no-new-privs chroot --userspec="$user" "$root")
+    inside=(env -i "${variables[@]}" "${as_user[@]}")
+    # Nobody can write, not even root.
+    ! touch "$root/written" 2>/dev/null
+    ! "${inside[@]}" "${start[@]}" 2>&1
+    inside=(env -i "${variables[@]}" THRONG_ALLOW_ANYONE=true "${as_user[@]}")
+    "${inside[@]}" "${start[@]}" &
+    server=$!
+    until "${inside[@]}" "${check[@]}"; do
+        kill -0 $server
+        sleep 0.1
+    done
+    "${inside[@]}" /usr/bin/throng health
+    grep -E '^(Uid|CapEff|NoNewPrivs):' /proc/$server/status
+    kill $server
+    wait $server
+    ! "${inside[@]}" "${check[@]}"
+"""
 
 
 def test_the_image_runs_and_its_health_check_sees_it(image):
-    user = instruction("USER").split(":")[0]
-    # The namespace has nobody but this user, whose number is the image's.
-    isolate = ["unshare", f"--map-user={user}", f"--map-group={user}", "--net", "--mount"]
-    if run(*isolate, "true").returncode != 0:
-        pytest.skip("needs namespaces of users, networks and mounts")
-    # `--map-user` gives no rights, so mounting is done in a namespace around it.
-    root = image.resolve()
-    prepare = f"mount --bind {root} {root} && mount -o remount,ro,bind {root} && ip link set lo up"
-    start = " ".join(json.loads(instruction("ENTRYPOINT")) + json.loads(instruction("CMD")))
-    check = " ".join(json.loads(instruction("HEALTHCHECK").split(" CMD ")[1]))
-    inside = f"unshare --map-user={user} --map-group={user} --root={root}"
-    name, listen = instruction("ENV").split("=")
-    script = f"""
-        set -e
-        {prepare}
-        ! touch {root}/written 2>/dev/null
-        export {name}={listen}
-        ! {inside} {start} 2>&1
-        export THRONG_ALLOW_ANYONE=true
-        {inside} {start} &
-        server=$!
-        until {inside} {check}; do
-            kill -0 $server
-            sleep 0.1
-        done
-        {inside} /usr/bin/throng health
-        kill $server
-        wait $server
-        ! {inside} {check}
-    """
-    command = ["unshare", "--map-root-user", "--net", "--mount", "bash", "-c", script]
-    done = run(*command, env=without_variables())
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "refusing to listen on 0.0.0.0:8080" in done.stdout, done.stdout
-    assert '"status":"live"' in done.stdout and "\nok\n" in done.stdout, done.stdout
+    root, settings = image
+    kind, *check = settings["Healthcheck"]["Test"]
+    assert kind == "CMD"
+    arrays = {
+        "variables": settings["Env"],
+        "start": settings["Entrypoint"] + settings["Cmd"],
+        "check": check,
+        "root": [str(root)],
+        "user": [settings["User"]],
+    }
+    names = "\n".join(f"{name}=({shlex.join(words)})" for name, words in arrays.items())
+    alone = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    done = run(*alone, "bash", "-c", f"{names}\n{SCRIPT}", stderr=subprocess.STDOUT)
+    seen = done.stdout
+    assert done.returncode == 0, seen
+    assert "refusing to listen on 0.0.0.0:8080" in seen, seen
+    assert '"status":"live"' in seen and "\nok\n" in seen, seen
+    user = settings["User"].split(":")[0]
+    facts = dict(line.split(":\t", 1) for line in seen.splitlines() if ":\t" in line)
+    assert set(facts["Uid"].split()) == {user} and int(facts["CapEff"], 16) == 0, facts
+    assert facts["NoNewPrivs"] == "1", facts
