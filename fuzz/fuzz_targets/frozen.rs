@@ -13,8 +13,8 @@ use libfuzzer_sys::fuzz_target;
 use throng_access::AccessControl;
 use throng_core::frozen::{RecordKind, ThawError};
 use throng_core::{
-    Body, ChannelName, Engine, Epoch, Follow, LocalId, MemoryEngine, MemoryThaw, Publication,
-    PublishError, Rules, StartAt, WorkerId, WorkerQueue,
+    Body, ChannelName, Engine, Epoch, Follow, Later, LocalId, MemoryEngine, MemoryThaw,
+    Publication, PublishError, Rules, StartAt, Ticket, WorkerId, WorkerQueue,
 };
 use throng_edge::connection::Token;
 use throng_edge::net::{HandoffHeader, Net, Read, Transfer};
@@ -98,8 +98,9 @@ fn publish(engine: &dyn Engine, name: &str) {
         excluded: None,
         receipt: None,
     };
-    let published = engine.publish(NOW_MS, publication);
-    assert!(published != Err(PublishError::Busy), "the queue has capacity");
+    let mut issue = || Ticket::new(drop);
+    let published = engine.publish(NOW_MS, publication, Later::new(&mut issue)).now();
+    assert!(published != Some(Err(PublishError::Busy)), "the queue has capacity");
 }
 
 /// What was thawed works, and can be frozen and thawed again.

@@ -13,8 +13,10 @@ import { orAborted, retryAfterMs, toError } from "./http.js";
 import { isBinary, keyOf, pathOf, randomKey, toBytes } from "./message.js";
 import { checkNames } from "./options.js";
 
+/** The error after which the message may be published, now or later. */
+const UNKNOWN_CODE = "outcome_unknown";
 /** Errors of a WebSocket after which the same message may be accepted. */
-const RETRIED_CODES = new Set(["busy", "too_many_requests"]);
+const RETRIED_CODES = new Set(["busy", "unavailable", "too_many_requests", UNKNOWN_CODE]);
 /** Ids of own messages to suppress (`echo: false`); beyond this, the oldest is forgotten. */
 const SILENT_IDS_MAX = 1_000;
 /** The longest wait for a receipt: the server's own limit. */
@@ -173,7 +175,7 @@ export class Outbox {
 
   /** Handles an error response over a WebSocket. */
   retryOrRefuse(publish, error) {
-    publish.ruledOut();
+    if (error.code !== UNKNOWN_CODE) publish.ruledOut();
     if (!RETRIED_CODES.has(error.code)) return this.#refuse(publish, error);
     const { link } = publish;
     setTimeout(() => {
@@ -233,7 +235,8 @@ export class Outbox {
         }
         const error = await toError(response, limit.signal);
         // A proxy's error says nothing about what the server behind it did.
-        if (!error.code.startsWith("http_")) publish.ruledOut();
+        const isUnknown = error.code.startsWith("http_") || error.code === UNKNOWN_CODE;
+        if (!isUnknown) publish.ruledOut();
         if (!isTemporary(response)) return this.#refuse(publish, error);
         delayMs = retryAfterMs(response, random) ?? delayMs;
       } catch (error) {

@@ -96,7 +96,7 @@ fn publish(control: &Control, text: &str) -> bool {
         excluded: None,
         receipt: None,
     };
-    control.engine.publish(clock::now_ms(), publication).is_ok()
+    control.engine.publish_internal(clock::now_ms(), publication).is_ok()
 }
 
 /// Opens a connection over each transport, at these workers. `None` where that fails.

@@ -22,22 +22,31 @@ pub(crate) fn ask<T, E>(
 where
     T: Send + 'static,
 {
-    let (sender, receiver) = oneshot::channel();
-    let mut sender = Some(sender);
+    // On demand: an answer at once allocates nothing.
+    let mut issued = None;
     let mut issue = || {
-        let sender = sender.take();
+        let (sender, receiver) = oneshot::channel();
+        issued = Some(receiver);
         Ticket::new(move |answer| {
             // Sending fails only if the client has gone or has been refused.
-            let _ = sender.zip(answer).map(|(sender, answer)| sender.send(answer));
+            let _ = Some(sender).zip(answer).map(|(sender, answer)| sender.send(answer));
         })
     };
     match question(Later::new(&mut issue))? {
         Answer::Now(answer) => Ok(Asked::Answered(answer)),
-        Answer::Later(_) => Ok(Asked::Waits(receiver)),
+        Answer::Later(_) => {
+            let receiver = issued.unwrap_or_else(|| oneshot::channel().1);
+            Ok(Asked::Waits(receiver))
+        }
     }
 }
 
 impl<T> Asked<T> {
+    /// Whether the answer is there.
+    pub(crate) fn is_answered(&self) -> bool {
+        matches!(self, Asked::Answered(_))
+    }
+
     /// The answer; `None` if it does not come within `max_wait`, or not at all.
     pub(crate) async fn within(self, max_wait: Duration) -> Option<T> {
         match self {

@@ -2,22 +2,27 @@
 //!
 //! An engine's crate calls [`run`] in one of its tests. No check assumes more about offsets than
 //! the trait [`Engine`] promises: they grow, they may skip numbers, and each message carries its
-//! predecessor's.
+//! predecessor's. For tests of what asks an engine, [`LateJournal`] answers when they want.
+
+mod late_journal;
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use crate::connection_scan::WantedTags;
-use crate::engine::{Engine, Follow, Followed, History, Publication, PublishError, Published};
+use crate::engine::{Engine, Follow, Followed, History};
 use crate::id::{Epoch, LocalId, MessageId, WorkerId};
 use crate::later::ask;
 use crate::listing::{ListedChannel, STEP_CHANNELS_MAX};
 use crate::message::{Body, ConnectionName, Message};
 use crate::name::{ChannelName, Kind};
+use crate::publication::{Outcome, Publication, PublishError, Published};
 use crate::reading::{Fetched, HistoryQuery, Reading, StartAt};
 use crate::rules::{Retention, Rule, Rules};
 use crate::stamp::{Stamp, Watermark};
 use crate::worker_queue::{Notification, QueueLimits, WorkerQueue};
+
+pub use late_journal::{Fate, LateJournal};
 
 /// Workers of the engine under test.
 const WORKERS: usize = 2;
@@ -89,8 +94,13 @@ fn ids(messages: &[Arc<Message>]) -> Vec<MessageId> {
 
 impl Subject {
     fn publish(&self, channel: &ChannelName, text: &str) -> Published {
-        let published = self.engine.publish(NOW_MS, publication(channel, text));
-        published.expect("the queues have room")
+        self.outcome(publication(channel, text)).expect("the queues have room")
+    }
+
+    /// Publishes a message, and waits for what becomes of it.
+    fn outcome(&self, publication: Publication) -> Outcome {
+        let outcome = ask(|later| self.engine.publish(NOW_MS, publication, later)).recv();
+        outcome.ok().flatten().expect("the engine answers")
     }
 
     /// Publishes some messages, one more than are kept. Returns their ids.
@@ -257,7 +267,7 @@ impl Subject {
         let publish = |channel: &ChannelName, key: &str| {
             let idempotency_key = Some(key.into());
             let publication = Publication { idempotency_key, ..publication(channel, "a") };
-            let published = self.engine.publish(NOW_MS, publication).expect("there is room");
+            let published = self.outcome(publication).expect("there is room");
             (published.id, published.is_duplicate)
         };
         let (first, is_duplicate) = publish(&name(), "key");
@@ -277,7 +287,7 @@ impl Subject {
         let content_type = Some("image/png".into());
         let publication =
             Publication { body: body.clone(), content_type, excluded, ..publication(&name(), "") };
-        self.engine.publish(NOW_MS, publication).expect("there is room");
+        self.outcome(publication).expect("there is room");
         let kept = self.history(HistoryQuery::Newest, 9).messages;
         for message in self.messages(0).iter().chain(&kept) {
             assert_eq!((&message.body, message.content_type()), (&body, "image/png"));
@@ -364,7 +374,7 @@ impl Subject {
             self.publish(&name(), &n.to_string());
         }
         self.notifications(1);
-        let refused = self.engine.publish(NOW_MS, publication(&name(), "refused"));
+        let refused = self.outcome(publication(&name(), "refused"));
         assert_eq!(refused, Err(PublishError::Busy));
         assert!(self.notifications(1).is_empty(), "all workers get a message, or none");
         assert_eq!(self.publish(&other, "a").subscribers, 1);

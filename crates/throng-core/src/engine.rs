@@ -3,74 +3,18 @@
 
 use std::sync::Arc;
 
-use throng_wire::{ErrorCode, ErrorResponse};
-
 use crate::connection_scan::WantedTags;
 use crate::id::{ChannelId, LocalId, MessageId, WorkerId};
 use crate::later::{Answer, Later, Ticket};
 use crate::listing::{ListPlace, ListStep};
-use crate::message::{Body, ConnectionName, Message};
+use crate::message::{ConnectionName, Message};
 use crate::name::{ChannelName, Kind};
 use crate::presence::{Presence, PresenceBusy, PresenceCache};
+use crate::publication::{Outcome, Publication, PublishError};
 use crate::reading::{Fetched, HistoryQuery, Reading, StartAt};
-use crate::receipt::Receipt;
 use crate::rules::RuleId;
 use crate::stamp::Watermark;
 use crate::worker_queue::Notification;
-
-/// A message that a client publishes.
-#[derive(Debug, Clone)]
-pub struct Publication {
-    /// The channel or user that it is published to.
-    pub channel: ChannelName,
-    /// The message itself.
-    pub body: Body,
-    /// The body's content type; `None` for the usual one of its kind.
-    pub content_type: Option<Box<str>>,
-    /// A second publication with the same key and channel within [`IDEMPOTENCY_MS`] publishes
-    /// nothing.
-    pub idempotency_key: Option<Box<str>>,
-    /// The connection that does not get the message, usually the sender's own.
-    pub excluded: Option<ConnectionName>,
-    /// Counts what becomes of the message, if its publisher wants to know. It does not begin if
-    /// nothing is published.
-    pub receipt: Option<Arc<Receipt>>,
-}
-
-/// How long an idempotency key is remembered, unless a million newer keys displace it.
-pub const IDEMPOTENCY_MS: u64 = 5 * 60 * 1000;
-
-/// The result of a publication.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Published {
-    /// The message's id.
-    pub id: MessageId,
-    /// The number of subscriptions that the message is delivered to.
-    pub subscribers: u64,
-    /// Whether the idempotency key was known: then nothing was published, and `id` is that of the
-    /// first publication.
-    pub is_duplicate: bool,
-}
-
-/// Why a publication was refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum PublishError {
-    /// The queue of a worker that follows the channel is full.
-    #[error("delivery lags, so the message was not accepted; try again later")]
-    Busy,
-    /// The channel has given out its last offset. Only a frozen state that was made up gets there.
-    #[error("the channel has no id left for another message; restart the server")]
-    NoOffset,
-}
-
-impl From<PublishError> for ErrorResponse {
-    fn from(error: PublishError) -> ErrorResponse {
-        let code = match error {
-            PublishError::Busy | PublishError::NoOffset => ErrorCode::Busy,
-        };
-        ErrorResponse::new(code, error.to_string())
-    }
-}
 
 /// A worker's request to follow a channel for one more subscription.
 #[derive(Debug, Clone)]
@@ -161,7 +105,25 @@ pub struct EngineMetrics {
 pub trait Engine: Send + Sync {
     /// Appends a message to its channel's log and notifies the workers that follow the channel: all
     /// of them, in the order of offsets, or none if the publication is refused.
-    fn publish(&self, now_ms: u64, publication: Publication) -> Result<Published, PublishError>;
+    ///
+    /// Answers when the message is where the channel's journal keeps it: at once if that is this
+    /// process's memory, later if it is a disk or another machine. Publications to a channel get
+    /// their offsets in the order of the calls, also while earlier ones are not answered. Nothing
+    /// that was accepted depends on the asker: it may be gone when the answer comes.
+    fn publish(
+        &self,
+        now_ms: u64,
+        publication: Publication,
+        later: Later<'_, Outcome>,
+    ) -> Answer<Outcome>;
+
+    /// Publishes to an internal log. Each engine keeps those in memory and answers at once.
+    fn publish_internal(&self, now_ms: u64, publication: Publication) -> Outcome {
+        debug_assert_eq!(publication.channel.kind(), Kind::Internal);
+        let mut issue = || Ticket::new(drop);
+        let answer = self.publish(now_ms, publication, Later::new(&mut issue));
+        answer.now().unwrap_or(Err(PublishError::Unknown))
+    }
 
     /// The position of a client that has all messages which are settled: each of them is in its
     /// channel's log, and in the queues of the workers that follow the channel.

@@ -18,6 +18,7 @@
 //! | [`rules`] | retention and lag limits, by channel pattern |
 //! | `log` | the retained messages of one channel |
 //! | [`engine`] | the interface of an engine; `memory` is the default one |
+//! | `publication` | what a client publishes, and what becomes of it |
 //! | `reading` | what is read of a log, and what keeps it readable |
 //! | `history_page` | a page of history as envelopes |
 //! | `conformance` | the tests that every engine passes (feature `conformance`) |
@@ -67,6 +68,7 @@ pub mod message;
 pub mod name;
 mod presence;
 mod pressure;
+mod publication;
 mod reading;
 pub mod receipt;
 pub mod retry;
@@ -80,10 +82,7 @@ pub use connection_scan::{
     ConnectionScan, FoundConnection, FoundLag, FoundTransport, ScanAction, ScanClose, ScanTarget,
     Scanned, WantedTags,
 };
-pub use engine::{
-    Audience, Engine, EngineMetrics, Follow, Followed, History, Publication, PublishError,
-    Published,
-};
+pub use engine::{Audience, Engine, EngineMetrics, Follow, Followed, History};
 pub use histogram::{Histogram, Snapshot};
 pub use id::{ChannelId, ConnectionId, Epoch, Listener, LocalId, MessageId, Position, WorkerId};
 pub use later::{Answer, Later, Ticket};
@@ -93,6 +92,7 @@ pub use message::{Body, BodyError, ConnectionName, Content, InFlight, Message};
 pub use name::{ChannelName, Kind};
 pub use presence::{Presence, PresenceBusy, PresenceCache, PresenceQuery};
 pub use pressure::{MemoryDefence, MemoryPressure, MemoryStep, MemoryThresholds, RefusedForMemory};
+pub use publication::{IDEMPOTENCY_MS, Outcome, Publication, PublishError, Published};
 pub use reading::{Fetched, HistoryQuery, Reading, StartAt};
 pub use receipt::{Delivered, Fate, Receipt, ReceiptPart, Receipts, ReceiptsBusy};
 pub use rules::{LagPolicy, Retention, Rule, Rules};

@@ -37,15 +37,14 @@ mod tests;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::engine::{
-    Audience, Engine, EngineMetrics, Follow, Followed, History, Publication, PublishError,
-    Published,
-};
+use crate::engine::{Audience, Engine, EngineMetrics, Follow, Followed, History};
 use crate::events::EventSink;
 use crate::id::{ChannelId, Epoch, WorkerId};
+use crate::later::{Answer, Later};
 use crate::listing::{ListPlace, ListStep};
 use crate::name::{ChannelName, Kind};
 use crate::presence::PresenceCache;
+use crate::publication::{Outcome, Publication};
 use crate::reading::HistoryQuery;
 use crate::rules::Rules;
 use crate::stamp::Watermark;
@@ -156,10 +155,9 @@ impl MemoryEngine {
     fn split(channel: ChannelId) -> (usize, u32) {
         ((channel.0 & (SHARDS as u32 - 1)) as usize, channel.0 >> SHARD_BITS)
     }
-}
 
-impl Engine for MemoryEngine {
-    fn publish(&self, now_ms: u64, publication: Publication) -> Result<Published, PublishError> {
+    /// As [`Engine::publish`], which a memory answers at once.
+    pub fn publish(&self, now_ms: u64, publication: Publication) -> Outcome {
         let (at, Hashed { hash, .. }) = self.find(&publication.channel);
         let result = {
             let mut shard = self.lock(at);
@@ -171,6 +169,17 @@ impl Engine for MemoryEngine {
         wake.into_iter().for_each(|worker| self.shared.queue(worker).wake());
         self.evict();
         Ok(published)
+    }
+}
+
+impl Engine for MemoryEngine {
+    fn publish(
+        &self,
+        now_ms: u64,
+        publication: Publication,
+        _: Later<'_, Outcome>,
+    ) -> Answer<Outcome> {
+        MemoryEngine::publish(self, now_ms, publication).into()
     }
 
     fn watermark(&self) -> Watermark {

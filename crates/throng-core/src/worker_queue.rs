@@ -15,6 +15,7 @@ use crate::id::{ChannelId, LocalId};
 use crate::later::Ticket;
 use crate::message::{ConnectionName, Message};
 use crate::presence::{Presence, PresenceQuery};
+use crate::publication::Outcome;
 use crate::reading::Fetched;
 use crate::receipt::ReceiptPart;
 
@@ -105,6 +106,8 @@ pub enum LateAnswer {
     Presence(Presence),
     /// Of the engine: a part of a log can be read.
     Fetched(Fetched),
+    /// Of the engine: what became of a publication.
+    Published(Outcome),
 }
 
 /// Messages that may wait for one worker. Beyond it publications are refused with `busy`, because

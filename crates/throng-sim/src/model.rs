@@ -6,9 +6,10 @@
 
 use std::collections::HashMap;
 
-use throng_core::engine::IDEMPOTENCY_MS;
 use throng_core::message::OVERHEAD_BYTES;
-use throng_core::{Body, ChannelName, HistoryQuery, MessageId, Publication, Published, StartAt};
+use throng_core::{
+    Body, ChannelName, HistoryQuery, IDEMPOTENCY_MS, MessageId, Publication, Published, StartAt,
+};
 
 use crate::topics::Topic;
 use crate::{Check, ensure};

@@ -12,7 +12,7 @@ use throng_core::frozen::ThawError;
 use throng_core::{
     Answer, Audience, ChannelId, ChannelName, Engine, Fetched, Follow, Followed, History,
     HistoryQuery, Kind, Later, ListPlace, ListStep, MemoryEngine, MemoryThaw, MessageId,
-    Notification, PresenceCache, Publication, PublishError, Published, Reading, Rules, StartAt,
+    Notification, Outcome, PresenceCache, Publication, Published, Reading, Rules, StartAt,
     Watermark, WorkerId, WorkerQueue,
 };
 
@@ -37,7 +37,7 @@ pub(crate) enum Record {
         /// Whether the queue of each worker that follows the channel had capacity.
         has_capacity: bool,
         /// The engine's answer.
-        result: Result<Published, PublishError>,
+        result: Outcome,
         /// The client on whose behalf a worker called.
         client: Option<usize>,
     },
@@ -210,7 +210,12 @@ impl Engine for Recorder {
         self.engine().watermark()
     }
 
-    fn publish(&self, now_ms: u64, publication: Publication) -> Result<Published, PublishError> {
+    fn publish(
+        &self,
+        now_ms: u64,
+        publication: Publication,
+        later: Later<'_, Outcome>,
+    ) -> Answer<Outcome> {
         let now_ms = self.last_ms.as_ref().map_or(now_ms, |last_ms| {
             let now_ms = now_ms.max(last_ms.load(Ordering::Relaxed) + 1);
             last_ms.store(now_ms, Ordering::Relaxed);
@@ -220,7 +225,8 @@ impl Engine for Recorder {
         let mut post = self.post.lock().unwrap_or_else(PoisonError::into_inner);
         post.look();
         let has_capacity = followers.iter().all(|(worker, ..)| post.has_capacity(*worker));
-        let result = self.engine().publish(now_ms, publication.clone());
+        let answer = self.engine().publish(now_ms, publication.clone(), later);
+        let result = answer.now().expect("the wrapped engine is a memory");
         let number = match result {
             Ok(Published { is_duplicate: false, .. }) => {
                 let bytes = model::weight_bytes(&publication);
@@ -238,7 +244,7 @@ impl Engine for Recorder {
             result,
             client,
         });
-        result
+        result.into()
     }
 
     fn fetch(

@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use throng_core::engine::EngineMetrics;
 use throng_core::{
-    Audience, ChannelId, ChannelName, Content, Engine, Epoch, Follow, Followed, History,
-    HistoryQuery, InFlight, Kind, ListPlace, ListStep, Message, MessageId, Notification,
-    PresenceCache, Publication, PublishError, Published, StartAt, Watermark, WorkerId, WorkerQueue,
+    Answer, Audience, ChannelId, ChannelName, Content, Engine, Epoch, Follow, Followed, History,
+    HistoryQuery, InFlight, Kind, Later, ListPlace, ListStep, Message, MessageId, Notification,
+    Outcome, PresenceCache, Publication, Published, StartAt, Watermark, WorkerId, WorkerQueue,
 };
 
 use crate::random::Random;
@@ -196,12 +196,21 @@ impl StreamIds {
 }
 
 impl Engine for StreamIds {
-    fn publish(&self, now_ms: u64, publication: Publication) -> Result<Published, PublishError> {
+    fn publish(
+        &self,
+        now_ms: u64,
+        publication: Publication,
+        later: Later<'_, Outcome>,
+    ) -> Answer<Outcome> {
         let channel = publication.channel.clone();
-        let published = self.engine.publish(now_ms, publication)?;
-        let id = self.accept(&channel, published.id.offset, published.is_duplicate);
-        self.translate_queues();
-        Ok(Published { id, ..published })
+        let answer = self.engine.publish(now_ms, publication, later);
+        let outcome = answer.now().expect("the wrapped engine is a memory");
+        let translated = outcome.map(|published| {
+            let id = self.accept(&channel, published.id.offset, published.is_duplicate);
+            self.translate_queues();
+            Published { id, ..published }
+        });
+        translated.into()
     }
 
     fn watermark(&self) -> Watermark {

@@ -1,17 +1,20 @@
 //! `POST /publish`: a batch of messages, one JSON object per line. The response has one line for
 //! each of them, in the same order.
 
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
 use http::HeaderValue;
 use http::request::Parts;
 use hyper::body::Incoming;
 use throng_access::Action;
-use throng_core::{Body, ChannelName, Publication, Published, RefusedForMemory};
+use throng_core::{Body, ChannelName, Publication, RefusedForMemory};
 use throng_wire::batch::parse_line;
 use throng_wire::{ErrorCode, ErrorResponse};
 
 use super::limit::Publisher;
 use super::permit::Permit;
-use super::publish;
+use super::publish::{self, OUTCOME_TIMEOUT, Submitted};
 use crate::authentication::Client;
 use crate::control::Control;
 use crate::http::answer::{Answer, ApiError};
@@ -66,7 +69,7 @@ pub(crate) async fn answer(
     // Before the first line is published: a refusal has to mean that none was.
     let reservation =
         large_answer::reserve(&control.publish_answers, count * ANSWER_LINE_BYTES_MAX)?;
-    let mut answers = Vec::new();
+    let mut answers = Answers { control, written: Vec::new(), waiting: VecDeque::new() };
     // All lines share it, and its time, so that a policy that is silent is not awaited for each.
     for (index, line) in lines(&bytes).enumerate() {
         if index % LINES_PER_TURN == LINES_PER_TURN - 1 {
@@ -74,23 +77,63 @@ pub(crate) async fn answer(
             // requests.
             tokio::task::yield_now().await;
         }
-        let published = match publisher.count(1, 0) {
-            Ok(()) => publish_line(control, &mut permit, line).await,
+        let submitted = match publisher.count(1, 0) {
+            Ok(()) => submit_line(control, &mut permit, line).await,
             Err(refusal) => Err(refusal.into()),
         };
-        match published {
-            Ok(published) => publish::write_published(&mut answers, &published),
-            Err(error) => {
-                control.refusals.record(error.code);
-                error.write_body(&mut answers);
-            }
-        }
-        answers.push(b'\n');
+        answers.add(submitted).await;
     }
+    let answers = answers.finish().await;
     let content_type = HeaderValue::from_static("application/x-ndjson");
     // Ids and errors of this client: nothing that it does not know.
     let accepts = (&control.settings, &head.headers);
     Ok(large_answer::compressible(accepts, content_type, (answers, &[]), reservation).await)
+}
+
+/// The response, with the answers to the lines in their order.
+///
+/// A line does not wait for the outcome of the one before it: all lines of a batch share what a
+/// journal waits for, such as one sync of a disk.
+struct Answers<'a> {
+    control: &'a Control,
+    written: Vec<u8>,
+    /// The answers from the first one on that is not known yet.
+    waiting: VecDeque<Result<Submitted, ErrorResponse>>,
+}
+
+impl Answers<'_> {
+    async fn add(&mut self, line: Result<Submitted, ErrorResponse>) {
+        let is_known = line.as_ref().map_or(true, Submitted::is_answered);
+        if self.waiting.is_empty() && is_known {
+            self.write(line, Duration::ZERO).await;
+        } else {
+            self.waiting.push_back(line);
+        }
+    }
+
+    /// Waits for the outcomes that are not known yet.
+    async fn finish(mut self) -> Vec<u8> {
+        let deadline = Instant::now() + OUTCOME_TIMEOUT;
+        while let Some(line) = self.waiting.pop_front() {
+            self.write(line, deadline.saturating_duration_since(Instant::now())).await;
+        }
+        self.written
+    }
+
+    async fn write(&mut self, line: Result<Submitted, ErrorResponse>, max_wait: Duration) {
+        let published = match line {
+            Ok(submitted) => submitted.outcome(self.control, max_wait).await,
+            Err(error) => Err(error),
+        };
+        match published {
+            Ok(published) => publish::write_published(&mut self.written, &published),
+            Err(error) => {
+                self.control.refusals.record(error.code);
+                error.write_body(&mut self.written);
+            }
+        }
+        self.written.push(b'\n');
+    }
 }
 
 /// The lines that are not empty.
@@ -98,11 +141,11 @@ fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     bytes.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty())
 }
 
-async fn publish_line(
+async fn submit_line(
     control: &Control,
     permit: &mut Permit<'_>,
     line: &[u8],
-) -> Result<Published, ErrorResponse> {
+) -> Result<Submitted, ErrorResponse> {
     let line = std::str::from_utf8(line)
         .map_err(|_| ErrorResponse::new(ErrorCode::BadUtf8, "the line is not UTF-8"))?;
     let item = parse_line(line)?;
@@ -120,5 +163,5 @@ async fn publish_line(
     let receipt = None;
     let publication =
         Publication { channel, body, content_type, idempotency_key, excluded, receipt };
-    publish::publish(control, permit, publication).await
+    publish::submit(control, permit, publication).await
 }

@@ -2,6 +2,7 @@
 //! for its receipt if the publisher prefers one.
 
 use std::convert::Infallible;
+use std::time::Duration;
 
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
@@ -9,8 +10,8 @@ use http::{HeaderMap, StatusCode};
 use hyper::body::Incoming;
 use throng_access::Action;
 use throng_core::{
-    Body, ChannelName, ConnectionName, Engine, Kind, Later, Publication, Published, WantedTags,
-    clock,
+    Body, ChannelName, ConnectionName, Engine, Kind, Later, Outcome, Publication, PublishError,
+    Published, WantedTags, clock,
 };
 use throng_wire::v1::{self, CONTENT_TYPE_BYTES_MAX, KEY_BYTES_MAX};
 use throng_wire::{ErrorCode, ErrorResponse};
@@ -23,7 +24,7 @@ use crate::authentication::Client;
 use crate::control::Control;
 use crate::http::answer::{self, Answer, ApiError, IDEMPOTENCY_KEY, THRONG_EXCLUDE};
 use crate::http::{body, names, query};
-use crate::late_answer::within;
+use crate::late_answer::{Asked, ask, within};
 use crate::metrics::HttpCounter;
 
 pub(crate) async fn answer(
@@ -104,14 +105,56 @@ impl<'a> Options<'a> {
     }
 }
 
-/// Publishes a message and counts it. The number of subscribers in the result leaves out the
-/// excluded connection if it is the client's own: of another one, the number would tell whether it
-/// follows the channel.
-pub(super) async fn publish(
+/// How long a publisher waits for the channel's journal. An answer takes a sync of a disk, or a
+/// round trip to another machine.
+pub(super) const OUTCOME_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Publishes a message, counts it, and waits until its outcome is known.
+async fn publish(
     control: &Control,
     permit: &Permit<'_>,
     publication: Publication,
 ) -> Result<Published, ErrorResponse> {
+    submit(control, permit, publication).await?.outcome(control, OUTCOME_TIMEOUT).await
+}
+
+/// A message that the engine has.
+pub(super) struct Submitted {
+    outcome: Asked<Outcome>,
+    excludes_subscriber: bool,
+}
+
+impl Submitted {
+    /// Whether the outcome is known.
+    pub(super) fn is_answered(&self) -> bool {
+        self.outcome.is_answered()
+    }
+
+    /// What became of the message, which is counted if it was published. The number of subscribers
+    /// leaves out the excluded connection if it is the client's own: of another one, the number
+    /// would tell whether it follows the channel.
+    pub(super) async fn outcome(
+        self,
+        control: &Control,
+        max_wait: Duration,
+    ) -> Result<Published, ErrorResponse> {
+        let outcome = self.outcome.within(max_wait).await;
+        let mut published = outcome.unwrap_or(Err(PublishError::Unknown))?;
+        let excluded = u64::from(self.excludes_subscriber);
+        published.subscribers = published.subscribers.saturating_sub(excluded);
+        if !published.is_duplicate {
+            control.metrics.count(HttpCounter::Published);
+        }
+        Ok(published)
+    }
+}
+
+/// Hands a message to the engine. Does not wait for its outcome.
+pub(super) async fn submit(
+    control: &Control,
+    permit: &Permit<'_>,
+    publication: Publication,
+) -> Result<Submitted, ErrorResponse> {
     let excludes_subscriber = match (publication.excluded, permit.own_connections()) {
         (Some(connection), Some(own)) => {
             let follows = follows(&*control.engine, &publication.channel, (connection, own)).await;
@@ -120,17 +163,16 @@ pub(super) async fn publish(
         }
         _ => false,
     };
-    match control.engine.publish(clock::now_ms(), publication) {
-        Ok(mut published) => {
-            let excluded = u64::from(excludes_subscriber);
-            published.subscribers = published.subscribers.saturating_sub(excluded);
-            if !published.is_duplicate {
-                control.metrics.count(HttpCounter::Published);
-            }
-            Ok(published)
-        }
-        Err(error) => Err(error.into()),
-    }
+    let outcome = ask_to_publish(&*control.engine, publication);
+    Ok(Submitted { outcome, excludes_subscriber })
+}
+
+/// Hands a message to an engine.
+fn ask_to_publish(engine: &dyn Engine, publication: Publication) -> Asked<Outcome> {
+    let publish = |later: Later<'_, _>| Ok(engine.publish(clock::now_ms(), publication, later));
+    let asked: Result<_, Infallible> = ask(publish);
+    let Ok(asked) = asked;
+    asked
 }
 
 /// Whether a connection that is one of `own` follows a channel; `false` if its worker is too

@@ -89,7 +89,7 @@ impl Sampler {
             excluded: None,
             receipt: None,
         };
-        let _ = self.control.engine.publish(clock::now_ms(), publication);
+        let _ = self.control.engine.publish_internal(clock::now_ms(), publication);
     }
 
     fn sample(&mut self, reading: Reading) -> Sample {

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use throng_access::AllowAll;
 use throng_control::Settings;
-use throng_core::{Body, ChannelName, Engine as _, Notification, Publication};
+use throng_core::{Body, ChannelName, Notification, Publication};
 
 use crate::client::{Answer, TIMEOUT, get_from, post};
 use crate::server::Server;

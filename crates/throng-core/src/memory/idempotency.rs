@@ -9,8 +9,8 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::clock;
-use crate::engine::IDEMPOTENCY_MS;
 use crate::frozen::{Encoder, RecordKind};
+use crate::publication::IDEMPOTENCY_MS;
 
 /// Keys that all shards together remember, which take about 80 MB: a runaway publisher must not
 /// fill the memory. Beyond it a shard forgets its oldest key for each new one.

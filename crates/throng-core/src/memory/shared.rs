@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::idempotency::{Idempotency, Key, Seed};
-use crate::engine::{EngineMetrics, Publication, PublishError};
+use crate::engine::EngineMetrics;
 use crate::events::EventSink;
 use crate::frozen::OFFSET_MAX;
 use crate::id::{Epoch, MessageId, WorkerId};
 use crate::log::Log;
 use crate::message::{Content, Message};
+use crate::publication::{Publication, PublishError};
 use crate::rules::{RuleId, Rules};
 use crate::stamp::{Stamp, Stamps, Watermark};
 use crate::worker_queue::WorkerQueue;

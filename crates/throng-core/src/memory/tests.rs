@@ -79,7 +79,12 @@ impl Fixture {
         self.engine = self.thaw(&self.freeze()).expect("it was frozen just now");
     }
 
-    fn publish(&self, now_ms: u64, name: &ChannelName, text: &str) -> Published {
+    fn publish(
+        &self,
+        now_ms: u64,
+        name: &ChannelName,
+        text: &str,
+    ) -> crate::publication::Published {
         self.engine.publish(now_ms, publication(name, text)).expect("the queues have capacity")
     }
 

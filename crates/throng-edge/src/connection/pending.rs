@@ -30,6 +30,8 @@ pub(crate) enum Asked {
     Command(Box<str>),
     /// A message to the channel of a plain WebSocket.
     Message(Body),
+    /// Such a message, which the engine has: only its outcome is awaited.
+    Outcome,
 }
 
 /// What a request waits for.
@@ -48,6 +50,8 @@ pub(crate) enum Stage {
     Client,
     /// The followers of a channel.
     Presence,
+    /// What becomes of its publication. The engine has it, so that it must not be asked again.
+    Publish,
     /// That the engine can read what the request reads, all of which is allowed.
     Fetch {
         /// Parts of logs that are still to come, at least one.
@@ -66,6 +70,7 @@ impl Pending {
             Asked::Head(head) => head.len(),
             Asked::Command(text) => text.len(),
             Asked::Message(body) => body.bytes().len(),
+            Asked::Outcome => 0,
         }
     }
 }

@@ -43,7 +43,8 @@ impl<N: Net> Worker<N> {
 
     /// Acts on all notifications, and answers presence queries. Call it before
     /// [`Worker::freeze`], and with several workers until no queue has anything left, because
-    /// answers go from one to another.
+    /// answers go from one to another. A publication without an outcome by then is answered that
+    /// its outcome is unknown: let the journal answer first.
     pub fn prepare_to_freeze(&mut self) {
         self.budget.begin_slice();
         while !self.queue.is_empty()
@@ -54,6 +55,7 @@ impl<N: Net> Worker<N> {
             self.continue_presence_scans();
             self.continue_scans();
         }
+        self.conclude_publications();
         self.record_completions();
         self.metrics.set_total(Counter::ReplayMessagesEvicted, self.subscriptions.dropped());
     }
@@ -251,8 +253,8 @@ impl<N: Net> Worker<N> {
     }
 }
 
-/// Puts what waits for answers before the input that came after it. Nothing of it is done yet, so
-/// that the worker that reads it asks for the answers again.
+/// Puts what waits for answers before the input that came after it. Nothing of it is done yet (see
+/// [`Worker::prepare_to_freeze`]), so that the worker that reads it asks for the answers again.
 fn ask_again(frozen: &mut FrozenConnection, asked: &Asked, due: u32) {
     if frozen.state == State::Waiting {
         (frozen.state, frozen.due) = (State::Head, due);
@@ -269,6 +271,7 @@ fn ask_again(frozen: &mut FrozenConnection, asked: &Asked, due: u32) {
             let opcode = if is_binary { Opcode::Binary } else { Opcode::Text };
             write_masked_frame(&mut input, opcode, body.bytes(), [0; 4]);
         }
+        Asked::Outcome => debug_assert!(false, "its wait has ended before"),
     }
     if let Some(io) = &mut frozen.io {
         debug_assert!(io.half_read.is_none(), "nothing is read while a message waits");

@@ -6,6 +6,7 @@ mod close;
 mod drain;
 mod fan_out;
 mod freeze;
+mod journal_world;
 mod limit_world;
 mod limits;
 mod memory;

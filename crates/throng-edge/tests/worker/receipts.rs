@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use throng_core::{
-    Body, ChannelName, Delivered, Engine, Publication, Receipt, Receipts, ScanAction, ScanTarget,
-    Ticket,
+    Body, ChannelName, Delivered, Publication, Receipt, Receipts, ScanAction, ScanTarget, Ticket,
 };
 
 use crate::rig::Rig;

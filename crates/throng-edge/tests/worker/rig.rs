@@ -183,6 +183,15 @@ impl Rig {
     }
 
     pub(crate) fn with_rules(settings: Settings, access: Arc<AccessControl>, rules: Rules) -> Rig {
+        Rig::with_engine(settings, (access, rules), |engine| engine)
+    }
+
+    /// As [`Rig::with_rules`], with what `wrap` makes of the engine.
+    pub(crate) fn with_engine(
+        settings: Settings,
+        (access, rules): (Arc<AccessControl>, Rules),
+        wrap: impl FnOnce(Arc<MemoryEngine>) -> Arc<dyn Engine>,
+    ) -> Rig {
         let queue = Arc::new(WorkerQueue::new(|| {}));
         let rules = Arc::new(rules);
         let queues = vec![Arc::clone(&queue)];
@@ -197,7 +206,7 @@ impl Rig {
             generation: u32::MAX - 2,
             id: WorkerId(0),
             settings: Arc::new(settings),
-            engine: Arc::clone(&engine) as Arc<dyn Engine>,
+            engine: wrap(Arc::clone(&engine)),
             access,
             rules,
             compression,

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use throng_core::Engine;
+use throng_core::{Engine, Later, Ticket};
 
 use super::World;
 use super::seat::{Batch, TICK_MS};
@@ -194,7 +194,9 @@ impl World {
         }
         self.stamp.touch(None);
         // A refusal is in the record.
-        let Ok(published) = self.engine.publish(self.now_ms(), publication) else { return };
+        let mut issue = || Ticket::new(drop);
+        let answer = self.engine.publish(self.now_ms(), publication, Later::new(&mut issue));
+        let Some(Ok(published)) = answer.now() else { return };
         if let Some(receipt) = receipt {
             self.receipts.published(receipt, topic, excludes, published);
         }

@@ -124,9 +124,17 @@ error_codes! {
     /// More work than the server keeps up with.
     Busy "busy" 503 "the server does not keep up with requests; try again later",
         close TRY_AGAIN_LATER, retry Retry::BUSY;
+    /// What keeps the channel's messages cannot be reached. Nothing was published.
+    Unavailable "unavailable" 503
+        "what keeps the channel's messages cannot be reached; try again later",
+        close TRY_AGAIN_LATER, retry Retry::BUSY;
     /// The server is shutting down.
     Draining "draining" 503 "the server is shutting down; another one will take over",
         close SERVICE_RESTART, retry Retry::DrainWindow;
+    /// A publication whose outcome did not become known in time.
+    OutcomeUnknown "outcome_unknown" 504
+        "it is not known whether this is published; repeat it with its idempotency key",
+        close TRY_AGAIN_LATER;
     /// A version of HTTP that the server does not speak.
     BadVersion "bad_version" 505 "this server speaks HTTP/1.0 and HTTP/1.1";
     /// A revocation for which there is no room, in memory or on the disk.

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::ConnectionName;
-use crate::engine::IDEMPOTENCY_MS;
 use crate::frozen::{OFFSET_MAX, VERSION};
+use crate::publication::{IDEMPOTENCY_MS, PublishError};
 
 /// An engine with every kind of record.
 fn fixture() -> Fixture {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::engine::IDEMPOTENCY_MS;
+use crate::publication::{IDEMPOTENCY_MS, PublishError};
 use crate::worker_queue::QUEUE_MESSAGES_MAX;
 
 fn name() -> ChannelName {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use throng_access::{Action, Asker, Decision, Details, Identity};
 use throng_core::{
-    Answer, ChannelName, Engine, Fetched, LateAnswer, Later, Listener, Notification, Presence,
-    QuestionId, Reading, Ticket, WorkerId,
+    Answer, ChannelName, Engine, Fetched, LateAnswer, Later, Listener, Notification, Outcome,
+    Presence, Publication, QuestionId, Reading, Ticket, WorkerId,
 };
 use throng_wire::ErrorResponse;
 
@@ -37,6 +37,8 @@ pub(in crate::worker) enum Known {
     Allowed(Option<u64>),
     /// It is allowed, and these follow the channel that it asks about.
     Presence(Presence),
+    /// It was allowed, and this became of its publication.
+    Published(Outcome),
     /// The keys that may verify its token have been read.
     Keys,
     /// The application has said who the client is.
@@ -55,7 +57,7 @@ impl Known {
     pub(super) fn until_ms(&self) -> Option<u64> {
         match self {
             Known::Allowed(until_ms) | Known::Fetched { until_ms, .. } => *until_ms,
-            Known::Presence(_) | Known::Keys | Known::Client(_) => None,
+            Known::Presence(_) | Known::Published(_) | Known::Keys | Known::Client(_) => None,
         }
     }
 }
@@ -143,6 +145,22 @@ impl<N: Net> Worker<N> {
             Answer::Now(presence) => Ok(presence),
             Answer::Later(_) => Err(Wait::new(question, Stage::Presence)),
         })
+    }
+
+    /// Publishes for a connection. Returns what became of it, or what to wait for.
+    pub(in crate::worker) fn publish(
+        &mut self,
+        id: ConnectionId,
+        publication: Publication,
+    ) -> Result<Outcome, Wait> {
+        let question = self.next_question(id);
+        let (engine, worker) = (&self.engine, self.metrics.worker());
+        let mut issue = || ticket(engine, worker, question, LateAnswer::Published);
+        let later = Later::new(&mut issue);
+        match self.engine.publish(self.clock.unix_ms(), publication, later) {
+            Answer::Now(outcome) => Ok(outcome),
+            Answer::Later(_) => Err(Wait::new(question, Stage::Publish)),
+        }
     }
 
     /// Lets the engine fetch what is read of these channels' logs. Returns what keeps it readable,

@@ -4,14 +4,14 @@ use std::iter;
 
 use throng_access::Action;
 use throng_core::{
-    Body, ChannelName, HistoryQuery, Kind, MessageId, Presence, Publication, Reading,
+    Body, ChannelName, HistoryQuery, Kind, MessageId, Outcome, Presence, Publication, Reading,
     RefusedForMemory, StartAt,
 };
 use throng_wire::credential::Token;
 use throng_wire::v1::{self, Command, RawValue};
 use throng_wire::{ErrorCode, ErrorResponse, Target};
 
-use super::ask::{Known, Permission};
+use super::ask::{Known, Permission, Wait};
 use super::identify::Unidentified;
 use super::subscribe::{name_of, write_subscribed};
 use crate::connection::{Asked, ConnectionId};
@@ -118,7 +118,7 @@ impl<N: Net> Worker<N> {
             }
             Command::Unsubscribe { target } => self.unsubscribe_command(call, &target),
             Command::Publish { target, publication, echo } => {
-                self.publish_command(call, &target, publication, echo)
+                self.publish_command(call, &target, (publication, echo), known)
             }
             Command::History { target, limit, before, after } => {
                 let range = (before.as_deref(), after.as_deref());
@@ -254,10 +254,43 @@ impl<N: Net> Worker<N> {
         &mut self,
         call: Call<'_>,
         target: &Target,
+        (publication, is_echoed): (v1::Publication, bool),
+        known: Known,
+    ) -> Result<(), ErrorResponse> {
+        let outcome = match known {
+            Known::Published(outcome) => outcome,
+            _ => match self.begin_publish(call, target, publication, is_echoed)? {
+                Ok(outcome) => outcome,
+                Err(wait) => {
+                    self.wait(call.id, wait, Asked::Command(call.text.into()));
+                    return Ok(());
+                }
+            },
+        };
+        let published = outcome?;
+        self.count(Counter::MessagesPublished);
+        // The answer counts the subscribers that get the message. Without an echo the sender does
+        // not.
+        let is_excluded = !is_echoed && self.find_subscription(call.id, &name_of(target)).is_some();
+        let message_id = published.id.to_string();
+        // Of an engine that answers at once, it precedes the echo, which the worker takes from its
+        // queue later.
+        self.reply(call.id, |out| {
+            let subscribers = published.subscribers.saturating_sub(u64::from(is_excluded));
+            let is_duplicate = published.is_duplicate;
+            v1::published(out, target, &message_id, subscribers, is_duplicate, call.reference);
+        });
+        Ok(())
+    }
+
+    /// Publishes the message of a command. Returns what became of it, or what to wait for.
+    fn begin_publish(
+        &mut self,
+        call: Call<'_>,
+        target: &Target,
         publication: v1::Publication,
         is_echoed: bool,
-    ) -> Result<(), ErrorResponse> {
-        let name = name_of(target);
+    ) -> Result<Result<Outcome, Wait>, ErrorResponse> {
         let max_bytes = self.settings.max_message_bytes;
         if publication.body.len() > max_bytes {
             return Err(ErrorResponse::message_too_large(max_bytes));
@@ -265,27 +298,14 @@ impl<N: Net> Worker<N> {
         let (body, content_type) =
             Body::parse(&publication.body, publication.content_type.as_deref())?;
         let publication = Publication {
-            channel: name,
+            channel: name_of(target),
             body,
             content_type,
             idempotency_key: publication.key.map(Into::into),
             excluded: if is_echoed { None } else { self.connections.name(call.id) },
             receipt: None,
         };
-        // The answer counts the subscribers that get the message. Without an echo the sender does
-        // not.
-        let is_excluded =
-            !is_echoed && self.find_subscription(call.id, &publication.channel).is_some();
-        let published = self.engine.publish(self.clock.unix_ms(), publication)?;
-        self.count(Counter::MessagesPublished);
-        let message_id = published.id.to_string();
-        // Precedes the echo, which the worker takes from its queue later.
-        self.reply(call.id, |out| {
-            let subscribers = published.subscribers.saturating_sub(u64::from(is_excluded));
-            let is_duplicate = published.is_duplicate;
-            v1::published(out, target, &message_id, subscribers, is_duplicate, call.reference);
-        });
-        Ok(())
+        Ok(self.publish(call.id, publication))
     }
 
     /// Answers with a page of the messages before or after an id, which `range` gives in this
@@ -340,9 +360,11 @@ impl<N: Net> Worker<N> {
         let limit = limit.map_or(PAGE, |limit| limit as usize);
         let found = match known {
             Known::Presence(presence) => Ok(presence),
-            Known::Allowed(_) | Known::Keys | Known::Client(_) | Known::Fetched { .. } => {
-                self.ask_presence(call.id, &name_of(target), limit)?
-            }
+            Known::Allowed(_)
+            | Known::Published(_)
+            | Known::Keys
+            | Known::Client(_)
+            | Known::Fetched { .. } => self.ask_presence(call.id, &name_of(target), limit)?,
         };
         match found {
             Ok(Presence { connections, users, is_cut }) => self.reply(call.id, |out| {

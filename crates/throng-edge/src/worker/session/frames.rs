@@ -3,7 +3,7 @@
 use std::iter;
 
 use throng_access::Action;
-use throng_core::{Body, ChannelName, Kind, Publication, PublishError};
+use throng_core::{Body, ChannelName, Kind, Outcome, Publication, PublishError};
 use throng_wire::websocket::{
     Event, MessageLimits, Opcode, Reader, Step, write_close, write_frame,
 };
@@ -219,19 +219,23 @@ impl<N: Net> Worker<N> {
             excluded: None,
             receipt: None,
         };
-        match self.engine.publish(self.clock.unix_ms(), publication) {
-            Ok(_) => self.count(Counter::MessagesPublished),
-            Err(error) => {
-                self.count(Counter::RefusedBusy);
-                self.close_overloaded(
-                    id,
-                    match error {
-                        PublishError::Busy => "delivery lags, so the message was not accepted",
-                        PublishError::NoOffset => "the channel has no id left for another message",
-                    },
-                );
-            }
+        match self.publish(id, publication) {
+            Ok(outcome) => self.conclude_message(id, outcome),
+            Err(wait) => self.wait(id, wait, Asked::Outcome),
         }
+    }
+
+    /// Notes what became of a plain frame. Only a close can say that it was not published.
+    pub(in crate::worker) fn conclude_message(&mut self, id: ConnectionId, outcome: Outcome) {
+        let what = match outcome {
+            Ok(_) => return self.count(Counter::MessagesPublished),
+            Err(PublishError::Busy) => "delivery lags, so the message was not accepted",
+            Err(PublishError::Away) => "the journal is away, so the message was not accepted",
+            Err(PublishError::Unknown) => "it is not known whether the message is published",
+            Err(PublishError::NoOffset) => "the channel has no id left for another message",
+        };
+        self.count(Counter::RefusedBusy);
+        self.close_overloaded(id, what);
     }
 
     /// Answers the close frames of clients, behind the messages that were published before them.

@@ -1,7 +1,7 @@
 //! Goes on with requests and commands when their answers have come, and refuses those that have
 //! waited too long.
 
-use throng_core::{LateAnswer, QuestionId};
+use throng_core::{LateAnswer, PublishError, QuestionId};
 use throng_wire::ErrorResponse;
 use throng_wire::head::{self, Limits, Parsed};
 use throng_wire::subscribe::{self, Request, Route};
@@ -26,6 +26,8 @@ impl<N: Net> Worker<N> {
         let waiting = waiting.filter(|(_, pending)| pending.question == question.number);
         let Some((id, pending)) = waiting else { return self.count(Counter::UnawaitedAnswers) };
         let known = match (answer.map(|answer| *answer), &mut pending.stage) {
+            (None, Stage::Publish) => Known::Published(Err(PublishError::Unknown)),
+            (Some(LateAnswer::Published(outcome)), Stage::Publish) => Known::Published(outcome),
             (None, _) => return self.refuse_waiting(id, ErrorResponse::unanswered()),
             // One refusal decides. The answers about other channels will find nothing that waits.
             (Some(LateAnswer::Decision(Err(error))), Stage::Access { .. }) => {
@@ -74,7 +76,27 @@ impl<N: Net> Worker<N> {
     /// The connection is due while it waits: the answer has not come in time.
     pub(in crate::worker) fn time_out_waiting(&mut self, id: ConnectionId) {
         self.count(Counter::WaitsTimedOut);
+        if self.awaits_outcome(id) {
+            return self.resume(id, Known::Published(Err(PublishError::Unknown)));
+        }
         self.refuse_waiting(id, ErrorResponse::unanswered());
+    }
+
+    /// Answers all publications without an outcome that it is unknown. Another process cannot learn
+    /// it, and must not publish them again.
+    pub(in crate::worker) fn conclude_publications(&mut self) {
+        for index in 0..self.connections.extent() {
+            let id = ConnectionId::new(index);
+            if self.awaits_outcome(id) {
+                self.resume(id, Known::Published(Err(PublishError::Unknown)));
+            }
+        }
+    }
+
+    /// Whether a publication of the connection waits for its outcome.
+    fn awaits_outcome(&self, id: ConnectionId) -> bool {
+        let pending = self.connections.pending(id);
+        pending.is_some_and(|pending| matches!(pending.stage, Stage::Publish))
     }
 
     /// Refuses what waits. A command gets an error; anything else ends its connection.
@@ -87,6 +109,7 @@ impl<N: Net> Worker<N> {
             },
             Asked::Command(text) => self.refuse_command(id, text, error),
             Asked::Message(_) => self.refuse_message(id, &error),
+            Asked::Outcome => self.conclude_message(id, Err(PublishError::Unknown)),
         }
         self.read_on(id);
     }
@@ -96,7 +119,7 @@ impl<N: Net> Worker<N> {
         let Some(pending) = self.connections.pending(id) else { return false };
         match &pending.asked {
             Asked::Head(head) => self.parse_again(head).is_some_and(|request| continues(&request)),
-            Asked::Command(_) | Asked::Message(_) => false,
+            Asked::Command(_) | Asked::Message(_) | Asked::Outcome => false,
         }
     }
 
@@ -110,6 +133,10 @@ impl<N: Net> Worker<N> {
             },
             Asked::Command(text) => self.resume_command(id, &text, known),
             Asked::Message(body) => self.publish_allowed(id, body),
+            Asked::Outcome => match known {
+                Known::Published(outcome) => self.conclude_message(id, outcome),
+                known => debug_assert!(false, "{known:?} is no outcome"),
+            },
         }
         self.read_on(id);
     }

@@ -190,7 +190,7 @@ impl<N: Net> Worker<N> {
                 drop(held);
             }
             Known::Allowed(_) => self.fetch_and_follow(id, request, head, (&client, channels)),
-            Known::Keys | Known::Client(_) | Known::Presence(_) => {
+            Known::Keys | Known::Client(_) | Known::Presence(_) | Known::Published(_) => {
                 self.follow_if_allowed(id, request, head, (&client, channels));
             }
         }

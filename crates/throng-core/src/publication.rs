@@ -1,0 +1,76 @@
+//! What a client publishes, and what becomes of it.
+
+use std::sync::Arc;
+
+use throng_wire::{ErrorCode, ErrorResponse};
+
+use crate::id::MessageId;
+use crate::message::{Body, ConnectionName};
+use crate::name::ChannelName;
+use crate::receipt::Receipt;
+
+/// A message that a client publishes.
+#[derive(Debug, Clone)]
+pub struct Publication {
+    /// The channel or user that it is published to.
+    pub channel: ChannelName,
+    /// The message itself.
+    pub body: Body,
+    /// The body's content type; `None` for the usual one of its kind.
+    pub content_type: Option<Box<str>>,
+    /// A second publication with the same key and channel within [`IDEMPOTENCY_MS`] publishes
+    /// nothing.
+    pub idempotency_key: Option<Box<str>>,
+    /// The connection that does not get the message, usually the sender's own.
+    pub excluded: Option<ConnectionName>,
+    /// Counts what becomes of the message, if its publisher wants to know. It does not begin if
+    /// nothing is published.
+    pub receipt: Option<Arc<Receipt>>,
+}
+
+/// How long an idempotency key is remembered, unless a million newer keys displace it.
+pub const IDEMPOTENCY_MS: u64 = 5 * 60 * 1000;
+
+/// The result of a publication.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Published {
+    /// The message's id.
+    pub id: MessageId,
+    /// The number of subscriptions that the message is delivered to.
+    pub subscribers: u64,
+    /// Whether the idempotency key was known: then nothing was published, and `id` is that of the
+    /// first publication.
+    pub is_duplicate: bool,
+}
+
+/// What becomes of a publication.
+pub type Outcome = Result<Published, PublishError>;
+
+/// Why a publication was refused, or what else became of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PublishError {
+    /// The queue of a worker that follows the channel is full.
+    #[error("delivery lags, so the message was not accepted; try again later")]
+    Busy,
+    /// The journal that keeps the channel cannot be written or reached. Nothing was published.
+    #[error("the channel's journal is away, so the message was not accepted; try again later")]
+    Away,
+    /// The journal has not answered, in time or at all. The message may be published already, or
+    /// still be.
+    #[error("it is not known whether this is published; repeat it with its idempotency key")]
+    Unknown,
+    /// The channel has given out its last offset. Only a frozen state that was made up gets there.
+    #[error("the channel has no id left for another message; restart the server")]
+    NoOffset,
+}
+
+impl From<PublishError> for ErrorResponse {
+    fn from(error: PublishError) -> ErrorResponse {
+        let code = match error {
+            PublishError::Busy | PublishError::NoOffset => ErrorCode::Busy,
+            PublishError::Away => ErrorCode::Unavailable,
+            PublishError::Unknown => ErrorCode::OutcomeUnknown,
+        };
+        ErrorResponse::new(code, error.to_string())
+    }
+}
