@@ -37,6 +37,7 @@ AUDITED = {
     "growth": ("delivered", "expected", None),
     "million-default": ("delivered", "expected", 4 * 2 * 200),
     "access": ("delivered", "expected", (4 * 20 + 2 * 20) * 200),
+    "tls": ("delivered", "expected", (6 * (1 + 2 * 4 + 3 * 10) + 6 * 8) * 200),
 }
 
 # A benchmark is servers and loads one after the other, each of several seconds.
@@ -46,7 +47,7 @@ TIMEOUT = 5 * TIMEOUT_SECONDS
 TUNNELLED = {"three-million"}
 
 # A server anew for each step.
-SERVERS = {"growth": 7, "million-default": 4, "access": 10 + 4 + 3 + 1}
+SERVERS = {"growth": 7, "million-default": 4, "access": 10 + 4 + 3 + 1, "tls": 6 + 2 + 1}
 
 # What else the machine does meanwhile may be more than 200 connections take: even the memory of their
 # server, whose share of the program's pages falls when another server starts.

@@ -11,7 +11,9 @@ mod million_default;
 mod million_sse;
 mod router;
 mod three_million;
+mod tls;
 mod two_million;
+mod values;
 mod websocket_chat;
 
 use crate::context::Benchmark;
@@ -20,7 +22,7 @@ use crate::context::Benchmark;
 pub(crate) const SMALL: &str = "small";
 
 /// All benchmarks: reruns by year, then our own.
-pub(crate) static ALL: [&Benchmark; 12] = [
+pub(crate) static ALL: [&Benchmark; 13] = [
     &c10k_stream::BENCHMARK,
     &c10k_long_poll::BENCHMARK,
     &long_poll_chat::BENCHMARK,
@@ -33,6 +35,7 @@ pub(crate) static ALL: [&Benchmark; 12] = [
     &growth::BENCHMARK,
     &million_default::BENCHMARK,
     &access::BENCHMARK,
+    &tls::BENCHMARK,
 ];
 
 /// The benchmarks with these names, in the order of [`ALL`].
@@ -81,7 +84,7 @@ mod tests {
                 assert!(!text.is_empty(), "{name}");
             }
             assert!(!benchmark.setup.is_empty() && !benchmark.differences.is_empty(), "{name}");
-            let is_ours = ["growth", "million-default", "access"].contains(&name);
+            let is_ours = ["growth", "million-default", "access", "tls"].contains(&name);
             assert!((2006..=2020).contains(&benchmark.year) || is_ours, "{name}");
             assert!(benchmark.scope.size.connections > 0, "{name}");
             let keys: BTreeSet<_> =

@@ -11,8 +11,8 @@ use throng_flood::plan::{
 };
 use throng_flood::report::Report;
 use throng_flood::report::live::{Live, Moment};
-use throng_units::Count;
 use throng_units::format::count;
+use throng_units::{Count, Switch};
 
 use crate::definition::{Definition, Size};
 use crate::flood::faults;
@@ -21,6 +21,11 @@ use crate::server::{NO_SETTINGS, Server};
 
 /// Flags of a server that sends only what is published: no heartbeats, no history.
 pub(crate) const QUIET: &[&str] = &["--heartbeat", "0", "--history-messages", "0"];
+
+/// Flags of a server with a TLS listener beside its plain one, and without heartbeats. Its
+/// certificate has a key on P-256 (ECDSA).
+pub(crate) const WITH_TLS: &[&str] =
+    &["--heartbeat", "0", "--dev-tls", "--tls-listen", "127.0.0.1:0"];
 
 /// Why a benchmark ends early.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,6 +75,11 @@ pub(crate) struct Load<'a> {
     pub(crate) subprotocol: Option<&'a str>,
     /// The tokens that clients show; by default none.
     pub(crate) tokens: Option<&'a TokenOptions>,
+    /// Whether clients and publishers speak TLS; the server has to, too. They accept any
+    /// certificate.
+    pub(crate) is_tls: bool,
+    /// Publish requests in flight on a connection.
+    pub(crate) pipeline: usize,
 }
 
 impl Load<'_> {
@@ -84,6 +94,8 @@ impl Load<'_> {
             publishers: 1,
             subprotocol: None,
             tokens: None,
+            is_tls: false,
+            pipeline: 1,
         }
     }
 }
@@ -171,6 +183,11 @@ impl<'a> Context<'a> {
         self.server.as_ref().map_or_else(String::new, |server| server.url().to_owned())
     }
 
+    /// Base URL of the server's TLS listener, without a trailing slash.
+    fn tls_url(&self) -> String {
+        self.server.as_ref().and_then(Server::tls_url).map_or_else(String::new, str::to_owned)
+    }
+
     /// The program that is started as the server.
     pub(crate) fn program(&self) -> &'a Path {
         self.program
@@ -228,19 +245,22 @@ impl<'a> Context<'a> {
 
     fn options(&self, load: &Load<'_>, phases: Vec<Phase>) -> Options {
         let by = load.by_websocket.then_some(PublishTransport::WebSocket);
+        let base = if load.is_tls { self.tls_url() } else { self.url() };
         Options {
             name: Some(self.outcome.name.clone()),
             target: TargetOptions {
-                url: Some(format!("{}{}", self.url(), load.path.unwrap_or_default())),
+                url: Some(format!("{base}{}", load.path.unwrap_or_default())),
                 transport: Some(load.transport),
                 streams: Some(load.streams),
                 subprotocol: load.subprotocol.map(str::to_owned),
+                insecure: load.is_tls.then_some(Switch(true)),
                 ..TargetOptions::default()
             },
             publish: PublishOptions {
                 by,
                 body: load.body.map(str::to_owned),
                 connections: Some(Count(load.publishers)),
+                pipeline: Some(Count(load.pipeline)),
                 ..PublishOptions::default()
             },
             tokens: load.tokens.cloned().unwrap_or_default(),

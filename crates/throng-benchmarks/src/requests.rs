@@ -1,6 +1,7 @@
 //! Plain requests alongside the load, in an open loop.
 //!
-//! Threads with one kept-alive connection each share a fixed schedule. Latency counts from the
+//! Threads with one connection each share a fixed schedule. It is kept alive, or a new one for each
+//! request. Latency counts from the
 //! intended time, so that a blocked server is charged for every request that it delayed.
 
 use std::sync::Arc;
@@ -51,6 +52,15 @@ struct Counted {
 impl Requests {
     /// Requests `url` at `rate` per second for `time`.
     pub(crate) fn start(url: &str, rate: f64, time: Duration) -> Requests {
+        Requests::start_with(url, rate, time, true)
+    }
+
+    /// The same, with a new connection for each request.
+    pub(crate) fn start_unkept(url: &str, rate: f64, time: Duration) -> Requests {
+        Requests::start_with(url, rate, time, false)
+    }
+
+    fn start_with(url: &str, rate: f64, time: Duration, is_kept: bool) -> Requests {
         let started = Instant::now();
         let is_stopped = Arc::new(AtomicBool::new(false));
         let requests = (rate * time.as_secs_f64()).ceil() as u32;
@@ -59,7 +69,7 @@ impl Requests {
             thread::spawn(move || {
                 let due = (index..requests).step_by(THREADS as usize);
                 let at = |nth| started + Duration::from_secs_f64(f64::from(nth) / rate);
-                send(&url, due.map(at), &is_stopped)
+                send(&url, due.map(at), is_kept, &is_stopped)
             })
         });
         Requests { threads: threads.collect(), started, is_stopped }
@@ -96,8 +106,16 @@ impl Requests {
     }
 }
 
-fn send(url: &str, times: impl Iterator<Item = Instant>, is_stopped: &AtomicBool) -> Counted {
-    let config = Agent::config_builder().proxy(None).timeout_global(Some(RESPONSE_TIMEOUT));
+fn send(
+    url: &str,
+    times: impl Iterator<Item = Instant>,
+    is_kept: bool,
+    is_stopped: &AtomicBool,
+) -> Counted {
+    let mut config = Agent::config_builder().proxy(None).timeout_global(Some(RESPONSE_TIMEOUT));
+    if !is_kept {
+        config = config.max_idle_connections(0);
+    }
     let agent: Agent = config.build().into();
     let mut counted = Counted { latencies_us: microseconds(), failed: 0, ended: Instant::now() };
     for due in times {
@@ -128,6 +146,7 @@ fn microseconds() -> Histogram<u64> {
 mod tests {
     use std::io::{Read as _, Write as _};
     use std::net::TcpListener;
+    use std::sync::atomic::AtomicU64;
 
     use super::*;
 
@@ -135,9 +154,12 @@ mod tests {
     fn every_request_is_answered_or_failed() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
         let address = listener.local_addr().expect("an address");
+        let accepted = Arc::new(AtomicU64::new(0));
+        let counter = Arc::clone(&accepted);
         thread::spawn(move || {
             for stream in listener.incoming() {
                 let Ok(mut stream) = stream else { return };
+                counter.fetch_add(1, Ordering::Relaxed);
                 thread::spawn(move || {
                     let mut buffer = [0; 4096];
                     while stream.read(&mut buffer).is_ok_and(|bytes| bytes > 0) {
@@ -151,6 +173,10 @@ mod tests {
         let counted = Requests::start(&format!("http://{address}/"), 200.0, time).end();
         assert_eq!((counted.answered, counted.failed), (20, 0));
         assert!(counted.mean_ms > 0.0 && counted.p99_ms <= counted.max_ms && counted.rate > 0.0);
+
+        assert!(accepted.swap(0, Ordering::Relaxed) <= u64::from(THREADS));
+        let counted = Requests::start_unkept(&format!("http://{address}/"), 200.0, time).end();
+        assert_eq!((counted.answered, accepted.load(Ordering::Relaxed)), (20, 20));
 
         let long = Requests::start(&format!("http://{address}/"), 200.0, time * 36_000);
         long.cut_short();

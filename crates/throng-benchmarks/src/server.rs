@@ -5,9 +5,10 @@
 //! reaches only this program, which then stops the benchmark and the server in order.
 
 use std::collections::VecDeque;
+use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -40,14 +41,25 @@ const LINES_MAX: usize = 3;
 /// An empty file of settings.
 pub(crate) const NO_SETTINGS: &str = "/dev/null";
 
-/// Text before the address in the banner.
+/// Text before the address in the banner, and in the line after it if the server speaks TLS.
 const LISTENING: &str = "listening on http://";
+const TLS_LISTENING: &str = "TLS listener on https://";
 
 /// A running server.
 pub(crate) struct Server {
     child: Child,
-    url: String,
+    urls: Urls,
+    /// Where it keeps what it makes, such as a certificate; removed with the server.
+    state: PathBuf,
     output: Arc<Mutex<VecDeque<String>>>,
+}
+
+/// Base URLs, without a trailing slash.
+#[derive(Debug, Default)]
+struct Urls {
+    plain: String,
+    /// `None` without a TLS listener.
+    tls: Option<String>,
 }
 
 impl Server {
@@ -72,7 +84,8 @@ impl Server {
                 command.env_remove(name);
             }
         }
-        command.env("NO_COLOR", "1");
+        let state = std::env::temp_dir().join(format!("throng-bench-state-{}", std::process::id()));
+        command.env("NO_COLOR", "1").env("XDG_STATE_HOME", &state);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.process_group(0);
         let mut child =
@@ -86,14 +99,19 @@ impl Server {
             let output = Arc::clone(&output);
             thread::spawn(move || keep_last(stderr, &output));
         }
-        let mut server = Server { child, url: String::new(), output };
+        let mut server = Server { child, urls: Urls::default(), state, output };
         server.await_listening(&receiver)?;
         Ok(server)
     }
 
     /// Base URL, without a trailing slash.
     pub(crate) fn url(&self) -> &str {
-        &self.url
+        &self.urls.plain
+    }
+
+    /// Base URL of its TLS listener, without a trailing slash; `None` if it has none.
+    pub(crate) fn tls_url(&self) -> Option<&str> {
+        self.urls.tls.as_deref()
     }
 
     /// Id of the process.
@@ -107,10 +125,10 @@ impl Server {
         Some(format!("{}{}", exit_text(status), self.last_output()))
     }
 
-    fn await_listening(&mut self, receiver: &Receiver<String>) -> Result<(), String> {
+    fn await_listening(&mut self, receiver: &Receiver<Urls>) -> Result<(), String> {
         match receiver.recv_timeout(START_DEADLINE) {
-            Ok(address) => {
-                self.url = format!("http://{address}");
+            Ok(urls) => {
+                self.urls = urls;
                 Ok(())
             }
             Err(RecvTimeoutError::Timeout) => {
@@ -161,20 +179,29 @@ impl Drop for Server {
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
+        // Most servers make nothing.
+        let _ = fs::remove_dir_all(&self.state);
     }
 }
 
-/// Sends the address, and keeps reading: a full pipe would block the server.
-fn read_banner(stdout: ChildStdout, sender: &Sender<String>) {
+/// Sends the addresses, and keeps reading: a full pipe would block the server.
+fn read_banner(stdout: ChildStdout, sender: &Sender<Urls>) {
     let mut lines = BufReader::new(stdout).lines().map_while(Result::ok);
-    let address = lines.by_ref().find_map(|line| {
-        let (_, address) = line.split_once(LISTENING)?;
-        Some(address.trim().to_owned())
-    });
-    if let Some(address) = address {
-        let _ = sender.send(address);
+    if let Some(urls) = listening(&mut lines) {
+        let _ = sender.send(urls);
     }
     lines.for_each(drop);
+}
+
+/// The URLs of a banner. It does not end with the line of the address.
+fn listening(lines: &mut impl Iterator<Item = String>) -> Option<Urls> {
+    let after = |line: &str, text| Some(line.split_once(text)?.1.trim().to_owned());
+    let plain = lines.find_map(|line| after(&line, LISTENING))?;
+    let tls = lines.next().and_then(|line| after(&line, TLS_LISTENING));
+    Some(Urls {
+        plain: format!("http://{plain}"),
+        tls: tls.map(|address| format!("https://{address}")),
+    })
 }
 
 fn keep_last(stderr: ChildStderr, output: &Mutex<VecDeque<String>>) {
@@ -207,6 +234,21 @@ mod tests {
         assert_eq!(error, "the server did not start: it ended with exit code 1");
         let error = start("/nowhere/at/all").expect("no server");
         assert!(error.starts_with("the server cannot be started: "), "{error}");
+    }
+
+    #[test]
+    fn addresses_are_those_of_the_banner() {
+        let read = |banner: &str| {
+            let urls = listening(&mut banner.lines().map(str::to_owned))?;
+            Some((urls.plain, urls.tls))
+        };
+        let plain = "http://127.0.0.1:80".to_owned();
+        let both =
+            "throng 1\n  listening on http://127.0.0.1:80\n  TLS listener on https://[::1]:1\n";
+        assert_eq!(read(both), Some((plain.clone(), Some("https://[::1]:1".to_owned()))));
+        let one = "throng 1\n  listening on http://127.0.0.1:80\n\n  chat  http://x/chat\n";
+        assert_eq!(read(one), Some((plain, None)));
+        assert_eq!(read("no server"), None);
     }
 
     #[test]

@@ -4,14 +4,13 @@ mod connections;
 mod fan_out;
 mod refusals;
 mod revocation;
-mod values;
 
 use throng_report::Unit;
 
+use super::values::Deliveries;
 use crate::context::{Abort, Benchmark, Context};
 use crate::definition::{Definition, Measurement, Scope};
 use crate::keys::Keys;
-use values::Deliveries;
 
 pub(super) static BENCHMARK: Benchmark = Benchmark { definition: &DEFINITION, run };
 

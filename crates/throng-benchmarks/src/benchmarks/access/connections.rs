@@ -5,7 +5,7 @@ use std::time::Duration;
 use throng_flood::plan::{Phase, Transport};
 use throng_flood::report::{PhaseReport, Report};
 
-use super::values::{mean, more, share};
+use super::super::values::{mean, more, share};
 use crate::context::{Abort, Context, Load, QUIET};
 use crate::flood::{bytes_per_client, hold, ramp};
 use crate::keys::{Algorithm, Keys};

@@ -2,7 +2,7 @@
 
 use throng_flood::plan::Transport;
 
-use super::values::{Deliveries, mean, share};
+use super::super::values::{Deliveries, mean, share};
 use crate::context::{Abort, Context, Load, QUIET};
 use crate::flood::{hold, ramp, to_all};
 use crate::keys::{Algorithm, Keys};

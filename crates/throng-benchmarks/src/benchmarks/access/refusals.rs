@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SocketType};
 use throng_host::proc;
 
-use super::values::share;
+use super::super::values::share;
 use crate::context::{Abort, Context, QUIET};
 use crate::keys::{Algorithm, Keys};
 

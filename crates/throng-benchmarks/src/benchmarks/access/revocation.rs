@@ -10,7 +10,7 @@ use throng_flood::plan::Transport;
 use throng_flood::report::PhaseReport;
 use ureq::Agent;
 
-use super::values::{Deliveries, more};
+use super::super::values::{Deliveries, more};
 use crate::context::{Abort, Context, Load, QUIET};
 use crate::flood::{hold, ramp, to_all};
 use crate::keys::{Algorithm, Keys};

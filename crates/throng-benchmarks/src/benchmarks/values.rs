@@ -3,7 +3,7 @@
 use throng_flood::report::Report;
 
 /// Sums of deliveries over all parts.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct Deliveries {
     pub(super) received: u64,
     pub(super) expected: u64,
@@ -32,6 +32,14 @@ pub(super) fn mean(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
+/// The median of what is known; of an even number of values, the mean of the middle two.
+pub(super) fn median(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
+    let mut values: Vec<f64> = values.flatten().collect();
+    values.sort_by(f64::total_cmp);
+    let last = values.len().checked_sub(1)?;
+    Some((values[last / 2] + values[last.div_ceil(2)]) / 2.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -42,5 +50,8 @@ mod tests {
         assert_eq!((more(Some(3.0), Some(1.0)), more(Some(3.0), None)), (Some(2.0), None));
         assert_eq!(mean([Some(1.0), None, Some(2.0)].into_iter()), Some(1.5));
         assert_eq!(mean([None].into_iter()), None);
+        assert_eq!(median([Some(3.0), None, Some(1.0), Some(9.0)].into_iter()), Some(3.0));
+        assert_eq!(median([Some(3.0), Some(1.0)].into_iter()), Some(2.0));
+        assert_eq!(median([None].into_iter()), None);
     }
 }
