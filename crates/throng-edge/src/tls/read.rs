@@ -21,6 +21,9 @@ const MAJOR_VERSION: u8 = 3;
 /// is the certificate: nothing follows it.
 const ACME_TLS: &[u8] = b"acme-tls/1";
 
+/// The handshakes that began and were not looked at yet: room for as many is kept.
+const BEGUN_KEPT: usize = 256;
+
 /// What became of input.
 enum Step {
     /// This many bytes of content, at the front of the buffer.
@@ -320,6 +323,8 @@ where
             }
             self.begun.pop_front();
         }
+        // A storm would leave the memory of all that began in a tick.
+        self.begun.shrink_to(BEGUN_KEPT);
     }
 }
 
