@@ -55,10 +55,24 @@ def arguments(*flags):
     """The arguments of a start script; `flags` are additional boolean ones."""
     parser = argparse.ArgumentParser(description=sys.modules["__main__"].__doc__)
     parser.add_argument("--connections", type=int, default=1000, help="connections that the server must hold")
+    parser.add_argument("--tls", action="store_true", help="serve TLS, and nothing else")
     parser.add_argument("--binary", type=Path, help="binary of a server that is in no package registry")
     for flag in flags:
         parser.add_argument(flag, action="store_true")
     return parser.parse_args()
+
+
+def certificate(directory):
+    """Makes a certificate for this machine, with a key on P-256; returns the paths of both."""
+    paths = directory / "certificate.pem", directory / "key.pem"
+    command = [program("openssl"), "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    command += ["-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
+    made = subprocess.run([*command, "-out", paths[0], "-keyout", paths[1]], capture_output=True, text=True, check=False)
+    if made.returncode != 0:
+        sys.exit(f"openssl makes no certificate: {made.stderr}")
+    # Workers may run as another user, which reads neither before.
+    paths[1].chmod(0o644)
+    return paths
 
 
 def descriptors():
@@ -91,10 +105,11 @@ def output(*command):
 def start(command, *, transports, environment=None, path="", **facts):
     """Runs a server until standard input ends.
 
-    `command(port, directory)` is its command line; it may write its files into the directory.
+    `command(port, directory)` is its command line; it may write its files into the directory, and
+    serve TLS with what `certificate` makes there.
     `transports` are the flags of `throng flood` by transport, in which `{port}` is filled in;
     `path` is appended to the URL, for profiles that need more than the server.
-    `facts` are printed unchanged.
+    With `is_tls`, the server speaks TLS. All other `facts` are printed unchanged.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors(),) * 2)
@@ -150,11 +165,13 @@ def await_ready(child, port):
 
 
 def describe(child, port, path, transports, facts):
+    is_tls = facts.pop("is_tls", False)
+    scheme, more = ("https", ["--insecure"]) if is_tls else ("http", [])
     flags = {
-        name: [flag.replace("{port}", str(port)) for flag in flags]
+        name: [flag.replace("{port}", str(port)).replace("http://", f"{scheme}://") for flag in flags] + more
         for name, flags in transports.items()
     }
-    url = f"http://127.0.0.1:{port}{path}"
+    url = f"{scheme}://127.0.0.1:{port}{path}"
     line = {"pid": child.pid, "url": url, "transports": flags, **facts}
     print(json.dumps(line), flush=True)
 

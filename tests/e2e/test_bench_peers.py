@@ -70,6 +70,19 @@ def test_servers_are_measured_and_drawn(tmp_path):
         assert picture.read_text() == (first / "images" / picture.name).read_text()
 
 
+@pytest.mark.timeout(MINUTE)
+def test_servers_are_measured_over_tls(tmp_path):
+    only = ["--tls", "--transports", "websocket"]
+    done = run(PEERS / "run", "throng", "ws", "bun", "nchan", *SMALL, *only, "--to", tmp_path)
+    assert done.returncode == 0, done.stderr
+    results = json.loads((tmp_path / "benchmarks" / "peers-tls.json").read_text())
+    assert {run["peer"] for run in results["runs"]} == {"throng", "ws", "bun", "nchan"}
+    for measured in results["runs"]:
+        assert measured["figures"]["lost"] == measured["figures"]["duplicated"] == 0, measured
+    page = (tmp_path / "benchmarks" / "peers-tls.md").read_text()
+    assert page.startswith("# Peers over TLS") and "../images/peers-tls-fanout.svg" in page
+
+
 def test_a_usage_error_is_one_clear_message(tmp_path):
     done = run(PEERS / "run", "nchann", "--to", tmp_path)
     assert done.returncode == 64

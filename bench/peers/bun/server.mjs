@@ -1,8 +1,10 @@
 // A broadcast server with Bun's own WebSocket. Messages from clients, and posted bodies, go to all.
-// Usage: bun run server.mjs PORT
+// Usage: bun run server.mjs PORT [CERTIFICATE KEY]
+const [port, certificate, key] = process.argv.slice(2);
 const server = Bun.serve({
   hostname: "127.0.0.1",
-  port: Number(process.argv[2]),
+  port: Number(port),
+  tls: certificate && { cert: Bun.file(certificate), key: Bun.file(key) },
   async fetch(request) {
     if (request.method === "POST") {
       server.publish("all", await request.text());

@@ -25,6 +25,30 @@ from .results import (
 PEERS = Path(__file__).resolve().parents[1]
 TEMPLATE = Path(__file__).with_name("page.template")
 AHEAD = "▲"
+# What differs between the two pages.
+PLAIN = {
+    "title": "Peers side by side",
+    "intro": "Throng and other push servers under the same load, from the same generator. "
+    "[Over TLS](peers-tls.md), the same.",
+    "flags": "",
+    "how": "",
+    "json": "",
+    "unmeasured": "TLS, which has [a page of its own](peers-tls.md); compression, access checks and "
+    "several channels. All\n  servers can do what was measured: one large channel of plain\n  "
+    "connections.",
+}
+OVER_TLS = {
+    "title": "Peers over TLS",
+    "intro": "Throng and other push servers under the same load over TLS, from the same generator. "
+    "[Plain connections](peers.md) have a\npage of their own.",
+    "flags": " --tls",
+    "how": "* **Each server speaks TLS itself**, with a certificate for a key on P-256 (ECDSA). Clients "
+    "accept any certificate, offer TLS 1.3\n  and 1.2, and do not resume sessions. Messages are "
+    "published over TLS, too.\n",
+    "json": " docs/benchmarks/peers-tls.json",
+    "unmeasured": "Resumed sessions, certificates with RSA keys, compression, access checks and several "
+    "channels.",
+}
 NO_FAULTS = "None: every message was delivered once and in order, and no client failed to connect."
 SETTINGS = [
     "net.core.somaxconn",
@@ -35,17 +59,19 @@ SETTINGS = [
 
 def write(results, folder):
     """Writes the page and its charts below `folder`; returns the page's path."""
-    page, images = folder / "benchmarks" / "peers.md", folder / "images"
+    page, images = folder / "benchmarks" / f"{results.stem}.md", folder / "images"
     page.parent.mkdir(parents=True, exist_ok=True)
     images.mkdir(parents=True, exist_ok=True)
     pictures = drawn(results)
     for name, (_, picture) in pictures.items():
-        (images / f"peers-{name}.svg").write_text(picture)
-    shown = [f"![{title}](../images/peers-{name}.svg)" for name, (title, _) in pictures.items()]
+        (images / f"{results.stem}-{name}.svg").write_text(picture)
+    shown = [f"![{title}](../images/{results.stem}-{name}.svg)" for name, (title, _) in pictures.items()]
     tables = [part for transport in results.transports() for part in tables_of(results, transport)]
     data = results.data
     page.write_text(
         Template(TEMPLATE.read_text()).substitute(
+            **(OVER_TLS if results.is_tls else PLAIN),
+            stem=results.stem,
             machine=machine(data["environment"]),
             throng=data["environment"].get("throng", ""),
             date=data["started"][:10],

@@ -68,6 +68,16 @@ class Results:
             raise ValueError(f"version {found} of the results; this reads {VERSION}: run it again")
         self.data = data
 
+    @property
+    def is_tls(self):
+        """Whether servers and clients spoke TLS. Older results do not say: they did not."""
+        return self.data.get("tls", False)
+
+    @property
+    def stem(self):
+        """The name of the page and of its measurements, and how the names of its charts begin."""
+        return "peers-tls" if self.is_tls else "peers"
+
     @staticmethod
     def read(path):
         return Results(json.loads(path.read_text()))

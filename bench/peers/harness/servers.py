@@ -65,10 +65,11 @@ class Peer:
 
 
 @contextlib.contextmanager
-def running(peer, connections=1000, environment=None):
+def running(peer, connections=1000, environment=None, is_tls=False):
     """A server that answers when the block begins; yields the JSON of its script."""
     command = [peer.folder / "start", "--connections", str(connections)]
     command += ["--binary", peer.binary] if peer.binary else []
+    command += ["--tls"] if is_tls else []
     with tempfile.TemporaryFile("w+b") as log:
         script = subprocess.Popen(
             command,

@@ -1,20 +1,25 @@
 // A broadcast server with the package `ws`. Messages from clients, and posted bodies, go to all.
-// Usage: node server.mjs PORT FOLDER-OF-WS
+// Usage: node server.mjs PORT FOLDER-OF-WS [CERTIFICATE KEY]
+import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
+import { createServer as createTlsServer } from "node:https";
 import { createRequire } from "node:module";
 
 const BACKLOG = 65535;
-const [port, folder] = process.argv.slice(2);
+const [port, folder, certificate, key] = process.argv.slice(2);
 const { WebSocketServer } = createRequire(import.meta.url)(folder);
 
-const server = createServer((request, response) => {
+const answer = (request, response) => {
   const parts = [];
   request.on("data", (part) => parts.push(part));
   request.on("end", () => {
     publish(Buffer.concat(parts));
     response.end();
   });
-});
+};
+const server = certificate
+  ? createTlsServer({ cert: readFileSync(certificate), key: readFileSync(key) }, answer)
+  : createServer(answer);
 const sockets = new WebSocketServer({ server, perMessageDeflate: false });
 // A buffer is not encoded again for each client.
 const publish = (data) => sockets.clients.forEach((each) => each.send(data, { binary: false }));

@@ -1,8 +1,11 @@
 //! A typical broadcast server with axum: a task per connection and a broadcast channel.
 //!
 //! `GET /` opens a WebSocket. Messages from clients, and bodies posted to `/`, go to all clients.
-//! Usage: `axum-broadcast PORT [small]`. With `small`, read and write buffers are 1 KiB instead of
-//! 128 KiB, and the backlog is long enough for a burst of connects.
+//! Usage: `axum-broadcast PORT [small] [CERTIFICATE KEY]`. With `small`, read and write buffers are
+//! 1 KiB instead of 128 KiB, and the backlog is long enough for a burst of connects. With a
+//! certificate, it speaks TLS by rustls.
+
+mod tls;
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -32,7 +35,9 @@ struct Server {
 async fn main() -> std::io::Result<()> {
     let mut arguments = std::env::args().skip(1);
     let port = arguments.next().and_then(|port| port.parse().ok()).expect("a port");
-    let is_small = arguments.next().as_deref() == Some("small");
+    let mut arguments = arguments.peekable();
+    let is_small = arguments.next_if(|argument| argument == "small").is_some();
+    let certificate = arguments.next().zip(arguments.next());
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let listener = if is_small {
         let socket = TcpSocket::new_v4()?;
@@ -44,7 +49,12 @@ async fn main() -> std::io::Result<()> {
     };
     let server = Server { all: channel(LAG_MAX).0, is_small };
     let routes = Router::new().route("/", get(upgrade).post(publish)).with_state(server);
-    axum::serve(listener, routes).await
+    match certificate {
+        Some((certificate, key)) => {
+            axum::serve(tls::Listener::new(listener, &certificate, &key)?, routes).await
+        }
+        None => axum::serve(listener, routes).await,
+    }
 }
 
 async fn upgrade(State(server): State<Server>, upgrade: WebSocketUpgrade) -> Response {
