@@ -131,6 +131,9 @@ const CARDS = [
       { key: "tcp_buffer_bytes", label: "kernel TCP buffers", colour: "hue-4" },
     ],
     legend: words.bytes,
+    note: ({ memory }) => (memory.step === "none" ? ""
+      : `short, ${words.bytes(memory.used_bytes)} of ${words.bytes(memory.limit_bytes)} used: `
+        + `gives up ${words.memoryStep(memory.step)}`),
   },
 ];
 

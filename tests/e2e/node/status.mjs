@@ -82,7 +82,8 @@ function largeSample() {
       poll: { ...times, failing: false, arrived_ms: Date.now() } },
     cpu: { cores: 128, workers: Array(200).fill(0.987), control: 12.345 },
     memory: { resident_bytes: 9e10, private_bytes: 8e10, private_at_start_bytes: 9e6,
-      log_bytes: 1e9, per_connection_bytes: 61.9 },
+      log_bytes: 1e9, per_connection_bytes: 61.9, limit_bytes: 9.6e10, used_bytes: 9e10,
+      step: "refuse_subscriptions" },
     kernel: { tcp_sockets: 2_000_000, tcp_buffer_bytes: 9e10, socket_slab_bytes: 9e9 },
     refused_per_s: 99_999.9, refused: reasons, dropped_per_s: 0.1,
     dropped: { skipped: 9_999_999_999 }, closed: { ...reasons, peer: 9_999_999_999 },
@@ -230,6 +231,7 @@ const SCENARIOS = {
     const large = await open({ viewport: PHONE, isMobile: true }, withLargeSample);
     await reads(large, "Connections", ".figure", "1,000,000");
     await reads(large, "Memory", ".aside", "61.9 B per connection");
+    await reads(large, "Memory", ".note", "short, 83.8 GiB of 89.4 GiB used: gives up new subscriptions");
     await large.locator("#workers-rest", { hasText: "and 136 more" }).waitFor();
     await large.locator("#canary .bad", { hasText: /SSE.*fails, 99 d/ }).waitFor();
     await large.locator("#canary .bad", { hasText: "fails, not yet" }).waitFor();
