@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
+use arc_swap::ArcSwap;
+
 use crate::authenticator::Authenticator;
 use crate::certificate::CertificateUsers;
 use crate::clients::Clients;
@@ -26,8 +28,8 @@ pub struct AccessControl {
     pub certificates: Option<CertificateUsers>,
     /// What `policy` and `connect` get of a request besides its credential.
     pub passed: Passed,
-    /// The keys that applications show.
-    pub server_keys: ServerKeys,
+    /// The keys that applications show. A reload replaces them, but for an empty set.
+    pub server_keys: ArcSwap<ServerKeys>,
     /// The file of revocations, which the control plane takes when it starts. `None` if the
     /// settings name none; then nothing can be revoked.
     pub revocations: Mutex<Option<RevocationLog<FileStorage>>>,
@@ -49,7 +51,7 @@ impl AccessControl {
             connect: None,
             certificates: None,
             passed: Passed::default(),
-            server_keys: ServerKeys::default(),
+            server_keys: ArcSwap::default(),
             revocations: Mutex::new(None),
             tagger: Tagger::from_seed([0; 16]),
             token_cookie: None,
@@ -65,7 +67,7 @@ impl AccessControl {
     /// Whether access is controlled: the server has keys of any kind, or asks who its clients are,
     /// or their certificates say so. Then a client has no user without one of them.
     pub fn has_keys(&self) -> bool {
-        let has_keys = self.tokens.is_some() || !self.server_keys.is_empty();
+        let has_keys = self.tokens.is_some() || !self.server_keys.load().is_empty();
         has_keys || self.connect.is_some() || self.certificates.is_some()
     }
 

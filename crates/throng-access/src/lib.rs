@@ -35,6 +35,7 @@
 //! | `refusal` | why a credential is refused, as the client's response |
 //! | [`revocation`] | tokens that are refused although they have not expired |
 //! | [`session`] | what a connection keeps of its token |
+//! | [`pages`] | which pages may use the server, and under which names |
 //! | [`limit`] | rates and numbers per address, user and key |
 //! | [`address`] | the client's address behind proxies |
 //! | [`clients`] | addresses and limits of a server's clients, which both planes share |
@@ -78,6 +79,7 @@ pub mod grants;
 mod json;
 pub mod keys;
 pub mod limit;
+pub mod pages;
 pub mod pattern;
 pub mod permission;
 pub mod policy;
@@ -96,6 +98,7 @@ pub use certificate::{CertificateUsers, Certified};
 pub use clients::{Clients, CountedAddress, OpenQuestion};
 pub use connect::{Connect, ConnectVerdict, Details, Newcomer, Passed, PassedHeaders, ShownToken};
 pub use grants::{Grants, GrantsId, GrantsPool, GrantsTable};
+pub use pages::{AllowedPages, SharedPages};
 pub use permission::{Permission, Permissions};
 pub use policy::{Access, Action, AllowAll, Asker, Credentials, Decision, ReadOnlyClients};
 pub use refusal::KeyRefusal;

@@ -1,5 +1,8 @@
 //! The interface of an access policy: who asks, what for, and the decision.
 
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
 use throng_core::Listener;
 use throng_core::later::{Answer, Later};
 use throng_core::name::ChannelName;
@@ -135,6 +138,18 @@ pub trait Access: Send + Sync {
         action: Action<'_>,
         later: Later<'_, Decision>,
     ) -> Answer<Decision>;
+}
+
+/// A policy that can be replaced while it is asked.
+impl<A: Access> Access for Arc<ArcSwap<A>> {
+    fn may(
+        &self,
+        asker: &Asker<'_>,
+        action: Action<'_>,
+        later: Later<'_, Decision>,
+    ) -> Answer<Decision> {
+        self.load().may(asker, action, later)
+    }
 }
 
 /// The policy that allows every action.

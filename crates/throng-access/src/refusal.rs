@@ -1,5 +1,7 @@
 //! Why a credential is refused, as the response that its client gets.
 
+use std::sync::Arc;
+
 use throng_wire::credential::{Credential, Place};
 use throng_wire::{ErrorCode, ErrorResponse};
 
@@ -77,7 +79,7 @@ impl AccessControl {
         &self,
         credential: &Credential<'_>,
         has_origin: bool,
-    ) -> Option<Result<&ServerKey, KeyRefusal>> {
+    ) -> Option<Result<Arc<ServerKey>, KeyRefusal>> {
         if !credential.text().starts_with(PREFIX) {
             return None;
         }
@@ -87,7 +89,7 @@ impl AccessControl {
         if credential.place() != Place::Header {
             return Some(Err(KeyRefusal::Place));
         }
-        Some(self.server_keys.find(credential.text()).map_err(KeyRefusal::Key))
+        Some(self.server_keys.load().find(credential.text()).map_err(KeyRefusal::Key))
     }
 }
 
@@ -96,13 +98,16 @@ mod tests {
     use super::*;
     use crate::policy::AllowAll;
     use crate::server_key::{KeyHash, ServerKeys, generate};
-    use std::sync::Arc;
+    use arc_swap::ArcSwap;
     use throng_wire::credential::of_request;
 
     fn with_key(key: &str) -> AccessControl {
         let key = ServerKey::new("app", KeyHash::of(key).unwrap(), vec![], None);
         let server_keys = ServerKeys::new(vec![key]).unwrap();
-        AccessControl { server_keys, ..AccessControl::open(Arc::new(AllowAll)) }
+        AccessControl {
+            server_keys: ArcSwap::from_pointee(server_keys),
+            ..AccessControl::open(Arc::new(AllowAll))
+        }
     }
 
     /// What comes of `text` in a header; `None` if it counts as a token.

@@ -89,7 +89,7 @@ impl ServerKey {
 /// All keys of a server.
 #[derive(Debug, Clone, Default)]
 pub struct ServerKeys {
-    keys: Vec<ServerKey>,
+    keys: Vec<Arc<ServerKey>>,
 }
 
 impl ServerKeys {
@@ -108,7 +108,7 @@ impl ServerKeys {
                 return Err(ServerKeyError::Twice);
             }
         }
-        Ok(ServerKeys { keys })
+        Ok(ServerKeys { keys: keys.into_iter().map(Arc::new).collect() })
     }
 
     /// The key that a client has shown. Takes the same time for each well-formed key.
@@ -116,19 +116,19 @@ impl ServerKeys {
     /// # Errors
     ///
     /// [`ServerKeyError::NoPrefix`], [`ServerKeyError::Mistyped`] and [`ServerKeyError::Unknown`].
-    pub fn find(&self, key: &str) -> Result<&ServerKey, ServerKeyError> {
+    pub fn find(&self, key: &str) -> Result<Arc<ServerKey>, ServerKeyError> {
         self.find_hash(&KeyHash::of(key)?).ok_or(ServerKeyError::Unknown)
     }
 
     /// The key with this hash. Compares it with those of all keys, wherever the right one is.
-    fn find_hash(&self, hash: &KeyHash) -> Option<&ServerKey> {
+    fn find_hash(&self, hash: &KeyHash) -> Option<Arc<ServerKey>> {
         let mut found = None;
         for known in &self.keys {
             if known.hash.is(hash) {
                 found = Some(known);
             }
         }
-        found
+        found.cloned()
     }
 
     /// Whether there is no key.
@@ -137,7 +137,7 @@ impl ServerKeys {
     }
 
     /// The keys in the order of the settings.
-    pub fn iter(&self) -> impl Iterator<Item = &ServerKey> {
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<ServerKey>> {
         self.keys.iter()
     }
 }
@@ -177,7 +177,7 @@ mod tests {
         };
         for text in &texts {
             assert_eq!(comparisons(&|| keys.find(text).is_ok(), true), 5);
-            let login = logins.issue(keys.find(text).unwrap(), 0);
+            let login = logins.issue(&keys.find(text).unwrap(), 0);
             assert_eq!(comparisons(&|| logins.find(&login, &keys, 1).is_some(), true), 5);
         }
         let wrong = generate().unwrap();

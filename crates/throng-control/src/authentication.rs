@@ -94,7 +94,7 @@ impl Authentication {
         &self,
         settings: &Settings,
         head: &Parts,
-    ) -> Result<Client<'_>, ApiError> {
+    ) -> Result<Client, ApiError> {
         let find = |cookie: Option<&str>| {
             credential::of_request(|name| values(&head.headers, name), cookie)
         };
@@ -108,7 +108,7 @@ impl Authentication {
         settings: &Settings,
         head: &Parts,
         find: impl FnOnce(Option<&str>) -> Result<Option<Credential<'a>>, ErrorResponse>,
-    ) -> Result<Client<'_>, ApiError> {
+    ) -> Result<Client, ApiError> {
         if !self.access.has_keys() {
             return Ok(Client::Anonymous);
         }
@@ -140,7 +140,7 @@ impl Authentication {
 
     /// Fails if a client that was checked before is not to be believed any more: what it has shown
     /// may have ended, or may have been revoked, while its body was awaited.
-    pub(crate) fn recheck(&self, client: &Client<'_>) -> Result<(), ErrorResponse> {
+    pub(crate) fn recheck(&self, client: &Client) -> Result<(), ErrorResponse> {
         let Client::Token(identity) = client else { return Ok(()) };
         let now_s = verification::now_s();
         if let Some(certificates) = &self.access.certificates
@@ -174,7 +174,7 @@ impl Authentication {
     /// is believed; otherwise the policy decides about the inbox of that user.
     pub(crate) fn credentials<'a>(
         &self,
-        client: &'a Client<'_>,
+        client: &'a Client,
         user: Option<&'a str>,
     ) -> Credentials<'a> {
         match user {
@@ -198,7 +198,7 @@ impl Authentication {
     /// trusts everyone who reaches it. A server without any keys decides by its addresses.
     pub(crate) fn demands_key(&self, listener: Listener) -> bool {
         match listener {
-            Listener::Admin => !self.access.server_keys.is_empty(),
+            Listener::Admin => !self.access.server_keys.load().is_empty(),
             Listener::Public => self.access.has_keys(),
         }
     }
@@ -210,7 +210,7 @@ impl Authentication {
         settings: &Settings,
         head: &Parts,
         operation: Operation,
-    ) -> Result<Option<&ServerKey>, ApiError> {
+    ) -> Result<Option<Arc<ServerKey>>, ApiError> {
         let listener = Caller::of(head).listener;
         if listener == Listener::Public && settings.has_admin_listener {
             return Err(ErrorResponse::not_local().into());
@@ -233,7 +233,7 @@ impl Authentication {
         &self,
         headers: impl Fn(&'static str) -> V,
         operation: Operation,
-    ) -> Result<&ServerKey, ErrorResponse> {
+    ) -> Result<Arc<ServerKey>, ErrorResponse> {
         let scope = operation.scope();
         if let Some(credential) = credential::of_request(&headers, None)? {
             let has_origin = headers("origin").next().is_some();

@@ -218,6 +218,6 @@ async fn operate(
     }
 }
 
-async fn client<'a>(control: &'a Control, head: &Parts) -> Result<Client<'a>, ApiError> {
+async fn client(control: &Control, head: &Parts) -> Result<Client, ApiError> {
     control.authentication.client(&control.settings, head).await
 }

@@ -3,25 +3,23 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
+use throng_access::SharedPages;
+
 /// Limits and timeouts. The binary makes them of its settings, which `docs/reference/settings.md`
 /// describes.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The address of the public listener. It decides which origins are the server's own.
     pub listen: IpAddr,
-    /// Origins, beside the server's own, whose pages may use the API; `*` allows any.
-    pub allowed_origins: Vec<String>,
-    /// Host names that the public listener answers under, beside addresses and the hosts of
-    /// `allowed_origins`.
-    pub allowed_hosts: Vec<String>,
+    /// Which pages may use the API, beside the server's own, and under which names each listener
+    /// answers.
+    pub pages: SharedPages,
     /// Whether the public listener refuses requests that came through a proxy.
     pub refuses_proxies: bool,
     /// Whether the admin listener does.
     pub admin_refuses_proxies: bool,
     /// Whether there is an admin listener. If so, only that listener serves status and metrics.
     pub has_admin_listener: bool,
-    /// Host names that the admin listener answers under, beside addresses and `localhost`.
-    pub admin_hosts: Vec<String>,
     /// Whether to serve the demo pages.
     pub has_demo: bool,
     /// Maximum size of the request line and headers, in bytes.
@@ -76,12 +74,10 @@ impl Settings {
     pub fn for_tests() -> Settings {
         Settings {
             listen: Ipv4Addr::LOCALHOST.into(),
-            allowed_origins: Vec::new(),
-            allowed_hosts: Vec::new(),
+            pages: SharedPages::default(),
             refuses_proxies: true,
             admin_refuses_proxies: true,
             has_admin_listener: false,
-            admin_hosts: Vec::new(),
             has_demo: true,
             max_head_bytes: 16 << 10,
             max_message_bytes: 64 << 10,

@@ -33,6 +33,8 @@ pub enum ScanTarget {
     Behind,
     /// All connections that follow a channel.
     Channel(ChannelName),
+    /// All connections that follow something.
+    All,
 }
 
 /// The tags of sessions that are looked for: a session matches if its tags have these values in the
@@ -64,6 +66,8 @@ pub enum ScanAction {
     Close(ScanClose),
     /// Resets those of them that are behind: memory is short, and much of it waits for them.
     CloseForMemory,
+    /// Ends what the access policy does not allow them any more.
+    Recheck,
 }
 
 /// How a scan closes connections.
@@ -202,7 +206,10 @@ impl ConnectionScan {
     pub fn answer(&self, count: u64, connections: Vec<FoundConnection>) {
         let limit = match self.action {
             ScanAction::List { limit } => limit,
-            ScanAction::Revoke | ScanAction::Close(_) | ScanAction::CloseForMemory => 0,
+            ScanAction::Revoke
+            | ScanAction::Close(_)
+            | ScanAction::CloseForMemory
+            | ScanAction::Recheck => 0,
         };
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         found.count += count;

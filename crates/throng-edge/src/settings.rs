@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use throng_access::{AllowedPages, SharedPages};
 use throng_tls::Acceptor;
 use throng_wire::OriginPolicy;
 
@@ -53,10 +54,8 @@ pub struct Settings {
     pub max_connections: usize,
     /// Whether fan-outs go through io_uring.
     pub io_uring: IoUringSetting,
-    /// Origins whose pages may connect, beside the server's own origin.
-    pub allowed_origins: Vec<String>,
-    /// Host names that a request may give, beside addresses and the hosts of `allowed_origins`.
-    pub allowed_hosts: Vec<String>,
+    /// Which pages may connect, beside the server's own, and under which names.
+    pub pages: SharedPages,
     /// The longest silence on a connection: after it the connection gets a pong, a comment or a
     /// blank line. Zero for no heartbeats and no pings.
     pub heartbeat: Duration,
@@ -88,7 +87,6 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Which pages may send requests, and to which hosts.
     /// The address that decides which host names requests may have: that of the TLS listener if it
     /// lets others in and the plain one does not.
     pub(crate) fn reachable_ip(&self) -> IpAddr {
@@ -99,13 +97,9 @@ impl Settings {
         tls.map_or(plain, |tls| tls.listen.ip())
     }
 
-    pub(crate) fn origin_policy(&self) -> OriginPolicy<'_> {
-        OriginPolicy {
-            listen: self.reachable_ip(),
-            origins: &self.allowed_origins,
-            hosts: &self.allowed_hosts,
-            is_same_port_only: false,
-        }
+    /// Which pages may send requests, and to which hosts.
+    pub(crate) fn origin_policy<'p>(&self, pages: &'p AllowedPages) -> OriginPolicy<'p> {
+        pages.public(self.reachable_ip())
     }
 }
 
@@ -120,8 +114,7 @@ impl Settings {
             workers: 0,
             max_connections: 0,
             io_uring: IoUringSetting::Auto,
-            allowed_origins: Vec::new(),
-            allowed_hosts: Vec::new(),
+            pages: SharedPages::default(),
             heartbeat: Duration::from_secs(25),
             ping_interval: Duration::from_secs(225),
             welcome: false,

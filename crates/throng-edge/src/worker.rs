@@ -37,9 +37,10 @@
 //! | `turn` | one slice of the worker's own work, in order |
 //! | `notifications` | acts on notifications of the engine and the control plane |
 //! | `drain` | tells clients when to come back, and closes their connections |
-//! | `scan` | lists and closes the connections of a user, a token or a channel |
+//! | `scan` | lists, closes or asks again about the connections of a user, a token or a channel |
 //! | `scan/behind` | lists the connections that are behind |
 //! | `scan/describe` | what a list says about a connection |
+//! | `scan/recheck` | ends subscriptions that new rules do not allow |
 //! | `tick` | the timer scan: passes all connections, and does what is due |
 //! | `relieve` | gives up memory when the server is short of it |
 //! | `expiry` | closes connections that are allowed no longer, and tells clients before |

@@ -12,7 +12,9 @@
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arc_swap::ArcSwap;
 
 use super::key::{LimitKey, LimitKeys};
 use super::live::LiveCounts;
@@ -61,14 +63,18 @@ impl ClientKeys {
 #[derive(Debug, Default)]
 pub struct Limiter {
     keys: LimitKeys,
-    settings: LimitSettings,
+    settings: ArcSwap<LimitSettings>,
     /// Empty without limits.
     shards: Box<[Mutex<Shard>]>,
     refused: [[AtomicU64; Quantity::ALL.len()]; Subject::ALL.len()],
 }
 
+/// Other quantities are limited than before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OtherQuantities;
+
 /// The clients whose keys have the same upper bits.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Shard {
     clients: [Clients; Subject::ALL.len()],
     bad_tokens: Option<RateLimiter>,
@@ -77,7 +83,7 @@ struct Shard {
 }
 
 /// The clients of one kind.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Clients {
     connections: LiveCounts,
     subscriptions: LiveCounts,
@@ -87,18 +93,23 @@ struct Clients {
 }
 
 impl Clients {
-    fn new(limits: &ClientLimits) -> Clients {
-        Clients {
-            connections: LiveCounts::default(),
-            subscriptions: LiveCounts::default(),
-            connects: rate_limiter(limits.connects_per_s),
-            publishes: rate_limiter(limits.publishes_per_s),
-            published_bytes: rate_limiter(limits.published_bytes_per_s),
-        }
+    fn set_rates(&mut self, limits: &ClientLimits) {
+        self.connects = rate_limiter(limits.connects_per_s);
+        self.publishes = rate_limiter(limits.publishes_per_s);
+        self.published_bytes = rate_limiter(limits.published_bytes_per_s);
     }
 }
 
 impl Shard {
+    /// Begins with rates of these settings. What was used of those before, a second's worth at
+    /// most, is forgotten.
+    fn set_rates(&mut self, settings: &LimitSettings) {
+        for (clients, subject) in self.clients.iter_mut().zip(Subject::ALL) {
+            clients.set_rates(settings.of(subject));
+        }
+        self.bad_tokens = rate_limiter(settings.bad_tokens_per_s);
+    }
+
     /// What clients of one kind hold of `quantity`.
     fn counts_mut(&mut self, subject: Subject, quantity: Quantity) -> &mut LiveCounts {
         let clients = &mut self.clients[subject as usize];
@@ -135,43 +146,58 @@ impl Limiter {
     pub fn new(settings: LimitSettings) -> Limiter {
         let is_limited = settings != LimitSettings::default();
         let shard = |_| {
-            Mutex::new(Shard {
-                clients: [
-                    Clients::new(&settings.address),
-                    Clients::new(&settings.user),
-                    Clients::new(&settings.key),
-                ],
-                bad_tokens: rate_limiter(settings.bad_tokens_per_s),
-                questions: LiveCounts::default(),
-            })
+            let mut shard = Shard::default();
+            shard.set_rates(&settings);
+            Mutex::new(shard)
         };
         let shards = if is_limited { (0..SHARDS).map(shard).collect() } else { Box::default() };
-        Limiter { settings, shards, ..Limiter::default() }
+        Limiter { settings: ArcSwap::from_pointee(settings), shards, ..Limiter::default() }
+    }
+
+    /// Changes the limits to these, which limit the same quantities.
+    ///
+    /// # Errors
+    ///
+    /// [`OtherQuantities`] if not. What clients hold is counted only where there is a limit, so
+    /// that a limit cannot begin while they hold something. Nothing has changed then.
+    pub fn change(&self, settings: LimitSettings) -> Result<(), OtherQuantities> {
+        if !settings.limits_same(&self.settings()) {
+            return Err(OtherQuantities);
+        }
+        self.settings.store(Arc::new(settings));
+        for shard in &self.shards {
+            shard.lock().unwrap_or_else(PoisonError::into_inner).set_rates(&settings);
+        }
+        Ok(())
+    }
+
+    fn settings(&self) -> LimitSettings {
+        **self.settings.load()
     }
 
     /// Whether an address has limits.
     pub fn limits_addresses(&self) -> bool {
-        !self.settings.address.is_none()
+        !self.settings().address.is_none()
     }
 
     /// Whether a user has limits.
     pub fn limits_users(&self) -> bool {
-        !self.settings.user.is_none()
+        !self.settings().user.is_none()
     }
 
     /// Whether a server key has limits.
     pub fn limits_keys(&self) -> bool {
-        !self.settings.key.is_none()
+        !self.settings().key.is_none()
     }
 
     /// Whether bad tokens of an address are limited.
     fn limits_bad_tokens(&self) -> bool {
-        self.settings.bad_tokens_per_s > 0
+        self.settings().bad_tokens_per_s > 0
     }
 
     /// Whether questions of an address are limited.
     pub fn limits_questions(&self) -> bool {
-        self.settings.questions > 0
+        self.settings().questions > 0
     }
 
     /// Whether something is limited of an address until it is known who is there.
@@ -181,20 +207,20 @@ impl Limiter {
 
     /// The limited parts of a client at an address.
     pub fn address(&self, address: Option<IpAddr>) -> ClientKeys {
-        let limited = address.filter(|_| !self.settings.address.is_none());
+        let limited = address.filter(|_| !self.settings().address.is_none());
         let address = limited.map(|address| self.keys.address(address));
         ClientKeys { address, ..ClientKeys::default() }
     }
 
     /// The limited parts of a client with a token of a user, by the user's tag.
     pub fn user(&self, tag: Option<u64>) -> ClientKeys {
-        let limited = tag.filter(|_| !self.settings.user.is_none());
+        let limited = tag.filter(|_| !self.settings().user.is_none());
         ClientKeys { user: limited.map(|tag| self.keys.tag(tag)), ..ClientKeys::default() }
     }
 
     /// The limited parts of a client with a server key, by the key's tag.
     pub fn server_key(&self, tag: Option<u64>) -> ClientKeys {
-        let limited = tag.filter(|_| !self.settings.key.is_none());
+        let limited = tag.filter(|_| !self.settings().key.is_none());
         ClientKeys { key: limited.map(|tag| self.keys.tag(tag)), ..ClientKeys::default() }
     }
 
@@ -396,7 +422,8 @@ impl Limiter {
         client: ClientKeys,
         quantity: Quantity,
     ) -> impl Iterator<Item = (Subject, LimitKey, u32)> {
-        let limit = move |(subject, key)| (subject, key, self.settings.limit(subject, quantity));
+        let settings = self.settings.load();
+        let limit = move |(subject, key)| (subject, key, settings.limit(subject, quantity));
         client.parts().map(limit).filter(|&(_, _, limit)| limit > 0)
     }
 

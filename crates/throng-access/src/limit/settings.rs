@@ -41,13 +41,27 @@ pub struct LimitSettings {
 }
 
 impl LimitSettings {
-    /// The limit of one quantity; 0 for none.
-    pub(super) fn limit(&self, subject: Subject, quantity: Quantity) -> u32 {
-        let limits = match subject {
+    /// Whether these and others limit the same quantities, if to other numbers.
+    pub fn limits_same(&self, other: &LimitSettings) -> bool {
+        let is_same = |subject, quantity| {
+            (self.limit(subject, quantity) == 0) == (other.limit(subject, quantity) == 0)
+        };
+        let mut subjects = Subject::ALL.into_iter();
+        subjects.all(|subject| Quantity::ALL.into_iter().all(|quantity| is_same(subject, quantity)))
+    }
+
+    /// The limits of clients of one kind.
+    pub(super) fn of(&self, subject: Subject) -> &ClientLimits {
+        match subject {
             Subject::Address => &self.address,
             Subject::User => &self.user,
             Subject::Key => &self.key,
-        };
+        }
+    }
+
+    /// The limit of one quantity; 0 for none.
+    pub(super) fn limit(&self, subject: Subject, quantity: Quantity) -> u32 {
+        let limits = self.of(subject);
         match quantity {
             Quantity::Connections => limits.connections,
             Quantity::Connects => limits.connects_per_s,

@@ -5,6 +5,8 @@
 //! counts, and carries an HMAC with a secret that only this process has. So the server remembers no
 //! logins, a restart ends all of them, and the key itself stays out of the browser.
 
+use std::sync::Arc;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::hmac;
@@ -46,7 +48,7 @@ impl Logins {
 
     /// The key that a login was issued for; `None` if it is not one of this process, if it is over,
     /// or if the server does not have the key any more.
-    pub fn find<'a>(&self, login: &str, keys: &'a ServerKeys, now_s: u64) -> Option<&'a ServerKey> {
+    pub fn find(&self, login: &str, keys: &ServerKeys, now_s: u64) -> Option<Arc<ServerKey>> {
         // A longer text is not worth decoding.
         if login.len() != (SIGNED_BYTES + TAG_BYTES).div_ceil(3) * 4 {
             return None;
@@ -78,8 +80,8 @@ mod tests {
         let login = logins.issue(keys.iter().nth(1).unwrap(), NOW_S);
         for (now_s, found) in [(NOW_S, true), (NOW_S + LOGIN_S - 1, true), (NOW_S + LOGIN_S, false)]
         {
-            let name = logins.find(&login, &keys, now_s).map(ServerKey::name);
-            assert_eq!(name, found.then_some("b"));
+            let key = logins.find(&login, &keys, now_s);
+            assert_eq!(key.as_deref().map(ServerKey::name), found.then_some("b"));
         }
     }
 

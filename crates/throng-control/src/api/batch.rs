@@ -35,7 +35,7 @@ const LINES_PER_TURN: usize = 64;
 pub(crate) async fn answer(
     control: &Control,
     head: &Parts,
-    client: &Client<'_>,
+    client: &Client,
     body: &mut Incoming,
 ) -> Result<Answer, ApiError> {
     // Until it is dropped, the drain of the workers does not begin.

@@ -24,7 +24,7 @@ const FRAME_BYTES: usize = 512;
 pub(crate) async fn answer(
     control: &Control,
     head: &Parts,
-    client: &Client<'_>,
+    client: &Client,
     kind: Kind,
     segment: &str,
 ) -> Result<Answer, ApiError> {

@@ -23,7 +23,7 @@ impl<'a> Publisher<'a> {
     pub(super) fn of(
         control: &'a Control,
         head: &Parts,
-        client: &Client<'_>,
+        client: &Client,
     ) -> Result<Publisher<'a>, ApiError> {
         let clients = &control.clients;
         let caller = Caller::of(head);

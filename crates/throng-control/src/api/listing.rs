@@ -5,6 +5,7 @@
 //! pattern may match few of them.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::request::Parts;
@@ -31,13 +32,13 @@ const PATTERN_BYTES_MAX: usize = 255;
 struct Wanted<'a> {
     kind: Kind,
     pattern: Option<Cow<'a, str>>,
-    key: Option<&'a ServerKey>,
+    key: Option<Arc<ServerKey>>,
 }
 
 impl Wanted<'_> {
     fn has(&self, listed: &ListedChannel) -> bool {
         self.pattern.as_ref().is_none_or(|pattern| glob(pattern, listed.name.name()))
-            && self.key.is_none_or(|key| key.covers(&listed.name))
+            && self.key.as_ref().is_none_or(|key| key.covers(&listed.name))
     }
 }
 

@@ -22,7 +22,7 @@ const DECISION_TIMEOUT: Duration = Duration::from_secs(5);
 /// together.
 pub(super) struct Permit<'r> {
     control: &'r Control,
-    client: &'r Client<'r>,
+    client: &'r Client,
     credentials: Credentials<'r>,
     listener: Listener,
     /// What those who decide get to know of the request.
@@ -35,7 +35,7 @@ impl<'r> Permit<'r> {
     pub(super) fn of(
         control: &'r Control,
         head: &Parts,
-        client: &'r Client<'r>,
+        client: &'r Client,
     ) -> Result<Permit<'r>, ErrorResponse> {
         let mut passed = control.authentication.passed(head)?;
         passed.headers.keep_ambient_if(|| origin::check_cookie(&control.settings, head).is_ok());

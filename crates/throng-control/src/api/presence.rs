@@ -17,7 +17,7 @@ use crate::late_answer::within;
 pub(crate) async fn answer(
     control: &Control,
     head: &Parts,
-    client: &Client<'_>,
+    client: &Client,
     kind: Kind,
     segment: &str,
 ) -> Result<Answer, ApiError> {

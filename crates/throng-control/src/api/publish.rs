@@ -29,7 +29,7 @@ use crate::metrics::HttpCounter;
 
 pub(crate) async fn answer(
     control: &Control,
-    (head, client): (&Parts, &Client<'_>),
+    (head, client): (&Parts, &Client),
     body: &mut Incoming,
     kind: Kind,
     segment: &str,

@@ -6,16 +6,16 @@ use throng_access::{Credentials, Identity, ServerKey};
 
 /// The sender of a request.
 #[derive(Debug, Clone)]
-pub(crate) enum Client<'a> {
+pub(crate) enum Client {
     /// It has shown nothing, or the server has no keys.
     Anonymous,
     /// It has shown a valid token.
     Token(Arc<Identity>),
     /// It has shown a server key.
-    Key(&'a ServerKey),
+    Key(Arc<ServerKey>),
 }
 
-impl Client<'_> {
+impl Client {
     /// What an access policy gets to know.
     pub(crate) fn credentials(&self) -> Credentials<'_> {
         match self {

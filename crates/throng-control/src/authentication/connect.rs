@@ -43,7 +43,7 @@ impl Authentication {
         &self,
         settings: &Settings,
         head: &Parts,
-    ) -> Result<Client<'_>, ApiError> {
+    ) -> Result<Client, ApiError> {
         let Some(connect) = &self.access.connect else { return Ok(Client::Anonymous) };
         if Caller::of(head).listener == Listener::Admin {
             return Ok(Client::Anonymous);

@@ -4,7 +4,7 @@
 //! key once, on the login page, and has a cookie from then on.
 
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use throng_access::limit::{LimitKeys, Rate, RateLimiter};
 use throng_access::server_key::{LOGIN_S, Logins};
@@ -91,14 +91,14 @@ impl LoginDesk {
             let message = "too many logins have failed; try again in a few seconds";
             return Err(ErrorResponse::new(ErrorCode::TooManyRequests, message));
         }
-        let found = access.server_keys.find(key).map_err(|error| {
+        let found = access.server_keys.load().find(key).map_err(|error| {
             failed.charge(address, 1, now_ms);
             ErrorResponse::new(ErrorCode::InvalidToken, error.to_string())
         });
         drop(failed);
         let key = require_scope(found?, Scope::Administration)?;
         let no_random = || ErrorResponse::new(ErrorCode::Busy, "the system has no random bytes");
-        let login = self.logins.as_ref().ok_or_else(no_random)?.issue(key, now_s());
+        let login = self.logins.as_ref().ok_or_else(no_random)?.issue(&key, now_s());
         let secure = if is_secure { "; Secure" } else { "" };
         Ok(format!(
             "{COOKIE}={login}; Max-Age={LOGIN_S}; Path=/; HttpOnly; SameSite=Strict{secure}"
@@ -106,16 +106,17 @@ impl LoginDesk {
     }
 
     /// The server key of the login among these headers.
-    pub(super) fn find<'a, 'k, V: Iterator<Item = &'a [u8]>>(
+    pub(super) fn find<'a, V: Iterator<Item = &'a [u8]>>(
         &self,
-        access: &'k AccessControl,
+        access: &AccessControl,
         headers: impl Fn(&'static str) -> V,
-    ) -> Result<Option<&'k ServerKey>, ErrorResponse> {
+    ) -> Result<Option<Arc<ServerKey>>, ErrorResponse> {
         // No header but the cookie is left to find: the caller has looked for keys.
         let login = of_request(headers, Some(COOKIE))?;
         let logins = self.logins.as_ref().zip(login.as_ref());
-        Ok(logins
-            .and_then(|(logins, login)| logins.find(login.text(), &access.server_keys, now_s())))
+        Ok(logins.and_then(|(logins, login)| {
+            logins.find(login.text(), &access.server_keys.load(), now_s())
+        }))
     }
 }
 
@@ -125,7 +126,10 @@ pub(crate) fn logged_out() -> String {
 }
 
 /// The key, if it has this scope.
-pub(super) fn require_scope(key: &ServerKey, scope: Scope) -> Result<&ServerKey, ErrorResponse> {
+pub(super) fn require_scope(
+    key: Arc<ServerKey>,
+    scope: Scope,
+) -> Result<Arc<ServerKey>, ErrorResponse> {
     if key.has(scope) {
         return Ok(key);
     }

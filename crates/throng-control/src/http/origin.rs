@@ -1,7 +1,5 @@
 //! Checks the `Origin` and `Host` of requests, and lets pages read the responses (CORS).
 
-use std::net::Ipv4Addr;
-
 use http::Method;
 use http::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS,
@@ -9,6 +7,7 @@ use http::header::{
 };
 use http::request::Parts;
 use http::uri::Authority;
+use throng_access::AllowedPages;
 use throng_core::Listener;
 use throng_wire::credential::{self, CookieRequest};
 use throng_wire::subscribe::Request;
@@ -32,25 +31,17 @@ pub(crate) fn is_allowed(
     origin: &str,
     host: Option<&str>,
 ) -> bool {
-    policy(settings, listener).allows_page(origin, host)
+    policy(settings, &settings.pages.load(), listener).allows_page(origin, host)
 }
 
-fn policy(settings: &Settings, listener: Listener) -> OriginPolicy<'_> {
+fn policy<'p>(
+    settings: &Settings,
+    pages: &'p AllowedPages,
+    listener: Listener,
+) -> OriginPolicy<'p> {
     match listener {
-        Listener::Public => OriginPolicy {
-            listen: settings.listen,
-            origins: &settings.allowed_origins,
-            hosts: &settings.allowed_hosts,
-            is_same_port_only: false,
-        },
-        // Only its own pages may use it. A browser may reach it at any address, so it checks host
-        // names as strictly as a server on loopback.
-        Listener::Admin => OriginPolicy {
-            listen: Ipv4Addr::LOCALHOST.into(),
-            origins: &[],
-            hosts: &settings.admin_hosts,
-            is_same_port_only: true,
-        },
+        Listener::Public => pages.public(settings.listen),
+        Listener::Admin => pages.admin(),
     }
 }
 
@@ -69,7 +60,8 @@ pub(crate) fn check_viewer(
     if listener == Listener::Public && settings.has_admin_listener {
         return Err(ErrorResponse::not_local().into());
     }
-    let policy = policy(settings, listener);
+    let pages = settings.pages.load();
+    let policy = policy(settings, &pages, listener);
     Ok(policy.check(request.origin.as_deref(), request.host.as_deref())?)
 }
 
@@ -121,19 +113,22 @@ pub(crate) fn check(settings: &Settings, head: &Parts) -> Result<Option<HeaderVa
     }
     // An `Origin` that is not text becomes the empty string, which no setting allows.
     let text = origin.map(|origin| origin.to_str().unwrap_or_default());
-    policy(settings, Caller::of(head).listener).check(text, host(head))?;
+    let pages = settings.pages.load();
+    policy(settings, &pages, Caller::of(head).listener).check(text, host(head))?;
     Ok(origin.cloned())
 }
 
 /// Refuses a request whose credential is a cookie, unless it comes from a page that may send one.
 pub(crate) fn check_cookie(settings: &Settings, head: &Parts) -> Result<(), ErrorResponse> {
-    let policy = policy(settings, Caller::of(head).listener);
+    let pages = settings.pages.load();
+    let policy = policy(settings, &pages, Caller::of(head).listener);
     credential::check_cookie(&policy, cookie_request(head))
 }
 
 /// Fails unless the certificate of the connection counts as the credential of this request.
 pub(crate) fn check_certificate(settings: &Settings, head: &Parts) -> Result<(), ErrorResponse> {
-    let policy = policy(settings, Caller::of(head).listener);
+    let pages = settings.pages.load();
+    let policy = policy(settings, &pages, Caller::of(head).listener);
     credential::check_certificate(&policy, cookie_request(head))
 }
 
@@ -148,7 +143,7 @@ fn cookie_request(head: &Parts) -> CookieRequest<'_> {
 
 /// Whether pages of `origin` may send cookies: `*` in the settings lists no origin.
 pub(crate) fn lists(settings: &Settings, listener: Listener, origin: &str) -> bool {
-    policy(settings, listener).lists_origin(origin)
+    policy(settings, &settings.pages.load(), listener).lists_origin(origin)
 }
 
 /// Lets pages of `origin` read the response, and send cookies if `allows_cookies`.

@@ -10,8 +10,8 @@ use throng_access::server_key::{KeyHash, ServerKeys, generate};
 use throng_access::session::Tagger;
 use throng_access::token::Signer;
 use throng_access::{
-    Access, AccessControl, AccessRules, Authenticator, Authority, Policy, Revocations, Scope,
-    ServerKey,
+    Access, AccessControl, AccessRules, AllowedPages, Authenticator, Authority, Policy,
+    Revocations, Scope, ServerKey,
 };
 use throng_control::Settings;
 use throng_core::{Kind, Listener, clock};
@@ -69,7 +69,7 @@ pub(crate) fn keys_with(revocations: Arc<Revocations>) -> Keys {
     ]);
     let access = AccessControl {
         tokens: Some(Arc::new(Authenticator::new(authority, sources, Arc::default(), || {}))),
-        server_keys: server_keys.unwrap(),
+        server_keys: Arc::new(server_keys.unwrap()).into(),
         tagger: Tagger::from_seed([1; 16]),
         token_cookie: Some("session".into()),
         ..AccessControl::open(Arc::new(AccessRules::default()) as Arc<dyn Access>)
@@ -176,7 +176,8 @@ fn a_key_counts_in_the_header_and_not_from_a_page() {
 #[test]
 fn a_cookie_counts_for_listed_pages_only() {
     let allowed_origins = vec!["https://page.example".into(), "*".into()];
-    let settings = Settings { allowed_origins, ..Settings::for_tests() };
+    let pages = AllowedPages::new(allowed_origins, Vec::new()).shared();
+    let settings = Settings { pages, ..Settings::for_tests() };
     let server = Server::controlled(settings, keys().access);
     let granting = token(json!({ "throng": { "publish": ["a"], "history": ["a"] } }));
     let cookie = granting.replace("Authorization: Bearer ", "Cookie: session=");
@@ -292,7 +293,8 @@ fn failed_logins_are_refused_on_the_page_and_limited() {
 #[test]
 fn a_login_needs_tls_or_loopback() {
     let allowed_origins = vec!["http://page.example".into(), "https://page.example".into()];
-    let settings = Settings { allowed_origins, ..Settings::for_tests() };
+    let pages = AllowedPages::new(allowed_origins, Vec::new()).shared();
+    let settings = Settings { pages, ..Settings::for_tests() };
     let Keys { access, operator, .. } = keys();
     let server = Server::controlled(settings, access);
     let answer = log_in(&server, "http://page.example", &operator);

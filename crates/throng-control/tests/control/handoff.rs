@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::sync::atomic::Ordering;
 
+use throng_access::AllowedPages;
 use throng_control::Settings;
 
 use crate::client::{get, post, request};
@@ -173,7 +174,8 @@ fn a_subscription_inside_a_body_is_part_of_the_body() {
 #[test]
 fn a_subscription_that_no_worker_accepts_gets_busy() {
     let allowed_origins = vec!["https://page.example".into()];
-    let server = Server::with(Settings { allowed_origins, ..Settings::for_tests() });
+    let pages = AllowedPages::new(allowed_origins, Vec::new()).shared();
+    let server = Server::with(Settings { pages, ..Settings::for_tests() });
     server.edge.is_full.store(true, Ordering::SeqCst);
     let mut client = server.connect_again();
     client.send(request("GET", "/channels/a", &["Origin: https://page.example"]));

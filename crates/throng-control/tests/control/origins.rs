@@ -2,6 +2,7 @@
 
 use std::net::Ipv4Addr;
 
+use throng_access::AllowedPages;
 use throng_control::Settings;
 
 use crate::client::{get, get_from, post, request};
@@ -11,7 +12,8 @@ const ALLOWED: &str = "Origin: https://page.example";
 
 fn server() -> Server {
     let allowed_origins = vec!["https://page.example".into()];
-    Server::with(Settings { allowed_origins, ..Settings::for_tests() })
+    let pages = AllowedPages::new(allowed_origins, Vec::new()).shared();
+    Server::with(Settings { pages, ..Settings::for_tests() })
 }
 
 /// A server that other machines can reach, under any name.
@@ -161,8 +163,7 @@ fn the_settings_list_allowed_hosts() {
     for listen in [Ipv4Addr::LOCALHOST, Ipv4Addr::UNSPECIFIED] {
         let server = Server::with(Settings {
             listen: listen.into(),
-            allowed_origins: allowed_origins.clone(),
-            allowed_hosts: allowed_hosts.clone(),
+            pages: AllowedPages::new(allowed_origins.clone(), allowed_hosts.clone()).shared(),
             ..Settings::for_tests()
         });
         for host in ["throng:8080", "Push.Example", "page.example", "10.0.0.7:8080"] {
@@ -178,8 +179,8 @@ fn the_settings_list_allowed_hosts() {
 
 #[test]
 fn a_star_allows_any_origin() {
-    let server =
-        Server::with(Settings { allowed_origins: vec!["*".into()], ..Settings::for_tests() });
+    let pages = AllowedPages::new(vec!["*".into()], Vec::new()).shared();
+    let server = Server::with(Settings { pages, ..Settings::for_tests() });
     let answer = server.ask(request("GET", "/health", &["Origin: null"]));
     assert_eq!((answer.status, answer.field("access-control-allow-origin")), (200, Some("null")));
     assert_eq!(server.ask(get("/health")).field("access-control-allow-origin"), None);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use throng_access::AllowAll;
+use throng_access::{AllowAll, AllowedPages};
 use throng_control::Settings;
 use throng_core::{Body, ChannelName, Notification, Publication};
 
@@ -23,7 +23,8 @@ fn only_clients_on_the_same_machine_may_see_the_status() {
     let everywhere =
         Server::with(Settings { listen: Ipv4Addr::UNSPECIFIED.into(), ..Settings::for_tests() });
     let allowed_hosts = vec!["push.example".into()];
-    let proxied = Server::with(Settings { allowed_hosts, ..Settings::for_tests() });
+    let pages = AllowedPages::new(Vec::new(), allowed_hosts).shared();
+    let proxied = Server::with(Settings { pages, ..Settings::for_tests() });
     for path in ["/status", "/status.json", "/status.json?history=1"] {
         assert_eq!(ask(&here, path).status, 200, "{path}");
         // As a proxy that forwards its own host name.

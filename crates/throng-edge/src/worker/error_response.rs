@@ -33,14 +33,17 @@ impl<N: Net> Worker<N> {
 
     /// Whether pages of this origin may send cookies.
     pub(super) fn allows_cookies(&self, origin: Option<&str>) -> bool {
-        let lists = |origin| self.settings.origin_policy().lists_origin(origin);
+        let pages = self.settings.pages.load();
+        let lists = |origin| self.settings.origin_policy(&pages).lists_origin(origin);
         self.access.uses_cookies() && origin.is_some_and(lists)
     }
 
     /// The origin of the request, if its pages may read an error.
     pub(super) fn reader_of(&self, head: &Head<'_>) -> Option<String> {
         let origin = str::from_utf8(head.header("origin")?).ok()?;
-        self.settings.origin_policy().allows_page(origin, head.host()).then(|| origin.to_owned())
+        let pages = self.settings.pages.load();
+        let policy = self.settings.origin_policy(&pages);
+        policy.allows_page(origin, head.host()).then(|| origin.to_owned())
     }
 
     /// The next client's `Retry-After`; `None` for a code without one.

@@ -1,11 +1,12 @@
-//! Scans of all connections: lists those of a user or those that are behind, and closes those that
-//! the application or a revocation names.
+//! Scans of all connections: lists those of a user or those that are behind, closes those that the
+//! application or a revocation names, and ends what new rules do not allow.
 //!
 //! A slice passes a bounded number of places, so that a scan of a million connections delays no
 //! fan-out by more than a slice.
 
 mod behind;
 mod describe;
+mod recheck;
 pub(super) mod running;
 
 use std::sync::Arc;
@@ -25,7 +26,7 @@ use running::RunningScan;
 /// connections with many channels, less than a millisecond.
 const PLACES_PER_SLICE: u32 = 4096;
 
-/// Connections that one slice closes. Each takes a few system calls.
+/// Connections that one slice closes, which takes a few system calls each, or asks the policy about.
 const CLOSED_PER_SLICE: u32 = 64;
 
 /// A target of a scan, with what was looked up for the slice.
@@ -72,7 +73,7 @@ impl<N: Net> Worker<N> {
                 return self.advance_behind(running, places);
             }
             ScanTarget::Connections(names) => return self.advance_named(running, names, closes),
-            ScanTarget::Sessions(_) | ScanTarget::Behind => None,
+            ScanTarget::Sessions(_) | ScanTarget::Behind | ScanTarget::All => None,
             ScanTarget::User { inbox: name, .. } | ScanTarget::Channel(name) => {
                 self.followed_channel(name)
             }
@@ -111,7 +112,7 @@ impl<N: Net> Worker<N> {
         false
     }
 
-    /// Lists or closes a connection that the scan is about.
+    /// Does to a connection what the scan is for.
     fn act_on_found(&mut self, id: ConnectionId, running: &mut RunningScan, closes: &mut u32) {
         let Some(connection) = self.connections.expect_live(id) else { return };
         running.count();
@@ -121,6 +122,7 @@ impl<N: Net> Worker<N> {
             ScanAction::Revoke => self.close_revoked(id),
             ScanAction::Close(close) => self.close_for_application(id, close),
             ScanAction::CloseForMemory => self.close_for_memory(id),
+            ScanAction::Recheck => self.recheck_access(id),
         }
         *closes -= 1;
     }
@@ -168,6 +170,7 @@ impl<N: Net> Worker<N> {
             // Neither is looked for among all.
             ScanTarget::Connections(_) | ScanTarget::Behind => false,
             ScanTarget::Channel(_) => follows(),
+            ScanTarget::All => true,
         }
     }
 

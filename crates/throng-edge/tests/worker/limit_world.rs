@@ -105,7 +105,8 @@ impl World {
         let server_keys = KEYS.iter().zip(&keys).map(server_key).collect();
         let server_keys = ServerKeys::new(server_keys).expect("two keys");
         let (access, _) = limited_control(AccessRules::default(), limits);
-        let access = Arc::new(AccessControl { server_keys, ..access });
+        let access =
+            Arc::new(AccessControl { server_keys: Arc::new(server_keys).into(), ..access });
         let settings = Settings {
             welcome: false,
             heartbeat: std::time::Duration::ZERO,

@@ -263,6 +263,7 @@ fn a_server_key_follows_what_its_scopes_name() {
     let hash = KeyHash::of(&text).expect("a key");
     let key = ServerKey::new("app", hash, vec![Scope::Subscribe], None);
     let server_keys = ServerKeys::new(vec![key]).expect("one key");
+    let server_keys = Arc::new(server_keys).into();
     let access = AccessControl { server_keys, ..control(AccessRules::default()) };
     let settings = Settings { welcome: false, ..Settings::for_tests() };
     let mut rig = Rig::with_control(settings, Arc::new(access));

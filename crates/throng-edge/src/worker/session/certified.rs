@@ -22,7 +22,8 @@ impl<N: Net> Worker<N> {
         head: &Head<'_>,
     ) -> Result<Option<Client>, ErrorResponse> {
         let Some((users, certified)) = self.certified(id) else { return Ok(None) };
-        check_certificate(&self.settings.origin_policy(), cookie_request(request, head))?;
+        let pages = self.settings.pages.load();
+        check_certificate(&self.settings.origin_policy(&pages), cookie_request(request, head))?;
         Ok(Some(Client::Token(users.identify(certified, self.clock.wall_s())?)))
     }
 

@@ -129,7 +129,8 @@ impl<N: Net> Worker<N> {
         request: &Request,
         head: &Head<'_>,
     ) -> Result<(), ErrorResponse> {
-        check_cookie(&self.settings.origin_policy(), cookie_request(request, head))
+        let pages = self.settings.pages.load();
+        check_cookie(&self.settings.origin_policy(&pages), cookie_request(request, head))
     }
 
     /// The application does not let a client in, which counts as a bad token of its address: beyond

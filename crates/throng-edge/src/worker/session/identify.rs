@@ -117,7 +117,7 @@ impl<N: Net> Worker<N> {
     }
 
     fn find_key(&self, text: &str) -> Result<Client, ErrorResponse> {
-        match self.access.server_keys.find(text) {
+        match self.access.server_keys.load().find(text) {
             Ok(key) => {
                 let tag = self.access.tagger.server_key(key.name());
                 Ok(Client::Key { grants: Arc::clone(key.grants()), tag })

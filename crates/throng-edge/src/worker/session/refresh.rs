@@ -100,7 +100,11 @@ impl<N: Net> Worker<N> {
     }
 
     /// Why the client may not have a subscription any more; `None` if it may.
-    fn denial(&self, client: &Client, subscription: SubscriptionId) -> Option<ErrorResponse> {
+    pub(in crate::worker) fn denial(
+        &self,
+        client: &Client,
+        subscription: SubscriptionId,
+    ) -> Option<ErrorResponse> {
         let (channel, _) = self.subscriptions.channel(subscription)?;
         let name = self.engine.name(channel)?;
         let action = Action::Subscribe(&name);

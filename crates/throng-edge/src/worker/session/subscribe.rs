@@ -315,7 +315,8 @@ impl<N: Net> Worker<N> {
     /// status samples if it asks for them.
     fn check_origin(&self, request: &Request) -> Result<(), ErrorResponse> {
         let (origin, host) = (request.origin.as_deref(), request.host.as_deref());
-        self.settings.origin_policy().check(origin, host)?;
+        let pages = self.settings.pages.load();
+        self.settings.origin_policy(&pages).check(origin, host)?;
         let is_elsewhere = self.settings.has_admin_listener;
         if request.is_status() && (is_elsewhere || !is_local(host, self.settings.reachable_ip())) {
             return Err(ErrorResponse::not_local());

@@ -1,0 +1,44 @@
+//! Ends subscriptions that the rules of access do not allow any more.
+
+use throng_access::Action;
+use throng_core::{Kind, SubscriptionId};
+use throng_wire::{ErrorResponse, v1};
+
+use crate::close_reason::CloseReason;
+use crate::connection::{ConnectionId, Flags};
+use crate::counters::Counter;
+use crate::net::Net;
+use crate::worker::Worker;
+
+impl<N: Net> Worker<N> {
+    /// Asks the access policy again about all that a connection follows. A client of `throng.v1` is
+    /// told which of it ends. Others have asked for all of it in one request: their connections are
+    /// closed, and the error is the one that this request would get now.
+    pub(super) fn recheck_access(&mut self, id: ConnectionId) {
+        for subscription in self.subscriptions_in_order(id) {
+            // A failed write has released the connection, and with it its subscriptions.
+            let Some(connection) = self.connections.get(id) else { return };
+            let is_v1 = connection.has(Flags::V1);
+            let Some(error) = self.denial_now(id, subscription) else { continue };
+            if !is_v1 {
+                let reason = CloseReason::Refused(error.code);
+                return self.close_subscriber(id, reason, &error.message, || error.clone());
+            }
+            let Some(target) = self.target_of(subscription) else { continue };
+            self.unfollow(id, subscription);
+            self.count(Counter::SubscriptionsRevoked);
+            self.reply(id, |out| v1::revoked(out, &target, &error));
+        }
+    }
+
+    /// Why a connection may not have a subscription any more; `None` if it may.
+    fn denial_now(&self, id: ConnectionId, subscription: SubscriptionId) -> Option<ErrorResponse> {
+        let (channel, _) = self.subscriptions.channel(subscription)?;
+        let name = self.engine.name(channel)?;
+        // The control plane has let those in who see the status.
+        if name.kind() == Kind::Internal {
+            return None;
+        }
+        self.denial(&self.client(id, Action::Subscribe(&name)), subscription)
+    }
+}
