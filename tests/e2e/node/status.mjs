@@ -65,21 +65,23 @@ async function scrollsSideways(page) {
 /** The sample of a server with a million connections on many workers. */
 function largeSample() {
   const rate = { total: 123_456_789_012, per_s: 1_234_567.8 };
+  // One moment, so that ages are what they say.
+  const now = Date.now();
   const times = { count: 99_999_999, mean_ms: 123.456, p50_ms: 12_345.678, p99_ms: 98_765.432 };
   const spans = { second: times, minute: times };
   const reasons = { a_reason_that_this_page_has_never_heard_of: 1_234_567_890, full: 987_654_321 };
   return {
-    time_ms: Date.now(), version: "0.1.0", started_ms: Date.now() - 999 * 86_400_000,
+    time_ms: now, version: "0.1.0", started_ms: now - 999 * 86_400_000,
     draining: false,
     connections: { total: 1_000_000, websocket: 400_000, sse: 300_000, stream: 200_000,
       poll: 100_000, status: 1000, control: 1000, other: 12, capacity: 2_000_000,
       workers: Array(200).fill(19_999) },
     channels: 1_000_000, accepted: rate, messages_in: rate, deliveries: rate, sent_bytes: rate,
     latency: spans, http: { ...rate, ...spans },
-    canary: { websocket: { ...times, failing: false, arrived_ms: Date.now() - 1000 },
-      sse: { ...times, failing: true, arrived_ms: Date.now() - 99 * 86_400_000 },
+    canary: { websocket: { ...times, failing: false, arrived_ms: now - 1000 },
+      sse: { ...times, failing: true, arrived_ms: now - 99 * 86_400_000 },
       stream: { count: 0, p50_ms: null, p99_ms: null, failing: true, arrived_ms: null },
-      poll: { ...times, failing: false, arrived_ms: Date.now() } },
+      poll: { ...times, failing: false, arrived_ms: now } },
     cpu: { cores: 128, workers: Array(200).fill(0.987), control: 12.345 },
     memory: { resident_bytes: 9e10, private_bytes: 8e10, private_at_start_bytes: 9e6,
       log_bytes: 1e9, per_connection_bytes: 61.9, limit_bytes: 9.6e10, used_bytes: 9e10,
