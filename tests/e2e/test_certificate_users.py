@@ -130,7 +130,7 @@ def test_revoked_certificates_and_revoked_users_stay_out(secure, tmp_path):
         assert http.post("/channels/rooms%2Fa", content="x").status_code == 201
     server.authority.revoke(bob[0])
     server.server.signal(signal.SIGHUP)
-    eventually(lambda: "hold from now on" in server.server.log(), "the list is read")
+    eventually(lambda: "replaced: certificates" in server.server.log(), "the list is read")
     with pytest.raises(httpx.TransportError), server.http(bob) as http:
         http.get("/health")
     with server.http(ann) as http, server.follow("/users/ann", ann) as inbox:

@@ -163,7 +163,7 @@ def test_sighup_exchanges_the_secret_of_a_running_server(tmp_path):
     assert (status(old), status(new)) == (200, 401)
     secret.write_text(SECRET[::-1])
     server.signal(signal.SIGHUP)
-    eventually(lambda: "they have changed" in server.log(), "the new secret")
+    eventually(lambda: "replaced: token keys" in server.log(), "the new secret")
     assert (status(old), status(new)) == (401, 200)
     server.stop()
 

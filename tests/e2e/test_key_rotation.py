@@ -91,10 +91,10 @@ def test_keys_are_replaced_under_load(tmp_path, serve):
     server = serve()
 
     def reload(text):
-        changes = server.log().count("they have changed")
+        changes = server.log().count("replaced: token keys")
         replace(path, text)
         server.signal(signal.SIGHUP)
-        eventually(lambda: server.log().count("they have changed") > changes, "the new keys")
+        eventually(lambda: server.log().count("replaced: token keys") > changes, "the new keys")
 
     def status(credential):
         return server.http.get("/channels/news?wait=0", headers=bearer(credential)).status_code

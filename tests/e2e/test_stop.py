@@ -284,7 +284,7 @@ def test_a_second_server_takes_the_port_at_once(tmp_path, channel):
     second.stop()
 
 
-HANGUP = "SIGHUP: settings cannot be reloaded yet; restart to apply changes"
+HANGUP = "SIGHUP: the settings were read again; nothing that a reload replaces has changed"
 
 
 def hang_up(server, count):

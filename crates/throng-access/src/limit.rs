@@ -20,7 +20,7 @@ mod refusal;
 mod settings;
 
 pub use key::{LimitKey, LimitKeys};
-pub use limiter::{ClientKeys, Limiter};
+pub use limiter::{ClientKeys, Limiter, OtherQuantities};
 pub use live::{AtLimit, LiveCounts};
 pub use rate::{Rate, RateLimiter, TryLater};
 pub use refusal::{Quantity, Refusal, Subject};

@@ -204,6 +204,11 @@ impl Tagger {
         WantedTags { mask: u64::MAX << TOKEN_BITS, tags: self.user(user) << TOKEN_BITS }
     }
 
+    /// The sessions of a server key, by its name. They have no user.
+    pub fn of_server_key(&self, name: &str) -> WantedTags {
+        WantedTags { mask: u64::MAX, tags: self.server_key(name) }
+    }
+
     /// The sessions that a revocation is about.
     pub fn of_revocation(&self, revocation: &Revocation) -> WantedTags {
         match revocation {

@@ -2,6 +2,7 @@
 //! and why.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use clap::Args;
@@ -93,15 +94,15 @@ pub(crate) fn check(arguments: Arguments) -> Result<ExitCode> {
 }
 
 /// The client that asks.
-enum Client<'a> {
+enum Client {
     Anonymous,
     /// The application says who it is; here, nobody in particular.
     Told(Grants),
     WithToken(Identity),
-    WithKey(&'a ServerKey),
+    WithKey(Arc<ServerKey>),
 }
 
-impl Client<'_> {
+impl Client {
     fn credentials(&self) -> Credentials<'_> {
         match self {
             Client::Anonymous => Credentials::Anonymous,
@@ -131,11 +132,7 @@ impl Client<'_> {
     }
 }
 
-fn client<'a>(
-    token: Option<&str>,
-    access: &'a AccessSettings,
-    settings: &Settings,
-) -> Result<Client<'a>> {
+fn client(token: Option<&str>, access: &AccessSettings, settings: &Settings) -> Result<Client> {
     if let Some(token) = token {
         let now_s = now_s();
         let verifier = OfflineVerifier::new(access, settings, now_s)?;
@@ -179,7 +176,7 @@ impl Explanation {
 }
 
 fn explain(
-    client: &Client<'_>,
+    client: &Client,
     name: &ChannelName,
     access: &AccessSettings,
     settings: &Settings,
@@ -223,7 +220,7 @@ fn rule(name: &ChannelName, settings: &Settings) -> String {
 }
 
 fn decide(
-    client: &Client<'_>,
+    client: &Client,
     rule: &ChannelAccess,
     permission: Permission,
     name: &ChannelName,

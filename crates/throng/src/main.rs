@@ -9,6 +9,7 @@
 //! | [`settings`] | every setting: flags, variables and the file |
 //! | [`access`] | keys, rules and demands on tokens, from the settings |
 //! | [`outbound`] | key sets at URLs and callouts, from the settings |
+//! | [`load`] | the settings of `throng serve`, at the start and again |
 //! | [`serve`] | `throng serve`: start, run, shut down |
 //! | [`dev`] | `throng serve --dev`: keys for one run |
 //! | [`dev_tls`] | `throng serve --dev-tls`: a certificate for this machine |
@@ -26,6 +27,8 @@
 //! | [`token`] | `throng token`: makes, shows and checks tokens |
 //! | [`client`] | HTTP client and errors of those |
 //! | [`terminal`] | output, errors, notes, exit codes |
+//! | [`reload`] | what a reload replaces while the server runs |
+//! | [`log_level`] | the level of the log, which can change |
 //! | [`memory`] | how much memory each part may take, and what is given up when it is short |
 //! | [`watch`] | whether the event loops turn, for probes and systemd |
 //! | [`version`] | `throng version`: facts for bug reports |
@@ -44,11 +47,14 @@ mod documents;
 mod health;
 mod key;
 mod list;
+mod load;
+mod log_level;
 mod log_writer;
 mod memory;
 mod outbound;
 mod planes;
 mod publish;
+mod reload;
 mod serve;
 mod service;
 mod settings;
@@ -64,11 +70,9 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
-use cli::{Arguments, Command, ServeArguments};
-use dev::DevKeys;
-use serve::Loaded;
+use cli::{Arguments, Command};
 use service::EarlyHangups;
-use settings::{SettingsError, Sources};
+use settings::SettingsError;
 use throng_core::Kind;
 
 use terminal::{EXIT_CONFIGURATION, EXIT_RUNTIME, EXIT_USAGE};
@@ -110,7 +114,7 @@ fn run(command: Command, is_bound: bool, early_hangups: &EarlyHangups) -> anyhow
             if is_bound {
                 bind_to_parent()?;
             }
-            serve::serve(|| load(*arguments), early_hangups)?;
+            serve::serve(*arguments, early_hangups)?;
         }
         Command::Check(arguments) => return check::check(*arguments),
         Command::Publish(arguments) => publish::publish(arguments)?,
@@ -140,21 +144,4 @@ fn bind_to_parent() -> anyhow::Result<()> {
     // The parent may have ended before the call.
     anyhow::ensure!(getppid() == parent, "the process that started this one is gone");
     Ok(())
-}
-
-/// Loads the settings. With `--dev` adds keys to them, with `--dev-tls` a certificate.
-fn load(arguments: ServeArguments) -> anyhow::Result<Loaded> {
-    let ServeArguments { dev, dev_tls, sources: Sources { config, options } } = arguments;
-    let (mut dev_keys, mut dev_certificate) = (None, None);
-    let settings =
-        settings::load_and(options, std::env::vars_os(), config.as_deref(), |settings| {
-            if dev {
-                dev_keys = Some(DevKeys::add_to(settings)?);
-            }
-            if dev_tls {
-                dev_certificate = Some(dev_tls::add_to(settings)?);
-            }
-            Ok(())
-        })?;
-    Ok(Loaded { settings, dev_keys, dev_certificate })
 }

@@ -20,12 +20,12 @@
 
 use std::io::{self, Write as _};
 use std::net::TcpListener;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
+use throng_access::SharedPages;
 use throng_certificates::ServerTls;
 use throng_control::{AdminListener, Control, Redirect};
 use throng_core::{Engine, Epoch, MemoryEngine, MemoryPressure, clock};
@@ -41,15 +41,20 @@ use throng_units::paint::Paint;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::access::{AccessSettings, ConfiguredKeys, ServerAccess};
 use crate::activation;
 use crate::banner::{Banner, Keys};
-use crate::dev::DevKeys;
+use crate::cli::ServeArguments;
+use crate::load::{Loaded, load, reader};
+use crate::log_level::{self, LogLevelHandle};
 use crate::log_writer::LogWriter;
 use crate::memory;
 use crate::outbound::{self, OutboundMetrics};
 use crate::planes::{Handover, Workers};
+use crate::reload::{self, Reloader, Replaceable};
 use crate::service::{EarlyHangups, Hangups, Signals, notify};
 use crate::settings::{self, Settings};
 use crate::start_line::StartLine;
@@ -70,26 +75,12 @@ const EVENTS_GRACE: Duration = Duration::from_secs(2);
 /// returned to the kernel.
 const RELEASE_BYTES: u64 = 64 << 20;
 
-/// The settings, and what was made for this run.
-pub(crate) struct Loaded {
-    pub(crate) settings: Settings,
-    /// The keys of `--dev`.
-    pub(crate) dev_keys: Option<DevKeys>,
-    /// The certificate of `--dev-tls`.
-    pub(crate) dev_certificate: Option<PathBuf>,
-}
-
-/// Runs the server with the settings that `load` returns, until a signal ends it.
-pub(crate) fn serve(
-    load: impl FnOnce() -> Result<Loaded>,
-    early_hangups: &EarlyHangups,
-) -> Result<()> {
+/// Runs the server until a signal ends it.
+pub(crate) fn serve(arguments: ServeArguments, early_hangups: &EarlyHangups) -> Result<()> {
     let runtime = Runtime::new().context("cannot start the control plane")?;
-    let hangups = {
-        let _entered = runtime.enter();
-        Hangups::catch(early_hangups).context("cannot wait for signals")?
-    };
-    let loaded = load()?;
+    let _entered = runtime.enter();
+    let hangups = Hangups::catch(early_hangups).context("cannot wait for signals")?;
+    let loaded = load(&arguments)?;
     let settings = &loaded.settings;
     let access = AccessSettings::load(settings)?;
     let log = start_log(settings)?;
@@ -100,54 +91,56 @@ pub(crate) fn serve(
     let mut callouts = outbound::callouts(settings, &trust, &clients)?;
     let events = callouts.events();
     let (meter, memory) = memory_plan(settings);
-    let plan = plan(settings, tls.as_deref(), memory)?;
+    let pages = reload::allowed_pages(settings).shared();
+    let plan = plan(settings, tls.as_deref(), memory, &pages)?;
     let rules = Arc::new(settings::rules(settings));
     let max_log_bytes = settings.history.total_bytes.0.min(memory.logs);
     let engine =
         MemoryEngine::new(Epoch::random(), Arc::clone(&rules), plan.queues(), max_log_bytes);
     let engine: Arc<dyn Engine> = Arc::new(engine.with_events(events.clone()));
-    let ServerAccess { control: access, token_keys, key_sets } =
+    let ServerAccess { control: access, rules: access_rules, token_keys, key_sets } =
         ServerAccess::new(access, settings, clients, &mut callouts, &trust)?;
     let outbound_metrics = OutboundMetrics {
         callouts: (!settings.callouts.is_empty()).then(|| callouts.metrics()),
         key_sets: key_sets.as_ref().map(KeySetTask::metrics),
     };
-    if let (Some(task), Some(keys)) = (key_sets, &token_keys) {
-        runtime.spawn(task.run(keys.authenticator()));
-    }
-    let callouts = {
-        let _entered = runtime.enter();
-        callouts.start()
-    };
-    read_files_on_change(&runtime, hangups, token_keys, tls.clone());
+    keep_up_to_date(&runtime, key_sets, token_keys.as_ref(), tls.as_ref());
+    let callouts = callouts.start();
     let admin = admin_listener(settings)?;
     redirect_http(&runtime, settings, &plan)?;
-    let control_settings = control_settings(settings, &plan, memory);
-    let signals = {
-        let _entered = runtime.enter();
-        Signals::new().context("cannot wait for signals")?
-    };
+    let control_settings = control_settings(settings, &plan, memory, &pages);
+    let signals = Signals::new().context("cannot wait for signals")?;
     let banner = banner(&loaded, &plan, admin.as_ref())?;
     let start_line = start_line(settings, &plan, admin.as_ref(), meter.as_ref(), memory)?;
     let pressure = Arc::<MemoryPressure>::default();
     let queues = plan.queues();
     let edge = plan.start(&engine, &access, &rules, events, &pressure)?;
     // What the settings gave reason to say comes first.
-    log.0.flush();
+    log.writer.flush();
     print(&banner);
     start_line.log();
     log_send_method(&edge.send_method);
 
     let (handoffs, metrics) = (edge.to_workers.clone(), edge.metrics.clone());
     let workers = Arc::new(Workers { handoffs, queues, metrics });
+    let replaceable = Replaceable {
+        rules: access_rules,
+        pages,
+        token_keys,
+        tls: tls.clone(),
+        log_level: log.level.clone(),
+    };
+    let reloader =
+        Reloader::new(reader(arguments), settings.clone(), replaceable, &access, &workers);
+    runtime.spawn(hangups.serve(move || reloader.on_hangup()));
     memory::watch(meter, &pressure, &engine, &workers)
         .context("cannot start the thread that watches the memory")?;
     let control = Control::new(Arc::clone(&engine), access, workers, control_settings)
         .with_metrics(Arc::new(outbound_metrics))
-        .with_metrics(Arc::new(log.0.clone()))
+        .with_metrics(Arc::new(log.writer.clone()))
         .with_metrics(Arc::new(TlsMetrics(tls.clone())))
         .with_pressure(pressure);
-    let leaving = Leaving { signals, delay: settings.drain_delay.0, log: log.0.clone() };
+    let leaving = Leaving { signals, delay: settings.drain_delay.0, log: log.writer.clone() };
     let admin_tls = tls.filter(|_| settings.admin_tls.0).map(|tls| tls.acceptor());
     let admin = admin.map(|listener| AdminListener { listener, tls: admin_tls });
     let edge = runtime.block_on(control_plane(Arc::new(control), engine, edge, admin, leaving))?;
@@ -157,6 +150,21 @@ pub(crate) fn serve(
     runtime.block_on(callouts.finish(EVENTS_GRACE));
     log_outcome(&metrics);
     Ok(())
+}
+
+/// Fetches key sets and looks at the files of certificates, until the runtime ends.
+fn keep_up_to_date(
+    runtime: &Runtime,
+    key_sets: Option<KeySetTask>,
+    token_keys: Option<&ConfiguredKeys>,
+    tls: Option<&Arc<ServerTls>>,
+) {
+    if let (Some(task), Some(keys)) = (key_sets, token_keys) {
+        runtime.spawn(task.run(keys.authenticator()));
+    }
+    if let Some(tls) = tls {
+        runtime.spawn(tls::watch(Arc::clone(tls)));
+    }
 }
 
 /// When the server shuts down.
@@ -217,43 +225,6 @@ fn warn(settings: &Settings, access: &AccessSettings, tls: Option<&ServerTls>) {
     }
 }
 
-/// Reads the files of keys and certificates again after SIGHUP, and those of certificates also when
-/// they change.
-fn read_files_on_change(
-    runtime: &Runtime,
-    hangups: Hangups,
-    keys: Option<ConfiguredKeys>,
-    tls: Option<Arc<ServerTls>>,
-) {
-    if let Some(tls) = &tls {
-        runtime.spawn(tls::watch(Arc::clone(tls)));
-    }
-    runtime.spawn(hangups.serve(move || read_files_again(keys.as_ref(), tls.as_deref())));
-}
-
-/// What SIGHUP does. Reads files, which takes milliseconds at most.
-fn read_files_again(keys: Option<&ConfiguredKeys>, tls: Option<&ServerTls>) {
-    if keys.is_none() && tls.is_none() {
-        tracing::warn!("SIGHUP: settings cannot be reloaded yet; restart to apply changes");
-    }
-    if let Some(tls) = tls {
-        tls::read_again(tls);
-    }
-    let Some(keys) = keys else { return };
-    match keys.read_again() {
-        Ok((outcome, warnings)) => {
-            tracing::info!(
-                "SIGHUP: the files of [[token-keys]] were read again, and {outcome}; restart to \
-                 apply changes of other settings"
-            );
-            for warning in warnings {
-                tracing::warn!("{warning}");
-            }
-        }
-        Err(error) => tracing::error!("SIGHUP: the keys stay as they were: {error}"),
-    }
-}
-
 fn admin_listener(settings: &Settings) -> Result<Option<TcpListener>, StartError> {
     let listen = |address| throng_edge::listen_admin(address, settings.heartbeat.0);
     settings.admin_listen.0.map(listen).transpose()
@@ -295,11 +266,14 @@ fn with_next_step(error: StartError) -> anyhow::Error {
 }
 
 /// Writes what is logged before the process ends.
-struct LogUntilEnd(LogWriter);
+struct LogUntilEnd {
+    writer: LogWriter,
+    level: LogLevelHandle,
+}
 
 impl Drop for LogUntilEnd {
     fn drop(&mut self) {
-        self.0.flush();
+        self.writer.flush();
     }
 }
 
@@ -307,19 +281,21 @@ fn start_log(settings: &Settings) -> Result<LogUntilEnd> {
     let is_json = settings.log_format.0;
     let writer = LogWriter::start().context("cannot start the thread that writes the log")?;
     let lines = writer.clone();
-    let log = tracing_subscriber::fmt()
+    let (filter, level) = log_level::filter(settings.log.0);
+    let log = tracing_subscriber::fmt::layer()
         .with_writer(move || lines.line())
-        .with_max_level(settings.log.0)
         .with_ansi(!is_json && Paint::on(&io::stderr()).is_coloured())
         .with_target(false)
         // By default, errors are printed to standard error, which would block.
         .log_internal_errors(false);
+    let registry = tracing_subscriber::registry().with(filter);
     if is_json {
-        log.json().flatten_event(true).with_current_span(false).with_span_list(false).init();
+        let log = log.json().flatten_event(true).with_current_span(false).with_span_list(false);
+        registry.with(log).init();
     } else {
-        log.init();
+        registry.with(log).init();
     }
-    Ok(LogUntilEnd(writer))
+    Ok(LogUntilEnd { writer, level })
 }
 
 /// Checks whether the machine allows the planned number of connections.
@@ -423,22 +399,28 @@ fn start_line<'a>(
 }
 
 /// Takes the ports, of which the service manager may have passed one.
-fn plan(settings: &Settings, tls: Option<&ServerTls>, memory: memory::Plan) -> Result<Plan> {
-    let passed = activation::listener(settings.listen.0)?;
-    let with_tls = edge_settings_with_tls(settings, tls, memory);
-    Plan::new(with_tls, passed).map_err(with_next_step)
-}
-
-/// The settings of the workers, and where they speak TLS with which certificates.
-fn edge_settings_with_tls(
+fn plan(
     settings: &Settings,
     tls: Option<&ServerTls>,
     memory: memory::Plan,
+    pages: &SharedPages,
+) -> Result<Plan> {
+    let passed = activation::listener(settings.listen.0)?;
+    let with_tls = shared_edge_settings(settings, tls, memory, pages);
+    Plan::new(with_tls, passed).map_err(with_next_step)
+}
+
+/// The settings of the workers with what they share: certificates, and the pages that are allowed.
+fn shared_edge_settings(
+    settings: &Settings,
+    tls: Option<&ServerTls>,
+    memory: memory::Plan,
+    pages: &SharedPages,
 ) -> throng_edge::Settings {
     let tls = tls
         .zip(settings.tls_listen.0)
         .map(|(tls, listen)| throng_edge::TlsSettings { listen, acceptor: tls.acceptor() });
-    throng_edge::Settings { tls, ..edge_settings(settings, memory) }
+    throng_edge::Settings { tls, pages: Arc::clone(pages), ..edge_settings(settings, memory) }
 }
 
 /// The meter of what is used of the memory, and what each part may take of it.
@@ -448,7 +430,7 @@ fn memory_plan(settings: &Settings) -> (Option<MemoryMeter>, memory::Plan) {
     (meter, plan.unwrap_or_else(memory::Plan::unlimited))
 }
 
-/// The settings of the workers, without TLS.
+/// The settings of the workers, without TLS, and with allowed pages of their own.
 pub(crate) fn edge_settings(settings: &Settings, memory: memory::Plan) -> throng_edge::Settings {
     throng_edge::Settings {
         tls: None,
@@ -458,8 +440,7 @@ pub(crate) fn edge_settings(settings: &Settings, memory: memory::Plan) -> throng
         workers: settings.workers.0.unwrap_or(0),
         max_connections: settings.max_connections.0.unwrap_or(0),
         io_uring: settings.io_uring.0,
-        allowed_origins: settings.allowed_origins.0.clone(),
-        allowed_hosts: settings.allowed_hosts.0.clone(),
+        pages: reload::allowed_pages(settings).shared(),
         heartbeat: settings.heartbeat.0,
         ping_interval: settings.ping_interval.0,
         welcome: settings.welcome.0,
@@ -507,6 +488,7 @@ fn control_settings(
     settings: &Settings,
     plan: &Plan,
     memory: memory::Plan,
+    pages: &SharedPages,
 ) -> throng_control::Settings {
     let limits = throng_control::Limits::default();
     throng_control::Settings {
@@ -514,11 +496,8 @@ fn control_settings(
         admin_refuses_proxies: settings.admin_refuses_proxies(),
         listen: plan.reachable_ip(),
         has_admin_listener: settings.admin_listen.0.is_some(),
-        // No `*` here: it would let web pages reach the admin listener by DNS rebinding.
-        admin_hosts: settings.allowed_hosts.0.iter().filter(|host| *host != "*").cloned().collect(),
         has_demo: has_demo(settings),
-        allowed_origins: settings.allowed_origins.0.clone(),
-        allowed_hosts: settings.allowed_hosts.0.clone(),
+        pages: Arc::clone(pages),
         max_head_bytes: settings.max_head_bytes.0,
         max_message_bytes: settings.max_message_bytes.0,
         max_batch_bytes: settings.max_batch_bytes.0,

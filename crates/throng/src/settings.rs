@@ -44,7 +44,7 @@ use clap::Args;
 
 pub(crate) use callout_tables::CalloutTable;
 pub(crate) use channels::ChannelTable;
-pub(crate) use clients::{address_warning, clients};
+pub(crate) use clients::{address_warning, clients, limits};
 pub(crate) use key_tables::{ServerKeyTable, TokenKeyTable};
 pub(crate) use rules::rules;
 pub(crate) use secret::Secret;

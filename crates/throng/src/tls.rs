@@ -164,14 +164,6 @@ fn look(tls: &ServerTls) {
     log(tls.reload(), tls);
 }
 
-/// Reads the files because of SIGHUP.
-pub(crate) fn read_again(tls: &ServerTls) {
-    match tls.reload() {
-        Reload::Unchanged => tracing::info!("SIGHUP: the certificates for TLS are unchanged"),
-        reload => log(reload, tls),
-    }
-}
-
 fn log(reload: Reload, tls: &ServerTls) {
     match reload {
         Reload::Unchanged => {}

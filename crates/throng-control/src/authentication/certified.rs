@@ -18,7 +18,7 @@ impl Authentication {
         &self,
         settings: &Settings,
         head: &Parts,
-    ) -> Result<Option<Client<'_>>, ErrorResponse> {
+    ) -> Result<Option<Client>, ErrorResponse> {
         let Some((users, certified)) = self.certified(head) else { return Ok(None) };
         origin::check_certificate(settings, head)?;
         Ok(Some(Client::Token(users.identify(certified, now_s())?)))

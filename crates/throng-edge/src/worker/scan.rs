@@ -26,7 +26,8 @@ use running::RunningScan;
 /// connections with many channels, less than a millisecond.
 const PLACES_PER_SLICE: u32 = 4096;
 
-/// Connections that one slice closes, which takes a few system calls each, or asks the policy about.
+/// Connections that one slice closes, which takes a few system calls each, or asks the policy
+/// about.
 const CLOSED_PER_SLICE: u32 = 64;
 
 /// A target of a scan, with what was looked up for the slice.

@@ -4,22 +4,25 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use anyhow::{Context as _, Result, anyhow};
+use arc_swap::ArcSwap;
 use throng_access::authenticator::Authenticator;
-use throng_access::keys::{KeySet, KeySources, Published, RefreshSettings, SourceId};
+use throng_access::keys::{Key, KeySet, KeySources, Published, RefreshSettings, SourceId};
 use throng_access::policy::{Access, AllowAll, ReadOnlyClients, TrustAdmin};
 use throng_access::revocation::{FileStorage, RevocationLog, Revocations};
 use throng_access::session::Tagger;
-use throng_access::{AccessControl, Authority, CertificateUsers, Clients};
+use throng_access::{AccessControl, AccessRules, Authority, CertificateUsers, Clients};
 use throng_outbound::{Callouts, KeySetTask, Trust};
 
-use super::{AccessSettings, token_keys};
+use super::AccessSettings;
 use crate::outbound;
-use crate::settings::{Settings, SettingsError, TokenKeyTable};
+use crate::settings::{Settings, SettingsError};
 
 /// Access control of a server, and its keys that can be read again.
 pub(crate) struct ServerAccess {
     /// What both planes share.
     pub(crate) control: Arc<AccessControl>,
+    /// The rules that its policy asks, if there are keys.
+    pub(crate) rules: Arc<ArcSwap<AccessRules>>,
     /// The keys of `[[token-keys]]`; `None` if there are none, and no URL of keys either.
     pub(crate) token_keys: Option<ConfiguredKeys>,
     /// Fetches the key sets at URLs; `None` if there are none.
@@ -41,11 +44,12 @@ impl ServerAccess {
         trust: &Trust,
     ) -> Result<ServerAccess> {
         let passed = callouts.passed();
-        let policy = callouts.policy(policy(&access, settings));
+        let rules = Arc::new(ArcSwap::from_pointee(access.rules.clone()));
+        let policy = callouts.policy(policy(&access, &rules, settings));
         if !settings.has_keys() {
             let control =
                 Arc::new(AccessControl { clients, passed, ..AccessControl::open(policy) });
-            return Ok(ServerAccess { control, token_keys: None, key_sets: None });
+            return Ok(ServerAccess { control, rules, token_keys: None, key_sets: None });
         }
         let revocations = Arc::new(Revocations::default());
         let log = match &settings.revocations_file.0 {
@@ -72,20 +76,24 @@ impl ServerAccess {
             certificates,
             passed,
             tokens: token_keys.as_ref().map(|keys| Arc::clone(&keys.authenticator)),
-            server_keys: access.server_keys,
+            server_keys: Arc::new(access.server_keys).into(),
             revocations: Mutex::new(log),
             tagger: Tagger::random().ok_or_else(|| anyhow!("the system has no random bytes"))?,
             token_cookie: settings.token_cookie.0.as_deref().map(Into::into),
             clients,
         };
-        Ok(ServerAccess { control: Arc::new(control), token_keys, key_sets })
+        Ok(ServerAccess { control: Arc::new(control), rules, token_keys, key_sets })
     }
 }
 
 /// Who may do what. Without server keys, the admin listener has no other protection than its
 /// address, and trusts every client.
-fn policy(access: &AccessSettings, settings: &Settings) -> Arc<dyn Access> {
-    let rules = access.rules.clone();
+fn policy(
+    access: &AccessSettings,
+    rules: &Arc<ArcSwap<AccessRules>>,
+    settings: &Settings,
+) -> Arc<dyn Access> {
+    let rules = Arc::clone(rules);
     match (settings.has_keys(), settings.clients_publish.0) {
         (false, true) => Arc::new(AllowAll),
         (false, false) => Arc::new(ReadOnlyClients(AllowAll)),
@@ -120,7 +128,6 @@ fn open_log(
 pub(crate) struct ConfiguredKeys {
     authenticator: Arc<Authenticator>,
     source: SourceId,
-    tables: Vec<TokenKeyTable>,
 }
 
 impl ConfiguredKeys {
@@ -140,7 +147,7 @@ impl ConfiguredKeys {
             Authority::new(published, policy, revocations, settings.max_cached_tokens.0);
         let (clients, wake) = (Arc::clone(clients), key_sets.waker());
         let authenticator = Arc::new(Authenticator::new(authority, sources, clients, wake));
-        Ok(ConfiguredKeys { authenticator, source, tables: settings.token_keys.clone() })
+        Ok(ConfiguredKeys { authenticator, source })
     }
 
     /// Verifies tokens with these keys.
@@ -148,20 +155,14 @@ impl ConfiguredKeys {
         Arc::clone(&self.authenticator)
     }
 
-    /// Reads the files of keys again. Returns what to log: how the keys changed, and what should be
-    /// changed.
+    /// Replaces the keys. Returns whether they are others than before.
     ///
     /// # Errors
     ///
     /// One sentence; then all keys stay as they were.
-    pub(crate) fn read_again(&self) -> Result<(&'static str, Vec<String>), SettingsError> {
-        let mut warnings = Vec::new();
-        let keys = token_keys::read(&self.tables, &mut warnings)?;
-        let has_changed = self
-            .authenticator
+    pub(crate) fn replace(&self, keys: Vec<Arc<Key>>) -> Result<bool, SettingsError> {
+        self.authenticator
             .replace(self.source, keys)
-            .map_err(|error| SettingsError(format!("[[token-keys]]: {error}")))?;
-        let outcome = if has_changed { "they have changed" } else { "they are the same" };
-        Ok((outcome, warnings))
+            .map_err(|error| SettingsError(format!("[[token-keys]]: {error}")))
     }
 }

@@ -70,6 +70,23 @@ impl ChannelTable {
             .any(Option::is_some)
     }
 
+    /// The table without what it says about access.
+    pub(crate) fn without_access(&self) -> ChannelTable {
+        ChannelTable {
+            subscribe: None,
+            publish: None,
+            history: None,
+            presence: None,
+            ..self.clone()
+        }
+    }
+
+    /// Whether the table says nothing about the channels that it matches.
+    pub(crate) fn is_bare(&self) -> bool {
+        let ChannelTable { channels, users, .. } = self.clone();
+        *self == ChannelTable { channels, users, ..ChannelTable::default() }
+    }
+
     /// What is wrong with the table's pattern, if anything: the predicate of a sentence.
     pub(crate) fn fault(&self) -> Option<&'static str> {
         match (&self.channels, &self.users) {

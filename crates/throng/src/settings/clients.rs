@@ -42,7 +42,8 @@ macro_rules! client_limits {
     }};
 }
 
-fn limits(settings: &Settings) -> LimitSettings {
+/// The limits of clients.
+pub(crate) fn limits(settings: &Settings) -> LimitSettings {
     let auto = if are_addresses_known(settings) { BAD_TOKENS_PER_S } else { 0 };
     let questions = QUESTIONS.max(settings.max_channels_per_connection.0);
     let questions = if are_addresses_known(settings) { questions } else { 0 };

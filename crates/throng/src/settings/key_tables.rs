@@ -80,6 +80,12 @@ impl TokenKeyTable {
 }
 
 impl ServerKeyTable {
+    /// Whether another table is of the same key and allows the same, wherever it stands.
+    pub(crate) fn is_same_key(&self, other: &ServerKeyTable) -> bool {
+        ServerKeyTable { at: String::new(), ..self.clone() }
+            == ServerKeyTable { at: String::new(), ..other.clone() }
+    }
+
     /// Notes that it is table number `nth` of the file `name`.
     pub(crate) fn place(&mut self, name: &Path, nth: usize) {
         self.at = format!("{}, [[server-keys]] number {nth}", name.display());

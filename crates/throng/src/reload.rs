@@ -1,0 +1,186 @@
+//! What a reload replaces while the server runs, and what it says about the rest.
+//!
+//! The settings are read and checked as at the start. If anything in them or in the files that they
+//! name is wrong, nothing changes. Settings that only a restart can change keep their values, and
+//! the report names them.
+
+mod changes;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+use throng_access::{AccessControl, AccessRules, AllowedPages, SharedPages};
+use throng_certificates::{Reload, ServerTls};
+use throng_core::{ScanAction, ScanTarget, Ticket};
+
+use crate::access::{AccessSettings, ConfiguredKeys};
+use crate::log_level::LogLevelHandle;
+use crate::planes::Workers;
+use crate::settings::{self, Settings, SettingsError};
+use changes::Changes;
+
+/// What came of a reload.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Report {
+    /// What was replaced, in words for the log.
+    pub(crate) replaced: Vec<&'static str>,
+    /// The settings that have changed and need a restart.
+    pub(crate) pending: Vec<String>,
+    /// What should be changed, although it works.
+    pub(crate) warnings: Vec<String>,
+}
+
+impl Report {
+    /// The report in one sentence.
+    pub(crate) fn sentence(&self) -> String {
+        let replaced = match self.replaced.as_slice() {
+            [] => "nothing that a reload replaces has changed".to_owned(),
+            parts => format!("replaced: {}", parts.join(", ")),
+        };
+        if self.pending.is_empty() {
+            return replaced;
+        }
+        let (pending, verb) =
+            (self.pending.join(", "), if self.pending.len() == 1 { "waits" } else { "wait" });
+        format!("{replaced}; {verb} for a restart: {pending}")
+    }
+}
+
+/// What a reload replaces, beside what [`AccessControl`] has.
+pub(crate) struct Replaceable {
+    pub(crate) rules: Arc<ArcSwap<AccessRules>>,
+    pub(crate) pages: SharedPages,
+    pub(crate) token_keys: Option<ConfiguredKeys>,
+    pub(crate) tls: Option<Arc<ServerTls>>,
+    pub(crate) log_level: LogLevelHandle,
+}
+
+/// Reads the settings from where they came from when the server started.
+pub(crate) type Read = Box<dyn Fn() -> Result<Settings, SettingsError> + Send + Sync>;
+
+/// Reloads the settings, one reload at a time.
+pub(crate) struct Reloader {
+    read: Read,
+    parts: Replaceable,
+    access: Arc<AccessControl>,
+    workers: Arc<Workers>,
+    started: Settings,
+    /// The settings that hold: those of the start, with what reloads have replaced.
+    current: Mutex<Settings>,
+}
+
+impl Reloader {
+    /// A server that was started with `started`.
+    pub(crate) fn new(
+        read: Read,
+        started: Settings,
+        parts: Replaceable,
+        access: &Arc<AccessControl>,
+        workers: &Arc<Workers>,
+    ) -> Reloader {
+        let (access, workers) = (Arc::clone(access), Arc::clone(workers));
+        Reloader { read, parts, access, workers, current: Mutex::new(started.clone()), started }
+    }
+
+    /// Reads the settings and the files that they name, and replaces what can be. Takes some
+    /// milliseconds: it reads files.
+    ///
+    /// # Errors
+    ///
+    /// One sentence: what is wrong, and where. Then everything stays as it was.
+    pub(crate) fn reload(&self) -> Result<Report, SettingsError> {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let read = (self.read)()?;
+        // What is pending has to be right, too: it would keep the server from starting.
+        AccessSettings::load(&read)?;
+        let Changes { effective: new, pending } = Changes::new(&self.started, &current, &read);
+        let access = AccessSettings::load(&new)?;
+        let mut report = Report { pending, ..Report::default() };
+        // The certificates are in files of their own, which may be broken.
+        if let Some(reload) = self.parts.tls.as_deref().map(ServerTls::reload) {
+            match reload {
+                Reload::Unchanged => {}
+                Reload::Replaced => report.replaced.push("certificates"),
+                Reload::Kept(error) => return Err(SettingsError(error.to_string())),
+            }
+        }
+        self.replace(&current, &new, access, &mut report)?;
+        *current = new;
+        Ok(report)
+    }
+
+    /// Replaces what is different in `new`.
+    fn replace(
+        &self,
+        current: &Settings,
+        new: &Settings,
+        access: AccessSettings,
+        report: &mut Report,
+    ) -> Result<(), SettingsError> {
+        let Replaceable { rules, pages, token_keys, log_level, .. } = &self.parts;
+        // The only step that can fail comes first.
+        if let Some(keys) = token_keys
+            && keys.replace(access.token_keys)?
+        {
+            report.replaced.push("token keys");
+        }
+        report.warnings = access.warnings;
+        let mut ended = Vec::new();
+        if new.server_keys != current.server_keys {
+            ended = changes::ended_keys(current, new);
+            self.access.server_keys.store(Arc::new(access.server_keys));
+            report.replaced.push("server keys");
+        }
+        let are_rules_new = changes::are_access_rules_new(current, new);
+        if are_rules_new {
+            rules.store(Arc::new(access.rules));
+            report.replaced.push("rules of access");
+        }
+        if changes::are_pages_new(current, new) {
+            pages.store(Arc::new(allowed_pages(new)));
+            report.replaced.push("origins and hosts");
+        }
+        let limits = settings::limits(new);
+        if limits != settings::limits(current) && self.access.clients.limiter.change(limits).is_ok()
+        {
+            report.replaced.push("limits");
+        }
+        if new.log != current.log {
+            log_level.set(new.log.0);
+            report.replaced.push("log level");
+        }
+        self.end_what_is_over(&ended, are_rules_new);
+        Ok(())
+    }
+
+    /// Closes the connections of server keys that are gone, and ends subscriptions that the rules
+    /// do not allow any more.
+    fn end_what_is_over(&self, ended_keys: &[String], are_rules_new: bool) {
+        let Reloader { access, workers, .. } = self;
+        if !ended_keys.is_empty() {
+            let tags = ended_keys.iter().map(|name| access.tagger.of_server_key(name)).collect();
+            workers.post_scan(ScanTarget::Sessions(tags), ScanAction::Revoke, Ticket::new(drop));
+        }
+        if are_rules_new {
+            workers.post_scan(ScanTarget::All, ScanAction::Recheck, Ticket::new(drop));
+        }
+    }
+
+    /// Reloads because of SIGHUP, and logs what comes of it.
+    pub(crate) fn on_hangup(&self) {
+        match self.reload() {
+            Ok(report) => {
+                tracing::info!("SIGHUP: the settings were read again; {}", report.sentence());
+                for warning in report.warnings {
+                    tracing::warn!("{warning}");
+                }
+            }
+            Err(error) => tracing::error!("SIGHUP: everything stays as it was: {error}"),
+        }
+    }
+}
+
+/// The pages that the settings allow.
+pub(crate) fn allowed_pages(settings: &Settings) -> AllowedPages {
+    AllowedPages::new(settings.allowed_origins.0.clone(), settings.allowed_hosts.0.clone())
+}

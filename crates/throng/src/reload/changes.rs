@@ -1,0 +1,109 @@
+//! Which settings have changed, and which of them a reload can replace.
+
+use std::collections::BTreeSet;
+
+use crate::settings::{self, ChannelTable, Settings};
+
+/// What new settings come to in a server that runs.
+pub(super) struct Changes {
+    /// The settings that hold from now on: those of before, with what a reload replaces.
+    pub(super) effective: Settings,
+    /// The settings that wait for a restart, as `throng.toml` names them.
+    pub(super) pending: Vec<String>,
+}
+
+impl Changes {
+    /// Settings that were `current`, in a server that was started with `started`. Only what is
+    /// named here is taken over, so that a setting that somebody adds waits for a restart.
+    pub(super) fn new(started: &Settings, current: &Settings, new: &Settings) -> Changes {
+        let mut effective = Settings {
+            log: new.log,
+            allowed_origins: new.allowed_origins.clone(),
+            allowed_hosts: new.allowed_hosts.clone(),
+            access: new.access.clone(),
+            // For the rules of access. The engine keeps the rules of the start.
+            channels: new.channels.clone(),
+            ..current.clone()
+        };
+        // With the first key, or without the last one, it would be another server: what is open to
+        // whom, what the banner says, and whom the admin listener trusts.
+        if new.token_keys.is_empty() == current.token_keys.is_empty() {
+            effective.token_keys.clone_from(&new.token_keys);
+        }
+        if new.server_keys.is_empty() == current.server_keys.is_empty() {
+            effective.server_keys.clone_from(&new.server_keys);
+        }
+        // What clients hold is counted only where there is a limit, so that none can begin or end.
+        if settings::limits(new).limits_same(&settings::limits(current)) {
+            effective.per_address = new.per_address.clone();
+            effective.per_user = new.per_user.clone();
+            effective.per_key = new.per_key.clone();
+        }
+        let mut pending = differing(&effective, new);
+        if messages(started) != messages(new) {
+            pending.insert("channels (history and lag)".to_owned());
+        }
+        // Their secrets are not written, so that `differing` does not see them.
+        if started.callouts != new.callouts {
+            pending.insert("callouts".to_owned());
+        }
+        Changes { effective, pending: pending.into_iter().collect() }
+    }
+}
+
+/// The keys whose values differ, those of tables with the table's name and a dot before them.
+fn differing(effective: &Settings, new: &Settings) -> BTreeSet<String> {
+    let [effective, new] = [effective, new].map(|settings| {
+        // Settings that cannot be written would be a fault of the table of settings, which a test
+        // of `throng check` finds.
+        toml::Table::try_from(settings).unwrap_or_default()
+    });
+    let mut keys = BTreeSet::new();
+    for key in effective.keys().chain(new.keys()) {
+        match (effective.get(key), new.get(key)) {
+            (Some(toml::Value::Table(one)), Some(toml::Value::Table(other))) => {
+                let all = one.keys().chain(other.keys());
+                let differ = all.filter(|inner| one.get(*inner) != other.get(*inner));
+                keys.extend(differ.map(|inner| format!("{key}.{inner}")));
+            }
+            (one, other) if one == other => {}
+            _ => {
+                keys.insert(key.clone());
+            }
+        }
+    }
+    keys
+}
+
+/// What the tables `[[channels]]` say about messages, without those that say nothing.
+fn messages(settings: &Settings) -> Vec<ChannelTable> {
+    let tables = settings.channels.iter().map(ChannelTable::without_access);
+    tables.filter(|table| !table.is_bare()).collect()
+}
+
+/// Whether the rules of access differ.
+pub(super) fn are_access_rules_new(current: &Settings, new: &Settings) -> bool {
+    let rules = |settings: &Settings| {
+        let rules = settings.channels.iter().map(|table| {
+            let ChannelTable { channels, users, subscribe, publish, history, presence, .. } = table;
+            (channels.clone(), users.clone(), [*subscribe, *publish, *history, *presence])
+        });
+        rules.collect::<Vec<_>>()
+    };
+    // Without keys everything is open.
+    new.has_keys() && (current.access != new.access || rules(current) != rules(new))
+}
+
+/// Whether other pages or names are allowed.
+pub(super) fn are_pages_new(current: &Settings, new: &Settings) -> bool {
+    (&current.allowed_origins, &current.allowed_hosts) != (&new.allowed_origins, &new.allowed_hosts)
+}
+
+/// The names of the server keys of `current` that `new` does not have as they were.
+pub(super) fn ended_keys(current: &Settings, new: &Settings) -> Vec<String> {
+    let is_kept = |table: &&settings::ServerKeyTable| {
+        !new.server_keys.iter().any(|other| other.is_same_key(table))
+    };
+    let ended = current.server_keys.iter().filter(is_kept);
+    ended.filter_map(|table| table.name.as_deref().map(str::to_owned)).collect()
+}

@@ -1,0 +1,215 @@
+"""Settings that are replaced while the server runs, and those that wait for a restart."""
+
+import json
+import signal
+
+import pytest
+import websockets.exceptions
+import websockets.sync.client
+
+from support import TIMEOUT_SECONDS
+from support.access import SECRET, bearer, server_key, token
+from support.raw import Raw
+from support.server import Server, eventually
+
+TOKEN_KEY = f"[[token-keys]]\nsecret = '{SECRET}'\n"
+GRANTS = {"subscribe": ["rooms/*"], "publish": ["rooms/*"]}
+
+
+class Reloaded:
+    """A server whose settings are replaced."""
+
+    def __init__(self, directory, text, *flags):
+        self.path = directory / "throng.toml"
+        self.path.write_text(text)
+        self.server = Server(directory, *flags)
+
+    def reload(self, text, expected="the settings were read again"):
+        """Replaces the settings. Returns what the server says of them."""
+        self.path.write_text(text)
+        return self.hang_up(expected)
+
+    def hang_up(self, expected):
+        def lines():
+            return [line for line in self.server.log().splitlines() if "SIGHUP: " in line]
+
+        count = len(lines())
+        self.server.signal(signal.SIGHUP)
+        eventually(lambda: len(lines()) > count, "what came of the reload")
+        said = lines()[-1]
+        assert expected in said, said
+        return said
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts a server with settings, and stops it after the test."""
+    started = []
+
+    def start(text, *flags):
+        started.append(Reloaded(tmp_path, text, "--drain-window", "0ms", *flags))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.server.stop()
+        assert SECRET not in one.server.log()
+
+
+def follow(server, path, credential, *subprotocols):
+    """A WebSocket by a library."""
+    return websockets.sync.client.connect(
+        server.ws + path,
+        subprotocols=subprotocols or None,
+        additional_headers=bearer(credential),
+        proxy=None,
+        open_timeout=TIMEOUT_SECONDS,
+    )
+
+
+def close_code(socket):
+    """The code with which the server closes a WebSocket."""
+    with pytest.raises(websockets.exceptions.ConnectionClosed) as closed:
+        socket.recv(TIMEOUT_SECONDS)
+    return closed.value.rcvd.code
+
+
+def of_page(server):
+    """A WebSocket of a page."""
+    address = server.ws + "/channels/a"
+    return websockets.sync.client.connect(address, origin="https://page.example", proxy=None)
+
+
+def hear(socket, kind):
+    """The next message of this type."""
+    while True:
+        message = json.loads(socket.recv(TIMEOUT_SECONDS))
+        if message["type"] == kind:
+            return message
+
+
+def status(server, credential, channel="rooms%2Fa"):
+    path = f"/channels/{channel}?wait=0"
+    return server.http.get(path, headers=bearer(credential)).status_code
+
+
+def test_rules_that_became_stricter_end_subscriptions(start):
+    one = start(TOKEN_KEY + "[access]\nsubscribe = 'user'\n")
+    server, shown = one.server, token(throng=GRANTS)
+    with (
+        follow(server, "/subscribe?channel=rooms/a&channel=news", shown, "throng.v1") as both,
+        follow(server, "/channels/news", shown) as news,
+        follow(server, "/channels/rooms%2Fa", shown) as rooms,
+        Raw(server) as stream,
+    ):
+        stream.request("GET", "/channels/news", {**bearer(shown), "Accept": "text/event-stream"})
+        assert stream.read_head().status == 200
+        one.reload(TOKEN_KEY, "replaced: rules of access")
+        ended = hear(both, "unsubscribed")
+        assert ended["channel"] == "news", ended
+        assert close_code(news) == 1008
+        assert b"event: closed" in stream.read_until(b"closed")
+        # What the token grants goes on, and nothing of it was lost.
+        answer = server.http.post("/channels/rooms%2Fa", content="on", headers=bearer(shown))
+        assert answer.json()["subscribers"] == 2
+        assert hear(both, "message")["data"] == "on"
+        assert rooms.recv(TIMEOUT_SECONDS) == "on"
+    assert status(server, shown, "news") == 403
+
+
+def test_a_server_key_that_is_gone_ends_its_connections(start, tmp_path):
+    old, old_table = server_key(tmp_path, "old", "subscribe", "publish")
+    new, new_table = server_key(tmp_path, "new", "subscribe", "publish")
+    one = start(old_table)
+    server = one.server
+    assert (status(server, old), status(server, new)) == (204, 401)
+    one.reload(old_table + new_table, "replaced: server keys")
+    assert (status(server, old), status(server, new)) == (204, 204)
+    with (
+        follow(server, "/channels/a", old) as leaving,
+        follow(server, "/channels/a", new) as staying,
+    ):
+        one.reload(new_table, "replaced: server keys")
+        assert close_code(leaving) == 4004
+        assert status(server, old) == 401
+        assert server.http.post("/channels/a", content="x", headers=bearer(new)).status_code == 201
+        assert staying.recv(TIMEOUT_SECONDS) == "x"
+
+
+def test_the_last_key_stays_until_a_restart(start, tmp_path):
+    key, table = server_key(tmp_path, "app", "subscribe", "publish")
+    one = start(table)
+    said = one.reload("", "server-keys")
+    assert "wait" in said and "replaced: server keys" not in said
+    assert status(one.server, key) == 204
+    assert one.server.http.get("/channels/a?wait=0").status_code == 401
+
+
+def test_pages_limits_and_the_level_of_the_log(start):
+    text = "[per-address]\npublish-rate = 2\n"
+    one = start(text)
+    server = one.server
+    page = {"Origin": "https://page.example"}
+    assert server.http.get("/health", headers=page).status_code == 403
+    with pytest.raises(websockets.exceptions.InvalidStatus), of_page(server):
+        pass
+    changed = "allowed-origins = ['https://page.example']\nlog = 'debug'\n"
+    changed += "[per-address]\npublish-rate = 1000\n"
+    said = one.reload(changed, "replaced: origins and hosts, limits, log level")
+    assert "restart" not in said
+    assert server.http.get("/health", headers=page).status_code == 200
+    with of_page(server):
+        pass
+    assert {server.http.post("/channels/a", content="x").status_code for _ in range(20)} == {201}
+    eventually(lambda: "DEBUG" in server.log(), "a request in the log")
+
+
+def test_what_waits_for_a_restart_is_named(start):
+    one = start("[per-address]\npublish-rate = 9\n")
+    text = (
+        "workers = 3\nheartbeat = '20s'\n[history]\nmessages = 3\n"
+        "[per-address]\nmax-connections = 9\n"
+        "[[channels]]\nmatch = 'a'\nmessages = 5\n"
+    )
+    for _ in range(2):
+        said = one.reload(text, "wait for a restart: ")
+        pending = said.split("restart: ")[1].split(", ")
+        assert pending == [
+            "channels (history and lag)",
+            "heartbeat",
+            "history.messages",
+            "per-address.max-connections",
+            "per-address.publish-rate",
+            "workers",
+        ]
+    one.reload("[per-address]\npublish-rate = 9\n", "nothing that a reload replaces has changed")
+
+
+BROKEN = {
+    "no TOML": ("log = \n", "line 2"),
+    "an unknown key": (TOKEN_KEY + "lock = 'debug'\n", "lock"),
+    "a bad rule": (TOKEN_KEY + "[access]\nsubscribe = 'all'\n", '"all" is not one of'),
+    "a bad key": (TOKEN_KEY + "[[server-keys]]\nname = 'a'\n", "has no hash"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_bad_file_changes_nothing_and_says_where(start, case):
+    one = start(TOKEN_KEY)
+    shown = token(throng=GRANTS)
+    text, expected = BROKEN[case]
+    said = one.reload("allowed-origins = ['https://page.example']\n" + text, "stays as it was")
+    assert "throng.toml" in said and expected in said, said
+    assert status(one.server, shown) == 204
+    page = {"Origin": "https://page.example"}
+    assert one.server.http.get("/health", headers=page).status_code == 403
+
+
+def test_a_file_that_is_gone_changes_nothing(start):
+    one = start(TOKEN_KEY)
+    one.path.unlink()
+    # Without a file the server would have no keys, and be open.
+    said = one.hang_up("wait")
+    assert "token-keys" in said
+    assert status(one.server, token(throng=GRANTS)) == 204
+    assert one.server.http.get("/channels/a?wait=0").status_code == 401
