@@ -47,7 +47,7 @@ packages: setup ## build the packages; install, upgrade and remove them in a con
 autobahn: setup build ## the Autobahn WebSocket test suite
 	@tests/autobahn/run
 
-clients: setup build ## the tests of the JavaScript and the Python client
+clients: setup build ## the tests of the JavaScript, Python and Go clients
 	@clients/test
 
 fuzz: setup ## every fuzz target, THRONG_FUZZ_SECONDS each

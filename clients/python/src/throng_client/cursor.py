@@ -25,6 +25,8 @@ class Cursor:
         """The newest id at the time of subscribing: messages up to it are replayed."""
         self.is_silent = is_silent
         """The inbox of the client's user, which the connection follows without a subscription."""
+        self.first = since
+        """Where the subscription started."""
         self._has_started = False
         self._delivered: str | None = None
 
@@ -42,7 +44,7 @@ class Cursor:
         """Takes the server's confirmation; `recovered` is None if no id was sent."""
         if not self._has_started:
             self._has_started = True
-            self.position = self.position or id
+            self.position = self.first = self.position or id
             self.head = self.head or head
         if recovered is False:
             return self.gap({"id": id})

@@ -66,6 +66,7 @@ class AsyncSubscription:
         self._on_state = on_state
         self._link: Link | None = None
         self._events: deque[Event] = deque()
+        self._taken: dict[Target, str] = {}
         self._transport = 0
         self._failures = 0
         self._attempt = 0
@@ -88,10 +89,16 @@ class AsyncSubscription:
     @property
     def position(self) -> dict[Target, str]:
         """The ids to resume after, as `since` takes them, for the channels that have one."""
-        cursors = self._host.cursors.all
-        return {
-            each.target: each.position for each in cursors if each.position and not each.is_silent
-        }
+        places = {}
+        # What has arrived and is not taken yet would be lost.
+        waiting = {event.target for event in self._events}
+        for each in self._host.cursors.all:
+            id = each.position
+            if each.target in waiting:
+                id = self._taken.get(each.target, each.first)
+            if id and not each.is_silent:
+                places[each.target] = id
+        return places
 
     def __aiter__(self) -> AsyncSubscription:
         return self
@@ -100,6 +107,7 @@ class AsyncSubscription:
         while not self._closed.is_set():
             if self._events:
                 event = self._events.popleft()
+                self._taken[event.target] = event.id
                 if isinstance(event, Message):
                     return event
                 await self._report(event)

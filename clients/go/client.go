@@ -1,0 +1,285 @@
+// Package throng is the Go client of Throng, a push server. It publishes, follows channels and
+// users' inboxes, reconnects and resumes.
+//
+// Layout: a Client sends requests (publish.go) and makes Subscriptions. A Subscription has a cursor
+// for each channel, and one link at a time: one attempt at one transport, from opening to loss.
+package throng
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// A response to a short request is no longer than a page of history can be.
+const answerBytesMax = 64 << 20
+
+// A Client is for one server. Any number of goroutines may use it.
+type Client struct {
+	url     string
+	options Options
+	tokens  *tokens
+	mu      sync.Mutex
+	// open are the links that learn of unanswered requests.
+	open map[link]struct{}
+}
+
+// New makes a client. The URL is that of the server: http or https.
+func New(url string, options Options) (*Client, error) {
+	checked, err := checkedURL(url)
+	if err != nil {
+		return nil, err
+	}
+	options, err = options.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	tokens := newTokens(options.Token, options.GetToken, options.RequestTimeout)
+	return &Client{url: checked, options: options, tokens: tokens, open: map[link]struct{}{}}, nil
+}
+
+// A Page says which messages History returns. The zero value means the latest 100.
+type Page struct {
+	// Limit is 1 to 1,000; 100 if 0.
+	Limit int
+	// Before and After are ids; at most one of them is set.
+	Before, After string
+}
+
+// History reads a page of the history of a channel.
+func (c *Client) History(ctx context.Context, target Target, page Page) (History, error) {
+	query := url.Values{}
+	if page.Limit != 0 {
+		query.Set("limit", strconv.Itoa(page.Limit))
+	}
+	if page.Before != "" {
+		query.Set("before", page.Before)
+	}
+	if page.After != "" {
+		query.Set("after", page.After)
+	}
+	var body struct {
+		ID        string
+		Messages  []fields
+		More      bool
+		Recovered bool
+	}
+	if err := c.read(ctx, target, "history", query, &body); err != nil {
+		return History{}, err
+	}
+	history := History{ID: body.ID, More: body.More, Recovered: body.Recovered}
+	for _, envelope := range body.Messages {
+		message, err := envelope.toMessage(true)
+		if err != nil {
+			return History{}, notThrong(err)
+		}
+		history.Messages = append(history.Messages, message)
+	}
+	return history, nil
+}
+
+// Presence reads who follows a channel: at most limit users, 100 if it is 0.
+func (c *Client) Presence(ctx context.Context, target Target, limit int) (Presence, error) {
+	query := url.Values{}
+	if limit != 0 {
+		query.Set("limit", strconv.Itoa(limit))
+	}
+	var presence Presence
+	err := c.read(ctx, target, "presence", query, &presence)
+	return presence, err
+}
+
+func (c *Client) read(ctx context.Context, target Target, what string, query url.Values, into any) error {
+	defer c.watch()()
+	path := target.path() + "/" + what
+	if len(query) > 0 {
+		path += "?" + query.Encode()
+	}
+	answer, err := c.send(ctx, request{method: http.MethodGet, path: path}, c.options.RequestTimeout)
+	if err != nil {
+		return toError(ctx, err)
+	}
+	if !answer.isOK() {
+		return answer.err()
+	}
+	if err := json.Unmarshal(answer.body, into); err != nil {
+		return notThrong(err)
+	}
+	return nil
+}
+
+func notThrong(cause error) *Error {
+	return &Error{Code: "unreachable", Message: "the answer is not one of a Throng server", Cause: cause}
+}
+
+// toError is what a caller gets for a request without a response.
+func toError(ctx context.Context, err error) error {
+	var failed *noAnswer
+	if ctx.Err() != nil || !errors.As(err, &failed) {
+		return err
+	}
+	code := "unreachable"
+	if failed.isLate {
+		code = "timeout"
+	}
+	return &Error{Code: code, Message: failed.Error(), Cause: failed.cause}
+}
+
+// watch says that a request begins; call the result when it has ended. After half of its time all
+// links are asked for a sign of life, so that a frozen server is noticed when the time is over.
+func (c *Client) watch() func() {
+	since := time.Now()
+	patience := c.options.RequestTimeout
+	timer := time.AfterFunc(patience/2, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for each := range c.open {
+			each.suspect(since, since.Add(patience))
+		}
+	})
+	return func() { timer.Stop() }
+}
+
+func (c *Client) register(each link, isOpen bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if isOpen {
+		c.open[each] = struct{}{}
+	} else {
+		delete(c.open, each)
+	}
+}
+
+// A request is short: its response is complete within a timeout.
+type request struct {
+	method, path string
+	header       map[string]string
+	body         []byte
+}
+
+type answer struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+func (a *answer) isOK() bool { return a.status >= 200 && a.status < 300 }
+
+// err is the error that a response reports.
+func (a *answer) err() *Error {
+	var body struct {
+		Error   string `json:"error"`
+		Message string `json:"message"`
+	}
+	if json.Unmarshal(a.body, &body) != nil || body.Error == "" {
+		body.Error = fmt.Sprintf("http_%d", a.status)
+		body.Message = fmt.Sprintf("the server answered %d", a.status)
+	}
+	return &Error{Code: body.Error, Message: body.Message, Status: a.status}
+}
+
+// retryAfter is the time to retry that a response names, spread over a second: many clients get the
+// same. It is noHint without one.
+func (a *answer) retryAfter(random func() float64) time.Duration {
+	seconds, err := strconv.ParseUint(a.header.Get("Retry-After"), 10, 32)
+	if err != nil {
+		return noHint
+	}
+	return bounded(time.Duration((float64(seconds) + random()) * float64(time.Second)))
+}
+
+// isTemporary says whether the same request may succeed later.
+func isTemporary(status int) bool {
+	if status == http.StatusNotImplemented || status == http.StatusHTTPVersionNotSupported {
+		return false
+	}
+	return status == http.StatusRequestTimeout || status == http.StatusTooManyRequests || status >= 500
+}
+
+// noAnswer is a request without a response.
+type noAnswer struct {
+	cause error
+	// wasSent is false if nothing of the request can have arrived.
+	wasSent bool
+	isLate  bool
+}
+
+func (n *noAnswer) Error() string {
+	if n.isLate {
+		return "the server did not answer in time"
+	}
+	return fmt.Sprintf("the server cannot be reached: %v", n.cause)
+}
+
+func (n *noAnswer) Unwrap() error { return n.cause }
+
+// send is the response to a request with the token. If the server refuses that, it sends a newer
+// one. Its errors are noAnswer, those of the function for tokens, and that of the context.
+func (c *Client) send(ctx context.Context, r request, timeout time.Duration) (*answer, error) {
+	token, isReady := c.tokens.now()
+	if !isReady {
+		var err error
+		if token, err = c.tokens.load(ctx, ""); err != nil {
+			return nil, err
+		}
+	}
+	response, err := c.sendOnce(ctx, r, token, timeout)
+	if err != nil || response.status != http.StatusUnauthorized {
+		return response, err
+	}
+	c.tokens.refuse(token)
+	if !c.tokens.canRenew() || response.err().Code == "token_revoked" {
+		return response, nil
+	}
+	newer, err := c.tokens.load(ctx, token)
+	if err != nil {
+		return nil, err
+	}
+	if newer == token {
+		return response, nil
+	}
+	return c.sendOnce(ctx, r, newer, timeout)
+}
+
+func (c *Client) sendOnce(ctx context.Context, r request, token string, timeout time.Duration) (*answer, error) {
+	limited, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	wasSent := false
+	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { wasSent = true }}
+	response, err := c.do(httptrace.WithClientTrace(limited, trace), r, token)
+	var body []byte
+	if err == nil {
+		defer response.Body.Close()
+		body, err = io.ReadAll(io.LimitReader(response.Body, answerBytesMax))
+	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if err != nil {
+		return nil, &noAnswer{cause: err, wasSent: wasSent, isLate: limited.Err() != nil}
+	}
+	return &answer{status: response.StatusCode, header: response.Header, body: body}, nil
+}
+
+func (c *Client) do(ctx context.Context, r request, token string) (*http.Response, error) {
+	outgoing, err := http.NewRequestWithContext(ctx, r.method, c.url+r.path, bytes.NewReader(r.body))
+	if err != nil {
+		return nil, err
+	}
+	for name, value := range r.header {
+		outgoing.Header.Set(name, value)
+	}
+	if token != "" {
+		outgoing.Header.Set("Authorization", "Bearer "+token)
+	}
+	return c.options.HTTPClient.Do(outgoing)
+}

@@ -1,0 +1,133 @@
+package throng
+
+// An event is a message, or a gap.
+type event struct {
+	message *Message
+	gap     *Gap
+}
+
+func (e event) place() (Target, string) {
+	if e.gap != nil {
+		return e.gap.Target, e.gap.ID
+	}
+	return e.message.Target, e.message.ID
+}
+
+// A cursor is the position of a subscription in one channel.
+//
+// Invariant: the position is an id from the server, and no message after it has been handed on. So
+// a link may be lost at any time and resumed from the positions.
+type cursor struct {
+	target Target
+	// position is the id to resume after; empty until the server has named one.
+	position string
+	// head is the newest id at the time of subscribing: messages up to it are replayed.
+	head string
+	// isSilent: the inbox of the client's user, which the connection follows without a subscription.
+	isSilent   bool
+	hasStarted bool
+	// first is where the subscription started.
+	first     string
+	delivered string
+}
+
+// isSettled says whether it is known where older messages end, and where to resume.
+func (c *cursor) isSettled() bool {
+	return c.hasStarted || (c.head != "" && c.position != "")
+}
+
+// settle takes where older messages end, if that is not known yet.
+func (c *cursor) settle(head string) {
+	if !c.hasStarted && c.head == "" {
+		c.head = head
+	}
+}
+
+// follow takes the server's confirmation. isLost says that messages are missing.
+func (c *cursor) follow(id, head string, isLost bool) []event {
+	if !c.hasStarted {
+		c.hasStarted = true
+		if c.position == "" {
+			c.position = id
+		}
+		c.first = c.position
+		if c.head == "" {
+			c.head = head
+		}
+	}
+	if isLost {
+		return c.gap(id, 0)
+	}
+	return nil
+}
+
+func (c *cursor) gap(id string, missed int) []event {
+	if id != "" {
+		c.position = id
+	}
+	if c.isSilent {
+		return nil
+	}
+	return []event{{gap: &Gap{Target: c.target, ID: c.position, Missed: missed}}}
+}
+
+// take takes a message; one that was taken before yields nothing.
+func (c *cursor) take(envelope *fields) ([]event, error) {
+	if isUpTo(envelope.ID, c.delivered) {
+		return nil, nil
+	}
+	isReplayed := isUpTo(envelope.ID, c.head)
+	message, err := envelope.toMessage(isReplayed)
+	if err != nil {
+		return nil, unusable("the peer is not a Throng server")
+	}
+	c.position, c.delivered = envelope.ID, envelope.ID
+	if !isReplayed {
+		c.head = ""
+	}
+	if c.isSilent {
+		return nil, nil
+	}
+	return []event{{message: &message}}, nil
+}
+
+// cursors are those of a subscription, in the order of URLs: the user is last.
+type cursors struct {
+	all     []*cursor
+	history int
+}
+
+func (c *cursors) of(target Target) *cursor {
+	for _, each := range c.all {
+		if each.target == target {
+			return each
+		}
+	}
+	return nil
+}
+
+func (c *cursors) have(is func(*cursor) bool) (some, all bool) {
+	all = true
+	for _, each := range c.all {
+		if is(each) {
+			some = true
+		} else {
+			all = false
+		}
+	}
+	return some, all
+}
+
+func (c *cursors) havePositions() (some, all bool) {
+	return c.have(func(each *cursor) bool { return each.position != "" })
+}
+
+// inbox is the user whose connection it is.
+func (c *cursors) inbox() string {
+	for _, each := range c.all {
+		if each.target.IsUser() {
+			return each.target.user
+		}
+	}
+	return ""
+}

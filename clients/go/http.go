@@ -1,0 +1,449 @@
+package throng
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Statuses after which the server would refuse the same request again, over any transport.
+var finalStatuses = map[int]bool{400: true, 401: true, 403: true}
+
+// httpLink is what SSE and long-poll have in common: a link names all of its channels in one
+// request.
+type httpLink struct {
+	ctx      context.Context
+	cancel   context.CancelCauseFunc
+	client   *Client
+	cursors  *cursors
+	watchdog *watchdog
+	mu       sync.Mutex
+	opened   bool
+	heardAt  time.Time
+}
+
+func newHTTPLink(ctx context.Context, client *Client, cursors *cursors) httpLink {
+	inner, cancel := context.WithCancelCause(ctx)
+	return httpLink{
+		ctx: inner, cancel: cancel, client: client, cursors: cursors,
+		watchdog: newWatchdog(func() { cancel(errSilent) }),
+	}
+}
+
+func (h *httpLink) isOpen() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.opened
+}
+
+func (h *httpLink) suspect(since, until time.Time) {
+	h.mu.Lock()
+	isSilent := h.opened && h.heardAt.Before(since)
+	h.mu.Unlock()
+	if isSilent {
+		h.watchdog.hasten(until)
+	}
+}
+
+func (h *httpLink) setOpen() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.opened, h.heardAt = true, time.Now()
+}
+
+func (h *httpLink) close() {
+	h.watchdog.disarm()
+	h.cancel(context.Canceled)
+}
+
+// url is the path that follows all channels, from their positions or from now.
+func (h *httpLink) url(query url.Values, isFromNow bool) string {
+	for _, each := range h.cursors.all {
+		kind, name := each.target.parts()
+		query.Add(kind, name)
+	}
+	query.Set("envelope", "true")
+	if _, all := h.cursors.havePositions(); all && !isFromNow {
+		positions := make([]string, len(h.cursors.all))
+		for index, each := range h.cursors.all {
+			positions[index] = each.position
+		}
+		query.Set("since", strings.Join(positions, ","))
+	} else if h.cursors.history > 0 && !isFromNow {
+		query.Set("history", strconv.Itoa(h.cursors.history))
+	}
+	return "/subscribe?" + query.Encode()
+}
+
+// get is the response to a short request.
+func (h *httpLink) get(method, path string, timeout time.Duration) (*answer, error) {
+	response, err := h.client.send(h.ctx, request{method: method, path: path}, timeout)
+	var unanswered *noAnswer
+	var refused *Error
+	switch {
+	case h.ctx.Err() != nil:
+		return nil, h.ended()
+	case errors.As(err, &unanswered):
+		return nil, lost(unanswered.Error())
+	case errors.As(err, &refused) && refused.Code != "no_token":
+		return nil, &loss{message: refused.Message, hint: noHint, isAnswer: true}
+	}
+	return response, err
+}
+
+func (h *httpLink) ended() error {
+	cause := context.Cause(h.ctx)
+	if errors.Is(cause, errSilent) {
+		return lost(cause.Error())
+	}
+	return cause
+}
+
+// check returns what an error response means.
+func (h *httpLink) check(response *answer) error {
+	if response.isOK() {
+		return nil
+	}
+	err := response.err()
+	isUnauthorized := response.status == http.StatusUnauthorized
+	if isUnauthorized && h.client.tokens.canRenew() && err.Code != "token_revoked" {
+		return &loss{message: err.Message, hint: noHint, isAnswer: true}
+	}
+	if finalStatuses[response.status] {
+		return err
+	}
+	hint := response.retryAfter(h.client.options.Random)
+	return &loss{message: err.Message, hint: hint, isUnusable: !isTemporary(response.status)}
+}
+
+// settle asks where the channels end now, to tell older messages from live ones.
+func (h *httpLink) settle() error {
+	_, areSettled := h.cursors.have((*cursor).isSettled)
+	some, _ := h.cursors.havePositions()
+	if areSettled || (!some && h.cursors.history == 0) {
+		return nil
+	}
+	path := h.url(url.Values{"transport": {"sse"}}, true)
+	response, err := h.get(http.MethodHead, path, h.client.options.RequestTimeout)
+	if err == nil {
+		err = h.check(response)
+	}
+	if err != nil {
+		return err
+	}
+	heads, err := h.ids(response.header)
+	if err != nil {
+		return err
+	}
+	for index, each := range h.cursors.all {
+		each.settle(heads[index])
+		if some && each.position == "" {
+			// A request names a position for all of its channels or for none.
+			each.follow(heads[index], "", false)
+		}
+	}
+	return nil
+}
+
+func (h *httpLink) ids(header http.Header) ([]string, error) {
+	ids := strings.Split(header.Get("Throng-Id"), ",")
+	if len(ids) != len(h.cursors.all) || ids[0] == "" {
+		return nil, unusable("the answer is not one of a Throng server")
+	}
+	return ids, nil
+}
+
+// resumed takes where each channel starts, and the gaps.
+func (h *httpLink) resumed(header http.Header, isResumed bool) ([]event, error) {
+	starts, err := h.ids(header)
+	if err != nil {
+		return nil, err
+	}
+	areLost := make([]bool, len(starts))
+	if isResumed && header.Get("Throng-Recovered") == "false" {
+		for index, each := range h.cursors.all {
+			if areLost[index], err = h.isLost(each); err != nil {
+				return nil, err
+			}
+		}
+	}
+	var events []event
+	for index, each := range h.cursors.all {
+		events = append(events, each.follow(starts[index], "", areLost[index])...)
+	}
+	return events, nil
+}
+
+// isLost says whether this channel has a gap. A response covers all channels; a history covers one.
+func (h *httpLink) isLost(each *cursor) (bool, error) {
+	if len(h.cursors.all) == 1 {
+		return true, nil
+	}
+	query := url.Values{"after": {each.position}, "limit": {"1"}}
+	path := each.target.path() + "/history?" + query.Encode()
+	response, err := h.get(http.MethodGet, path, h.client.options.RequestTimeout)
+	if err != nil {
+		return false, err
+	}
+	var page fields
+	isRead := response.isOK() && json.Unmarshal(response.body, &page) == nil
+	return !isRead || (page.Recovered != nil && !*page.Recovered), nil
+}
+
+// deliver takes a message, or a gap in its place.
+func (h *httpLink) deliver(text []byte) ([]event, error) {
+	var envelope fields
+	if err := json.Unmarshal(text, &envelope); err != nil {
+		return nil, unusable("the peer is not a Throng server")
+	}
+	each := h.cursors.of(envelope.target())
+	if each == nil {
+		return nil, nil
+	}
+	if envelope.Type == "gap" {
+		return each.gap(envelope.ID, envelope.Missed), nil
+	}
+	return each.take(&envelope)
+}
+
+// A streamLink follows with server-sent events.
+type streamLink struct {
+	httpLink
+	token  string
+	body   io.Closer
+	stream *eventStream
+	name   string
+}
+
+func newStreamLink(ctx context.Context, client *Client, cursors *cursors) link {
+	return &streamLink{httpLink: newHTTPLink(ctx, client, cursors)}
+}
+
+func (s *streamLink) connection() string { return s.name }
+
+func (s *streamLink) open() ([]event, error) {
+	if err := s.settle(); err != nil {
+		return nil, err
+	}
+	// A stream begins with an event at once, unless a proxy buffers it.
+	late := unusable("the stream did not begin in time")
+	timer := time.AfterFunc(s.client.options.OpenTimeout, func() { s.cancel(late) })
+	defer timer.Stop()
+	_, isResumed := s.cursors.havePositions()
+	header, err := s.start()
+	if err != nil {
+		return nil, err
+	}
+	first, err := s.next()
+	if err == nil && first.name == "resumed" {
+		first, err = s.next()
+	}
+	if err != nil {
+		return nil, err
+	}
+	if first.name == "closed" {
+		return nil, s.closed(first.data)
+	}
+	if !timer.Stop() {
+		return nil, late
+	}
+	s.name = header.Get("Throng-Connection")
+	events, err := s.resumed(header, isResumed)
+	if err == nil {
+		s.setOpen()
+		s.heard()
+	}
+	return events, err
+}
+
+func (s *streamLink) start() (http.Header, error) {
+	path := s.url(url.Values{"transport": {"sse"}, "welcome": {"true"}}, false)
+	s.token, _ = s.client.tokens.now()
+	headers := map[string]string{"Accept": "text/event-stream", "Cache-Control": "no-store"}
+	response, err := s.client.do(s.ctx, request{method: http.MethodGet, path: path, header: headers}, s.token)
+	if s.ctx.Err() != nil {
+		if err == nil {
+			response.Body.Close()
+		}
+		return nil, s.ended()
+	}
+	if err != nil {
+		return nil, lost(fmt.Sprintf("the server cannot be reached: %v", err))
+	}
+	s.body = response.Body
+	if response.StatusCode != http.StatusOK {
+		body, _ := io.ReadAll(io.LimitReader(response.Body, answerBytesMax))
+		if response.StatusCode == http.StatusUnauthorized {
+			s.client.tokens.refuse(s.token)
+		}
+		if err := s.check(&answer{response.StatusCode, response.Header, body}); err != nil {
+			return nil, err
+		}
+	}
+	kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type"))
+	if kind != "text/event-stream" {
+		return nil, unusable("the answer is not an event stream")
+	}
+	s.stream = newEventStream(heartbeats{s})
+	return response.Header, nil
+}
+
+// heartbeats is the body of a stream. It reports all data, also comments.
+type heartbeats struct{ link *streamLink }
+
+func (h heartbeats) Read(into []byte) (int, error) {
+	n, err := h.link.body.(io.Reader).Read(into)
+	if n > 0 {
+		h.link.heard()
+	}
+	return n, err
+}
+
+// heard says that data has arrived.
+func (s *streamLink) heard() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.heardAt = time.Now()
+	if options := s.client.options; s.opened && options.Heartbeat > 0 {
+		s.watchdog.set(s.heardAt.Add(options.Heartbeat + options.RequestTimeout/2))
+	} else {
+		s.watchdog.set(time.Time{})
+	}
+}
+
+func (s *streamLink) next() (streamEvent, error) {
+	event, err := s.stream.next()
+	switch {
+	case err == nil:
+		return event, nil
+	case s.ctx.Err() != nil:
+		return event, s.ended()
+	}
+	message := "the stream ended"
+	if !errors.Is(err, io.EOF) {
+		message = fmt.Sprintf("the stream broke: %v", err)
+	}
+	return event, &loss{message: message, hint: s.stream.retry}
+}
+
+func (s *streamLink) receive() ([]event, error) {
+	s.watchdog.arm(s.client.options.RequestTimeout / 2)
+	event, err := s.next()
+	s.watchdog.disarm()
+	if err != nil {
+		return nil, err
+	}
+	switch event.name {
+	case "closed":
+		return nil, s.closed(event.data)
+	case "message", "binary", "gap":
+		return s.deliver(event.data)
+	}
+	return nil, nil
+}
+
+func (s *streamLink) closed(data []byte) error {
+	var last fields
+	if err := json.Unmarshal(data, &last); err != nil {
+		return unusable("the peer is not a Throng server")
+	}
+	tokens := s.client.tokens
+	if isStaleToken(last.CloseCode) {
+		tokens.refuse(s.token)
+	}
+	return lossOfClose(last.CloseCode, last.Message, s.stream.retry, true, tokens.canRenew(), s.token != "")
+}
+
+func (s *streamLink) close() {
+	s.httpLink.close()
+	if s.body != nil {
+		_ = s.body.Close()
+	}
+}
+
+// A pollLink follows with long polls: each returns as soon as there is a message.
+type pollLink struct {
+	httpLink
+	// hint is the time to retry of a server that shuts down, which is in its last response.
+	hint time.Duration
+}
+
+func newPollLink(ctx context.Context, client *Client, cursors *cursors) link {
+	return &pollLink{httpLink: newHTTPLink(ctx, client, cursors), hint: noHint}
+}
+
+func (p *pollLink) connection() string { return "" }
+
+func (p *pollLink) open() ([]event, error) {
+	if err := p.settle(); err != nil {
+		return nil, err
+	}
+	// The first poll returns at once, which shows that the transport works.
+	events, err := p.poll(0)
+	if err == nil {
+		p.setOpen()
+	}
+	return events, err
+}
+
+func (p *pollLink) receive() ([]event, error) {
+	if p.hint != noHint {
+		return nil, &loss{message: "the server is shutting down", hint: p.hint}
+	}
+	return p.poll(p.client.options.PollWait.Truncate(time.Second))
+}
+
+func (p *pollLink) poll(wait time.Duration) ([]event, error) {
+	options := p.client.options
+	_, isResumed := p.cursors.havePositions()
+	patience := wait + options.RequestTimeout/2
+	if wait == 0 {
+		patience = options.RequestTimeout
+	}
+	query := url.Values{"transport": {"poll"}, "wait": {strconv.Itoa(int(wait / time.Second))}}
+	p.watchdog.set(time.Now().Add(patience))
+	p.watchdog.arm(patience)
+	response, err := p.get(http.MethodGet, p.url(query, false), patience)
+	p.watchdog.disarm()
+	if err == nil {
+		err = p.check(response)
+	}
+	if err != nil {
+		return nil, err
+	}
+	ends, err := p.ids(response.header)
+	if err != nil {
+		return nil, err
+	}
+	events, err := p.resumed(response.header, isResumed)
+	if err != nil {
+		return nil, err
+	}
+	for _, line := range strings.Split(string(response.body), "\n") {
+		if line == "" {
+			continue
+		}
+		taken, err := p.deliver([]byte(line))
+		if err != nil {
+			return nil, err
+		}
+		events = append(events, taken...)
+	}
+	for index, each := range p.cursors.all {
+		each.position = ends[index]
+	}
+	p.mu.Lock()
+	p.heardAt = time.Now()
+	p.mu.Unlock()
+	p.hint = response.retryAfter(options.Random)
+	return events, nil
+}

@@ -1,0 +1,147 @@
+// The Go client, driven by JSON on its standard input: see clients/conformance/README.md.
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	throng "github.com/throng-push/throng/clients/go"
+)
+
+var printing sync.Mutex
+
+func print(event string, values map[string]any) {
+	values["event"] = event
+	text, err := json.Marshal(values)
+	if err != nil {
+		panic(err)
+	}
+	printing.Lock()
+	defer printing.Unlock()
+	fmt.Println(string(text))
+}
+
+type given struct {
+	Transports     []throng.Transport `json:"transports"`
+	Heartbeat      int                `json:"heartbeat_ms"`
+	OpenTimeout    int                `json:"open_timeout_ms"`
+	RequestTimeout int                `json:"request_timeout_ms"`
+	PublishTimeout int                `json:"publish_timeout_ms"`
+	PollWait       int                `json:"poll_wait_ms"`
+	Random         *float64           `json:"random"`
+	Token          string             `json:"token"`
+}
+
+func (g given) options() throng.Options {
+	options := throng.Options{
+		Transports:     g.Transports,
+		Token:          g.Token,
+		Heartbeat:      time.Duration(g.Heartbeat) * time.Millisecond,
+		OpenTimeout:    time.Duration(g.OpenTimeout) * time.Millisecond,
+		RequestTimeout: time.Duration(g.RequestTimeout) * time.Millisecond,
+		PublishTimeout: time.Duration(g.PublishTimeout) * time.Millisecond,
+		PollWait:       time.Duration(g.PollWait) * time.Millisecond,
+	}
+	if g.Random != nil {
+		options.Random = func() float64 { return *g.Random }
+	}
+	return options
+}
+
+type command struct {
+	Command  string   `json:"command"`
+	Channels []string `json:"channels"`
+	Since    string   `json:"since"`
+	History  int      `json:"history"`
+	Channel  string   `json:"channel"`
+	Data     any      `json:"data"`
+}
+
+func decoded(message throng.Message) any {
+	var value any
+	if message.ContentType != "application/json" || message.JSON(&value) != nil {
+		return message.Text()
+	}
+	return value
+}
+
+func follow(client *throng.Client, c command) {
+	var targets []throng.Target
+	since := map[throng.Target]string{}
+	for _, name := range c.Channels {
+		targets = append(targets, throng.Channel(name))
+		if c.Since != "" {
+			since[throng.Channel(name)] = c.Since
+		}
+	}
+	subscription := client.Subscribe(targets...)
+	subscription.History, subscription.Since = c.History, since
+	subscription.OnGap = func(gap throng.Gap) {
+		print("gap", map[string]any{"channel": gap.Target.Name(), "id": gap.ID, "missed": gap.Missed})
+	}
+	subscription.OnState = func(state throng.State) {
+		print("state", map[string]any{
+			"state": state.Name, "transport": state.Transport, "reason": state.Reason,
+			"delay_ms": float64(state.Delay) / float64(time.Millisecond),
+		})
+	}
+	for message, err := range subscription.Messages(context.Background()) {
+		var refused *throng.Error
+		if errors.As(err, &refused) {
+			print("error", map[string]any{"code": refused.Code})
+			return
+		}
+		if err != nil {
+			panic(err)
+		}
+		print("message", map[string]any{
+			"channel": message.Target.Name(), "id": message.ID,
+			"data": decoded(message), "replayed": message.Replayed,
+		})
+	}
+}
+
+func publish(client *throng.Client, c command) {
+	published, err := client.Publish(context.Background(), throng.Channel(c.Channel), c.Data)
+	var refused *throng.Error
+	if errors.As(err, &refused) {
+		print("unpublished", map[string]any{
+			"code": refused.Code, "outcome": refused.Outcome, "key": refused.Key,
+		})
+		return
+	}
+	if err != nil {
+		panic(err)
+	}
+	print("published", map[string]any{"id": published.ID, "duplicate": published.Duplicate})
+}
+
+func main() {
+	var options given
+	if err := json.Unmarshal([]byte(os.Args[2]), &options); err != nil {
+		panic(err)
+	}
+	client, err := throng.New(os.Args[1], options.options())
+	if err != nil {
+		panic(err)
+	}
+	print("ready", map[string]any{})
+	lines := bufio.NewScanner(os.Stdin)
+	for lines.Scan() {
+		var c command
+		if err := json.Unmarshal(lines.Bytes(), &c); err != nil {
+			panic(err)
+		}
+		if c.Command == "subscribe" {
+			go follow(client, c)
+		} else {
+			go publish(client, c)
+		}
+	}
+}

@@ -1,0 +1,237 @@
+package throng
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A Target is a channel or a user's inbox. Make it with Channel or User.
+type Target struct {
+	channel, user string
+}
+
+// Channel is the channel of this name.
+func Channel(name string) Target { return Target{channel: name} }
+
+// User is the inbox of this user, which all of the user's devices follow.
+func User(name string) Target { return Target{user: name} }
+
+// Name is the name of the channel or the user.
+func (t Target) Name() string { return t.channel + t.user }
+
+// IsUser says whether it is a user's inbox.
+func (t Target) IsUser() bool { return t.user != "" }
+
+func (t Target) String() string {
+	kind, name := t.parts()
+	return kind + " " + name
+}
+
+func (t Target) parts() (kind, name string) {
+	if t.IsUser() {
+		return "user", t.user
+	}
+	return "channel", t.channel
+}
+
+func (t Target) path() string {
+	kind, name := t.parts()
+	return "/" + kind + "s/" + url.PathEscape(name)
+}
+
+// A Message is one message of a channel.
+type Message struct {
+	Target Target
+	// ID identifies the message: to resume after it, or to page through history.
+	ID string
+	// Time is when the server accepted it.
+	Time time.Time
+	// Data is the body as it was published. JSON may have other white space.
+	Data        []byte
+	ContentType string
+	// Replayed is true for messages older than the subscription, which came because of History or
+	// Since. It is false for messages missed during a reconnect.
+	Replayed bool
+}
+
+// Text is the body as a string.
+func (m Message) Text() string { return string(m.Data) }
+
+// JSON decodes the body into value.
+func (m Message) JSON(value any) error { return json.Unmarshal(m.Data, value) }
+
+// A Gap says that messages of Target are missing here.
+type Gap struct {
+	Target Target
+	// ID is where delivery goes on.
+	ID string
+	// Missed is how many messages are missing, or 0 if the server does not know it.
+	Missed int
+}
+
+// A Draft is a message to publish.
+type Draft struct {
+	Target Target
+	// Data is a string, a []byte (a binary message), or anything that encoding/json encodes.
+	Data any
+	// Key is the idempotency key: repeated within five minutes, it publishes nothing. Random if
+	// empty.
+	Key string
+	// ContentType replaces that of the kind of Data.
+	ContentType string
+	// Exclude is the name of a connection that does not get the message.
+	Exclude string
+}
+
+// Published says that the server has the message.
+type Published struct {
+	ID string `json:"id"`
+	// Subscribers is the number of connections that the message goes to; 0 with Duplicate.
+	Subscribers int `json:"subscribers"`
+	// Duplicate: the server already had a message with this key; ID is that message's.
+	Duplicate bool `json:"duplicate"`
+}
+
+// History is a page of messages, oldest first.
+type History struct {
+	// ID is that of the newest message of the channel.
+	ID       string
+	Messages []Message
+	// More says whether there are further messages in the requested direction.
+	More bool
+	// Recovered says, with After, whether the server still has all messages after that id.
+	Recovered bool
+}
+
+// Presence is who follows a channel.
+type Presence struct {
+	Connections int      `json:"connections"`
+	Users       []string `json:"users"`
+	// More says whether there are more users than listed.
+	More bool `json:"more"`
+}
+
+// fields is any object of the protocol: an envelope, a frame or an answer.
+type fields struct {
+	Type        string          `json:"type"`
+	Channel     *string         `json:"channel"`
+	User        *string         `json:"user"`
+	ID          string          `json:"id"`
+	Head        string          `json:"head"`
+	Time        int64           `json:"time"`
+	Data        json.RawMessage `json:"data"`
+	Encoding    string          `json:"encoding"`
+	ContentType string          `json:"content_type"`
+	Missed      int             `json:"missed"`
+	Recovered   *bool           `json:"recovered"`
+	Ref         int             `json:"ref"`
+	Connection  string          `json:"connection"`
+	Heartbeat   float64         `json:"heartbeat"`
+	Code        string          `json:"code"`
+	CloseCode   int             `json:"close_code"`
+	Message     string          `json:"message"`
+}
+
+func (f *fields) target() Target {
+	switch {
+	case f.User != nil:
+		return User(*f.User)
+	case f.Channel != nil:
+		return Channel(*f.Channel)
+	}
+	return Target{}
+}
+
+// toMessage is the message in an envelope.
+func (f *fields) toMessage(replayed bool) (Message, error) {
+	message := Message{
+		Target:      f.target(),
+		ID:          f.ID,
+		Time:        time.UnixMilli(f.Time),
+		Data:        f.Data,
+		ContentType: "application/json",
+		Replayed:    replayed,
+	}
+	if len(f.Data) > 0 && f.Data[0] == '"' {
+		var text string
+		if err := json.Unmarshal(f.Data, &text); err != nil {
+			return message, err
+		}
+		message.Data, message.ContentType = []byte(text), "text/plain; charset=utf-8"
+	}
+	if f.Encoding == "base64" {
+		bytes, err := base64.StdEncoding.DecodeString(string(message.Data))
+		if err != nil {
+			return message, err
+		}
+		message.Data, message.ContentType = bytes, "application/octet-stream"
+	}
+	if f.ContentType != "" {
+		message.ContentType = f.ContentType
+	}
+	return message, nil
+}
+
+// isUpTo says whether id is last or before it; false if they are of different epochs.
+func isUpTo(id, last string) bool {
+	epoch, offset, ok := splitID(id)
+	lastEpoch, lastOffset, lastOK := splitID(last)
+	return ok && lastOK && epoch == lastEpoch && offset <= lastOffset
+}
+
+func splitID(id string) (epoch string, offset uint64, ok bool) {
+	dash := strings.LastIndexByte(id, '-')
+	if dash < 0 {
+		return "", 0, false
+	}
+	offset, err := strconv.ParseUint(id[dash+1:], 10, 64)
+	return id[:dash], offset, err == nil
+}
+
+// body is that of a publication, with its content type.
+func (d *Draft) body() ([]byte, string, error) {
+	switch data := d.Data.(type) {
+	case string:
+		return []byte(data), "text/plain; charset=utf-8", nil
+	case []byte:
+		return data, "application/octet-stream", nil
+	}
+	data, err := json.Marshal(d.Data)
+	return data, "application/json", err
+}
+
+// line is that of a batch.
+func (d *Draft) line() ([]byte, error) {
+	if d.Target == (Target{}) {
+		return nil, errors.New("throng: a draft has no target")
+	}
+	kind, name := d.Target.parts()
+	named := map[string]any{kind: name, "key": d.Key}
+	if bytes, isBytes := d.Data.([]byte); isBytes {
+		named["data"], named["encoding"] = base64.StdEncoding.EncodeToString(bytes), "base64"
+	} else {
+		named["data"] = d.Data
+	}
+	if d.ContentType != "" {
+		named["content_type"] = d.ContentType
+	}
+	if d.Exclude != "" {
+		named["exclude"] = d.Exclude
+	}
+	line, err := json.Marshal(named)
+	return append(line, '\n'), err
+}
+
+func randomKey() string {
+	key := make([]byte, 16)
+	// It never fails: it ends the program if the system has no randomness.
+	_, _ = rand.Read(key)
+	return hex.EncodeToString(key)
+}

@@ -1,0 +1,141 @@
+package throng
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// A Transport is how messages arrive.
+type Transport string
+
+// The transports, in the order in which they are tried.
+const (
+	WebSocket Transport = "websocket"
+	SSE       Transport = "sse"
+	Poll      Transport = "poll"
+)
+
+const (
+	// Backoff: the bound of the first delay, which doubles with each attempt, up to the cap.
+	backoffBase = 500 * time.Millisecond
+	backoffCap  = 30 * time.Second
+	// The longest delay that a server can impose: a longer one is more likely a mistake.
+	retryMax = 24 * time.Hour
+	// The server remembers idempotency keys for five minutes; a retry after that could double.
+	publishTimeoutMax = 4 * time.Minute
+	// As on the server.
+	pollWaitMax = 5 * time.Minute
+)
+
+// Options of a client. The zero value of each field means its default.
+type Options struct {
+	// Token is a token, or a server key of your application.
+	Token string
+	// GetToken returns a token, instead of Token: it is called before the first request, before the
+	// token expires, and after the server has refused one; once at a time. If it fails, it is called
+	// again after a backoff. If it returns "", requests and subscriptions fail with no_token.
+	GetToken func(context.Context) (string, error)
+	// User is the user of the connections, shown by Presence. With a token it may be left out.
+	User string
+	// Transports in order of preference. WebSocket, SSE and Poll unless set.
+	Transports []Transport
+	// HTTPClient sends all requests, and opens WebSockets. Its Timeout must be 0.
+	HTTPClient *http.Client
+	// Heartbeat is the server's, for transports that do not announce it. 25 s unless set; negative
+	// if it sends none.
+	Heartbeat time.Duration
+	// OpenTimeout is the time for a transport to open before the next is tried. 3 s unless set.
+	OpenTimeout time.Duration
+	// RequestTimeout is the time after which a request counts as unanswered. 10 s unless set.
+	RequestTimeout time.Duration
+	// PublishTimeout is the time for a publication with all its attempts. 30 s unless set; at most
+	// 4 minutes.
+	PublishTimeout time.Duration
+	// PollWait is how long a long-poll waits, in whole seconds. 20 s unless set; at most 5 minutes.
+	PollWait time.Duration
+	// Random returns numbers from 0 to 1, for the jitter. Several goroutines call it.
+	Random func() float64
+}
+
+func (o Options) withDefaults() (Options, error) {
+	for _, each := range []struct {
+		name  string
+		value *time.Duration
+		unset time.Duration
+		most  time.Duration
+	}{
+		{"Heartbeat", &o.Heartbeat, 25 * time.Second, retryMax},
+		{"OpenTimeout", &o.OpenTimeout, 3 * time.Second, retryMax},
+		{"RequestTimeout", &o.RequestTimeout, 10 * time.Second, retryMax},
+		{"PublishTimeout", &o.PublishTimeout, 30 * time.Second, publishTimeoutMax},
+		{"PollWait", &o.PollWait, 20 * time.Second, pollWaitMax},
+	} {
+		if *each.value == 0 {
+			*each.value = each.unset
+		}
+		if *each.value > each.most || (*each.value < 0 && each.name != "Heartbeat") {
+			return o, fmt.Errorf("throng: the option %s must be from 0 to %v", each.name, each.most)
+		}
+	}
+	if o.Token != "" && o.GetToken != nil {
+		return o, fmt.Errorf("throng: give Token or GetToken, not both")
+	}
+	if o.Transports == nil {
+		o.Transports = []Transport{WebSocket, SSE, Poll}
+	}
+	for _, transport := range o.Transports {
+		if _, isKnown := links[transport]; !isKnown {
+			return o, fmt.Errorf("throng: there is no transport %q", transport)
+		}
+	}
+	if len(o.Transports) == 0 {
+		return o, fmt.Errorf("throng: name at least one transport")
+	}
+	if o.HTTPClient == nil {
+		o.HTTPClient = &http.Client{}
+	}
+	if o.Random == nil {
+		o.Random = rand.Float64
+	}
+	return o, nil
+}
+
+// backoff grows exponentially with full jitter: 0 to the bound, so that clients do not retry
+// together.
+func backoff(attempt int, random func() float64) time.Duration {
+	bound := min(backoffCap, backoffBase<<min(attempt, 16))
+	return time.Duration(random() * float64(bound))
+}
+
+// bounded is a delay that the server has named, limited to a day.
+func bounded(delay time.Duration) time.Duration { return min(max(0, delay), retryMax) }
+
+func checkedURL(text string) (string, error) {
+	scheme, rest, hasScheme := strings.Cut(text, "://")
+	if !hasScheme {
+		meant := "https://" + strings.TrimLeft(text, "/")
+		for _, local := range []string{"localhost", "127.", "[::1]", ":"} {
+			if strings.HasPrefix(text, local) {
+				meant = "http://" + text
+			}
+		}
+		return "", fmt.Errorf("throng: the URL %q has no scheme; did you mean %q?", text, meant)
+	}
+	if scheme != "http" && scheme != "https" {
+		meant := map[string]string{"ws": "http", "wss": "https"}[scheme]
+		if meant == "" {
+			meant = "https"
+		}
+		return "", fmt.Errorf("throng: the URL %q is not an HTTP URL; did you mean %q?", text, meant+"://"+rest)
+	}
+	parsed, err := url.Parse(text)
+	if err != nil || parsed.Host == "" || parsed.RawQuery != "" || parsed.Fragment != "" {
+		return "", fmt.Errorf("throng: %q is not a URL with a host and without query and fragment", text)
+	}
+	return strings.TrimRight(text, "/"), nil
+}

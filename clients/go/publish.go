@@ -1,0 +1,274 @@
+package throng
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// The lines and bytes of a batch in one request: below the server's limits, and small enough that a
+// retry repeats little.
+const (
+	batchLinesMax = 1_000
+	batchBytesMax = 1 << 20
+)
+
+// Errors of a line after which the same message may be accepted.
+var retriedCodes = map[string]bool{"busy": true, "too_many_requests": true, "full": true, "draining": true}
+
+// Publish publishes a string, a []byte or what encoding/json encodes. It returns once the server
+// has the message; see PublishDraft.
+func (c *Client) Publish(ctx context.Context, target Target, data any) (Published, error) {
+	return c.PublishDraft(ctx, Draft{Target: target, Data: data})
+}
+
+// PublishDraft publishes a message; it returns once the server has it. It tries again within
+// PublishTimeout, always with the same idempotency key. Errors are of type *Error, with an Outcome
+// and the Key. If the context ends first, the error wraps that of the context.
+func (c *Client) PublishDraft(ctx context.Context, draft Draft) (Published, error) {
+	defer c.watch()()
+	body, contentType, err := draft.body()
+	if err != nil {
+		return Published{}, fmt.Errorf("throng: the data has no JSON: %w", err)
+	}
+	if draft.ContentType != "" {
+		contentType = draft.ContentType
+	}
+	if draft.Key == "" {
+		draft.Key = randomKey()
+	}
+	header := map[string]string{"Content-Type": contentType, "Idempotency-Key": draft.Key}
+	if draft.Exclude != "" {
+		header["Throng-Exclude"] = draft.Exclude
+	}
+	tries := c.attempts(ctx)
+	for {
+		answer, refused := tries.send(request{http.MethodPost, draft.Target.path(), header, body})
+		if refused == nil && answer == nil {
+			refused = tries.wait()
+		}
+		if refused != nil {
+			return Published{}, tries.failed(refused, draft.Key)
+		}
+		if answer != nil {
+			var published Published
+			if err := json.Unmarshal(answer.body, &published); err != nil {
+				return published, tries.failed(notThrong(err), draft.Key)
+			}
+			return published, nil
+		}
+	}
+}
+
+// attempts of a publication, within its time.
+type attempts struct {
+	ctx       context.Context
+	client    *Client
+	until     time.Time
+	count     int
+	uncertain int
+	delay     time.Duration
+	reason    string
+}
+
+func (c *Client) attempts(ctx context.Context) *attempts {
+	return &attempts{ctx: ctx, client: c, until: time.Now().Add(c.options.PublishTimeout)}
+}
+
+func (a *attempts) outcome() Outcome {
+	if a.uncertain > 0 {
+		return Unknown
+	}
+	return Unpublished
+}
+
+// failed adds the outcome and the key to a copy of the error.
+func (a *attempts) failed(err *Error, key string) *Error {
+	own := *err
+	own.Outcome, own.Key = a.outcome(), key
+	return &own
+}
+
+// send makes one attempt. Without an answer and an error the message is to be sent again, after
+// wait.
+func (a *attempts) send(r request) (*answer, *Error) {
+	options := a.client.options
+	timeout := min(options.RequestTimeout, time.Until(a.until))
+	a.delay = backoff(a.count, options.Random)
+	a.count++
+	a.uncertain++
+	response, err := a.client.send(a.ctx, r, timeout)
+	var unanswered *noAnswer
+	var refused *Error
+	switch {
+	case a.ctx.Err() != nil:
+		return nil, a.cancelled()
+	case errors.As(err, &unanswered):
+		a.reason = unanswered.Error()
+		if !unanswered.wasSent {
+			a.uncertain--
+		}
+		return nil, nil
+	case errors.As(err, &refused):
+		// There is no token: nothing was sent.
+		a.uncertain--
+		a.reason = refused.Message
+		if refused.Code == "no_token" {
+			return nil, refused
+		}
+		return nil, nil
+	}
+	if response.isOK() {
+		a.uncertain--
+		return response, nil
+	}
+	refused = response.err()
+	a.reason = refused.Message
+	// The error of a proxy says nothing about what the server behind it did.
+	if !strings.HasPrefix(refused.Code, "http_") {
+		a.uncertain--
+	}
+	if !isTemporary(response.status) {
+		return nil, refused
+	}
+	if named := response.retryAfter(options.Random); named != noHint {
+		a.delay = named
+	}
+	return nil, nil
+}
+
+// wait waits for the time of the next attempt; it returns an error if that is too late.
+func (a *attempts) wait() *Error {
+	if time.Until(a.until) <= a.delay {
+		end := "it was not published"
+		if a.outcome() == Unknown {
+			end = "it is unknown whether it was published"
+		}
+		message := fmt.Sprintf("the server did not confirm the message in %v; %s: %s",
+			a.client.options.PublishTimeout, end, a.reason)
+		return &Error{Code: "timeout", Message: message}
+	}
+	if !sleep(a.ctx, a.delay) {
+		return a.cancelled()
+	}
+	return nil
+}
+
+func (a *attempts) cancelled() *Error {
+	cause := context.Cause(a.ctx)
+	return &Error{Code: "timeout", Message: fmt.Sprintf("the publication was given up: %v", cause), Cause: cause}
+}
+
+// sleep waits for a time; false if the context ends first.
+func sleep(ctx context.Context, delay time.Duration) bool {
+	timer := time.NewTimer(delay)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// A Result is what became of a message of a batch. Err is nil if it was published.
+type Result struct {
+	Published
+	Err *Error
+}
+
+// PublishBatch publishes messages with few requests; the result of each is at its place. Messages
+// that the server refuses for a moment are sent again, and then come after the others.
+func (c *Client) PublishBatch(ctx context.Context, drafts []Draft) ([]Result, error) {
+	defer c.watch()()
+	lines := make([]line, len(drafts))
+	for index, draft := range drafts {
+		if draft.Key == "" {
+			draft.Key = randomKey()
+		}
+		text, err := draft.line()
+		if err != nil {
+			return nil, fmt.Errorf("throng: message %d of the batch: %w", index, err)
+		}
+		lines[index] = line{key: draft.Key, text: text}
+	}
+	results := make([]Result, len(drafts))
+	for from := 0; from < len(lines); {
+		to, size := from, 0
+		for to < len(lines) && to-from < batchLinesMax && (to == from || size+len(lines[to].text) <= batchBytesMax) {
+			size += len(lines[to].text)
+			to++
+		}
+		c.publishPart(ctx, lines[from:to], results[from:to])
+		from = to
+	}
+	return results, nil
+}
+
+type line struct {
+	key  string
+	text []byte
+}
+
+func (c *Client) publishPart(ctx context.Context, lines []line, results []Result) {
+	tries := c.attempts(ctx)
+	open := make([]int, len(lines))
+	for index := range lines {
+		open[index] = index
+	}
+	for len(open) > 0 {
+		var body bytes.Buffer
+		for _, index := range open {
+			body.Write(lines[index].text)
+		}
+		header := map[string]string{"Content-Type": "application/x-ndjson"}
+		answer, refused := tries.send(request{http.MethodPost, "/publish", header, body.Bytes()})
+		if answer != nil {
+			open, refused = settle(lines, open, answer, results)
+		}
+		if len(open) > 0 && refused == nil {
+			refused = tries.wait()
+		}
+		if refused == nil {
+			continue
+		}
+		for _, index := range open {
+			if results[index].Err == nil || tries.outcome() == Unknown {
+				results[index].Err = tries.failed(refused, lines[index].key)
+			}
+		}
+		return
+	}
+}
+
+// settle takes the results of a response; it returns the lines to send again.
+func settle(lines []line, open []int, response *answer, results []Result) ([]int, *Error) {
+	var again []int
+	decoder := json.NewDecoder(bytes.NewReader(response.body))
+	for _, index := range open {
+		var result struct {
+			Published
+			Error   string `json:"error"`
+			Message string `json:"message"`
+		}
+		if err := decoder.Decode(&result); err != nil {
+			return open, notThrong(err)
+		}
+		results[index] = Result{Published: result.Published}
+		if result.Error == "" {
+			continue
+		}
+		results[index].Err = &Error{
+			Code: result.Error, Message: result.Message, Outcome: Unpublished, Key: lines[index].key,
+		}
+		if retriedCodes[result.Error] {
+			again = append(again, index)
+		}
+	}
+	return again, nil
+}

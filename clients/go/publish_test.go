@@ -1,0 +1,218 @@
+//go:build go1.25
+
+package throng
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// script answers requests one after the other; the last entry repeats.
+type script struct {
+	entries []func(*http.Request, string) (*http.Response, error)
+	sent    []*http.Request
+	bodies  []string
+	at      []time.Duration
+	began   time.Time
+}
+
+func (s *script) RoundTrip(r *http.Request) (*http.Response, error) {
+	body, _ := io.ReadAll(r.Body)
+	s.sent, s.bodies = append(s.sent, r), append(s.bodies, string(body))
+	s.at = append(s.at, time.Since(s.began))
+	entry := s.entries[0]
+	if len(s.entries) > 1 {
+		s.entries = s.entries[1:]
+	}
+	return entry(r, string(body))
+}
+
+func says(status int, body string, header ...string) func(*http.Request, string) (*http.Response, error) {
+	return func(r *http.Request, _ string) (*http.Response, error) {
+		trace(r)
+		response := &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body))}
+		for _, line := range header {
+			name, value, _ := strings.Cut(line, ": ")
+			response.Header.Set(name, value)
+		}
+		return response, nil
+	}
+}
+
+func refuses(status int, code string, header ...string) func(*http.Request, string) (*http.Response, error) {
+	return says(status, fmt.Sprintf(`{"error":%q,"message":"refused"}`, code), header...)
+}
+
+func cut(r *http.Request, _ string) (*http.Response, error) {
+	trace(r)
+	return nil, errors.New("cut")
+}
+
+func late(r *http.Request, _ string) (*http.Response, error) {
+	trace(r)
+	<-r.Context().Done()
+	return nil, r.Context().Err()
+}
+
+func refused(*http.Request, string) (*http.Response, error) {
+	return nil, errors.New("connection refused")
+}
+
+// publishTo publishes to a script in virtual time.
+func publishTo(t *testing.T, s *script, options Options) (published Published, err error) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s.began = time.Now()
+		options.HTTPClient = &http.Client{Transport: s}
+		options.Random = func() float64 { return 1 }
+		client, failed := New("http://127.0.0.1:1", options)
+		if failed != nil {
+			t.Fatal(failed)
+		}
+		draft := Draft{Target: Channel("a"), Data: map[string]int{"n": 1}, Key: "order-7"}
+		published, err = client.PublishDraft(context.Background(), draft)
+		if took := time.Since(s.began); took > client.options.PublishTimeout {
+			t.Errorf("it took %v", took)
+		}
+	})
+	return published, err
+}
+
+var done = says(201, `{"id":"e-1","subscribers":2}`)
+
+func TestAttemptsHaveOneKeyBackOffAndObeyTheServer(t *testing.T) {
+	s := &script{entries: []func(*http.Request, string) (*http.Response, error){
+		cut, cut, refuses(503, "busy", "Retry-After: 7"), cut, done,
+	}}
+	published, err := publishTo(t, s, Options{})
+	if err != nil || published.ID != "e-1" {
+		t.Fatal(published, err)
+	}
+	if want := seconds(0, 0.5, 1.5, 9.5, 13.5); !slices.Equal(s.at, want) {
+		t.Errorf("got %v, want %v", s.at, want)
+	}
+	for _, r := range s.sent {
+		if r.Header.Get("Idempotency-Key") != "order-7" {
+			t.Error(r.Header)
+		}
+	}
+}
+
+func TestTheOutcomeIsSaidWhenItGivesUp(t *testing.T) {
+	type entries = []func(*http.Request, string) (*http.Response, error)
+	for _, each := range []struct {
+		entries entries
+		code    string
+		outcome Outcome
+	}{
+		{entries{late}, "timeout", Unknown},
+		{entries{cut}, "timeout", Unknown},
+		{entries{refused}, "timeout", Unpublished},
+		{entries{refuses(503, "busy")}, "timeout", Unpublished},
+		{entries{refuses(503, "full"), cut, refuses(503, "full")}, "timeout", Unknown},
+		{entries{says(502, "bad gateway")}, "timeout", Unknown},
+		{entries{refuses(413, "too_large")}, "too_large", Unpublished},
+		{entries{cut, refuses(403, "forbidden")}, "forbidden", Unknown},
+	} {
+		_, err := publishTo(t, &script{entries: each.entries}, Options{})
+		var failed *Error
+		if !errors.As(err, &failed) {
+			t.Fatal(err)
+		}
+		if failed.Code != each.code || failed.Outcome != each.outcome || failed.Key != "order-7" {
+			t.Errorf("got %+v, want %s %s", failed, each.code, each.outcome)
+		}
+	}
+}
+
+func TestARefusedTokenIsReplacedOnce(t *testing.T) {
+	s := &script{entries: []func(*http.Request, string) (*http.Response, error){refuses(401, "token_expired"), done}}
+	made := 0
+	_, err := publishTo(t, s, Options{GetToken: func(context.Context) (string, error) {
+		made++
+		return fmt.Sprint("token", made), nil
+	}})
+	if err != nil || s.sent[1].Header.Get("Authorization") != "Bearer token2" {
+		t.Error(err, len(s.sent))
+	}
+}
+
+func TestABatchIsSplitAndOnlyWhatMaySucceedIsSentAgain(t *testing.T) {
+	first := true
+	accept := func(r *http.Request, body string) (*http.Response, error) {
+		var answers bytes.Buffer
+		for _, text := range strings.Split(strings.TrimSpace(body), "\n") {
+			var line struct{ Data int }
+			if err := json.Unmarshal([]byte(text), &line); err != nil {
+				t.Error(err)
+			}
+			switch {
+			case first && line.Data == 1:
+				answers.WriteString(`{"error":"busy","message":"wait"}` + "\n")
+			case line.Data == 2:
+				answers.WriteString(`{"error":"bad_name","message":"no"}` + "\n")
+			default:
+				fmt.Fprintf(&answers, `{"id":"e-%d","subscribers":0}`+"\n", line.Data)
+			}
+		}
+		first = false
+		return says(200, answers.String())(r, body)
+	}
+	s := &script{entries: []func(*http.Request, string) (*http.Response, error){accept}}
+	synctest.Test(t, func(t *testing.T) {
+		client, err := New("http://127.0.0.1:1", Options{HTTPClient: &http.Client{Transport: s}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		drafts := make([]Draft, 2500)
+		for number := range drafts {
+			drafts[number] = Draft{Target: Channel("a"), Data: number}
+		}
+		results, err := client.PublishBatch(context.Background(), drafts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for number, result := range results {
+			if number == 2 {
+				if result.Err == nil || result.Err.Code != "bad_name" || result.Err.Outcome != Unpublished {
+					t.Error(result)
+				}
+			} else if result.Err != nil || result.ID != fmt.Sprint("e-", number) {
+				t.Error(number, result)
+			}
+		}
+	})
+	var counts []int
+	for _, body := range s.bodies {
+		counts = append(counts, strings.Count(body, "\n"))
+	}
+	if !slices.Equal(counts, []int{1000, 1, 1000, 500}) {
+		t.Error(counts)
+	}
+}
+
+func trace(r *http.Request) {
+	if hooks := httptraceOf(r); hooks != nil {
+		hooks()
+	}
+}
+
+// httptraceOf tells the client that there was a connection, as a real transport does.
+func httptraceOf(r *http.Request) func() {
+	hooks := httptrace.ContextClientTrace(r.Context())
+	if hooks == nil || hooks.GotConn == nil {
+		return nil
+	}
+	return func() { hooks.GotConn(httptrace.GotConnInfo{}) }
+}

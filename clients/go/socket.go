@@ -1,0 +1,425 @@
+package throng
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coder/websocket"
+)
+
+// The largest frame, for a server whose max-message-bytes is raised.
+const frameBytesMax = 64 << 20
+
+var reconnectHint = regexp.MustCompile(`reconnect in (\d+) ms`)
+
+// A socketLink is a WebSocket with the protocol throng.v1. It is open once the server has sent
+// welcome.
+type socketLink struct {
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	client  *Client
+	cursors *cursors
+	conn    *websocket.Conn
+	name    string
+	// commands are pending, by ref; live are those confirmed by subscribed. Messages before it are of
+	// an earlier subscription.
+	commands map[int]command
+	live     map[*cursor]bool
+	watchdog *watchdog
+
+	mu        sync.Mutex
+	opened    bool
+	heartbeat time.Duration
+	heardAt   time.Time
+	// isProbed: a ping was sent and has no answer. probeBy is when its answer is due.
+	isProbed bool
+	probeBy  time.Time
+	ref      int
+	// token is that which the server has from this link, auth a newer one that it has not accepted.
+	token        string
+	auth         string
+	authRef      int
+	isRefreshing bool
+	refreshes    int
+}
+
+type command struct {
+	cursor    *cursor
+	isResumed bool
+}
+
+func newSocketLink(ctx context.Context, client *Client, cursors *cursors) link {
+	s := &socketLink{
+		client:    client,
+		cursors:   cursors,
+		commands:  map[int]command{},
+		live:      map[*cursor]bool{},
+		heartbeat: client.options.Heartbeat,
+	}
+	s.ctx, s.cancel = context.WithCancelCause(ctx)
+	s.watchdog = newWatchdog(s.overdue)
+	return s
+}
+
+func (s *socketLink) isOpen() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.opened
+}
+
+func (s *socketLink) connection() string { return s.name }
+
+func (s *socketLink) open() ([]event, error) {
+	s.token, _ = s.client.tokens.now()
+	late := unusable("the WebSocket did not open in time")
+	timer := time.AfterFunc(s.client.options.OpenTimeout, func() { s.cancel(late) })
+	defer timer.Stop()
+	if err := s.dial(); err != nil {
+		return nil, err
+	}
+	welcome, err := s.read()
+	if err != nil {
+		return nil, err
+	}
+	if welcome.Type != "welcome" {
+		return nil, unusable("the peer is not a Throng server")
+	}
+	if !timer.Stop() {
+		return nil, late
+	}
+	s.mu.Lock()
+	s.opened, s.name = true, welcome.Connection
+	if welcome.Heartbeat > 0 {
+		s.heartbeat = time.Duration(welcome.Heartbeat * float64(time.Second))
+	}
+	s.mu.Unlock()
+	for _, each := range s.cursors.all {
+		if !each.isSilent {
+			if err := s.subscribe(each); err != nil {
+				return nil, err
+			}
+		}
+	}
+	s.heard()
+	return nil, nil
+}
+
+func (s *socketLink) dial() error {
+	address := "ws" + strings.TrimPrefix(s.client.url, "http") + "/subscribe"
+	if inbox := s.cursors.inbox(); inbox != "" {
+		address += "?" + url.Values{"user": {inbox}}.Encode()
+	}
+	header := http.Header{}
+	if s.token != "" {
+		header.Set("Authorization", "Bearer "+s.token)
+	}
+	conn, response, err := websocket.Dial(s.ctx, address, &websocket.DialOptions{
+		HTTPClient:   s.client.options.HTTPClient,
+		HTTPHeader:   header,
+		Subprotocols: []string{"throng.v1"},
+	})
+	if err == nil {
+		conn.SetReadLimit(frameBytesMax)
+		s.conn = conn
+		return nil
+	}
+	if s.ctx.Err() != nil {
+		return context.Cause(s.ctx)
+	}
+	if response == nil || response.StatusCode == http.StatusSwitchingProtocols {
+		return lost(fmt.Sprintf("the WebSocket did not open: %v", err))
+	}
+	// The library keeps the beginning of the body.
+	body, _ := io.ReadAll(response.Body)
+	return s.refused(&answer{response.StatusCode, response.Header, body})
+}
+
+func (s *socketLink) refused(response *answer) error {
+	tokens, err := s.client.tokens, response.err()
+	isAnswer := false
+	if response.status == http.StatusUnauthorized {
+		tokens.refuse(s.token)
+		if !tokens.canRenew() || err.Code == "token_revoked" {
+			return err
+		}
+		isAnswer = true
+	}
+	return &loss{
+		message:    err.Message,
+		hint:       response.retryAfter(s.client.options.Random),
+		isUnusable: !isAnswer && !isTemporary(response.status),
+		isAnswer:   isAnswer,
+	}
+}
+
+func (s *socketLink) subscribe(each *cursor) error {
+	kind, name := each.target.parts()
+	if each.target.IsUser() {
+		// The URL's user follows the inbox from now on, but this cursor may begin earlier.
+		if err := s.send(map[string]any{"type": "unsubscribe", kind: name}); err != nil {
+			return err
+		}
+	}
+	frame := map[string]any{"type": "subscribe", kind: name}
+	if each.position != "" {
+		frame["since"] = each.position
+	} else if s.cursors.history > 0 {
+		frame["history"] = s.cursors.history
+	}
+	ref := s.nextRef()
+	frame["ref"] = ref
+	s.commands[ref] = command{each, each.position != ""}
+	return s.send(frame)
+}
+
+func (s *socketLink) nextRef() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ref++
+	return s.ref
+}
+
+func (s *socketLink) send(frame map[string]any) error {
+	text, err := json.Marshal(frame)
+	if err != nil {
+		return err
+	}
+	if err := s.conn.Write(s.ctx, websocket.MessageText, text); err != nil {
+		return s.ended(err)
+	}
+	return nil
+}
+
+func (s *socketLink) read() (*fields, error) {
+	_, text, err := s.conn.Read(s.ctx)
+	if err != nil {
+		return nil, s.ended(err)
+	}
+	frame := &fields{}
+	if err := json.Unmarshal(text, frame); err != nil {
+		return nil, unusable("the peer is not a Throng server")
+	}
+	return frame, nil
+}
+
+// ended is why the connection can be used no more.
+func (s *socketLink) ended(err error) error {
+	if s.ctx.Err() != nil {
+		cause := context.Cause(s.ctx)
+		if errors.Is(cause, errSilent) {
+			return lost(cause.Error())
+		}
+		return cause
+	}
+	var closed websocket.CloseError
+	if !errors.As(err, &closed) {
+		return lost(fmt.Sprintf("the WebSocket broke: %v", err))
+	}
+	code, hint := int(closed.Code), noHint
+	message := fmt.Sprintf("the WebSocket closed with %d: %s", code, closed.Reason)
+	if found := reconnectHint.FindStringSubmatch(closed.Reason); found != nil {
+		if ms, err := strconv.ParseInt(found[1], 10, 40); err == nil {
+			hint = bounded(time.Duration(ms) * time.Millisecond)
+		}
+	}
+	tokens := s.client.tokens
+	if isStaleToken(code) {
+		tokens.refuse(s.token)
+	}
+	return lossOfClose(code, message, hint, s.isOpen(), tokens.canRenew(), s.token != "")
+}
+
+// Signs of life.
+
+// heard says that a frame has arrived.
+func (s *socketLink) heard() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	patience := s.client.options.RequestTimeout
+	s.heardAt = time.Now()
+	s.probeBy = time.Time{}
+	// While a command is unanswered, any frame is a sign of life.
+	s.isProbed = len(s.commands) > 0
+	switch {
+	case s.isProbed:
+		s.watchdog.set(s.heardAt.Add(patience))
+	case s.heartbeat > 0:
+		// A heartbeat may be a little late before a ping asks for a sign of life.
+		s.watchdog.set(s.heardAt.Add(s.heartbeat + patience/10))
+	default:
+		s.watchdog.set(time.Time{})
+	}
+}
+
+func (s *socketLink) suspect(since, until time.Time) {
+	s.mu.Lock()
+	isWarm := !s.opened || !s.heardAt.Before(since)
+	if !isWarm {
+		s.probeBy = until
+	}
+	isProbed := s.isProbed
+	s.mu.Unlock()
+	if !isWarm && !isProbed {
+		// Sends the ping, at once if somebody waits.
+		s.watchdog.hasten(time.Now())
+	}
+}
+
+// overdue: nothing has come in time. Sends a ping, or gives up if there was one.
+func (s *socketLink) overdue() {
+	s.mu.Lock()
+	if s.isProbed {
+		s.mu.Unlock()
+		s.cancel(errSilent)
+		return
+	}
+	s.isProbed = true
+	patience := s.client.options.RequestTimeout
+	until := s.probeBy
+	if until.IsZero() {
+		until = s.heardAt.Add(s.heartbeat + patience/2)
+	}
+	if least := time.Now().Add(patience / 4); until.Before(least) {
+		until = least
+	}
+	s.mu.Unlock()
+	s.watchdog.set(until)
+	_ = s.send(map[string]any{"type": "ping"}) // If this fails, so does the read.
+}
+
+func (s *socketLink) receive() ([]event, error) {
+	s.watchdog.arm(s.client.options.RequestTimeout / 2)
+	frame, err := s.read()
+	s.watchdog.disarm()
+	if err != nil {
+		return nil, err
+	}
+	events, err := s.take(frame)
+	s.heard()
+	return events, err
+}
+
+// Frames.
+
+func (s *socketLink) take(frame *fields) ([]event, error) {
+	switch frame.Type {
+	case "message", "gap":
+		each := s.cursors.of(frame.target())
+		if each == nil || !s.live[each] {
+			return nil, nil
+		}
+		if frame.Type == "gap" {
+			return each.gap(frame.ID, frame.Missed), nil
+		}
+		return each.take(frame)
+	case "subscribed":
+		pending, isOurs := s.commands[frame.Ref]
+		if !isOurs {
+			return nil, nil
+		}
+		delete(s.commands, frame.Ref)
+		s.live[pending.cursor] = true
+		isLost := pending.isResumed && frame.Recovered != nil && !*frame.Recovered
+		return pending.cursor.follow(frame.ID, frame.Head, isLost), nil
+	case "expiring":
+		s.refresh()
+	case "authenticated":
+		s.mu.Lock()
+		s.token, s.isRefreshing, s.refreshes = s.auth, false, 0
+		s.mu.Unlock()
+	case "unsubscribed":
+		if frame.Code != "" {
+			return nil, &Error{Code: frame.Code, Message: frame.Message}
+		}
+	case "error":
+		return nil, s.refusedCommand(frame)
+	}
+	return nil, nil
+}
+
+func (s *socketLink) refusedCommand(frame *fields) error {
+	err := &Error{Code: frame.Code, Message: frame.Message}
+	s.mu.Lock()
+	isAuth := s.isRefreshing && frame.Ref == s.authRef
+	if isAuth {
+		s.isRefreshing = false
+	}
+	s.mu.Unlock()
+	if isAuth {
+		s.client.tokens.refuse(s.auth)
+		// Of another user, or revoked: the next one would be so, too.
+		if frame.Code == "forbidden" || frame.Code == "token_revoked" {
+			return err
+		}
+		s.refresh()
+		return nil
+	}
+	if _, isOurs := s.commands[frame.Ref]; !isOurs {
+		return nil
+	}
+	if frame.Code == "busy" || frame.Code == "too_many_requests" {
+		return lost(frame.Message)
+	}
+	return err
+}
+
+// refresh sends a newer token. The connection is closed when the present one expires, and not
+// before.
+func (s *socketLink) refresh() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.client.tokens.canRenew() || s.isRefreshing {
+		return
+	}
+	s.isRefreshing = true
+	go s.sendNewer(s.token)
+}
+
+func (s *socketLink) sendNewer(old string) {
+	for s.ctx.Err() == nil {
+		s.mu.Lock()
+		failures := s.refreshes
+		s.refreshes++
+		s.mu.Unlock()
+		if failures > 0 && !sleep(s.ctx, backoff(failures, s.client.options.Random)) {
+			return
+		}
+		token, err := s.client.tokens.load(s.ctx, old)
+		if err != nil {
+			continue
+		}
+		ref := s.nextRef()
+		s.mu.Lock()
+		s.auth, s.authRef = token, ref
+		s.mu.Unlock()
+		_ = s.send(map[string]any{"type": "auth", "token": token, "ref": ref})
+		return
+	}
+}
+
+func (s *socketLink) close() {
+	s.watchdog.disarm()
+	if s.conn != nil {
+		if s.ctx.Err() == nil {
+			// A server that is alive gets a close frame; its answer is not waited for.
+			timer := time.AfterFunc(s.client.options.RequestTimeout/10, func() { _ = s.conn.CloseNow() })
+			go func() {
+				_ = s.conn.Close(websocket.StatusNormalClosure, "")
+				timer.Stop()
+			}()
+		} else {
+			_ = s.conn.CloseNow()
+		}
+	}
+	s.cancel(context.Canceled)
+}

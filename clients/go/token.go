@@ -1,0 +1,133 @@
+package throng
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// RFC 7518, section 3.2: a key of the size of the hash, or larger. The server refuses shorter ones.
+const secretBytesMin = 32
+
+// A Grant is what a token allows. The lists name channels, where * stands for any text and {user}
+// for the user.
+type Grant struct {
+	// User is who the client is. It may always follow that user's inbox.
+	User      string
+	Subscribe []string
+	Publish   []string
+	History   []string
+	Presence  []string
+	// ExpiresIn is 15 minutes if 0.
+	ExpiresIn time.Duration
+	// Claims are further claims, such as jti or aud, which override the others.
+	Claims map[string]any
+}
+
+// MakeToken signs a token (HS256) for a client of your application. The secret is that of the
+// server's [[token-keys]], at least 32 bytes.
+func MakeToken(secret []byte, grant Grant) (string, error) {
+	// A file of the secret may end with a line feed, which does not count on the server either.
+	if n := len(secret); n > 0 && secret[n-1] == '\n' {
+		secret = secret[:n-1]
+	}
+	if len(secret) < secretBytesMin {
+		return "", fmt.Errorf("throng: the secret has %d bytes; HS256 needs %d", len(secret), secretBytesMin)
+	}
+	if grant.ExpiresIn == 0 {
+		grant.ExpiresIn = 15 * time.Minute
+	}
+	now := time.Now()
+	grants := map[string][]string{}
+	for name, channels := range map[string][]string{
+		"subscribe": grant.Subscribe,
+		"publish":   grant.Publish,
+		"history":   grant.History,
+		"presence":  grant.Presence,
+	} {
+		if len(channels) > 0 {
+			grants[name] = channels
+		}
+	}
+	claims := map[string]any{"iat": now.Unix(), "exp": now.Add(grant.ExpiresIn).Unix(), "throng": grants}
+	if grant.User != "" {
+		claims["sub"] = grant.User
+	}
+	for name, claim := range grant.Claims {
+		claims[name] = claim
+	}
+	body, err := json.Marshal(claims)
+	if err != nil {
+		return "", fmt.Errorf("throng: a claim has no JSON: %w", err)
+	}
+	encode := base64.RawURLEncoding.EncodeToString
+	signed := encode([]byte(`{"alg":"HS256","typ":"JWT"}`)) + "." + encode(body)
+	mac := hmac.New(sha256.New, secret)
+	mac.Write([]byte(signed))
+	return signed + "." + encode(mac.Sum(nil)), nil
+}
+
+// tokens is the token that a client shows, and how it gets a newer one. The function runs once at a
+// time. A token that the server has refused is not sent again, unless the function returns it
+// again.
+type tokens struct {
+	get     func(context.Context) (string, error)
+	timeout time.Duration
+	// turn is held by the caller of get.
+	turn    chan struct{}
+	mu      sync.Mutex
+	current string
+}
+
+func newTokens(token string, get func(context.Context) (string, error), timeout time.Duration) *tokens {
+	return &tokens{current: token, get: get, timeout: timeout, turn: make(chan struct{}, 1)}
+}
+
+func (t *tokens) canRenew() bool { return t.get != nil }
+
+// now is the token to send, and whether that can be done without load.
+func (t *tokens) now() (token string, isReady bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.current, t.current != "" || t.get == nil
+}
+
+func (t *tokens) refuse(token string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.get != nil && t.current == token {
+		t.current = ""
+	}
+}
+
+// load is a newer token than old.
+func (t *tokens) load(ctx context.Context, old string) (string, error) {
+	select {
+	case t.turn <- struct{}{}:
+		defer func() { <-t.turn }()
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+	if token, _ := t.now(); token != "" && token != old {
+		return token, nil
+	}
+	limited, cancel := context.WithTimeout(ctx, t.timeout)
+	defer cancel()
+	token, err := t.get(limited)
+	if err != nil {
+		message := fmt.Sprintf("the function for tokens failed: %v", err)
+		return "", &Error{Code: "token_failed", Message: message, Cause: err}
+	}
+	if token == "" {
+		return "", &Error{Code: "no_token", Message: "the function for tokens returned none"}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.current = token
+	return token, nil
+}
