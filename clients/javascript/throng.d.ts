@@ -101,7 +101,7 @@ export interface Receipt {
   behind: number;
   unknown: number;
   dropped: number;
-  dropped_by: { lagging: number; skipped: number; closed: number };
+  dropped_by: { lagging: number; skipped: number; closed: number; expired: number };
 }
 
 export interface Published {

@@ -96,6 +96,7 @@ fn publish(engine: &dyn Engine, name: &str) {
         content_type: None,
         idempotency_key: Some("key".into()),
         excluded: None,
+        expires_in_ms: None,
         receipt: None,
     };
     let mut issue = || Ticket::new(drop);

@@ -30,7 +30,8 @@ fn check_publication(target: &Target, publication: &Publication) {
         (_, Ok(text)) => Data::Text(text),
     };
     let Target { kind, name } = target;
-    let envelope = Envelope { kind: *kind, name, id: "e-1", time_ms: 1, content_type, data };
+    let (kind, id, expires_ms) = (*kind, "e-1", Some(2));
+    let envelope = Envelope { kind, name, id, time_ms: 1, expires_ms, content_type, data };
     check_line(|out| envelope::write(out, &envelope));
 
     let mut out = Vec::new();

@@ -37,7 +37,7 @@ def publish(server, path, body, preference=LONG, **headers):
 
 def complete(matched, written, **dropped_by):
     """The receipt of a message to which nothing is left to happen."""
-    reasons = {"lagging": 0, "skipped": 0, "closed": 0, **dropped_by}
+    reasons = {"lagging": 0, "skipped": 0, "closed": 0, "expired": 0, **dropped_by}
     dropped = sum(reasons.values())
     counts = {"matched": matched, "written": written, "behind": 0, "unknown": 0}
     return {"outcome": "complete", **counts, "dropped": dropped, "dropped_by": reasons}

@@ -94,6 +94,7 @@ fn publish(control: &Control, text: &str) -> bool {
         content_type: None,
         idempotency_key: None,
         excluded: None,
+        expires_in_ms: None,
         receipt: None,
     };
     control.engine.publish_internal(clock::now_ms(), publication).is_ok()

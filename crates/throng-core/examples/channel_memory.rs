@@ -86,6 +86,7 @@ fn broadcast(engine: &MemoryEngine, queue: &WorkerQueue, users: usize) {
         content_type: None,
         idempotency_key: None,
         excluded: None,
+        expires_in_ms: None,
         receipt: None,
     };
     engine.publish(0, publication).expect("the queue is empty");

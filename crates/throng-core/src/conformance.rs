@@ -47,6 +47,7 @@ pub fn run(make: impl Fn(Arc<Rules>, Vec<Arc<WorkerQueue>>) -> Box<dyn Engine>) 
         Subject::history_pages_both_ways,
         Subject::an_idempotency_key_publishes_once,
         Subject::a_message_carries_what_was_published,
+        Subject::an_expired_message_is_gone_and_leaves_no_gap,
         Subject::channels_and_users_of_one_name_are_apart,
         Subject::followers_are_counted_by_worker,
         Subject::a_list_names_each_channel_once,
@@ -84,6 +85,7 @@ fn publication(channel: &ChannelName, text: &str) -> Publication {
         content_type: None,
         idempotency_key: None,
         excluded: None,
+        expires_in_ms: None,
         receipt: None,
     }
 }
@@ -295,6 +297,52 @@ impl Subject {
             assert_eq!(message.time_ms, NOW_MS);
         }
         assert_eq!(kept.len(), 1);
+    }
+
+    fn an_expired_message_is_gone_and_leaves_no_gap(&self) {
+        let start = self.publish(&name(), "before").id;
+        let brief = Publication { expires_in_ms: Some(1000), ..publication(&name(), "brief") };
+        let brief = self.outcome(brief).expect("there is room").id;
+        let after = self.publish(&name(), "after").id;
+        let expires_ms = NOW_MS + 1000;
+        let page = |now_ms, query, limit| {
+            let _held = self.fetch(&name(), Reading::Page(query, limit));
+            let history = self.engine.history(now_ms, &name(), query, limit);
+            assert_ne!(history.is_recovered, Some(false));
+            (ids(&history.messages), history.has_more)
+        };
+        let all = vec![start, brief, after];
+        assert_eq!(page(expires_ms - 1, HistoryQuery::Newest, 9), (all, false));
+        for query in [HistoryQuery::Newest, HistoryQuery::Before(after), HistoryQuery::After(start)]
+        {
+            let (found, _) = page(expires_ms, query, 9);
+            assert!(!found.contains(&brief) && !found.is_empty(), "{query:?}: {found:?}");
+        }
+        assert_eq!(page(expires_ms, HistoryQuery::Newest, 1), (vec![after], true));
+        assert_eq!(page(expires_ms, HistoryQuery::After(start), 1), (vec![after], false));
+        let starts = [
+            (StartAt::After(start), Some(true), vec![after]),
+            (StartAt::Last(2), None, vec![start, after]),
+        ];
+        for (start, is_recovered, expected) in starts {
+            let _held = self.fetch(&name(), Reading::Start(start));
+            let (name, local_if_new) = (name(), LocalId(NonZeroU32::MIN));
+            let follow = Follow { channel: &name, worker: WorkerId(0), local_if_new, start };
+            let followed = self.engine.follow(expires_ms, follow);
+            assert_eq!(followed.is_recovered, is_recovered);
+            // What has expired keeps its place, so that the worker sees no hole.
+            let (gone, found): (Vec<_>, Vec<_>) =
+                followed.backlog.iter().partition(|message| message.is_expired(expires_ms));
+            assert!(gone.iter().all(|message| message.body.bytes().is_empty()));
+            let found: Vec<_> = found.iter().map(|message| message.id).collect();
+            assert_eq!(found, expected);
+            let mut last = followed.cursor.offset;
+            for message in &followed.backlog {
+                assert_eq!(message.previous, last);
+                last = message.id.offset;
+            }
+        }
+        assert_eq!(self.engine.metrics().expired, 1);
     }
 
     fn channels_and_users_of_one_name_are_apart(&self) {

@@ -94,6 +94,8 @@ pub struct EngineMetrics {
     pub duplicates: u64,
     /// Messages dropped since the start because all logs together exceeded their limit.
     pub evicted: u64,
+    /// Messages in logs that have expired since the start.
+    pub expired: u64,
 }
 
 /// The owner of the logs.

@@ -6,6 +6,7 @@
 //! with the fan-out, and what a log counts is what it costs.
 
 use std::fmt;
+use std::num::NonZeroU64;
 use std::ops::Deref;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -175,7 +176,13 @@ pub struct Content {
     pub content_type: Option<Box<str>>,
     /// The connection that does not get the message.
     pub excluded: Option<ConnectionName>,
+    /// When the message expires, by [`clock::now_ms`]; `None` if it does not. From then on nobody
+    /// gets it: subscriptions pass over it, which is no gap.
+    pub expires_ms: Option<NonZeroU64>,
 }
+
+/// The time of expiry that a log leaves in the place of an expired message.
+const EXPIRED: Option<NonZeroU64> = Some(NonZeroU64::MIN);
 
 /// Bytes that a message takes besides its texts: message and content, the reference counts of both,
 /// and its place in a log.
@@ -192,6 +199,35 @@ impl Content {
             Body::Json(_) => JSON,
             Body::Binary(_) => BINARY,
         })
+    }
+
+    /// Whether the message has expired at `now_ms`.
+    pub fn is_expired(&self, now_ms: u64) -> bool {
+        self.expires_ms.is_some_and(|expires_ms| expires_ms.get() <= now_ms)
+    }
+
+    /// Whether a connection gets the message at `now_ms`. Otherwise its subscription passes over
+    /// the message.
+    pub fn is_for(&self, connection: ConnectionName, now_ms: u64) -> bool {
+        self.excluded != Some(connection) && !self.is_expired(now_ms)
+    }
+
+    /// What a log keeps in the place of the message once it has expired: its offset and time, so
+    /// that the log has no hole.
+    pub(crate) fn without_body(&self) -> Content {
+        Content {
+            body: Body::Text("".into()),
+            content_type: None,
+            excluded: None,
+            expires_ms: EXPIRED,
+            channel: self.channel.clone(),
+            ..*self
+        }
+    }
+
+    /// Whether this is what a log keeps in the place of an expired message.
+    pub(crate) fn is_without_body(&self) -> bool {
+        self.expires_ms == EXPIRED
     }
 
     /// What the message counts against limits, in bytes: all that it takes, without encodings.
@@ -212,6 +248,7 @@ impl Content {
             name: self.channel.name(),
             id: &self.id.to_string(),
             time_ms: clock::wall_ms(self.time_ms),
+            expires_ms: self.expires_ms.map(|expires_ms| clock::wall_ms(expires_ms.get())),
             content_type: Some(self.content_type())
                 .filter(|content_type| *content_type != TEXT && *content_type != JSON),
             data,
@@ -275,11 +312,18 @@ impl Message {
         channel: ChannelName,
         body: Body,
     ) -> Message {
-        let (content_type, excluded) = (None, None);
-        let stamp = Stamp(id.offset);
-        let content =
-            Content { id, stamp, previous, time_ms, channel, body, content_type, excluded };
-        Message::from(Arc::new(content))
+        let (content_type, excluded, expires_ms) = (None, None, None);
+        Message::from(Arc::new(Content {
+            id,
+            stamp: Stamp(id.offset),
+            previous,
+            time_ms,
+            channel,
+            body,
+            content_type,
+            excluded,
+            expires_ms,
+        }))
     }
 
     /// A message that is published now, and measured until it is complete.

@@ -23,6 +23,8 @@ pub struct Publication {
     pub idempotency_key: Option<Box<str>>,
     /// The connection that does not get the message, usually the sender's own.
     pub excluded: Option<ConnectionName>,
+    /// For how long the message is worth anything, in milliseconds; `None` if it does not expire.
+    pub expires_in_ms: Option<u64>,
     /// Counts what becomes of the message, if its publisher wants to know. It does not begin if
     /// nothing is published.
     pub receipt: Option<Arc<Receipt>>,

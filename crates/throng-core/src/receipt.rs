@@ -76,6 +76,8 @@ pub enum Fate {
     /// The subscription ended before: its connection was closed, it was unsubscribed, or its
     /// long-poll was answered without the message.
     Closed,
+    /// The message expired before.
+    Expired,
 }
 
 /// How many subscriptions met each fate.
@@ -86,6 +88,7 @@ struct Tally {
     lagging: u64,
     skipped: u64,
     closed: u64,
+    expired: u64,
     unknown: u64,
 }
 
@@ -97,6 +100,7 @@ impl Tally {
             Fate::Lagging => &mut self.lagging,
             Fate::Skipped => &mut self.skipped,
             Fate::Closed => &mut self.closed,
+            Fate::Expired => &mut self.expired,
         } += subscriptions;
     }
 
@@ -106,18 +110,19 @@ impl Tally {
         self.lagging += other.lagging;
         self.skipped += other.skipped;
         self.closed += other.closed;
+        self.expired += other.expired;
         self.unknown += other.unknown;
     }
 
     fn sum(self) -> u64 {
-        let Tally { written, excluded, lagging, skipped, closed, unknown } = self;
-        written + excluded + lagging + skipped + closed + unknown
+        let Tally { written, excluded, lagging, skipped, closed, expired, unknown } = self;
+        written + excluded + lagging + skipped + closed + expired + unknown
     }
 }
 
 /// What is known of a message's delivery.
 ///
-/// [`matched`](Delivered::matched) is the sum of `written`, `behind` and the three reasons for
+/// [`matched`](Delivered::matched) is the sum of `written`, `behind` and the four reasons for
 /// which subscriptions do not get it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Delivered {
@@ -133,6 +138,8 @@ pub struct Delivered {
     pub skipped: u64,
     /// Those that ended before.
     pub closed: u64,
+    /// Those for which the message expired before.
+    pub expired: u64,
     /// Those of `behind` of which nothing more will be known: their worker has ended or was
     /// replaced.
     pub unknown: u64,
@@ -180,10 +187,10 @@ impl Receipt {
     pub fn close(&self) -> Delivered {
         self.is_open.store(false, Ordering::Relaxed);
         let state = self.lock();
-        let Tally { written, excluded, lagging, skipped, closed, unknown } = state.settled;
+        let Tally { written, excluded, lagging, skipped, closed, expired, unknown } = state.settled;
         let matched = state.subscribers.saturating_sub(excluded);
-        let behind = matched.saturating_sub(written + lagging + skipped + closed);
-        Delivered { matched, written, behind, lagging, skipped, closed, unknown }
+        let behind = matched.saturating_sub(written + lagging + skipped + closed + expired);
+        Delivered { matched, written, behind, lagging, skipped, closed, expired, unknown }
     }
 
     fn add(&self, news: Tally) {

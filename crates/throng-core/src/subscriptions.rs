@@ -151,6 +151,8 @@ pub struct SubscriptionTable {
     completions: Vec<u64>,
     /// The messages whose publishers want to know what becomes of them.
     watches: Watches,
+    /// The time, by which it tells for a receipt whether a message had expired.
+    now_ms: u64,
 }
 
 impl SubscriptionTable {
@@ -169,7 +171,13 @@ impl SubscriptionTable {
             dropped: 0,
             completions: Vec::new(),
             watches: Watches::default(),
+            now_ms: 0,
         }
+    }
+
+    /// Sets the time: that by which the worker leaves out messages that have expired.
+    pub fn set_now(&mut self, now_ms: u64) {
+        self.now_ms = now_ms;
     }
 
     /// Limits the bytes of messages that replay buffers hold for blocked subscriptions only. A

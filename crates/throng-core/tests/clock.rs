@@ -17,6 +17,7 @@ fn publish(engine: &MemoryEngine, text: &str) {
         content_type: None,
         idempotency_key: None,
         excluded: None,
+        expires_in_ms: None,
         receipt: None,
     };
     engine.publish(clock::now_ms(), publication).expect("the queues have capacity");

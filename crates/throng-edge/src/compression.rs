@@ -176,6 +176,7 @@ mod tests {
             body,
             content_type: content_type.map(Into::into),
             excluded: None,
+            expires_ms: None,
         };
         Message::from(Arc::new(content))
     }

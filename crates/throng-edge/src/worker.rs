@@ -243,6 +243,7 @@ impl<N: Net> Worker<N> {
     /// Sets the time of the events that follow. It never goes back.
     pub fn set_now(&mut self, now: Now) {
         self.clock.set(now);
+        self.subscriptions.set_now(now.unix_ms);
     }
 
     /// Whether a fan-out is under way.

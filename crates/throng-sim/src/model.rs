@@ -29,7 +29,38 @@ pub(crate) struct Entry {
     pub(crate) content_type: Option<Box<str>>,
     /// The connection that does not get it.
     pub(crate) excluded: Option<u64>,
+    /// When it expires.
+    pub(crate) expires_ms: Option<u64>,
     weight_bytes: usize,
+    /// The part of `weight_bytes` that is left once it has expired.
+    expired_bytes: usize,
+}
+
+impl Entry {
+    /// Whether it has expired at `now_ms`.
+    pub(crate) fn is_expired(&self, now_ms: u64) -> bool {
+        self.expires_ms.is_some_and(|expires_ms| expires_ms <= now_ms)
+    }
+
+    fn weight_bytes(&self, now_ms: u64) -> usize {
+        if self.is_expired(now_ms) { self.expired_bytes } else { self.weight_bytes }
+    }
+}
+
+/// A connection that messages are written to, at a moment.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reader {
+    /// The connection's name, by which publications exclude it.
+    pub(crate) name: Option<u64>,
+    /// When they are written.
+    pub(crate) now_ms: u64,
+}
+
+impl Reader {
+    /// Whether its subscription passes over a message.
+    pub(crate) fn passes_over(self, entry: &Entry) -> bool {
+        (entry.excluded.is_some() && entry.excluded == self.name) || entry.is_expired(self.now_ms)
+    }
 }
 
 /// A channel's log, with all messages since the beginning.
@@ -41,6 +72,9 @@ struct Log {
     /// The number of the oldest messages that were dropped because all logs together exceeded their
     /// limit.
     evicted: usize,
+    /// The number of the oldest messages that the rule did not retain when a newer one came. They
+    /// are gone, also when others expire and leave room.
+    outdated: usize,
     /// Whether a subscription ever began before the newest message.
     has_backlogs: bool,
     /// Offset and time of the message with each idempotency key.
@@ -195,15 +229,15 @@ impl Model {
         let (mut count, mut bytes) = (0, 0);
         if !retention.is_none() {
             for entry in entries.iter().rev() {
-                bytes += entry.weight_bytes;
-                let is_expired = entry.time_ms + retention.max_age_ms <= now_ms;
-                if is_expired || count == retention.max_messages || bytes > retention.max_bytes {
+                bytes += entry.weight_bytes(now_ms);
+                let is_old = entry.time_ms + retention.max_age_ms <= now_ms;
+                if is_old || count == retention.max_messages || bytes > retention.max_bytes {
                     break;
                 }
                 count += 1;
             }
         }
-        entries.len() - count
+        (entries.len() - count).max(self.logs[topic].outdated)
     }
 
     /// The number of subscriptions of a channel, on all workers.
@@ -225,28 +259,33 @@ impl Model {
             .ok_or_else(|| format!("`{id}` is not an id of epoch {epoch}"))
     }
 
-    /// The first message after `cursor` that the connection `name` gets, and its offset.
-    pub(crate) fn next_for(
+    /// The messages after `cursor` that a connection may get next: all up to the first that it has
+    /// to get. It may still get one that has expired since it was written.
+    pub(crate) fn candidates(
         &self,
         topic: usize,
         cursor: u64,
-        name: Option<u64>,
-    ) -> Option<(u64, &Entry)> {
+        reader: Reader,
+    ) -> impl Iterator<Item = &Entry> {
         let log = &self.logs[topic];
-        let is_for = |entry: &&Entry| entry.excluded.is_none() || entry.excluded != name;
-        let next = log.entries[log.index_after(cursor)..].iter().find(is_for)?;
-        Some((next.offset, next))
+        let later = &log.entries[log.index_after(cursor)..];
+        let next = later.iter().position(|entry| !reader.passes_over(entry));
+        let end = next.map_or(later.len(), |at| at + 1);
+        later[..end]
+            .iter()
+            .filter(move |entry| entry.excluded.is_none() || entry.excluded != reader.name)
     }
 
-    /// Whether all messages after `cursor` up to `to` exclude the connection `name`.
-    pub(crate) fn is_only_excluded(
-        &self,
-        topic: usize,
-        cursor: u64,
-        to: u64,
-        name: Option<u64>,
-    ) -> bool {
-        cursor <= to && self.next_for(topic, cursor, name).is_none_or(|(offset, _)| offset > to)
+    /// The first message after `cursor` that a connection has to get.
+    pub(crate) fn next_for(&self, topic: usize, cursor: u64, reader: Reader) -> Option<&Entry> {
+        let log = &self.logs[topic];
+        log.entries[log.index_after(cursor)..].iter().find(|entry| !reader.passes_over(entry))
+    }
+
+    /// Whether a subscription passes over all messages after `cursor` up to `to`.
+    pub(crate) fn passes_over(&self, topic: usize, cursor: u64, to: u64, reader: Reader) -> bool {
+        let next = self.next_for(topic, cursor, reader);
+        cursor <= to && next.is_none_or(|entry| entry.offset > to)
     }
 
     /// Whether a subscription at `cursor` exceeds the lag limit when the head is `head`.
@@ -293,12 +332,15 @@ impl Model {
         log.entries.push(Entry {
             offset,
             weight_bytes: weight_bytes(publication),
+            expired_bytes: publication.channel.key().len() + OVERHEAD_BYTES,
             number,
             time_ms: now_ms,
             body: publication.body.clone(),
             content_type: publication.content_type.clone(),
             excluded: publication.excluded.map(|name| name.0),
+            expires_ms: publication.expires_in_ms.map(|expires_in_ms| now_ms + expires_in_ms),
         });
+        self.logs[topic].outdated = self.first_retained(topic, now_ms);
         self.evict(now_ms);
         Ok(topic)
     }
@@ -309,7 +351,7 @@ impl Model {
         for (topic, log) in self.logs.iter().enumerate() {
             for entry in &log.entries[self.first_kept(topic, now_ms)..] {
                 messages += 1;
-                bytes += entry.weight_bytes;
+                bytes += entry.weight_bytes(now_ms);
             }
         }
         (messages, bytes)
@@ -342,8 +384,9 @@ impl Model {
     /// this offset, or the first one after it. They drop the oldest messages first, by
     /// their time, so that they kept nothing older, except for backlogs.
     pub(crate) fn max_buffered_bytes(&self, topic: usize, offset: u64) -> usize {
-        let dropped = self.next_for(topic, offset.saturating_sub(1), None);
-        let Some((_, dropped)) = dropped else { return 0 };
+        let log = &self.logs[topic];
+        let dropped = log.entries.get(log.index_after(offset.saturating_sub(1)));
+        let Some(dropped) = dropped else { return 0 };
         let of_topic = |(topic, log): (&Topic, &Log)| {
             let from = log.entries.partition_point(|entry| entry.time_ms < dropped.time_ms);
             let rule = &topic.rule;
@@ -372,7 +415,12 @@ impl Model {
         let (cursor, is_recovered) = match start {
             StartAt::Live => (head, None),
             StartAt::Last(count) => {
-                let first = log.entries.len().saturating_sub(count);
+                let readable = log.entries.iter().enumerate().rev();
+                let mut readable = readable.filter(|(_, entry)| !entry.is_expired(now_ms));
+                let first = match count.checked_sub(1) {
+                    None => log.entries.len(),
+                    Some(before) => readable.nth(before).map_or(0, |(at, _)| at),
+                };
                 (log.before(first).max(floor), None)
             }
             StartAt::After(id) => self.after(topic, floor, id),
@@ -409,10 +457,14 @@ impl Model {
     ) -> Page {
         let log = &self.logs[topic];
         let first_kept = self.first_kept(topic, now_ms);
-        let offsets = |entries: &[Entry]| entries.iter().map(|entry| entry.offset).collect();
+        let offsets = |entries: &[&Entry]| entries.iter().map(|entry| entry.offset).collect();
+        let readable = |entries| -> Vec<&Entry> {
+            let entries: &[Entry] = entries;
+            entries.iter().filter(|entry| !entry.is_expired(now_ms)).collect()
+        };
         if let HistoryQuery::After(id) = query {
             let (cursor, is_recovered) = self.after(topic, log.before(first_kept), id);
-            let later = &log.entries[log.index_after(cursor)..];
+            let later = readable(&log.entries[log.index_after(cursor)..]);
             let page = &later[..later.len().min(limit)];
             let has_more = later.len() > limit;
             return Page { offsets: offsets(page), has_more, is_recovered };
@@ -422,7 +474,7 @@ impl Model {
             _ => u64::MAX,
         };
         let end = log.index_after(end.saturating_sub(1)).max(first_kept);
-        let earlier = &log.entries[first_kept..end];
+        let earlier = readable(&log.entries[first_kept..end]);
         let skipped = earlier.len().saturating_sub(limit);
         Page { offsets: offsets(&earlier[skipped..]), has_more: skipped > 0, is_recovered: None }
     }

@@ -133,6 +133,7 @@ impl StreamIds {
                 body: message.body.clone(),
                 content_type: message.content_type.clone(),
                 excluded: message.excluded,
+                expires_ms: message.expires_ms,
             };
             let message = Arc::new(match followers {
                 Some(followers) => Message::tracked(Arc::new(content), InFlight::to(followers)),

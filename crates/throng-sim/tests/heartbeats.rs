@@ -104,6 +104,7 @@ impl Scene {
             content_type: None,
             idempotency_key: None,
             excluded: None,
+            expires_in_ms: None,
             receipt: None,
         };
         self.engine.publish(self.stamp.now().now_ms, publication).expect("not busy");

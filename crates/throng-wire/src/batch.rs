@@ -5,7 +5,8 @@ use crate::name::Target;
 use crate::v1::{Fields, Publication};
 
 /// The fields that a line may have.
-const FIELDS: [&str; 7] = ["channel", "user", "data", "encoding", "content_type", "key", "exclude"];
+const FIELDS: [&str; 8] =
+    ["channel", "user", "data", "encoding", "content_type", "key", "expires_in", "exclude"];
 
 /// A publication with its target.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +50,19 @@ mod tests {
         assert_eq!(item.publication.content_type.as_deref(), Some("application/json"));
         assert_eq!(item.publication.key.as_deref(), Some("order-7"));
         assert_eq!(item.exclude.as_deref(), Some("c-9"));
+    }
+
+    #[test]
+    fn a_message_expires_after_a_number_of_seconds() {
+        let line = |value: &str| format!(r#"{{"channel":"a","data":1,"expires_in":{value}}}"#);
+        let expires_in_s = |value| parse_line(&line(value)).map(|it| it.publication.expires_in_s);
+        assert_eq!(expires_in_s("30"), Ok(Some(30)));
+        assert_eq!(expires_in_s("31536000"), Ok(Some(31_536_000)));
+        assert_eq!(expires_in_s("null"), Ok(None));
+        for value in ["0", "-1", "1.5", "31536001", "99999999999", "\"30\"", "true"] {
+            let message = "the field `expires_in` must be a number of seconds, 1 to 31536000";
+            assert_eq!(refused(&line(value)), ("bad_request", message.into()), "{value}");
+        }
     }
 
     #[test]

@@ -27,6 +27,8 @@ pub struct Envelope<'a> {
     pub id: &'a str,
     /// When the message was published, in milliseconds since 1970.
     pub time_ms: u64,
+    /// When it expires, in milliseconds since 1970; `None` if it does not.
+    pub expires_ms: Option<u64>,
     /// The content type; `None` if it is the default of this kind of data.
     pub content_type: Option<&'a str>,
     /// The message's body.
@@ -43,6 +45,9 @@ pub fn write(out: &mut Vec<u8>, envelope: &Envelope<'_>) {
     write_json_string(out, envelope.id);
     // Writing to a Vec cannot fail.
     let _ = write!(out, r#","time":{}"#, envelope.time_ms);
+    if let Some(expires_ms) = envelope.expires_ms {
+        let _ = write!(out, r#","expires":{expires_ms}"#);
+    }
     if let Some(content_type) = envelope.content_type {
         out.extend_from_slice(br#","content_type":"#);
         write_json_string(out, content_type);
@@ -75,7 +80,8 @@ mod tests {
     fn envelope<'a>(data: Data<'a>, content_type: Option<&'a str>) -> Envelope<'a> {
         let time_ms = 1_763_756_766_123;
         let kind = Kind::Channel;
-        Envelope { kind, name: "news", id: "k3v9x2-17", time_ms, content_type, data }
+        let (name, id) = ("news", "k3v9x2-17");
+        Envelope { kind, name, id, time_ms, expires_ms: None, content_type, data }
     }
 
     fn written(envelope: &Envelope<'_>) -> String {
@@ -104,6 +110,18 @@ mod tests {
                 r#"{"type":"message","channel":"news","id":"k3v9x2-17","time":1763756766123,"#,
                 r#""content_type":"application/vnd.x+json","data":{   "a\n": [1, 2, ""#,
                 "\u{2028}\"] }}"
+            )
+        );
+    }
+
+    #[test]
+    fn a_message_that_expires_says_when() {
+        let expires_ms = Some(1_763_756_771_123);
+        assert_eq!(
+            written(&Envelope { expires_ms, ..envelope(Data::Text("hello"), None) }),
+            concat!(
+                r#"{"type":"message","channel":"news","id":"k3v9x2-17","time":1763756766123,"#,
+                r#""expires":1763756771123,"data":"hello"}"#
             )
         );
     }

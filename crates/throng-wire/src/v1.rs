@@ -10,7 +10,7 @@ mod reply;
 
 pub use command::{Command, Received, parse};
 pub use fields::LIMIT_MAX;
-pub use publication::{CONTENT_TYPE_BYTES_MAX, KEY_BYTES_MAX, Publication};
+pub use publication::{CONTENT_TYPE_BYTES_MAX, EXPIRES_IN_S_MAX, KEY_BYTES_MAX, Publication};
 pub use reply::{
     HistoryPage, ReceiptFields, authenticated, closed, error, expiring, gap, greeting, history,
     history_body, pong, presence, presence_body, published, published_body, receipt_body, revoked,

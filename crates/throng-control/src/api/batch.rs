@@ -161,7 +161,15 @@ async fn submit_line(
     let idempotency_key = item.publication.key.map(String::into_boxed_str);
     // A batch has no receipts: one that waits would hold up the lines behind it.
     let receipt = None;
-    let publication =
-        Publication { channel, body, content_type, idempotency_key, excluded, receipt };
+    let expires_in_ms = item.publication.expires_in_s.map(|seconds| u64::from(seconds) * 1000);
+    let publication = Publication {
+        channel,
+        body,
+        content_type,
+        idempotency_key,
+        excluded,
+        expires_in_ms,
+        receipt,
+    };
     publish::submit(control, permit, publication).await
 }

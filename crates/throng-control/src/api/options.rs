@@ -11,8 +11,8 @@ use crate::http::answer::{self, Answer};
 use crate::http::names::Resource;
 
 /// Request headers that pages may set. `Authorization` is there for proxies that check it.
-const HEADERS: &str =
-    "Authorization, Content-Type, Idempotency-Key, Throng-Exclude, Last-Event-ID, Prefer";
+const HEADERS: &str = "Authorization, Content-Type, Idempotency-Key, Throng-Exclude, \
+    Throng-Expires-In, Last-Event-ID, Prefer";
 /// How long browsers may cache the response, in seconds: the longest that Chromium accepts.
 const MAX_AGE: &str = "7200";
 

@@ -13,7 +13,7 @@ use throng_core::{
     Body, ChannelName, ConnectionName, Engine, Kind, Later, Outcome, Publication, PublishError,
     Published, WantedTags, clock,
 };
-use throng_wire::v1::{self, CONTENT_TYPE_BYTES_MAX, KEY_BYTES_MAX};
+use throng_wire::v1::{self, CONTENT_TYPE_BYTES_MAX, EXPIRES_IN_S_MAX, KEY_BYTES_MAX};
 use throng_wire::{ErrorCode, ErrorResponse};
 
 use super::limit::Publisher;
@@ -22,7 +22,9 @@ use super::permit::Permit;
 use super::receipt::{self, OpenReceipt};
 use crate::authentication::Client;
 use crate::control::Control;
-use crate::http::answer::{self, Answer, ApiError, IDEMPOTENCY_KEY, THRONG_EXCLUDE};
+use crate::http::answer::{
+    self, Answer, ApiError, IDEMPOTENCY_KEY, THRONG_EXCLUDE, THRONG_EXPIRES_IN,
+};
 use crate::http::{body, names, query};
 use crate::late_answer::{Asked, ask, within};
 use crate::metrics::HttpCounter;
@@ -54,13 +56,20 @@ pub(crate) async fn answer(
     let (body, content_type) = Body::parse(&bytes, options.content_type)?;
     // It counts against a quota, and the wait for a receipt may be long.
     drop(bytes);
-    let Options { idempotency_key, excluded, .. } = options;
+    let Options { idempotency_key, excluded, expires_in_ms, .. } = options;
     let preferred = receipt::preferred(&head.headers);
     // Before the message is published: a refusal has to mean that it was not.
     let open = preferred.map(|_| OpenReceipt::begin(control)).transpose()?;
     let receipt = open.as_ref().map(OpenReceipt::receipt);
-    let publication =
-        Publication { channel, body, content_type, idempotency_key, excluded, receipt };
+    let publication = Publication {
+        channel,
+        body,
+        content_type,
+        idempotency_key,
+        excluded,
+        expires_in_ms,
+        receipt,
+    };
     let published = publish(control, &permit, publication).await?;
     let mut body = Vec::with_capacity(96);
     if published.is_duplicate {
@@ -85,6 +94,7 @@ struct Options<'a> {
     content_type: Option<&'a str>,
     idempotency_key: Option<Box<str>>,
     excluded: Option<ConnectionName>,
+    expires_in_ms: Option<u64>,
 }
 
 impl<'a> Options<'a> {
@@ -101,7 +111,11 @@ impl<'a> Options<'a> {
             None => None,
             Some(value) => Some(parse_connection(value.to_str().unwrap_or_default())?),
         };
-        Ok(Options { content_type, idempotency_key, excluded })
+        let expires_in_ms = match headers.get(THRONG_EXPIRES_IN) {
+            None => None,
+            Some(value) => Some(parse_expiry(value.to_str().unwrap_or_default())?),
+        };
+        Ok(Options { content_type, idempotency_key, excluded, expires_in_ms })
     }
 }
 
@@ -210,6 +224,18 @@ pub(super) fn parse_connection(text: &str) -> Result<ConnectionName, ErrorRespon
     text.parse().map_err(|_| {
         let message = "the excluded connection is not the value of a `Throng-Connection`";
         ErrorResponse::new(ErrorCode::BadParameter, message)
+    })
+}
+
+/// The milliseconds of a number of seconds.
+fn parse_expiry(text: &str) -> Result<u64, ApiError> {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let seconds = is_number.then(|| text.parse().ok()).flatten();
+    let seconds = seconds.filter(|seconds| (1..=EXPIRES_IN_S_MAX).contains(seconds));
+    seconds.map(|seconds| u64::from(seconds) * 1000).ok_or_else(|| {
+        ApiError::parameter(format!(
+            "the header `Throng-Expires-In` must be a number of seconds, 1 to {EXPIRES_IN_S_MAX}"
+        ))
     })
 }
 

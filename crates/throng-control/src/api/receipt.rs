@@ -81,14 +81,16 @@ impl OpenReceipt {
             () = drain_ends => true,
         };
         let delivered = self.receipt.close();
-        let Delivered { matched, written, behind, lagging, skipped, closed, unknown } = delivered;
+        let Delivered { matched, written, behind, lagging, skipped, closed, expired, unknown } =
+            delivered;
         let outcome = match behind {
             0 => ReceiptOutcome::Complete,
             _ if is_over => ReceiptOutcome::Timeout,
             _ => ReceiptOutcome::Unknown,
         };
         control.metrics.count_receipt(outcome);
-        let dropped = [("lagging", lagging), ("skipped", skipped), ("closed", closed)];
+        let dropped =
+            [("lagging", lagging), ("skipped", skipped), ("closed", closed), ("expired", expired)];
         let outcome = outcome.name();
         ReceiptFields { outcome, matched, written, behind, unknown, dropped }
     }

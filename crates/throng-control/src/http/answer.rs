@@ -35,6 +35,7 @@ pub(crate) const THRONG_RECOVERED: HeaderName = HeaderName::from_static("throng-
 pub(crate) const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
 /// In requests: the connection that does not get the message.
 pub(crate) const THRONG_EXCLUDE: HeaderName = HeaderName::from_static("throng-exclude");
+pub(crate) const THRONG_EXPIRES_IN: HeaderName = HeaderName::from_static("throng-expires-in");
 /// In requests: a second message with the same key on the same channel is not published.
 pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 

@@ -246,6 +246,11 @@ fn engine(page: &mut Page, control: &Control) {
         "Messages dropped early because all logs together reached their limit.",
         engine.evicted,
     );
+    page.counter(
+        "log_messages_expired_total",
+        "Messages in logs that have expired, as their publishers wished.",
+        engine.expired,
+    );
 }
 
 /// The text of the page so far.

@@ -87,6 +87,7 @@ impl Sampler {
             content_type: None,
             idempotency_key: None,
             excluded: None,
+            expires_in_ms: None,
             receipt: None,
         };
         let _ = self.control.engine.publish_internal(clock::now_ms(), publication);

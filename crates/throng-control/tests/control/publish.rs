@@ -175,6 +175,24 @@ fn a_message_can_exclude_a_connection() {
 }
 
 #[test]
+fn a_message_can_expire() {
+    let server = Server::new();
+    server.follow(&ChannelName::channel("a"));
+    server.ask(post("/channels/a", &["Throng-Expires-In: 30"], "x"));
+    let Notification::Message { message, .. } = server.notification() else { panic!("a message") };
+    let expires_ms = message.expires_ms.expect("it expires").get();
+    assert_eq!(expires_ms - message.time_ms, 30_000);
+    server.ask(post("/publish", &[], r#"{"channel":"a","data":"x","expires_in":1}"#));
+    let Notification::Message { message, .. } = server.notification() else { panic!("a message") };
+    assert_eq!(message.expires_ms.map(|it| it.get() - message.time_ms), Some(1000));
+    for value in ["", "0", "-1", "+1", "1.5", "1s", "31536001", "99999999999"] {
+        let answer =
+            server.ask(post("/channels/a", &[&format!("Throng-Expires-In: {value}")], "x"));
+        answer.expect_refusal(400, "bad_parameter");
+    }
+}
+
+#[test]
 fn a_message_is_refused_while_a_workers_queue_is_full() {
     let server = Server::new();
     let channel = ChannelName::channel("a");

@@ -21,7 +21,7 @@ fn receipt(
         "behind": behind,
         "unknown": unknown,
         "dropped": 0,
-        "dropped_by": {"lagging": 0, "skipped": 0, "closed": 0},
+        "dropped_by": {"lagging": 0, "skipped": 0, "closed": 0, "expired": 0},
     })
 }
 

@@ -60,6 +60,7 @@ fn the_charts_include_events_before_the_first_sample() {
             content_type: None,
             idempotency_key: None,
             excluded: None,
+            expires_in_ms: None,
             receipt: None,
         };
         engine.publish(0, publication).unwrap();

@@ -3,6 +3,8 @@
 //! Times are frozen by the machine's clock as clients see it ([`clock::wall_ms`]): the clock that
 //! ages are counted by is another one in each process.
 
+use std::num::NonZeroU64;
+
 use super::{Decoder, Encoder, ThawError, text};
 use crate::clock;
 use crate::id::{Epoch, MessageId};
@@ -23,6 +25,7 @@ const HAS_CONTENT_TYPE: u8 = 1 << 2;
 const HAS_EXCLUDED: u8 = 1 << 3;
 /// Always set since version 2.
 const HAS_STAMP: u8 = 1 << 4;
+const HAS_EXPIRY: u8 = 1 << 5;
 
 /// Appends the name of a channel: its kind, its length in one byte, its text.
 pub fn encode_name(encoder: &mut Encoder, name: &ChannelName) {
@@ -64,13 +67,17 @@ pub fn encode_content(encoder: &mut Encoder, content: &Content) {
     };
     let has_content_type = if content.content_type.is_some() { HAS_CONTENT_TYPE } else { 0 };
     let has_excluded = if content.excluded.is_some() { HAS_EXCLUDED } else { 0 };
-    encoder.u8(kind | has_content_type | has_excluded | HAS_STAMP);
+    let has_expiry = if content.expires_ms.is_some() { HAS_EXPIRY } else { 0 };
+    encoder.u8(kind | has_content_type | has_excluded | has_expiry | HAS_STAMP);
     encoder.u64(content.stamp.0);
     if let Some(content_type) = &content.content_type {
         encoder.bytes(content_type.as_bytes());
     }
     if let Some(ConnectionName(excluded)) = content.excluded {
         encoder.u64(excluded);
+    }
+    if let Some(expires_ms) = content.expires_ms {
+        encoder.u64(if content.is_without_body() { 0 } else { clock::wall_ms(expires_ms.get()) });
     }
     encoder.bytes(content.body.bytes());
 }
@@ -89,7 +96,7 @@ pub fn decode_content(
     // Frozen as wall time: the clock of each process may be ahead of it by another amount.
     let time_ms = clock::from_wall_ms(decoder.u64()?);
     let flags = decoder.u8()?;
-    if flags & !(BODY_KIND | HAS_CONTENT_TYPE | HAS_EXCLUDED | HAS_STAMP) != 0 {
+    if flags & !(BODY_KIND | HAS_CONTENT_TYPE | HAS_EXCLUDED | HAS_STAMP | HAS_EXPIRY) != 0 {
         return Err(ThawError::Invalid("the flags of a message"));
     }
     let stamp = Stamp(if flags & HAS_STAMP == 0 { 0 } else { decoder.u64()? });
@@ -97,6 +104,16 @@ pub fn decode_content(
         if flags & HAS_CONTENT_TYPE == 0 { None } else { Some(decoder.text()?.into()) };
     let excluded =
         if flags & HAS_EXCLUDED == 0 { None } else { Some(ConnectionName(decoder.u64()?)) };
+    let expires_ms = if flags & HAS_EXPIRY == 0 {
+        None
+    } else {
+        let expires_ms = match decoder.u64()? {
+            0 => 0,
+            wall_ms => clock::from_wall_ms(wall_ms),
+        };
+        // At 0 it has expired, too.
+        Some(NonZeroU64::new(expires_ms).unwrap_or(NonZeroU64::MIN))
+    };
     let body = match flags & BODY_KIND {
         TEXT => Body::Text(decoder.text()?.into()),
         JSON => Body::Json(decoder.text()?.into()),
@@ -105,7 +122,7 @@ pub fn decode_content(
     };
     let id = MessageId { epoch, offset };
     let channel = channel.clone();
-    Ok(Content { id, stamp, previous, time_ms, channel, body, content_type, excluded })
+    Ok(Content { id, stamp, previous, time_ms, channel, body, content_type, excluded, expires_ms })
 }
 
 #[cfg(test)]
@@ -134,6 +151,7 @@ mod tests {
             (previous, step) in (0..OFFSET_MAX - 1000, 1u64..1000),
             time_ms in 0u64..1 << 50,
             stamp: u64,
+            expires_ms: Option<NonZeroU64>,
         ) {
             let epoch = Epoch::numbered(7);
             let content = Content {
@@ -145,6 +163,7 @@ mod tests {
                 body,
                 content_type: content_type.map(Into::into),
                 excluded: excluded.map(ConnectionName),
+                expires_ms,
             };
             let mut encoder = Encoder::new(RecordKind::Message);
             encode_name(&mut encoder, &content.channel);

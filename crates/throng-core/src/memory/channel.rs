@@ -153,11 +153,14 @@ impl Channel {
         self.log.is_none() && self.followers.is_empty()
     }
 
-    /// Drops the messages that the channel's rule no longer covers.
+    /// Drops the messages that the channel's rule no longer covers, and the bodies of those that
+    /// have expired.
     pub(super) fn expire(&mut self, shared: &Shared, now_ms: u64) {
         // No message is kept.
         let Some(log) = &mut self.log else { return };
         let retention = shared.rules.get(self.rule).retention;
+        // First: what has expired makes room for others.
+        shared.expire(log, now_ms);
         shared.shrink(log, |log| log.trim(&retention, now_ms));
         if log.is_empty() {
             shared.lose(self.rule, log.lost());
@@ -214,18 +217,19 @@ impl Channel {
         };
         let end = match query {
             HistoryQuery::After(_) | HistoryQuery::Since(_) => {
-                let later = log.after(cursor);
-                let has_more = later.len() > limit;
-                let messages = later.take(limit).map(Kept::message).collect();
+                let mut later = log.after(cursor).filter(|kept| !kept.is_expired());
+                let messages = later.by_ref().take(limit).map(Kept::message).collect();
+                let has_more = later.next().is_some();
                 return History { head, messages, has_more, is_recovered };
             }
             HistoryQuery::Before(id) if id.epoch == shared.epoch => id.offset,
             // Offsets of different epochs do not compare: such a page begins at the newest message.
             HistoryQuery::Newest | HistoryQuery::Before(_) => u64::MAX,
         };
-        let earlier = log.before(end);
-        let skipped = earlier.len().saturating_sub(limit);
-        let messages = earlier.skip(skipped).map(Kept::message).collect();
-        History { head, messages, has_more: skipped > 0, is_recovered }
+        let mut earlier = log.before(end).rev().filter(|kept| !kept.is_expired());
+        let mut messages: Vec<_> = earlier.by_ref().take(limit).map(Kept::message).collect();
+        let has_more = earlier.next().is_some();
+        messages.reverse();
+        History { head, messages, has_more, is_recovered }
     }
 }

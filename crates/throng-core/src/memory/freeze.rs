@@ -11,6 +11,7 @@ use super::idempotency::{KEY_BYTES, Key, Seed};
 use super::shard::frozen::FrozenChannel;
 use super::{MemoryEngine, SHARDS};
 use crate::clock;
+use crate::engine::EngineMetrics;
 use crate::frozen::{Decoder, Encoder, OFFSET_MAX, RecordKind, ThawError, decode_content};
 use crate::id::Epoch;
 use crate::name::ChannelName;
@@ -31,11 +32,11 @@ impl MemoryEngine {
         let mut first = Encoder::first(RecordKind::Engine);
         first.u64(self.shared.epoch.number());
         first.raw(&self.shared.idempotency_seed.0);
-        [metrics.published, metrics.busy, metrics.duplicates, metrics.evicted]
-            .into_iter()
-            .for_each(|count| first.u64(count));
+        let EngineMetrics { published, busy, duplicates, evicted, expired, .. } = metrics;
+        [published, busy, duplicates, evicted].into_iter().for_each(|count| first.u64(count));
         first.u64(self.shared.stamps.newest().0);
         first.u64(self.shared.lost_anywhere().0);
+        first.u64(expired);
         write(first.finish())?;
         self.shared.thawed_keys().freeze(write)?;
         let (mut channels, mut forgotten_head) = (0, 0);
@@ -135,9 +136,10 @@ impl MemoryThaw {
         let shared = &mut self.engine.shared;
         shared.epoch = Epoch::numbered(decoder.u64()?);
         shared.idempotency_seed = Seed(key_bytes(&mut decoder)?);
-        for count in [&shared.published, &shared.busy, &shared.duplicates, &shared.evicted] {
-            // Leaves room to count on.
-            count.store(decoder.u64()?.min(u64::MAX / 2), Ordering::Relaxed);
+        // Leaves room to count on.
+        let count = |decoder: &mut Decoder<'_>| Ok(decoder.u64()?.min(u64::MAX / 2));
+        for counter in [&shared.published, &shared.busy, &shared.duplicates, &shared.evicted] {
+            counter.store(count(&mut decoder)?, Ordering::Relaxed);
         }
         if self.version >= STAMPS_SINCE {
             let newest = decoder.u64()?;
@@ -147,6 +149,7 @@ impl MemoryThaw {
             shared.stamps.resume_after(Stamp(newest));
             // Which rule it was of is not known: the rules may have changed since.
             shared.lose_all(Stamp(decoder.u64()?));
+            shared.expired.store(count(&mut decoder)?, Ordering::Relaxed);
         }
         self.has_begun = true;
         decoder.finish()

@@ -3,6 +3,7 @@
 pub(super) mod frozen;
 pub(super) mod list;
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -237,6 +238,9 @@ impl Shard {
             body: publication.body,
             content_type: publication.content_type,
             excluded: publication.excluded,
+            expires_ms: publication
+                .expires_in_ms
+                .and_then(|expires_in_ms| NonZeroU64::new(now_ms.saturating_add(expires_in_ms))),
         });
         channel.head = offset;
         let receipt = publication.receipt.as_ref();

@@ -50,6 +50,7 @@ pub(super) struct Shared {
     pub(super) busy: AtomicU64,
     pub(super) duplicates: AtomicU64,
     pub(super) evicted: AtomicU64,
+    pub(super) expired: AtomicU64,
     /// Whether memory is short.
     pub(super) is_memory_short: AtomicBool,
     /// Hears of channels that get their first subscriber or lose their last one.
@@ -91,6 +92,7 @@ impl Shared {
             busy: AtomicU64::new(0),
             duplicates: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
+            expired: AtomicU64::new(0),
             is_memory_short: AtomicBool::new(false),
             events: None,
         }
@@ -244,6 +246,15 @@ impl Shared {
         self.messages.fetch_sub((before - log.len()) as u64, Ordering::Relaxed);
     }
 
+    /// Takes the bodies of a log's messages that have expired, and counts them.
+    pub(super) fn expire(&self, log: &mut Log, now_ms: u64) {
+        let (messages, bytes) = log.expire(now_ms);
+        if messages > 0 {
+            self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            self.expired.fetch_add(messages as u64, Ordering::Relaxed);
+        }
+    }
+
     /// What the engine counts, with `channels` channels.
     pub(super) fn metrics(&self, channels: u64) -> EngineMetrics {
         EngineMetrics {
@@ -254,6 +265,7 @@ impl Shared {
             busy: self.busy.load(Ordering::Relaxed),
             duplicates: self.duplicates.load(Ordering::Relaxed),
             evicted: self.evicted.load(Ordering::Relaxed),
+            expired: self.expired.load(Ordering::Relaxed),
         }
     }
 }

@@ -118,6 +118,7 @@ fn publication(name: &ChannelName, text: &str) -> Publication {
         content_type: None,
         idempotency_key: None,
         excluded: None,
+        expires_in_ms: None,
         receipt: None,
     }
 }

@@ -3,9 +3,10 @@
 use super::SubscriptionTable;
 use super::cursor::full_cursor;
 use super::subscription::SubscriptionId;
-use super::watches::WatchId;
+use super::watches::{WatchId, Watched};
 use crate::engine::Followed;
 use crate::id::{ChannelId, LocalId};
+use crate::message::Content;
 use crate::receipt::{Fate, ReceiptPart};
 
 impl SubscriptionTable {
@@ -15,10 +16,11 @@ impl SubscriptionTable {
         &mut self,
         local: LocalId,
         channel: ChannelId,
-        offset: u64,
+        message: &Content,
         excluded: Option<SubscriptionId>,
         mut part: ReceiptPart,
     ) {
+        let (offset, expires_ms) = (message.id.offset, message.expires_ms);
         if self.watches.is_blind() || !part.is_open() {
             return;
         }
@@ -45,7 +47,7 @@ impl SubscriptionTable {
         // Dropped, a part reports as well.
         if part.left() > 0 {
             part.report();
-            self.watches.add(local, offset, excluded, part);
+            self.watches.add(Watched { local, offset, expires_ms }, excluded, part);
         }
     }
 
@@ -90,7 +92,13 @@ impl SubscriptionTable {
             return;
         }
         let (Some(local), Some(from)) = (self.local(id), self.cursor(id)) else { return };
-        let passed = self.watches.between(local, id, from, to);
+        let mut passed = self.watches.between(local, id, from, to);
+        if fate == Fate::Written {
+            // What has expired was not written, but passed over.
+            let is_expired = |&mut (_, watch): &mut _| self.watches.is_expired(watch, self.now_ms);
+            let expired = passed.extract_if(.., is_expired).collect();
+            self.watches.settle_all(expired, Fate::Expired);
+        }
         self.watches.settle_all(passed, fate);
     }
 
@@ -103,7 +111,13 @@ impl SubscriptionTable {
             self.settle_passed(id, written_to, Fate::Written);
             if let (Some(local), Some(from)) = (self.local(id), self.cursor(id)) {
                 let passed = self.watches.between(local, id, from.max(written_to), offset);
-                held.extend(passed.into_iter().map(|(_, watch)| watch));
+                for (_, watch) in passed {
+                    if self.watches.is_expired(watch, self.now_ms) {
+                        self.watches.settle(watch, Fate::Expired);
+                    } else {
+                        held.push(watch);
+                    }
+                }
             }
         }
         self.move_cursor(id, offset);

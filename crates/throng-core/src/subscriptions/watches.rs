@@ -8,6 +8,7 @@
 //! while watched messages wait in the worker's queue, or the subscription is behind one.
 
 use std::collections::HashMap;
+use std::num::NonZeroU64;
 
 use super::subscription::SubscriptionId;
 use crate::id::LocalId;
@@ -28,8 +29,18 @@ struct Watch {
     /// The subscription of the excluded connection. Another one that gets its id is too late to be
     /// counted, too.
     excluded: Option<SubscriptionId>,
+    /// When the message expires, if it does.
+    expires_ms: Option<NonZeroU64>,
     part: ReceiptPart,
     is_reported: bool,
+}
+
+/// A message that is to be watched.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Watched {
+    pub(super) local: LocalId,
+    pub(super) offset: u64,
+    pub(super) expires_ms: Option<NonZeroU64>,
 }
 
 /// A subscription that began while a receipt was under way.
@@ -105,6 +116,12 @@ impl Watches {
         passed.into_iter().for_each(|(_, watch)| self.settle(watch, fate));
     }
 
+    /// Whether a watched message has expired at `now_ms`.
+    pub(super) fn is_expired(&self, id: WatchId, now_ms: u64) -> bool {
+        let expires_ms = self.watches.get(&id).and_then(|watch| watch.expires_ms);
+        expires_ms.is_some_and(|expires_ms| expires_ms.get() <= now_ms)
+    }
+
     fn remove(&mut self, id: WatchId) {
         let Some(Watch { local, offset, .. }) = self.watches.remove(&id) else { return };
         // The channel is followed no more.
@@ -143,14 +160,14 @@ impl Watches {
     /// Watches a message, which is the newest of its channel.
     pub(super) fn add(
         &mut self,
-        local: LocalId,
-        offset: u64,
+        Watched { local, offset, expires_ms }: Watched,
         excluded: Option<SubscriptionId>,
         part: ReceiptPart,
     ) {
         self.newest += 1;
         let id = WatchId(self.newest);
-        self.watches.insert(id, Watch { local, offset, excluded, part, is_reported: true });
+        let watch = Watch { local, offset, excluded, expires_ms, part, is_reported: true };
+        self.watches.insert(id, watch);
         self.channels.entry(local).or_default().push((offset, id));
     }
 

@@ -44,8 +44,7 @@ impl<N: Net> Worker<N> {
                     if let Some(part) = receipt {
                         let excluded = message.excluded;
                         let excluded = excluded.and_then(|name| self.follower(name, channel));
-                        let offset = message.id.offset;
-                        self.subscriptions.watch(local, channel, offset, excluded, *part);
+                        self.subscriptions.watch(local, channel, &message, excluded, *part);
                     }
                     self.subscriptions.append(local, channel, &message);
                 }

@@ -4,6 +4,7 @@ mod answers;
 mod behind;
 mod close;
 mod drain;
+mod expiry;
 mod fan_out;
 mod freeze;
 mod journal_world;

@@ -11,6 +11,16 @@ use crate::scan::scan;
 
 /// Publishes a message with a receipt, which no worker has heard of yet.
 fn publish(rig: &Rig, channel: &str, text: &str) -> Arc<Receipt> {
+    publish_with_receipt(rig, channel, text, None)
+}
+
+/// The same with a message that may expire.
+pub(crate) fn publish_with_receipt(
+    rig: &Rig,
+    channel: &str,
+    text: &str,
+    expires_in_ms: Option<u64>,
+) -> Arc<Receipt> {
     let receipt = Arc::<Receipts>::default().open(Ticket::new(|_| {})).expect("there is room");
     let publication = Publication {
         channel: ChannelName::channel(channel),
@@ -18,6 +28,7 @@ fn publish(rig: &Rig, channel: &str, text: &str) -> Arc<Receipt> {
         content_type: None,
         idempotency_key: None,
         excluded: None,
+        expires_in_ms,
         receipt: Some(Arc::clone(&receipt)),
     };
     rig.engine.publish(1, publication).expect("the queue has room");

@@ -349,15 +349,30 @@ impl Rig {
     }
 
     pub(crate) fn publish(&self, channel: &str, text: &str, excluded: Option<ConnectionName>) {
+        self.publish_with(channel, text, (excluded, None));
+    }
+
+    /// Publishes a message that expires.
+    pub(crate) fn publish_brief(&self, channel: &str, text: &str, expires_in_ms: u64) {
+        self.publish_with(channel, text, (None, Some(expires_in_ms)));
+    }
+
+    fn publish_with(
+        &self,
+        channel: &str,
+        text: &str,
+        (excluded, expires_in_ms): (Option<ConnectionName>, Option<u64>),
+    ) {
         let publication = Publication {
             channel: ChannelName::channel(channel),
             body: Body::Text(text.into()),
             content_type: None,
             idempotency_key: None,
             excluded,
+            expires_in_ms,
             receipt: None,
         };
-        self.engine.publish(1, publication).expect("the queue has room");
+        self.engine.publish(self.now().unix_ms, publication).expect("the queue has room");
     }
 }
 

@@ -225,6 +225,7 @@ impl World {
             content_type: None,
             idempotency_key: None,
             excluded: None,
+            expires_in_ms: None,
             receipt,
         };
         self.engine.publish(100, publication).expect("the queue has room");

@@ -158,7 +158,7 @@ impl Client {
     /// and only to a subscription beyond its lag limit.
     fn gap(&mut self, value: &Value, view: View<'_>) -> Check {
         let model = view.model;
-        let name = self.name;
+        let reader = view.reader(self.name);
         let cursor = self.cursors.iter_mut().find(|cursor| is_named(value, cursor.topic, model));
         let cursor = cursor.ok_or_else(|| format!("a gap of a channel not followed: {value}"))?;
         let topic = cursor.topic;
@@ -170,7 +170,7 @@ impl Client {
             ensure!(missed > 0 && missed <= to, "{value}");
             let from = to - missed;
             let is_next =
-                from >= cursor.offset && model.is_only_excluded(topic, cursor.offset, from, name);
+                from >= cursor.offset && model.passes_over(topic, cursor.offset, from, reader);
             ensure!(is_next, "{value}, but the cursor is {}", cursor.offset);
         } else {
             view.notes.saw("offsets skip: gap");

@@ -250,10 +250,11 @@ impl Client {
     /// Checks that the client got those of the first `number` messages of the world that it
     /// follows.
     fn check_has_all(&self, number: u64, view: View<'_>) -> Check {
+        let reader = view.reader(self.name);
         for cursor in &self.cursors {
             let head = view.model.head_at(cursor.topic, number);
             let has_all = cursor.offset >= head
-                || view.model.is_only_excluded(cursor.topic, cursor.offset, head, self.name);
+                || view.model.passes_over(cursor.topic, cursor.offset, head, reader);
             let name = view.model.topics[cursor.topic].name;
             ensure!(has_all, "ended at {} of {head} on {name}", cursor.offset);
         }
@@ -300,7 +301,7 @@ impl Client {
         let is_expired = self.must_expire_ms.is_some_and(|ms| ms + SLACK_MS < view.now.now_ms);
         ensure!(!is_expired, "allowed until {:?}, and not closed", self.must_expire_ms);
         for cursor in &self.cursors {
-            let next = view.model.next_for(cursor.topic, cursor.offset, self.name);
+            let next = view.model.next_for(cursor.topic, cursor.offset, view.reader(self.name));
             let (name, head) =
                 (view.model.topics[cursor.topic].name, view.model.head(cursor.topic));
             ensure!(next.is_none(), "got {} of {head} on {name}", cursor.offset);
@@ -324,7 +325,8 @@ impl Client {
         ensure!(is_kept_alive, "a long poll waits, and TCP keepalive is off");
         ensure!(self.engine.begins.len() >= plan.targets.len(), "the long poll has not begun");
         for (begin, since) in self.engine.begins.iter().take(plan.targets.len()) {
-            let has_nothing = view.model.next_for(begin.topic, begin.cursor, None).is_none();
+            let has_nothing =
+                view.model.next_for(begin.topic, begin.cursor, view.reader(None)).is_none();
             ensure!(has_nothing, "the long poll has no response: {begin:?}");
             let waited_ms = view.now.now_ms - since.now_ms;
             ensure!(waited_ms <= plan.wait_s * 1000 + 1000, "waited for {waited_ms} ms");

@@ -34,53 +34,61 @@ impl Client {
     /// Checks that a message is the next one of a channel that the client follows.
     pub(super) fn message(&mut self, received: &Received, view: View<'_>) -> Check {
         ensure!(self.greetings.is_empty(), "a message came before {:?}", self.greetings);
-        let Some((nth, offset)) = self.find(received, view.model) else {
+        let Some((nth, offset)) = self.find(received, view) else {
             let expected: Vec<String> =
-                self.cursors.iter().map(|cursor| self.expected(cursor, view.model)).collect();
+                self.cursors.iter().map(|cursor| self.expected(cursor, view)).collect();
             return Err(format!("got {received:?}, expected one of {expected:?}"));
         };
         let Cursor { topic, offset: before } = self.cursors[nth];
-        let excluded = view.model.between(topic, before, offset).len() as u64 - 1;
+        let passed =
+            view.model.between(topic, before, offset).split_last().map_or(&[][..], |it| it.1);
+        let expired =
+            passed.iter().filter(|entry| entry.is_expired(view.now.now_ms)).count() as u64;
+        view.notes.saw_times("message: left out because it expired", expired);
+        let excluded = passed.len() as u64 - expired;
         view.notes.saw_times("message: left out for its publisher", excluded);
         self.cursors[nth].offset = offset;
         self.messages += 1;
         self.received.push((topic, offset));
         match &received.id {
-            Some(id) => self.check_id(id, nth, view.model),
+            Some(id) => self.check_id(id, nth, view),
             None => Ok(()),
         }
         .map_err(|objection| format!("{objection}, on offset {offset} of {topic}"))
     }
 
     /// The index of the cursor whose next message this is, and the message's offset.
-    fn find(&self, received: &Received, model: &Model) -> Option<(usize, u64)> {
+    fn find(&self, received: &Received, view: View<'_>) -> Option<(usize, u64)> {
+        let (model, reader) = (view.model, view.reader(self.name));
         self.cursors.iter().enumerate().find_map(|(nth, cursor)| {
-            let (offset, entry) = model.next_for(cursor.topic, cursor.offset, self.name)?;
-            is_same(received, model, cursor.topic, entry).then_some((nth, offset))
+            let mut candidates = model.candidates(cursor.topic, cursor.offset, reader);
+            let entry = candidates.find(|entry| is_same(received, model, cursor.topic, entry))?;
+            Some((nth, entry.offset))
         })
     }
 
-    fn expected(&self, cursor: &Cursor, model: &Model) -> String {
-        let name = model.topics[cursor.topic].name;
-        match model.next_for(cursor.topic, cursor.offset, self.name) {
-            Some((offset, entry)) => format!("{name} {offset}: {:?}", entry.body),
+    fn expected(&self, cursor: &Cursor, view: View<'_>) -> String {
+        let name = view.model.topics[cursor.topic].name;
+        match view.model.next_for(cursor.topic, cursor.offset, view.reader(self.name)) {
+            Some(entry) => format!("{name} {}: {:?}", entry.offset, entry.body),
             None => format!("nothing on {name} after {}", cursor.offset),
         }
     }
 
     /// The id of an event is the message's, or the client's position in all of its channels.
-    fn check_id(&self, id: &str, nth: usize, model: &Model) -> Check {
+    fn check_id(&self, id: &str, nth: usize, view: View<'_>) -> Check {
+        let model = view.model;
         let ids: Vec<&str> = id.split(',').collect();
         ensure!(ids.len() == self.cursors.len(), "the id `{id}` of {} channels", ids.len());
         for (at, (id, cursor)) in ids.into_iter().zip(&self.cursors).enumerate() {
             let offset = model.offset(cursor.topic, id)?;
-            // Other cursors may have passed messages that exclude this connection.
+            // Other cursors may have passed over messages.
             let is_expected = if at == nth {
                 offset == cursor.offset
             } else {
                 // One with a gap to come resumes from the beginning.
                 let has_gap = is_out_of_reach(cursor.offset, model.head(cursor.topic));
-                model.is_only_excluded(cursor.topic, cursor.offset, offset, self.name)
+                model.passes_over(cursor.topic, cursor.offset, offset, view.reader(self.name))
                     || (has_gap && offset == 0)
             };
             ensure!(is_expected, "the id `{id}`, but the cursor is {}", cursor.offset);
@@ -116,6 +124,9 @@ pub(super) fn envelope(model: &Model, topic: usize, entry: &Entry) -> Value {
         "id": model.id(topic, entry.offset),
         "time": entry.time_ms,
     });
+    if let Some(expires_ms) = entry.expires_ms {
+        value["expires"] = json!(expires_ms);
+    }
     match (&entry.content_type, &entry.body) {
         (Some(content_type), _) => value["content_type"] = json!(content_type),
         (None, Body::Binary(_)) => value["content_type"] = json!("application/octet-stream"),

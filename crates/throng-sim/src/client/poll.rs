@@ -57,8 +57,8 @@ impl Client {
         for (&topic, id) in plan.targets.iter().zip(ids) {
             let SinceId::Ours(offset) = *id else { return Ok(()) };
             let head = view.model.head_at(topic, drain.published);
-            let has_all =
-                offset >= head || view.model.is_only_excluded(topic, offset, head, self.name);
+            let has_all = offset >= head
+                || view.model.passes_over(topic, offset, head, view.reader(self.name));
             ensure!(has_all, "a long poll after {offset} is refused, but the head is {head}");
         }
         view.notes.saw("drain: long-poll with nothing ready");
@@ -100,14 +100,16 @@ impl Client {
             let is_possible = begin.cursor <= to && to <= view.model.head(begin.topic);
             ensure!(is_possible, "from {} to {to}", begin.cursor);
         }
-        let mut expected = between(begins, &offsets, 0, view);
+        let has_gap = head.header("throng-recovered") == Some("false");
+        let gaps = possible_gaps(begins, view).filter(|_| has_gap);
+        let mut expected = between(begins, &offsets, (0, 0), view);
         let mut expected_body = (!expected.is_empty()).then(|| joined(&expected, &plan, view));
-        if head.header("throng-recovered") == Some("false") {
-            for gaps in possible_gaps(begins, view) {
+        for gaps in std::iter::once(0).chain(gaps) {
+            for at_ms in possible_times(begins, &offsets, view) {
                 if body == expected_body.as_deref() {
                     break;
                 }
-                expected = between(begins, &offsets, gaps, view);
+                expected = between(begins, &offsets, (gaps, at_ms), view);
                 expected_body = (!expected.is_empty()).then(|| joined(&expected, &plan, view));
             }
         }
@@ -173,7 +175,7 @@ fn ordered_envelope(view: View<'_>, topic: usize, entry: &Entry) -> String {
     let value = envelope(view.model, topic, entry);
     let noun = noun(view.model.topics[topic].kind);
     let mut out = String::from("{");
-    for field in ["type", noun, "id", "time", "content_type", "encoding", "data"] {
+    for field in ["type", noun, "id", "time", "expires", "content_type", "encoding", "data"] {
         let Some(part) = value.get(field) else { continue };
         let part = match (&entry.body, field) {
             (Body::Json(text), "data") => text.replace(['\n', '\r'], " "),
@@ -201,21 +203,34 @@ fn content_type(messages: &[(usize, &Entry)], plan: &Plan) -> String {
 }
 
 /// The messages of a poll from `begins` to `offsets`. The channels with a bit in `gaps` have a gap,
-/// and add none.
+/// and add none; and those that had expired when the answer was made are left out.
 fn between<'a>(
     begins: &[Begin],
     offsets: &[u64],
-    gaps: u32,
+    (gaps, at_ms): (u32, u64),
     view: View<'a>,
 ) -> Vec<(usize, &'a Entry)> {
     let mut messages = Vec::new();
     for (nth, (begin, &to)) in begins.iter().zip(offsets).enumerate() {
         if gaps >> nth & 1 == 0 {
             let entries = view.model.between(begin.topic, begin.cursor, to);
-            messages.extend(entries.iter().map(|entry| (begin.topic, entry)));
+            let entries = entries.iter().filter(|entry| !entry.is_expired(at_ms));
+            messages.extend(entries.map(|entry| (begin.topic, entry)));
         }
     }
     messages
+}
+
+/// When the answer to a poll may have been made, as far as that decides which messages it has.
+fn possible_times(begins: &[Begin], offsets: &[u64], view: View<'_>) -> Vec<u64> {
+    let of_one = |(begin, &to): (&Begin, &u64)| {
+        let entries = view.model.between(begin.topic, begin.cursor, to).iter();
+        entries.filter_map(|entry| entry.expires_ms).collect::<Vec<_>>()
+    };
+    let mut times: Vec<u64> = begins.iter().zip(offsets).flat_map(of_one).collect();
+    times.retain(|&expires_ms| expires_ms <= view.now.now_ms);
+    times.push(0);
+    times
 }
 
 /// Which channels of a poll may have a gap, one bit each: some of those that are out of reach.

@@ -3,7 +3,7 @@
 use throng_core::QueueLimits;
 
 use crate::late::Lateness;
-use crate::model::Model;
+use crate::model::{Model, Reader};
 use crate::notes::Notes;
 use crate::stamp::Moment;
 
@@ -76,6 +76,11 @@ pub(crate) fn is_out_of_reach(offset: u64, head: u64) -> bool {
 }
 
 impl View<'_> {
+    /// The connection with this name, now.
+    pub(crate) fn reader(&self, name: Option<u64>) -> Reader {
+        Reader { name, now_ms: self.now.now_ms }
+    }
+
     /// Whether a worker may evict a connection that has sent `bytes` of something incomplete.
     pub(crate) fn may_evict(&self, bytes: usize) -> bool {
         // The capacity of a buffer is up to twice its length.

@@ -63,6 +63,7 @@ impl Client {
             content_type: None,
             idempotency_key: None,
             excluded: None,
+            expires_in_ms: None,
             receipt: None,
         };
         self.publications.push_back(Outgoing { publication, is_excluded: false });
@@ -103,6 +104,7 @@ impl Client {
             content_type: None,
             idempotency_key: key.map(Into::into),
             excluded: if is_echoed { None } else { self.name.map(ConnectionName) },
+            expires_in_ms: None,
             receipt: None,
         };
         if view.is_secret(topic) {

@@ -146,6 +146,11 @@ impl World {
         };
         let names: Vec<u64> = self.clients.iter().filter_map(|client| client.name()).collect();
         let is_for_all = names.is_empty() || self.random.percent(80);
+        // The bytes of a log fall some time after its messages expire, too late for the model of a
+        // limit of all logs together.
+        let may_expire = self.terms.max_logs_bytes.is_none();
+        let expires = may_expire && self.random.percent(15);
+        let expires_in_ms = expires.then(|| self.random.between(1, 4000) as u64);
         let excluded = (!is_for_all).then(|| ConnectionName(self.random.pick(&names)));
         Publication {
             channel: self.model.topics[topic].channel_name(),
@@ -153,6 +158,7 @@ impl World {
             content_type: content_type.map(Into::into),
             idempotency_key: self.key().map(Into::into),
             excluded,
+            expires_in_ms,
             receipt: None,
         }
     }

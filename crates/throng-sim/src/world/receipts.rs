@@ -46,9 +46,10 @@ impl World {
     fn check_receipt(&mut self, open: &Open) -> Check<Delivered> {
         let delivered = open.receipt.close();
         let (topic, id) = (open.topic, open.published.id);
-        let Delivered { matched, written, behind, lagging, skipped, closed, unknown } = delivered;
+        let Delivered { matched, written, behind, lagging, skipped, closed, expired, unknown } =
+            delivered;
         ensure!(
-            matched == written + behind + lagging + skipped + closed,
+            matched == written + behind + lagging + skipped + closed + expired,
             "the receipt of {id} does not add up: {delivered:?}"
         );
         let subscribers = open.published.subscribers;
@@ -84,6 +85,7 @@ impl World {
             ("receipt: lagging", lagging),
             ("receipt: skipped", skipped),
             ("receipt: closed", closed),
+            ("receipt: expired", expired),
             ("receipt: unknown", unknown.saturating_sub(witness)),
             ("receipt: excluded", subscribers - matched),
         ] {

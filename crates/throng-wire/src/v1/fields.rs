@@ -65,6 +65,7 @@ fields! {
     encoding "encoding",
     content_type "content_type",
     key "key",
+    expires_in "expires_in",
     token "token",
 }
 
@@ -221,7 +222,7 @@ pub(super) fn boolean(
     scalar(value, || format!("the field `{field}` must be true or false"))
 }
 
-fn scalar<'a, T: Deserialize<'a>>(
+pub(super) fn scalar<'a, T: Deserialize<'a>>(
     value: Option<&'a RawValue>,
     message: impl FnOnce() -> String,
 ) -> Result<Option<T>, ErrorResponse> {

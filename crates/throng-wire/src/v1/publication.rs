@@ -1,10 +1,11 @@
-//! A message in JSON: the fields `data`, `encoding`, `content_type` and `key`.
+//! A message in JSON: the fields `data`, `encoding`, `content_type`, `key` and `expires_in`.
 
 use base64::Engine as _;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use serde_json::value::RawValue;
 
-use super::fields::{Fields, decoded_string, owned, string};
+use super::fields::{Fields, decoded_string, owned, scalar, string};
 use crate::error::ErrorResponse;
 
 /// The longest idempotency key, in bytes.
@@ -12,6 +13,9 @@ pub const KEY_BYTES_MAX: usize = 128;
 
 /// The longest content type, in bytes. Every registered type is shorter.
 pub const CONTENT_TYPE_BYTES_MAX: usize = 255;
+
+/// The longest time after which a message can expire, in seconds: a year of 365 days.
+pub const EXPIRES_IN_S_MAX: u32 = 365 * 24 * 60 * 60;
 
 /// Accepts base64 with or without padding.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -29,6 +33,8 @@ pub struct Publication {
     pub content_type: Option<String>,
     /// The idempotency key.
     pub key: Option<String>,
+    /// In how many seconds the message expires, 1 to [`EXPIRES_IN_S_MAX`]; `None` if it does not.
+    pub expires_in_s: Option<u32>,
 }
 
 impl Publication {
@@ -63,7 +69,7 @@ impl Publication {
             check_key(key)?;
         }
         let content_type = content_type.or_else(|| content_type_by_default.map(String::from));
-        Ok(Publication { body, content_type, key })
+        Ok(Publication { body, content_type, key, expires_in_s: expires_in(fields.expires_in)? })
     }
 }
 
@@ -77,6 +83,17 @@ fn check_content_type(content_type: &str) -> Result<(), ErrorResponse> {
     Err(ErrorResponse::bad_request(format!(
         "the field `content_type` must be 1 to {CONTENT_TYPE_BYTES_MAX} printable ASCII characters"
     )))
+}
+
+fn expires_in(value: Option<&RawValue>) -> Result<Option<u32>, ErrorResponse> {
+    let message =
+        || format!("the field `expires_in` must be a number of seconds, 1 to {EXPIRES_IN_S_MAX}");
+    match scalar(value, message)? {
+        Some(seconds) if !(1..=EXPIRES_IN_S_MAX).contains(&seconds) => {
+            Err(ErrorResponse::bad_request(message()))
+        }
+        seconds => Ok(seconds),
+    }
 }
 
 fn check_key(key: &str) -> Result<(), ErrorResponse> {

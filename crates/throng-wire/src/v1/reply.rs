@@ -206,7 +206,7 @@ pub struct ReceiptFields {
     /// Those of which nothing will be known.
     pub unknown: u64,
     /// Those that do not get it, by reason: `lagging`, `skipped`, `closed`.
-    pub dropped: [(&'static str, u64); 3],
+    pub dropped: [(&'static str, u64); 4],
 }
 
 /// [`published_body`] with a receipt.

@@ -33,7 +33,8 @@ fn publish_refused(fields: &str) -> (&'static str, String) {
 }
 
 fn publication(body: &[u8], content_type: Option<&str>) -> Publication {
-    Publication { body: body.to_vec(), content_type: content_type.map(String::from), key: None }
+    let content_type = content_type.map(String::from);
+    Publication { body: body.to_vec(), content_type, key: None, expires_in_s: None }
 }
 
 fn answer(write: impl FnOnce(&mut Vec<u8>)) -> String {
@@ -124,7 +125,7 @@ fn unknown_names_are_refused_and_the_nearest_is_suggested() {
     assert_eq!(
         refused(r#"{"type":"publish","channel":"a","data":1,"limit":5}"#),
         "the field `limit` is unknown in `publish`; `type`, `ref`, `channel`, `user`, `data`, \
-         `encoding`, `content_type`, `key` and `echo` are known"
+         `encoding`, `content_type`, `key`, `expires_in` and `echo` are known"
     );
     assert_eq!(
         refused(r#"{"type":"subscrib","channel":"a"}"#),
@@ -302,7 +303,7 @@ fn replies_match_the_reference() {
         answer(|out| published_body(out, "k-1", 0, false)),
         r#"{"id":"k-1","subscribers":0}"#
     );
-    let dropped = [("lagging", 1), ("skipped", 0), ("closed", 2)];
+    let dropped = [("lagging", 1), ("skipped", 0), ("closed", 2), ("expired", 0)];
     let outcome = "timeout";
     let receipt = ReceiptFields { outcome, matched: 9, written: 4, behind: 2, unknown: 1, dropped };
     assert_eq!(
@@ -310,7 +311,7 @@ fn replies_match_the_reference() {
         r#"{"id":"k-1","subscribers":9,"receipt":{"outcome":"timeout","matched":9,"written":4,"#
             .to_owned()
             + r#""behind":2,"unknown":1,"dropped":3,"#
-            + r#""dropped_by":{"lagging":1,"skipped":0,"closed":2}}}"#
+            + r#""dropped_by":{"lagging":1,"skipped":0,"closed":2,"expired":0}}}"#
     );
     assert_eq!(
         answer(|out| gap(out, &a, Some(12), "k-9")),

@@ -67,7 +67,7 @@ impl Shard {
                 name: ChannelName::from_key(key),
                 subscribers: channel.followers.subscribers(),
                 head: shared.message_id(channel.head),
-                messages: channel.log.as_ref().map_or(0, |log| log.len()),
+                messages: channel.log.as_ref().map_or(0, |log| log.readable()),
             });
         }
         false

@@ -24,6 +24,7 @@ fn fixture() -> Fixture {
         content_type: Some("image/png".into()),
         idempotency_key: Some("key".into()),
         excluded: Some(ConnectionName(7)),
+        expires_in_ms: None,
         receipt: None,
     };
     fixture.engine.publish(6, publication).expect("the queues have capacity");

@@ -15,14 +15,23 @@ struct Sent {
     offset: u64,
     stamp: Stamp,
     at_ms: u64,
-    weight_bytes: usize,
     text: String,
+    expires_ms: Option<u64>,
+}
+
+impl Sent {
+    fn is_expired(&self, now_ms: u64) -> bool {
+        self.expires_ms.is_some_and(|expires_ms| expires_ms <= now_ms)
+    }
 }
 
 #[derive(Debug, Default)]
 struct Topic {
+    name: usize,
     /// All messages since the engine certainly forgot the topic.
     messages: Vec<Sent>,
+    /// The number of the oldest messages that the engine dropped when a newer one came.
+    dropped: usize,
     highest: u64,
     followers: BTreeMap<u16, u32>,
     channel: Option<ChannelId>,
@@ -35,9 +44,10 @@ impl Topic {
     fn retained(&self, retention: &Retention, now_ms: u64) -> &[Sent] {
         let mut from = self.messages.len();
         let mut bytes = 0;
-        while from > 0 && self.messages.len() - from < retention.max_messages {
+        while from > self.dropped && self.messages.len() - from < retention.max_messages {
             let message = &self.messages[from - 1];
-            bytes += message.weight_bytes;
+            let text = if message.is_expired(now_ms) { "" } else { &message.text };
+            bytes += weight_bytes(&World::name(self.name), text);
             let is_old = message.at_ms + retention.max_age_ms <= now_ms;
             if bytes > retention.max_bytes || is_old {
                 break;
@@ -67,7 +77,7 @@ impl World {
         let topic = usize::from(topic) % NAMES;
         let worker = u16::from(worker) % WORKERS;
         match kind % 9 {
-            0..=2 => self.publish(topic, usize::from(how)),
+            0..=2 => self.publish(topic, usize::from(how), count),
             3 => self.follow(topic, worker, how),
             4 => self.unfollow(topic, worker),
             5 => self.now_ms += u64::from(how) * 4,
@@ -81,9 +91,12 @@ impl World {
         &self.fixture.engine
     }
 
-    fn publish(&mut self, at: usize, bytes: usize) {
+    fn publish(&mut self, at: usize, bytes: usize, count: usize) {
         let text = "x".repeat(bytes);
-        let published = self.fixture.publish(self.now_ms, &World::name(at), &text);
+        let expires_in_ms = (count > 2).then_some(bytes as u64 * 4 + 1);
+        let publication = Publication { expires_in_ms, ..publication(&World::name(at), &text) };
+        let published = self.engine().publish(self.now_ms, publication).expect("there is room");
+        let expires_ms = expires_in_ms.map(|expires_in_ms| self.now_ms + expires_in_ms);
         let topic = &mut self.topics[at];
         let offset = published.id.offset;
         assert!(offset > topic.highest, "an offset was repeated");
@@ -95,11 +108,12 @@ impl World {
             topic.followers.values().map(|&n| u64::from(n)).sum::<u64>()
         );
         topic.highest = offset;
-        let weight_bytes = weight_bytes(&World::name(at), &text);
         let stamp = self.fixture.engine.watermark().stamp;
         assert!(topic.messages.last().is_none_or(|last| last.stamp < stamp));
-        let sent = Sent { offset, stamp, at_ms: self.now_ms, weight_bytes, text: text.clone() };
+        let sent = Sent { offset, stamp, at_ms: self.now_ms, text: text.clone(), expires_ms };
         topic.messages.push(sent);
+        let retained = topic.retained(&self.retention, self.now_ms).len();
+        topic.dropped = topic.messages.len() - retained;
         for worker in topic.followers.keys() {
             topic.notifications.entry(*worker).or_default().push((offset, text.clone()));
         }
@@ -115,9 +129,15 @@ impl World {
         let followed = self.fixture.follow(self.now_ms, &World::name(at), worker, start);
         let topic = &mut self.topics[at];
         let retained = topic.retained(&self.retention, self.now_ms);
+        let is_expired = |message: &Sent| message.is_expired(self.now_ms);
         let expected = match start {
             StartAt::Live => &[],
-            StartAt::Last(count) => &retained[retained.len().saturating_sub(count)..],
+            StartAt::Last(0) => &[],
+            StartAt::Last(count) => {
+                let readable = retained.iter().enumerate().rev();
+                let mut readable = readable.filter(|(_, message)| !is_expired(message));
+                &retained[readable.nth(count - 1).map_or(0, |(at, _)| at)..]
+            }
             StartAt::Since(position) => {
                 let later = retained.partition_point(|message| message.stamp <= position.stamp);
                 if followed.is_recovered == Some(true) {
@@ -141,8 +161,12 @@ impl World {
                 }
             }
         };
-        let expected: Vec<u64> = expected.iter().map(|message| message.offset).collect();
-        assert_eq!(offsets(&followed.backlog), expected);
+        let expected: Vec<_> =
+            expected.iter().map(|message| (message.offset, is_expired(message))).collect();
+        let found = followed.backlog.iter();
+        let found: Vec<_> =
+            found.map(|message| (message.id.offset, message.is_expired(self.now_ms))).collect();
+        assert_eq!(found, expected);
         assert!(followed.head.offset >= topic.highest);
         assert!(topic.followers.is_empty() || topic.channel == Some(followed.channel));
         topic.highest = followed.head.offset;
@@ -158,6 +182,8 @@ impl World {
             workers
         };
         let before: Vec<_> = (0..NAMES).map(|at| workers(self.engine(), at)).collect();
+        // What has expired is counted when it is noticed.
+        self.fixture.tick_all(self.now_ms);
         let metrics = self.engine().metrics();
         self.fixture.freeze_and_thaw();
         let engine = std::mem::replace(&mut self.fixture.engine, Fixture::empty());
@@ -211,7 +237,9 @@ impl World {
         };
         let page = self.engine().history(self.now_ms, &World::name(at), query, limit);
         let topic = &self.topics[at];
-        let retained = topic.retained(&self.retention, self.now_ms);
+        let retained = topic.retained(&self.retention, self.now_ms).iter();
+        let readable = retained.filter(|message| !message.is_expired(self.now_ms));
+        let retained: Vec<Sent> = readable.cloned().collect();
         let (expected, has_more) = match query {
             HistoryQuery::After(id) => {
                 let from = match page.is_recovered {
@@ -295,7 +323,7 @@ proptest! {
     ) {
         let mut fixture = Fixture::new(retention, usize::from(WORKERS), usize::MAX);
         fixture.engine = fixture.engine.with_skipping_offsets(max_step);
-        let topics = (0..NAMES).map(|_| Topic::default()).collect();
+        let topics = (0..NAMES).map(|name| Topic { name, ..Topic::default() }).collect();
         let mut world = World { fixture, retention, max_step, topics, now_ms: 0 };
         for step in steps {
             world.step(step);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use throng_core::{ConnectionName, Message, Position};
+use throng_core::{Message, Position};
 use throng_wire::response::{self, PollBody, SubscriptionHeaders};
 use throng_wire::{Date, RetryAfter};
 
@@ -43,12 +43,12 @@ impl Answer {
         }
     }
 
-    /// Adds messages, oldest first, as many as one answer holds, without those that exclude `name`.
-    /// Returns the offset of the last message that was added or excluded.
+    /// Adds messages, oldest first, as many as one answer holds, of those that are for the client.
+    /// Returns the offset of the last message that was added or passed over.
     pub(super) fn add_all<'a>(
         &mut self,
         messages: impl Iterator<Item = &'a Arc<Message>>,
-        name: ConnectionName,
+        is_for: impl Fn(&Message) -> bool,
         is_envelope: bool,
     ) -> Option<u64> {
         let mut last = None;
@@ -57,7 +57,7 @@ impl Answer {
                 break;
             }
             last = Some(message.id.offset);
-            if message.excluded != Some(name) {
+            if is_for(message) {
                 self.add(message, is_envelope);
             }
         }

@@ -162,12 +162,14 @@ impl<N: Net> Worker<N> {
         subscription: SubscriptionId,
         compress: Compress,
     ) {
-        let Worker { subscriptions, connections, net, compression, budget, metrics, .. } = self;
+        let Worker { subscriptions, connections, net, compression, budget, metrics, clock, .. } =
+            self;
         let Some(connection) = connections.expect_live(id) else { return };
-        let name = connections.name_of(id, connection);
+        let (name, now_ms) = (connections.name_of(id, connection), clock.unix_ms());
         let Waiting::Messages(messages) = subscriptions.waiting(subscription) else {
             return debug_assert!(false, "the caller has seen messages");
         };
+        let is_for = |message: &Message| message.is_for(name, now_ms);
         let is_chunked = connection.has(Flags::CHUNKED);
         let encoding = connection.encoding();
         let mut is_first = true;
@@ -183,7 +185,7 @@ impl<N: Net> Worker<N> {
             let own = encoding.of(message);
             Some((own, own.encode(message, is_chunked)))
         };
-        let outcome = outcome::write(net, &connection.socket, messages, name, encode);
+        let outcome = outcome::write(net, &connection.socket, messages, is_for, encode);
         let from = self.subscriptions.cursor(subscription).unwrap_or_default();
         self.conclude(id, subscription, outcome);
         // The replay buffer may keep these messages for long, and does not count encodings.
@@ -235,7 +237,8 @@ impl<N: Net> Worker<N> {
         let held = self.subscriptions.pass(subscription, message.id.offset, 0);
         self.unwritten.hold(id, held);
         let Some(connection) = self.connections.expect_live(id) else { return };
-        if message.excluded == Some(self.connections.name_of(id, connection)) {
+        let name = self.connections.name_of(id, connection);
+        if !message.is_for(name, self.clock.unix_ms()) {
             return;
         }
         let shared = connection.encoding().encode(message, false);

@@ -108,7 +108,7 @@ impl<N: Net> Worker<N> {
         };
         let message = messages.next().filter(|_| messages.next().is_none())?;
         let name = self.connections.name_of(id, connection);
-        (message.excluded != Some(name)).then_some(message)
+        message.is_for(name, self.clock.unix_ms()).then_some(message)
     }
 
     /// Records the latency of the messages whose fan-out ended with this slice. Reads the clock

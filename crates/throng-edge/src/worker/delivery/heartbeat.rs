@@ -179,10 +179,11 @@ impl<N: Net> Worker<N> {
 
     /// Whether a fan-out that is under way is about to write to the connection.
     fn is_written_soon(&self, id: ConnectionId) -> bool {
-        let name = self.connections.name(id);
+        let Some(name) = self.connections.name(id) else { return false };
+        let now_ms = self.clock.unix_ms();
         let lacks = |id| match self.subscriptions.waiting(id) {
             Waiting::Nothing => false,
-            Waiting::Messages(mut messages) => messages.any(|message| message.excluded != name),
+            Waiting::Messages(mut messages) => messages.any(|it| it.is_for(name, now_ms)),
             Waiting::Gap { .. } => true,
         };
         self.subscriptions.is_fanning_out() && self.subscriptions(id).any(lacks)

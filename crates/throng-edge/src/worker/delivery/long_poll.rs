@@ -51,10 +51,11 @@ impl<N: Net> Worker<N> {
     ) {
         let mut answer = Answer::default();
         let Some(connection) = self.connections.expect_live(id) else { return };
-        let name = self.connections.name_of(id, connection);
+        let (name, now_ms) = (self.connections.name_of(id, connection), self.clock.unix_ms());
+        let is_for = |message: &Message| message.is_for(name, now_ms);
         let is_envelope = connection.encoding().is_envelope();
         for (subscription, backlog) in self.subscriptions_in_order(id).into_iter().zip(backlogs) {
-            let advanced_to = answer.add_all(backlog.iter(), name, is_envelope);
+            let advanced_to = answer.add_all(backlog.iter(), is_for, is_envelope);
             // Before the answer is written: its id is the position after these messages.
             if let Some(offset) = advanced_to {
                 self.subscriptions.advance(subscription, offset);
@@ -70,7 +71,8 @@ impl<N: Net> Worker<N> {
     fn collect(&mut self, id: ConnectionId) -> Answer {
         let mut answer = Answer::default();
         let Some(connection) = self.connections.expect_live(id) else { return answer };
-        let name = self.connections.name_of(id, connection);
+        let (name, now_ms) = (self.connections.name_of(id, connection), self.clock.unix_ms());
+        let is_for = |message: &Message| message.is_for(name, now_ms);
         let is_envelope = connection.encoding().is_envelope();
         for subscription in self.subscriptions_in_order(id) {
             match self.subscriptions.waiting(subscription) {
@@ -81,7 +83,7 @@ impl<N: Net> Worker<N> {
                     answer.has_gap = true;
                 }
                 Waiting::Messages(messages) => {
-                    if let Some(offset) = answer.add_all(messages, name, is_envelope) {
+                    if let Some(offset) = answer.add_all(messages, is_for, is_envelope) {
                         // Written with the answer, which may take long.
                         let held = self.subscriptions.pass(subscription, offset, 0);
                         self.unwritten.hold(id, held);
@@ -185,9 +187,10 @@ impl<N: Net> Worker<N> {
         let Waiting::Messages(mut messages) = self.subscriptions.waiting(subscription) else {
             return None;
         };
-        let name = self.connections.name_of(id, connection);
-        // The answer to the sender of a message may have to leave it out.
-        if !is_plain || messages.any(|message| message.excluded == Some(name)) {
+        let (name, now_ms) = (self.connections.name_of(id, connection), self.clock.unix_ms());
+        // The answer to the sender of a message may have to leave it out, and every answer one that
+        // has expired.
+        if !is_plain || messages.any(|message| !message.is_for(name, now_ms)) {
             return None;
         }
         let cursor = self.subscriptions.cursor(subscription)?;

@@ -8,7 +8,7 @@
 use std::io::IoSlice;
 use std::sync::Arc;
 
-use throng_core::{ConnectionName, Message};
+use throng_core::Message;
 
 use crate::connection::Partial;
 use crate::encoding::Encoding;
@@ -76,14 +76,14 @@ impl Outcome {
     }
 }
 
-/// Writes messages in one call, as `encode` frames them, without those that exclude `name`. Writes
+/// Writes messages in one call, as `encode` frames them, of those that are for the client. Writes
 /// as many as one call takes, or up to the first that `encode` leaves for the next; the caller
 /// calls again while the subscriber lacks more.
 pub(super) fn write<'a, N: Net>(
     net: &mut N,
     socket: &N::Socket,
     messages: impl Iterator<Item = &'a Arc<Message>>,
-    name: ConnectionName,
+    is_for: impl Fn(&Message) -> bool,
     mut encode: impl FnMut(&'a Message) -> Option<(Encoding, &'a [u8])>,
 ) -> Outcome {
     let mut slices = [IoSlice::new(&[]); MESSAGES_PER_WRITE];
@@ -92,7 +92,7 @@ pub(super) fn write<'a, N: Net>(
     let (mut count, mut bytes) = (0, 0);
     let mut outcome = Outcome::default();
     for message in messages {
-        if message.excluded != Some(name) {
+        if is_for(message) {
             if count == MESSAGES_PER_WRITE || bytes >= BYTES_PER_WRITE {
                 break;
             }
@@ -121,7 +121,7 @@ pub(super) fn write<'a, N: Net>(
         outcome.is_blocked = outcome.is_held;
         return outcome;
     }
-    // Excluded messages behind the last one that was written are looked at again.
+    // Messages that are passed over behind the last one that was written are looked at again.
     outcome.is_blocked = true;
     outcome.advanced_to = None;
     let mut left = written;
@@ -144,7 +144,9 @@ pub(super) fn write<'a, N: Net>(
 
 #[cfg(test)]
 mod tests {
-    use throng_core::{Body, ChannelName, Content, Epoch, MessageId, Stamp, WorkerId};
+    use throng_core::{
+        Body, ChannelName, ConnectionName, Content, Epoch, MessageId, Stamp, WorkerId,
+    };
 
     use super::*;
     use crate::connection::Token;
@@ -198,6 +200,10 @@ mod tests {
         ConnectionName::new(WorkerId(0), 1, number)
     }
 
+    fn is_for(message: &Message) -> bool {
+        message.is_for(name(7), 0)
+    }
+
     /// Messages of four bytes at offsets from 1; those in `excluding` are not for the subscriber.
     fn messages(count: u64, excluding: &[u64]) -> Vec<Arc<Message>> {
         let message = |offset| {
@@ -205,10 +211,18 @@ mod tests {
             let excluded = excluding.contains(&offset).then(|| name(7));
             let body = Body::Text("four".into());
             let channel = ChannelName::channel("c");
-            let (previous, content_type) = (offset - 1, None);
-            let stamp = Stamp(offset);
-            let content =
-                Content { id, stamp, previous, time_ms: 0, channel, body, content_type, excluded };
+            let (previous, content_type, expires_ms) = (offset - 1, None, None);
+            let content = Content {
+                id,
+                stamp: Stamp(offset),
+                previous,
+                time_ms: 0,
+                channel,
+                body,
+                content_type,
+                excluded,
+                expires_ms,
+            };
             Arc::new(Message::from(Arc::new(content)))
         };
         (1..=count).map(message).collect()
@@ -218,7 +232,7 @@ mod tests {
         fn encode(message: &Message) -> Option<(Encoding, &[u8])> {
             Some((Encoding::Line, message.body.bytes()))
         }
-        write(&mut Narrow(taken), &(), messages.iter(), name(7), encode)
+        write(&mut Narrow(taken), &(), messages.iter(), is_for, encode)
     }
 
     #[test]
@@ -261,7 +275,7 @@ mod tests {
         fn two_of(message: &Message) -> Option<(Encoding, &[u8])> {
             (message.id.offset <= 3).then(|| (Encoding::Line, message.body.bytes()))
         }
-        let outcome = write(&mut Narrow(usize::MAX), &(), messages.iter(), name(7), two_of);
+        let outcome = write(&mut Narrow(usize::MAX), &(), messages.iter(), is_for, two_of);
         assert_eq!((outcome.deliveries, outcome.advanced_to), (2, Some(3)));
         assert!(!outcome.is_blocked);
     }

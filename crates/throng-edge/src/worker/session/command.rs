@@ -303,6 +303,7 @@ impl<N: Net> Worker<N> {
             content_type,
             idempotency_key: publication.key.map(Into::into),
             excluded: if is_echoed { None } else { self.connections.name(call.id) },
+            expires_in_ms: publication.expires_in_s.map(|seconds| u64::from(seconds) * 1000),
             receipt: None,
         };
         Ok(self.publish(call.id, publication))

@@ -217,6 +217,7 @@ impl<N: Net> Worker<N> {
             content_type: None,
             idempotency_key: None,
             excluded: None,
+            expires_in_ms: None,
             receipt: None,
         };
         match self.publish(id, publication) {
