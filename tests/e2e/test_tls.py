@@ -15,77 +15,30 @@ import pytest
 from websockets.asyncio.client import connect
 
 from support import TIMEOUT_SECONDS
-from support.certificates import make_certificate, trusting
-from support.server import Server, eventually
+from support.certificates import trusting
+from support.server import eventually
+from support.tls_server import read_until, start_tls, stream_request
 
 # A ClientHello that offers TLS 1.3 is a record of this type.
 HANDSHAKE = 22
 
 
-class TlsServer:
-    """A server with a TLS listener beside the plain one."""
-
-    def __init__(self, server, certificate):
-        self.plain, self.certificate, self.context = server, certificate, trusting(certificate)
-        eventually(lambda: "TLS listener on https://" in server.log(), "the TLS listener")
-        line = next(line for line in server.output if "TLS listener on" in line)
-        self.url = line.split()[-1]
-        self.port = int(self.url.rpartition(":")[2])
-
-    def http(self):
-        """An HTTP client that trusts the server."""
-        return httpx.Client(
-            base_url=self.url, verify=self.context, timeout=TIMEOUT_SECONDS, trust_env=False
-        )
-
-    def connect(self, **options):
-        """A TLS connection."""
-        return self.context.wrap_socket(self.tcp(), server_hostname="localhost", **options)
-
-    def tcp(self):
-        """A connection without TLS."""
-        return socket.create_connection(("127.0.0.1", self.port), TIMEOUT_SECONDS)
-
-    def metric(self, name):
-        """The value of a metric."""
-        return self.plain.metrics().get(f"throng_{name}", 0)
-
-
 @pytest.fixture(scope="module")
 def tls(tmp_path_factory):
     """A server with a TLS listener, shared by the tests of the module."""
-    directory = tmp_path_factory.mktemp("tls")
-    certificate, key = make_certificate(directory, "own", "localhost")
-    flags = ["--tls-listen", "127.0.0.1:0", "--tls-cert", certificate, "--tls-key", key]
-    running = Server(directory, *flags)
-    yield TlsServer(running, certificate)
-    running.stop()
-
-
-def until(read, text):
-    """Reads until `text` has come; returns everything."""
-    received = b""
-    while text not in received:
-        piece = read()
-        assert piece, received
-        received += piece
-    return received
-
-
-def request(channel, accept="text/event-stream"):
-    return (
-        f"GET /channels/{channel} HTTP/1.1\r\nHost: localhost\r\nAccept: {accept}\r\n\r\n"
-    ).encode()
+    running = start_tls(tmp_path_factory.mktemp("tls"))
+    yield running
+    running.plain.stop()
 
 
 @pytest.mark.parametrize("accept", ["text/event-stream", "*/*"])
 def test_streams_and_publishing(tls, channel, accept):
     with tls.connect() as connection, tls.http() as publisher:
-        connection.sendall(request(channel, accept))
-        until(lambda: connection.recv(4096), b"\r\n\r\n")
+        connection.sendall(stream_request(channel, accept))
+        read_until(lambda: connection.recv(4096), b"\r\n\r\n")
         for text in ("one", "x" * 60_000, "three"):
             assert publisher.post(f"/channels/{channel}", content=text).status_code == 201
-            until(lambda: connection.recv(1 << 16), text[-200:].encode())
+            read_until(lambda: connection.recv(1 << 16), text[-200:].encode())
 
 
 def test_long_poll_and_pages_on_one_connection(tls, channel):
@@ -148,16 +101,16 @@ def test_openssl_with_key_updates(tls, channel, options):
         # Whatever goes wrong, the test ends.
         watch = threading.Timer(TIMEOUT_SECONDS, client.kill)
         watch.start()
-        client.stdin.write(request(channel))
-        until(lambda: client.stdout.read(4096), b"Throng-Id")
+        client.stdin.write(stream_request(channel))
+        read_until(lambda: client.stdout.read(4096), b"Throng-Id")
         # `k`: it goes on with another key. `K`: it asks the server for the same.
         for command in ["", *("KkKKk" if "-tls1_3" in options else "")]:
             if command:
                 client.stdin.write(f"{command}\n".encode())
-                until(lambda: client.stdout.read(4096), b"KEYUPDATE")
+                read_until(lambda: client.stdout.read(4096), b"KEYUPDATE")
             text = os.urandom(8).hex()
             tls.plain.publish(channel, text)
-            until(lambda: client.stdout.read(4096), text.encode())
+            read_until(lambda: client.stdout.read(4096), text.encode())
         watch.cancel()
         client.kill()
 
@@ -171,7 +124,7 @@ def test_curl(tls, channel):
     ) as client:
         tls.plain.wait_for_connections(channel, 1)
         tls.plain.publish(channel, "for curl")
-        until(lambda: client.stdout.read(4096), b"for curl")
+        read_until(lambda: client.stdout.read(4096), b"for curl")
         client.kill()
 
 
@@ -252,12 +205,12 @@ def shake_hands(tls, plain):
 def test_a_broken_record_ends_its_connection_only(tls, channel, kind):
     """A proxy between client and server, which changes what follows the handshake."""
     with tls.connect() as healthy:
-        healthy.sendall(request(channel))
-        until(lambda: healthy.recv(4096), b"\r\n\r\n")
+        healthy.sendall(stream_request(channel))
+        read_until(lambda: healthy.recv(4096), b"\r\n\r\n")
         with tls.tcp() as plain:
             client, incoming, outgoing = shake_hands(tls, plain)
             finished = outgoing.read()
-            client.write(request(channel))
+            client.write(stream_request(channel))
             record = bytearray(outgoing.read())
             if kind == "tag":
                 record[-1] ^= 1
@@ -271,7 +224,7 @@ def test_a_broken_record_ends_its_connection_only(tls, channel, kind):
             with pytest.raises(ssl.SSLError, match="(?i)alert|mac|overflow|unexpected"):
                 client.read(100)
         tls.plain.publish(channel, "goes on")
-        until(lambda: healthy.recv(4096), b"goes on")
+        read_until(lambda: healthy.recv(4096), b"goes on")
 
 
 @pytest.mark.parametrize("path", ["/channels/ends", "/health"])
@@ -290,8 +243,13 @@ def test_an_end_in_the_packet_of_the_request_is_seen(tls, path, is_broken):
             records += outgoing.read()
         plain.sendall(records)
         # The client does not end its side before the server does.
-        while plain.recv(1 << 16):
-            pass
+        while piece := plain.recv(1 << 16):
+            incoming.write(piece)
+        incoming.write_eof()
+        if is_broken:
+            with pytest.raises(ssl.SSLError, match="(?i)alert bad record mac"):
+                while client.read(1 << 16):
+                    pass
 
 
 def test_a_cut_connection_is_told_from_an_orderly_end(tls):
@@ -302,7 +260,7 @@ def test_a_cut_connection_is_told_from_an_orderly_end(tls):
         socket.socket.shutdown(connection, socket.SHUT_WR)
     eventually(lambda: tls.metric("tls_truncated_total") == before + 1, "the cut connection")
     with tls.connect() as connection:
-        connection.sendall(request("orderly"))
-        until(lambda: connection.recv(4096), b"\r\n\r\n")
+        connection.sendall(stream_request("orderly"))
+        read_until(lambda: connection.recv(4096), b"\r\n\r\n")
         connection.unwrap()
     assert tls.metric("tls_truncated_total") == before + 1

@@ -54,7 +54,7 @@ pub enum Leaving {
     Plain,
     /// Its state, which the net has forgotten.
     Tls(Vec<u8>),
-    /// It is in the middle of a handshake, which cannot be frozen: the connection has to be closed.
+    /// It cannot be frozen, as [`Net::may_leave`] says: the connection has to be closed.
     Unfinished,
 }
 
@@ -223,6 +223,12 @@ pub trait Net {
         _bytes: &mut [u8],
     ) -> Option<usize> {
         (!header.is_tls).then_some(0)
+    }
+
+    /// Whether a connection can be frozen or handed off, with the TLS that it has: not in the middle
+    /// of a handshake, and not once TLS has failed.
+    fn may_leave(&self, _: &Self::Socket) -> bool {
+        true
     }
 
     /// Takes the TLS state of a connection that is frozen.

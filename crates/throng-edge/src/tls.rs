@@ -264,7 +264,7 @@ where
 
     fn finish(&mut self, socket: &N::Socket) {
         if let Some(slot) = self.slots.find(socket.number()) {
-            self.send_close_notify(slot, socket);
+            self.send_goodbye(slot, socket);
             self.drop_output(slot);
         }
         self.net.finish(socket);
@@ -272,7 +272,7 @@ where
 
     fn close(&mut self, socket: N::Socket) {
         if let Some(slot) = self.slots.find(socket.number()) {
-            self.send_close_notify(slot, &socket);
+            self.send_goodbye(slot, &socket);
             self.forget(&socket);
         }
         self.net.close(socket);
@@ -321,6 +321,10 @@ where
     ) -> Option<usize> {
         self.forget(socket);
         if header.is_tls { self.arrive(header.awaits_proxy_header, socket, bytes) } else { Some(0) }
+    }
+
+    fn may_leave(&self, socket: &N::Socket) -> bool {
+        self.slots.find(socket.number()).is_none_or(|slot| self.can_travel(slot))
     }
 
     fn leave(&mut self, socket: &N::Socket) -> Leaving {

@@ -22,6 +22,7 @@
 //! | `heard` | what an application hears of connections and channels |
 //! | `post` | the expected lengths of the worker queues |
 //! | [`pipe`], [`net`] | fake sockets |
+//! | `tls_end` | the clients' side of TLS, in a pipe |
 //! | `control` | a fake control plane |
 //! | [`stamp`], [`notes`], [`random`] | simulated time, trace and coverage, random numbers |
 //!
@@ -50,6 +51,7 @@ mod recorder;
 pub mod run;
 pub mod stamp;
 mod stream_ids;
+mod tls_end;
 mod topics;
 mod world;
 

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use throng_core::WorkerId;
 use throng_edge::connection::Token;
 use throng_edge::net::{HandoffHeader, Net, Read, Transfer, WriteRequest};
+use throng_edge::tls::Numbered;
 
 use crate::notes::Notes;
 use crate::pipe::{FakeSocket, Ready, SharedPipe};
@@ -26,7 +27,7 @@ pub struct FakeNet {
     pub(crate) to_workers: Vec<(WorkerId, Handoff)>,
     /// Whether hand-offs are refused for now.
     pub(crate) refuses: bool,
-    /// The number of bytes that sockets accepted.
+    /// The number of bytes that sockets without TLS accepted.
     pub(crate) sent_bytes: u64,
 }
 
@@ -62,6 +63,12 @@ impl FakeNet {
     }
 }
 
+impl Numbered for FakeSocket {
+    fn number(&self) -> u32 {
+        self.0.borrow().client as u32
+    }
+}
+
 impl Net for FakeNet {
     type Socket = FakeSocket;
 
@@ -79,7 +86,9 @@ impl Net for FakeNet {
         let transfer = socket.0.borrow_mut().write(slices);
         match transfer {
             Transfer::Bytes(count) => {
-                self.sent_bytes += count as u64;
+                if socket.0.borrow().tls.is_none() {
+                    self.sent_bytes += count as u64;
+                }
                 if count < slices.iter().map(|slice| slice.len()).sum() {
                     self.notes.saw("write: short");
                 }

@@ -17,6 +17,7 @@ use throng_edge::connection::Token;
 use throng_edge::net::{Read, Transfer};
 
 use crate::stamp::{Moment, Stamp};
+use crate::tls_end::TlsEnd;
 
 /// The capacity of a widened pipe.
 const WIDE_BYTES: usize = 4096;
@@ -68,8 +69,11 @@ pub struct Pipe {
     full_since_ms: Option<u64>,
     /// When the server last wrote bytes, or the client last read some.
     moved_ms: u64,
-    /// Whether a hand-off failed, so that the server closes the connection without a response.
+    /// Whether a hand-off failed, or a handshake was to be frozen, so that the server closes the
+    /// connection without a response.
     pub(crate) handoff_failed: bool,
+    /// The client's side of TLS, if the connection has that.
+    pub(crate) tls: Option<Box<TlsEnd>>,
 }
 
 #[derive(Debug)]
@@ -136,6 +140,7 @@ impl Pipe {
             full_since_ms: None,
             moved_ms: stamp.now().now_ms,
             handoff_failed: false,
+            tls: None,
         }
     }
 
@@ -179,15 +184,25 @@ impl Pipe {
     /// The client sends bytes. They are lost if the server has closed the socket.
     pub fn client_sends(&mut self, bytes: impl IntoIterator<Item = u8>) {
         if !self.is_closed && !self.is_reset {
-            self.inbound.extend(bytes);
+            match &mut self.tls {
+                Some(tls) => self.inbound.extend(tls.send(bytes)),
+                None => self.inbound.extend(bytes),
+            }
             self.raise_edge();
         }
+    }
+
+    /// The client begins with a TLS handshake.
+    pub(crate) fn client_begins_tls(&mut self, (tls, hello): (TlsEnd, Vec<u8>)) {
+        self.inbound.extend(hello);
+        self.tls = Some(Box::new(tls));
     }
 
     /// The client reads at most `max_bytes` bytes.
     pub fn client_reads(&mut self, max_bytes: usize) -> Vec<u8> {
         let count = max_bytes.min(self.outbound.len());
-        let bytes = self.outbound.drain(..count).collect();
+        let bytes: Vec<u8> = self.outbound.drain(..count).collect();
+        let bytes = self.tls.as_mut().map_or(bytes, |tls| tls.read(count));
         if count > 0 {
             self.moved_ms = self.stamp.now().now_ms;
         }
@@ -206,6 +221,9 @@ impl Pipe {
 
     /// The client sends no more.
     pub(crate) fn client_ends(&mut self) {
+        if let Some(tls) = &mut self.tls {
+            self.inbound.extend(tls.end());
+        }
         self.is_peer_ended = true;
         self.raise_edge();
     }
@@ -259,7 +277,8 @@ impl Pipe {
 
     /// If the last write was short or blocked: the number of bytes that the client can read.
     pub(crate) fn stuck_bytes(&self) -> Option<usize> {
-        self.is_full.then_some(self.outbound.len())
+        let missing = self.tls.as_ref().map_or(0, |tls| tls.missing_bytes());
+        self.is_full.then_some(self.outbound.len() + missing)
     }
 
     // The server's end.
@@ -287,12 +306,17 @@ impl Pipe {
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Read {
         self.touch();
         if !self.inbound.is_empty() {
-            let count = buffer.len().min(self.inbound.len());
+            let most = self.tls.as_ref().map_or(usize::MAX, |tls| tls.read_bytes_max);
+            let count = buffer.len().min(self.inbound.len()).min(most);
             for (to, from) in buffer.iter_mut().zip(self.inbound.drain(..count)) {
                 *to = from;
             }
             self.last_read_ms = self.stamp.now().now_ms;
             self.read_bytes += count;
+            if !self.inbound.is_empty() && count < buffer.len() {
+                // As if the rest came just now.
+                self.raise_edge();
+            }
             return Read::Bytes(count);
         }
         if self.is_reset {
@@ -312,7 +336,7 @@ impl Pipe {
         if self.is_peer_gone {
             self.is_reset = true;
             self.raise_edge();
-            self.outbound.extend(slices.iter().flat_map(|slice| slice.iter().copied()));
+            self.deliver(slices.iter().flat_map(|slice| slice.iter().copied()));
             return Transfer::Bytes(total);
         }
         let room = self.capacity.saturating_sub(self.outbound.len());
@@ -328,8 +352,25 @@ impl Pipe {
         self.moved_ms = self.stamp.now().now_ms;
         self.written_ms = self.stamp.now().now_ms;
         let bytes = slices.iter().flat_map(|slice| slice.iter().copied());
-        self.outbound.extend(bytes.take(room));
+        self.deliver(bytes.take(room));
         Transfer::Bytes(room.min(total))
+    }
+
+    /// Bytes of the server are on their way. A client of TLS answers them on its own.
+    fn deliver(&mut self, bytes: impl Iterator<Item = u8>) {
+        let at = self.outbound.len();
+        self.outbound.extend(bytes);
+        let Some(tls) = &mut self.tls else { return };
+        let answer = tls.take(self.outbound.range(at..).copied());
+        if !answer.is_empty() && !self.is_peer_gone {
+            self.inbound.extend(answer);
+            self.raise_edge();
+        }
+    }
+
+    /// The control plane writes by `write`, whatever the capacity: it awaits room on its own.
+    pub(crate) fn set_capacity(&mut self, capacity: usize) -> usize {
+        std::mem::replace(&mut self.capacity, capacity)
     }
 
     /// The control plane writes bytes, whatever the capacity: it awaits room on its own.

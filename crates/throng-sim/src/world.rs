@@ -47,6 +47,7 @@ use crate::notes::Notes;
 use crate::random::Random;
 use crate::recorder::Recorder;
 use crate::stamp::{Moment, Stamp};
+use crate::tls_end::TlsWorld;
 use receipt_desk::ReceiptDesk;
 use seat::Seat;
 
@@ -83,6 +84,8 @@ pub(crate) struct World {
     /// Competes with the workers for permits to fan out.
     rival: PermitHolder,
     control: Control,
+    /// What its TLS connections share; `None` if it has none.
+    tls: Option<TlsWorld>,
     policy: Arc<LatePolicy>,
     clients: Vec<Client>,
     metrics: Metrics,

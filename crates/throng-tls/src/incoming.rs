@@ -185,6 +185,17 @@ impl Incoming {
         (self.number, &self.secret_in, &self.secret_out)
     }
 
+    /// The number of the next record, and the key that opens it.
+    #[cfg(feature = "testing")]
+    pub(crate) fn record_key(&self) -> (u64, RecordKey) {
+        (self.number, self.secret_in.record_key(self.suite))
+    }
+
+    #[cfg(feature = "testing")]
+    pub(crate) fn suite(&self) -> Suite {
+        self.suite
+    }
+
     /// Flags, skipped bytes and records without data, for the frozen form.
     pub(crate) fn counts(&self) -> (u8, u32, u8) {
         (self.flags, self.skipped_bytes, self.without_data)

@@ -83,6 +83,12 @@ pub fn ask_for_key_update(outgoing: &mut Outgoing, incoming: &mut Incoming, out:
     incoming.update_key(outgoing, true, out).expect("the connection is open and settled");
 }
 
+/// The key, with its initial vector, and the number of the next record that is opened.
+pub fn next_position(incoming: &Incoming) -> (Vec<u8>, u64) {
+    let (number, key) = incoming.record_key();
+    ([key.key(incoming.suite()), &key.iv()[..]].concat(), number)
+}
+
 fn certified_key() -> CertifiedKey {
     let key = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).expect("there is randomness");
     let key = PrivatePkcs8KeyDer::from(key.as_ref().to_vec());

@@ -4,7 +4,7 @@ use throng_tls::{End, StreamEnd};
 
 use super::connection::{Carried, TlsConnection};
 use super::half::{Half, Outbound, Stage};
-use super::slots::Taken;
+use super::slots::{Slot, Taken};
 use super::{Numbered, TlsNet};
 use crate::counters::Counter;
 use crate::net::{HandoffHeader, Leaving, Net};
@@ -59,9 +59,12 @@ where
             return send(&mut self.net, header, socket, bytes);
         };
         let is_passing = self.slots.half(slot).is_some_and(|half| half.is_passing);
+        if !self.can_travel(slot) {
+            // Only closing is left. The peer is told why, unless it shakes hands.
+            self.send_goodbye(slot, &socket);
+        }
         let Some(packed) = self.take_carried(&socket).and_then(|carried| carried.pack(bytes).ok())
         else {
-            // It is in the middle of its handshake, or at its end: only closing is left.
             self.net.close(socket);
             return Ok(());
         };
@@ -98,6 +101,16 @@ where
     ) -> Option<usize> {
         let (carried, used) = Carried::read(bytes).ok()?;
         self.put(socket, carried, awaits_proxy_header).then_some(used)
+    }
+
+    /// Whether the state of a connection can travel: not in the middle of its handshake, and not
+    /// once one of the sides has failed.
+    pub(super) fn can_travel(&self, slot: Slot) -> bool {
+        self.slots.half(slot).is_none_or(|half| match (&half.stage, half.end) {
+            (Stage::Shaking(..) | Stage::Failed, _) => false,
+            (Stage::Waiting, Some(End::Failed(_) | End::PeerFailed(_))) => false,
+            (Stage::Waiting, Some(End::Closed) | None) => true,
+        })
     }
 
     /// Takes the state of a socket out of its slot; `None` if it cannot travel.

@@ -2,7 +2,7 @@
 
 use std::io::IoSlice;
 
-use throng_tls::{Alert, Fate, SealError};
+use throng_tls::{Alert, End, Fate, SealError};
 
 use super::half::Outbound;
 use super::slots::Slot;
@@ -110,10 +110,30 @@ where
         }
     }
 
-    /// Tells the peer that nothing more is sent, as far as the socket takes it.
-    pub(super) fn send_close_notify(&mut self, slot: Slot, socket: &N::Socket) {
+    /// Tells the peer that nothing more is sent, or what it did wrong if that was not told yet.
+    /// Nothing is told behind a record of which the socket took only a part: the caller gives up
+    /// what it has, and must not be wrong about that.
+    pub(super) fn send_goodbye(&mut self, slot: Slot, socket: &N::Socket) {
+        let half = self.slots.half(slot);
+        if half.is_some_and(|half| !half.outbound.is_empty()) {
+            // Sealed and dropped: nothing can be sealed after it.
+            self.scratch.clear();
+            if let Some(outgoing) = self.slots.hot(slot).outgoing.as_mut() {
+                let _ = outgoing.seal_alert(Alert::CloseNotify, &mut self.scratch);
+            }
+            return;
+        }
+        let failure = match half.and_then(|half| half.end) {
+            Some(End::Failed(alert)) => Some(alert),
+            // It listens no more.
+            Some(End::PeerFailed(_)) => return,
+            Some(End::Closed) | None => None,
+        };
         // Behind an alert, and before the handshake is done, there is none.
-        let _ = self.send_alert(slot, socket, Alert::CloseNotify);
+        let is_sent = self.send_alert(slot, socket, failure.unwrap_or(Alert::CloseNotify));
+        if is_sent && failure.is_some() {
+            self.count(Counter::TlsAlertsSent);
+        }
     }
 }
 

@@ -14,6 +14,7 @@ use throng_core::{Body, Message, clock};
 use throng_wire::websocket::{Opcode, write_masked_frame};
 
 use super::Worker;
+use crate::close_reason::CloseReason;
 use crate::connection::{
     Asked, Connection, ConnectionId, Flags, FrozenConnection, FrozenIo, FrozenPartial,
     FrozenSession, Io, State,
@@ -65,6 +66,8 @@ impl<N: Net> Worker<N> {
     /// keeps the worker as a follower, because another one goes on in its place.
     pub fn freeze(mut self, write: &mut dyn FnMut(Vec<u8>, Option<N::Socket>)) {
         debug_assert!(self.may_freeze() && self.queue.is_empty());
+        // Before the counters are written.
+        self.close_unfinished();
         write(self.freeze_worker(), None);
         write(self.freeze_acceptances(), None);
         let name_of = |channel| self.engine.name(channel);
@@ -85,10 +88,7 @@ impl<N: Net> Worker<N> {
             let tls = match self.net.leave(&connection.socket) {
                 Leaving::Plain => None,
                 Leaving::Tls(state) => Some(state),
-                Leaving::Unfinished => {
-                    self.drop_unfrozen(id);
-                    continue;
-                }
+                Leaving::Unfinished => unreachable!("`close_unfinished` has closed it"),
             };
             let close = closes.get(&connection.token(id).bits()).copied();
             // The reader needs what a connection refers to before the connection itself.
@@ -113,11 +113,18 @@ impl<N: Net> Worker<N> {
         write(end.finish(), None);
     }
 
-    /// Closes a connection that shakes hands: what rustls knows of it cannot be written down.
-    fn drop_unfrozen(&mut self, id: ConnectionId) {
-        if let Some(Connection { socket, .. }) = self.connections.remove(id) {
-            self.net.close(socket);
-            self.count(Counter::Closed);
+    /// Closes the connections that cannot be written down: those that shake hands, of which only
+    /// rustls knows, and those whose TLS has failed.
+    fn close_unfinished(&mut self) {
+        for index in 0..self.connections.extent() {
+            let id = ConnectionId::new(index);
+            // Not every place of the table is taken.
+            let Some(connection) = self.connections.get(id) else { continue };
+            if !self.net.may_leave(&connection.socket) {
+                let is_new = connection.state == State::Head;
+                let reason = if is_new { CloseReason::Complete } else { CloseReason::TlsFailed };
+                self.release(id, reason);
+            }
         }
     }
 

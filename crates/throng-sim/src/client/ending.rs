@@ -19,6 +19,7 @@ impl Client {
     /// Checks the end of the connection, after the client has read all bytes before it.
     pub(super) fn check_end(&mut self, end: End, view: View<'_>) -> Check {
         let handoff_failed = self.pipe.borrow().handoff_failed;
+        self.check_end_of_tls(end, view)?;
         if self.must_reconnect && !self.has_left {
             return self.check_end_of_refused(end, view);
         }
@@ -55,6 +56,23 @@ impl Client {
             return self.check_close(end, view);
         }
         self.check_end_of_stream(end, view)
+    }
+
+    /// Checks that the end is told by TLS, too: without that, it would pass for one that somebody
+    /// else has caused.
+    fn check_end_of_tls(&self, end: End, view: View<'_>) -> Check {
+        let pipe = self.pipe.borrow();
+        let Some(tls) = &pipe.tls else { return Ok(()) };
+        // A full socket does not take it, and a worker that ends does not wait for that.
+        let is_known = !self.has_left && !pipe.handoff_failed && !end.is_full;
+        if tls.is_told_end {
+            view.notes.saw("tls: told the end");
+        } else {
+            let is_cut = is_known && tls.content_bytes > 0 && !is_late(end, view);
+            ensure!(!is_cut, "the end of TLS is not told: {end:?}");
+            view.notes.saw("tls: cut off");
+        }
+        Ok(())
     }
 
     /// Whether the client did not read for so long that the server may close the connection.
@@ -113,8 +131,10 @@ impl Client {
         }
         ensure!(self.decoder.is_at_rest(), "the end comes within a response: {end:?}");
         let timeout_ms = view.terms.head_ms.min(view.terms.idle_ms);
-        let is_idle = end.at.now_ms >= self.opened_ms + timeout_ms && end.silent_ms >= timeout_ms;
-        ensure!(is_idle, "closed, and these have no response: {:?}", self.requests);
+        // Over TLS, bytes may come that are no content yet: a handshake, half a record.
+        let is_silent = self.pipe.borrow().tls.is_some() || end.silent_ms >= timeout_ms;
+        let is_idle = end.at.now_ms >= self.opened_ms + timeout_ms && is_silent;
+        ensure!(is_idle, "closed, and these have no response: {:?}, {end:?}", self.requests);
         view.notes.saw("closed: idle");
         Ok(())
     }
@@ -228,7 +248,9 @@ impl Client {
                 view.notes.saw("close: silent");
                 // A ping may be late by a quarter of its interval.
                 let least_ms = view.terms.answer_ms() * 3 / 4;
-                let is_silent = end.silent_ms >= least_ms || end.full_ms.is_some();
+                // Half a record over TLS is no answer.
+                let is_tls = self.pipe.borrow().tls.is_some();
+                let is_silent = is_tls || end.silent_ms >= least_ms || end.full_ms.is_some();
                 ensure!(least_ms > 0 && is_silent, "silent for only {} ms", end.silent_ms);
                 Ok(())
             }

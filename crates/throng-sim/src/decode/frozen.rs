@@ -43,6 +43,7 @@ fn connection_events(record: &[u8]) -> Option<Vec<&'static str>> {
         (what & 8 != 0, "frozen: with an expiry"),
         (what & 16 != 0, "frozen: with a token"),
         (encoding >= 6, "frozen: with compression"),
+        (what & 64 != 0, "frozen: with TLS"),
         (
             subscriptions.chunks(SUBSCRIPTION_BYTES).any(is_catching_up),
             "frozen: in the middle of a backlog",

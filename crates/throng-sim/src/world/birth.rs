@@ -27,13 +27,13 @@ use crate::fetches::Fetches;
 use crate::heard::Heard;
 use crate::late::{LatePolicy, Lateness};
 use crate::model::Model;
-use crate::net::FakeNet;
 use crate::notes::Notes;
 use crate::post::Post;
 use crate::random::Random;
 use crate::recorder::{Parts, Recorder, Tested};
 use crate::stamp::Stamp;
 use crate::stream_ids::{self, StreamIds};
+use crate::tls_end::TlsWorld;
 use crate::topics::{self, Topic};
 
 /// A limit that all logs together never reach.
@@ -107,13 +107,10 @@ impl World {
         let stream_numbers = random.percent(30).then(|| Random::new(seed + 1));
         let skips_offsets = stream_numbers.is_some();
         let heard = Arc::new(Heard::default());
-        let parts = Parts {
-            rules: Arc::clone(&rules),
-            queues: queues.queues.clone(),
-            max_logs_bytes: terms.max_logs_bytes.unwrap_or(LOGS_BYTES_MAX),
-            heard: Arc::clone(&heard),
-        };
-        let max_logs_bytes = parts.max_logs_bytes;
+        let max_logs_bytes = terms.max_logs_bytes.unwrap_or(LOGS_BYTES_MAX);
+        let (heard_by, all) = (Arc::clone(&heard), queues.queues.clone());
+        let parts =
+            Parts { rules: Arc::clone(&rules), queues: all, max_logs_bytes, heard: heard_by };
         let has_times = terms.max_logs_bytes.is_some();
         let (engine, epochs) = engine(&parts, stream_numbers, &topics);
         let fetches = Fetches::new(terms.lateness.fetch_percent, Random::new(seed + 2));
@@ -123,6 +120,8 @@ impl World {
         let (settings, compression) = settings(&terms, limits);
         let policy = LatePolicy::new(terms.lateness, &stamp, Random::new(seed));
         let access = Arc::new(AccessControl::open(Arc::clone(&policy) as Arc<dyn Access>));
+        let tls = tls(&mut random, &terms, Random::new(seed + 4));
+        let acceptor = tls.as_ref().map(|tls| tls.acceptor.clone());
         let seat = |id: usize| {
             let (queue, woken) = (&queues.queues[id], &queues.woken[id]);
             let setup = Setup {
@@ -139,7 +138,7 @@ impl World {
                 metrics: metrics.clone(),
             };
             let sleep = Sleep::new(Arc::clone(queue), permit(id));
-            Seat::new(setup, FakeNet::new(notes), BEGINNING_MS, sleep, Arc::clone(woken))
+            Seat::new(setup, (notes, acceptor.clone()), BEGINNING_MS, sleep, Arc::clone(woken))
         };
         let seats = (0..workers).map(seat).collect();
         let world = World {
@@ -152,7 +151,8 @@ impl World {
             model: Model::new(topics, epochs, !skips_offsets, max_logs_bytes),
             seats,
             rival: permit(workers),
-            control: Control::new(Arc::clone(&access.clients)),
+            control: Control::new(Arc::clone(&access.clients), notes, acceptor.clone()),
+            tls,
             policy,
             clients: Vec::new(),
             metrics,
@@ -192,6 +192,12 @@ impl World {
         }
         self
     }
+}
+
+/// What the TLS connections share, if there are any: not where a handshake would be too much to
+/// buffer.
+fn tls(random: &mut Random, terms: &Terms, own: Random) -> Option<TlsWorld> {
+    (terms.held_bytes_floor.is_none() && random.percent(60)).then(|| TlsWorld::new(own))
 }
 
 /// The engine and the epoch of each channel. With `stream_numbers` its offsets skip.

@@ -166,8 +166,17 @@ impl World {
             ("counter: deferred", Counter::DeliveriesDeferred),
             ("counter: overload", Counter::ClosedOverload),
             ("counter: dropped", Counter::ReplayMessagesEvicted),
+            ("tls: truncated", Counter::TlsTruncated),
+            ("tls: shaken hands", Counter::TlsHandshakes),
+            ("tls: abandoned", Counter::TlsHandshakesAbandoned),
         ] {
             self.notes.saw_times(event, self.count(counter));
+        }
+        let Some(tls) = &self.tls else { return };
+        self.notes.saw_times("tls: records of servers", tls.positions.len() as u64);
+        for client in &self.clients {
+            let key_updates = client.pipe.borrow().tls.as_ref().map_or(0, |tls| tls.key_updates);
+            self.notes.saw_times("tls: keys of servers updated", key_updates);
         }
     }
 }

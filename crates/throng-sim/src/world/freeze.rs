@@ -2,9 +2,10 @@
 
 use throng_core::{Engine, EngineMetrics};
 use throng_edge::Metrics;
-use throng_edge::worker::{Now, Worker, WorkerThaw};
+use throng_edge::worker::{Now, WorkerThaw};
 
 use super::World;
+use crate::client::Client;
 use crate::decode::frozen;
 use crate::net::FakeNet;
 use crate::pipe::FakeSocket;
@@ -107,10 +108,12 @@ impl World {
     fn freeze_worker(&mut self, at: usize) -> Frozen {
         let seat = &mut self.seats[at];
         self.receipts.frozen();
-        let sent_bytes = seat.worker.net().sent_bytes;
-        let vacant = Worker::new(seat.setup.clone(), FakeNet::new(&self.notes));
+        let sent_bytes = seat.net().sent_bytes;
+        let vacant = seat.vacant(FakeNet::new(&self.notes));
         let worker = std::mem::replace(&mut seat.worker, vacant);
-        let counts = (worker.connections(), worker.subscriptions_in_all());
+        let (connections, subscriptions) = (worker.connections(), worker.subscriptions_in_all());
+        let is_open = |client: &&Client| !client.pipe.borrow().is_closed();
+        let open: Vec<usize> = self.clients.iter().filter(is_open).map(|it| it.number).collect();
         let mut records = Vec::new();
         worker.freeze(&mut |record, socket: Option<FakeSocket>| {
             if let Some(socket) = &socket {
@@ -118,7 +121,20 @@ impl World {
             }
             records.push((record, socket));
         });
-        Frozen { sent_bytes, counts, records }
+        // Those in the middle of their handshakes.
+        let mut closed = 0;
+        for number in open {
+            let mut pipe = self.clients[number].pipe.borrow_mut();
+            if pipe.is_closed() {
+                assert!(pipe.tls.is_some(), "a plain connection is not frozen");
+                self.notes.saw("freeze: in the middle of a handshake");
+                pipe.handoff_failed = true;
+                closed += 1;
+            } else if pipe.tls.as_ref().is_some_and(|tls| tls.has_part()) {
+                self.notes.saw("freeze: in the middle of a record");
+            }
+        }
+        Frozen { sent_bytes, counts: (connections - closed, subscriptions), records }
     }
 
     /// Puts a worker in its place that is thawed from records.
@@ -127,10 +143,10 @@ impl World {
         let seat = &mut self.seats[at];
         let mut net = FakeNet::new(&self.notes);
         net.sent_bytes = sent_bytes;
-        seat.worker = Worker::new(seat.setup.clone(), net);
+        seat.worker = seat.vacant(net);
         self.set_clock(at);
         let seat = &mut self.seats[at];
-        let vacant = Worker::new(seat.setup.clone(), FakeNet::new(&self.notes));
+        let vacant = seat.vacant(FakeNet::new(&self.notes));
         let mut thaw = WorkerThaw::new(std::mem::replace(&mut seat.worker, vacant));
         for (record, socket) in records {
             let events = frozen::events(&record);

@@ -96,12 +96,18 @@ impl World {
         ));
         let pipe = Pipe::new(number, &self.stamp, capacity, low_water);
         let pipe = Rc::new(RefCell::new(pipe));
+        let is_tls = self.random.percent(30);
+        if let Some(tls) = self.tls.as_mut().filter(|_| is_tls) {
+            self.notes.trace(format!("{number} speaks TLS"));
+            pipe.borrow_mut().client_begins_tls(tls.client());
+        }
         let client = Client::new(number, Rc::clone(&pipe), plan, visits_control, self.view());
         self.clients.push(client);
         self.clients[number].answers_pings = self.random.percent(90);
         if self.random.percent(70) {
             self.clients[number].send(usize::MAX);
-            self.clients[number].is_prompt = true;
+            // Over TLS the request comes after the handshake.
+            self.clients[number].is_prompt = pipe.borrow().tls.is_none();
         }
         if self.seats[worker].worker.is_ended() {
             pipe.borrow_mut().handoff_failed = true;

@@ -1,14 +1,18 @@
 //! A worker and its event loop.
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use throng_edge::event_loop::sleep::Sleep;
+use throng_edge::tls::TlsNet;
 use throng_edge::worker::{Setup, Worker};
+use throng_tls::Acceptor;
 
 use crate::net::{FakeNet, Handoff};
+use crate::notes::Notes;
 use crate::pipe::FakeSocket;
 
 /// The length of a tick in milliseconds.
@@ -25,9 +29,12 @@ impl Batch {
     pub(super) const ALL: Batch = Batch { events: usize::MAX, sockets: usize::MAX };
 }
 
+/// A worker on fake sockets, some of them with TLS.
+pub(super) type SeatWorker = Worker<TlsNet<FakeNet>>;
+
 /// A worker, its incoming sockets, and the state of its event loop.
 pub(super) struct Seat {
-    pub(super) worker: Worker<FakeNet>,
+    pub(super) worker: SeatWorker,
     /// The parameters of a worker in its place.
     pub(super) setup: Setup,
     /// When the process of the worker started, which its ticks count from.
@@ -44,18 +51,20 @@ pub(super) struct Seat {
     is_woken: Arc<AtomicBool>,
     /// The number of sockets accepted or received so far.
     pub(super) taken: u64,
+    acceptor: Option<Acceptor>,
 }
 
 impl Seat {
     pub(super) fn new(
         setup: Setup,
-        net: FakeNet,
+        net: (&Rc<Notes>, Option<Acceptor>),
         started_ms: u64,
         sleep: Sleep,
         is_woken: Arc<AtomicBool>,
     ) -> Seat {
+        let (notes, acceptor) = net;
         Seat {
-            worker: Worker::new(setup.clone(), net),
+            worker: worker(&setup, FakeNet::new(notes), acceptor.clone()),
             setup,
             started_ms,
             backlog: VecDeque::new(),
@@ -64,7 +73,18 @@ impl Seat {
             asleep_until: None,
             is_woken,
             taken: 0,
+            acceptor,
         }
+    }
+
+    /// Another worker, without connections, for the place of this one.
+    pub(super) fn vacant(&self, net: FakeNet) -> SeatWorker {
+        worker(&self.setup, net, self.acceptor.clone())
+    }
+
+    /// The fake sockets.
+    pub(super) fn net(&mut self) -> &mut FakeNet {
+        self.worker.net().inner()
     }
 
     /// Whether the worker's loop runs without waiting: it is awake, or an event has woken it.
@@ -74,7 +94,7 @@ impl Seat {
             && (self.asleep_until.is_none_or(|until| until <= now)
                 || self.is_woken()
                 || self.worker.is_retrying()
-                || self.worker.net().has_events()
+                || self.worker.net().inner().has_events()
                 || !self.backlog.is_empty()
                 || !self.handoffs.is_empty())
     }
@@ -109,4 +129,10 @@ impl Seat {
         self.is_woken.store(false, Ordering::SeqCst);
         self.sleep.finish_sleep();
     }
+}
+
+fn worker(setup: &Setup, net: FakeNet, acceptor: Option<Acceptor>) -> SeatWorker {
+    let counters = Arc::clone(&setup.metrics.worker(setup.id).counters);
+    let net = TlsNet::new(net, acceptor, counters, setup.settings.limits.max_handshakes);
+    Worker::new(setup.clone(), net)
 }

@@ -28,8 +28,8 @@ impl World {
         let tick = seat.tick(now_ms);
         seat.worker.set_now(Now { unix_ms: now_ms, tick });
         // A small reserve would be filled by a request that waits for the control plane.
-        seat.worker.net().refuses = self.random.percent(3) && !self.terms.is_tight();
-        for event in seat.worker.net().wait(batch.events, &mut self.random) {
+        seat.net().refuses = self.random.percent(3) && !self.terms.is_tight();
+        for event in seat.net().wait(batch.events, &mut self.random) {
             if event.is_writable {
                 seat.worker.writable(event.token);
             }
@@ -40,7 +40,12 @@ impl World {
         for _ in 0..batch.sockets.min(seat.backlog.len()) {
             let Some(socket) = seat.backlog.pop_front() else { break };
             seat.taken += 1;
-            seat.worker.accepted(socket);
+            let is_tls = socket.0.borrow().tls.is_some();
+            if is_tls {
+                seat.worker.accepted_tls(socket);
+            } else {
+                seat.worker.accepted(socket);
+            }
         }
         for _ in 0..batch.sockets.min(seat.handoffs.len()) {
             let Some((header, socket, mut bytes)) = seat.handoffs.pop_front() else { break };
@@ -68,7 +73,7 @@ impl World {
 
     /// Lets the handoffs of a worker arrive where they go.
     pub(super) fn pass_handoffs(&mut self, at: usize) {
-        let net = self.seats[at].worker.net();
+        let net = self.seats[at].net();
         let (to_control, to_workers) =
             (std::mem::take(&mut net.to_control), std::mem::take(&mut net.to_workers));
         for handoff in to_control {
@@ -124,7 +129,7 @@ impl World {
 
     /// The control plane's turn.
     pub(super) fn control_turn(&mut self) {
-        for (client, socket, bytes) in self.control.turn(&self.notes) {
+        for (client, is_tls, socket, bytes) in self.control.turn(&self.notes) {
             // Like the real control plane: to the least loaded worker, which may refuse it; nowhere
             // if that worker has ended.
             let worker = usize::from(self.metrics.least_loaded().0);
@@ -132,8 +137,11 @@ impl World {
                 socket.0.borrow_mut().handoff_failed = true;
             } else {
                 let address = client.map(CountedAddress::into_address);
-                let header =
-                    HandoffHeader { address, ..HandoffHeader::between_planes(Listener::Public) };
+                let header = HandoffHeader {
+                    address,
+                    is_tls,
+                    ..HandoffHeader::between_planes(Listener::Public)
+                };
                 self.seats[worker].handoffs.push_back((header, socket, bytes));
             }
         }
