@@ -178,7 +178,7 @@ fn a_key_is_replaced_when_it_has_sealed_all_that_it_may() {
         let secret = [1; SECRET_BYTES_MAX];
         let secret = Secret::new(suite, &secret[..suite.secret_bytes()]).unwrap();
         let key = RecordKey::derive(suite, &secret);
-        let mut outgoing = Outgoing::new(suite, key, suite.records_max() - 1);
+        let mut outgoing = Outgoing::new(suite, key, suite.max_records() - 1);
         let mut out = Vec::new();
         let sealed = outgoing.seal([&b"last"[..]], &mut out).unwrap();
         // It is given back, and used again.

@@ -149,7 +149,7 @@ impl Outgoing {
     /// Whether data can be sealed now, and what has to come first.
     pub fn check(&self) -> Result<(), SealError> {
         self.check_control()?;
-        let is_used_up = self.number >= self.suite.records_max();
+        let is_used_up = self.number >= self.suite.max_records();
         if is_used_up && !self.suite.is_tls13() {
             return Err(SealError::Exhausted);
         }
@@ -246,7 +246,7 @@ impl Outgoing {
     pub(crate) fn restore(suite: Suite, number: u64, flags: u8, key: RecordKey) -> Option<Self> {
         let is_valid = flags & !FLAGS == 0
             && flags & UNSETTLED == 0
-            && number <= suite.records_max() + CONTROL_RECORDS_MAX
+            && number <= suite.max_records() + CONTROL_RECORDS_MAX
             && (suite.is_tls13() || flags & UPDATE_REQUESTED == 0);
         is_valid.then_some(Self { number, key, suite, flags: SenderFlags(flags) })
     }
@@ -259,7 +259,7 @@ impl Outgoing {
         if self.flags.0 & CLOSED != 0 {
             return Err(SealError::Closed);
         }
-        if self.number >= self.suite.records_max() + CONTROL_RECORDS_MAX {
+        if self.number >= self.suite.max_records() + CONTROL_RECORDS_MAX {
             return Err(SealError::Exhausted);
         }
         Ok(())

@@ -68,7 +68,7 @@ impl Header {
 
     /// Whether the header may stand before a sealed record of this suite.
     pub(crate) fn check(self, suite: Suite) -> Result<(), Alert> {
-        let (is_expected, expansion_bytes_max) = if suite.is_tls13() {
+        let (is_expected, max_expansion_bytes) = if suite.is_tls13() {
             (self.content_type() == APPLICATION_DATA, EXPANSION_BYTES_MAX_TLS13)
         } else {
             let expected = [ALERT, HANDSHAKE, APPLICATION_DATA];
@@ -77,7 +77,7 @@ impl Header {
         if !is_expected {
             return Err(Alert::UnexpectedMessage);
         }
-        if self.body_bytes() > CONTENT_BYTES_MAX + expansion_bytes_max {
+        if self.body_bytes() > CONTENT_BYTES_MAX + max_expansion_bytes {
             return Err(Alert::RecordOverflow);
         }
         Ok(())

@@ -75,7 +75,7 @@ impl Suite {
     }
 
     /// How many records may be sealed under one key.
-    pub(crate) fn records_max(self) -> u64 {
+    pub(crate) fn max_records(self) -> u64 {
         match self {
             Self::Tls13ChaCha20Poly1305 | Self::Tls12ChaCha20Poly1305 => CHACHA_RECORDS_MAX,
             _ => GCM_RECORDS_MAX,
