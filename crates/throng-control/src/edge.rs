@@ -53,6 +53,8 @@ pub struct EdgeMetrics {
     pub subscribed: SubscribedConnections,
     /// Connections whose sockets have not taken all that was written.
     pub behind: u64,
+    /// TLS handshakes of the workers that are under way.
+    pub handshakes: u64,
     /// Connections accepted since the start.
     pub accepted: u64,
     /// Messages written to subscribers.

@@ -3,7 +3,7 @@
 //! Each set of counters has one writer, so that counting is a plain load and store. Any thread may
 //! read them.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use throng_core::Histogram;
 
@@ -210,6 +210,8 @@ impl Parked {
 pub struct Counters {
     counts: [AtomicU64; COUNTERS],
     parked: [AtomicU64; Parked::ALL.len()],
+    /// TLS handshakes that are under way now.
+    pub(crate) handshakes: AtomicU32,
     /// The time from accepting a message to its last write, of messages whose last write was this
     /// worker's.
     pub latency: Histogram,
@@ -220,6 +222,7 @@ impl Default for Counters {
         Counters {
             counts: std::array::from_fn(|_| AtomicU64::new(0)),
             parked: Default::default(),
+            handshakes: AtomicU32::new(0),
             latency: Histogram::default(),
         }
     }

@@ -112,6 +112,12 @@ impl Metrics {
         self.0.iter().map(|worker| worker.counters.parked(parked)).sum()
     }
 
+    /// The TLS handshakes that are under way now, summed over the workers.
+    pub fn handshakes(&self) -> u64 {
+        let of = |worker: &WorkerMetrics| worker.counters.handshakes.load(Ordering::Relaxed);
+        self.0.iter().map(|worker| u64::from(of(worker))).sum()
+    }
+
     /// The connections that are behind now, summed over the workers.
     pub fn behind(&self) -> u64 {
         self.0.iter().map(|worker| u64::from(worker.behind.load(Ordering::Relaxed))).sum()

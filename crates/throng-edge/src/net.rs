@@ -225,8 +225,8 @@ pub trait Net {
         (!header.is_tls).then_some(0)
     }
 
-    /// Whether a connection can be frozen or handed off, with the TLS that it has: not in the middle
-    /// of a handshake, and not once TLS has failed.
+    /// Whether a connection can be frozen or handed off, with the TLS that it has: not in the
+    /// middle of a handshake, and not once TLS has failed.
     fn may_leave(&self, _: &Self::Socket) -> bool {
         true
     }
@@ -234,6 +234,17 @@ pub trait Net {
     /// Takes the TLS state of a connection that is frozen.
     fn leave(&mut self, _: &Self::Socket) -> Leaving {
         Leaving::Plain
+    }
+
+    /// A connection that waited for its turn, and may be read now: one after the other, until
+    /// `None`.
+    fn next_ready(&mut self) -> Option<Token> {
+        None
+    }
+
+    /// Whether [`Net::next_ready`] has connections, now or in the next slice.
+    fn has_ready(&self) -> bool {
+        false
     }
 
     /// A slice of the worker's work begins.

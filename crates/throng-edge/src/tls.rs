@@ -26,7 +26,7 @@
 //! | limit | why | what happens |
 //! |---|---|---|
 //! | [`HANDSHAKES_PER_SLICE`] | one takes 0.1 ms (ECDSA) or 0.8 ms (RSA) | the next waits |
-//! | `Limits::max_handshakes` | each takes 8 KB | the accept queue waits |
+//! | `Limits::max_handshakes` | each takes 8 KB | others wait, and so does the accept queue |
 //! | [`STALLED_TICKS`] | others wait for it | the handshake is given up |
 //! | [`SCRATCH_BYTES_MAX`] | what is sealed should be in a cache | a batch goes in parts |
 //!
@@ -54,6 +54,7 @@ use std::io::IoSlice;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use throng_core::WorkerId;
 use throng_tls::{Acceptor, CertifiedUser};
@@ -63,7 +64,7 @@ use crate::counters::{Counter, Counters};
 use crate::net::{HandoffHeader, Leaving, Net, Read, Transfer, WriteRequest};
 pub(crate) use connection::Carried;
 pub use connection::TlsConnection;
-use half::Begun;
+use half::{Begun, Queued};
 use plan::Batch;
 use slots::Slots;
 
@@ -107,7 +108,9 @@ pub struct TlsNet<N: Net> {
     /// The number of handshakes under way.
     shaking: u32,
     begun: Begun,
-    handshakes_max: u32,
+    /// Handshakes that wait for room.
+    queued: Queued,
+    max_handshakes: u32,
     tick: u32,
 }
 
@@ -115,13 +118,13 @@ impl<N: Net> TlsNet<N>
 where
     N::Socket: Numbered,
 {
-    /// TLS on top of `net`, for at most `handshakes_max` handshakes at a time. Counts in
+    /// TLS on top of `net`, for at most `max_handshakes` handshakes at a time. Counts in
     /// `counters`, which are the worker's.
     pub fn new(
         net: N,
         acceptor: Option<Acceptor>,
         counters: Arc<Counters>,
-        handshakes_max: u32,
+        max_handshakes: u32,
     ) -> TlsNet<N> {
         TlsNet {
             net,
@@ -134,7 +137,8 @@ where
             handshakes_left: HANDSHAKES_PER_SLICE,
             shaking: 0,
             begun: Begun::default(),
-            handshakes_max,
+            queued: Queued::default(),
+            max_handshakes,
             tick: 0,
         }
     }
@@ -146,12 +150,17 @@ where
 
     /// Whether another TLS connection may be accepted now: there is room for its handshake.
     pub fn takes_handshakes(&self) -> bool {
-        self.shaking < self.handshakes_max
+        self.shaking < self.max_handshakes && self.queued.is_empty()
     }
 
     /// The number of TLS connections.
     pub fn tls_connections(&self) -> usize {
         self.slots.len()
+    }
+
+    fn set_shaking(&mut self, count: u32) {
+        self.shaking = count;
+        self.counters.handshakes.store(count, Ordering::Relaxed);
     }
 
     fn count(&self, counter: Counter) {
@@ -228,6 +237,11 @@ where
     }
 
     fn watch(&mut self, socket: &N::Socket, token: Token) -> bool {
+        if let Some(slot) = self.slots.find(socket.number())
+            && !self.slots.is_established(slot)
+        {
+            self.slots.half_or_new(slot).token = Some(token);
+        }
         self.net.watch(socket, token)
     }
 
@@ -329,6 +343,14 @@ where
 
     fn leave(&mut self, socket: &N::Socket) -> Leaving {
         self.pack(socket)
+    }
+
+    fn next_ready(&mut self) -> Option<Token> {
+        self.next_queued()
+    }
+
+    fn has_ready(&self) -> bool {
+        self.shaking < self.max_handshakes && !self.queued.is_empty()
     }
 
     fn begin_slice(&mut self) {

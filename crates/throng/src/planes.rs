@@ -152,6 +152,7 @@ impl throng_control::Edge for Workers {
                 status: metrics.parked(Parked::Status),
             },
             behind: metrics.behind(),
+            handshakes: metrics.handshakes(),
             accepted: metrics.sum(Counter::Accepted),
             deliveries: metrics.sum(Counter::Deliveries),
             sent_bytes: metrics.sum(Counter::SentBytes),

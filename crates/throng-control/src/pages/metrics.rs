@@ -108,6 +108,8 @@ fn connections(page: &mut Page, control: &Control, edge: &EdgeMetrics) {
     let help =
         "Connections whose clients do not read all that is sent: they wait for their sockets.";
     page.gauge("connections_behind", help, edge.behind);
+    let help = "TLS handshakes that the workers have begun and not ended.";
+    page.gauge("tls_handshakes_under_way", help, edge.handshakes);
 }
 
 fn edge_counters(page: &mut Page, counters: &[EdgeCounter]) {

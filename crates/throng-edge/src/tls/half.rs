@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 
 use throng_tls::{End, Handshake};
 
+use crate::connection::Token;
+
 /// The memory of a handshake under way, in bytes, roughly.
 const HANDSHAKE_BYTES: usize = 8 << 10;
 
@@ -21,6 +23,11 @@ pub(super) struct Half {
     /// What is read and written passes as it is, until the PROXY header before the handshake has
     /// come.
     pub(super) is_passing: bool,
+    /// Its first record has come, and there are too many handshakes to begin this one: it is in
+    /// the queue.
+    pub(super) is_queued: bool,
+    /// What its events are reported with, until the handshake is done.
+    pub(super) token: Option<Token>,
 }
 
 /// How far the handshake of a connection without keys is.
@@ -96,6 +103,10 @@ impl std::fmt::Debug for Half {
             .finish_non_exhaustive()
     }
 }
+
+/// The sockets whose handshakes wait for the end of others, longest first. Those that are gone
+/// meanwhile are left out when they are found.
+pub(super) type Queued = VecDeque<u32>;
 
 /// The sockets whose handshakes are under way, oldest first, with the moments at which they began.
 /// Those that ended meanwhile are left out when they are found.

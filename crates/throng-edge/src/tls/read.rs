@@ -8,6 +8,7 @@ use throng_tls::{
 use super::half::{Half, Stage};
 use super::slots::Slot;
 use super::{Numbered, STALLED_TICKS, TlsNet};
+use crate::connection::Token;
 use crate::counters::Counter;
 use crate::net::{Net, Read, Transfer};
 
@@ -47,6 +48,8 @@ where
         loop {
             match self.slots.half(slot) {
                 Some(half) if half.is_passing => return self.net.read(socket, buffer),
+                // What follows its first record stays in the kernel.
+                Some(half) if half.is_queued => return Read::Blocked,
                 Some(Half { stage: Stage::Failed, .. }) => return self.discard(socket, buffer),
                 Some(Half { end: Some(end), .. }) => {
                     let end = *end;
@@ -203,7 +206,7 @@ where
         self.scratch = output;
         let step = match progress {
             Ok(progress) if progress.is_done => {
-                self.shaking -= 1;
+                self.set_shaking(self.shaking - 1);
                 match handshake.finish() {
                     Ok(established) => {
                         self.establish(slot, established);
@@ -218,7 +221,7 @@ where
                 Step::Nothing
             }
             Err(error) => {
-                self.shaking -= 1;
+                self.set_shaking(self.shaking - 1);
                 self.fail(slot, &error)
             }
         };
@@ -246,6 +249,12 @@ where
             self.keep(slot, input);
             return Err(Step::Nothing);
         }
+        if self.shaking >= self.max_handshakes {
+            self.keep(slot, input);
+            self.slots.half_or_new(slot).is_queued = true;
+            self.queued.push_back(socket.number());
+            return Err(Step::Stop(Read::Blocked));
+        }
         if self.handshakes_left == 0 {
             self.keep(slot, input);
             return Err(Step::Stop(Read::Later));
@@ -256,9 +265,26 @@ where
             Some(Err(error)) => return Err(self.fail(slot, &error)),
             None => return Err(self.fail(slot, &HandshakeError::NotDone)),
         };
-        self.shaking += 1;
+        self.set_shaking(self.shaking + 1);
         self.begun.push_back((socket.number(), self.tick));
         Ok(Box::new(handshake))
+    }
+
+    /// The handshake that has waited longest, if there is room for it now.
+    pub(super) fn next_queued(&mut self) -> Option<Token> {
+        while self.handshakes_left > 0 && self.shaking < self.max_handshakes {
+            let number = self.queued.pop_front()?;
+            let slot = self.slots.find(number);
+            let half = slot.and_then(|slot| self.slots.half_mut(slot));
+            if let Some(half) = half.filter(|half| half.is_queued) {
+                half.is_queued = false;
+                // Without one, it has not been watched yet, and an event comes.
+                if half.token.is_some() {
+                    return half.token;
+                }
+            }
+        }
+        None
     }
 
     /// The handshake has failed. The alert is in `outbound`.
@@ -311,14 +337,14 @@ where
                 half.filter(|half| matches!(half.stage, Stage::Shaking(_, at) if at == since));
             if let Some(half) = half {
                 let is_late = self.tick.saturating_sub(since) > STALLED_TICKS;
-                if self.shaking < self.handshakes_max || !is_late {
+                if self.shaking < self.max_handshakes || !is_late {
                     return;
                 }
                 // The connection stays until the time of its first head is over, or its peer
                 // sends more.
                 half.stage = Stage::Failed;
                 half.inbound = Vec::new();
-                self.shaking -= 1;
+                self.set_shaking(self.shaking - 1);
                 self.count(Counter::TlsHandshakesStalled);
             }
             self.begun.pop_front();

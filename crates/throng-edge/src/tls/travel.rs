@@ -40,7 +40,7 @@ where
     fn take(&mut self, socket: &N::Socket) -> Option<Taken> {
         let taken = self.slots.take(socket.number())?;
         if let Some(Half { stage: Stage::Shaking(..), .. }) = taken.half {
-            self.shaking -= 1;
+            self.set_shaking(self.shaking - 1);
             self.count(Counter::TlsHandshakesAbandoned);
         }
         Some(taken)

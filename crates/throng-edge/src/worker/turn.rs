@@ -10,6 +10,9 @@ impl<N: Net> Worker<N> {
     pub fn work(&mut self, may_fan_out: bool) -> bool {
         self.budget.begin_slice();
         self.net.begin_slice();
+        while let Some(token) = self.net.next_ready() {
+            self.readable(token, false);
+        }
         self.continue_reads();
         self.retry_handoffs();
         self.budget.begin_slice();
@@ -32,6 +35,8 @@ impl<N: Net> Worker<N> {
         self.subscriptions.report_receipts();
         // The events of the next batch share a slice.
         self.budget.begin_slice();
-        self.deferred.has_work(self.takes_notifications()) || self.shutdown.has_work()
+        self.deferred.has_work(self.takes_notifications())
+            || self.shutdown.has_work()
+            || self.net.has_ready()
     }
 }
