@@ -38,9 +38,9 @@ class TlsServer:
         return self.plain.metrics().get(f"throng_{name}", 0)
 
 
-def start_tls(directory, *flags, rsa=False):
+def start_tls(directory, *flags, **certificate_options):
     """Starts a server with a TLS listener; `plain.stop()` ends it."""
-    certificate, key = make_certificate(directory, "own", "localhost", rsa=rsa)
+    certificate, key = make_certificate(directory, "own", "localhost", **certificate_options)
     listener = ["--tls-listen", "127.0.0.1:0", "--tls-cert", certificate, "--tls-key", key]
     return TlsServer(Server(directory, *listener, *flags), certificate)
 
