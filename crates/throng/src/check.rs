@@ -10,12 +10,13 @@ use throng_access::policy::Credentials;
 use throng_access::{ChannelAccess, Denial, Grants, Identity, Permission, ServerKey, Who, may};
 use throng_core::ChannelName;
 use throng_core::name::Kind;
+use throng_outbound::Asks;
 use throng_units::paint::{Ink, Paint, sanitized};
 use throng_wire::name::check_name;
 
 use crate::access::{AccessSettings, OfflineVerifier, now_s};
 use crate::outbound;
-use crate::settings::{self, ChannelTable, Settings, Sources};
+use crate::settings::{self, CalloutTable, ChannelTable, Settings, Sources};
 use crate::terminal;
 use crate::tls;
 use crate::token::moment;
@@ -182,10 +183,15 @@ fn explain(
     settings: &Settings,
 ) -> Explanation {
     let what = if name.kind() == Kind::User { "inbox" } else { "channel" };
-    let facts = vec![
+    let mut facts = vec![
         ("client", client.describe(now_s())),
         (what, format!("{}; {}", sanitized(name.name()), rule(name, settings))),
     ];
+    let asked = asked(client, name, settings);
+    if !asked.is_empty() {
+        let text = format!("{}; the application may refuse what is granted here", asked.join(", "));
+        facts.push(("callouts", text));
+    }
     let rule = access.rules.find(name);
     let rows = Permission::ALL.map(|permission| {
         let is_publication = permission == Permission::Publish;
@@ -217,6 +223,23 @@ fn rule(name: &ChannelName, settings: &Settings) -> String {
         applies(table).map(|pattern| format!("[[channels]] number {nth} ({pattern}) applies"))
     });
     found.unwrap_or_else(|| "no [[channels]] matches, so that [access] applies".into())
+}
+
+/// The questions that the application is asked about this client and channel, and that can take
+/// away what keys and rules grant.
+fn asked(client: &Client<'_>, name: &ChannelName, settings: &Settings) -> Vec<&'static str> {
+    let is_asked = |table: &CalloutTable, asks: Asks| {
+        let is_about = match asks {
+            Asks::Connect => matches!(client, Client::WithToken(_)) && table.tokens == Some(true),
+            Asks::Subscribe | Asks::Publish => outbound::is_about(table, name),
+        };
+        is_about && table.decides.iter().any(|word| word == asks.word())
+    };
+    if matches!(client, Client::WithKey(_)) {
+        return Vec::new();
+    }
+    let is_asked = |asks: &Asks| settings.callouts.iter().any(|table| is_asked(table, *asks));
+    Asks::ALL.into_iter().filter(is_asked).map(Asks::word).collect()
 }
 
 fn decide(
@@ -315,6 +338,24 @@ mod tests {
         assert!(text.contains("the application says who it is"), "{text}");
         assert!(text.contains("subscribe  no   only if the application's answer grants"), "{text}");
         assert!(text.contains("publish    yes  every client may that the application"), "{text}");
+        let tables = "
+            [[callouts]]
+            decides = ['connect']
+            tokens = true
+            [[callouts]]
+            decides = ['subscribe', 'publish']
+            match = 'rooms/*'";
+        for (grants, name, expected) in [
+            (grants, "rooms/a", Some("connect, subscribe, publish; the application may refuse")),
+            (grants, "other", Some("connect; the application may refuse")),
+            (None, "rooms/a", Some("subscribe, publish; the application may refuse")),
+            (None, "other", None),
+        ] {
+            let text = ask(tables, grants, ChannelName::channel(name));
+            let said = text.lines().find_map(|line| line.strip_prefix("callouts   "));
+            assert_eq!(said.is_some(), expected.is_some(), "{text}");
+            assert!(said.unwrap_or_default().starts_with(expected.unwrap_or_default()), "{text}");
+        }
         let text = ask("clients-publish = false", None, ChannelName::channel("a"));
         assert!(text.contains("publish    no   clients may not publish"), "{text}");
     }

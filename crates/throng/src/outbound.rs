@@ -10,6 +10,7 @@ use throng_access::keys::Key;
 use throng_access::pattern::Pattern;
 use throng_access::{Clients, Passed};
 use throng_control::{Ailment, MetricSource, OtherMetric, OtherValue};
+use throng_core::ChannelName;
 use throng_core::name::Kind;
 use throng_outbound::{
     Asks, CalloutMetrics, CalloutSettings, Callouts, Endpoint, KeySetError, KeySetMetrics,
@@ -227,6 +228,11 @@ fn table_pattern(table: &CalloutTable) -> Result<Option<Pattern>, SettingsError>
         (None, Some(text)) => pattern(&table.at, Kind::User, text).map(Some),
         (None, None) => Ok(None),
     }
+}
+
+/// Whether a table is about a channel. A table with a wrong pattern is about none.
+pub(crate) fn is_about(table: &CalloutTable, name: &ChannelName) -> bool {
+    table_pattern(table).is_ok_and(|pattern| pattern.is_none_or(|found| found.matches(name, None)))
 }
 
 /// What is counted, for `/metrics`.
