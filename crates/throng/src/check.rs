@@ -227,7 +227,7 @@ fn rule(name: &ChannelName, settings: &Settings) -> String {
 
 /// The questions that the application is asked about this client and channel, and that can take
 /// away what keys and rules grant.
-fn asked(client: &Client<'_>, name: &ChannelName, settings: &Settings) -> Vec<&'static str> {
+fn asked(client: &Client, name: &ChannelName, settings: &Settings) -> Vec<&'static str> {
     let is_asked = |table: &CalloutTable, asks: Asks| {
         let is_about = match asks {
             Asks::Connect => matches!(client, Client::WithToken(_)) && table.tokens == Some(true),
