@@ -1,4 +1,4 @@
-// The Go client, driven by JSON on its standard input: see clients/conformance/README.md.
+// Command conformance is the Go client, driven by JSON on its standard input: see clients/conformance/README.md.
 package main
 
 import (
@@ -16,8 +16,8 @@ import (
 
 var printing sync.Mutex
 
-func print(event string, values map[string]any) {
-	values["event"] = event
+func print(client, event string, values map[string]any) {
+	values["client"], values["event"] = client, event
 	text, err := json.Marshal(values)
 	if err != nil {
 		panic(err)
@@ -56,6 +56,9 @@ func (g given) options() throng.Options {
 
 type command struct {
 	Command  string   `json:"command"`
+	Client   string   `json:"client"`
+	URL      string   `json:"url"`
+	Options  given    `json:"options"`
 	Channels []string `json:"channels"`
 	Since    string   `json:"since"`
 	History  int      `json:"history"`
@@ -71,7 +74,7 @@ func decoded(message throng.Message) any {
 	return value
 }
 
-func follow(client *throng.Client, c command) {
+func follow(ctx context.Context, client *throng.Client, c command) {
 	var targets []throng.Target
 	since := map[throng.Target]string{}
 	for _, name := range c.Channels {
@@ -83,24 +86,24 @@ func follow(client *throng.Client, c command) {
 	subscription := client.Subscribe(targets...)
 	subscription.History, subscription.Since = c.History, since
 	subscription.OnGap = func(gap throng.Gap) {
-		print("gap", map[string]any{"channel": gap.Target.Name(), "id": gap.ID, "missed": gap.Missed})
+		print(c.Client, "gap", map[string]any{"channel": gap.Target.Name(), "id": gap.ID, "missed": gap.Missed})
 	}
 	subscription.OnState = func(state throng.State) {
-		print("state", map[string]any{
+		print(c.Client, "state", map[string]any{
 			"state": state.Name, "transport": state.Transport, "reason": state.Reason,
 			"delay_ms": float64(state.Delay) / float64(time.Millisecond),
 		})
 	}
-	for message, err := range subscription.Messages(context.Background()) {
+	for message, err := range subscription.Messages(ctx) {
 		var refused *throng.Error
 		if errors.As(err, &refused) {
-			print("error", map[string]any{"code": refused.Code})
+			print(c.Client, "error", map[string]any{"code": refused.Code})
 			return
 		}
 		if err != nil {
-			panic(err)
+			return
 		}
-		print("message", map[string]any{
+		print(c.Client, "message", map[string]any{
 			"channel": message.Target.Name(), "id": message.ID,
 			"data": decoded(message), "replayed": message.Replayed,
 		})
@@ -111,7 +114,7 @@ func publish(client *throng.Client, c command) {
 	published, err := client.Publish(context.Background(), throng.Channel(c.Channel), c.Data)
 	var refused *throng.Error
 	if errors.As(err, &refused) {
-		print("unpublished", map[string]any{
+		print(c.Client, "unpublished", map[string]any{
 			"code": refused.Code, "outcome": refused.Outcome, "key": refused.Key,
 		})
 		return
@@ -119,29 +122,38 @@ func publish(client *throng.Client, c command) {
 	if err != nil {
 		panic(err)
 	}
-	print("published", map[string]any{"id": published.ID, "duplicate": published.Duplicate})
+	print(c.Client, "published", map[string]any{"id": published.ID, "duplicate": published.Duplicate})
+}
+
+type running struct {
+	client *throng.Client
+	ctx    context.Context
+	cancel context.CancelFunc
 }
 
 func main() {
-	var options given
-	if err := json.Unmarshal([]byte(os.Args[2]), &options); err != nil {
-		panic(err)
-	}
-	client, err := throng.New(os.Args[1], options.options())
-	if err != nil {
-		panic(err)
-	}
-	print("ready", map[string]any{})
+	clients := map[string]running{}
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
 		var c command
 		if err := json.Unmarshal(lines.Bytes(), &c); err != nil {
 			panic(err)
 		}
-		if c.Command == "subscribe" {
-			go follow(client, c)
-		} else {
-			go publish(client, c)
+		client := clients[c.Client]
+		switch c.Command {
+		case "open":
+			made, err := throng.New(c.URL, c.Options.options())
+			if err != nil {
+				panic(err)
+			}
+			ctx, cancel := context.WithCancel(context.Background())
+			clients[c.Client] = running{made, ctx, cancel}
+		case "subscribe":
+			go follow(client.ctx, client.client, c)
+		case "publish":
+			go publish(client.client, c)
+		case "close":
+			client.cancel()
 		}
 	}
 }

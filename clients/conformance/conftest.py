@@ -1,0 +1,173 @@
+"""Fixtures: each client in a process, the real server, and servers that misbehave."""
+
+import itertools
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+sys.path.insert(0, str(ROOT / "tests" / "e2e"))
+
+from misbehaving import Loop, Proxy, Scripted  # noqa: E402
+from support.server import Server, clean_environment  # noqa: E402
+
+# Limits failures only: a test that passes does not wait for it.
+WAIT_SECONDS = 20
+COMMANDS = {
+    "python-async": [sys.executable, HERE / "programs" / "client.py", "async"],
+    "python": [sys.executable, HERE / "programs" / "client.py", "blocking"],
+    "javascript": ["node", HERE / "programs" / "client.mjs"],
+    "go": [ROOT / ".cache" / "go" / "conformance"],
+}
+_numbers = itertools.count(1)
+
+
+class Program:
+    """One process, in which tests open clients."""
+
+    def __init__(self, command):
+        source = ROOT / "clients" / "python" / "src"
+        environment = {"PYTHONPATH": str(source), "NO_PROXY": "*", "PYTHONDONTWRITEBYTECODE": "1"}
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=clean_environment({**environment, "HOME": os.environ.get("HOME", "/")}),
+        )
+        self.events = {}
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            event = json.loads(line)
+            self.events[event["client"]].put(event)
+
+    def tell(self, command):
+        self.process.stdin.write(json.dumps(command) + "\n")
+        self.process.stdin.flush()
+
+
+class Client:
+    """One client in a program, and the events that it has printed."""
+
+    def __init__(self, program, url, **options):
+        self.name = f"client-{next(_numbers)}"
+        self.program = program
+        self.heard = []
+        self._events = program.events[self.name] = queue.Queue()
+        self.tell("open", url=url, options=options)
+
+    def tell(self, command, **fields):
+        self.program.tell({"command": command, "client": self.name, **fields})
+
+    def until(self, matches):
+        """Reads on until an event matches; returns that one."""
+        while True:
+            try:
+                event = self._events.get(timeout=WAIT_SECONDS)
+            except queue.Empty:
+                raise AssertionError(f"nothing more after {self.heard[-20:]}") from None
+            self.heard.append(event)
+            if matches(event):
+                return event
+
+    def until_state(self, name):
+        return self.until(lambda it: it["event"] == "state" and it["state"] == name)
+
+    def until_all(self, name, count):
+        while len(self.all(name)) < count:
+            self.until(lambda it: it["event"] == name)
+        return self.all(name)
+
+    def all(self, name):
+        return [event for event in self.heard if event["event"] == name]
+
+
+@pytest.fixture(scope="session")
+def programs():
+    started = {}
+
+    def get(kind):
+        if kind not in started:
+            started[kind] = Program(COMMANDS[kind])
+        return started[kind]
+
+    yield get
+    for program in started.values():
+        program.process.stdin.close()
+        program.process.kill()
+        program.process.wait()
+
+
+@pytest.fixture(params=COMMANDS)
+def connect(request, programs):
+    """Opens a client of each kind; closes it after the test."""
+    opened = []
+
+    def start(url, **options):
+        opened.append(Client(programs(request.param), url, **options))
+        return opened[-1]
+
+    yield start
+    for client in opened:
+        client.tell("close")
+
+
+@pytest.fixture(scope="session")
+def loop():
+    made = Loop()
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory):
+    """The real server, with a short heartbeat."""
+    running = Server(
+        tmp_path_factory.mktemp("server"), "--drain-window", "200ms", "--heartbeat", "1s"
+    )
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def proxy(loop, server):
+    """A proxy before the real server, with a plan."""
+    made = []
+
+    def start(*plan, upstream=server):
+        made.append(Proxy(loop, upstream, *plan))
+        return made[-1]
+
+    yield start
+    for each in made:
+        each.thaw()
+        each.close()
+
+
+@pytest.fixture
+def scripted(loop):
+    """A server that says what a script says."""
+    made = []
+
+    def start(script):
+        made.append(Scripted(loop, script))
+        return made[-1]
+
+    yield start
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def channel():
+    return f"channel-{next(_numbers)}"

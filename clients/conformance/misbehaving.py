@@ -1,0 +1,227 @@
+"""Servers that misbehave by plan: a proxy before the real server, and one that follows a script.
+
+Both run on an event loop in a thread. A plan is a function from the number of a connection to what
+happens to it, so that the same seed gives the same run.
+"""
+
+import asyncio
+import base64
+import hashlib
+import json
+import struct
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+
+class Loop:
+    """An event loop in a thread."""
+
+    def __init__(self):
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self.thread.start()
+
+    def run(self, work):
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(20)
+
+    def stop(self):
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join()
+        self.loop.close()
+
+
+@dataclass
+class Fault:
+    """What happens to one connection of a proxy."""
+
+    cut_after: int | None = None
+    """The connection breaks after this many bytes from the server."""
+    cut_request_after: int | None = None
+    """The same for bytes from the client."""
+    piece: int | None = None
+    """Bytes from the server come in pieces of this size, each a segment of its own."""
+    delay: float = 0.0
+    """Pause before each piece."""
+
+
+class Proxy:
+    """Forwards to the real server, with faults by plan."""
+
+    def __init__(self, loop, upstream, plan=lambda number: Fault()):
+        self.loop = loop
+        self.upstream = upstream
+        self.plan = plan
+        self.connections = 0
+        self._flows = asyncio.Event()
+        self._flows.set()
+        self._tasks = set()
+        self.server = loop.run(asyncio.start_server(self._serve, "127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.server.sockets[0].getsockname()[1]}"
+
+    def freeze(self):
+        """Nothing passes any more, and nothing is closed."""
+        self.loop.loop.call_soon_threadsafe(self._flows.clear)
+
+    def thaw(self):
+        self.loop.loop.call_soon_threadsafe(self._flows.set)
+
+    def cut(self):
+        """Breaks all connections."""
+
+        async def cut():
+            for task in self._tasks:
+                task.cancel()
+
+        self.loop.run(cut())
+
+    def close(self):
+        self.server.get_loop().call_soon_threadsafe(self.server.close)
+        self.cut()
+
+    async def _serve(self, reader, writer):
+        fault = self.plan(self.connections)
+        self.connections += 1
+        task = asyncio.current_task()
+        self._tasks.add(task)
+        other = None
+        try:
+            await self._flows.wait()
+            up_reader, other = await asyncio.open_connection("127.0.0.1", self.upstream.port)
+            directions = [
+                self._pump(reader, other, fault.cut_request_after, None, 0),
+                self._pump(up_reader, writer, fault.cut_after, fault.piece, fault.delay),
+            ]
+            pumps = [asyncio.create_task(each) for each in directions]
+            try:
+                await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for pump in pumps:
+                    pump.cancel()
+        except (OSError, asyncio.CancelledError):
+            pass
+        finally:
+            self._tasks.discard(task)
+            for each in (writer, other):
+                if each is not None:
+                    each.transport.abort()
+
+    async def _pump(self, reader, writer, limit, piece, delay):
+        passed = 0
+        with suppress(OSError):
+            while data := await reader.read(piece or 65_536):
+                await self._flows.wait()
+                if limit is not None and passed + len(data) >= limit:
+                    writer.write(data[: limit - passed])
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(writer.drain(), 1)
+                    return
+                passed += len(data)
+                await asyncio.sleep(delay)
+                writer.write(data)
+                await writer.drain()
+
+
+@dataclass
+class Request:
+    """What a client has asked."""
+
+    method: str
+    path: str
+    headers: dict
+    body: bytes = b""
+    seen: list = field(default_factory=list)
+
+
+class Scripted:
+    """Gives each request to a script: a coroutine of the request and the peer."""
+
+    def __init__(self, loop, script):
+        self.loop = loop
+        self.script = script
+        self.requests = []
+        self.server = loop.run(asyncio.start_server(self._serve, "127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.server.sockets[0].getsockname()[1]}"
+
+    def close(self):
+        self.server.get_loop().call_soon_threadsafe(self.server.close)
+
+    async def _serve(self, reader, writer):
+        peer = Peer(reader, writer)
+        with suppress(OSError, asyncio.IncompleteReadError):
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                line, *fields = head.split("\r\n")
+                method, path, _ = line.split(" ")
+                named = (each.split(": ", 1) for each in fields if ": " in each)
+                headers = {name.lower(): value for name, value in named}
+                body = await reader.readexactly(int(headers.get("content-length", 0)))
+                request = Request(method, path, headers, body)
+                self.requests.append(request)
+                if path == "/health":
+                    peer.answer(200, b"ok")
+                else:
+                    await self.script(request, peer)
+                if "upgrade" in headers or writer.is_closing():
+                    break
+        writer.transport.abort()
+
+
+class Peer:
+    """One connection of a scripted server."""
+
+    def __init__(self, reader, writer):
+        self.reader = reader
+        self.writer = writer
+
+    def answer(self, status, body=b"", **headers):
+        if not isinstance(body, bytes):
+            body = json.dumps(body).encode()
+        lines = [f"HTTP/1.1 {status} -", f"Content-Length: {len(body)}"]
+        lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+        self.writer.write("\r\n".join([*lines, "", ""]).encode() + body)
+
+    def accept(self, request):
+        """Opens the WebSocket."""
+        salted = request.headers["sec-websocket-key"] + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+        accept = base64.b64encode(hashlib.sha1(salted.encode()).digest()).decode()
+        lines = ["HTTP/1.1 101 -", "Upgrade: websocket", "Connection: Upgrade"]
+        lines += [f"Sec-WebSocket-Accept: {accept}", "Sec-WebSocket-Protocol: throng.v1"]
+        self.writer.write("\r\n".join([*lines, "", ""]).encode())
+
+    def welcome(self, request, heartbeat=25):
+        self.accept(request)
+        frame = {"type": "welcome", "connection": "c", "heartbeat": heartbeat, "channels_max": 128}
+        self.say(frame)
+
+    def say(self, frame):
+        self._frame(0x81, json.dumps(frame).encode())
+
+    def close(self, code, reason=""):
+        self._frame(0x88, struct.pack(">H", code) + reason.encode())
+
+    def _frame(self, first, payload):
+        size = len(payload)
+        head = bytes([first, size]) if size < 126 else bytes([first, 126]) + struct.pack(">H", size)
+        self.writer.write(head + payload)
+
+    async def hear(self):
+        """The next text of the client; raises at its end."""
+        while True:
+            first, size = await self.reader.readexactly(2)
+            size &= 0x7F
+            if size == 126:
+                (size,) = struct.unpack(">H", await self.reader.readexactly(2))
+            mask = await self.reader.readexactly(4)
+            payload = await self.reader.readexactly(size)
+            if first & 0x0F == 8:
+                # Both have closed: the server closes the connection.
+                raise ConnectionResetError
+            if first & 0x0F == 1:
+                plain = bytes(byte ^ mask[index % 4] for index, byte in enumerate(payload))
+                return json.loads(plain)
+
+    async def until_subscribe(self):
+        while (frame := await self.hear())["type"] != "subscribe":
+            pass
+        return frame

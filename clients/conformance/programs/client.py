@@ -1,0 +1,134 @@
+"""The Python client, driven by JSON on its standard input: see clients/conformance/README.md."""
+
+import asyncio
+import json
+import sys
+import threading
+
+from throng_client import AsyncThrong, Throng, ThrongError
+
+TIMES = ["heartbeat", "open_timeout", "request_timeout", "publish_timeout", "poll_wait"]
+
+
+def print_event(client, event, **fields):
+    sys.stdout.write(json.dumps({"client": client, "event": event, **fields}) + "\n")
+    sys.stdout.flush()
+
+
+def made(kind, command):
+    """A client with the options that are common to all clients."""
+    given = command["options"]
+    options = {name: given[f"{name}_ms"] / 1000 for name in TIMES if f"{name}_ms" in given}
+    if "random" in given:
+        options["random"] = lambda: given["random"]
+    return kind(command["url"], given.get("token"), transports=given["transports"], **options)
+
+
+def subscribed(client, command):
+    name = command["client"]
+
+    def on_gap(gap):
+        print_event(name, "gap", channel=gap.target, id=gap.id, missed=gap.missed)
+
+    def on_state(state):
+        delay = None if state.delay is None else state.delay * 1000
+        fields = {"transport": state.transport, "delay_ms": delay, "reason": state.reason}
+        print_event(name, "state", state=state.name, **fields)
+
+    return client.subscribe(
+        *command["channels"],
+        since=command.get("since"),
+        history=command.get("history", 0),
+        on_gap=on_gap,
+        on_state=on_state,
+    )
+
+
+def print_message(name, message):
+    fields = {"id": message.id, "data": message.data, "replayed": message.replayed}
+    print_event(name, "message", channel=message.target, **fields)
+
+
+def print_published(name, published):
+    print_event(name, "published", id=published.id, duplicate=published.duplicate)
+
+
+def print_unpublished(name, error):
+    print_event(name, "unpublished", code=error.code, outcome=error.outcome, key=error.key)
+
+
+class Async:
+    """Runs commands with `AsyncThrong`."""
+
+    def __init__(self):
+        self.clients = {}
+
+    async def run(self):
+        tasks = set()
+        while line := await asyncio.to_thread(sys.stdin.readline):
+            command = json.loads(line)
+            if command["command"] == "open":
+                self.clients[command["client"]] = made(AsyncThrong, command)
+            else:
+                tasks.add(asyncio.create_task(getattr(self, command["command"])(command)))
+        for client in self.clients.values():
+            await client.aclose()
+
+    async def subscribe(self, command):
+        name = command["client"]
+        try:
+            async for message in subscribed(self.clients[name], command):
+                print_message(name, message)
+        except ThrongError as error:
+            print_event(name, "error", code=error.code)
+
+    async def publish(self, command):
+        name = command["client"]
+        try:
+            published = await self.clients[name].publish(command["channel"], command["data"])
+            print_published(name, published)
+        except ThrongError as error:
+            print_unpublished(name, error)
+
+    async def close(self, command):
+        await self.clients.pop(command["client"]).aclose()
+
+
+class Blocking:
+    """Runs commands with `Throng`."""
+
+    def __init__(self):
+        self.clients = {}
+
+    def run(self):
+        for line in sys.stdin:
+            command = json.loads(line)
+            if command["command"] == "open":
+                self.clients[command["client"]] = made(Throng, command)
+            else:
+                work = getattr(self, command["command"])
+                threading.Thread(target=work, args=(command,), daemon=True).start()
+
+    def subscribe(self, command):
+        name = command["client"]
+        try:
+            for message in subscribed(self.clients[name], command):
+                print_message(name, message)
+        except ThrongError as error:
+            print_event(name, "error", code=error.code)
+
+    def publish(self, command):
+        name = command["client"]
+        try:
+            print_published(name, self.clients[name].publish(command["channel"], command["data"]))
+        except ThrongError as error:
+            print_unpublished(name, error)
+
+    def close(self, command):
+        self.clients.pop(command["client"]).close()
+
+
+if sys.argv[1] == "async":
+    asyncio.run(Async().run())
+else:
+    Blocking().run()
