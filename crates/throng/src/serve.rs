@@ -78,6 +78,13 @@ const RELEASE_BYTES: u64 = 64 << 20;
 /// Runs the server until a signal ends it.
 pub(crate) fn serve(arguments: ServeArguments, early_hangups: &EarlyHangups) -> Result<()> {
     let runtime = Runtime::new().context("cannot start the control plane")?;
+    let outcome = run(&runtime, arguments, early_hangups);
+    // A thread that waits for a file which somebody has to write must not hold up the end.
+    runtime.shutdown_background();
+    outcome
+}
+
+fn run(runtime: &Runtime, arguments: ServeArguments, early_hangups: &EarlyHangups) -> Result<()> {
     let _entered = runtime.enter();
     let hangups = Hangups::catch(early_hangups).context("cannot wait for signals")?;
     let loaded = load(&arguments)?;
@@ -104,10 +111,10 @@ pub(crate) fn serve(arguments: ServeArguments, early_hangups: &EarlyHangups) -> 
         callouts: (!settings.callouts.is_empty()).then(|| callouts.metrics()),
         key_sets: key_sets.as_ref().map(KeySetTask::metrics),
     };
-    keep_up_to_date(&runtime, key_sets, token_keys.as_ref(), tls.as_ref());
+    keep_up_to_date(runtime, key_sets, token_keys.as_ref(), tls.as_ref());
     let callouts = callouts.start();
     let admin = admin_listener(settings)?;
-    redirect_http(&runtime, settings, &plan)?;
+    redirect_http(runtime, settings, &plan)?;
     let control_settings = control_settings(settings, &plan, memory, &pages);
     let signals = Signals::new().context("cannot wait for signals")?;
     let banner = banner(&loaded, &plan, admin.as_ref())?;

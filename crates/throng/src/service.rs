@@ -61,15 +61,17 @@ impl Hangups {
         Ok(Hangups { signal: signal(SignalKind::hangup())?, came_early })
     }
 
-    /// Calls `react` for each signal since [`Hangups::catch`], and once for the early ones. Never
-    /// returns.
-    pub(crate) async fn serve(mut self, react: impl Fn()) {
+    /// Calls `react` for each signal since [`Hangups::catch`], and once for the early ones, on a
+    /// thread that may wait for files. Never returns.
+    pub(crate) async fn serve(mut self, react: impl Fn() + Send + Sync + 'static) {
+        let react = Arc::new(react);
         // Both handlers see a signal that comes after `catch`: the loop reacts to it.
-        if self.came_early {
-            react();
-        }
-        while self.signal.recv().await.is_some() {
-            react();
+        let mut has_come = self.came_early || self.signal.recv().await.is_some();
+        while has_come {
+            let react = Arc::clone(&react);
+            // It panics only with a bug, which the log has then.
+            let _ = tokio::task::spawn_blocking(move || react()).await;
+            has_come = self.signal.recv().await.is_some();
         }
     }
 }
