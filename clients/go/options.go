@@ -56,7 +56,7 @@ type Options struct {
 	// PublishTimeout is the time for a publication with all its attempts. 30 s unless set; at most
 	// 4 minutes.
 	PublishTimeout time.Duration
-	// PollWait is how long a long-poll waits, in whole seconds. 20 s unless set; at most 5 minutes.
+	// PollWait is how long a long-poll waits, in whole seconds. 25 s unless set; at most 5 minutes.
 	PollWait time.Duration
 	// Random returns numbers from 0 to 1, for the jitter. Several goroutines call it.
 	Random func() float64
@@ -73,7 +73,7 @@ func (o Options) withDefaults() (Options, error) {
 		{"OpenTimeout", &o.OpenTimeout, 3 * time.Second, retryMax},
 		{"RequestTimeout", &o.RequestTimeout, 10 * time.Second, retryMax},
 		{"PublishTimeout", &o.PublishTimeout, 30 * time.Second, publishTimeoutMax},
-		{"PollWait", &o.PollWait, 20 * time.Second, pollWaitMax},
+		{"PollWait", &o.PollWait, 25 * time.Second, pollWaitMax},
 	} {
 		if *each.value == 0 {
 			*each.value = each.unset

@@ -254,8 +254,8 @@ func (s *socketLink) heard() {
 	case s.isProbed:
 		s.watchdog.set(s.heardAt.Add(patience))
 	case s.heartbeat > 0:
-		// A heartbeat may be a little late before a ping asks for a sign of life.
-		s.watchdog.set(s.heardAt.Add(s.heartbeat + patience/10))
+		// Under load heartbeats may be 3 s late, and pings would add to the load.
+		s.watchdog.set(s.heardAt.Add(s.heartbeat + patience*3/10))
 	default:
 		s.watchdog.set(time.Time{})
 	}
@@ -289,7 +289,7 @@ func (s *socketLink) overdue() {
 	if until.IsZero() {
 		until = s.heardAt.Add(s.heartbeat + patience/2)
 	}
-	if least := time.Now().Add(patience / 4); until.Before(least) {
+	if least := time.Now().Add(patience / 5); until.Before(least) {
 		until = least
 	}
 	s.mu.Unlock()

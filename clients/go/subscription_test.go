@@ -310,11 +310,11 @@ func follow(t *testing.T, pongs bool, act func(*Client, context.Context)) (pings
 
 func TestASilentServerIsNoticedWithin30Seconds(t *testing.T) {
 	pings, losses := follow(t, false, func(*Client, context.Context) { time.Sleep(30100 * time.Millisecond) })
-	if !slices.Equal(pings, seconds(26)) || !slices.Equal(losses, seconds(30)) {
+	if !slices.Equal(pings, seconds(28)) || !slices.Equal(losses, seconds(30)) {
 		t.Errorf("pings at %v, lost at %v", pings, losses)
 	}
-	pings, losses = follow(t, true, func(*Client, context.Context) { time.Sleep(79 * time.Second) })
-	if !slices.Equal(pings, seconds(26, 52, 78)) || losses != nil {
+	pings, losses = follow(t, true, func(*Client, context.Context) { time.Sleep(85 * time.Second) })
+	if !slices.Equal(pings, seconds(28, 56, 84)) || losses != nil {
 		t.Errorf("pings at %v, lost at %v", pings, losses)
 	}
 }

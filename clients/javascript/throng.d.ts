@@ -50,7 +50,7 @@ export interface ThrongOptions {
   random?: () => number;
   /**
    * The server's `heartbeat`, for transports that do not announce it; 0 if the server sends none.
-   * Default: 25,000. A connection ends after a heartbeat and `requestTimeoutMs` without data. At
+   * Default: 25,000. A connection ends after a heartbeat and half of `requestTimeoutMs` without data. At
    * most 1,000,000,000, like all options in milliseconds without another limit.
    */
   heartbeatMs?: number;
@@ -58,7 +58,7 @@ export interface ThrongOptions {
   openTimeoutMs?: number;
   /**
    * Time without data after which a request, or a publish over a WebSocket, counts as unanswered,
-   * and its connection as lost. Also how late a heartbeat may be. Default: 10,000.
+   * and its connection as lost. A heartbeat may be late by half of it. Default: 10,000.
    */
   requestTimeoutMs?: number;
   /** Time for a publish with all its attempts; at most 240,000. Default: 30,000. */

@@ -111,6 +111,19 @@ export class Connection {
   }
 
   /**
+   * A separate request begins that may take `timeoutMs`. After half of that time it probes a
+   * WebSocket, so that a frozen server is detected when the time is over. Returns a function that
+   * ends this.
+   */
+  doubt(timeoutMs) {
+    const sinceMs = Date.now();
+    const timer = setTimeout(() => {
+      if (this.link?.receivedAt < sinceMs) this.probe();
+    }, timeoutMs / 2);
+    return () => clearTimeout(timer);
+  }
+
+  /**
    * A separate request, sent at `sinceMs`, got no answer. Probes a WebSocket. A stream or poll
    * cannot be probed: it counts as lost if nothing has arrived on it since then.
    */

@@ -276,7 +276,7 @@ export class StreamLink extends HttpLink {
       if (done) throw new Loss("the stream ended", { hintMs: parser.retryMs });
       this.receivedAt = Date.now();
       const silence = new Loss("the server fell silent");
-      this.watch(heartbeatMs > 0 ? heartbeatMs + requestTimeoutMs : 0, silence);
+      this.watch(heartbeatMs > 0 ? heartbeatMs + requestTimeoutMs / 2 : 0, silence);
       for (const { event, data } of parser.push(value)) {
         if (event === "closed") throw lossOf(JSON.parse(data), tokens, token);
         await this.#take(event, JSON.parse(data), cursors, response, signal);
@@ -303,7 +303,8 @@ export class PollLink extends HttpLink {
     // The first poll returns at once, which shows that the transport works.
     const waitSeconds = this.isOpen ? pollWaitSeconds : 0;
     const late = new Loss("the poll was not answered in time");
-    this.watch(waitSeconds * 1_000 + requestTimeoutMs, late);
+    const graceMs = waitSeconds > 0 ? requestTimeoutMs / 2 : requestTimeoutMs;
+    this.watch(waitSeconds * 1_000 + graceMs, late);
     const path = this.url(cursors, { transport: "poll", wait: String(waitSeconds) });
     const request = this.host.request(path, { signal });
     if (this.isOpen) this.#waits(cursors);

@@ -10,6 +10,12 @@ const PROBE_MS = 5_000;
 /** How long a channel waits that exceeds a limit: at least this, and at most five times as long. */
 const LIMIT_RETRY_MS = 1_000;
 const CLOSE_TOO_LARGE = 1009;
+/**
+ * How late a heartbeat may be before a ping, and the answer to that; in parts of a request's time.
+ * A server under load may send heartbeats 3 s late, and pings would add to the load.
+ */
+const HEARTBEAT_GRACE = 0.3;
+const PONG_GRACE = 0.2;
 
 export class SocketLink {
   isOpen = false;
@@ -124,6 +130,17 @@ export class SocketLink {
     this.#expect(timeoutMs);
   }
 
+  /** When the last frame arrived, in ms since 1970. */
+  get receivedAt() {
+    return this.#receivedAt;
+  }
+
+  /** When the next heartbeat is late. */
+  get #quietAt() {
+    const grace = this.#host.requestTimeoutMs * HEARTBEAT_GRACE;
+    return this.#receivedAt + this.#heartbeatMs + grace;
+  }
+
   /** Ends the link unless a frame arrives within this time. */
   #expect(timeoutMs) {
     this.#dueAt = Math.min(this.#dueAt ?? Infinity, Date.now() + timeoutMs);
@@ -152,11 +169,11 @@ export class SocketLink {
     const isSending = unsentBytes > 0 && unsentBytes < this.#unsentBytes;
     if (isSending && this.#dueAt) this.#dueAt = now + requestTimeoutMs;
     this.#unsentBytes = unsentBytes;
-    const quietAt = this.#receivedAt + this.#heartbeatMs + requestTimeoutMs / 2;
+    const quietAt = this.#quietAt;
     if (this.#dueAt !== undefined) {
       if (now >= this.#dueAt) return this.#host.lost(this, new Loss("the server fell silent"));
     } else if (now >= quietAt) {
-      return this.#ping(requestTimeoutMs / 2);
+      return this.#ping(requestTimeoutMs * PONG_GRACE);
     }
     this.#schedule(this.#dueAt ?? quietAt);
   }
@@ -189,7 +206,7 @@ export class SocketLink {
     clearTimeout(this.#openTimer);
     if (heartbeat > 0) this.#heartbeatMs = heartbeat * 1_000;
     this.isOpen = true;
-    this.#schedule(this.#receivedAt + this.#heartbeatMs + this.#host.requestTimeoutMs / 2);
+    this.#schedule(this.#quietAt);
     // Channels beyond the limit move to other connections before they are requested here.
     if (channelsMax > 0) this.#host.learn(channelsMax);
     const cursors = [...this.#host.cursors.values()];

@@ -174,6 +174,7 @@ export class Throng extends Emitter {
     const query = named.length > 0 ? `?${new URLSearchParams(named)}` : "";
     const startedAt = Date.now();
     const limit = deadline(this.#options.requestTimeoutMs);
+    const endDoubt = this.#connectionFor(target).doubt(this.#options.requestTimeoutMs);
     try {
       const init = { signal: limit.signal };
       const response = await this.#request(`${pathOf(target)}/${what}${query}`, init);
@@ -188,6 +189,7 @@ export class Throng extends Emitter {
       const failed = new ThrongError("unreachable", `the server cannot be reached: ${error}`);
       throw Object.assign(failed, { cause: error });
     } finally {
+      endDoubt();
       limit.end();
     }
   }

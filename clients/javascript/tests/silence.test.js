@@ -64,9 +64,9 @@ class Socket {
   }
 }
 
-async function startOnSocket(t) {
+async function startOnSocket(t, options = {}) {
   t.mock.timers.enable({ apis: ["setTimeout", "Date"] });
-  const client = new Throng("http://127.0.0.1:1", { WebSocket: Socket });
+  const client = new Throng("http://127.0.0.1:1", { WebSocket: Socket, ...options });
   t.after(() => client.close());
   client.subscribe("a");
   await Promise.resolve();
@@ -96,21 +96,38 @@ test("a publish that is still being sent does not", async (t) => {
   assert.equal(client.state, "waiting");
 });
 
-test("an idle connection is pinged after 30 s of silence and ends after 35 s", async (t) => {
+test("an idle connection is pinged after 28 s of silence and ends after 30 s", async (t) => {
   const client = await startOnSocket(t);
   const sent = t.mock.method(Socket.last, "send");
-  t.mock.timers.tick(29_999);
+  t.mock.timers.tick(27_999);
   assert.equal(sent.mock.callCount(), 0);
   t.mock.timers.tick(1);
   assert.deepEqual(sent.mock.calls.map(({ arguments: [text] }) => text), ['{"type":"ping"}']);
   Socket.last.receive({ type: "pong" });
-  t.mock.timers.tick(30_000);
+  t.mock.timers.tick(28_000);
   assert.equal(sent.mock.callCount(), 2);
-  t.mock.timers.tick(4_999);
+  t.mock.timers.tick(1_999);
   assert.equal(client.state, "open");
   t.mock.timers.tick(1);
   assert.equal(client.state, "waiting");
 });
+
+for (const hasPong of [true, false]) {
+  test(`an unanswered request asks for a sign of life, which comes: ${hasPong}`, async (t) => {
+    const client = await startOnSocket(t, { fetch: () => new Promise(() => {}) });
+    const sent = t.mock.method(Socket.last, "send");
+    t.mock.timers.tick(1_000);
+    const failed = client.history("a").catch(({ code }) => code);
+    t.mock.timers.tick(4_999);
+    assert.equal(sent.mock.callCount(), 0);
+    t.mock.timers.tick(1);
+    assert.deepEqual(sent.mock.calls.map(({ arguments: [text] }) => text), ['{"type":"ping"}']);
+    if (hasPong) Socket.last.receive({ type: "pong" });
+    t.mock.timers.tick(5_000);
+    assert.equal(client.state, hasPong ? "open" : "waiting");
+    assert.equal(await failed, "timeout");
+  });
+}
 
 test("heartbeats make pings unnecessary", async (t) => {
   const client = await startOnSocket(t);

@@ -223,7 +223,7 @@ def test_a_silent_server_is_pinged_and_given_up_within_30_seconds(monkeypatch, v
     times, sent = follow_silent(virtual, monkeypatch, act)
     assert [name for _, name in times[:3]] == ["connecting", "open", "waiting"]
     assert times[2][0] == 30
-    assert [(at, frame["type"]) for at, frame in sent if frame["type"] == "ping"] == [(26, "ping")]
+    assert [(at, frame["type"]) for at, frame in sent if frame["type"] == "ping"] == [(28, "ping")]
 
 
 def test_heartbeats_make_pings_unnecessary(monkeypatch, virtual):

@@ -55,7 +55,7 @@ class Options:
     """Time after which a request counts as unanswered."""
     publish_timeout: float = 30.0
     """Time for a publication with all its attempts; at most 240."""
-    poll_wait: float = 20.0
+    poll_wait: float = 25.0
     """How long a long-poll waits; at most 300."""
     ssl_context: ssl.SSLContext | None = None
     """The certificates to trust. None: those of the package `certifi` and of the system."""

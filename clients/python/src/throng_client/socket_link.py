@@ -180,8 +180,8 @@ class SocketLink(Link):
             self._is_probed = True
             self._deadline.set(self._heard_at + self.host.options.request_timeout)
         elif self._heartbeat:
-            # A heartbeat may be a little late before a ping asks for a sign of life.
-            grace = self.host.options.request_timeout / 10
+            # Under load heartbeats may be 3 s late, and pings would add to the load.
+            grace = self.host.options.request_timeout * 0.3
             self._deadline.set(self._heard_at + self._heartbeat + grace)
         else:
             self._deadline.set(None)
@@ -199,7 +199,7 @@ class SocketLink(Link):
         patience = self.host.options.request_timeout
         until = self._probe_by or self._heard_at + self._heartbeat + patience / 2
         self._is_probed = True
-        self._deadline.set(max(until, self._now() + patience / 4))
+        self._deadline.set(max(until, self._now() + patience / 5))
         await self._send({"type": "ping"})
 
     async def receive(self) -> list[Event]:
