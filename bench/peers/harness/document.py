@@ -30,22 +30,17 @@ PLAIN = {
     "title": "Peers side by side",
     "intro": "Throng and other push servers under the same load, from the same generator. "
     "[Over TLS](peers-tls.md), the same.",
-    "flags": "",
     "how": "",
-    "json": "",
     "unmeasured": "TLS, which has [a page of its own](peers-tls.md); compression, access checks and "
-    "several channels. All\n  servers can do what was measured: one large channel of plain\n  "
-    "connections.",
+    "several channels. All\n  servers can do what was measured: one large channel of plain connections.",
 }
 OVER_TLS = {
     "title": "Peers over TLS",
     "intro": "Throng and other push servers under the same load over TLS, from the same generator. "
     "[Plain connections](peers.md) have a\npage of their own.",
-    "flags": " --tls",
     "how": "* **Each server speaks TLS itself**, with a certificate for a key on P-256 (ECDSA). Clients "
     "accept any certificate, offer TLS 1.3\n  and 1.2, and do not resume sessions. Messages are "
     "published over TLS, too.\n",
-    "json": " docs/benchmarks/peers-tls.json",
     "unmeasured": "Resumed sessions, certificates with RSA keys, compression, access checks and several "
     "channels.",
 }
@@ -71,8 +66,10 @@ def write(results, folder):
     page.write_text(
         Template(TEMPLATE.read_text()).substitute(
             **(OVER_TLS if results.is_tls else PLAIN),
+            commands=commands(results),
             stem=results.stem,
             machine=machine(data["environment"]),
+            note=f"\n\n{note}" if (note := data.get("note")) else "",
             throng=data["environment"].get("throng", ""),
             date=data["started"][:10],
             connections=f"{data['connections']:,}",
@@ -95,6 +92,18 @@ def write(results, folder):
         )
     )
     return page
+
+
+def commands(results):
+    """The commands that write the page."""
+    flags, json = (" --tls", f" docs/benchmarks/{results.stem}.json") if results.is_tls else ("", "")
+    lines = [
+        (f"bench/peers/run --to docs{flags}", "measures all of them and writes this page"),
+        (f"bench/peers/run ws bun --repeats 1{flags}", "measures some; see `bench/peers/run --help`"),
+        (f"bench/peers/draw{json}", "writes this page again from the saved measurements"),
+    ]
+    width = max(len(command) for command, _ in lines)
+    return "\n".join(f"{command:<{width}}  # {comment}" for command, comment in lines)
 
 
 def what_a_cell_is(repeats):
