@@ -225,6 +225,13 @@ pub trait Net {
         (!header.is_tls).then_some(0)
     }
 
+    /// Refuses a connection that has not done its TLS handshake, before that costs anything: it is
+    /// told by an alert, and nothing can be written after it. Returns false if an answer can be
+    /// written.
+    fn refuse_handshake(&mut self, _: &Self::Socket) -> bool {
+        false
+    }
+
     /// Whether a connection can be frozen or handed off, with the TLS that it has: not in the
     /// middle of a handshake, and not once TLS has failed.
     fn may_leave(&self, _: &Self::Socket) -> bool {

@@ -337,6 +337,10 @@ where
         if header.is_tls { self.arrive(header.awaits_proxy_header, socket, bytes) } else { Some(0) }
     }
 
+    fn refuse_handshake(&mut self, socket: &N::Socket) -> bool {
+        self.slots.find(socket.number()).is_some_and(|slot| self.refuse(slot, socket))
+    }
+
     fn may_leave(&self, socket: &N::Socket) -> bool {
         self.slots.find(socket.number()).is_none_or(|slot| self.can_travel(slot))
     }

@@ -1,5 +1,7 @@
 //! Handshakes, and records from the peer.
 
+use std::io::IoSlice;
+
 use throng_tls::{
     Alert, CONTENT_BYTES_MAX, End, Established, HEADER_BYTES, Handshake, HandshakeError, Peer,
     RECORD_BYTES_MAX, StreamEnd, Suite,
@@ -24,6 +26,13 @@ const ACME_TLS: &[u8] = b"acme-tls/1";
 
 /// The handshakes that began and were not looked at yet: room for as many is kept.
 const BEGUN_KEPT: usize = 256;
+
+/// The record that refuses a handshake: a fatal alert, `access_denied`.
+const REFUSAL: &[u8] = &[21, MAJOR_VERSION, 3, 0, 2, 2, 49];
+
+/// The number of bytes of a handshake that are read to be refused: a closed socket with unread
+/// input is reset, and the refusal lost. A `ClientHello` has fewer.
+const REFUSED_BYTES: usize = 4096;
 
 /// What became of input.
 enum Step {
@@ -268,6 +277,19 @@ where
         self.set_shaking(self.shaking + 1);
         self.begun.push_back((socket.number(), self.tick));
         Ok(Box::new(handshake))
+    }
+
+    /// Refuses a connection that is not established; see [`Net::refuse_handshake`].
+    pub(super) fn refuse(&mut self, slot: Slot, socket: &N::Socket) -> bool {
+        if self.slots.is_established(slot) {
+            return false;
+        }
+        let _ = self.net.read(socket, &mut [0; REFUSED_BYTES]);
+        let _ = self.net.write(socket, &[IoSlice::new(REFUSAL)]);
+        self.count(Counter::TlsAlertsSent);
+        let half = self.slots.half_or_new(slot);
+        (half.stage, half.is_passing) = (Stage::Failed, false);
+        true
     }
 
     /// The handshake that has waited longest, if there is room for it now.

@@ -63,6 +63,10 @@ impl<N: Net> Worker<N> {
     /// answer in the form that the client understands, and because closing a socket with unread
     /// input resets the connection.
     fn refuse_unread(&mut self, socket: &N::Socket, refusal: Refusal) {
+        if self.net.refuse_handshake(socket) {
+            self.count(Counter::RefusedLimit);
+            return self.count(Counter::Closed);
+        }
         let mut input = self.buffers.take_input();
         let read = match self.net.read(socket, &mut input) {
             Read::Bytes(count) | Read::More(count) => count,
@@ -198,7 +202,12 @@ impl<N: Net> Worker<N> {
                 self.begin_behind_proxy_header(id, bytes, length)
             }
             Err(refusal) => {
-                self.refuse_limited(id, refusal, &bytes[length..]);
+                if self.net.refuse_handshake(&connection.socket) {
+                    self.count(Counter::RefusedLimit);
+                    self.close_after(id, b"", CloseReason::Complete);
+                } else {
+                    self.refuse_limited(id, refusal, &bytes[length..]);
+                }
                 bytes.len()
             }
         }
