@@ -87,10 +87,11 @@ def node():
     assert shutil.which("node"), "node is missing: scripts/setup"
     children = []
 
-    def start(script, *arguments):
+    def start(script, *arguments, options=(), environment=None):
+        own = {"NO_PROXY": "*", "HOME": os.environ.get("HOME", "/"), **(environment or {})}
         child = subprocess.Popen(
-            ["node", HERE / "node" / script, *arguments],
-            env=clean_environment({"NO_PROXY": "*", "HOME": os.environ.get("HOME", "/")}),
+            ["node", *options, HERE / "node" / script, *arguments],
+            env=clean_environment(own),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
