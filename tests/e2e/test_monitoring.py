@@ -39,13 +39,15 @@ def promtool(*arguments, input=None):
 
 @pytest.fixture(scope="module")
 def scrape(tmp_path_factory):
-    """The metrics of a server that has everything: a canary, callouts, a key set, and TLS."""
+    """The metrics of a server that has everything: a canary, callouts, a key set, TLS, and ACME."""
     directory = tmp_path_factory.mktemp("scrape")
     (directory / "throng.toml").write_text(CALLOUT)
     issuer = Issuer()
     certificate, key = make_certificate(directory, "own", "localhost")
     flags = ["--token-key-urls", issuer.url, "--admin-listen", "127.0.0.1:0"]
     flags += ["--admin-tls", "--tls-cert", certificate, "--tls-key", key]
+    flags += ["--tls-listen", "127.0.0.1:0", "--acme", "push.example.com", "--state", directory]
+    flags += ["--acme-directory", "https://127.0.0.1:9/", "--acme-ca", certificate]
     server = Server(directory, *flags, "--drain-window", "0")
     # Before that, the age of the set is not known.
     eventually(lambda: f"the key set {issuer.url} is new" in server.log(), "the key set")

@@ -14,12 +14,14 @@
 //! | `by_name` | which certificate a client is shown |
 //! | `clients` | whose certificates clients may show |
 //! | `tickets` | session tickets, and the keys that seal them |
+//! | `validations` | what authorities are shown that validate a name |
 //! | `server` | all of it together, and the reload |
 //!
 //! # Invariants
 //!
-//! * Nothing is replaced by something broken: a key that does not match, an expired certificate, a
-//!   file that is missing or half written. The error is returned once for each state of the files.
+//! * Nothing is replaced by something broken: a key that does not match, a file that is missing or
+//!   half written, an expired certificate in place of a valid one. The error is returned once for
+//!   each state of the files.
 //! * Sessions of clients with certificates are never resumed: each of their connections is checked
 //!   against the certificates and the revocation lists of today.
 //! * Secrets are overwritten with zeros when they are dropped, and no error quotes a file.
@@ -33,9 +35,11 @@ mod facts;
 mod pair;
 mod server;
 mod tickets;
+mod validations;
 
 pub use error::CertificateError;
 pub use facts::UserField;
 pub use server::{
     CertificateFiles, CertificateState, ClientSettings, Reload, Reloads, ServerTls, TlsSettings,
 };
+pub use validations::Validation;

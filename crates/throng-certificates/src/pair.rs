@@ -36,7 +36,6 @@ impl Pair {
         certificate: &[u8],
         key: &Zeroizing<Vec<u8>>,
         provider: &CryptoProvider,
-        now: SystemTime,
     ) -> Result<Pair, CertificateError> {
         let chain = chain(source.certificate_setting, source.certificate, certificate)?;
         let fault = |predicate: &str| {
@@ -45,16 +44,6 @@ impl Pair {
         let facts = chain.first().and_then(Facts::read).ok_or_else(|| {
             fault("begins with something that is not an X.509 certificate; make it again")
         })?;
-        if now > facts.not_after {
-            let when = fmt_http_date(facts.not_after);
-            return Err(fault(&format!("has expired on {when}; get a new certificate")));
-        }
-        if now < facts.not_before {
-            let when = fmt_http_date(facts.not_before);
-            return Err(fault(&format!(
-                "is not valid before {when}; wait until then, or set the clock of this machine"
-            )));
-        }
         let key_fault =
             |predicate: &str| CertificateError::of_file(source.key_setting, source.key, predicate);
         let private_key = private_key(key).map_err(|predicate| key_fault(&predicate))?;
@@ -71,6 +60,30 @@ impl Pair {
                 ),
             })?;
         Ok(Pair { key: Arc::new(certified), facts })
+    }
+
+    /// Fails unless the certificate is valid `now`, or `may_have_expired`.
+    pub(crate) fn check_time(
+        &self,
+        source: &Source<'_>,
+        now: SystemTime,
+        may_have_expired: bool,
+    ) -> Result<(), CertificateError> {
+        let fault = |predicate: &str| {
+            CertificateError::of_file(source.certificate_setting, source.certificate, predicate)
+        };
+        let Facts { not_before, not_after, .. } = self.facts;
+        if now > not_after && !may_have_expired {
+            let when = fmt_http_date(not_after);
+            return Err(fault(&format!("has expired on {when}; get a new certificate")));
+        }
+        if now < not_before {
+            let when = fmt_http_date(not_before);
+            return Err(fault(&format!(
+                "is not valid before {when}; wait until then, or set the clock of this machine"
+            )));
+        }
+        Ok(())
     }
 }
 

@@ -18,6 +18,7 @@ use crate::error::{self, CertificateError};
 use crate::facts::{self, UserField};
 use crate::pair::{Pair, Source};
 use crate::tickets::{self, Tickets};
+use crate::validations::{self, Validation};
 
 /// The only protocol that is offered behind TLS.
 const ALPN: &[u8] = b"http/1.1";
@@ -33,6 +34,8 @@ pub struct CertificateFiles {
     pub certificate_setting: String,
     /// How errors name the setting with the key.
     pub key_setting: String,
+    /// It is obtained by ACME: it may be missing, broken or expired, for a new one is on its way.
+    pub is_of_acme: bool,
 }
 
 /// What clients have to show.
@@ -68,8 +71,16 @@ pub struct TlsSettings {
 pub struct CertificateState {
     /// Its first DNS name, or else its common name.
     pub name: String,
+    /// All DNS names that it is valid for, in lower case.
+    pub names: Vec<String>,
     /// Until when it is valid.
     pub not_after: SystemTime,
+    /// From when on it is valid.
+    pub not_before: SystemTime,
+    /// The file that it is in.
+    pub path: PathBuf,
+    /// Whether it is obtained by ACME.
+    pub is_of_acme: bool,
     /// Whether its key is one of RSA, whose handshakes cost seven times as much.
     pub is_rsa: bool,
 }
@@ -139,7 +150,7 @@ impl ServerTls {
     pub fn load(settings: TlsSettings) -> Result<ServerTls, CertificateError> {
         let provider = Arc::new(provider());
         let contents = Contents::read(&settings)?;
-        let (config, certificates, tickets) = build(&settings, &contents, &provider, None)?;
+        let (config, certificates, tickets) = build(&settings, &contents, &provider, Build::Start)?;
         let acceptor = Acceptor::new(config);
         let acceptor = match settings.clients.as_ref().and_then(|clients| clients.user) {
             Some(field) => acceptor.with_users(Arc::new(move |chain| facts::user(chain, field))),
@@ -168,8 +179,8 @@ impl ServerTls {
         if digest == state.digest {
             return Reload::Unchanged;
         }
-        let tickets = state.tickets.clone();
-        match build(&self.settings, &contents, &self.provider, tickets) {
+        let before = Build::Reload { tickets: state.tickets.clone(), shown: &state.certificates };
+        match build(&self.settings, &contents, &self.provider, before) {
             Ok((config, certificates, tickets)) => {
                 self.acceptor.replace(config);
                 let replaced = state.reloads.replaced + 1;
@@ -179,6 +190,23 @@ impl ServerTls {
             }
             Err(error) => state.keep(digest, error),
         }
+    }
+
+    /// Answers authorities that validate names with these certificates from now on, and with none
+    /// before or any other.
+    ///
+    /// # Errors
+    ///
+    /// One of the keys cannot be used.
+    pub fn answer_validations(&self, answers: Vec<Validation>) -> Result<(), CertificateError> {
+        let config = validations::config(&self.provider, answers)?;
+        self.acceptor.answer_validations(config);
+        Ok(())
+    }
+
+    /// Why the files of now are not used; `None` if they are.
+    pub fn last_error(&self) -> Option<CertificateError> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).error.clone()
     }
 
     /// The certificates that are shown now, the default one first.
@@ -210,8 +238,10 @@ impl Contents {
     fn read(settings: &TlsSettings) -> Result<Contents, CertificateError> {
         let mut contents = Contents(HashMap::new());
         for (setting, path) in settings.files() {
-            let bytes = Zeroizing::new(error::read(setting, path)?);
-            contents.0.insert(path.to_owned(), bytes);
+            // An empty one is a certificate that is not there yet.
+            let is_missing = settings.is_of_acme(path) && !path.exists();
+            let bytes = if is_missing { Vec::new() } else { error::read(setting, path)? };
+            contents.0.insert(path.to_owned(), Zeroizing::new(bytes));
         }
         Ok(contents)
     }
@@ -254,6 +284,33 @@ impl TlsSettings {
     }
 }
 
+impl TlsSettings {
+    fn is_of_acme(&self, path: &Path) -> bool {
+        self.certificates.iter().any(|files| files.is_of_acme && files.certificate == path)
+    }
+}
+
+/// What there is before a configuration is built.
+enum Build<'a> {
+    /// There is nothing yet.
+    Start,
+    /// What is used until now.
+    Reload { tickets: Option<SealedWith>, shown: &'a [CertificateState] },
+}
+
+impl Build<'_> {
+    /// Whether a certificate in this file may have expired: it takes the place of nothing better.
+    fn may_have_expired(&self, files: &CertificateFiles, now: SystemTime) -> bool {
+        let is_valid = |state: &CertificateState| {
+            state.path == files.certificate && (state.not_before..=state.not_after).contains(&now)
+        };
+        match self {
+            Build::Start => true,
+            Build::Reload { shown, .. } => !shown.iter().any(is_valid),
+        }
+    }
+}
+
 type Built = (ServerConfig, Vec<CertificateState>, Option<SealedWith>);
 
 /// A configuration of these contents. Tickets that are in use stay so if their file is the same.
@@ -261,10 +318,10 @@ fn build(
     settings: &TlsSettings,
     contents: &Contents,
     provider: &Arc<CryptoProvider>,
-    tickets: Option<SealedWith>,
+    before: Build<'_>,
 ) -> Result<Built, CertificateError> {
     let now = SystemTime::now();
-    let mut pairs = Vec::new();
+    let (mut pairs, mut certificates) = (Vec::new(), Vec::new());
     for files in &settings.certificates {
         let source = Source {
             certificate_setting: &files.certificate_setting,
@@ -273,7 +330,16 @@ fn build(
             key: &files.key,
         };
         let (certificate, key) = (contents.of(&files.certificate), contents.of(&files.key));
-        pairs.push(Pair::new(&source, certificate, key, provider, now)?);
+        let pair = match Pair::new(&source, certificate, key, provider) {
+            // It is not there yet, or a new one replaces it.
+            Err(_) if files.is_of_acme => continue,
+            pair => pair?,
+        };
+        if !files.is_of_acme {
+            pair.check_time(&source, now, before.may_have_expired(files, now))?;
+        }
+        certificates.push(state_of(&pair, files));
+        pairs.push(pair);
     }
     let builder = ServerConfig::builder_with_provider(Arc::clone(provider))
         .with_protocol_versions(settings.least_version.versions())
@@ -292,16 +358,28 @@ fn build(
     config.alpn_protocols = vec![ALPN.to_vec()];
     // Each is a record that the client has to read, and one is enough to resume once.
     config.send_tls13_tickets = 1;
+    let tickets = match before {
+        Build::Start => None,
+        Build::Reload { tickets, .. } => tickets,
+    };
     let tickets = current_tickets(settings, contents, tickets)?;
     if let Some(sealed_with) = &tickets {
         config.ticketer = Arc::clone(&sealed_with.tickets) as Arc<dyn ProducesTickets>;
     }
-    let certificates = pairs.into_iter().map(|pair| pair.facts).map(|facts| CertificateState {
-        name: facts.title,
+    Ok((config, certificates, tickets))
+}
+
+fn state_of(pair: &Pair, files: &CertificateFiles) -> CertificateState {
+    let facts = &pair.facts;
+    CertificateState {
+        name: facts.title.clone(),
+        names: facts.dns_names.clone(),
+        not_before: facts.not_before,
         not_after: facts.not_after,
+        path: files.certificate.clone(),
+        is_of_acme: files.is_of_acme,
         is_rsa: facts.is_rsa,
-    });
-    Ok((config, certificates.collect(), tickets))
+    }
 }
 
 /// The tickets to go on with; `None` if sessions are not resumed. Those of clients with

@@ -11,6 +11,7 @@
 //! | `client` | a client for HTTP/1.1 and TLS |
 //! | `key_sets` | fetches key sets, and keeps them fresh |
 //! | `callouts` | lets the application decide, and notifies it of events |
+//! | `requests` | single requests, for other protocols |
 //! | `outcomes` | counts what comes of requests |
 //!
 //! # Invariants
@@ -26,6 +27,7 @@ mod endpoint;
 mod fake_server;
 mod key_sets;
 mod outcomes;
+mod requests;
 
 pub use callouts::{
     Asks, CalloutMetrics, CalloutSettings, Callouts, Notifies, RunningCallouts, SECRETS_MAX,
@@ -34,3 +36,4 @@ pub use callouts::{
 pub use client::Trust;
 pub use endpoint::{Endpoint, EndpointError};
 pub use key_sets::{KeySetError, KeySetMetrics, KeySetTask, fetch_key_set};
+pub use requests::{NoResponse, send};

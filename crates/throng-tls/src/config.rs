@@ -58,11 +58,21 @@ pub fn provider() -> CryptoProvider {
     CryptoProvider { cipher_suites, ..ring::default_provider() }
 }
 
-/// Starts the handshakes of a server. Clones share the configuration, which can be replaced.
+/// The name of the protocol by which a certificate authority validates that a name leads to this
+/// server (RFC 8737), as it stands in a ClientHello: behind its length.
+const VALIDATION: &[u8] = b"\x0aacme-tls/1";
+
+/// Starts the handshakes of a server. Clones share the configurations, which can be replaced.
 #[derive(Clone)]
 pub struct Acceptor {
-    config: Arc<RwLock<Arc<ServerConfig>>>,
+    configs: Arc<RwLock<Configs>>,
     user_of: Option<UserOf>,
+}
+
+struct Configs {
+    own: Arc<ServerConfig>,
+    /// For handshakes of a certificate authority that validates a name, while one is awaited.
+    validation: Option<Arc<ServerConfig>>,
 }
 
 impl Acceptor {
@@ -70,7 +80,8 @@ impl Acceptor {
     /// out, this side's order of suites counts, no data comes early, no session is kept here.
     /// Tickets, ALPN, certificates and versions stay as they are.
     pub fn new(config: ServerConfig) -> Self {
-        Self { config: Arc::new(RwLock::new(prepared(config))), user_of: None }
+        let configs = Configs { own: prepared(config), validation: None };
+        Self { configs: Arc::new(RwLock::new(configs)), user_of: None }
     }
 
     /// The same, which also tells whose certificate a client showed: see [`Peer::user`].
@@ -84,12 +95,31 @@ impl Acceptor {
     /// Uses this configuration from the next handshake on, in all clones. Handshakes under way go
     /// on with the one that they began with.
     pub fn replace(&self, config: ServerConfig) {
-        *self.config.write().unwrap_or_else(PoisonError::into_inner) = prepared(config);
+        self.configs.write().unwrap_or_else(PoisonError::into_inner).own = prepared(config);
+    }
+
+    /// Uses this configuration, in all clones, for the handshakes of certificate authorities that
+    /// validate a name (RFC 8737); with `None` they are like any other.
+    pub fn answer_validations(&self, config: Option<ServerConfig>) {
+        let config = config.map(prepared);
+        self.configs.write().unwrap_or_else(PoisonError::into_inner).validation = config;
     }
 
     /// A handshake that waits for the client's first record.
     pub fn handshake(&self) -> Result<Handshake, HandshakeError> {
-        let config = Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner));
+        self.handshake_for(&[])
+    }
+
+    /// A handshake with a client whose first record begins with `input`, which is passed on later
+    /// nevertheless. Only this one may be a validation.
+    pub fn handshake_for(&self, input: &[u8]) -> Result<Handshake, HandshakeError> {
+        let configs = self.configs.read().unwrap_or_else(PoisonError::into_inner);
+        let is_validation = |_: &&Arc<ServerConfig>| {
+            input.windows(VALIDATION.len()).any(|window| window == VALIDATION)
+        };
+        let validation = configs.validation.as_ref().filter(is_validation);
+        let config = Arc::clone(validation.unwrap_or(&configs.own));
+        drop(configs);
         Handshake::server(config, self.user_of.clone())
     }
 }

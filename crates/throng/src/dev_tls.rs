@@ -23,10 +23,7 @@ const LEFT_MIN: Duration = Duration::from_secs(30 * 86_400);
 /// It stands in a directory of the user, so that what was told to trust it still does.
 /// Returns its path.
 pub(crate) fn add_to(settings: &mut Settings) -> Result<PathBuf, SettingsError> {
-    let has_certificate = settings.tls_cert.0.is_some()
-        || settings.tls_key.0.is_some()
-        || !settings.certificates.is_empty();
-    if has_certificate {
+    if settings.has_certificate() || settings.tls_key.0.is_some() {
         let message = "--dev-tls makes a certificate of its own, and the settings have one; remove \
                        one or the other";
         return Err(SettingsError(message.into()));

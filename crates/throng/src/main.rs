@@ -14,6 +14,7 @@
 //! | [`dev`] | `throng serve --dev`: keys for one run |
 //! | [`dev_tls`] | `throng serve --dev-tls`: a certificate for this machine |
 //! | [`check`] | `throng check`: checks the settings, and what a client may do |
+//! | [`acme`] | certificates by ACME, from the settings |
 //! | [`tls`] | TLS from the settings, and the reload of its files |
 //! | [`planes`] | connects data plane and control plane |
 //! | [`banner`] | the text that the server prints when it starts |
@@ -34,6 +35,7 @@
 //! | [`version`] | `throng version`: facts for bug reports |
 
 mod access;
+mod acme;
 mod activation;
 mod banner;
 mod check;

@@ -26,6 +26,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use throng_access::SharedPages;
+use throng_acme::Renewer;
 use throng_certificates::ServerTls;
 use throng_control::{AdminListener, Control, Redirect};
 use throng_core::{Engine, Epoch, MemoryEngine, MemoryPressure, clock};
@@ -34,7 +35,7 @@ use throng_edge::compression::CompressionSettings;
 use throng_edge::{Edge, Limits, Metrics, Plan, SendMethod, StartError};
 use throng_host::limits::MemoryMeter;
 use throng_host::preflight::{self, Demand, Preflight, Tables};
-use throng_outbound::KeySetTask;
+use throng_outbound::{Callouts, KeySetTask};
 use throng_units::Count;
 use throng_units::format::count;
 use throng_units::paint::Paint;
@@ -45,6 +46,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::access::{AccessSettings, ConfiguredKeys, ServerAccess};
+use crate::acme::{self, AcmeMetrics};
 use crate::activation;
 use crate::banner::{Banner, Keys};
 use crate::cli::ServeArguments;
@@ -107,11 +109,9 @@ fn run(runtime: &Runtime, arguments: ServeArguments, early_hangups: &EarlyHangup
     let engine: Arc<dyn Engine> = Arc::new(engine.with_events(events.clone()));
     let ServerAccess { control: access, rules: access_rules, token_keys, key_sets } =
         ServerAccess::new(access, settings, clients, &mut callouts, &trust)?;
-    let outbound_metrics = OutboundMetrics {
-        callouts: (!settings.callouts.is_empty()).then(|| callouts.metrics()),
-        key_sets: key_sets.as_ref().map(KeySetTask::metrics),
-    };
+    let outbound_metrics = outbound_metrics(settings, &callouts, key_sets.as_ref());
     keep_up_to_date(runtime, key_sets, token_keys.as_ref(), tls.as_ref());
+    let renewer = acme::start(runtime, settings, tls.as_ref(), tls::look)?;
     let callouts = callouts.start();
     let admin = admin_listener(settings)?;
     redirect_http(runtime, settings, &plan)?;
@@ -139,13 +139,14 @@ fn run(runtime: &Runtime, arguments: ServeArguments, early_hangups: &EarlyHangup
     };
     let reloader =
         Reloader::new(reader(arguments), settings.clone(), replaceable, &access, &workers);
-    runtime.spawn(hangups.serve(move || reloader.on_hangup()));
+    serve_hangups(runtime, hangups, reloader, renewer.clone());
     memory::watch(meter, &pressure, &engine, &workers)
         .context("cannot start the thread that watches the memory")?;
     let control = Control::new(Arc::clone(&engine), access, workers, control_settings)
         .with_metrics(Arc::new(outbound_metrics))
         .with_metrics(Arc::new(log.writer.clone()))
         .with_metrics(Arc::new(TlsMetrics(tls.clone())))
+        .with_metrics(Arc::new(AcmeMetrics(renewer)))
         .with_pressure(pressure);
     let leaving = Leaving { signals, delay: settings.drain_delay.0, log: log.writer.clone() };
     let admin_tls = tls.filter(|_| settings.admin_tls.0).map(|tls| tls.acceptor());
@@ -157,6 +158,30 @@ fn run(runtime: &Runtime, arguments: ServeArguments, early_hangups: &EarlyHangup
     runtime.block_on(callouts.finish(EVENTS_GRACE));
     log_outcome(&metrics);
     Ok(())
+}
+
+fn outbound_metrics(
+    settings: &Settings,
+    callouts: &Callouts,
+    key_sets: Option<&KeySetTask>,
+) -> OutboundMetrics {
+    OutboundMetrics {
+        callouts: (!settings.callouts.is_empty()).then(|| callouts.metrics()),
+        key_sets: key_sets.map(KeySetTask::metrics),
+    }
+}
+
+/// What SIGHUP does: reads the settings again, and tries to obtain certificates that failed.
+fn serve_hangups(
+    runtime: &Runtime,
+    hangups: Hangups,
+    reloader: Reloader,
+    renewer: Option<Renewer>,
+) {
+    runtime.spawn(hangups.serve(move || {
+        reloader.on_hangup();
+        renewer.iter().for_each(Renewer::try_again);
+    }));
 }
 
 /// Fetches key sets and looks at the files of certificates, until the runtime ends.
@@ -482,7 +507,8 @@ fn redirect_http(runtime: &Runtime, settings: &Settings, plan: &Plan) -> Result<
     let listener = TcpListener::bind(address).with_context(failed)?;
     listener.set_nonblocking(true).with_context(failed)?;
     let redirect = Redirect {
-        port: tls.port(),
+        // Checked to be a port.
+        port: settings.redirect_port.0.map_or(tls.port(), |port| port as u16),
         max_head_bytes: settings.max_head_bytes.0,
         timeout: settings.head_timeout.0,
     };

@@ -21,10 +21,12 @@
 //! | `check`, `check_tls` | which values are possible, alone and together |
 //! | `rules` | the settings of channels as rules for the engine and the workers |
 
+mod acme_values;
 mod callout_tables;
 mod certificate_tables;
 mod channels;
 mod check;
+mod check_acme;
 mod check_tls;
 mod clients;
 mod environment;

@@ -11,6 +11,7 @@ use throng_certificates::{CertificateFiles, ClientSettings, Reload, ServerTls, T
 use throng_control::{Ailment, MetricSource, OtherMetric, OtherValue};
 use throng_tls::{provider, self_test};
 
+use crate::acme;
 use crate::settings::{Settings, SettingsError};
 
 /// How often the files are looked at. It reads some kilobytes.
@@ -46,6 +47,7 @@ pub(crate) fn tls_settings(settings: &Settings) -> Option<TlsSettings> {
             key: key.to_owned(),
             certificate_setting,
             key_setting,
+            is_of_acme: false,
         }
     };
     let own = settings.tls_cert.0.as_ref().zip(settings.tls_key.0.as_ref());
@@ -61,7 +63,7 @@ pub(crate) fn tls_settings(settings: &Settings) -> Option<TlsSettings> {
         user: settings.tls_client_user.0,
     });
     Some(TlsSettings {
-        certificates: own.into_iter().chain(tables).collect(),
+        certificates: own.into_iter().chain(tables).chain(acme::files(settings)).collect(),
         least_version: settings.tls_min_version.0,
         ticket_lifetime: settings.tls_ticket_lifetime.0,
         ticket_keys: settings.tls_ticket_keys.0.clone(),
@@ -82,7 +84,11 @@ pub(crate) fn warnings(settings: &Settings, tls: &ServerTls) -> Vec<String> {
             ));
         }
         let left = certificate.left(now);
-        if left < OVERDUE {
+        if left.is_zero() && !certificate.is_of_acme {
+            warnings.push(format!(
+                "the certificate for {name} has expired: clients refuse it; get a new one"
+            ));
+        } else if left < OVERDUE && !certificate.is_of_acme {
             let hours = left.as_secs() / 3600;
             warnings.push(format!("the certificate for {name} expires in {hours} hours; renew it"));
         }
@@ -160,7 +166,7 @@ pub(crate) async fn watch(tls: Arc<ServerTls>) {
 }
 
 /// Looks at the files, and logs what that changed.
-fn look(tls: &ServerTls) {
+pub(crate) fn look(tls: &ServerTls) {
     log(tls.reload(), tls);
 }
 

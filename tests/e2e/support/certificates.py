@@ -52,8 +52,8 @@ class Authority:
             "[crl]\nauthorityKeyIdentifier = keyid\n"
         )
 
-    def sign(self, name, *alternatives):
-        """Writes NAME.pem and NAME.key of a client with this common name."""
+    def sign(self, name, *alternatives, usage="clientAuth"):
+        """Writes NAME.pem and NAME.key of a client, or a server, with this common name."""
         _openssl(
             *("req", "-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"),
             *("-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}"),
@@ -61,7 +61,7 @@ class Authority:
         )
         extensions = self.directory / f"{name}.ext"
         extensions.write_text(
-            "basicConstraints=CA:FALSE\nextendedKeyUsage=clientAuth\n"
+            f"basicConstraints=CA:FALSE\nextendedKeyUsage={usage}\n"
             "authorityKeyIdentifier=keyid\n"
             + (f"subjectAltName={','.join(alternatives)}\n" if alternatives else "")
         )

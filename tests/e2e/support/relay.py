@@ -9,10 +9,10 @@ from . import TIMEOUT_SECONDS
 
 class Relay:
     """Listens on a port of its own and passes everything on. `from_server` and `from_client` are what
-    has gone through, over all connections."""
+    has gone through, over all connections. Without a `server`, `target` is set later."""
 
     def __init__(self, server):
-        self.target = (server.host, server.port)
+        self.target = server and (server.host, server.port)
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.host, self.port = self.listener.getsockname()[:2]
         self.from_server, self.from_client = bytearray(), bytearray()

@@ -44,6 +44,7 @@ impl Files {
 
     pub(crate) fn named(&self, name: &str) -> CertificateFiles {
         CertificateFiles {
+            is_of_acme: false,
             certificate: self.path(&format!("{name}.crt")),
             key: self.path(&format!("{name}.key")),
             certificate_setting: "tls-cert".into(),

@@ -1,7 +1,7 @@
 //! Which certificate clients see, before and after the files change.
 
 use rustls::version::{TLS12, TLS13};
-use throng_certificates::{CertificateFiles, Reload, Reloads, ServerTls};
+use throng_certificates::{CertificateFiles, Reload, Reloads, ServerTls, TlsSettings, Validation};
 
 use crate::files::{Files, settings};
 use crate::talk::Client;
@@ -126,4 +126,87 @@ fn servers_that_share_a_file_resume_each_others_sessions() {
     files.write("keys", &old);
     assert_eq!(servers[0].reload(), Reload::Replaced);
     assert!(!is_resumed(0), "the new key is gone");
+}
+
+fn expired(files: &Files, name: &str) {
+    let key = rcgen::KeyPair::generate().unwrap();
+    files.write(&format!("{name}.crt"), &crate::files::expired().self_signed(&key).unwrap().pem());
+    files.write(&format!("{name}.key"), &key.serialize_pem());
+}
+
+#[test]
+fn an_expired_certificate_is_better_than_none_and_replaces_no_valid_one() {
+    let files = Files::new();
+    let own = files.certificate("own", &["a.example"]);
+    expired(&files, "own");
+    let tls = ServerTls::load(settings(vec![own.clone()])).unwrap();
+    assert!(title(&tls, "a.example") == der(&own));
+    assert!(tls.certificates()[0].left(std::time::SystemTime::now()).is_zero());
+    expired(&files, "own");
+    assert_eq!(tls.reload(), Reload::Replaced, "it takes the place of nothing better");
+
+    files.certificate("own", &["a.example"]);
+    assert_eq!(tls.reload(), Reload::Replaced);
+    let valid = title(&tls, "a.example");
+    expired(&files, "own");
+    let Reload::Kept(error) = tls.reload() else { panic!("a valid certificate was replaced") };
+    assert!(error.to_string().contains("has expired on Tue, 01 Jan 2002"), "{error}");
+    assert_eq!(tls.last_error(), Some(error));
+    assert!(title(&tls, "a.example") == valid);
+}
+
+#[test]
+fn a_certificate_of_acme_may_come_later_and_in_one_file() {
+    let files = Files::new();
+    let path = files.path("acme.pem");
+    let of_acme = CertificateFiles {
+        certificate: path.clone(),
+        key: path.clone(),
+        is_of_acme: true,
+        ..files.named("acme")
+    };
+    let tls = ServerTls::load(settings(vec![of_acme])).unwrap();
+    assert!(Client::new(&TLS13).talk(&tls.acceptor(), "a.example").is_err(), "there is none");
+    let own = files.certificate("own", &["a.example"]);
+    let [key, chain] = [&own.key, &own.certificate].map(|path| std::fs::read(path).unwrap());
+    std::fs::write(&path, [key, chain].concat()).unwrap();
+    assert_eq!(tls.reload(), Reload::Replaced);
+    assert!(title(&tls, "a.example") == der(&own));
+    assert_eq!(tls.certificates()[0].names, ["a.example"]);
+    assert!(tls.certificates()[0].is_of_acme);
+}
+
+#[test]
+fn an_authority_that_validates_sees_the_answer_and_needs_no_certificate() {
+    let files = Files::new();
+    let authority = crate::files::Authority::new("ca");
+    let clients = throng_certificates::ClientSettings {
+        authorities: files.write("ca.pem", &authority.0.pem()),
+        revocations: None,
+        is_required: true,
+        user: None,
+    };
+    let own = files.certificate("own", &["a.example"]);
+    let of_server = TlsSettings { clients: Some(clients), ..settings(vec![own]) };
+    let tls = ServerTls::load(of_server).unwrap();
+    let validate = || Client::validating().talk(&tls.acceptor(), "a.example");
+    assert!(validate().is_err(), "no validation is awaited");
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = crate::files::params(&["a.example"]);
+    params.custom_extensions = vec![rcgen::CustomExtension::new_acme_identifier(&[7; 32])];
+    let certificate = params.self_signed(&key).unwrap();
+    let answer = |name: &str| Validation {
+        name: name.into(),
+        certificate: certificate.der().clone(),
+        key: rustls::pki_types::PrivatePkcs8KeyDer::from(key.serialize_der()).into(),
+    };
+    tls.answer_validations(vec![answer("a.example")]).unwrap();
+    let talk = validate().unwrap();
+    assert_eq!(talk.peer.alpn.as_deref(), Some(&b"acme-tls/1"[..]));
+    assert!(talk.shown.as_deref() == Some(&certificate.der()[..]));
+    assert!(Client::new(&TLS13).talk(&tls.acceptor(), "a.example").is_err(), "it has none");
+    tls.answer_validations(vec![answer("b.example")]).unwrap();
+    assert!(validate().is_err(), "the answer is for another name");
+    tls.answer_validations(Vec::new()).unwrap();
+    assert!(validate().is_err(), "the validation is over");
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
+use rustls::version::TLS13;
 use rustls::{
     ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme,
     SupportedProtocolVersion,
@@ -51,13 +52,21 @@ impl Client {
         Client { config: Arc::new(config), seen }
     }
 
+    /// A certificate authority that validates a name (RFC 8737).
+    pub(crate) fn validating() -> Client {
+        let mut client = Client::new(&TLS13);
+        Arc::make_mut(&mut client.config).alpn_protocols = vec![b"acme-tls/1".to_vec()];
+        client
+    }
+
     /// Shakes hands, and reads what the server sends after it. The error is the server's.
     pub(crate) fn talk(&self, acceptor: &Acceptor, name: &'static str) -> Result<Talk, String> {
         self.seen.0.lock().unwrap().take();
         let name = ServerName::try_from(name).unwrap();
         let mut client = ClientConnection::new(Arc::clone(&self.config), name).unwrap();
-        let mut handshake = acceptor.handshake().unwrap();
         let mut to_server = Vec::new();
+        client.write_tls(&mut to_server).unwrap();
+        let mut handshake = acceptor.handshake_for(&to_server).unwrap();
         loop {
             while client.wants_write() {
                 client.write_tls(&mut to_server).unwrap();

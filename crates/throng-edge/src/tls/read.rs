@@ -269,7 +269,7 @@ where
             return Err(Step::Stop(Read::Later));
         }
         self.handshakes_left -= 1;
-        let handshake = match self.acceptor.as_ref().map(|acceptor| acceptor.handshake()) {
+        let handshake = match self.acceptor.as_ref().map(|acceptor| acceptor.handshake_for(input)) {
             Some(Ok(handshake)) => handshake,
             Some(Err(error)) => return Err(self.fail(slot, &error)),
             None => return Err(self.fail(slot, &HandshakeError::NotDone)),

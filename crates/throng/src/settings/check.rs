@@ -7,8 +7,8 @@ use throng_edge::limits::WORKERS_MAX;
 use throng_units::{Count, Time};
 
 use super::channels::{ChannelTable, TABLES_MAX};
-use super::check_tls;
 use super::table::{AccessOptions, Settings, SettingsError};
+use super::{check_acme, check_tls};
 
 /// Requests of ordinary browsers need more; a smaller limit would reject them all.
 const HEAD_BYTES_MIN: usize = 1024;
@@ -53,6 +53,7 @@ const REVOCATIONS_MAX: usize = 10_000_000;
 pub(super) fn check(settings: &Settings) -> Result<(), SettingsError> {
     let problem = address(settings)
         .or_else(|| admin(settings))
+        .or_else(|| check_acme::acme(settings))
         .or_else(|| check_tls::tls(settings))
         .or_else(|| proxies(settings))
         .or_else(|| limits(settings))

@@ -50,7 +50,7 @@ fn files(settings: &Settings) -> Option<String> {
 }
 
 fn address(settings: &Settings) -> Option<String> {
-    let has_certificate = settings.tls_cert.0.is_some() || !settings.certificates.is_empty();
+    let has_certificate = settings.has_certificate();
     if settings.admin_tls.0 && settings.admin_listen.0.is_none() {
         return Some("admin-tls has no effect without admin-listen; add its address".into());
     }
@@ -59,6 +59,14 @@ fn address(settings: &Settings) -> Option<String> {
     }
     if settings.redirect_http.0.is_some() && settings.tls_listen.0.is_none() {
         return Some("redirect-http has nowhere to send clients; add tls-listen".into());
+    }
+    if let Some(port) = settings.redirect_port.0 {
+        if settings.redirect_http.0.is_none() {
+            return Some("redirect-port has no effect without redirect-http; add it".into());
+        }
+        if u16::try_from(port).is_err() {
+            return Some(format!("redirect-port must be a port, at most 65535, not {port}"));
+        }
     }
     let Some(address) = settings.tls_listen.0 else {
         let is_unused = has_certificate && !settings.admin_tls.0;
@@ -70,7 +78,8 @@ fn address(settings: &Settings) -> Option<String> {
     };
     if !has_certificate {
         return Some(format!(
-            "tls-listen {address} needs a certificate; add --tls-cert and --tls-key"
+            "tls-listen {address} needs a certificate; add --tls-cert and --tls-key, or --acme \
+             with the name of this server"
         ));
     }
     let others = [
@@ -167,6 +176,7 @@ mod tests {
             ("tls-cert = 'c'", "tls-cert names c and tls-key is missing"),
             ("tls-key = 'k'", "tls-key names k and tls-cert is missing"),
             ("redirect-http = 80", "redirect-http has nowhere to send clients; add tls-listen"),
+            ("redirect-port = 443", "redirect-port has no effect without redirect-http"),
             ("admin-tls = true", "admin-tls has no effect without admin-listen"),
             ("admin-tls = true\nadmin-listen = 1", "admin-tls needs a certificate"),
             (FILES, "there is a certificate, and no listener that shows it; add tls-listen"),

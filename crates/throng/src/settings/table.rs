@@ -1,9 +1,10 @@
 //! The table of settings: flag, type, default and help of each.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use throng_units::{Address, Count, Form, Size, Switch, Time, Value};
 
+use super::acme_values::{AcmeDirectory, Email};
 use super::callout_tables::CalloutTable;
 use super::certificate_tables::CertificateTable;
 use super::channels::ChannelTable;
@@ -137,10 +138,22 @@ settings! {
             "Address and port of a listener for https and wss, besides --listen";
         "redirect-http" redirect_http: OptionalAddress = "none",
             "Address and port of a listener that only redirects from http to https";
+        "redirect-port" redirect_port: AutoCount = "auto",
+            "Port of https that clients are sent to; auto: that of --tls-listen";
         "tls-cert" tls_cert: OptionalPath = "none",
             "Certificate of the server with its chain (PEM); more in [[certificates]] of the file";
         "tls-key" tls_key: OptionalPath = "none",
             "Key of that certificate (PEM, not encrypted)";
+        "acme" acme: Hosts = "none",
+            "Names whose certificates are obtained by ACME, comma-separated; accepts its terms";
+        "acme-email" acme_email: Email = "none",
+            "Address at which the certificate authority reaches you";
+        "acme-directory" acme_directory: AcmeDirectory = "letsencrypt",
+            "Certificate authority: letsencrypt, letsencrypt-staging, or the URL of a directory";
+        "acme-ca" acme_ca: OptionalPath = "none",
+            "Authorities (PEM) that --acme-directory is trusted by; none: those of the system";
+        "state" state: OptionalPath = "none",
+            "Directory of what is kept for --acme; none: that of systemd's StateDirectory=";
         "tls-min-version" tls_min_version: TlsVersionChoice = "1.2",
             "Lowest version of TLS that is spoken: 1.2 or 1.3";
         "tls-ticket-lifetime" tls_ticket_lifetime: Time = "12h",
@@ -401,6 +414,8 @@ impl Options {
             &mut self.tls_ticket_keys,
             &mut self.tls_client_ca,
             &mut self.tls_client_crl,
+            &mut self.acme_ca,
+            &mut self.state,
         ] {
             *path = path.take().map(|path| path.in_directory(directory));
         }
@@ -436,6 +451,21 @@ impl Settings {
     pub(crate) fn has_keys(&self) -> bool {
         let has_keys = self.has_token_keys() || !self.server_keys.is_empty();
         has_keys || self.has_connect_callout() || self.tls_client_user.0.is_some()
+    }
+
+    /// The directory of what the server keeps for itself, if there is one.
+    pub(crate) fn state_directory(&self) -> Option<PathBuf> {
+        // Of several directories of a unit, the first.
+        let of_systemd = || {
+            let paths = std::env::var_os("STATE_DIRECTORY")?;
+            std::env::split_paths(&paths).find(|path| path.is_absolute())
+        };
+        self.state.0.clone().or_else(of_systemd)
+    }
+
+    /// Whether there is a certificate to show, or one will be obtained.
+    pub(crate) fn has_certificate(&self) -> bool {
+        self.tls_cert.0.is_some() || !self.certificates.is_empty() || !self.acme.0.is_empty()
     }
 
     /// Whether nobody gets through TLS without a certificate that is trusted here.

@@ -122,6 +122,8 @@ fn grammar(value_name: &str) -> &'static [(&'static str, &'static str)] {
         "URL,…" => &[("https://a.example/k", "[\"https://a.example/k\"]"), ("none", "[]")],
         "NAME" => &[("__Host-token", "\"__Host-token\""), ("None", "\"none\"")],
         "FILE" => &[("revoked", "\"revoked\""), ("None", "\"none\"")],
+        "DIRECTORY" => &[("LetsEncrypt", "\"letsencrypt\"")],
+        "EMAIL" => &[("a@b.example", "\"a@b.example\""), ("None", "\"none\"")],
         "FIELD" => &[("CN", "\"cn\""), ("uri", "\"uri\"")],
         "VERSION" => &[("1.2", "\"1.2\""), ("1.3", "\"1.3\"")],
         "CHOICE" => &[("optional", "\"optional\""), ("Required", "\"required\"")],

@@ -1,0 +1,78 @@
+//! Why there is no certificate, as sentences, and how soon to try again.
+
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use instant_acme::{Error, Problem};
+
+/// The directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {action} {}: {source}", path.display())]
+pub struct StoreError {
+    pub(crate) action: &'static str,
+    pub(crate) path: PathBuf,
+    pub(crate) source: std::io::Error,
+}
+
+/// Why there is no new certificate.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AcmeError {
+    /// The authority did not answer, or not as ACME says. It may do so soon.
+    #[error("the certificate authority cannot be reached: {0}")]
+    Unreachable(String),
+    /// The authority refuses the account, the order or the name.
+    #[error("the certificate authority refuses: {0}")]
+    Refused(String),
+    /// The authority asks to come back later.
+    #[error("the certificate authority asks to wait: {0}")]
+    Limited(String),
+    /// What was obtained cannot be kept, or what is kept cannot be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Something went wrong here.
+    #[error("{0}")]
+    Own(String),
+}
+
+/// A failed attempt.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) error: AcmeError,
+    /// The moment that the authority has named for the next attempt, if it has.
+    pub(crate) not_before: Option<SystemTime>,
+}
+
+/// What the library says, sorted by how soon to try again.
+pub(crate) fn sorted(error: Error) -> AcmeError {
+    match error {
+        Error::Api(problem) => of_problem(&problem),
+        Error::Crypto | Error::KeyRejected => {
+            AcmeError::Own("the key of the ACME account cannot be used".into())
+        }
+        Error::Timeout(_) => {
+            AcmeError::Refused("it has not finished the order within two minutes".into())
+        }
+        Error::Json(_) => AcmeError::Unreachable(
+            "its answer is not one of ACME; acme-directory must be the URL of its directory".into(),
+        ),
+        error => AcmeError::Unreachable(error.to_string()),
+    }
+}
+
+fn of_problem(problem: &Problem) -> AcmeError {
+    let text = text(problem);
+    match problem.r#type.as_deref().and_then(|kind| kind.rsplit(':').next()) {
+        Some("rateLimited") => AcmeError::Limited(text),
+        Some("serverInternal" | "badNonce") => AcmeError::Unreachable(text),
+        _ => AcmeError::Refused(text),
+    }
+}
+
+/// A problem in one line: what the authority says is text of others.
+pub(crate) fn text(problem: &Problem) -> String {
+    let details = problem.subproblems.iter().filter_map(|one| one.detail.as_deref());
+    let all: Vec<&str> = problem.detail.as_deref().into_iter().chain(details).collect();
+    let text = if all.is_empty() { problem.r#type.clone() } else { Some(all.join("; ")) };
+    let text = text.unwrap_or_else(|| "it gives no reason".into());
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(500).collect()
+}

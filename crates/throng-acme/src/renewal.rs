@@ -1,0 +1,178 @@
+//! The task that obtains and renews.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use httpdate::fmt_http_date;
+use ring::rand::{SecureRandom as _, SystemRandom};
+use throng_outbound::Trust;
+use tokio::sync::Notify;
+
+use crate::error::Failure;
+use crate::order::Orders;
+use crate::progress::{NameState, Progress};
+use crate::schedule;
+use crate::settings::AcmeSettings;
+use crate::shown::Shown;
+use crate::store::{Failures, Store};
+
+/// The task looks at the clock at least this often, which may be set meanwhile.
+const LOOK_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Obtains and renews certificates. [`Renewal::run`] does it.
+pub struct Renewal {
+    orders: Orders,
+    progress: Arc<Progress>,
+    again: Arc<Notify>,
+    names: Vec<Name>,
+}
+
+/// The other side of a running [`Renewal`].
+#[derive(Debug, Clone)]
+pub struct Renewer {
+    /// How each name stands.
+    pub progress: Arc<Progress>,
+    again: Arc<Notify>,
+}
+
+impl Renewer {
+    /// Tries now what waits after a failure.
+    pub fn try_again(&self) {
+        self.again.notify_one();
+    }
+}
+
+#[derive(Debug)]
+struct Name {
+    name: String,
+    next: SystemTime,
+    failures: u32,
+    error: Option<String>,
+}
+
+impl Renewal {
+    /// Begins nothing yet. Reads what is stored.
+    pub fn new(settings: AcmeSettings, trust: Trust, shown: Arc<dyn Shown>) -> Renewal {
+        let store = Store::new(&settings);
+        let now = SystemTime::now();
+        let name = |name: &String| {
+            let Failures { count, next } = store.failures(name);
+            // A moment that is further away was named by a clock that was wrong.
+            let next = next.filter(|next| *next <= now + schedule::ASKED_MAX);
+            let error = (count > 0).then(|| "an attempt before the start has failed".into());
+            let due = due(&store, name, now);
+            Name { name: name.clone(), next: next.unwrap_or(due).max(due), failures: count, error }
+        };
+        let names = settings.names.iter().map(name).collect();
+        let orders = Orders::new(settings, store, trust, shown);
+        let renewal = Renewal { orders, progress: Arc::default(), again: Arc::default(), names };
+        renewal.tell();
+        renewal
+    }
+
+    /// The other side.
+    pub fn renewer(&self) -> Renewer {
+        Renewer { progress: Arc::clone(&self.progress), again: Arc::clone(&self.again) }
+    }
+
+    /// Obtains and renews, forever. Requires a runtime with timers and I/O.
+    pub async fn run(mut self) {
+        for name in self.names.iter().filter(|name| name.failures > 0) {
+            tracing::warn!(
+                "attempts to obtain a certificate for {} have failed before the start; the next is \
+                 at {}, or at once after SIGHUP",
+                name.name,
+                fmt_http_date(name.next)
+            );
+        }
+        loop {
+            let now = SystemTime::now();
+            let next = (0..self.names.len()).min_by_key(|nth| self.names[*nth].next);
+            let Some(nth) = next else { return };
+            let wait = self.names[nth].next.duration_since(now).unwrap_or_default();
+            if !wait.is_zero() {
+                tokio::select! {
+                    () = tokio::time::sleep(wait.min(LOOK_INTERVAL)) => {}
+                    () = self.again.notified() => self.try_again(),
+                }
+                continue;
+            }
+            self.attempt(nth).await;
+            self.tell();
+        }
+    }
+
+    fn try_again(&mut self) {
+        for name in self.names.iter_mut().filter(|name| name.failures > 0) {
+            name.next = SystemTime::now();
+        }
+    }
+
+    async fn attempt(&mut self, nth: usize) {
+        let name = self.names[nth].name.clone();
+        tracing::info!("obtaining a certificate for {name}");
+        let obtained = self.orders.obtain(&name).await;
+        let (now, store) = (SystemTime::now(), &self.orders.store);
+        let entry = &mut self.names[nth];
+        let failures = match obtained {
+            Ok(()) => {
+                entry.next = due(store, &name, now);
+                (entry.failures, entry.error) = (0, None);
+                self.progress.obtained();
+                self.orders.shown.has_changed();
+                let next = fmt_http_date(entry.next);
+                tracing::info!("a certificate for {name} was obtained; it is renewed at {next}");
+                Failures::default()
+            }
+            Err(Failure { error, not_before }) => {
+                entry.failures = entry.failures.saturating_add(1);
+                let wait = schedule::wait(&error, entry.failures, chance());
+                entry.next = not_before.unwrap_or(now).max(now + wait);
+                let next = fmt_http_date(entry.next);
+                tracing::error!(
+                    "no certificate for {name}: {error}; the next attempt is at {next}"
+                );
+                entry.error = Some(error.to_string());
+                self.progress.failed();
+                Failures { count: entry.failures, next: Some(entry.next) }
+            }
+        };
+        if let Err(error) = store.keep_failures(&name, failures) {
+            // The attempt itself has told so, if it could not store anything either.
+            tracing::debug!("{error}");
+        }
+    }
+
+    fn tell(&self) {
+        let state = |name: &Name| NameState {
+            name: name.name.clone(),
+            next: Some(name.next),
+            failures: name.failures,
+            error: name.error.clone(),
+        };
+        self.progress.set(self.names.iter().map(state).collect());
+    }
+}
+
+impl fmt::Debug for Renewal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Renewal").field("names", &self.names).finish_non_exhaustive()
+    }
+}
+
+/// When the stored certificate has to be renewed: now, if there is none.
+fn due(store: &Store, name: &str, now: SystemTime) -> SystemTime {
+    match store.validity(name) {
+        Ok(Some((from, until))) => schedule::renewal(from, until, chance()),
+        Ok(None) | Err(_) => now,
+    }
+}
+
+/// A random number from 0 to 1.
+fn chance() -> f64 {
+    let mut bytes = [0; 4];
+    // Without random bytes the moment is exact, which does no harm.
+    let _ = SystemRandom::new().fill(&mut bytes);
+    f64::from(u32::from_le_bytes(bytes)) / f64::from(u32::MAX)
+}

@@ -1,0 +1,16 @@
+//! The server's TLS, as this crate needs it.
+
+use crate::validation::Answer;
+
+/// The server's TLS.
+pub trait Shown: Send + Sync {
+    /// Answers authorities that validate names with these certificates from now on, and no others.
+    ///
+    /// # Errors
+    ///
+    /// One sentence.
+    fn answer(&self, answers: Vec<Answer>) -> Result<(), String>;
+
+    /// A certificate was stored, to be shown from now on.
+    fn has_changed(&self);
+}
