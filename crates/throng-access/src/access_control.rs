@@ -9,6 +9,7 @@ use crate::authenticator::Authenticator;
 use crate::certificate::CertificateUsers;
 use crate::clients::Clients;
 use crate::connect::{Connect, Passed};
+use crate::kept::KeptSubscriptions;
 use crate::policy::{Access, AllowAll};
 use crate::revocation::{FileStorage, RevocationLog};
 use crate::server_key::ServerKeys;
@@ -39,6 +40,8 @@ pub struct AccessControl {
     pub token_cookie: Option<Box<str>>,
     /// Where the addresses of clients come from, and their limits.
     pub clients: Arc<Clients>,
+    /// The channels that users follow without asking for them.
+    pub kept: Arc<KeptSubscriptions>,
 }
 
 impl AccessControl {
@@ -56,6 +59,7 @@ impl AccessControl {
             tagger: Tagger::from_seed([0; 16]),
             token_cookie: None,
             clients: Arc::default(),
+            kept: Arc::default(),
         }
     }
 

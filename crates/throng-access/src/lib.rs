@@ -34,6 +34,7 @@
 //! | [`server_key`] | keys for servers, with scopes |
 //! | `refusal` | why a credential is refused, as the client's response |
 //! | [`revocation`] | tokens that are refused although they have not expired |
+//! | [`kept`] | the channels that users follow without asking for them |
 //! | [`session`] | what a connection keeps of its token |
 //! | [`pages`] | which pages may use the server, and under which names |
 //! | [`limit`] | rates and numbers per address, user and key |
@@ -77,6 +78,7 @@ pub mod clients;
 pub mod connect;
 pub mod grants;
 mod json;
+pub mod kept;
 pub mod keys;
 pub mod limit;
 pub mod pages;
@@ -98,6 +100,7 @@ pub use certificate::{CertificateUsers, Certified};
 pub use clients::{Clients, CountedAddress, OpenQuestion};
 pub use connect::{Connect, ConnectVerdict, Details, Newcomer, Passed, PassedHeaders, ShownToken};
 pub use grants::{Grants, GrantsId, GrantsPool, GrantsTable};
+pub use kept::{KeptChange, KeptChanged, KeptCounts, KeptError, KeptPage, KeptSubscriptions};
 pub use pages::{AllowedPages, SharedPages};
 pub use permission::{Permission, Permissions};
 pub use policy::{Access, Action, AllowAll, Asker, Credentials, Decision, ReadOnlyClients};

@@ -4,6 +4,7 @@ pub(crate) mod batch;
 pub(crate) mod connections;
 pub(crate) mod head;
 pub(crate) mod history;
+pub(crate) mod kept;
 mod limit;
 pub(crate) mod listing;
 mod log;

@@ -218,9 +218,10 @@ impl Authentication {
         if !self.demands_key(listener) {
             match operation {
                 Operation::Metrics => origin::check_metrics(settings, head),
-                Operation::Status | Operation::Administration | Operation::Listing => {
-                    origin::check_status(settings, head)
-                }
+                Operation::Status
+                | Operation::Administration
+                | Operation::Listing
+                | Operation::Subscriptions => origin::check_status(settings, head),
             }?;
             return Ok(None);
         }

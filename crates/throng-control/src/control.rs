@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use throng_access::{Access, AccessControl, Clients};
+use throng_access::{Access, AccessControl, Clients, KeptSubscriptions};
 use throng_core::{Engine, MemoryPressure, MemoryStep, Receipts, RefusedForMemory};
 use throng_wire::ErrorResponse;
 
@@ -25,6 +25,8 @@ use crate::settings::Settings;
 pub struct Control {
     /// The logs: publishing, history and presence go through it.
     pub(crate) engine: Arc<dyn Engine>,
+    /// The channels that users follow without asking for them.
+    pub(crate) kept: Arc<KeptSubscriptions>,
     /// Decides which actions clients may do.
     pub(crate) policy: Arc<dyn Access>,
     /// Checks the credentials of clients.
@@ -86,6 +88,7 @@ impl Control {
         let (revoker, revocation_task) = revocations::new(&access, Arc::clone(&edge));
         Control {
             engine,
+            kept: Arc::clone(&access.kept),
             policy: Arc::clone(&access.policy),
             clients: Arc::clone(&access.clients),
             authentication: Authentication::new(access),

@@ -113,7 +113,9 @@ fn route(head: &Parts, answer: &Answer) -> Route {
             | Resource::Connections
             | Resource::Connection(_)
             | Resource::Revocations
-            | Resource::Revocation(..),
+            | Resource::Revocation(..)
+            | Resource::Log(_, _, Part::Subscriptions | Part::Followers)
+            | Resource::Subscriptions,
         ) => Route::Administration,
         None if path == "/health" || path.starts_with("/health/") => Route::Health,
         None if path == "/metrics" || path.starts_with("/status") => Route::Status,
@@ -166,6 +168,9 @@ async fn answer_api(
             if head.method == Method::HEAD =>
         {
             api::head::answer(control, head).await
+        }
+        Resource::Log(_, _, Part::Subscriptions | Part::Followers) | Resource::Subscriptions => {
+            api::kept::answer(control, head, body, resource).await
         }
         Resource::Login if head.method == Method::POST => {
             Ok(api::login::log_in(control, head, body).await)

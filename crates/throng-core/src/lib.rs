@@ -98,4 +98,6 @@ pub use receipt::{Delivered, Fate, Receipt, ReceiptPart, Receipts, ReceiptsBusy}
 pub use rules::{LagPolicy, Retention, Rule, Rules};
 pub use stamp::{Stamp, Watermark};
 pub use subscriptions::{Lag, SubscriptionId, SubscriptionTable, Waiting, WatchId};
-pub use worker_queue::{LateAnswer, Notification, QuestionId, QueueLimits, WorkerQueue};
+pub use worker_queue::{
+    KeptNotice, LateAnswer, Notification, QuestionId, QueueLimits, WorkerQueue,
+};

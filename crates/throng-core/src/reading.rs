@@ -22,6 +22,15 @@ pub enum StartAt {
 }
 
 impl StartAt {
+    /// Where a subscription starts that resumes after the id of a message, or a position.
+    pub fn of_position(since: &str) -> Result<StartAt, ErrorResponse> {
+        Ok(if Watermark::is_meant(since) {
+            StartAt::Since(since.parse()?)
+        } else {
+            StartAt::After(since.parse()?)
+        })
+    }
+
     /// Where each subscription of a request starts, in the order of its targets.
     pub fn of_request(request: &Request) -> Result<Vec<StartAt>, ErrorResponse> {
         let channels = request.targets.len();
@@ -31,7 +40,7 @@ impl StartAt {
             return Ok(vec![start; channels]);
         };
         if Watermark::is_meant(since) {
-            return Ok(vec![StartAt::Since(since.parse()?); channels]);
+            return Ok(vec![StartAt::of_position(since)?; channels]);
         }
         let Position(ids) = since.parse()?;
         if ids.len() != channels {

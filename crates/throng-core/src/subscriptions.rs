@@ -76,7 +76,7 @@ use epochs::Epochs;
 pub use freeze::{FrozenSubscription, OpenChannel};
 pub use lag::Lag;
 pub use subscription::SubscriptionId;
-use subscription::{BLOCKED, CATCHING_UP, MarkedConnection, Subscription};
+use subscription::{BLOCKED, CATCHING_UP, KEPT, MarkedConnection, Subscription};
 pub use watches::WatchId;
 use watches::Watches;
 
@@ -363,6 +363,19 @@ impl SubscriptionTable {
     #[cfg(test)]
     fn is_blocked(&self, id: SubscriptionId) -> bool {
         self.live(id).is_some_and(|subscription| subscription.connection.has(BLOCKED))
+    }
+
+    /// Marks a subscription whose connection follows what the server keeps for its user.
+    pub fn set_kept(&mut self, id: SubscriptionId) {
+        // It has ended if a write found the peer gone.
+        if self.live(id).is_some() {
+            self.subscriptions[id.index()].connection.set(KEPT);
+        }
+    }
+
+    /// Whether its connection follows what the server keeps for its user; false if it has ended.
+    pub fn is_kept(&self, id: SubscriptionId) -> bool {
+        self.live(id).is_some_and(|subscription| subscription.connection.has(KEPT))
     }
 
     /// The connection's next subscription; `None` after the last, or if this one has ended.

@@ -14,6 +14,7 @@ use crate::connection_scan::{ConnectionScan, WantedTags};
 use crate::id::{ChannelId, LocalId};
 use crate::later::Ticket;
 use crate::message::{ConnectionName, Message};
+use crate::name::ChannelName;
 use crate::presence::{Presence, PresenceQuery};
 use crate::publication::Outcome;
 use crate::reading::Fetched;
@@ -53,6 +54,8 @@ pub enum Notification {
         /// To be answered in any case.
         ticket: Ticket<bool>,
     },
+    /// What the server keeps for a user has changed.
+    Kept(Box<KeptNotice>),
     /// Pass all connections, and do what the scan says with those that it is about.
     Scan(Arc<ConnectionScan>),
     /// The late answer to a question that the worker has asked for one of its connections.
@@ -77,6 +80,22 @@ impl Notification {
             _ => false,
         }
     }
+}
+
+/// Channels that a user has begun or ceased to follow. Which of both is to be looked up: they may
+/// have changed again.
+#[derive(Debug)]
+pub struct KeptNotice {
+    /// The user's inbox.
+    pub inbox: ChannelName,
+    /// The worker's id for the inbox.
+    pub local: LocalId,
+    /// The engine's id for the inbox.
+    pub channel: ChannelId,
+    /// The channels that the user has begun or ceased to follow.
+    pub names: Arc<[ChannelName]>,
+    /// Dropped once the worker's connections of the user follow the channels, or do no more.
+    pub done: Ticket<()>,
 }
 
 /// Names a question that a worker has asked for a connection, so that a late answer finds only what

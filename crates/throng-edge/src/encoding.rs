@@ -141,6 +141,45 @@ impl Encoding {
         }
     }
 
+    /// Appends the message as it looks to a connection with this position after it: as its id, or
+    /// in its envelope. Nobody shares these bytes.
+    pub(crate) fn compose(
+        self,
+        message: &Message,
+        position: &str,
+        is_chunked: bool,
+        out: &mut Vec<u8>,
+    ) {
+        let mut inner = Vec::new();
+        match self.uncompressed() {
+            Encoding::Sse => {
+                let shared = event(message);
+                let own_id = shared.iter().position(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+                inner.extend_from_slice(format!("id: {position}\n").as_bytes());
+                inner.extend_from_slice(&shared[own_id..]);
+            }
+            Encoding::SseEnvelope => {
+                sse::write_event(&mut inner, Some(position), None, &envelope(message));
+            }
+            Encoding::LineEnvelope => {
+                inner = positioned(message, position);
+                inner.push(b'\n');
+            }
+            Encoding::WebSocketEnvelope => {
+                return write_frame(out, Opcode::Text, &positioned(message, position));
+            }
+            other => {
+                debug_assert!(false, "{other:?} shows no position");
+                inner.extend_from_slice(other.encode(message, false));
+            }
+        }
+        if is_chunked {
+            chunk::write_chunk(out, &inner);
+        } else {
+            out.extend_from_slice(&inner);
+        }
+    }
+
     fn write(self, message: &Message) -> Vec<u8> {
         let mut out = Vec::with_capacity(message.body.bytes().len() + 16);
         match self {
@@ -180,6 +219,15 @@ impl Encoding {
 fn envelope(message: &Message) -> Vec<u8> {
     let mut out = Vec::with_capacity(message.body.bytes().len() + 128);
     message.write_envelope(&mut out);
+    out
+}
+
+/// An envelope with a position.
+fn positioned(message: &Message, position: &str) -> Vec<u8> {
+    let mut out = envelope(message);
+    debug_assert_eq!(out.last(), Some(&b'}'));
+    out.pop();
+    out.extend_from_slice(format!(r#","position":"{position}"}}"#).as_bytes());
     out
 }
 

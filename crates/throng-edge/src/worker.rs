@@ -24,6 +24,7 @@
 //! | `scan/running` | a scan of all connections, and how far it has come |
 //! | `session/questions` | the numbers of questions whose answers may come later |
 //! | `session/presence_scan` | a presence query, and how far it has come |
+//! | `session/kept_change` | a change of a user's kept channels, and how far it has come |
 //! | [`connection`](crate::connection) | all connections, and the places that they take |
 //!
 //! The files below have methods of [`Worker`], which connect these parts. They are in order from
@@ -53,12 +54,14 @@
 //! | `session/command` | the commands of `throng.v1` in them |
 //! | `session/refresh` | the command that shows a newer token |
 //! | `session/subscribe` | parks a connection: follows its channels, answers the request |
+//! | `session/kept` | follows what the server keeps for users, and changes of that |
 //! | `session/identify` | finds out who a client is |
 //! | `session/ask` | asks whether something is allowed, and lets a connection wait for the answer |
 //! | `delivery/heartbeat` | heartbeats and pings |
 //! | `delivery/fan_out` | one slice of the fan-outs: which subscribers it visits |
 //! | `delivery/deliver` | writes a subscriber the messages that it lacks |
 //! | `delivery/long_poll` | answers long-polls |
+//! | `delivery/in_order` | takes messages of several channels in the order of their stamps |
 //! | `delivery/notice` | notices: what the server sends a subscriber beside messages |
 //! | `delivery/evict` | closes the connections that buffer most |
 //! | `session/limit` | whose a connection is; keeps clients to their limits |
@@ -107,7 +110,9 @@ use std::sync::Arc;
 
 use throng_access::{AccessControl, Verifier};
 use throng_core::events::EventSink;
-use throng_core::{Engine, MemoryPressure, Rules, SubscriptionTable, WorkerId, WorkerQueue};
+use throng_core::{
+    Engine, MemoryPressure, Rules, SubscriptionTable, Watermark, WorkerId, WorkerQueue,
+};
 
 use crate::compression::Compression;
 use crate::connection::{ConnectionId, Connections, Flags};
@@ -192,6 +197,10 @@ pub struct Worker<N: Net> {
     unwritten: UnwrittenReceipts,
     /// What is left of the slice, and of the turn of the connection that is being read.
     budget: Budget,
+    /// All messages up to this one have come: they are in the replay buffers, or were written.
+    watermark: Watermark,
+    /// Whether any connection may follow kept channels. Only they need `watermark`.
+    has_kept: bool,
     /// How far the end of the worker has come.
     shutdown: Shutdown,
     /// Numbers the questions whose answers may come later.
@@ -213,6 +222,8 @@ impl<N: Net> Worker<N> {
         subscriptions.set_max_blocked_bytes(limits.max_blocked_bytes / workers);
         Worker {
             net,
+            watermark: engine.watermark(),
+            has_kept: false,
             engine,
             verifier: access.tokens.as_ref().map(|tokens| tokens.verifier()),
             access,

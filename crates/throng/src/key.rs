@@ -35,7 +35,7 @@ pub(crate) struct Arguments {
     name: String,
 
     /// What it is for, comma-separated: publish, history, presence, subscribe, listing,
-    /// administration
+    /// subscriptions, administration
     #[arg(long, value_name = "SCOPE,…", value_delimiter = ',', value_parser = scope)]
     #[arg(default_value = "publish,history,presence")]
     scopes: Vec<Scope>,

@@ -15,18 +15,21 @@ pub enum Scope {
     Subscribe,
     /// To list channels and users.
     Listing,
+    /// To say which channels users follow.
+    Subscriptions,
     /// To read status and metrics, and to disconnect users and revoke tokens.
     Administration,
 }
 
 impl Scope {
     /// All scopes, in the order of the reference.
-    pub const ALL: [Scope; 6] = [
+    pub const ALL: [Scope; 7] = [
         Scope::Publish,
         Scope::History,
         Scope::Presence,
         Scope::Subscribe,
         Scope::Listing,
+        Scope::Subscriptions,
         Scope::Administration,
     ];
 
@@ -38,6 +41,7 @@ impl Scope {
             Scope::Presence => "presence",
             Scope::Subscribe => "subscribe",
             Scope::Listing => "listing",
+            Scope::Subscriptions => "subscriptions",
             Scope::Administration => "administration",
         }
     }
@@ -54,7 +58,7 @@ impl Scope {
             Scope::History => Some(Permission::History),
             Scope::Presence => Some(Permission::Presence),
             Scope::Subscribe => Some(Permission::Subscribe),
-            Scope::Listing | Scope::Administration => None,
+            Scope::Listing | Scope::Subscriptions | Scope::Administration => None,
         }
     }
 }

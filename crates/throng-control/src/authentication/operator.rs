@@ -35,6 +35,8 @@ pub(crate) enum Operation {
     Administration,
     /// To list channels and users. A login does not count for it.
     Listing,
+    /// To say what users follow, and to see it. A login does not count for it.
+    Subscriptions,
 }
 
 impl Operation {
@@ -45,6 +47,7 @@ impl Operation {
                 Scope::Administration
             }
             Operation::Listing => Scope::Listing,
+            Operation::Subscriptions => Scope::Subscriptions,
         }
     }
 

@@ -17,6 +17,10 @@ pub(crate) enum Part {
     Presence,
     /// Its connections, for operators.
     Connections,
+    /// The channels that a user follows.
+    Subscriptions,
+    /// The users that follow a channel.
+    Followers,
 }
 
 /// What a path below `/revocations/` names.
@@ -39,6 +43,8 @@ pub(crate) enum Resource<'a> {
     StatusStream,
     /// `/publish`: a batch of messages.
     Publish,
+    /// `/subscriptions`: what many users follow.
+    Subscriptions,
     /// `/channels` and `/users`: a list of all that exist.
     List(Kind),
     /// `/connections`: the connections that are behind.
@@ -70,6 +76,12 @@ impl<'a> Resource<'a> {
             Some((name, "history")) => Some(Resource::Log(kind, name, Part::History)),
             Some((name, "presence")) => Some(Resource::Log(kind, name, Part::Presence)),
             Some((name, "connections")) => Some(Resource::Log(kind, name, Part::Connections)),
+            Some((name, "subscriptions")) if kind == Kind::User => {
+                Some(Resource::Log(kind, name, Part::Subscriptions))
+            }
+            Some((name, "followers")) if kind == Kind::Channel => {
+                Some(Resource::Log(kind, name, Part::Followers))
+            }
             Some(_) => None,
         }
     }
@@ -90,6 +102,7 @@ impl<'a> Resource<'a> {
             "/subscribe" => Some(Resource::Subscribe),
             "/status/stream" => Some(Resource::StatusStream),
             "/publish" => Some(Resource::Publish),
+            "/subscriptions" => Some(Resource::Subscriptions),
             "/channels" => Some(Resource::List(Kind::Channel)),
             "/users" => Some(Resource::List(Kind::User)),
             "/connections" => Some(Resource::Connections),
@@ -105,10 +118,13 @@ impl<'a> Resource<'a> {
         match self {
             Resource::Log(_, _, Part::Itself) => "GET, HEAD, OPTIONS, POST, PUT",
             Resource::Log(_, _, Part::Connections) => "DELETE, GET, HEAD, OPTIONS",
+            Resource::Log(_, _, Part::Subscriptions) => "DELETE, GET, HEAD, OPTIONS, POST, PUT",
             Resource::Connection(_) => "DELETE, OPTIONS",
             Resource::Revocation(..) => "DELETE, GET, HEAD, OPTIONS, POST",
-            Resource::Publish | Resource::Login | Resource::Logout => "OPTIONS, POST",
-            Resource::Log(_, _, Part::History | Part::Presence)
+            Resource::Publish | Resource::Subscriptions | Resource::Login | Resource::Logout => {
+                "OPTIONS, POST"
+            }
+            Resource::Log(_, _, Part::History | Part::Presence | Part::Followers)
             | Resource::List(_)
             | Resource::Subscribe
             | Resource::StatusStream
@@ -155,6 +171,10 @@ mod tests {
         assert_eq!(Resource::of("/revocations"), Some(Resource::Revocations));
         assert_eq!(Resource::of("/channels"), Some(Resource::List(Kind::Channel)));
         assert_eq!(Resource::of("/users"), Some(Resource::List(Kind::User)));
+        assert_eq!(Resource::of("/channels/a/followers"), log("a", Part::Followers));
+        let subscriptions = Resource::Log(Kind::User, "u", Part::Subscriptions);
+        assert_eq!(Resource::of("/users/u/subscriptions"), Some(subscriptions));
+        assert_eq!(Resource::of("/subscriptions"), Some(Resource::Subscriptions));
         let revocation = |kind, name| Some(Resource::Revocation(kind, name));
         assert_eq!(Resource::of("/revocations/tokens/t"), revocation(Revocable::Tokens, "t"));
         assert_eq!(Resource::of("/revocations/users/a%2Fb"), revocation(Revocable::User, "a%2Fb"));
@@ -165,6 +185,8 @@ mod tests {
             "/channels/a/b",
             "/channels/a/connections/",
             "/subscribe/",
+            "/channels/a/subscriptions",
+            "/users/a/followers",
             "/connections/a/b",
             "/revocations/",
             "/revocations/tokens",

@@ -108,6 +108,11 @@ fn connections(page: &mut Page, control: &Control, edge: &EdgeMetrics) {
     let help =
         "Connections whose clients do not read all that is sent: they wait for their sockets.";
     page.gauge("connections_behind", help, edge.behind);
+    let kept = control.kept.counts();
+    let help = "Subscriptions that the server keeps: pairs of a user and a channel.";
+    page.gauge("kept_subscriptions", help, kept.subscriptions as u64);
+    page.gauge("kept_users", "Users that follow channels this way.", kept.users as u64);
+    page.gauge("kept_channels", "Channels that users follow this way.", kept.channels as u64);
     let help = "TLS handshakes that the workers have begun and not ended.";
     page.gauge("tls_handshakes_under_way", help, edge.handshakes);
 }

@@ -12,7 +12,9 @@ use super::SubscriptionTable;
 use super::channel::LocalChannel;
 use super::cursor::{REACH, full_cursor};
 use super::replay_buffer::ReplayBuffer;
-use super::subscription::{BLOCKED, CATCHING_UP, MarkedConnection, Subscription, SubscriptionId};
+use super::subscription::{
+    BLOCKED, CATCHING_UP, KEPT, MarkedConnection, Subscription, SubscriptionId,
+};
 use crate::frozen::{
     Decoder, Encoder, OFFSET_MAX, RecordKind, ThawError, decode_content, decode_name,
     encode_content, encode_name,
@@ -27,6 +29,7 @@ pub struct FrozenSubscription {
     local: LocalId,
     cursor: u64,
     is_catching_up: bool,
+    is_kept: bool,
 }
 
 impl FrozenSubscription {
@@ -39,7 +42,7 @@ impl FrozenSubscription {
     pub fn encode(&self, encoder: &mut Encoder) {
         encoder.u32(self.local.number());
         encoder.u64(self.cursor);
-        encoder.u8(u8::from(self.is_catching_up));
+        encoder.u8(u8::from(self.is_catching_up) | u8::from(self.is_kept) << 1);
     }
 
     /// Reads a subscription, of any table.
@@ -47,12 +50,12 @@ impl FrozenSubscription {
         let local = LocalId::from_number(decoder.u32()?);
         let local = local.ok_or(ThawError::Invalid("the channel of a subscription"))?;
         let cursor = decoder.u64()?;
-        let is_catching_up = match decoder.u8()? {
-            0 => false,
-            1 => true,
-            _ => return Err(ThawError::Invalid("the flags of a subscription")),
-        };
-        Ok(FrozenSubscription { local, cursor, is_catching_up })
+        let flags = decoder.u8()?;
+        if flags > 3 {
+            return Err(ThawError::Invalid("the flags of a subscription"));
+        }
+        let (is_catching_up, is_kept) = (flags & 1 != 0, flags & 2 != 0);
+        Ok(FrozenSubscription { local, cursor, is_catching_up, is_kept })
     }
 }
 
@@ -115,7 +118,8 @@ impl SubscriptionTable {
         let is_catching_up = subscription.connection.has(CATCHING_UP);
         let head = self.channels[subscription.local.index()].head;
         let cursor = full_cursor(head, subscription.cursor);
-        Some(FrozenSubscription { local: subscription.local, cursor, is_catching_up })
+        let (local, is_kept) = (subscription.local, subscription.connection.has(KEPT));
+        Some(FrozenSubscription { local, cursor, is_catching_up, is_kept })
     }
 
     /// Adds a channel without subscriptions. `find` returns the engine's id of a channel, and the
@@ -215,7 +219,8 @@ impl SubscriptionTable {
         let is_catching_up = frozen.is_catching_up && lacks_some;
         channel.catching_up += u32::from(is_catching_up);
         let id = SubscriptionId::from_index(self.subscriptions.next_index());
-        let marks = if is_catching_up { CATCHING_UP } else { 0 };
+        let marks =
+            if is_catching_up { CATCHING_UP } else { 0 } | if frozen.is_kept { KEPT } else { 0 };
         self.subscriptions.insert(Subscription {
             connection: MarkedConnection::new(connection, marks),
             local: frozen.local,

@@ -27,11 +27,14 @@ pub(super) const BLOCKED: u32 = 1 << 31;
 /// Marks a subscription that was not written all of its backlog.
 pub(super) const CATCHING_UP: u32 = 1 << 30;
 
-/// The bits of the connection's index.
-const INDEX: u32 = CATCHING_UP - 1;
+/// Marks a subscription whose connection follows what the server keeps for its user.
+pub(super) const KEPT: u32 = 1 << 29;
 
-/// The connection of a subscription, and the subscription's marks in the two bits that the index of
-/// a connection does not need.
+/// The bits of the connection's index.
+const INDEX: u32 = KEPT - 1;
+
+/// The connection of a subscription, and the subscription's marks in the three bits that the index
+/// of a connection does not need.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MarkedConnection(u32);
 

@@ -467,6 +467,7 @@ fn decode_long_poll(decoder: &mut Decoder<'_>) -> Result<LongPoll, ThawError> {
         allow_credentials: facts & ALLOW_CREDENTIALS != 0,
         no_referrer: facts & NO_REFERRER != 0,
         is_recovered,
+        begin: None,
     })
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use throng_core::Message;
+use throng_core::{Message, Watermark};
 use throng_wire::websocket::Reader;
 
 use super::buffers::Buffered;
@@ -52,6 +52,9 @@ pub(crate) struct LongPoll {
     pub(crate) no_referrer: bool,
     /// Whether everything after the client's last id was there; `None` if it gave none.
     pub(crate) is_recovered: Option<bool>,
+    /// The client's position when the poll began, if it is one for all channels. Not frozen: all
+    /// that was published until then has come when a worker is frozen.
+    pub(crate) begin: Option<Watermark>,
 }
 
 impl Io {

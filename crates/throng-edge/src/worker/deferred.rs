@@ -11,6 +11,7 @@
 use std::collections::VecDeque;
 
 use super::scan::running::RunningScan;
+use super::session::kept_change::RunningKeptChange;
 use super::session::presence_scan::PresenceScan;
 use crate::connection::{ConnectionId, Connections, Flags, Token};
 
@@ -34,6 +35,7 @@ pub(super) struct Deferred {
     closes: Vec<PendingClose>,
     presence_scans: VecDeque<PresenceScan>,
     scans: VecDeque<RunningScan>,
+    kept_changes: VecDeque<RunningKeptChange>,
 }
 
 impl Deferred {
@@ -159,6 +161,26 @@ impl Deferred {
         !self.scans.is_empty()
     }
 
+    /// Begins a change of kept channels, after the others.
+    pub(super) fn defer_kept_change(&mut self, change: RunningKeptChange) {
+        self.kept_changes.push_back(change);
+    }
+
+    /// Lets a change go on in the next slice, before the others.
+    pub(super) fn resume_kept_change(&mut self, change: RunningKeptChange) {
+        self.kept_changes.push_front(change);
+    }
+
+    /// Takes the change of kept channels whose turn it is.
+    pub(super) fn next_kept_change(&mut self) -> Option<RunningKeptChange> {
+        self.kept_changes.pop_front()
+    }
+
+    /// Whether a change of kept channels waits for its turn.
+    pub(super) fn has_kept_changes(&self) -> bool {
+        !self.kept_changes.is_empty()
+    }
+
     /// Whether a slice has something to do at once. Close frames are answered only while the worker
     /// takes notifications, and the control plane tells by no event when it takes connections.
     pub(super) fn has_work(&self, takes_notifications: bool) -> bool {
@@ -167,6 +189,7 @@ impl Deferred {
             || (takes_notifications && !self.closes.is_empty())
             || !self.presence_scans.is_empty()
             || !self.scans.is_empty()
+            || !self.kept_changes.is_empty()
     }
 
     /// Panics unless lists and flags agree. For tests: it visits all connections.

@@ -6,6 +6,7 @@ mod deliver;
 mod evict;
 mod fan_out;
 pub(super) mod heartbeat;
+mod in_order;
 mod long_poll;
 pub(super) mod notice;
 mod outcome;

@@ -49,10 +49,12 @@ impl<N: Net> Worker<N> {
     pub fn prepare_to_freeze(&mut self) {
         self.budget.begin_slice();
         while !self.queue.is_empty()
+            || self.deferred.has_kept_changes()
             || self.deferred.has_presence_scans()
             || self.deferred.has_scans()
         {
             self.take_all_notifications();
+            self.continue_kept_changes();
             self.continue_presence_scans();
             self.continue_scans();
         }

@@ -3,6 +3,7 @@
 use throng_core::Notification;
 
 use super::Worker;
+use super::session::kept_change::RunningKeptChange;
 use super::session::presence_scan::PresenceScan;
 use crate::net::Net;
 
@@ -31,6 +32,10 @@ impl<N: Net> Worker<N> {
     /// Takes all notifications in, however far delivery lags.
     pub(super) fn take_all_notifications(&mut self) {
         let mut notifications = self.buffers.take_notifications();
+        // Before the queue is taken: what is settled now is in it, or was taken before.
+        if self.has_kept {
+            self.watermark = self.engine.watermark();
+        }
         let are_watched = self.queue.take(&mut notifications);
         self.subscriptions.begin_notifications(are_watched);
         self.act_on(notifications);
@@ -54,6 +59,9 @@ impl<N: Net> Worker<N> {
                 }
                 Notification::Follows { channel, connection, wanted, ticket } => {
                     ticket.answer(self.follows((connection, wanted), channel));
+                }
+                Notification::Kept(notice) => {
+                    self.deferred.defer_kept_change(RunningKeptChange::new(notice));
                 }
                 Notification::Scan(scan) => self.begin_scan(scan),
                 Notification::Answer { question, answer } => self.answered(question, answer),

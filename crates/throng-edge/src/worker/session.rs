@@ -9,6 +9,8 @@ mod connect;
 mod frames;
 mod hand_off;
 mod identify;
+mod kept;
+pub(super) mod kept_change;
 mod limit;
 mod presence;
 pub(super) mod presence_scan;

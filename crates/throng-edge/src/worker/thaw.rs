@@ -321,6 +321,8 @@ impl<N: Net> Worker<N> {
     /// Ends the thaw, once all connections are there: corrects what the engine counts, and asks for
     /// events, which come at once where something is ready.
     fn finish_thaw(&mut self, newest_generation: u32) {
+        // Some of its connections may follow kept channels.
+        self.has_kept = true;
         let (engine, now_ms) = (Arc::clone(&self.engine), self.clock.unix_ms());
         let worker = self.metrics.worker();
         // The engine still counts for the frozen worker, of which connections may have been lost.

@@ -8,6 +8,8 @@ mod expiry;
 mod fan_out;
 mod freeze;
 mod journal_world;
+mod kept;
+mod kept_world;
 mod limit_world;
 mod limits;
 mod memory;

@@ -152,6 +152,7 @@ impl World {
                 Notification::Follows { .. }
                 | Notification::Answer { .. }
                 | Notification::Scan(_)
+                | Notification::Kept(_)
                 | Notification::StopAccepting
                 | Notification::Drain => {
                     return Err("the witness got a notification that is not for it".into());

@@ -81,6 +81,7 @@ impl ServerAccess {
             tagger: Tagger::random().ok_or_else(|| anyhow!("the system has no random bytes"))?,
             token_cookie: settings.token_cookie.0.as_deref().map(Into::into),
             clients,
+            kept: Arc::default(),
         };
         Ok(ServerAccess { control: Arc::new(control), rules, token_keys, key_sets })
     }

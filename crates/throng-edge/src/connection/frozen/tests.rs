@@ -64,6 +64,7 @@ fn busy() -> FrozenConnection {
             allow_credentials: true,
             no_referrer: true,
             is_recovered: Some(true),
+            begin: None,
         }),
     };
     FrozenConnection {

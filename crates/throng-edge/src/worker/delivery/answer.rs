@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use throng_core::{Message, Position};
+use throng_core::{Message, Watermark};
 use throng_wire::response::{self, PollBody, SubscriptionHeaders};
 use throng_wire::{Date, RetryAfter};
 
@@ -21,6 +21,8 @@ pub(super) struct Answer {
     pub(super) messages: u64,
     /// Whether messages before these are lost.
     pub(super) has_gap: bool,
+    /// The client's position after it, if it is one for all channels.
+    pub(super) up_to: Option<Watermark>,
 }
 
 impl Answer {
@@ -41,6 +43,12 @@ impl Answer {
             Some(_) => {}
             none => *none = Some(content_type.into()),
         }
+    }
+
+    /// Adds a message. Returns whether there is room for another one.
+    pub(super) fn add_one(&mut self, message: &Message, is_envelope: bool) -> bool {
+        self.add(message, is_envelope);
+        self.body.len() <= ANSWER_BYTES_MAX
     }
 
     /// Adds messages, oldest first, as many as one answer holds, of those that are for the client.
@@ -67,7 +75,7 @@ impl Answer {
     /// The response. `position` is that of the client after it.
     pub(super) fn encode(
         &self,
-        position: &Position,
+        position: &str,
         poll: Option<&LongPoll>,
         is_kept: bool,
         retry_after: Option<RetryAfter>,
@@ -75,7 +83,7 @@ impl Answer {
     ) -> Vec<u8> {
         let recovered = poll.and_then(|poll| poll.is_recovered);
         let headers = SubscriptionHeaders {
-            id: &position.to_string(),
+            id: position,
             // A gap found while the poll waited overrules a resume that was complete when it began.
             recovered: if self.has_gap { Some(false) } else { recovered },
             connection: None,

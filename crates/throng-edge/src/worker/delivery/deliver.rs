@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use throng_core::{LagPolicy, Message, MessageId, SubscriptionId, Waiting};
+use throng_core::{LagPolicy, Message, MessageId, SubscriptionId, Waiting, Watermark};
 use throng_wire::{chunk, v1};
 
 use super::outcome::{self, Outcome};
@@ -22,6 +22,9 @@ use crate::worker::Worker;
 use crate::worker::budget::Budget;
 use crate::worker::clock::ticks;
 use crate::worker::own_metrics::OwnMetrics;
+
+/// Bytes of messages that are written in order in one write, roughly.
+const IN_ORDER_BYTES: usize = 16 << 10;
 
 /// Whether a write compresses messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +49,9 @@ impl<N: Net> Worker<N> {
     /// takes them.
     pub(in crate::worker) fn flush_subscriptions(&mut self, id: ConnectionId) {
         let mut next = self.newest_subscription(id);
+        if next.is_some_and(|newest| self.is_in_order(id, newest)) {
+            return self.flush_in_order(id);
+        }
         while let Some(subscription) = next {
             // Once the socket takes no more, this blocks the remaining subscriptions, so that their
             // replay buffers keep what they lack.
@@ -70,6 +76,12 @@ impl<N: Net> Worker<N> {
         id: ConnectionId,
         subscription: SubscriptionId,
     ) -> bool {
+        if self.is_in_order(id, subscription) {
+            // Other passes may have messages for it that come before.
+            self.subscriptions.block(subscription);
+            self.defer_delivery(id);
+            return false;
+        }
         while self.deliver_some(id, subscription, Compress::New) {
             if self.budget.is_slice_spent() && self.takes_more(id) {
                 let lacks_more =
@@ -84,6 +96,67 @@ impl<N: Net> Worker<N> {
         false
     }
 
+    /// Writes the connection what it lacks in the order of stamps, as far as that is settled, the
+    /// socket takes it and the slice allows. A later slice goes on with the rest.
+    pub(in crate::worker) fn flush_in_order(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.get(id) else { return };
+        match connection.state {
+            State::Streaming => {}
+            State::LongPolling => self.answer_in_order(id, false),
+            State::Head | State::Waiting | State::Closing => return,
+        }
+        while self.takes_more(id) && !self.budget.is_slice_spent() && self.pass_gaps(id) {
+            if !self.write_in_order(id) {
+                break;
+            }
+        }
+        // A failed write has released it.
+        let Some(connection) = self.connections.get(id) else { return };
+        let is_parked = matches!(connection.state, State::Streaming | State::LongPolling);
+        let is_blocked = connection.has(Flags::BLOCKED);
+        if is_parked && self.block_lacking(id) && !is_blocked {
+            self.defer_delivery(id);
+        }
+    }
+
+    /// Writes some messages in order. Returns whether there may be more.
+    fn write_in_order(&mut self, id: ConnectionId) -> bool {
+        let Some(connection) = self.connections.expect_live(id) else { return false };
+        let (encoding, is_chunked) = (connection.encoding(), connection.has(Flags::CHUNKED));
+        let epoch = self.watermark.epoch;
+        let mut out = self.buffers.take_output();
+        let mut count = 0;
+        let taken = self.take_in_order(id, |message| {
+            let position = Watermark { epoch, stamp: message.stamp };
+            encoding.compose(message, &position.to_string(), is_chunked, &mut out);
+            count += 1;
+            out.len() < IN_ORDER_BYTES
+        });
+        if count > 0 {
+            self.send_messages(id, &out, count);
+        }
+        self.buffers.return_output(out);
+        taken.is_cut
+    }
+
+    /// Acts on the gaps of the connection's subscriptions. Returns whether it is still there.
+    fn pass_gaps(&mut self, id: ConnectionId) -> bool {
+        let mut next = self.newest_subscription(id);
+        while let Some(subscription) = next {
+            if let Waiting::Gap { missed, resume_at, policy } =
+                self.subscriptions.waiting(subscription)
+            {
+                self.gap(id, subscription, missed, resume_at, policy);
+            }
+            // A lagging connection is closed.
+            if !self.takes_more(id) {
+                return false;
+            }
+            next = self.subscriptions.sibling(subscription);
+        }
+        true
+    }
+
     fn takes_more(&self, id: ConnectionId) -> bool {
         let connection = self.connections.get(id);
         connection.is_some_and(|connection| {
@@ -94,6 +167,9 @@ impl<N: Net> Worker<N> {
     /// Writes a subscription the messages that it lacks, as far as the socket and the slice allow.
     /// A later slice goes on with the rest.
     pub(in crate::worker) fn catch_up(&mut self, id: ConnectionId, subscription: SubscriptionId) {
+        if self.is_in_order(id, subscription) {
+            return self.flush_in_order(id);
+        }
         while !matches!(self.subscriptions.waiting(subscription), Waiting::Nothing) {
             if self.budget.is_slice_spent() && self.takes_more(id) {
                 // Blocked, so that the replay buffer keeps what it lacks until its turn.

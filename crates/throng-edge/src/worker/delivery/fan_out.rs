@@ -100,7 +100,7 @@ impl<N: Net> Worker<N> {
         let connection = self.connections.expect_live(id)?;
         let is_composed =
             connection.has(Flags::MULTIPLE) && connection.encoding().framing() == Framing::Sse;
-        if !connection.takes_messages() || is_composed {
+        if !connection.takes_messages() || is_composed || self.is_in_order(id, subscription) {
             return None;
         }
         let Waiting::Messages(mut messages) = self.subscriptions.waiting(subscription) else {

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use throng_core::{Message, SubscriptionId, Waiting};
+use throng_core::{Message, SubscriptionId, Waiting, Watermark};
 use throng_wire::RetryAfter;
 
 use super::answer::{Answer, SharedAnswer, Terms};
@@ -69,6 +69,9 @@ impl<N: Net> Worker<N> {
     /// Takes the messages that the connection's subscriptions lack, and moves the cursors over
     /// them.
     fn collect(&mut self, id: ConnectionId) -> Answer {
+        if self.newest_subscription(id).is_some_and(|newest| self.is_in_order(id, newest)) {
+            return self.collect_in_order(id);
+        }
         let mut answer = Answer::default();
         let Some(connection) = self.connections.expect_live(id) else { return answer };
         let (name, now_ms) = (self.connections.name_of(id, connection), self.clock.unix_ms());
@@ -94,6 +97,41 @@ impl<N: Net> Worker<N> {
         answer
     }
 
+    /// Takes the settled messages that the connection lacks, in order.
+    fn collect_in_order(&mut self, id: ConnectionId) -> Answer {
+        let mut answer = Answer::default();
+        let Some(connection) = self.connections.expect_live(id) else { return answer };
+        let is_envelope = connection.encoding().is_envelope();
+        for subscription in self.subscriptions_in_order(id) {
+            if let Waiting::Gap { resume_at, .. } = self.subscriptions.waiting(subscription) {
+                self.subscriptions.skip(subscription, resume_at.offset);
+                answer.has_gap = true;
+            }
+        }
+        let taken = self.take_in_order(id, |message| answer.add_one(message, is_envelope));
+        answer.up_to = Some(Watermark { stamp: taken.up_to, ..self.watermark });
+        answer
+    }
+
+    /// Answers a poll that follows kept channels with the settled messages that it lacks, if there
+    /// are any, or if the answer `is_due` even without messages.
+    pub(in crate::worker) fn answer_in_order(&mut self, id: ConnectionId, is_due: bool) {
+        let answer = self.collect_in_order(id);
+        if answer.messages > 0 || answer.has_gap || is_due {
+            self.write_long_poll(id, answer, None);
+        }
+    }
+
+    /// The id of an answer: the client's position after it.
+    fn position_after(&self, id: ConnectionId, answer: &Answer) -> String {
+        let Some(up_to) = answer.up_to else { return self.position(id).to_string() };
+        let poll = self.connections.get(id).and_then(|found| found.io.as_ref()?.long_poll.as_ref());
+        // What is settled for this worker may be behind what was when the poll began.
+        let begin = poll.and_then(|poll| poll.begin).filter(|begin| begin.epoch == up_to.epoch);
+        let stamp = begin.map_or(up_to.stamp, |begin| begin.stamp.max(up_to.stamp));
+        Watermark { stamp, ..up_to }.to_string()
+    }
+
     fn write_long_poll(
         &mut self,
         id: ConnectionId,
@@ -101,7 +139,7 @@ impl<N: Net> Worker<N> {
         retry_after: Option<RetryAfter>,
     ) {
         // Read first: `end_long_poll` ends the subscriptions that the position is made of.
-        let (position, date) = (self.position(id), self.clock.date());
+        let (position, date) = (self.position_after(id, &answer), self.clock.date());
         let Some(connection) = self.connections.expect_live_mut(id) else { return };
         let poll = connection.io.as_mut().and_then(|io| io.long_poll.take());
         // A client that is sent away for a while must not ask again on the same connection.
@@ -183,7 +221,8 @@ impl<N: Net> Worker<N> {
             && !connection.has(Flags::BLOCKED)
             && !is_pipelined
             && connection.newest_subscription == Some(subscription)
-            && self.subscriptions.sibling(subscription).is_none();
+            && self.subscriptions.sibling(subscription).is_none()
+            && !self.subscriptions.is_kept(subscription);
         let Waiting::Messages(mut messages) = self.subscriptions.waiting(subscription) else {
             return None;
         };
@@ -204,7 +243,7 @@ impl<N: Net> Worker<N> {
             return Some(known);
         }
         let answer = self.collect(id);
-        let (position, date) = (self.position(id), self.clock.date());
+        let (position, date) = (self.position(id).to_string(), self.clock.date());
         let bytes = answer.encode(&position, terms.poll.as_deref(), true, None, date);
         let to = self.subscriptions.cursor(subscription).unwrap_or(terms.cursor);
         answers.push(SharedAnswer { terms, bytes, messages: answer.messages, to });

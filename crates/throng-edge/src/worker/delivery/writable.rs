@@ -35,8 +35,12 @@ impl<N: Net> Worker<N> {
             State::Closing => self.half_close(id),
             // Nothing was written.
             State::Waiting => {}
-            // A fan-out answers it.
-            State::LongPolling => {}
+            // A fan-out answers it, unless it has visited it before.
+            State::LongPolling => {
+                if self.newest_subscription(id).is_some_and(|own| self.is_in_order(id, own)) {
+                    self.flush_in_order(id);
+                }
+            }
         }
         self.note_caught_up(id);
         self.count_held(id);

@@ -201,7 +201,9 @@ impl<N: Net> Worker<N> {
             return Err(ErrorResponse::short_of_memory());
         }
         let max_channels = self.settings.max_channels_per_connection;
-        if self.subscriptions(id).count() >= max_channels {
+        let is_marked = self.is_marked(id);
+        let own = self.subscriptions(id).count().saturating_sub(self.kept_subscriptions(id));
+        if own >= max_channels {
             return Err(ErrorResponse::too_many_channels(max_channels));
         }
         if self.find_subscription(id, &name).is_some() {
@@ -213,7 +215,7 @@ impl<N: Net> Worker<N> {
             return Err(ErrorResponse::new(ErrorCode::BadRequest, message));
         }
         let start = match begin {
-            (Some(since), _) => StartAt::After(since.parse::<MessageId>()?),
+            (Some(since), _) => StartAt::of_position(since)?,
             (None, Some(count)) => StartAt::Last(count as usize),
             (None, None) => StartAt::Live,
         };
@@ -221,7 +223,21 @@ impl<N: Net> Worker<N> {
         let Some(known) = known else { return Ok(()) };
         // After all that may refuse or wait, so that each subscription is counted once.
         self.limit_subscriptions(id, 1).inspect_err(|_| self.count(Counter::RefusedLimit))?;
-        let followed = self.follow(id, &name, start);
+        let kept = (name.kind() == Kind::User && self.access.kept.channels_of(name.name()) > 0)
+            .then(|| self.kept_position(&name, start));
+        let start = match kept {
+            Some(position) if start == StartAt::Live => StartAt::Since(position),
+            _ => start,
+        };
+        let resumes = begin.0.is_some();
+        let mut followed = self.follow(id, &name, start);
+        followed.is_recovered = followed.is_recovered.filter(|_| resumes);
+        if let Some(position) = kept {
+            let are_recovered = self.follow_kept(id, name.name(), position);
+            followed.is_recovered = followed.is_recovered.map(|own| own && are_recovered);
+        } else if is_marked {
+            self.mark_kept(id);
+        }
         if followed.is_recovered == Some(false) {
             self.count(Counter::Gaps);
         }
@@ -245,6 +261,18 @@ impl<N: Net> Worker<N> {
             let message = format!("this connection does not follow {}", target.name);
             return Err(ErrorResponse::new(ErrorCode::NotSubscribed, message));
         };
+        let name = name_of(target);
+        if let Some(user) = self.user_of(call.id).filter(|_| self.is_marked(call.id)) {
+            if name == user {
+                self.unfollow_kept(call.id, user.name());
+            } else if self.access.kept.has(user.name(), name.name()) {
+                let message = format!(
+                    "the server keeps this subscription for {}; the application ends it",
+                    user.name()
+                );
+                return Err(ErrorResponse::new(ErrorCode::Forbidden, message));
+            }
+        }
         self.unfollow(call.id, subscription);
         self.reply(call.id, |out| v1::unsubscribed(out, target, call.reference));
         Ok(())

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use throng_access::{Action, Identity};
 use throng_core::{
-    ChannelName, Followed, Message, Position, Reading, RefusedForMemory, StartAt, clock,
+    ChannelName, Followed, Message, Position, Reading, RefusedForMemory, Stamp, StartAt, Watermark,
+    clock,
 };
 use throng_wire::head::Head;
 use throng_wire::response::{self, SubscriptionHeaders};
@@ -21,6 +22,15 @@ use crate::net::Net;
 use crate::worker::Worker;
 use crate::worker::clock::ticks;
 use crate::worker::delivery::notice::frame_notice;
+
+/// Where the subscriptions of a request begin.
+#[derive(Clone, Copy)]
+struct Begun {
+    /// Whether all subscriptions that resume have recovered; `None` if none resumes.
+    is_recovered: Option<bool>,
+    /// The client's position in all channels, if it follows kept ones.
+    position: Option<Watermark>,
+}
 
 /// What a request follows.
 struct Channels {
@@ -246,8 +256,30 @@ impl<N: Net> Worker<N> {
         self.set_up(id, request);
         self.begin_session(id, client);
         self.notify_connected(id, request, client.credentials());
-        let followed: Vec<_> =
+        let kept = self.kept_user(request).map(|user| {
+            let inbox = ChannelName::user(user);
+            let start = names.iter().zip(&starts).find(|(name, _)| **name == inbox);
+            (user, self.kept_position(&inbox, start.map_or(StartAt::Live, |(_, start)| *start)))
+        });
+        // A message between two reads of the logs must not be missed in one channel only.
+        let starts = starts.into_iter().map(|start| match (&kept, start) {
+            (Some((_, position)), StartAt::Live) => StartAt::Since(*position),
+            (_, start) => start,
+        });
+        let mut followed: Vec<_> =
             names.iter().zip(starts).map(|(name, start)| self.follow(id, name, start)).collect();
+        let position = kept.map(|(user, position)| {
+            let is_recovered = self.follow_kept(id, user, position);
+            let resumes = request.since.is_some();
+            for followed in &mut followed {
+                followed.is_recovered =
+                    followed.is_recovered.map(|own| own && is_recovered).filter(|_| resumes);
+            }
+            let stamps = followed.iter().filter_map(|followed| followed.backlog.first());
+            let before = stamps.map(|first| Stamp(first.stamp.0.saturating_sub(1))).min();
+            let stamp = before.map_or(position.stamp, |before| before.min(position.stamp));
+            Watermark { stamp, ..position }
+        });
         // Whether all subscriptions that resume have recovered; `None` if none resumes.
         let recovered = followed.iter().filter_map(|followed| followed.is_recovered);
         let is_recovered = recovered.reduce(|all, one| all && one);
@@ -257,9 +289,10 @@ impl<N: Net> Worker<N> {
         match request.transport {
             Transport::LongPoll { wait_ms } => {
                 let backlogs = followed.into_iter().map(|followed| followed.backlog).collect();
-                self.start_long_poll(id, request, wait_ms, is_recovered, backlogs);
+                let begun = Begun { is_recovered, position };
+                self.start_long_poll(id, request, wait_ms, begun, backlogs);
             }
-            _ => self.start_stream(id, request, &followed, is_recovered),
+            _ => self.start_stream(id, request, &followed, Begun { is_recovered, position }),
         }
         self.limit(id, until_ms);
         if let Client::Token(identity) = client {
@@ -384,7 +417,7 @@ impl<N: Net> Worker<N> {
         id: ConnectionId,
         request: &Request,
         wait_ms: u32,
-        is_recovered: Option<bool>,
+        Begun { is_recovered, position: begin }: Begun,
         backlogs: Vec<Vec<Arc<Message>>>,
     ) {
         let no_referrer = request.has_query_token;
@@ -393,14 +426,20 @@ impl<N: Net> Worker<N> {
         let wait = std::time::Duration::from_millis(u64::from(wait_ms));
         connection.due = self.clock.deadline_ticks(ticks(wait).max(1));
         // Most polls need none of it, and wait without an `Io`.
-        if request.origin.is_some() || is_recovered.is_some() || no_referrer {
+        if request.origin.is_some() || is_recovered.is_some() || no_referrer || begin.is_some() {
             let origin = request.origin.clone();
-            let long_poll = LongPoll { origin, allow_credentials, no_referrer, is_recovered };
+            let long_poll =
+                LongPoll { origin, allow_credentials, no_referrer, is_recovered, begin };
             connection.io_mut().long_poll = Some(Box::new(long_poll));
         }
         // A gap is reported at once, even without a message.
         let is_due = is_recovered == Some(false) || (wait_ms == 0 && !self.shutdown.is_draining());
-        self.answer_from(id, &backlogs, is_due);
+        if begin.is_some() {
+            self.answer_in_order(id, is_due);
+            self.flush_in_order(id);
+        } else {
+            self.answer_from(id, &backlogs, is_due);
+        }
         self.trim_replay_buffers(id);
         let is_waiting = self
             .connections
@@ -417,10 +456,11 @@ impl<N: Net> Worker<N> {
         id: ConnectionId,
         request: &Request,
         followed: &[Followed],
-        is_recovered: Option<bool>,
+        Begun { is_recovered, position }: Begun,
     ) {
+        let cursors = || Position(followed.iter().map(|followed| followed.cursor).collect());
         let position =
-            Position(followed.iter().map(|followed| followed.cursor).collect()).to_string();
+            position.map_or_else(|| cursors().to_string(), |position| position.to_string());
         let Some(connection) = self.connections.expect_live(id) else { return };
         let connection_name = self.connections.name_of(id, connection).to_string();
         let headers = SubscriptionHeaders {

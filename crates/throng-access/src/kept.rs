@@ -1,0 +1,329 @@
+//! Subscriptions that the server keeps: which channels each user follows, whoever connects.
+//!
+//! The application says them once, and every connection of the user follows them. They are grants:
+//! a user may follow a kept channel without a token that names it.
+//!
+//! # Invariants
+//!
+//! * A user has a channel exactly if the channel has the user as a follower.
+//! * Users without channels and channels without followers are forgotten.
+//! * Changes of a user are announced in the order in which they were made, and after they were
+//!   made. So whoever reads the channels of a user and hears all announcements from before that on
+//!   misses none.
+
+mod id_set;
+mod names;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use throng_core::ChannelName;
+use throng_wire::{ErrorCode, ErrorResponse};
+
+use names::NamedSets;
+
+/// How many channels a change adds or removes before it lets readers look: workers read while
+/// clients connect, and wait for the lock.
+const CHANGED_PER_LOCK: usize = 256;
+
+/// What may be kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct KeptLimits {
+    /// Channels of one user.
+    pub(crate) max_per_user: usize,
+    /// Channels of all users together.
+    pub(crate) max_in_all: usize,
+}
+
+impl Default for KeptLimits {
+    fn default() -> KeptLimits {
+        KeptLimits { max_per_user: 10_000, max_in_all: 50_000_000 }
+    }
+}
+
+/// A change of what a user follows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeptChange {
+    /// The user follows exactly these channels.
+    Replace(Vec<String>),
+    /// The user follows the first ones, too, and no longer the second ones.
+    Update {
+        /// Channels to follow from now on.
+        add: Vec<String>,
+        /// Channels to follow no more.
+        remove: Vec<String>,
+    },
+}
+
+/// What a change has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct KeptChanged {
+    /// Channels that the user did not follow before.
+    pub added: usize,
+    /// Channels that the user followed before.
+    pub removed: usize,
+    /// Channels that the user follows now.
+    pub channels: usize,
+}
+
+/// Why a change was refused. Nothing has changed then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum KeptError {
+    /// The user would follow more than [`KeptLimits::max_per_user`] channels.
+    #[error("the user would follow {0} channels; the maximum is {1}")]
+    TooManyOfUser(usize, usize),
+    /// All users together would follow more than [`KeptLimits::max_in_all`] channels.
+    #[error("the server would keep {0} subscriptions; the maximum is {1}")]
+    TooManyInAll(usize, usize),
+}
+
+impl From<KeptError> for ErrorResponse {
+    fn from(error: KeptError) -> ErrorResponse {
+        let code = match error {
+            KeptError::TooManyOfUser(..) => ErrorCode::TooManyChannels,
+            KeptError::TooManyInAll(..) => ErrorCode::NotStored,
+        };
+        ErrorResponse::new(code, error.to_string())
+    }
+}
+
+/// Names, and where the next ones begin; `None` at the end.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct KeptPage {
+    /// The names, in an order of the server's own that does not change while they are kept.
+    pub names: Vec<Box<str>>,
+    /// What to pass to get the next page.
+    pub next: Option<u32>,
+    /// How many names there are on all pages.
+    pub count: usize,
+}
+
+/// What is kept, in numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeptCounts {
+    /// Users that follow at least one channel.
+    pub users: usize,
+    /// Channels that at least one user follows.
+    pub channels: usize,
+    /// Pairs of a user and a channel.
+    pub subscriptions: usize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    users: NamedSets,
+    channels: NamedSets,
+}
+
+/// The subscriptions that the server keeps, for both planes.
+#[derive(Debug, Default)]
+pub struct KeptSubscriptions {
+    limits: KeptLimits,
+    state: RwLock<State>,
+    /// Held from the check of a change until it is announced.
+    changes: Mutex<()>,
+    /// Pairs of a user and a channel, readable without a lock.
+    count: AtomicUsize,
+}
+
+impl KeptSubscriptions {
+    /// No subscriptions, and room for these. For tests: all servers have the same limits.
+    #[cfg(test)]
+    fn new(limits: KeptLimits) -> KeptSubscriptions {
+        KeptSubscriptions { limits, ..KeptSubscriptions::default() }
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether nothing is kept. Costs nothing.
+    pub fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Relaxed) == 0
+    }
+
+    /// The number of channels that a user follows.
+    pub fn channels_of(&self, user: &str) -> usize {
+        if self.is_empty() {
+            return 0;
+        }
+        let state = self.read();
+        state.users.find(user).map_or(0, |id| state.users.set(id).len())
+    }
+
+    /// Whether a user follows a channel.
+    pub fn has(&self, user: &str, channel: &str) -> bool {
+        if self.is_empty() {
+            return false;
+        }
+        let state = self.read();
+        let pair = state.users.find(user).zip(state.channels.find(channel));
+        pair.is_some_and(|(user, channel)| state.users.set(user).contains(channel))
+    }
+
+    /// A page of the channels that a user follows: at most `limit` after the page that had `after`
+    /// as its [`KeptPage::next`].
+    pub fn channels_page(&self, user: &str, after: Option<u32>, limit: usize) -> KeptPage {
+        if self.is_empty() {
+            return KeptPage::default();
+        }
+        let state = self.read();
+        page(&state.users, &state.channels, user, after, limit)
+    }
+
+    /// A page of the users that follow a channel, as [`KeptSubscriptions::channels_page`].
+    pub fn followers_page(&self, channel: &str, after: Option<u32>, limit: usize) -> KeptPage {
+        let state = self.read();
+        page(&state.channels, &state.users, channel, after, limit)
+    }
+
+    /// What is kept, in numbers.
+    pub fn counts(&self) -> KeptCounts {
+        let state = self.read();
+        KeptCounts {
+            users: state.users.len(),
+            channels: state.channels.len(),
+            subscriptions: self.count.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Whether [`KeptSubscriptions::change`] would be refused as things are. `extra` subscriptions
+    /// are to be kept before. Returns how many it adds.
+    pub fn check(&self, user: &str, change: &KeptChange, extra: usize) -> Result<usize, KeptError> {
+        self.plan(user, change, extra).map(|plan| plan.add.len())
+    }
+
+    /// Changes what a user follows, and calls `announce` with all channels that it is about, before
+    /// any other change is made: also with those that the user followed before, which an earlier
+    /// announcement may not have reached yet.
+    pub fn change<T>(
+        &self,
+        user: &str,
+        change: &KeptChange,
+        announce: impl FnOnce(Vec<ChannelName>) -> T,
+    ) -> Result<(KeptChanged, T), KeptError> {
+        let _order = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let Plan { add, remove, channels } = self.plan(user, change, 0)?;
+        for part in add.chunks(CHANGED_PER_LOCK) {
+            self.write().add(user, part);
+        }
+        self.count.fetch_add(add.len(), Ordering::Relaxed);
+        for part in remove.chunks(CHANGED_PER_LOCK) {
+            self.write().remove(user, part);
+        }
+        self.count.fetch_sub(remove.len(), Ordering::Relaxed);
+        let changed = KeptChanged { added: add.len(), removed: remove.len(), channels };
+        let (wanted, unwanted): (&[String], &[String]) = match change {
+            KeptChange::Replace(channels) => (channels, &[]),
+            KeptChange::Update { add, remove } => (add, remove),
+        };
+        let named = wanted.iter().chain(unwanted).map(String::as_str);
+        let mut names: Vec<&str> = named.chain(remove.iter().map(|name| &**name)).collect();
+        names.sort_unstable();
+        names.dedup();
+        let names = names.into_iter().map(ChannelName::channel).collect();
+        Ok((changed, announce(names)))
+    }
+
+    /// What a change adds and removes, if it is within the limits.
+    fn plan(&self, user: &str, change: &KeptChange, extra: usize) -> Result<Plan, KeptError> {
+        let state = self.read();
+        let id = state.users.find(user);
+        let has = |name: &str| {
+            let pair = id.zip(state.channels.find(name));
+            pair.is_some_and(|(user, channel)| state.users.set(user).contains(channel))
+        };
+        let before = id.map_or(0, |id| state.users.set(id).len());
+        let (add, mut remove): (&[String], Vec<Box<str>>) = match change {
+            KeptChange::Replace(channels) => {
+                let wanted: std::collections::HashSet<&str> =
+                    channels.iter().map(String::as_str).collect();
+                let known = id.into_iter().flat_map(|id| state.users.set(id).above(None));
+                let names = known.map(|channel| state.channels.name(channel));
+                (channels, names.filter(|name| !wanted.contains(name)).map(Into::into).collect())
+            }
+            KeptChange::Update { add, remove } => {
+                let known = remove.iter().filter(|name| has(name) && !add.contains(name));
+                (add, known.map(|name| name.as_str().into()).collect())
+            }
+        };
+        let mut add: Vec<Box<str>> =
+            add.iter().filter(|name| !has(name)).map(|name| name.as_str().into()).collect();
+        for list in [&mut add, &mut remove] {
+            list.sort_unstable();
+            list.dedup();
+        }
+        let channels = before + add.len() - remove.len();
+        let KeptLimits { max_per_user, max_in_all } = self.limits;
+        if channels > max_per_user && !add.is_empty() {
+            return Err(KeptError::TooManyOfUser(channels, max_per_user));
+        }
+        let in_all = self.count.load(Ordering::Relaxed) + extra + add.len() - remove.len();
+        if in_all > max_in_all && !add.is_empty() {
+            return Err(KeptError::TooManyInAll(in_all, max_in_all));
+        }
+        Ok(Plan { add, remove, channels })
+    }
+}
+
+/// What a change comes to.
+struct Plan {
+    /// Channels that the user does not follow yet. No two are equal.
+    add: Vec<Box<str>>,
+    /// Channels that the user follows. No two are equal.
+    remove: Vec<Box<str>>,
+    /// How many the user follows then.
+    channels: usize,
+}
+
+impl State {
+    fn add(&mut self, user: &str, channels: &[Box<str>]) {
+        let user = self.users.find_or_add(user);
+        for name in channels {
+            let channel = self.channels.find_or_add(name);
+            let is_new = self.users.set_mut(user).insert(channel);
+            let is_follower = self.channels.set_mut(channel).insert(user);
+            debug_assert!(is_new && is_follower, "the plan names new channels only");
+        }
+    }
+
+    fn remove(&mut self, user: &str, channels: &[Box<str>]) {
+        let Some(user) = self.users.find(user) else { return };
+        for name in channels {
+            let Some(channel) = self.channels.find(name) else { continue };
+            self.users.set_mut(user).remove(channel);
+            self.channels.set_mut(channel).remove(user);
+            self.channels.forget_if_empty(channel);
+        }
+        self.users.forget_if_empty(user);
+    }
+}
+
+fn page(
+    of: &NamedSets,
+    names: &NamedSets,
+    name: &str,
+    after: Option<u32>,
+    limit: usize,
+) -> KeptPage {
+    let Some(id) = of.find(name) else { return KeptPage::default() };
+    let set = of.set(id);
+    let mut ids = set.above(after).peekable();
+    let mut page = KeptPage { count: set.len(), ..KeptPage::default() };
+    let mut last = None;
+    while page.names.len() < limit
+        && let Some(id) = ids.next()
+    {
+        page.names.push(names.name(id).into());
+        last = Some(id);
+    }
+    page.next = last.filter(|_| ids.peek().is_some());
+    page
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,230 @@
+//! Connections that follow what the server keeps for their users.
+//!
+//! A request for a user's inbox alone, and a `throng.v1` connection that follows an inbox, follow
+//! the user's kept channels, too. All subscriptions of such a connection are
+//! [marked](throng_core::SubscriptionTable::is_kept). One whose user has no kept channels is not
+//! marked until the user gets some.
+//!
+//! # Invariants
+//!
+//! * The inbox is followed before the kept channels are read, so that a change that comes meanwhile
+//!   is announced to this worker.
+//! * An announcement names channels only. Whether the user follows them is looked up when the
+//!   connection is about to follow them or to cease to, so that the order of announcements and
+//!   look-ups does not matter.
+
+use std::ops::Range;
+
+use throng_core::{
+    ChannelId, ChannelName, HistoryQuery, KeptNotice, Kind, MessageId, Stamp, StartAt,
+    SubscriptionId, Watermark,
+};
+use throng_wire::subscribe::Request;
+
+use crate::connection::{ConnectionId, Flags, State};
+use crate::net::Net;
+use crate::worker::Worker;
+
+/// Kept channels that are read at a time: readers and changes wait for each other.
+const PAGE: usize = 256;
+
+/// Channels that one slice looks at for changes, for all connections together.
+const CHECKED_PER_SLICE: usize = 256;
+
+/// Subscriptions that take as long to pass as everything else of a look-up.
+const PASSED_PER_CHECK: usize = 32;
+
+impl<N: Net> Worker<N> {
+    /// The user whose kept channels a request follows, if there are any.
+    pub(in crate::worker) fn kept_user<'r>(&self, request: &'r Request) -> Option<&'r str> {
+        let follows_kept = request.transport.is_v1() || !request.is_multiple();
+        let user = request.user().filter(|_| follows_kept)?;
+        (self.access.kept.channels_of(user) > 0).then_some(user)
+    }
+
+    /// Where a connection starts in the kept channels, if it starts there in its inbox. Call it
+    /// before any channel is followed.
+    pub(in crate::worker) fn kept_position(
+        &self,
+        inbox: &ChannelName,
+        start: StartAt,
+    ) -> Watermark {
+        let now = self.engine.watermark();
+        match start {
+            StartAt::Since(position) => position,
+            StartAt::Live | StartAt::Last(_) => now,
+            // The client has followed the inbox alone, up to this message.
+            StartAt::After(id) => {
+                let next = MessageId { offset: id.offset.saturating_add(1), ..id };
+                let page = HistoryQuery::Before(next);
+                let history = self.engine.history(self.clock.unix_ms(), inbox, page, 1);
+                let found = history.messages.last().filter(|message| message.id == id);
+                // Otherwise it is a position that was never given out.
+                let stamp = found.map_or(Stamp(u64::MAX), |message| message.stamp);
+                Watermark { stamp, ..now }
+            }
+        }
+    }
+
+    /// Follows the kept channels of a user from a position on. The connection follows the user's
+    /// inbox already. Returns whether all channels have all messages since.
+    pub(in crate::worker) fn follow_kept(
+        &mut self,
+        id: ConnectionId,
+        user: &str,
+        position: Watermark,
+    ) -> bool {
+        let mut is_recovered = true;
+        let own: Vec<_> = self.subscriptions(id).filter_map(|own| self.target_of(own)).collect();
+        let mut after = None;
+        loop {
+            let page = self.access.kept.channels_page(user, after, PAGE);
+            for name in &page.names {
+                if own.iter().any(|own| own.kind == Kind::Channel && own.name == **name) {
+                    continue;
+                }
+                let name = ChannelName::channel(name);
+                let followed = self.follow_kept_channel(id, &name, StartAt::Since(position));
+                is_recovered &= followed != Some(false);
+            }
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        self.mark_kept(id);
+        is_recovered
+    }
+
+    /// Follows one more channel, beyond the limits of clients. Returns whether it is recovered.
+    fn follow_kept_channel(
+        &mut self,
+        id: ConnectionId,
+        name: &ChannelName,
+        start: StartAt,
+    ) -> Option<bool> {
+        // Before it begins, as each that a client asks for.
+        self.access.clients.limiter.resume_subscriptions(self.limited_client(id), 1);
+        self.follow(id, name, start).is_recovered
+    }
+
+    /// Marks all subscriptions of a connection.
+    pub(in crate::worker) fn mark_kept(&mut self, id: ConnectionId) {
+        self.has_kept = true;
+        let mut next = self.newest_subscription(id);
+        while let Some(subscription) = next {
+            self.subscriptions.set_kept(subscription);
+            next = self.subscriptions.sibling(subscription);
+        }
+    }
+
+    /// Ends the subscriptions of the user's kept channels.
+    pub(in crate::worker) fn unfollow_kept(&mut self, id: ConnectionId, user: &str) {
+        let is_kept = |worker: &Worker<N>, subscription| {
+            let target = worker.target_of(subscription);
+            target.is_some_and(|target| {
+                target.kind == Kind::Channel && worker.access.kept.has(user, &target.name)
+            })
+        };
+        let all = self.subscriptions_in_order(id);
+        for subscription in all {
+            if is_kept(self, subscription) {
+                self.unfollow(id, subscription);
+            }
+        }
+    }
+
+    /// Whether the connection follows what the server keeps for its user.
+    pub(in crate::worker) fn is_marked(&self, id: ConnectionId) -> bool {
+        self.newest_subscription(id).is_some_and(|newest| self.subscriptions.is_kept(newest))
+    }
+
+    /// How many of the connection's subscriptions the server keeps.
+    pub(in crate::worker) fn kept_subscriptions(&self, id: ConnectionId) -> usize {
+        let user = self.is_marked(id).then(|| self.user_of(id)).flatten();
+        user.map_or(0, |user| self.access.kept.channels_of(user.name()))
+    }
+
+    /// Goes on with the changes of kept channels for one slice, in their order.
+    pub(in crate::worker) fn continue_kept_changes(&mut self) {
+        let mut checks = CHECKED_PER_SLICE;
+        while checks > 0
+            && let Some(mut change) = self.deferred.next_kept_change()
+        {
+            let mut is_done = false;
+            // Each look-up passes the connection's subscriptions.
+            let user = change.notice().inbox.name();
+            let cost = 1 + self.access.kept.channels_of(user) / PASSED_PER_CHECK;
+            while checks > 0 && !is_done {
+                match change.next(&self.subscriptions, checks / cost) {
+                    Some((id, names)) => {
+                        checks = checks.saturating_sub(names.len() * cost);
+                        self.apply_kept_change(id, change.notice(), names);
+                    }
+                    None => is_done = true,
+                }
+            }
+            // Done or not, the next slice finds out: dropped, it counts as done.
+            if !is_done {
+                self.deferred.resume_kept_change(change);
+            }
+        }
+    }
+
+    /// Makes a connection follow those of the channels that its user follows, and none of the
+    /// others.
+    fn apply_kept_change(&mut self, id: ConnectionId, notice: &KeptNotice, names: Range<usize>) {
+        let user = notice.inbox.name();
+        let Some(connection) = self.connections.get(id) else { return };
+        if !matches!(connection.state, State::Streaming | State::LongPolling) {
+            return;
+        }
+        let (is_v1, is_multiple) = (connection.has(Flags::V1), connection.has(Flags::MULTIPLE));
+        let Some(newest) = connection.newest_subscription else { return };
+        let is_marked = self.subscriptions.is_kept(newest);
+        if !is_marked && !is_v1 && is_multiple {
+            // Its request names its channels.
+            return;
+        }
+        for name in &notice.names[names] {
+            let is_wanted = self.access.kept.has(user, name.name());
+            match (is_wanted, self.own_subscription(id, name)) {
+                (true, None) => {
+                    self.follow_kept_channel(id, name, StartAt::Live);
+                    self.subscriptions_changed(id);
+                }
+                (true, Some(_)) => self.subscriptions_changed(id),
+                (false, Some(subscription)) if is_marked => self.unfollow(id, subscription),
+                (false, _) => {}
+            }
+        }
+    }
+
+    fn subscriptions_changed(&mut self, id: ConnectionId) {
+        let Some(newest) = self.newest_subscription(id) else { return };
+        let second = self.subscriptions.sibling(newest);
+        // Mostly all others are marked.
+        if second.is_some_and(|second| self.subscriptions.is_kept(second)) {
+            self.subscriptions.set_kept(newest);
+        } else {
+            self.mark_kept(id);
+        }
+    }
+
+    /// The connection's subscription of a channel, if it has one.
+    fn own_subscription(&self, id: ConnectionId, name: &ChannelName) -> Option<SubscriptionId> {
+        let channel = self.channel_here(name)?;
+        let is_of = |&subscription: &SubscriptionId| {
+            let followed = self.subscriptions.channel(subscription);
+            followed.is_some_and(|(followed, _)| followed == channel)
+        };
+        self.subscriptions(id).find(is_of)
+    }
+
+    /// The id of a channel, if this worker follows it.
+    fn channel_here(&self, name: &ChannelName) -> Option<ChannelId> {
+        let followers = self.engine.audience(name).workers;
+        let own = followers.into_iter().find(|(worker, ..)| *worker == self.metrics.worker());
+        own.map(|(_, _, channel)| channel)
+    }
+}
