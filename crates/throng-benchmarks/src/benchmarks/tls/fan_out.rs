@@ -33,8 +33,8 @@ const BURST_MESSAGES: u64 = 10;
 /// The messages of a burst are published one right after the other.
 const BURST_RATE: f64 = 10_000.0;
 
-/// Until the next burst.
-const BURST_TIME: Duration = Duration::from_secs(1);
+/// The time until the next burst is this part of the time for single messages.
+const BURST_TIME_PART: u32 = 8;
 
 /// Connects in progress: more would make each of them slower, and none of them more frequent.
 const IN_FLIGHT: usize = 256;
@@ -80,7 +80,7 @@ fn phases(context: &Context<'_>) -> Vec<Phase> {
         size: SIZES[0],
         to: Pattern::One,
     };
-    phases.extend((0..BURSTS).map(|_| hold(BURST_TIME, Some(burst.clone()))));
+    phases.extend((0..BURSTS).map(|_| hold(time / BURST_TIME_PART, Some(burst.clone()))));
     phases
 }
 
