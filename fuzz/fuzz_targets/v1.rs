@@ -78,7 +78,8 @@ fuzz_target!(|data: &[u8]| {
             Command::Subscribe { target, .. }
             | Command::Unsubscribe { target }
             | Command::History { target, .. }
-            | Command::Presence { target, .. },
+            | Command::Presence { target, .. }
+            | Command::Read { target, .. },
         ) => check_target(&target, reference),
         Ok(Command::Auth { token }) => {
             assert!(token.text().len() <= TOKEN_BYTES_MAX);

@@ -14,5 +14,6 @@ mod parameters;
 mod permit;
 pub(crate) mod presence;
 pub(crate) mod publish;
+pub(crate) mod read;
 mod receipt;
 pub(crate) mod revocations;

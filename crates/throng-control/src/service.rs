@@ -9,7 +9,7 @@ use http::request::Parts;
 use http::{Method, Request};
 use http_body_util::Either;
 use hyper::body::Incoming;
-use throng_core::clock;
+use throng_core::{Kind, clock};
 use throng_wire::ErrorCode;
 use throng_wire::log::without_query;
 use tower_service::Service as _;
@@ -155,13 +155,11 @@ async fn answer_api(
             let client = client(control, head).await?;
             api::batch::answer(control, head, &client, body).await
         }
-        Resource::Log(kind, name, Part::History) if is_read => {
-            let client = client(control, head).await?;
-            api::history::answer(control, head, &client, kind, name).await
+        Resource::Log(kind, name, part @ (Part::History | Part::Presence)) if is_read => {
+            answer_about_log(control, head, (kind, name, part)).await
         }
-        Resource::Log(kind, name, Part::Presence) if is_read => {
-            let client = client(control, head).await?;
-            api::presence::answer(control, head, &client, kind, name).await
+        Resource::Log(kind, name, Part::Read) if is_read || head.method == Method::PUT => {
+            answer_about_log(control, head, (kind, name, Part::Read)).await
         }
         // A `GET` of these does not get here: it closes the request boundary.
         Resource::Log(_, _, Part::Itself) | Resource::Subscribe | Resource::StatusStream
@@ -178,6 +176,20 @@ async fn answer_api(
         Resource::Logout if head.method == Method::POST => Ok(api::login::log_out()),
         Resource::List(kind) if is_read => api::listing::answer(control, head, kind).await,
         _ => operate(control, head, resource).await,
+    }
+}
+
+/// Answers clients who ask about a channel or an inbox.
+async fn answer_about_log(
+    control: &Control,
+    head: &Parts,
+    (kind, name, part): (Kind, &str, Part),
+) -> Result<Answer, ApiError> {
+    let client = client(control, head).await?;
+    match part {
+        Part::History => api::history::answer(control, head, &client, kind, name).await,
+        Part::Presence => api::presence::answer(control, head, &client, kind, name).await,
+        _ => api::read::answer(control, head, &client, name).await,
     }
 }
 

@@ -17,6 +17,7 @@ use crate::listing::{ListedChannel, STEP_CHANNELS_MAX};
 use crate::message::{Body, ConnectionName, Message};
 use crate::name::{ChannelName, Kind};
 use crate::publication::{Outcome, Publication, PublishError, Published};
+use crate::read_marker::Mark;
 use crate::reading::{Fetched, HistoryQuery, Reading, StartAt};
 use crate::rules::{Retention, Rule, Rules};
 use crate::stamp::{Stamp, Watermark};
@@ -48,6 +49,7 @@ pub fn run(make: impl Fn(Arc<Rules>, Vec<Arc<WorkerQueue>>) -> Box<dyn Engine>) 
         Subject::an_idempotency_key_publishes_once,
         Subject::a_message_carries_what_was_published,
         Subject::an_expired_message_is_gone_and_leaves_no_gap,
+        Subject::a_read_marker_goes_forward_unless_asked,
         Subject::channels_and_users_of_one_name_are_apart,
         Subject::followers_are_counted_by_worker,
         Subject::a_list_names_each_channel_once,
@@ -343,6 +345,32 @@ impl Subject {
             }
         }
         assert_eq!(self.engine.metrics().expired, 1);
+    }
+
+    fn a_read_marker_goes_forward_unless_asked(&self) {
+        let inbox = ChannelName::user("ann");
+        let marker = |mark| {
+            let marker = self.engine.read_marker(NOW_MS, &inbox, mark);
+            (marker.read, marker.unread)
+        };
+        let to = |id, may_go_back| marker(Some(Mark { id, may_go_back }));
+        assert_eq!(marker(None), (None, 0));
+        let ids: Vec<_> = (0..3).map(|n| self.publish(&inbox, &n.to_string()).id).collect();
+        assert_eq!(marker(None), (None, 3));
+        assert_eq!(to(ids[1], false), (Some(ids[1]), 1));
+        assert_eq!(to(ids[0], false), (Some(ids[1]), 1), "it does not go back");
+        assert_eq!(to(ids[0], true), (Some(ids[0]), 2));
+        let ahead = MessageId { offset: ids[2].offset + 1, ..ids[2] };
+        let foreign = MessageId { epoch: Epoch::numbered(ids[2].epoch.number() + 1), ..ids[2] };
+        for unknown in [ahead, foreign] {
+            assert_eq!(to(unknown, true), (Some(ids[0]), 2), "the log never gave out {unknown}");
+        }
+        assert_eq!(to(ids[2], false), (Some(ids[2]), 0));
+        let brief = Publication { expires_in_ms: Some(1000), ..publication(&inbox, "brief") };
+        self.outcome(brief).expect("there is room");
+        assert_eq!(marker(None), (Some(ids[2]), 1));
+        let later = self.engine.read_marker(NOW_MS + 1000, &inbox, None);
+        assert_eq!((later.read, later.unread), (Some(ids[2]), 0), "what expires is not unread");
     }
 
     fn channels_and_users_of_one_name_are_apart(&self) {

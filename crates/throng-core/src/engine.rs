@@ -11,6 +11,7 @@ use crate::message::{ConnectionName, Message};
 use crate::name::{ChannelName, Kind};
 use crate::presence::{Presence, PresenceBusy, PresenceCache};
 use crate::publication::{Outcome, Publication, PublishError};
+use crate::read_marker::{Mark, ReadMarker};
 use crate::reading::{Fetched, HistoryQuery, Reading, StartAt};
 use crate::rules::RuleId;
 use crate::stamp::Watermark;
@@ -168,6 +169,15 @@ pub trait Engine: Send + Sync {
         query: HistoryQuery,
         limit: usize,
     ) -> History;
+
+    /// How far a user has read the inbox, after `mark` if that is given. Markers go forward only,
+    /// unless the mark says otherwise.
+    ///
+    /// An engine that keeps no markers need not implement it.
+    fn read_marker(&self, now_ms: u64, inbox: &ChannelName, mark: Option<Mark>) -> ReadMarker {
+        let _ = (now_ms, inbox, mark);
+        ReadMarker::default()
+    }
 
     /// The followers of a channel.
     fn audience(&self, channel: &ChannelName) -> Audience;

@@ -19,6 +19,7 @@
 //! | `log` | the retained messages of one channel |
 //! | [`engine`] | the interface of an engine; `memory` is the default one |
 //! | `publication` | what a client publishes, and what becomes of it |
+//! | `read_marker` | how far users have read their inboxes |
 //! | `reading` | what is read of a log, and what keeps it readable |
 //! | `history_page` | a page of history as envelopes |
 //! | `conformance` | the tests that every engine passes (feature `conformance`) |
@@ -69,6 +70,7 @@ pub mod name;
 mod presence;
 mod pressure;
 mod publication;
+mod read_marker;
 mod reading;
 pub mod receipt;
 pub mod retry;
@@ -93,6 +95,7 @@ pub use name::{ChannelName, Kind};
 pub use presence::{Presence, PresenceBusy, PresenceCache, PresenceQuery};
 pub use pressure::{MemoryDefence, MemoryPressure, MemoryStep, MemoryThresholds, RefusedForMemory};
 pub use publication::{IDEMPOTENCY_MS, Outcome, Publication, PublishError, Published};
+pub use read_marker::{Mark, ReadMarker};
 pub use reading::{Fetched, HistoryQuery, Reading, StartAt};
 pub use receipt::{Delivered, Fate, Receipt, ReceiptPart, Receipts, ReceiptsBusy};
 pub use rules::{LagPolicy, Retention, Rule, Rules};

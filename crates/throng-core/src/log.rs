@@ -46,6 +46,8 @@ pub(crate) struct Log {
     bytes: usize,
     /// No message of the channel beyond this stamp has been dropped.
     lost: Stamp,
+    /// The offset up to which the user has read, in the log of an inbox; 0 if that is not known.
+    read: u64,
     /// `None` until a message comes that expires.
     expiring: Option<Box<Expiring>>,
 }
@@ -166,6 +168,27 @@ impl Log {
             self.messages.shrink_to(self.messages.len() * 2);
         }
         bytes
+    }
+
+    /// The offset up to which the user has read; 0 if that is not known.
+    pub(crate) fn read(&self) -> u64 {
+        self.read
+    }
+
+    /// Records up to which offset the user has read.
+    pub(crate) fn set_read(&mut self, offset: u64) {
+        self.read = offset;
+    }
+
+    /// The number of messages after `offset` that can be read, at most `max`.
+    pub(crate) fn readable_after(&self, offset: u64, max: usize) -> usize {
+        let from = self.messages.partition_point(|kept| kept.content.id.offset <= offset);
+        if self.expired() == 0 {
+            return (self.messages.len() - from).min(max);
+        }
+        // The newest first: those that have expired are mostly old.
+        let newest = self.messages.range(from..).rev().take(max);
+        newest.filter(|kept| !kept.is_expired()).count()
     }
 
     /// Whether the log has no messages.

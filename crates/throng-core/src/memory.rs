@@ -45,6 +45,7 @@ use crate::listing::{ListPlace, ListStep};
 use crate::name::{ChannelName, Kind};
 use crate::presence::PresenceCache;
 use crate::publication::{Outcome, Publication};
+use crate::read_marker::{Mark, ReadMarker};
 use crate::reading::HistoryQuery;
 use crate::rules::Rules;
 use crate::stamp::Watermark;
@@ -210,6 +211,11 @@ impl Engine for MemoryEngine {
     ) -> History {
         let (at, name) = self.find(channel);
         self.lock(at).history(&self.shared, now_ms, name, query, limit)
+    }
+
+    fn read_marker(&self, now_ms: u64, inbox: &ChannelName, mark: Option<Mark>) -> ReadMarker {
+        let (at, name) = self.find(inbox);
+        self.lock(at).read_marker(&self.shared, now_ms, name, mark)
     }
 
     fn audience(&self, channel: &ChannelName) -> Audience {

@@ -11,9 +11,9 @@ use throng_core::engine::EngineMetrics;
 use throng_core::frozen::ThawError;
 use throng_core::{
     Answer, Audience, ChannelId, ChannelName, Engine, Fetched, Follow, Followed, History,
-    HistoryQuery, Kind, Later, ListPlace, ListStep, MemoryEngine, MemoryThaw, MessageId,
-    Notification, Outcome, PresenceCache, Publication, Published, Reading, Rules, StartAt,
-    Watermark, WorkerId, WorkerQueue,
+    HistoryQuery, Kind, Later, ListPlace, ListStep, Mark, MemoryEngine, MemoryThaw, MessageId,
+    Notification, Outcome, PresenceCache, Publication, Published, ReadMarker, Reading, Rules,
+    StartAt, Watermark, WorkerId, WorkerQueue,
 };
 
 use crate::fetches::Fetches;
@@ -306,6 +306,10 @@ impl Engine for Recorder {
 
     fn list(&self, now_ms: u64, kind: Kind, after: Option<ListPlace>) -> ListStep {
         self.engine().list(now_ms, kind, after)
+    }
+
+    fn read_marker(&self, now_ms: u64, inbox: &ChannelName, mark: Option<Mark>) -> ReadMarker {
+        self.engine().read_marker(now_ms, inbox, mark)
     }
 
     fn audience(&self, channel: &ChannelName) -> Audience {

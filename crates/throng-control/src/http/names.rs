@@ -21,6 +21,8 @@ pub(crate) enum Part {
     Subscriptions,
     /// The users that follow a channel.
     Followers,
+    /// How far the user has read it: of users only.
+    Read,
 }
 
 /// What a path below `/revocations/` names.
@@ -75,6 +77,9 @@ impl<'a> Resource<'a> {
             None => Some(Resource::Log(kind, rest, Part::Itself)),
             Some((name, "history")) => Some(Resource::Log(kind, name, Part::History)),
             Some((name, "presence")) => Some(Resource::Log(kind, name, Part::Presence)),
+            Some((name, "read")) if kind == Kind::User => {
+                Some(Resource::Log(kind, name, Part::Read))
+            }
             Some((name, "connections")) => Some(Resource::Log(kind, name, Part::Connections)),
             Some((name, "subscriptions")) if kind == Kind::User => {
                 Some(Resource::Log(kind, name, Part::Subscriptions))
@@ -119,6 +124,7 @@ impl<'a> Resource<'a> {
             Resource::Log(_, _, Part::Itself) => "GET, HEAD, OPTIONS, POST, PUT",
             Resource::Log(_, _, Part::Connections) => "DELETE, GET, HEAD, OPTIONS",
             Resource::Log(_, _, Part::Subscriptions) => "DELETE, GET, HEAD, OPTIONS, POST, PUT",
+            Resource::Log(_, _, Part::Read) => "GET, HEAD, OPTIONS, PUT",
             Resource::Connection(_) => "DELETE, OPTIONS",
             Resource::Revocation(..) => "DELETE, GET, HEAD, OPTIONS, POST",
             Resource::Publish | Resource::Subscriptions | Resource::Login | Resource::Logout => {
@@ -178,8 +184,10 @@ mod tests {
         let revocation = |kind, name| Some(Resource::Revocation(kind, name));
         assert_eq!(Resource::of("/revocations/tokens/t"), revocation(Revocable::Tokens, "t"));
         assert_eq!(Resource::of("/revocations/users/a%2Fb"), revocation(Revocable::User, "a%2Fb"));
+        assert_eq!(Resource::of("/users/u/read"), Some(Resource::Log(Kind::User, "u", Part::Read)));
         for path in [
             "/",
+            "/channels/a/read",
             "*",
             "/channels/a/",
             "/channels/a/b",

@@ -19,6 +19,7 @@ mod origins;
 mod pages;
 mod presence;
 mod publish;
+mod read;
 mod receipts;
 mod server;
 mod smuggling;

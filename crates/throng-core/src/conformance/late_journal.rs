@@ -12,6 +12,7 @@ use crate::memory::MemoryEngine;
 use crate::name::{ChannelName, Kind};
 use crate::presence::PresenceCache;
 use crate::publication::{Outcome, Publication, PublishError};
+use crate::read_marker::{Mark, ReadMarker};
 use crate::reading::HistoryQuery;
 use crate::stamp::Watermark;
 use crate::worker_queue::Notification;
@@ -115,6 +116,10 @@ impl Engine for Arc<LateJournal> {
         limit: usize,
     ) -> History {
         self.engine.history(now_ms, channel, query, limit)
+    }
+
+    fn read_marker(&self, now_ms: u64, inbox: &ChannelName, mark: Option<Mark>) -> ReadMarker {
+        self.engine.read_marker(now_ms, inbox, mark)
     }
 
     fn audience(&self, channel: &ChannelName) -> Audience {

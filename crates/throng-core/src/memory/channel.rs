@@ -5,6 +5,7 @@ use super::shared::Shared;
 use crate::engine::History;
 use crate::id::{Epoch, LocalId, MessageId, WorkerId};
 use crate::log::{Kept, Log};
+use crate::read_marker::{Mark, ReadMarker, UNREAD_MAX};
 use crate::reading::HistoryQuery;
 use crate::rules::RuleId;
 use crate::stamp::Watermark;
@@ -196,6 +197,22 @@ impl Channel {
         let is_known = id.epoch == epoch && id.offset <= self.head;
         let is_recovered = is_known && id.offset >= self.floor();
         (if is_recovered { id.offset } else { self.floor() }, Some(is_recovered))
+    }
+
+    /// How far the user has read, after `mark`.
+    pub(super) fn read_marker(&mut self, epoch: Epoch, mark: Option<Mark>) -> ReadMarker {
+        // Without a message nothing is unread, and nothing has to be remembered.
+        let Some(log) = &mut self.log else { return ReadMarker::default() };
+        if let Some(Mark { id, may_go_back }) = mark
+            && id.epoch == epoch
+            && id.offset <= self.head
+            && (id.offset > log.read() || may_go_back)
+        {
+            log.set_read(id.offset);
+        }
+        let offset = log.read();
+        let unread = log.readable_after(offset, UNREAD_MAX as usize) as u64;
+        ReadMarker { read: (offset > 0).then_some(MessageId { epoch, offset }), unread }
     }
 
     /// A page of at most `limit` messages.

@@ -21,6 +21,7 @@ use crate::log::{Kept, Log};
 use crate::message::{Content, InFlight, Message};
 use crate::name::{ChannelName, Kind};
 use crate::publication::{Publication, PublishError, Published};
+use crate::read_marker::{Mark, ReadMarker};
 use crate::reading::{HistoryQuery, StartAt};
 use crate::slab::Slab;
 use crate::worker_queue::Notification;
@@ -434,6 +435,19 @@ impl Shard {
         let channel = &mut self.channels[slot];
         channel.expire(shared, now_ms);
         channel.history(shared, query, limit)
+    }
+
+    pub(super) fn read_marker(
+        &mut self,
+        shared: &Shared,
+        now_ms: u64,
+        name: Hashed<'_>,
+        mark: Option<Mark>,
+    ) -> ReadMarker {
+        let Some(slot) = self.find(name) else { return ReadMarker::default() };
+        let channel = &mut self.channels[slot];
+        channel.expire(shared, now_ms);
+        channel.read_marker(shared.epoch, mark)
     }
 
     pub(super) fn audience(&self, name: Hashed<'_>) -> Audience {

@@ -16,6 +16,7 @@ mod memory;
 mod names;
 mod poll;
 mod presence;
+mod read;
 mod receipts;
 mod rig;
 mod scan;

@@ -10,7 +10,7 @@ use crate::name::Target;
 use crate::unknown;
 
 /// The commands and their fields.
-const COMMANDS: [(&str, &[&str]); 7] = [
+const COMMANDS: [(&str, &[&str]); 8] = [
     ("subscribe", &["type", "ref", "channel", "user", "since", "history"]),
     ("unsubscribe", &["type", "ref", "channel", "user"]),
     (
@@ -30,6 +30,7 @@ const COMMANDS: [(&str, &[&str]); 7] = [
     ),
     ("history", &["type", "ref", "channel", "user", "limit", "before", "after"]),
     ("presence", &["type", "ref", "channel", "user", "limit"]),
+    ("read", &["type", "ref", "user", "id", "back"]),
     ("auth", &["type", "ref", "token"]),
     ("ping", &["type", "ref"]),
 ];
@@ -77,6 +78,15 @@ pub enum Command {
         target: Target,
         /// The largest number of users, 1 to [`LIMIT_MAX`].
         limit: Option<u32>,
+    },
+    /// Reads or moves the marker of what a user has read.
+    Read {
+        /// The user whose marker it is.
+        target: Target,
+        /// The message up to which the user has read; `None` to leave the marker where it is.
+        id: Option<String>,
+        /// Whether the marker may move back.
+        back: bool,
     },
     /// Shows a newer token of the same user.
     Auth {
@@ -136,6 +146,11 @@ impl Command {
                 after: owned(fields.after, "after")?,
             },
             "presence" => Command::Presence { target: fields.target()?, limit: fields.limit()? },
+            "read" => Command::Read {
+                target: fields.target()?,
+                id: owned(fields.id, "id")?,
+                back: boolean(fields.back, "back")?.unwrap_or(false),
+            },
             "auth" => Command::Auth { token: fields.token()? },
             _ => Command::Ping,
         })

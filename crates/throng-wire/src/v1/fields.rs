@@ -60,6 +60,8 @@ fields! {
     before "before",
     after "after",
     echo "echo",
+    id "id",
+    back "back",
     exclude "exclude",
     data "data",
     encoding "encoding",

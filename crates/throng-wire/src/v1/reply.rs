@@ -299,6 +299,34 @@ fn presence_fields<'o>(
         .boolean("more", more)
 }
 
+/// How far a user has read: up to `read`, with `unread` messages after it.
+pub fn read(
+    out: &mut Vec<u8>,
+    target: &Target,
+    (read, unread): (Option<&str>, u64),
+    reference: Option<&RawValue>,
+) {
+    read_fields(Object::typed(out, "read"), target, (read, unread)).end_with(reference);
+}
+
+/// [`read`] as the body of an HTTP response.
+pub fn read_body(out: &mut Vec<u8>, target: &Target, (read, unread): (Option<&str>, u64)) {
+    read_fields(Object::new(out), target, (read, unread)).end();
+}
+
+fn read_fields<'o>(
+    object: Object<'o>,
+    target: &Target,
+    (read, unread): (Option<&str>, u64),
+) -> Object<'o> {
+    let object = object.target(target);
+    let object = match read {
+        Some(read) => object.string("read", read),
+        None => object,
+    };
+    object.number("unread", unread)
+}
+
 /// A page of messages, without the messages.
 #[derive(Debug, Clone, Copy)]
 pub struct HistoryPage<'a> {

@@ -134,7 +134,7 @@ fn unknown_names_are_refused_and_the_nearest_is_suggested() {
     assert_eq!(
         refused(r#"{"type":"nope"}"#),
         "the value of `type` is not a command; `subscribe`, `unsubscribe`, `publish`, `history`, \
-         `presence`, `auth` and `ping` are known"
+         `presence`, `read`, `auth` and `ping` are known"
     );
     for text in [
         r#"{"type":"ping","a b secret":1}"#,
@@ -323,6 +323,12 @@ fn replies_match_the_reference() {
         answer(|out| error(out, &ErrorResponse::new(ErrorCode::BadName, "no \"good\""), None)),
         r#"{"type":"error","code":"bad_name","message":"no \"good\""}"#
     );
+    let user = Target { kind: Kind::User, name: "u".into() };
+    assert_eq!(
+        answer(|out| read(out, &user, (Some("k-9"), 3), Some(&raw("7")))),
+        r#"{"type":"read","user":"u","read":"k-9","unread":3,"ref":7}"#
+    );
+    assert_eq!(answer(|out| read_body(out, &user, (None, 0))), r#"{"user":"u","unread":0}"#);
     assert_eq!(answer(|out| pong(out, Some(&reference))), r#"{"type":"pong","ref":"r"}"#);
 }
 

@@ -22,6 +22,8 @@ pub(in crate::memory) struct FrozenChannel {
     followers: Vec<Follower>,
     /// No message beyond this stamp has been dropped.
     lost: Stamp,
+    /// The offset up to which the user has read; 0 if that is not known.
+    read: u64,
     /// How many messages follow.
     pub(in crate::memory) messages: u32,
 }
@@ -49,8 +51,12 @@ impl FrozenChannel {
         }
         let messages = decoder.u32()?;
         let lost = Stamp(if has_stamps { decoder.u64()? } else { 0 });
+        let read = if has_stamps { decoder.u64()? } else { 0 };
         decoder.finish()?;
-        Ok(FrozenChannel { name, head, followers, lost, messages })
+        if read > head {
+            return Err(ThawError::Invalid("the read marker of a channel"));
+        }
+        Ok(FrozenChannel { name, head, followers, lost, read, messages })
     }
 }
 
@@ -100,6 +106,7 @@ impl Shard {
         }
         encoder.u32(channel.log.as_ref().map_or(0, |log| log.len()) as u32);
         encoder.u64(channel.log.as_ref().map_or(0, |log| log.lost().0));
+        encoder.u64(channel.log.as_ref().map_or(0, |log| log.read()));
         encoder.finish()
     }
 
@@ -128,6 +135,9 @@ impl Shard {
         channel.followers = Followers::from(frozen.followers.clone());
         // Its messages follow.
         channel.log = (frozen.messages > 0).then(|| Box::new(Log::new(frozen.lost)));
+        if let Some(log) = &mut channel.log {
+            log.set_read(frozen.read);
+        }
         Ok(slot)
     }
 

@@ -36,6 +36,19 @@ fn is_refused(fixture: &Fixture, records: &[Vec<u8>]) -> bool {
 }
 
 #[test]
+fn a_read_marker_is_thawed() {
+    let mut fixture = Fixture::new(retention(9), 1, usize::MAX);
+    let inbox = ChannelName::user("ann");
+    let read = fixture.publish(0, &inbox, "read").id;
+    fixture.publish(0, &inbox, "unread");
+    let mark = crate::Mark { id: read, may_go_back: false };
+    let marker = fixture.engine.read_marker(0, &inbox, Some(mark));
+    assert_eq!((marker.read, marker.unread), (Some(read), 1));
+    fixture.freeze_and_thaw();
+    assert_eq!(fixture.engine.read_marker(0, &inbox, None), marker);
+}
+
+#[test]
 fn a_thawed_engine_goes_on_where_the_frozen_one_stopped() {
     let mut fixture = fixture();
     let before = fixture.engine.metrics();
@@ -107,9 +120,9 @@ fn a_channel_at_the_last_offset_refuses_messages_and_can_be_thawed() {
         let (known, new) = (ChannelName::channel("known"), ChannelName::channel("new"));
         fixture.follow(0, &known, 0, StartAt::Live);
         let mut records = fixture.freeze();
-        // The head of the channel ends 24 bytes before the record: the number of its followers, the
-        // follower, the number of its messages and a stamp come after it.
-        let head = records[1].len() - 24 - 8;
+        // The head of the channel ends 32 bytes before the record: the number of its followers, the
+        // follower, the number of its messages, a stamp and a read marker come after it.
+        let head = records[1].len() - 32 - 8;
         records[1][head..head + 8].copy_from_slice(&(OFFSET_MAX - 1).to_le_bytes());
         let forgotten = records[2].len() - 8;
         records[2][forgotten..].copy_from_slice(&OFFSET_MAX.to_le_bytes());

@@ -4,8 +4,8 @@ use std::iter;
 
 use throng_access::Action;
 use throng_core::{
-    Body, ChannelName, HistoryQuery, Kind, MessageId, Outcome, Presence, Publication, Reading,
-    RefusedForMemory, StartAt,
+    Body, ChannelName, HistoryQuery, Kind, Mark, MessageId, Outcome, Presence, Publication,
+    ReadMarker, Reading, RefusedForMemory, StartAt,
 };
 use throng_wire::credential::Token;
 use throng_wire::v1::{self, Command, RawValue};
@@ -78,12 +78,16 @@ impl<N: Net> Worker<N> {
             Command::Subscribe { target, .. }
             | Command::Publish { target, .. }
             | Command::History { target, .. }
-            | Command::Presence { target, .. } => name_of(target),
+            | Command::Presence { target, .. }
+            | Command::Read { target, .. } => name_of(target),
             // These are always allowed.
             Command::Unsubscribe { .. } | Command::Auth { .. } | Command::Ping => {
                 return self.execute(call, command, Known::Allowed(None));
             }
         };
+        if let Command::Read { id: Some(_), .. } = &command {
+            self.limit_publication(call.id, 0)?;
+        }
         if let Command::Publish { publication, .. } = &command {
             // Before it costs more, such as a decision from elsewhere.
             self.limit_publication(call.id, publication.body.len())?;
@@ -126,6 +130,9 @@ impl<N: Net> Worker<N> {
             }
             Command::Presence { target, limit } => {
                 self.presence_command(call, &target, limit, known)
+            }
+            Command::Read { target, id, back } => {
+                self.read_command(call, &target, (id.as_deref(), back))
             }
             Command::Auth { token } => self.auth_command(call, &token, known),
             Command::Ping => {
@@ -375,6 +382,22 @@ impl<N: Net> Worker<N> {
         let writers = envelopes.iter();
         let writers = writers.map(|envelope| |out: &mut Vec<u8>| out.extend_from_slice(envelope));
         self.reply(call.id, |out| v1::history(out, page, writers, call.reference));
+        Ok(())
+    }
+
+    /// Answers how far a user has read the inbox, after moving the marker if there is an id.
+    fn read_command(
+        &mut self,
+        call: Call<'_>,
+        target: &Target,
+        (id, may_go_back): (Option<&str>, bool),
+    ) -> Result<(), ErrorResponse> {
+        let id = id.map(str::parse::<MessageId>).transpose()?;
+        let mark = id.map(|id| Mark { id, may_go_back });
+        let ReadMarker { read, unread } =
+            self.engine.read_marker(self.clock.unix_ms(), &name_of(target), mark);
+        let read = read.map(|id| id.to_string());
+        self.reply(call.id, |out| v1::read(out, target, (read.as_deref(), unread), call.reference));
         Ok(())
     }
 

@@ -1,0 +1,55 @@
+//! `GET` and `PUT /users/{user}/read`: how far a user has read the inbox.
+
+use http::request::Parts;
+use http::{Method, StatusCode};
+use throng_access::Action;
+use throng_core::{Kind, Mark, ReadMarker, clock};
+use throng_wire::v1;
+
+use super::limit::Publisher;
+use super::parameters::id;
+use super::permit::Permit;
+use crate::authentication::Client;
+use crate::control::Control;
+use crate::http::answer::{self, Answer, ApiError};
+use crate::http::{names, query};
+
+/// Answers with the marker, after a `PUT` has moved it. Whoever may follow the inbox may do both.
+pub(crate) async fn answer(
+    control: &Control,
+    head: &Parts,
+    client: &Client,
+    segment: &str,
+) -> Result<Answer, ApiError> {
+    let inbox = names::from_segment(Kind::User, segment)?;
+    let is_write = head.method == Method::PUT;
+    if is_write {
+        Publisher::of(control, head, client)?.begin(head, 1).map_err(ApiError::limited)?;
+    }
+    let mut permit = Permit::of(control, head, client)?;
+    permit.ask(Action::Subscribe(&inbox)).await?;
+    permit.recheck()?;
+    let mark = if is_write { Some(mark(head.uri.query().unwrap_or_default())?) } else { None };
+    if !is_write {
+        query::check(head.uri.query().unwrap_or_default(), &[])?;
+    }
+    let marker = control.engine.read_marker(clock::now_ms(), &inbox, mark);
+    let ReadMarker { read, unread } = marker;
+    let read = read.map(|id| id.to_string());
+    let mut body = Vec::with_capacity(96);
+    v1::read_body(&mut body, &names::target(&inbox), (read.as_deref(), unread));
+    Ok(answer::json(StatusCode::OK, body))
+}
+
+/// What the parameters say about the marker.
+fn mark(text: &str) -> Result<Mark, ApiError> {
+    query::check(text, &["id", "back"])?;
+    let id = id(text, "id")?;
+    let id = id.ok_or_else(|| ApiError::parameter("`id` is missing: the last message read"))?;
+    let may_go_back = match query::find(text, "back")?.as_deref() {
+        None | Some("false") => false,
+        Some("true") => true,
+        Some(_) => return Err(ApiError::parameter("`back` is true or false")),
+    };
+    Ok(Mark { id, may_go_back })
+}

@@ -1,0 +1,35 @@
+"""Read markers: how far a user has read the inbox, for a badge."""
+
+import json
+
+import httpx
+from websockets.sync.client import connect
+
+from support import TIMEOUT_SECONDS
+
+
+def ask(server, method, path):
+    response = httpx.request(method, server.url + path, trust_env=False)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def test_devices_share_a_marker(server, channel):
+    path = f"/users/{channel}"
+    ids = []
+    for number in range(3):
+        response = httpx.post(server.url + path, content=str(number), trust_env=False)
+        ids.append(response.json()["id"])
+    assert ask(server, "GET", f"{path}/read") == {"user": channel, "unread": 3}
+    marked = ask(server, "PUT", f"{path}/read?id={ids[1]}")
+    assert marked == {"user": channel, "read": ids[1], "unread": 1}
+    url = server.url.replace("http", "ws") + "/subscribe"
+    with connect(url, subprotocols=["throng.v1"]) as device:
+        assert json.loads(device.recv(TIMEOUT_SECONDS))["type"] == "welcome"
+        device.send(json.dumps({"type": "read", "user": channel, "ref": 1}))
+        assert json.loads(device.recv(TIMEOUT_SECONDS)) == {"type": "read", **marked, "ref": 1}
+        device.send(json.dumps({"type": "read", "user": channel, "id": ids[2]}))
+        assert json.loads(device.recv(TIMEOUT_SECONDS))["unread"] == 0
+    assert ask(server, "GET", f"{path}/read") == {"user": channel, "read": ids[2], "unread": 0}
+    assert ask(server, "PUT", f"{path}/read?id={ids[0]}")["read"] == ids[2]
+    assert ask(server, "PUT", f"{path}/read?id={ids[0]}&back=true")["unread"] == 2
