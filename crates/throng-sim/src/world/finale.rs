@@ -5,6 +5,7 @@ use throng_edge::{Counter, Parked};
 
 use super::World;
 use super::seat::TICK_MS;
+use crate::client::plan::{Start, Transport};
 use crate::topics::SQUARE;
 use crate::{Check, ensure};
 
@@ -47,6 +48,9 @@ impl World {
         for _ in 0..self.random.between(0, 3) {
             self.publish_on(SQUARE);
         }
+        if self.random.percent(30) {
+            self.begin_waiting_polls()?;
+        }
         self.absorb()?;
         self.notes.trace("drain".into());
         let now_ms = self.now_ms();
@@ -57,6 +61,22 @@ impl World {
         }
         // The notification wakes them: their deadline is counted from now.
         self.pass(0)
+    }
+
+    /// Long-polls that wait when the drain begins. Others have mostly been answered by then.
+    fn begin_waiting_polls(&mut self) -> Check {
+        for _ in 0..3 {
+            let mut plan = self.plan();
+            if plan.targets.is_empty() {
+                plan.targets.push(SQUARE);
+            }
+            (plan.transport, plan.start, plan.wait_s) = (Transport::Poll, Start::Live, 5);
+            self.connect_as(plan)?;
+        }
+        for _ in 0..20 {
+            self.some_turn()?;
+        }
+        Ok(())
     }
 
     /// The server stops accepting some time before it drains.

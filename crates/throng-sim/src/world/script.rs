@@ -9,7 +9,7 @@ use throng_core::{Engine, Later, Ticket};
 use super::World;
 use super::seat::{Batch, TICK_MS};
 use crate::Check;
-use crate::client::plan::Transport;
+use crate::client::plan::{Plan, Transport};
 use crate::client::{Client, Leave};
 use crate::pipe::{FakeSocket, Pipe};
 use crate::topics::SQUARE;
@@ -78,8 +78,13 @@ impl World {
     }
 
     pub(super) fn connect(&mut self) -> Check {
-        let number = self.clients.len();
         let plan = self.plan();
+        self.connect_as(plan)
+    }
+
+    /// A client that asks for what `plan` says.
+    pub(super) fn connect_as(&mut self, plan: Plan) -> Check {
+        let number = self.clients.len();
         let (capacity, low_water) = match self.random.below(10) {
             0..=5 => (1 << 16, 1),
             6..=7 => (self.random.between(1, 300), 1),
@@ -161,7 +166,7 @@ impl World {
         Ok(())
     }
 
-    fn some_turn(&mut self) -> Check {
+    pub(super) fn some_turn(&mut self) -> Check {
         let at = self.random.below(self.seats.len());
         let batch = if self.random.percent(40) {
             Batch::ALL
