@@ -120,6 +120,8 @@ pub(crate) struct Client {
     pub(crate) is_halting: bool,
     /// Whether the server evicted it for what it buffered.
     pub(crate) is_evicted: bool,
+    /// Whether its first request was for a page.
+    visits_control: bool,
 }
 
 impl Client {
@@ -177,6 +179,7 @@ impl Client {
             has_expired: false,
             is_halting: false,
             is_evicted: false,
+            visits_control,
         };
         if visits_control {
             client.queue(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -184,6 +187,11 @@ impl Client {
         }
         client.request(plan, view);
         client
+    }
+
+    /// Whether the server may have answered a request of its connection before.
+    pub(crate) fn may_have_been_served(&self) -> bool {
+        self.visits_control || self.plan.transport == Transport::Poll
     }
 
     /// Queues a request that subscribes.

@@ -6,6 +6,7 @@
 //! | `plans` | chooses subscriptions and publications |
 //! | `script` | runs random steps |
 //! | `crowd` | many clients on one channel, some of which leave and join during fan-outs |
+//! | `memory` | memory that becomes short and suffices again |
 //! | `seat` | a worker and the state of its event loop |
 //! | `turns` | turns of the event loops and of the control plane |
 //! | `receipt_desk` | the receipts under way |
@@ -19,6 +20,7 @@ mod birth;
 mod crowd;
 mod finale;
 mod freeze;
+mod memory;
 mod plans;
 mod receipt_desk;
 mod receipts;
@@ -48,6 +50,7 @@ use crate::random::Random;
 use crate::recorder::Recorder;
 use crate::stamp::{Moment, Stamp};
 use crate::tls_end::TlsWorld;
+use memory::Memory;
 use receipt_desk::ReceiptDesk;
 use seat::Seat;
 
@@ -96,6 +99,7 @@ pub(crate) struct World {
     drain: Option<Moment>,
     tamper: Option<Tamper>,
     receipts: ReceiptDesk,
+    memory: Memory,
     /// The number of bodies made so far.
     bodies: u64,
     /// Per channel, the last offset that the witness received.
@@ -162,6 +166,7 @@ impl World {
             has_stopped_accepting: self.stopped_accepting_ms.is_some(),
             drain: self.drain,
             late_ms: self.late_ms(),
+            shortest: self.memory.furthest,
         }
     }
 
@@ -175,6 +180,7 @@ impl World {
             has_stopped_accepting: self.stopped_accepting_ms.is_some(),
             drain: self.drain,
             late_ms: self.late_ms(),
+            shortest: self.memory.furthest,
         };
         (&mut self.clients[number], view)
     }

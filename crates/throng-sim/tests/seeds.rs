@@ -77,6 +77,8 @@ const INTERESTING: &[&str] = &[
     "message: left out for its publisher",
     "overload: WebSocket closed",
     "overload: cut off",
+    "memory: command refused",
+    "memory: request refused",
     "offsets skip: gap",
     "offsets skip: gap, out of reach",
     "offsets skip: resume between two messages",

@@ -1,6 +1,7 @@
 //! Answers of `throng.v1`, notices, and error responses.
 
 use serde_json::Value;
+use throng_core::MemoryStep;
 
 use super::Client;
 use super::expected::{Command, Cursor, Greeting, PublishAnswer};
@@ -13,6 +14,9 @@ use crate::{Check, ensure};
 
 /// The beginning of the message about an answer that did not come in time.
 const UNANSWERED: &str = "an answer that this needs";
+
+/// What an error says that is for want of memory.
+const SHORT_OF_MEMORY: &str = "short of memory";
 
 impl Client {
     /// A JSON object that is not a message: a greeting, a gap, or an answer to a command.
@@ -70,6 +74,20 @@ impl Client {
             let may_be_late = view.may_be_late() || matches!(command, Command::Presence(_));
             ensure!(may_be_late && value["code"] == "busy", "not answered in time: {value}");
             return self.unanswered(command, view);
+        }
+        if kind == "error" && message.contains(SHORT_OF_MEMORY) {
+            let refusing = match command {
+                Command::Subscribe(_) => MemoryStep::RefuseSubscriptions,
+                Command::History(_) => MemoryStep::RefuseReads,
+                Command::Refused(_) => MemoryStep::RefuseReads,
+                _ => return Err(format!("{command:?} is refused for want of memory")),
+            };
+            ensure!(view.may_be_short(refusing) && value["code"] == "busy", "{value}");
+            if let Command::Subscribe(topic) = *command {
+                self.will_follow.retain(|&other| other != topic);
+            }
+            view.notes.saw("memory: command refused");
+            return Ok(());
         }
         match *command {
             Command::Ping => ensure!(kind == "pong", "the answer to a ping: {value}"),
@@ -198,18 +216,21 @@ impl Client {
         let expected = plan.and_then(Plan::refusal);
         let waited_ms = view.now.now_ms - self.opened_ms;
         let handoff_failed = self.pipe.borrow().handoff_failed;
+        let is_full = view.terms.is_scarce
+            || view.has_stopped_accepting
+            || handoff_failed
+            || (view.may_be_late() && plan.is_some());
+        let may_be_short = view.may_be_short(MemoryStep::RefuseSubscriptions);
+        let is_for_memory = !is_full && plan.is_some() && may_be_short;
         let may_refuse = match head.status {
             400 => expected.is_some(),
             403 => plan.is_some_and(|plan| plan.targets.iter().any(|&topic| view.is_secret(topic))),
             408 => waited_ms >= view.terms.head_ms,
             503 => {
                 ensure!(head.header("retry-after").is_some(), "503 without Retry-After");
-                let is_full = view.terms.is_scarce
-                    || view.has_stopped_accepting
-                    || handoff_failed
-                    || (view.may_be_late() && plan.is_some());
-                self.is_evicted = !is_full && view.may_evict(self.pipe.borrow().read_bytes());
-                is_full || self.is_evicted
+                let may_refuse = is_full || is_for_memory;
+                self.is_evicted = !may_refuse && view.may_evict(self.pipe.borrow().read_bytes());
+                may_refuse || self.is_evicted
             }
             _ => false,
         };
@@ -227,6 +248,7 @@ impl Client {
             408 => view.notes.saw("refused: slow head"),
             _ if view.has_stopped_accepting => view.notes.saw("refused: draining"),
             _ if self.is_evicted => view.notes.saw("overload: refused"),
+            _ if is_for_memory => view.notes.saw("memory: request refused"),
             _ => view.notes.saw("refused: full"),
         }
         self.is_refused = true;

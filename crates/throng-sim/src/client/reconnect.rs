@@ -1,5 +1,7 @@
 //! Subscriptions that are refused in the form of their transport, with a time to reconnect.
 
+use throng_core::MemoryStep;
+
 use super::Client;
 use super::expected::Request;
 use super::plan::{Plan, Transport};
@@ -37,9 +39,14 @@ impl Client {
             let is_websocket = plan.transport != Transport::Sse;
             ensure!(is_secret && is_websocket, "denied with {head:?}");
         } else {
-            ensure!(is_full || view.may_be_late(), "refused with {head:?}");
-            if !is_full {
+            let may_be_short = view.may_be_short(MemoryStep::RefuseSubscriptions);
+            let may_refuse = is_full || view.may_be_late() || may_be_short;
+            ensure!(may_refuse, "refused with {head:?}");
+            if view.may_be_late() && !is_full && !may_be_short {
                 view.notes.saw("wait: request refused");
+            }
+            if may_be_short && !is_full && !view.may_be_late() {
+                view.notes.saw("memory: request refused");
             }
         }
         if plan.transport == Transport::Sse {

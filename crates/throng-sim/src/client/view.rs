@@ -1,6 +1,6 @@
 //! The state of the world that a client's checks depend on.
 
-use throng_core::QueueLimits;
+use throng_core::{MemoryStep, QueueLimits};
 
 use crate::late::Lateness;
 use crate::model::{Model, Reader};
@@ -27,6 +27,8 @@ pub(crate) struct View<'a> {
     pub(crate) drain: Option<Moment>,
     /// When a drain gives up what it has not delivered; `u64::MAX` without a drain.
     pub(crate) late_ms: u64,
+    /// The furthest that the server has gone for want of memory so far.
+    pub(crate) shortest: MemoryStep,
 }
 
 /// The server's settings that clients can observe.
@@ -90,6 +92,11 @@ impl View<'_> {
     /// Whether decisions about access, or parts of logs, may come later, or never.
     pub(crate) fn may_be_late(&self) -> bool {
         self.terms.lateness.is_possible()
+    }
+
+    /// Whether the server may have refused for want of memory what this step refuses.
+    pub(crate) fn may_be_short(&self, refusing: MemoryStep) -> bool {
+        self.shortest >= refusing
     }
 
     /// Whether the access policy denies everything about a channel.

@@ -17,6 +17,7 @@ use throng_edge::event_loop::sleep::Sleep;
 use throng_edge::worker::Setup;
 use throng_edge::{Limits, Metrics, Settings};
 
+use super::memory::Memory;
 use super::receipt_desk::ReceiptDesk;
 use super::seat::Seat;
 use super::{BEGINNING_MS, Kind, World};
@@ -98,7 +99,13 @@ impl Queues {
 impl World {
     pub(super) fn new(seed: u64, notes: &Rc<Notes>, tamper: Option<Tamper>) -> World {
         let mut random = Random::new(seed);
-        let Design { kind, workers, capacity, terms, limits, topics } = Design::new(&mut random);
+        let memory = Memory::new(Random::new(seed + 4));
+        let design = Design::new(&mut random);
+        let Design { kind, workers, capacity, mut terms, limits, topics } = design;
+        if memory.is_scarce {
+            // The share of it that workers keep while memory is short.
+            terms.max_blocked_bytes /= 4;
+        }
         let stamp = Arc::new(Stamp::new(BEGINNING_MS));
         let rules = Arc::new(topics::rules(&topics));
         let queues = Queues::new(workers, terms.queue);
@@ -134,7 +141,7 @@ impl World {
                 compression: Arc::clone(&compression),
                 events: Some(Arc::clone(&heard) as _),
                 queue: Arc::clone(queue),
-                pressure: Arc::default(),
+                pressure: Arc::clone(&memory.pressure),
                 metrics: metrics.clone(),
             };
             let sleep = Sleep::new(Arc::clone(queue), permit(id));
@@ -162,6 +169,7 @@ impl World {
             drain: None,
             tamper,
             receipts: ReceiptDesk::new(Random::new(seed + 3)),
+            memory,
             bodies: 0,
             spoken: 0,
             busy: 0,

@@ -17,6 +17,7 @@ const LAST_MS: u64 = 3500;
 
 impl World {
     pub(super) fn finale(&mut self) -> Check {
+        self.end_shortage()?;
         match self.drain {
             Some(_) => self.end_drain(),
             None => self.all_clients_leave(),

@@ -1,6 +1,6 @@
 //! Replays the engine's record into the model, and checks what the witness received.
 
-use throng_core::{MessageId, Notification, Publication, Published, StartAt};
+use throng_core::{MemoryStep, MessageId, Notification, Publication, Published, StartAt};
 
 use super::World;
 use crate::model::Page;
@@ -64,6 +64,7 @@ impl World {
         }
         let Some(client) = client else { return Ok(()) };
         self.notes.trace(format!("  {client} follows {topic} after {cursor}, {is_recovered:?}"));
+        self.check_memory(client, MemoryStep::RefuseSubscriptions)?;
         self.clients[client].add_begin(begin, self.stamp.now());
         self.receipts.followed(client, topic);
         self.saw_in_fan_out("subscribe: in the middle of a fan-out");
@@ -88,6 +89,7 @@ impl World {
         let expected = self.model.page(now_ms, topic, query, limit);
         ensure!(page == expected, "{page:?} instead of {expected:?}");
         if let Some(client) = client {
+            self.check_memory(client, MemoryStep::RefuseReads)?;
             self.clients[client].add_page(page.offsets, has_more);
         }
         Ok(())

@@ -30,6 +30,7 @@ impl World {
     pub(super) fn rest(&mut self) -> Check {
         self.notes.trace("rest".into());
         self.rival.release();
+        self.end_shortage()?;
         let stuck = self.let_servers_rest()?;
         self.come_to_rest()?;
         self.check_asleep()?;

@@ -23,7 +23,9 @@ impl World {
         let leaving = if self.kind.clients_stay { 0 } else { 2 };
         let answers = if self.terms.lateness.is_possible() { 14 } else { 0 };
         let stirs = if self.kind.stirs > 0 { 2 } else { 0 };
-        let weights = [arrivals, 14, 16, 26, 4, 8, 2, 8, 3, leaving, 4, 2, 1, stirs, 5, answers, 1];
+        let memory = if self.memory.is_scarce { 2 } else { 0 };
+        let weights =
+            [arrivals, 14, 16, 26, 4, 8, 2, 8, 3, leaving, 4, 2, 1, stirs, 5, answers, 1, memory];
         match self.random.weighted(&weights) {
             0 => self.connect(),
             1 => self.send_some(),
@@ -71,6 +73,7 @@ impl World {
                 Ok(())
             }
             16 => self.freeze(),
+            17 => self.change_memory(),
             _ if self.drain.is_none() && self.random.percent(40) => self.rest(),
             _ if self.drain.is_none() && self.random.percent(10) => self.pass(3_700_000),
             _ => Ok(()),
@@ -228,8 +231,8 @@ impl World {
         let choice = self.random.below(100);
         self.notes.trace(format!("{number} speaks, {choice}"));
         let is_v1 = self.clients[number].plan.transport == Transport::V1;
-        let is_late = self.terms.lateness.is_possible();
-        let is_unsure = is_late && self.clients[number].awaits_subscription();
+        let may_be_refused = self.terms.lateness.is_possible() || self.memory.is_scarce;
+        let is_unsure = may_be_refused && self.clients[number].awaits_subscription();
         // Some clients stop in the middle of a large message.
         let halts = self.random.percent(10);
         let body = if halts { self.large_body() } else { self.body() };
