@@ -57,6 +57,8 @@ pub(crate) struct Terms {
     pub(crate) held_bytes_floor: Option<usize>,
     /// The bytes that the replay buffers of one worker may keep for blocked subscriptions.
     pub(crate) max_blocked_bytes: usize,
+    /// Whether memory is short now and then, so that subscriptions are refused.
+    pub(crate) memory_varies: bool,
     /// The limits of each worker queue.
     pub(crate) queue: QueueLimits,
     /// The bytes that all logs together may keep, if it is less than the channels' rules allow.

@@ -173,7 +173,8 @@ impl Client {
     pub(crate) fn send_command(&mut self, random: &mut Random, view: View<'_>) {
         let topic = random.below(view.model.topics.len());
         // Until it knows what it follows, the client only asks.
-        let least = if view.may_be_late() && self.awaits_subscription() { 4 } else { 0 };
+        let may_be_refused = view.may_be_late() || view.terms.memory_varies;
+        let least = if may_be_refused && self.awaits_subscription() { 4 } else { 0 };
         match random.between(least, 7) {
             4..=5 if view.is_secret(topic) => {
                 let kind = random.pick(&["history", "presence"]);

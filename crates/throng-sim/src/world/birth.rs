@@ -105,6 +105,7 @@ impl World {
         if memory.is_scarce {
             // The share of it that workers keep while memory is short.
             terms.max_blocked_bytes /= 4;
+            terms.memory_varies = true;
         }
         let stamp = Arc::new(Stamp::new(BEGINNING_MS));
         let rules = Arc::new(topics::rules(&topics));
@@ -272,6 +273,7 @@ fn terms(random: &mut Random, is_scarce: bool) -> Terms {
         message_ms: random.pick(&[2000, 60_000]),
         held_bytes_floor: random.percent(30).then_some(700),
         max_blocked_bytes: usize::MAX,
+        memory_varies: false,
         queue: if random.percent(25) {
             QueueLimits {
                 max_messages: random.between(1, 12),

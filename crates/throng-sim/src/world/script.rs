@@ -231,7 +231,7 @@ impl World {
         let choice = self.random.below(100);
         self.notes.trace(format!("{number} speaks, {choice}"));
         let is_v1 = self.clients[number].plan.transport == Transport::V1;
-        let may_be_refused = self.terms.lateness.is_possible() || self.memory.is_scarce;
+        let may_be_refused = self.terms.lateness.is_possible() || self.terms.memory_varies;
         let is_unsure = may_be_refused && self.clients[number].awaits_subscription();
         // Some clients stop in the middle of a large message.
         let halts = self.random.percent(10);
