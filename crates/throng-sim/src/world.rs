@@ -6,7 +6,8 @@
 //! | `plans` | chooses subscriptions and publications |
 //! | `script` | runs random steps |
 //! | `crowd` | many clients on one channel, some of which leave and join during fan-outs |
-//! | `memory` | memory that becomes short and suffices again |
+//! | `memory` | how short memory is |
+//! | `shortage` | memory that becomes short and suffices again |
 //! | `seat` | a worker and the state of its event loop |
 //! | `turns` | turns of the event loops and of the control plane |
 //! | `receipt_desk` | the receipts under way |
@@ -28,6 +29,7 @@ mod record;
 mod rest;
 mod script;
 mod seat;
+mod shortage;
 mod turns;
 
 use std::rc::Rc;

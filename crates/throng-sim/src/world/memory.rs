@@ -1,15 +1,10 @@
-//! Memory that becomes short and suffices again, step by step.
-//!
-//! Only what workers give up by themselves is simulated: they keep less for clients that do not
-//! read, and refuse pages of history and new subscriptions. Closing for memory is a scan.
+//! The memory of the server, and how short it is.
 
 use std::sync::Arc;
 
 use throng_core::{MemoryPressure, MemoryStep};
 
-use super::World;
 use crate::random::Random;
-use crate::{Check, ensure};
 
 /// The memory of the server.
 pub(super) struct Memory {
@@ -26,45 +21,11 @@ impl Memory {
         let is_scarce = random.percent(25);
         Memory { pressure: Arc::default(), random, is_scarce, furthest: MemoryStep::None }
     }
-}
 
-impl World {
-    /// Goes to another step.
-    pub(super) fn change_memory(&mut self) -> Check {
-        let is_enough = self.memory.random.percent(40);
-        let step = self.memory.random.pick(&MemoryStep::ALL);
-        self.set_memory(if is_enough { MemoryStep::None } else { step })
-    }
-
-    /// Memory suffices again.
-    pub(super) fn end_shortage(&mut self) -> Check {
-        self.set_memory(MemoryStep::None)
-    }
-
-    fn set_memory(&mut self, step: MemoryStep) -> Check {
-        if step == self.memory.pressure.step() {
-            return Ok(());
-        }
-        // What was done until now is checked against the step of then.
-        self.absorb()?;
-        self.notes.trace(format!("memory: {}", step.word()));
-        self.memory.pressure.report(1, 1, step);
-        self.memory.furthest = self.memory.furthest.max(step);
-        Ok(())
-    }
-
-    /// Checks that what a worker just did for a client is not refused at this step. A decision that
-    /// comes later is not asked about memory again, nor is a connection that has its place.
-    pub(super) fn check_memory(&self, client: usize, refusing: MemoryStep) -> Check {
-        let step = self.memory.pressure.step();
-        let is_asked_once = self.terms.lateness.is_possible();
-        let has_place = refusing == MemoryStep::RefuseSubscriptions
-            && self.clients[client].may_have_been_served();
-        ensure!(
-            step < refusing || is_asked_once || has_place,
-            "client {client} is served while memory is short: {}",
-            step.word()
-        );
-        Ok(())
+    /// The step that comes next.
+    pub(super) fn next(&mut self) -> MemoryStep {
+        let is_enough = self.random.percent(40);
+        let step = self.random.pick(&MemoryStep::ALL);
+        if is_enough { MemoryStep::None } else { step }
     }
 }
