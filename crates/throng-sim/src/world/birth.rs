@@ -52,14 +52,17 @@ struct Design {
 }
 
 impl Design {
-    fn new(random: &mut Random) -> Design {
+    fn new(random: &mut Random, memory_varies: bool) -> Design {
         let kind = kind(random);
         let workers = if kind.is_crowd { 1 } else { random.between(1, 3) };
         let is_scarce = !kind.is_crowd && random.percent(25);
         let capacity = if is_scarce { random.between(2, 6) } else { 10_000 };
         let mut terms = terms(random, is_scarce);
         let limits = limits(random, &terms);
-        terms.max_blocked_bytes = limits.max_blocked_bytes / workers;
+        terms.memory_varies = memory_varies;
+        // While memory is short, workers keep a part of it.
+        let parts = if memory_varies { 4 * workers } else { workers };
+        terms.max_blocked_bytes = limits.max_blocked_bytes / parts;
         let mut topics = topics::all(random.percent(60));
         if terms.max_logs_bytes.is_some() {
             topics::keep_for_an_hour(&mut topics);
@@ -99,31 +102,25 @@ impl Queues {
 impl World {
     pub(super) fn new(seed: u64, notes: &Rc<Notes>, tamper: Option<Tamper>) -> World {
         let mut random = Random::new(seed);
-        let memory = Memory::new(Random::new(seed + 4));
-        let design = Design::new(&mut random);
-        let Design { kind, workers, capacity, mut terms, limits, topics } = design;
-        if memory.is_scarce {
-            // The share of it that workers keep while memory is short.
-            terms.max_blocked_bytes /= 4;
-            terms.memory_varies = true;
-        }
+        let memory = Memory::new(Random::new(seed + 5));
+        let Design { kind, workers, capacity, terms, limits, topics } =
+            Design::new(&mut random, memory.is_scarce);
         let stamp = Arc::new(Stamp::new(BEGINNING_MS));
         let rules = Arc::new(topics::rules(&topics));
         let queues = Queues::new(workers, terms.queue);
         let permits = Arc::new(FanOutPermits::new(&queues.queues, random.between(1, workers)));
         let permit = |id: usize| PermitHolder::new(Arc::clone(&permits), WorkerId(id as u16));
         let stream_numbers = random.percent(30).then(|| Random::new(seed + 1));
-        let skips_offsets = stream_numbers.is_some();
         let heard = Arc::new(Heard::default());
         let max_logs_bytes = terms.max_logs_bytes.unwrap_or(LOGS_BYTES_MAX);
         let (heard_by, all) = (Arc::clone(&heard), queues.queues.clone());
         let parts =
             Parts { rules: Arc::clone(&rules), queues: all, max_logs_bytes, heard: heard_by };
-        let has_times = terms.max_logs_bytes.is_some();
+        let (skips_offsets, has_times) = (stream_numbers.is_some(), terms.max_logs_bytes.is_some());
         let (engine, epochs) = engine(&parts, stream_numbers, &topics);
         let fetches = Fetches::new(terms.lateness.fetch_percent, Random::new(seed + 2));
-        let engine = Recorder::new(engine, parts, &stamp, queues.post(), fetches, has_times);
-        let engine = Arc::new(engine);
+        let post = queues.post();
+        let engine = Arc::new(Recorder::new(engine, parts, &stamp, post, fetches, has_times));
         let metrics = Metrics::new((0..workers).map(|_| capacity as u32));
         let (settings, compression) = settings(&terms, limits);
         let policy = LatePolicy::new(terms.lateness, &stamp, Random::new(seed));
