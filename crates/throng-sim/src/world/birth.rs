@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use throng_access::{Access, AccessControl};
 use throng_core::{
-    Engine, Epoch, Follow, LocalId, MemoryEngine, QueueLimits, Reading, StartAt, WorkerId,
+    Engine, Epoch, Follow, LocalId, MemoryEngine, QueueLimits, Reading, Rules, StartAt, WorkerId,
     WorkerQueue,
 };
 use throng_edge::compression::{Compression, CompressionSettings};
@@ -103,20 +103,18 @@ impl World {
     pub(super) fn new(seed: u64, notes: &Rc<Notes>, tamper: Option<Tamper>) -> World {
         let mut random = Random::new(seed);
         let memory = Memory::new(Random::new(seed + 5));
-        let Design { kind, workers, capacity, terms, limits, topics } =
-            Design::new(&mut random, memory.is_scarce);
+        let design = Design::new(&mut random, memory.is_scarce);
+        let Design { kind, workers, capacity, terms, limits, topics } = design;
         let stamp = Arc::new(Stamp::new(BEGINNING_MS));
         let rules = Arc::new(topics::rules(&topics));
         let queues = Queues::new(workers, terms.queue);
         let permits = Arc::new(FanOutPermits::new(&queues.queues, random.between(1, workers)));
         let permit = |id: usize| PermitHolder::new(Arc::clone(&permits), WorkerId(id as u16));
-        let stream_numbers = random.percent(30).then(|| Random::new(seed + 1));
-        let heard = Arc::new(Heard::default());
-        let max_logs_bytes = terms.max_logs_bytes.unwrap_or(LOGS_BYTES_MAX);
-        let (heard_by, all) = (Arc::clone(&heard), queues.queues.clone());
-        let parts =
-            Parts { rules: Arc::clone(&rules), queues: all, max_logs_bytes, heard: heard_by };
-        let (skips_offsets, has_times) = (stream_numbers.is_some(), terms.max_logs_bytes.is_some());
+        let counts_up = !random.percent(30);
+        let stream_numbers = (!counts_up).then(|| Random::new(seed + 1));
+        let heard = Arc::default();
+        let parts = parts(&terms, &rules, &queues, &heard);
+        let has_times = terms.max_logs_bytes.is_some();
         let (engine, epochs) = engine(&parts, stream_numbers, &topics);
         let fetches = Fetches::new(terms.lateness.fetch_percent, Random::new(seed + 2));
         let post = queues.post();
@@ -153,7 +151,7 @@ impl World {
             engine,
             queues: queues.queues,
             witnessed: vec![0; topics.len()],
-            model: Model::new(topics, epochs, !skips_offsets, max_logs_bytes),
+            model: Model::new(topics, epochs, counts_up, max_logs_bytes(&terms)),
             seats,
             rival: permit(workers),
             control: Control::new(Arc::clone(&access.clients), notes, acceptor.clone()),
@@ -197,6 +195,21 @@ impl World {
             }
         }
         self
+    }
+}
+
+/// The limit of all logs together.
+fn max_logs_bytes(terms: &Terms) -> usize {
+    terms.max_logs_bytes.unwrap_or(LOGS_BYTES_MAX)
+}
+
+/// What the engine works with.
+fn parts(terms: &Terms, rules: &Arc<Rules>, queues: &Queues, heard: &Arc<Heard>) -> Parts {
+    Parts {
+        rules: Arc::clone(rules),
+        queues: queues.queues.clone(),
+        max_logs_bytes: max_logs_bytes(terms),
+        heard: Arc::clone(heard),
     }
 }
 
