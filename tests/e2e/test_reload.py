@@ -117,6 +117,35 @@ def test_rules_that_became_stricter_end_subscriptions(start):
     assert status(server, shown, "news") == 403
 
 
+def test_what_the_server_keeps_for_a_user_is_granted(start, tmp_path):
+    key, table = server_key(tmp_path, "app", "subscriptions", "publish")
+    one = start(TOKEN_KEY + table)
+    server, app = one.server, bearer(key)
+    kept = server.http.put("/users/ann/subscriptions", json={"channels": ["kept"]}, headers=app)
+    assert kept.status_code == 200, kept.text
+    shown = token(throng={"subscribe": ["rooms/*"]})
+
+    def publish(text):
+        for channel in ("kept", "rooms%2Fa"):
+            answer = server.http.post(f"/channels/{channel}", content=text, headers=app)
+            assert answer.status_code == 201, answer.text
+
+    with (
+        follow(server, "/subscribe?channel=rooms/a&user=ann", shown, "throng.v1") as both,
+        follow(server, "/users/ann", shown) as inbox,
+    ):
+        # A newer token that grants less, and then rules that allow less.
+        both.send(json.dumps({"type": "auth", "token": token(throng={"subscribe": ["other"]})}))
+        assert hear(both, "unsubscribed")["channel"] == "rooms/a"
+        publish("after the token")
+        assert hear(both, "message")["channel"] == "kept"
+        one.reload(TOKEN_KEY + table + "[access]\nsubscribe = 'nobody'\n", "rules of access")
+        publish("after the rules")
+        assert hear(both, "message")["data"] == "after the rules"
+        heard = [inbox.recv(TIMEOUT_SECONDS) for _ in range(2)]
+        assert heard == ["after the token", "after the rules"]
+
+
 def test_a_server_key_that_is_gone_ends_its_connections(start, tmp_path):
     old, old_table = server_key(tmp_path, "old", "subscribe", "publish")
     new, new_table = server_key(tmp_path, "new", "subscribe", "publish")

@@ -2,11 +2,10 @@
 
 use throng_access::Action;
 use throng_core::{Kind, SubscriptionId};
-use throng_wire::{ErrorResponse, v1};
+use throng_wire::ErrorResponse;
 
 use crate::close_reason::CloseReason;
 use crate::connection::{ConnectionId, Flags};
-use crate::counters::Counter;
 use crate::net::Net;
 use crate::worker::Worker;
 
@@ -24,10 +23,7 @@ impl<N: Net> Worker<N> {
                 let reason = CloseReason::Refused(error.code);
                 return self.close_subscriber(id, reason, &error.message, || error.clone());
             }
-            let Some(target) = self.target_of(subscription) else { continue };
-            self.unfollow(id, subscription);
-            self.count(Counter::SubscriptionsRevoked);
-            self.reply(id, |out| v1::revoked(out, &target, &error));
+            self.end_denied(id, subscription, &error);
         }
     }
 
@@ -39,6 +35,6 @@ impl<N: Net> Worker<N> {
         if name.kind() == Kind::Internal {
             return None;
         }
-        self.denial(&self.client(id, Action::Subscribe(&name)), subscription)
+        self.denial(id, &self.client(id, Action::Subscribe(&name)), subscription)
     }
 }

@@ -134,6 +134,19 @@ impl<N: Net> Worker<N> {
         }
     }
 
+    /// Whether the server keeps a subscription of this connection for its user.
+    pub(in crate::worker) fn keeps(
+        &self,
+        id: ConnectionId,
+        subscription: SubscriptionId,
+        name: &ChannelName,
+    ) -> bool {
+        let is_of = |user: ChannelName| self.access.kept.has(user.name(), name.name());
+        self.subscriptions.is_kept(subscription)
+            && name.kind() == Kind::Channel
+            && self.user_of(id).is_some_and(is_of)
+    }
+
     /// Whether the connection follows what the server keeps for its user.
     pub(in crate::worker) fn is_marked(&self, id: ConnectionId) -> bool {
         self.newest_subscription(id).is_some_and(|newest| self.subscriptions.is_kept(newest))

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use throng_access::server_key::PREFIX;
 use throng_access::{Action, Asker, Identity, ShownToken};
-use throng_core::{Later, SubscriptionId, Ticket};
+use throng_core::{Kind, Later, SubscriptionId, Ticket};
 use throng_wire::credential::Token;
 use throng_wire::v1::{self, RawValue};
 use throng_wire::{ErrorCode, ErrorResponse};
@@ -90,23 +90,42 @@ impl<N: Net> Worker<N> {
             if self.connections.get(id).is_none() {
                 return;
             }
-            if let Some(error) = self.denial(client, subscription) {
-                let Some(target) = self.target_of(subscription) else { continue };
-                self.unfollow(id, subscription);
-                self.count(Counter::SubscriptionsRevoked);
-                self.reply(id, |out| v1::revoked(out, &target, &error));
+            if let Some(error) = self.denial(id, client, subscription) {
+                self.end_denied(id, subscription, &error);
             }
         }
+    }
+
+    /// Ends a subscription that a client of `throng.v1` may not have any more, and tells it. With
+    /// the inbox end those that the server keeps for its user.
+    pub(in crate::worker) fn end_denied(
+        &mut self,
+        id: ConnectionId,
+        subscription: SubscriptionId,
+        error: &ErrorResponse,
+    ) {
+        let Some(target) = self.target_of(subscription) else { return };
+        if target.kind == Kind::User && self.is_marked(id) {
+            self.unfollow_kept(id, &target.name);
+        }
+        self.unfollow(id, subscription);
+        self.count(Counter::SubscriptionsRevoked);
+        self.reply(id, |out| v1::revoked(out, &target, error));
     }
 
     /// Why the client may not have a subscription any more; `None` if it may.
     pub(in crate::worker) fn denial(
         &self,
+        id: ConnectionId,
         client: &Client,
         subscription: SubscriptionId,
     ) -> Option<ErrorResponse> {
         let (channel, _) = self.subscriptions.channel(subscription)?;
         let name = self.engine.name(channel)?;
+        // What the server keeps for a user is granted with the user's inbox.
+        if self.keeps(id, subscription, &name) {
+            return None;
+        }
         let action = Action::Subscribe(&name);
         if let Err(error) = client.check_user(action) {
             return Some(error);
