@@ -68,7 +68,7 @@ const CARDS = [
   {
     title: "Messages in",
     value: (sample) => words.rate(sample.messages_in.per_s),
-    aside: (sample) => `${words.count(sample.channels)} channels`,
+    aside: (sample) => `${words.count(sample.channels)} ${sample.channels === 1 ? "channel" : "channels"}`,
     format: words.compact,
     lines: [{ key: "messages_in_per_s", label: "per second", colour: "hue-3", isFilled: true }],
     legend: words.rate,

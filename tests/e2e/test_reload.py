@@ -165,6 +165,19 @@ def test_a_server_key_that_is_gone_ends_its_connections(start, tmp_path):
         assert staying.recv(TIMEOUT_SECONDS) == "x"
 
 
+def test_viewers_of_the_status_go_with_their_key(start, tmp_path):
+    old, old_table = server_key(tmp_path, "old", "administration")
+    _, new_table = server_key(tmp_path, "new", "administration")
+    one = start(old_table + new_table)
+    with Raw(one.server) as viewer:
+        viewer.request("GET", "/status/stream", {**bearer(old), "Accept": "text/event-stream"})
+        assert viewer.read_head().status == 200
+        one.reload(new_table, "replaced: server keys")
+        viewer.read_until(b"event: closed")
+    answer = one.server.http.get("/status/stream", headers=bearer(old))
+    assert answer.status_code == 401
+
+
 def test_the_last_key_stays_until_a_restart(start, tmp_path):
     key, table = server_key(tmp_path, "app", "subscribe", "publish")
     one = start(table)
@@ -214,6 +227,20 @@ def test_what_waits_for_a_restart_is_named(start):
     one.reload("[per-address]\npublish-rate = 9\n", "nothing that a reload replaces has changed")
 
 
+def test_rules_stay_with_the_keys(start):
+    text = TOKEN_KEY + "[[channels]]\nmatch = 'secret/*'\nhistory = 'nobody'\n"
+    one = start(text)
+    shown = bearer(token(throng={"history": ["*"]}))
+
+    def read():
+        return one.server.http.get("/channels/secret%2Fx/history", headers=shown).status_code
+
+    assert read() == 403
+    said = one.reload("", "nothing that a reload replaces has changed")
+    assert "channels" in said and "token-keys" in said
+    assert read() == 403
+
+
 BROKEN = {
     "no TOML": ("log = \n", "line 2"),
     "an unknown key": (TOKEN_KEY + "lock = 'debug'\n", "lock"),
@@ -239,6 +266,6 @@ def test_a_file_that_is_gone_changes_nothing(start):
     one.path.unlink()
     # Without a file the server would have no keys, and be open.
     said = one.hang_up("wait")
-    assert "token-keys" in said
+    assert "token-keys" in said and "rules of access" not in said
     assert status(one.server, token(throng=GRANTS)) == 204
     assert one.server.http.get("/channels/a?wait=0").status_code == 401

@@ -247,7 +247,10 @@ impl KeptSubscriptions {
                 (channels, names.filter(|name| !wanted.contains(name)).map(Into::into).collect())
             }
             KeptChange::Update { add, remove } => {
-                let known = remove.iter().filter(|name| has(name) && !add.contains(name));
+                let wanted: std::collections::HashSet<&str> =
+                    add.iter().map(String::as_str).collect();
+                let is_removed = |name: &&String| !wanted.contains(name.as_str()) && has(name);
+                let known = remove.iter().filter(is_removed);
                 (add, known.map(|name| name.as_str().into()).collect())
             }
         };

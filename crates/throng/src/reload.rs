@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwap;
 use throng_access::{AccessControl, AccessRules, AllowedPages, SharedPages};
 use throng_certificates::{Reload, ServerTls};
-use throng_core::{ScanAction, ScanTarget, Ticket};
+use throng_core::{ChannelName, ScanAction, ScanClose, ScanTarget, Ticket};
+use throng_wire::websocket::close_code;
 
 use crate::access::{AccessSettings, ConfiguredKeys};
 use crate::log_level::LogLevelHandle;
@@ -160,6 +161,9 @@ impl Reloader {
         if !ended_keys.is_empty() {
             let tags = ended_keys.iter().map(|name| access.tagger.of_server_key(name)).collect();
             workers.post_scan(ScanTarget::Sessions(tags), ScanAction::Revoke, Ticket::new(drop));
+            // Viewers of the status have no session: the control plane has checked their keys.
+            let viewers = ScanTarget::Channel(ChannelName::status());
+            workers.post_scan(viewers, come_back(), Ticket::new(drop));
         }
         if are_rules_new {
             workers.post_scan(ScanTarget::All, ScanAction::Recheck, Ticket::new(drop));
@@ -178,6 +182,12 @@ impl Reloader {
             Err(error) => tracing::error!("SIGHUP: everything stays as it was: {error}"),
         }
     }
+}
+
+/// Closes connections so that those come back whose keys still count.
+fn come_back() -> ScanAction {
+    let reason = "a server key has ended; come back with one that has not".into();
+    ScanAction::Close(ScanClose { code: close_code::DISCONNECTED, reason, may_return: true })
 }
 
 /// The pages that the settings allow.

@@ -26,6 +26,9 @@ use crate::http::{body, large_answer, names, query};
 /// Maximum number of lines of a request that changes many users.
 const LINES_MAX: usize = 10_000;
 
+/// Maximum number of channels that one change names: twice what a user may follow.
+const MAX_NAMES: usize = 20_000;
+
 /// Lines after which other requests get their turn.
 const LINES_PER_TURN: usize = 64;
 
@@ -71,6 +74,10 @@ impl Body {
             KeptChange::Replace(channels) => (channels, &[]),
             KeptChange::Update { add, remove } => (add, remove),
         };
+        if first.len() + second.len() > MAX_NAMES {
+            let message = format!("a change names at most {MAX_NAMES} channels");
+            return Err(ErrorResponse::new(ErrorCode::TooManyChannels, message));
+        }
         for name in first.iter().chain(second) {
             check_name(name, Kind::Channel.noun())?;
             check_covered(key, name)?;

@@ -30,6 +30,9 @@ const PLACES_PER_SLICE: u32 = 4096;
 /// about.
 const CLOSED_PER_SLICE: u32 = 64;
 
+/// Subscriptions that the policy is asked about in the time that it takes to close a connection.
+const SUBSCRIPTIONS_PER_CLOSE: usize = 64;
+
 /// A target of a scan, with what was looked up for the slice.
 struct Wanted<'s> {
     target: &'s ScanTarget,
@@ -123,9 +126,12 @@ impl<N: Net> Worker<N> {
             ScanAction::Revoke => self.close_revoked(id),
             ScanAction::Close(close) => self.close_for_application(id, close),
             ScanAction::CloseForMemory => self.close_for_memory(id),
-            ScanAction::Recheck => self.recheck_access(id),
+            ScanAction::Recheck => {
+                let passed = self.recheck_access(id) / SUBSCRIPTIONS_PER_CLOSE;
+                *closes = closes.saturating_sub(u32::try_from(passed).unwrap_or(u32::MAX));
+            }
         }
-        *closes -= 1;
+        *closes = closes.saturating_sub(1);
     }
 
     fn is_parked(&self, id: ConnectionId) -> bool {

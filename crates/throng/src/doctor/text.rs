@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use throng_host::preflight::{Applied, Check, Setting, Verdict};
-use throng_units::format::{bytes, counted, seconds};
+use throng_units::format::{bytes, count, counted, seconds};
 use throng_units::paint::{Ink, Paint};
 
 use super::answer::Answer;
@@ -207,8 +207,9 @@ fn closing(answer: &Answer<'_>) -> String {
         let at = |rate: f64| seconds(f64::from(connections) / rate);
         let _ = writeln!(
             text,
-            "As measured on two cores with both ends on them (docs/benchmarks.md), they connect\n\
+            "As measured on two cores with both ends on them (docs/benchmarks.md), {} connect\n\
              in {}, and a message reaches all in {}.",
+            count(connections.into()),
             at(CONNECTS_PER_SECOND),
             at(DELIVERIES_PER_SECOND),
         );

@@ -20,11 +20,14 @@ impl Changes {
             log: new.log,
             allowed_origins: new.allowed_origins.clone(),
             allowed_hosts: new.allowed_hosts.clone(),
-            access: new.access.clone(),
-            // For the rules of access. The engine keeps the rules of the start.
-            channels: new.channels.clone(),
             ..current.clone()
         };
+        // Rules of settings without keys say nothing: everything would be open.
+        if new.has_keys() == current.has_keys() {
+            effective.access = new.access.clone();
+            // For the rules of access. The engine keeps the rules of the start.
+            effective.channels.clone_from(&new.channels);
+        }
         // With the first key, or without the last one, it would be another server: what is open to
         // whom, what the banner says, and whom the admin listener trusts.
         if new.token_keys.is_empty() == current.token_keys.is_empty() {

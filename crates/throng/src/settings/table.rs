@@ -153,7 +153,7 @@ settings! {
         "acme-ca" acme_ca: OptionalPath = "none",
             "Authorities (PEM) that --acme-directory is trusted by; none: those of the system";
         "state" state: OptionalPath = "none",
-            "Directory of what is kept for --acme; none: that of systemd's StateDirectory=";
+            "Directory for the account and certificates of --acme; none: systemd's StateDirectory=";
         "tls-min-version" tls_min_version: TlsVersionChoice = "1.2",
             "Lowest version of TLS that is spoken: 1.2 or 1.3";
         "tls-ticket-lifetime" tls_ticket_lifetime: Time = "12h",

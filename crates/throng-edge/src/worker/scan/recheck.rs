@@ -12,19 +12,23 @@ use crate::worker::Worker;
 impl<N: Net> Worker<N> {
     /// Asks the access policy again about all that a connection follows. A client of `throng.v1` is
     /// told which of it ends. Others have asked for all of it in one request: their connections are
-    /// closed, and the error is the one that this request would get now.
-    pub(super) fn recheck_access(&mut self, id: ConnectionId) {
-        for subscription in self.subscriptions_in_order(id) {
+    /// closed, and the error is the one that this request would get now. Returns how many
+    /// subscriptions were passed.
+    pub(super) fn recheck_access(&mut self, id: ConnectionId) -> usize {
+        let count = self.subscriptions(id).count();
+        for subscription in self.subscriptions_to_grant(id) {
             // A failed write has released the connection, and with it its subscriptions.
-            let Some(connection) = self.connections.get(id) else { return };
+            let Some(connection) = self.connections.get(id) else { break };
             let is_v1 = connection.has(Flags::V1);
             let Some(error) = self.denial_now(id, subscription) else { continue };
             if !is_v1 {
                 let reason = CloseReason::Refused(error.code);
-                return self.close_subscriber(id, reason, &error.message, || error.clone());
+                self.close_subscriber(id, reason, &error.message, || error.clone());
+                break;
             }
             self.end_denied(id, subscription, &error);
         }
+        count
     }
 
     /// Why a connection may not have a subscription any more; `None` if it may.
@@ -35,6 +39,6 @@ impl<N: Net> Worker<N> {
         if name.kind() == Kind::Internal {
             return None;
         }
-        self.denial(id, &self.client(id, Action::Subscribe(&name)), subscription)
+        self.denial(&self.client(id, Action::Subscribe(&name)), subscription)
     }
 }

@@ -126,7 +126,8 @@ impl<N: Net> Worker<N> {
                 target.kind == Kind::Channel && worker.access.kept.has(user, &target.name)
             })
         };
-        let all = self.subscriptions_in_order(id);
+        // Newest first: each is then at the head of the connection's list.
+        let all: Vec<_> = self.subscriptions(id).collect();
         for subscription in all {
             if is_kept(self, subscription) {
                 self.unfollow(id, subscription);
@@ -134,17 +135,24 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Whether the server keeps a subscription of this connection for its user.
-    pub(in crate::worker) fn keeps(
+    /// The connection's subscriptions but those that the server keeps for its user, which are
+    /// granted with the user's inbox; oldest first.
+    pub(in crate::worker) fn subscriptions_to_grant(
         &self,
         id: ConnectionId,
-        subscription: SubscriptionId,
-        name: &ChannelName,
-    ) -> bool {
-        let is_of = |user: ChannelName| self.access.kept.has(user.name(), name.name());
-        self.subscriptions.is_kept(subscription)
-            && name.kind() == Kind::Channel
-            && self.user_of(id).is_some_and(is_of)
+    ) -> Vec<SubscriptionId> {
+        let user = self.is_marked(id).then(|| self.user_of(id)).flatten();
+        let is_kept = |&subscription: &SubscriptionId| {
+            let Some(user) = &user else { return false };
+            let followed = self.subscriptions.channel(subscription);
+            let name = followed.and_then(|(channel, _)| self.engine.name(channel));
+            name.is_some_and(|name| {
+                name.kind() == Kind::Channel && self.access.kept.has(user.name(), name.name())
+            })
+        };
+        let mut all: Vec<_> = self.subscriptions(id).filter(|one| !is_kept(one)).collect();
+        all.reverse();
+        all
     }
 
     /// Whether the connection follows what the server keeps for its user.

@@ -85,12 +85,12 @@ impl<N: Net> Worker<N> {
 
     /// Ends the subscriptions that the client may not have any more.
     fn end_uncovered(&mut self, id: ConnectionId, client: &Client) {
-        for subscription in self.subscriptions_in_order(id) {
+        for subscription in self.subscriptions_to_grant(id) {
             // A failed write has released the connection, and with it its subscriptions.
             if self.connections.get(id).is_none() {
                 return;
             }
-            if let Some(error) = self.denial(id, client, subscription) {
+            if let Some(error) = self.denial(client, subscription) {
                 self.end_denied(id, subscription, &error);
             }
         }
@@ -116,16 +116,11 @@ impl<N: Net> Worker<N> {
     /// Why the client may not have a subscription any more; `None` if it may.
     pub(in crate::worker) fn denial(
         &self,
-        id: ConnectionId,
         client: &Client,
         subscription: SubscriptionId,
     ) -> Option<ErrorResponse> {
         let (channel, _) = self.subscriptions.channel(subscription)?;
         let name = self.engine.name(channel)?;
-        // What the server keeps for a user is granted with the user's inbox.
-        if self.keeps(id, subscription, &name) {
-            return None;
-        }
         let action = Action::Subscribe(&name);
         if let Err(error) = client.check_user(action) {
             return Some(error);

@@ -278,7 +278,9 @@ impl<N: Net> Worker<N> {
             let stamps = followed.iter().filter_map(|followed| followed.backlog.first());
             let before = stamps.map(|first| Stamp(first.stamp.0.saturating_sub(1))).min();
             let stamp = before.map_or(position.stamp, |before| before.min(position.stamp));
-            Watermark { stamp, ..position }
+            // A position that was never given out, or before a restart, goes on from here.
+            let newest = self.engine.watermark();
+            Watermark { stamp: stamp.min(newest.stamp), ..newest }
         });
         // Whether all subscriptions that resume have recovered; `None` if none resumes.
         let recovered = followed.iter().filter_map(|followed| followed.is_recovered);
