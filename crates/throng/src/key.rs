@@ -92,9 +92,8 @@ pub(crate) fn key(arguments: &Arguments) -> Result<()> {
     if io::stderr().is_terminal() {
         eprint_line("");
         note("# Give the key to your application, which sends it as `Authorization: Bearer KEY`.");
-        note(
-            "# It is not shown again. Add this to throng.toml, and send SIGHUP to the server; its\n# first key needs a restart:",
-        );
+        note("# It is not shown again. Add this to throng.toml, and send SIGHUP to the server;");
+        note("# its first key needs a restart:");
     }
     eprint_line(&format!("\n{}", table(arguments, hash).trim_end()));
     Ok(())
