@@ -11,6 +11,9 @@ try {
   await page.fill('[name="user"]', user);
   await page.fill('[name="password"]', password);
   await page.click("button");
+  await page.locator("#text").waitFor();
+  // Before its script has run, the form would be sent as any other.
+  await page.waitForLoadState("load");
   await page.fill("#text", text);
   await page.press("#text", "Enter");
   const items = page.locator("#list li");
