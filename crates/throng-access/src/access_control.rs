@@ -24,8 +24,8 @@ pub struct AccessControl {
     pub tokens: Option<Arc<Authenticator>>,
     /// Says who a client is that shows no credential. `None` if nothing does; then it is nobody.
     pub connect: Option<Arc<dyn Connect>>,
-    /// Takes clients for the users that their certificates name. `None` if certificates only let
-    /// clients in.
+    /// Says which user a client certificate names. `None` if certificates only decide who may
+    /// connect.
     pub certificates: Option<CertificateUsers>,
     /// What `policy` and `connect` get of a request besides its credential.
     pub passed: Passed,
@@ -75,8 +75,7 @@ impl AccessControl {
         has_keys || self.connect.is_some() || self.certificates.is_some()
     }
 
-    /// Whether a cookie, or a certificate, which browsers send with cookies, may tell who a client
-    /// is.
+    /// Whether a browser may send by itself what says who a client is: a cookie or a certificate.
     pub fn uses_cookies(&self) -> bool {
         self.token_cookie.is_some()
             || self.certificates.is_some()

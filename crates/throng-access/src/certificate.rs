@@ -1,7 +1,7 @@
 //! Who a client is by the certificate that it showed in its TLS handshake.
 //!
 //! The certificate names the user. A token besides says what is granted, and until when; it may not
-//! name another user. A server key stands for an application, whoever shows it.
+//! name another user. A server key stands for an application, whatever the certificate says.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,6 +1,7 @@
-//! Subscriptions that the server keeps: which channels each user follows, whoever connects.
+//! Subscriptions that the server keeps: which channels each user follows, on every
+//! connection.
 //!
-//! The application says them once, and every connection of the user follows them. They are grants:
+//! The application sets them once, and every connection of the user follows them. They are grants:
 //! a user may follow a kept channel without a token that names it.
 //!
 //! # Invariants
@@ -8,8 +9,8 @@
 //! * A user has a channel exactly if the channel has the user as a follower.
 //! * Users without channels and channels without followers are forgotten.
 //! * Changes of a user are announced in the order in which they were made, and after they were
-//!   made. So whoever reads the channels of a user and hears all announcements from before that on
-//!   misses none.
+//!   made. So a reader that listens for announcements before it reads the channels of a user misses
+//!   no change.
 
 mod id_set;
 mod names;

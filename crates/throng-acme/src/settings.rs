@@ -5,7 +5,7 @@ use std::path::PathBuf;
 /// The directory of Let's Encrypt.
 pub const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
 
-/// That of its staging environment, whose certificates nobody trusts.
+/// That of its staging environment, whose certificates clients do not trust.
 pub const LETS_ENCRYPT_STAGING: &str = "https://acme-staging-v02.api.letsencrypt.org/directory";
 
 /// What to obtain, and where.

@@ -8,7 +8,7 @@ pub trait Shown: Send + Sync {
     ///
     /// # Errors
     ///
-    /// One sentence.
+    /// One sentence that says what is wrong, for the log.
     fn answer(&self, answers: Vec<Answer>) -> Result<(), String>;
 
     /// A certificate was stored, to be shown from now on.

@@ -97,8 +97,8 @@ impl Store {
         self.write(&self.directory.join("account.json"), &bytes)
     }
 
-    /// When the certificate for `name` begins and ends to be valid; `None` if there is none that is
-    /// whole.
+    /// From when until when the certificate for `name` is valid; `None` if there is no complete
+    /// one.
     pub(crate) fn validity(
         &self,
         name: &str,

@@ -7,7 +7,7 @@ use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signat
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 
-/// Trusts whoever has the key of the certificate that it shows.
+/// Trusts every certificate whose key the server holds.
 #[derive(Debug)]
 pub(crate) struct Unchecked(pub(crate) Arc<CryptoProvider>);
 

@@ -1,4 +1,4 @@
-//! Subscriptions that the server keeps: what users follow, whoever connects.
+//! Subscriptions that the server keeps: what users follow, on every connection.
 //!
 //! A change is answered once the user's connections follow it: from then on nothing that is
 //! published to a channel which the user has ceased to follow is delivered.
