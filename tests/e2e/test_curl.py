@@ -131,11 +131,12 @@ def test_a_batch_is_published(server, curl, channel, tmp_path):
     out = curl("/publish", "--data-binary", f"@{lines}")
     answers = [json.loads(line) for line in out.splitlines()]
     assert len(answers) == 5
-    assert answers[0]["subscribers"] == 0 and answers[0]["id"].endswith("-1")
+    assert answers[0]["subscribers"] == 0
     assert answers[2]["error"] == "bad_name"
     assert answers[4]["id"] == answers[1]["id"] and answers[4]["duplicate"] is True
     messages = server.history(channel)["messages"]
     assert [message["data"] for message in messages] == ["hello", "AAEC"]
+    assert [message["id"] for message in messages] == [answers[0]["id"], answers[3]["id"]]
     assert messages[1]["encoding"] == "base64"
 
 

@@ -46,9 +46,10 @@ def test_pipelined_publishes_are_answered_in_order(server, channel):
                 for n in range(5)
             )
         )
-        offsets = [connection.read_response().json()["id"].split("-")[-1] for _ in range(5)]
-    assert offsets == ["1", "2", "3", "4", "5"]
-    assert [m["data"] for m in server.history(channel)["messages"]] == list("01234")
+        ids = [connection.read_response().json()["id"] for _ in range(5)]
+    messages = server.history(channel)["messages"]
+    assert [message["data"] for message in messages] == list("01234")
+    assert [message["id"] for message in messages] == ids
 
 
 def test_pipelined_publish_and_subscribe(server, channel):
