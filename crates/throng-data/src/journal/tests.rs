@@ -1,0 +1,137 @@
+//! The thread that writes, over a storage in memory.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::mpsc::{self, Receiver};
+
+use throng_core::Body;
+
+use super::*;
+use crate::storage::memory::{Fault, MemoryStorage};
+
+const NOW_MS: u64 = 1_700_000_000_000;
+const KEPT: Retention = Retention { max_messages: 100, max_bytes: 1 << 20, max_age_ms: u64::MAX };
+
+/// No event of a test takes this long.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+type Answers = Receiver<Result<Appended, Refused>>;
+
+fn logs(storage: &MemoryStorage, boot: &str) -> Arc<Logs> {
+    let (logs, _) = Logs::open(Arc::new(storage.clone()), boot).expect("it opens");
+    Arc::new(logs)
+}
+
+fn start(logs: &Arc<Logs>, sync: Sync) -> Journal {
+    let stamp = AtomicU64::new(0);
+    let setup = Setup {
+        sync,
+        now_ms: || NOW_MS,
+        next_stamp: Box::new(move || Stamp(stamp.fetch_add(1, Ordering::Relaxed))),
+        retention_of: Box::new(|_| KEPT),
+    };
+    Journal::start(logs, setup).expect("it starts")
+}
+
+fn publication(text: &str) -> Publication {
+    Publication {
+        channel: ChannelName::channel("news"),
+        body: Body::Text(text.into()),
+        content_type: None,
+        idempotency_key: None,
+        excluded: None,
+        receipt: None,
+        expires_in_ms: None,
+    }
+}
+
+fn publish(journal: &Journal, text: &str) -> Result<Answers, Refused> {
+    let (sender, answers) = mpsc::channel();
+    // The send fails if the test has dropped its end.
+    let done = || -> Done { Box::new(move |answer| drop(sender.send(answer))) };
+    journal.publish(publication(text), KEPT, done).map(|()| answers)
+}
+
+fn answer(answers: &Answers) -> Result<Appended, Refused> {
+    answers.recv_timeout(PATIENCE).expect("it is answered")
+}
+
+fn offset(answers: &Answers) -> u64 {
+    match answer(answers) {
+        Ok(Appended::New(content)) => content.id.offset,
+        other => panic!("a new message, not {other:?}"),
+    }
+}
+
+/// Waits until the journal is in a state.
+fn wait_for(journal: &Journal, state: Option<Refused>) {
+    let deadline = Instant::now() + PATIENCE;
+    while journal.state() != state {
+        assert!(Instant::now() < deadline, "{state:?} does not come");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn publications_are_answered_in_their_order_and_counted() {
+    let logs = logs(&MemoryStorage::default(), "boot");
+    let journal = start(&logs, Sync::Always);
+    let all: Vec<_> = (0..3 * GROUP_MAX)
+        .map(|n| publish(&journal, &n.to_string()).expect("it is taken"))
+        .collect();
+    let offsets: Vec<_> = all.iter().map(offset).collect();
+    assert!(offsets.windows(2).all(|two| two[0] + 1 == two[1]), "{offsets:?}");
+    assert_eq!(journal.written(), all.len() as u64);
+    let part = logs.before(&ChannelName::channel("news"), u64::MAX, (1, 1)).expect("it is read");
+    assert_eq!(Some(&part.head.offset), offsets.last());
+}
+
+#[test]
+fn what_was_taken_before_the_disk_failed_is_answered_and_what_comes_is_refused() {
+    for (fault, refused) in [
+        (Fault::CommitLost(true), Refused::Full),
+        (Fault::CommitLost(false), Refused::Failed),
+        (Fault::CommitKept, Refused::Failed),
+        (Fault::Sync, Refused::Failed),
+    ] {
+        let storage = MemoryStorage::default();
+        let journal = start(&logs(&storage, "boot"), Sync::Always);
+        let before = offset(&publish(&journal, "before").expect("it is taken"));
+        storage.fail(fault, 2);
+        let under_way = publish(&journal, "under way").expect("it is taken");
+        wait_for(&journal, Some(refused));
+        assert_eq!(publish(&journal, "meanwhile").map(drop), Err(refused));
+        assert_eq!(offset(&under_way), before + 1, "{fault:?}");
+        wait_for(&journal, None);
+        let after = publish(&journal, "after").expect("it is taken");
+        assert_eq!(offset(&after), before + 2, "what was refused has no offset");
+    }
+}
+
+#[test]
+fn an_end_writes_what_waits_and_is_clean() {
+    let storage = MemoryStorage::default();
+    let opened = logs(&storage, "boot");
+    let journal = start(&opened, Sync::Never);
+    let answers = publish(&journal, "last").expect("it is taken");
+    drop(journal);
+    let last = offset(&answers);
+    storage.lose_power(0);
+    let (logs, reopened) = Logs::open(Arc::new(storage), "another boot").expect("it opens");
+    assert!(!reopened.may_have_lost && reopened.epoch == opened.epoch());
+    let newest = logs.newest(&ChannelName::channel("news")).expect("it is read");
+    assert_eq!(newest.offset, last);
+}
+
+#[test]
+fn an_end_while_the_disk_fails_leaves_the_outcome_open() {
+    let storage = MemoryStorage::default();
+    let journal = start(&logs(&storage, "boot"), Sync::Always);
+    storage.fail(Fault::CommitKept, u32::MAX);
+    let answers = publish(&journal, "under way").expect("it is taken");
+    wait_for(&journal, Some(Refused::Failed));
+    drop(journal);
+    assert!(answers.recv().is_err(), "neither accepted nor refused");
+    storage.end_process();
+    let (_, reopened) = Logs::open(Arc::new(storage), "boot").expect("it opens");
+    assert!(!reopened.may_have_lost);
+}

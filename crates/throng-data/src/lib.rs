@@ -1,0 +1,17 @@
+//! What outlives the process: the logs of durable channels, on a disk.
+//!
+//! # Layout
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`storage`] | ordered tables with atomic commits, on a disk or in a memory that fails |
+//! | [`logs`] | the logs of channels: heads, messages, idempotency keys, retention |
+//! | [`promise`] | what is promised when a publication is acknowledged |
+//! | [`journal`] | the thread that writes, with one sync for all that wait |
+
+#![forbid(unsafe_code)]
+
+pub mod journal;
+pub mod logs;
+pub mod promise;
+pub mod storage;

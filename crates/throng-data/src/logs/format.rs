@@ -1,0 +1,185 @@
+//! Keys and values. Numbers in keys are big-endian, so that they sort.
+
+use throng_core::frozen::{
+    Decoder, Encoder, RecordKind, ThawError, decode_content, decode_name, encode_content,
+    encode_name,
+};
+use throng_core::{ChannelName, Content, Epoch, clock};
+
+use crate::promise::Sync;
+use crate::storage::{Space, Storage, StorageError};
+
+/// The version of the format.
+pub(super) const VERSION: u32 = 1;
+
+pub(super) const VERSION_KEY: &[u8] = b"version";
+pub(super) const EPOCH: &[u8] = b"epoch";
+pub(super) const RUN: &[u8] = b"run";
+
+/// The value of [`RUN`] after a clean end.
+pub(super) const CLEAN: &[u8] = b"clean";
+
+/// What the value of [`RUN`] begins with if nothing is acknowledged before it is synced.
+pub(super) const SYNCED: &[u8] = b"always ";
+
+/// Bytes of the time in the keys of tables that are ordered by it.
+pub(super) const TIME_BYTES: usize = 8;
+
+pub(super) fn check_version(storage: &dyn Storage) -> Result<(), StorageError> {
+    let known = storage.get(Space::Meta, VERSION_KEY)?;
+    match known {
+        Some(value) if value != VERSION.to_be_bytes() => {
+            let message =
+                "another version of the program wrote it, in a format that this one does not know";
+            Err(StorageError::Failed(message.into()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The value of [`RUN`] while the server runs.
+pub(super) fn run(sync: Sync, boot: &str) -> Vec<u8> {
+    let word = match sync {
+        Sync::Always => "always",
+        Sync::Interval => "interval",
+        Sync::Never => "never",
+    };
+    format!("{word} {boot}").into_bytes()
+}
+
+pub(super) fn epoch_value(epoch: Epoch) -> Vec<u8> {
+    epoch.number().to_be_bytes().to_vec()
+}
+
+pub(super) fn epoch(value: &[u8]) -> Result<Epoch, ThawError> {
+    let bytes = value.try_into().map_err(|_| ThawError::Invalid("the epoch"))?;
+    Ok(Epoch::numbered(u64::from_be_bytes(bytes)))
+}
+
+/// The bytes that `write` encodes, without a kind.
+fn encoded(kind: RecordKind, write: impl FnOnce(&mut Encoder)) -> Vec<u8> {
+    let mut encoder = Encoder::new(kind);
+    write(&mut encoder);
+    encoder.finish()
+}
+
+/// The key of a channel. No key begins with another one: the name's length is in front of it.
+pub(super) fn name(name: &ChannelName) -> Vec<u8> {
+    encoded(RecordKind::Channel, |encoder| encode_name(encoder, name))
+}
+
+/// The channel of a key.
+pub(super) fn name_of(key: &[u8]) -> Result<ChannelName, ThawError> {
+    let (_, mut decoder) = Decoder::new(key)?;
+    let name = decode_name(&mut decoder)?;
+    decoder.finish()?;
+    Ok(name)
+}
+
+pub(super) fn message(channel: &ChannelName, offset: u64) -> Vec<u8> {
+    let mut key = name(channel);
+    key.extend_from_slice(&offset.to_be_bytes());
+    key
+}
+
+pub(super) fn key(channel: &ChannelName, text: &str) -> Vec<u8> {
+    let mut key = name(channel);
+    key.extend_from_slice(text.as_bytes());
+    key
+}
+
+/// A key of a table that is ordered by time.
+pub(super) fn at(at_ms: u64, what: &[u8]) -> Vec<u8> {
+    let mut key = at_ms.to_be_bytes().to_vec();
+    key.extend_from_slice(what);
+    key
+}
+
+pub(super) fn content_value(content: &Content) -> Vec<u8> {
+    encoded(RecordKind::Message, |encoder| encode_content(encoder, content))
+}
+
+pub(super) fn content(
+    value: &[u8],
+    epoch: Epoch,
+    channel: &ChannelName,
+) -> Result<Content, ThawError> {
+    let (_, mut decoder) = Decoder::new(value)?;
+    let content = decode_content(&mut decoder, epoch, channel)?;
+    decoder.finish()?;
+    Ok(content)
+}
+
+/// When the message of a value was published, by the machine's clock.
+pub(super) fn time_ms(value: &[u8]) -> Result<u64, ThawError> {
+    // Only the time matters.
+    let channel = ChannelName::channel("any");
+    content(value, Epoch::numbered(0), &channel).map(|content| clock::wall_ms(content.time_ms))
+}
+
+/// What is known of a channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Head {
+    /// The offset of the newest message.
+    pub(super) offset: u64,
+    /// The offset of the newest message that is no longer there.
+    pub(super) floor: u64,
+    /// Bytes of the messages between them.
+    pub(super) bytes: u64,
+    /// When the newest message was published.
+    pub(super) newest_ms: u64,
+    /// Where the channel is in the table of expiries.
+    pub(super) expires_ms: Option<u64>,
+}
+
+impl Head {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        encoded(RecordKind::Channel, |encoder| {
+            encoder.u64(self.offset);
+            encoder.u64(self.floor);
+            encoder.u64(self.bytes);
+            encoder.u64(self.newest_ms);
+            encoder.u64(self.expires_ms.unwrap_or(u64::MAX));
+        })
+    }
+
+    pub(super) fn decode(value: &[u8]) -> Result<Head, ThawError> {
+        let (_, mut decoder) = Decoder::new(value)?;
+        let head = Head {
+            offset: decoder.u64()?,
+            floor: decoder.u64()?,
+            bytes: decoder.u64()?,
+            newest_ms: decoder.u64()?,
+            expires_ms: Some(decoder.u64()?).filter(|at_ms| *at_ms != u64::MAX),
+        };
+        decoder.finish()?;
+        if head.floor > head.offset {
+            return Err(ThawError::Invalid("the head of a channel"));
+        }
+        Ok(head)
+    }
+}
+
+/// What was published with an idempotency key. It is there as long as the message, under any epoch:
+/// both are one commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct KnownKey {
+    pub(super) offset: u64,
+    pub(super) at_ms: u64,
+}
+
+impl KnownKey {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        encoded(RecordKind::IdempotencyKey, |encoder| {
+            encoder.u64(self.offset);
+            encoder.u64(self.at_ms);
+        })
+    }
+
+    pub(super) fn decode(value: &[u8]) -> Result<KnownKey, ThawError> {
+        let (_, mut decoder) = Decoder::new(value)?;
+        let known = KnownKey { offset: decoder.u64()?, at_ms: decoder.u64()? };
+        decoder.finish()?;
+        Ok(known)
+    }
+}

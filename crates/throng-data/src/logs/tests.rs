@@ -1,0 +1,396 @@
+//! Random publications, faults and ends of processes and machines, against a simple model.
+//!
+//! The model knows what was acknowledged. It objects if an acknowledged message is missing although
+//! its epoch goes on, if an id names two messages, if a key publishes twice within an epoch, and if
+//! a part of a log is not what the retention says. `THRONG_SEED=` runs one seed alone.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use throng_core::Body;
+
+use super::*;
+use crate::storage::memory::{Fault, MemoryStorage};
+
+const SEEDS: u64 = 400;
+const STEPS: usize = 150;
+const CHANNELS: [&str; 3] = ["a", "aa", "b"];
+const MAX_MESSAGES: usize = 6;
+const MAX_AGE_MS: u64 = 10_000;
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % bound
+    }
+
+    fn percent(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+}
+
+fn retention() -> Retention {
+    Retention { max_messages: MAX_MESSAGES, max_bytes: usize::MAX, max_age_ms: MAX_AGE_MS }
+}
+
+struct World {
+    random: Random,
+    storage: MemoryStorage,
+    sync: Sync,
+    logs: Arc<Logs>,
+    writer: Option<Writer>,
+    now_ms: u64,
+    boots: u32,
+    bodies: u64,
+    /// The message of each id that was given out, whether acknowledged or not.
+    given: HashMap<(ChannelName, MessageId), String>,
+    /// The offsets and times of acknowledged messages of this epoch, by channel.
+    acknowledged: BTreeMap<&'static str, Vec<(u64, u64)>>,
+    /// What was acknowledged with each key in this epoch.
+    keys: HashMap<(&'static str, u64), (MessageId, u64)>,
+    seen: BTreeSet<&'static str>,
+}
+
+fn open(storage: &MemoryStorage, boots: u32) -> (Arc<Logs>, Opened) {
+    let (logs, opened) =
+        Logs::open(Arc::new(storage.clone()), &format!("boot {boots}")).expect("it opens");
+    (Arc::new(logs), opened)
+}
+
+fn name(channel: &str) -> ChannelName {
+    ChannelName::channel(channel)
+}
+
+fn text(content: &Content) -> String {
+    String::from_utf8_lossy(content.body.bytes()).into_owned()
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        let mut random = Random(seed);
+        let sync =
+            [Sync::Always, Sync::Always, Sync::Interval, Sync::Never][random.below(4) as usize];
+        let storage = MemoryStorage::default();
+        let (logs, opened) = open(&storage, 0);
+        assert!(!opened.may_have_lost);
+        let writer = Some(logs.writer(sync).expect("it can be written"));
+        World {
+            random,
+            storage,
+            sync,
+            logs,
+            writer,
+            now_ms: 1_700_000_000_000,
+            boots: 0,
+            bodies: 0,
+            given: HashMap::new(),
+            acknowledged: BTreeMap::new(),
+            keys: HashMap::new(),
+            seen: BTreeSet::new(),
+        }
+    }
+
+    fn step(&mut self) {
+        match self.random.below(100) {
+            0..55 => self.append(),
+            55..63 => self.now_ms += self.random.below(8_000),
+            63..68 => self.expire(),
+            68..72 => {
+                if self.sync != Sync::Never && self.writer().sync().is_err() {
+                    self.retry();
+                }
+            }
+            72..78 => self.fault(),
+            78..82 => self.end_process(),
+            82..86 => self.end_machine(),
+            86..88 => self.end_cleanly(),
+            _ => self.check_read(),
+        }
+    }
+
+    fn writer(&mut self) -> &mut Writer {
+        self.writer.as_mut().expect("it is there between steps")
+    }
+
+    fn append(&mut self) {
+        let mut publications = Vec::new();
+        let mut wanted = Vec::new();
+        for _ in 0..=self.random.below(5) {
+            let channel = CHANNELS[self.random.below(3) as usize];
+            let key = self.random.percent(40).then(|| self.random.below(6));
+            self.bodies += 1;
+            let publication = Publication {
+                channel: name(channel),
+                body: Body::Text(self.bodies.to_string().into()),
+                content_type: None,
+                idempotency_key: key.map(|key| key.to_string().into()),
+                excluded: None,
+                receipt: None,
+                expires_in_ms: None,
+            };
+            publications.push((publication, retention()));
+            wanted.push((channel, key, self.bodies.to_string()));
+        }
+        let (now_ms, mut stamp) = (self.now_ms, 0);
+        let mut next = || {
+            stamp += 1;
+            Stamp(stamp)
+        };
+        let appended = match self.writer().append(now_ms, &publications, &mut next) {
+            Ok(appended) => appended,
+            Err(_) => {
+                self.seen.insert("append: fails first");
+                // Sometimes the server ends before the disk works again.
+                match self.random.below(5) {
+                    0 => return self.end_process(),
+                    1 => return self.end_machine(),
+                    _ => self.retry(),
+                }
+            }
+        };
+        for (appended, (channel, key, body)) in appended.into_iter().zip(wanted) {
+            match appended {
+                Appended::New(content) => {
+                    assert_eq!(text(&content), body);
+                    let before = self.given.insert((name(channel), content.id), body);
+                    assert!(before.is_none(), "{} names two messages", content.id);
+                    let all = self.acknowledged.entry(channel).or_default();
+                    assert!(all.last().is_none_or(|(last, _)| *last < content.id.offset));
+                    all.push((content.id.offset, content.time_ms));
+                    if let Some(key) = key {
+                        let before = self.keys.insert((channel, key), (content.id, now_ms));
+                        let is_over = |at_ms: u64| at_ms + IDEMPOTENCY_MS <= now_ms;
+                        assert!(before.is_none_or(|(_, at_ms)| is_over(at_ms)), "published twice");
+                    }
+                }
+                Appended::Known(id) => {
+                    self.seen.insert("append: known key");
+                    let key = key.expect("only a key is known");
+                    // Unless the one that was published with it was never acknowledged.
+                    if let Some((known, _)) = self.keys.get(&(channel, key)) {
+                        assert_eq!(*known, id);
+                    }
+                    let head = self.logs.newest(&name(channel)).expect("it is read");
+                    assert!(id.epoch == head.epoch && id.offset <= head.offset);
+                    self.keys.insert(
+                        (channel, key),
+                        (
+                            id,
+                            now_ms.min(
+                                self.keys.get(&(channel, key)).map_or(now_ms, |known| known.1),
+                            ),
+                        ),
+                    );
+                }
+            }
+        }
+    }
+
+    fn fault(&mut self) {
+        let fault = match self.random.below(4) {
+            0 => Fault::CommitLost(true),
+            1 => Fault::CommitLost(false),
+            2 => Fault::CommitKept,
+            _ => Fault::Sync,
+        };
+        let failing = self.random.below(3) as u32;
+        self.storage.fail(fault, failing);
+    }
+
+    fn retry(&mut self) -> Vec<Appended> {
+        loop {
+            match self.writer().retry() {
+                Ok(appended) => return appended,
+                Err(_) => drop(self.seen.insert("retry: fails first")),
+            }
+        }
+    }
+
+    fn new_epoch(&mut self) {
+        self.acknowledged.clear();
+        self.keys.clear();
+    }
+
+    fn expire(&mut self) {
+        let now_ms = self.now_ms;
+        loop {
+            match self.writer().expire(now_ms, &|_| retention()) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(_) => {
+                    self.retry();
+                }
+            }
+        }
+        // Nothing that is too old is left.
+        for channel in CHANNELS {
+            let part = self.logs.after(&name(channel), 0, (99, usize::MAX)).expect("it is read");
+            assert!(part.messages.iter().all(|message| message.time_ms + MAX_AGE_MS > now_ms));
+        }
+    }
+
+    fn reopen(&mut self) -> Opened {
+        let (logs, opened) = open(&self.storage, self.boots);
+        self.logs = logs;
+        if opened.may_have_lost {
+            self.seen.insert("open: a new epoch");
+            self.new_epoch();
+        } else {
+            self.seen.insert("open: the epoch goes on");
+        }
+        self.writer = Some(self.logs.writer(self.sync).expect("it can be written"));
+        self.check_read();
+        opened
+    }
+
+    fn end_process(&mut self) {
+        self.writer = None;
+        self.storage.end_process();
+        let opened = self.reopen();
+        assert!(!opened.may_have_lost, "the machine still runs");
+    }
+
+    fn end_machine(&mut self) {
+        self.writer = None;
+        self.boots += 1;
+        let kept = self.random.below(self.storage.unsynced() as u64 + 1) as usize;
+        self.storage.lose_power(kept);
+        let opened = self.reopen();
+        assert!(!opened.may_have_lost || self.sync != Sync::Always);
+    }
+
+    fn end_cleanly(&mut self) {
+        let writer = self.writer.take().expect("it is there between steps");
+        let is_clean = writer.end_run().is_ok();
+        if is_clean && self.random.percent(50) {
+            self.boots += 1;
+            self.storage.lose_power(0);
+        } else {
+            self.storage.end_process();
+        }
+        let opened = self.reopen();
+        assert!(!opened.may_have_lost);
+    }
+
+    /// The logs are what the acknowledged messages of this epoch say, and what the retention
+    /// leaves of them.
+    fn check_read(&mut self) {
+        for channel in CHANNELS {
+            let all = self.logs.after(&name(channel), 0, (99, usize::MAX)).expect("it is read");
+            let offsets: Vec<u64> = all.messages.iter().map(|message| message.id.offset).collect();
+            let expected: Vec<u64> = (all.floor + 1..=all.head.offset).collect();
+            assert_eq!(offsets, expected, "{channel}");
+            assert!(offsets.len() <= MAX_MESSAGES);
+            for message in &all.messages {
+                let given = self.given.get(&(name(channel), message.id));
+                // After a new epoch the messages are the same under other ids.
+                assert!(given.is_none_or(|given| *given == text(message)), "{}", message.id);
+            }
+            let head = self.logs.head(&name(channel)).expect("it is read");
+            let range =
+                (format::message(&name(channel), 0), format::message(&name(channel), u64::MAX));
+            let mut bytes = 0;
+            let count = |_: &[u8], value: &[u8]| {
+                bytes += value.len() as u64;
+                ControlFlow::Continue(())
+            };
+            let mut count = count;
+            self.storage
+                .scan(Space::Messages, (&range.0, &range.1), Order::Up, &mut count)
+                .expect("it is read");
+            assert_eq!(head.bytes, bytes, "{channel}");
+            let acknowledged = self.acknowledged.get(channel).map_or(&[][..], Vec::as_slice);
+            for (offset, _) in acknowledged {
+                let is_there = *offset <= all.floor || offsets.contains(offset);
+                assert!(is_there, "{offset} of {channel} is lost: {offsets:?}");
+            }
+            let middle = self.random.below(all.head.offset + 2);
+            let after =
+                self.logs.after(&name(channel), middle, (2, usize::MAX)).expect("it is read");
+            let later: Vec<u64> = offsets.iter().copied().filter(|at| *at > middle).collect();
+            let ids = |part: &Part| part.messages.iter().map(|m| m.id.offset).collect::<Vec<_>>();
+            assert_eq!(
+                (ids(&after), after.has_more),
+                (later.iter().copied().take(2).collect(), later.len() > 2)
+            );
+            let before =
+                self.logs.before(&name(channel), middle, (2, usize::MAX)).expect("it is read");
+            let earlier: Vec<u64> = offsets.iter().copied().filter(|at| *at < middle).collect();
+            let last = earlier[earlier.len().saturating_sub(2)..].to_vec();
+            assert_eq!((ids(&before), before.has_more), (last, earlier.len() > 2));
+        }
+    }
+}
+
+#[test]
+fn what_is_acknowledged_is_there() {
+    let only = std::env::var("THRONG_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seeds = only.map_or(0..SEEDS, |seed: u64| seed..seed + 1);
+    let mut seen = BTreeSet::new();
+    for seed in seeds.clone() {
+        let run = std::panic::AssertUnwindSafe(|| {
+            let mut world = World::new(seed);
+            (0..STEPS).for_each(|_| world.step());
+            world.seen
+        });
+        match std::panic::catch_unwind(run) {
+            Ok(events) => seen.extend(events),
+            Err(panic) => {
+                eprintln!("replay: THRONG_SEED={seed}");
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+    let all = [
+        "append: known key",
+        "append: fails first",
+        "open: a new epoch",
+        "open: the epoch goes on",
+        "retry: fails first",
+    ];
+    let missing: Vec<_> = all.iter().filter(|event| !seen.contains(**event)).collect();
+    assert!(missing.is_empty() || seeds.end - seeds.start < SEEDS, "never happened: {missing:?}");
+}
+
+#[test]
+fn logs_on_a_disk_are_there_after_they_are_opened_again() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let open = || {
+        let disk = crate::storage::disk::DiskStorage::open(directory.path(), 1 << 20);
+        let (logs, opened) =
+            Logs::open(Arc::new(disk.expect("it opens")), "boot").expect("it opens");
+        (Arc::new(logs), opened)
+    };
+    let publication = |text: &str| Publication {
+        channel: name("a"),
+        body: Body::Text(text.into()),
+        content_type: None,
+        idempotency_key: Some(text.into()),
+        excluded: None,
+        receipt: None,
+        expires_in_ms: None,
+    };
+    let mut epoch = None;
+    for run in 0..3_u64 {
+        let (logs, opened) = open();
+        assert_eq!(*epoch.get_or_insert(opened.epoch), opened.epoch);
+        let mut writer = logs.writer(Sync::Always).expect("it can be written");
+        let publications: Vec<_> =
+            (0..3).map(|n| (publication(&format!("{run}.{n}")), retention())).collect();
+        let mut append =
+            || writer.append(5, &publications, &mut Stamp::default).expect("it writes");
+        assert!(append().iter().all(|appended| matches!(appended, Appended::New(_))));
+        assert!(append().iter().all(|appended| matches!(appended, Appended::Known(_))));
+        let part = logs.before(&name("a"), u64::MAX, (99, usize::MAX)).expect("it is read");
+        assert_eq!(
+            (part.head.offset, part.messages.len() as u64),
+            (3 * (run + 1), (3 * (run + 1)).min(6))
+        );
+        if run == 1 {
+            writer.end_run().expect("it writes");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! What the store writes to: ordered tables of bytes, with atomic commits and a sync.
+//!
+//! The trait is small so that a layer that fails, is full, is slow, or forgets what was not synced
+//! can stand in for a disk.
+//!
+//! # Contract
+//!
+//! * A commit is visible to reads once it returns, as a whole.
+//! * What is committed survives the end of the process. Only what is synced survives the end of the
+//!   machine; of the rest any number of the newest commits may be missing, and never an older one.
+//! * After an error nothing more is committed until [`Storage::recover`] has succeeded. Whether the
+//!   failed commit is there can be read then.
+
+use std::ops::ControlFlow;
+
+pub mod disk;
+#[cfg(test)]
+pub(crate) mod memory;
+
+/// A table. The numbers are part of the format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Space {
+    /// The format, the epoch, how the last run ended.
+    Meta = 0,
+    /// The head of each channel, by name.
+    Heads = 1,
+    /// Messages, by name and offset.
+    Messages = 2,
+    /// When the oldest message of each channel expires, by time and name.
+    Expiry = 3,
+    /// Idempotency keys, by name and key.
+    Keys = 4,
+    /// The same, by time.
+    KeyExpiry = 5,
+    /// Small state of other parts of the server, by table and key.
+    Records = 6,
+}
+
+impl Space {
+    /// All tables, in the order of their numbers.
+    pub const ALL: [Space; 7] = [
+        Space::Meta,
+        Space::Heads,
+        Space::Messages,
+        Space::Expiry,
+        Space::Keys,
+        Space::KeyExpiry,
+        Space::Records,
+    ];
+}
+
+/// A change of one entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Write {
+    /// The table of the entry.
+    pub space: Space,
+    /// The key of the entry.
+    pub key: Vec<u8>,
+    /// Its new value; `None` removes it.
+    pub value: Option<Vec<u8>>,
+}
+
+/// Why something could not be stored or read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StorageError {
+    /// There is no space left.
+    #[error("no space is left")]
+    Full,
+    /// The disk fails, or what is on it cannot be understood.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// Which end of a range is read first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// The lowest key first.
+    Up,
+    /// The highest key first.
+    Down,
+}
+
+/// What is called with each entry of a range, until it breaks.
+pub(crate) type Each<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>;
+
+/// See the module.
+pub trait Storage: Send + Sync {
+    /// The value of a key.
+    fn get(&self, space: Space, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError>;
+
+    /// Calls `each` with the entries from the first key of `range` on, up to the second and without
+    /// it.
+    fn scan(
+        &self,
+        space: Space,
+        range: (&[u8], &[u8]),
+        order: Order,
+        each: Each<'_>,
+    ) -> Result<(), StorageError>;
+
+    /// Makes all changes, or none.
+    fn commit(&self, writes: Vec<Write>) -> Result<(), StorageError>;
+
+    /// Makes everything that is committed survive the end of the machine.
+    fn sync(&self) -> Result<(), StorageError>;
+
+    /// Makes commits possible again after an error, and everything that can be read survive the end
+    /// of the machine. A sync is not enough for that: the system drops what a failed sync had to
+    /// write, although reads still find it, so it is written anew.
+    fn recover(&self) -> Result<(), StorageError>;
+
+    /// Bytes on the disk.
+    fn bytes(&self) -> Result<u64, StorageError>;
+}

@@ -1,0 +1,160 @@
+//! Storage on a disk, by the library `fjall`.
+//!
+//! After a failed write the library accepts no more until it is opened again: it cannot know what
+//! the file system has kept. So [`Storage::recover`] closes and opens it; readers get errors
+//! meanwhile.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+
+use super::{Each, Order, Space, Storage, StorageError, Write};
+
+/// How long the recovery waits for the library to write some memtables, each of at most 64 MiB.
+const REWRITE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The library reports the end of a flush nowhere.
+const REWRITE_POLL: Duration = Duration::from_millis(5);
+
+struct Open {
+    database: Database,
+    keyspaces: HashMap<Space, Keyspace>,
+}
+
+/// See the module.
+pub struct DiskStorage {
+    path: PathBuf,
+    cache_bytes: u64,
+    /// `None` while it is being opened again.
+    open: RwLock<Option<Arc<Open>>>,
+}
+
+fn failed(error: &fjall::Error) -> StorageError {
+    let io = match error {
+        fjall::Error::Io(io) => Some(io),
+        fjall::Error::Storage(fjall::LsmError::Io(io)) => Some(io),
+        _ => None,
+    };
+    match io.map(io::Error::kind) {
+        Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => StorageError::Full,
+        _ => StorageError::Failed(format!("{error:?}")),
+    }
+}
+
+impl DiskStorage {
+    /// Opens the storage in the directory `path`, and creates it if it is not there. `cache_bytes`
+    /// is the memory for blocks that were read.
+    ///
+    /// # Errors
+    ///
+    /// What the library reports.
+    pub fn open(path: &Path, cache_bytes: u64) -> Result<DiskStorage, StorageError> {
+        let storage = DiskStorage { path: path.into(), cache_bytes, open: RwLock::new(None) };
+        storage.reopen()?;
+        Ok(storage)
+    }
+
+    fn get_open(&self) -> Result<Arc<Open>, StorageError> {
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        open.clone().ok_or_else(|| StorageError::Failed("it is being opened again".into()))
+    }
+}
+
+impl Open {
+    fn keyspace(&self, space: Space) -> &Keyspace {
+        &self.keyspaces[&space]
+    }
+}
+
+impl Storage for DiskStorage {
+    fn get(&self, space: Space, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
+        let value = self.get_open()?.keyspace(space).get(key).map_err(|error| failed(&error))?;
+        Ok(value.map(|value| value.to_vec()))
+    }
+
+    fn scan(
+        &self,
+        space: Space,
+        (from, to): (&[u8], &[u8]),
+        order: Order,
+        each: Each<'_>,
+    ) -> Result<(), StorageError> {
+        let open = self.get_open()?;
+        let mut range = open.keyspace(space).range(from..to);
+        loop {
+            let next = match order {
+                Order::Up => range.next(),
+                Order::Down => range.next_back(),
+            };
+            let Some(guard) = next else { return Ok(()) };
+            let (key, value) = guard.into_inner().map_err(|error| failed(&error))?;
+            if each(&key, &value).is_break() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn commit(&self, writes: Vec<Write>) -> Result<(), StorageError> {
+        let open = self.get_open()?;
+        let mut batch = open.database.batch().durability(Some(PersistMode::Buffer));
+        for Write { space, key, value } in writes {
+            match value {
+                Some(value) => batch.insert(open.keyspace(space), key, value),
+                None => batch.remove(open.keyspace(space), key),
+            }
+        }
+        batch.commit().map_err(|error| failed(&error))
+    }
+
+    fn sync(&self) -> Result<(), StorageError> {
+        self.get_open()?.database.persist(PersistMode::SyncData).map_err(|error| failed(&error))
+    }
+
+    fn recover(&self) -> Result<(), StorageError> {
+        self.reopen()?;
+        let open = self.get_open()?;
+        // Opening has read what is only in the library's journal; now it goes to files of its own.
+        for keyspace in open.keyspaces.values() {
+            keyspace.rotate_memtable().map_err(|error| failed(&error))?;
+        }
+        let deadline = Instant::now() + REWRITE_TIMEOUT;
+        let is_left = |keyspace: &Keyspace| keyspace.sealed_memtable_count() > 0;
+        while open.keyspaces.values().any(is_left) {
+            // A flush that fails leaves its memtable where it is.
+            if Instant::now() > deadline {
+                return Err(StorageError::Failed("what it has was not written in time".into()));
+            }
+            std::thread::sleep(REWRITE_POLL);
+        }
+        Ok(())
+    }
+
+    fn bytes(&self) -> Result<u64, StorageError> {
+        self.get_open()?.database.disk_space().map_err(|error| failed(&error))
+    }
+}
+
+impl DiskStorage {
+    fn reopen(&self) -> Result<(), StorageError> {
+        let mut slot = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        // The library's lock on the directory ends with its last handle.
+        *slot = None;
+        let database = Database::builder(&self.path)
+            .cache_size(self.cache_bytes)
+            .manual_journal_persist(true)
+            .open()
+            .map_err(|error| failed(&error))?;
+        let mut keyspaces = HashMap::new();
+        for space in Space::ALL {
+            let name = format!("{space:?}").to_ascii_lowercase();
+            let keyspace = database.keyspace(&name, KeyspaceCreateOptions::default);
+            keyspaces.insert(space, keyspace.map_err(|error| failed(&error))?);
+        }
+        *slot = Some(Arc::new(Open { database, keyspaces }));
+        Ok(())
+    }
+}
