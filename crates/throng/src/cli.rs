@@ -1,6 +1,7 @@
 //! The command line.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -81,6 +82,21 @@ Examples:
   throng connections --sort behind
   throng connections --limit 10 | jq -r .connection";
 
+const IMPORT_EXAMPLES: &str = "\
+Each line of FILE is a JSON object. The first one makes ann follow exactly these channels, the
+second one changes what bob follows:
+  {\"user\":\"ann\",\"channels\":[\"a\",\"b\"]}
+  {\"user\":\"bob\",\"add\":[\"a\"],\"remove\":[\"c\"]}
+Lines that are wrong are named, and the others applied. An import that was interrupted can be run
+again: lines that have been applied change nothing.
+
+THRONG_KEY may have a server key with the scope `subscriptions`, which a server with keys demands.
+
+Examples:
+  throng subscriptions import friends.ndjson
+  throng subscriptions import --atomic friends.ndjson
+  make-friends | throng subscriptions import -";
+
 /// A push server: delivers messages over WebSocket, SSE, long polling or an HTTP stream
 #[derive(Debug, Parser)]
 #[command(name = "throng", version, long_version = crate::version::BUILD)]
@@ -119,6 +135,8 @@ pub(crate) enum Command {
     Users(ListArguments),
     /// List the connections that are behind: their clients do not read what was sent
     Connections(ConnectionsArguments),
+    /// Change which channels users follow, as the server keeps it
+    Subscriptions(SubscriptionsArguments),
     /// Check whether this machine can hold N connections, and say what to change
     Doctor(crate::doctor::Arguments),
     /// Ask a server whether it is healthy, for the health checks of containers
@@ -311,6 +329,43 @@ pub(crate) struct ConnectionsArguments {
     /// List at most N connections, up to 1000
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub(crate) limit: Option<Count>,
+
+    /// The server to send requests to.
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+/// Arguments of `throng subscriptions`.
+#[derive(Debug, Args)]
+#[command(arg_required_else_help = true)]
+pub(crate) struct SubscriptionsArguments {
+    /// The subcommand, with its own arguments.
+    #[command(subcommand)]
+    pub(crate) command: SubscriptionsCommand,
+}
+
+/// The subcommands of `throng subscriptions`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum SubscriptionsCommand {
+    /// Change which channels users follow, by a file of changes
+    #[command(after_help = IMPORT_EXAMPLES)]
+    Import(ImportArguments),
+}
+
+/// Arguments of `throng subscriptions import`.
+#[derive(Debug, Args)]
+pub(crate) struct ImportArguments {
+    /// The file with the changes; `-` reads standard input
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+
+    /// Check all lines first, and change nothing if any of them is wrong
+    #[arg(long)]
+    pub(crate) atomic: bool,
+
+    /// Check all lines, and change nothing
+    #[arg(long, conflicts_with = "atomic")]
+    pub(crate) check: bool,
 
     /// The server to send requests to.
     #[command(flatten)]

@@ -24,6 +24,7 @@
 //! | [`documents`] | `throng completions`, `throng man` and `throng licenses` |
 //! | [`service`] | systemd notifications and signals |
 //! | [`publish`], [`tail`], [`list`], [`connections`] | the client commands |
+//! | [`subscriptions`] | `throng subscriptions`: imports what users follow |
 //! | [`key`] | `throng key`: makes a key for an application |
 //! | [`token`] | `throng token`: makes, shows and checks tokens |
 //! | [`client`] | HTTP client and errors of those |
@@ -61,6 +62,7 @@ mod serve;
 mod service;
 mod settings;
 mod start_line;
+mod subscriptions;
 mod tail;
 mod terminal;
 mod tls;
@@ -123,6 +125,7 @@ fn run(command: Command, is_bound: bool, early_hangups: &EarlyHangups) -> anyhow
         Command::Tail(arguments) => tail::tail(&arguments)?,
         Command::Channels(arguments) => list::list(Kind::Channel, &arguments)?,
         Command::Connections(arguments) => connections::connections(&arguments)?,
+        Command::Subscriptions(arguments) => subscriptions::subscriptions(&arguments)?,
         Command::Users(arguments) => list::list(Kind::User, &arguments)?,
         Command::Key(arguments) => key::key(&arguments)?,
         Command::Token(arguments) => return token::token(&arguments),
