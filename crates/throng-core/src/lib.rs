@@ -19,6 +19,7 @@
 //! | `log` | the retained messages of one channel |
 //! | [`engine`] | the interface of an engine; `memory` is the default one |
 //! | `publication` | what a client publishes, and what becomes of it |
+//! | [`records`] | small state that outlives the process |
 //! | `read_marker` | how far users have read their inboxes |
 //! | `reading` | what is read of a log, and what keeps it readable |
 //! | `history_page` | a page of history as envelopes |
@@ -73,6 +74,7 @@ mod publication;
 mod read_marker;
 mod reading;
 pub mod receipt;
+pub mod records;
 pub mod retry;
 pub mod rules;
 pub mod slab;

@@ -1,8 +1,9 @@
 //! The thread that writes, and the queue before it.
 //!
-//! Everybody who publishes hands a publication over and goes on. The thread takes all that waits,
-//! commits it as one, syncs once, and tells each what became of it. So the more wait, the fewer
-//! syncs there are for each; nobody waits for others on purpose.
+//! Everybody who publishes hands a publication over and goes on, and so does everybody who changes
+//! other state. The thread takes all that waits, commits it as one, syncs once, and tells each what
+//! became of it. So the more wait, the fewer syncs there are for each; nobody waits for others on
+//! purpose.
 //!
 //! While the disk fails, what was taken last stays pending: it is committed again until it is
 //! there, and then acknowledged. What waits behind it and what comes meanwhile is refused at once.
@@ -21,16 +22,24 @@ use throng_core::{ChannelName, Histogram, Publication, Retention, Stamp};
 
 use crate::logs::{Appended, Logs, Writer};
 use crate::promise::Sync;
-use crate::storage::StorageError;
+use crate::storage::{StorageError, Write};
 
-/// Publications that wait at most. Beyond it they are refused: the disk does not keep up.
+/// Publications and changes that wait at most. Beyond it they are refused: the disk does not keep
+/// up.
 const WAITING_MAX: usize = 65_536;
 
-/// Bytes of the bodies that wait at most.
+/// Bytes of the bodies and entries that wait at most.
 const WAITING_BYTES_MAX: usize = 64 << 20;
 
-/// Publications of one commit at most, so that the first one does not wait for the last of many.
+/// Publications and changes of one commit at most, so that the first one does not wait for the last
+/// of many.
 const GROUP_MAX: usize = 4_096;
+
+/// A commit takes no more after this many bytes, for the same reason.
+const GROUP_BYTES: usize = 8 << 20;
+
+/// What an entry takes beside its key and value while it waits.
+const WRITE_BYTES: usize = size_of::<Write>();
 
 /// How often the thread looks for what has expired, and syncs with [`Sync::Interval`].
 const TICK: Duration = Duration::from_millis(500);
@@ -38,7 +47,7 @@ const TICK: Duration = Duration::from_millis(500);
 /// How long the thread waits after a failure before it tries again.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// Why a publication is refused: it is not on the disk, and never will be.
+/// Why a publication or change is refused: it is not on the disk, and never will be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// More wait than may.
@@ -57,10 +66,32 @@ pub enum Refused {
 /// on the disk.
 pub type Done = Box<dyn FnOnce(Result<Appended, Refused>) + Send>;
 
-struct Waiting {
-    publication: Publication,
-    retention: Retention,
-    done: Done,
+/// The same for a change of other state, in the order of the calls.
+pub type ChangeDone = Box<dyn FnOnce(Result<(), Refused>) + Send>;
+
+enum Waiting {
+    Publication(Publication, Retention, Done),
+    Change(Vec<Write>, ChangeDone),
+}
+
+impl Waiting {
+    fn bytes(&self) -> usize {
+        match self {
+            Waiting::Publication(publication, ..) => publication.body.bytes().len(),
+            Waiting::Change(writes, _) => writes.iter().map(write_bytes).sum(),
+        }
+    }
+
+    fn refuse(self, refused: Refused) {
+        match self {
+            Waiting::Publication(.., done) => done(Err(refused)),
+            Waiting::Change(_, done) => done(Err(refused)),
+        }
+    }
+}
+
+fn write_bytes(write: &Write) -> usize {
+    WRITE_BYTES + write.key.len() + write.value.as_ref().map_or(0, Vec::len)
 }
 
 #[derive(Default)]
@@ -135,17 +166,35 @@ impl Journal {
         retention: Retention,
         done: impl FnOnce() -> Done,
     ) -> Result<(), Refused> {
+        let bytes = publication.body.bytes().len();
+        self.push(bytes, || Waiting::Publication(publication, retention, done()))
+    }
+
+    /// Makes all of `writes` or none, as [`Journal::publish`] does with a message.
+    ///
+    /// # Errors
+    ///
+    /// Why it is refused at once.
+    pub fn change(
+        &self,
+        writes: Vec<Write>,
+        done: impl FnOnce() -> ChangeDone,
+    ) -> Result<(), Refused> {
+        let bytes = writes.iter().map(write_bytes).sum();
+        self.push(bytes, || Waiting::Change(writes, done()))
+    }
+
+    fn push(&self, bytes: usize, waiting: impl FnOnce() -> Waiting) -> Result<(), Refused> {
         if let Some(refused) = self.state() {
             return Err(refused);
         }
-        let bytes = publication.body.bytes().len();
         let mut queue = lock(&self.queue.0);
         if queue.waiting.len() >= WAITING_MAX || queue.bytes + bytes > WAITING_BYTES_MAX {
             return Err(Refused::Busy);
         }
         queue.bytes += bytes;
         let was_empty = queue.waiting.is_empty();
-        queue.waiting.push_back(Waiting { publication, retention, done: done() });
+        queue.waiting.push_back(waiting());
         drop(queue);
         if was_empty {
             self.queue.1.notify_one();
@@ -217,24 +266,38 @@ impl Thread {
             let waited = self.queue.1.wait_timeout(queue, left);
             queue = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        let count = queue.waiting.len().min(GROUP_MAX);
-        let group: Vec<_> = queue.waiting.drain(..count).collect();
-        queue.bytes -= group.iter().map(|each| each.publication.body.bytes().len()).sum::<usize>();
+        let (mut group, mut bytes) = (Vec::new(), 0);
+        while group.len() < GROUP_MAX
+            && bytes < GROUP_BYTES
+            && let Some(waiting) = queue.waiting.pop_front()
+        {
+            bytes += waiting.bytes();
+            group.push(waiting);
+        }
+        queue.bytes -= bytes;
         (group, queue.is_ending)
     }
 
-    /// Writes publications, and reports what became of them. Returns whether the thread goes on:
+    /// Writes a group, and reports what became of it. Returns whether the thread goes on:
     /// not if it is to end while the disk fails.
     fn write(&mut self, group: Vec<Waiting>) -> bool {
-        let mut publications = Vec::with_capacity(group.len());
-        let mut done = Vec::with_capacity(group.len());
+        let (mut publications, mut done) = (Vec::new(), Vec::new());
+        let (mut changes, mut changed) = (Vec::new(), Vec::new());
         for waiting in group {
-            publications.push((waiting.publication, waiting.retention));
-            done.push(waiting.done);
+            match waiting {
+                Waiting::Publication(publication, retention, each) => {
+                    publications.push((publication, retention));
+                    done.push(each);
+                }
+                Waiting::Change(writes, each) => {
+                    changes.extend(writes);
+                    changed.push(each);
+                }
+            }
         }
         let began = Instant::now();
         let now_ms = (self.setup.now_ms)();
-        let mut result = self.writer.append(now_ms, &publications, &mut self.setup.next_stamp);
+        let mut result = self.append(now_ms, &publications, &changes);
         while let Err(error) = result {
             self.fail(&error);
             if self.wait_to_retry() {
@@ -243,7 +306,7 @@ impl Thread {
             result = match self.writer.retry() {
                 Ok(appended) if appended.len() == done.len() => Ok(appended),
                 // The error came before anything was pending.
-                Ok(_) => self.writer.append(now_ms, &publications, &mut self.setup.next_stamp),
+                Ok(_) => self.append(now_ms, &publications, &changes),
                 Err(error) => Err(error),
             };
         }
@@ -254,7 +317,18 @@ impl Thread {
         for (appended, done) in appended.into_iter().zip(done) {
             done(Ok(appended));
         }
+        changed.into_iter().for_each(|done| done(Ok(())));
         true
+    }
+
+    fn append(
+        &mut self,
+        now_ms: u64,
+        publications: &[(Publication, Retention)],
+        changes: &[Write],
+    ) -> Result<Vec<Appended>, StorageError> {
+        let next_stamp = &mut self.setup.next_stamp;
+        self.writer.append(now_ms, publications, changes.to_vec(), next_stamp)
     }
 
     /// Waits before the next attempt. Returns whether the journal is to end.
@@ -300,6 +374,6 @@ impl Thread {
         let waiting = std::mem::take(&mut queue.waiting);
         queue.bytes = 0;
         drop(queue);
-        waiting.into_iter().for_each(|waiting| (waiting.done)(Err(refused)));
+        waiting.into_iter().for_each(|waiting| waiting.refuse(refused));
     }
 }

@@ -106,6 +106,10 @@ impl Logs {
         Ok((logs, Opened { epoch, may_have_lost }))
     }
 
+    pub(crate) fn storage(&self) -> &dyn Storage {
+        &*self.storage
+    }
+
     /// The epoch of all channels.
     pub fn epoch(&self) -> Epoch {
         self.epoch
@@ -283,8 +287,8 @@ impl Writer {
         self.storage().sync()
     }
 
-    /// Appends publications in their order, each under the retention beside it, and returns when
-    /// they are as safe as [`Sync`] says.
+    /// Appends publications in their order, each under the retention beside it, makes changes of
+    /// other state in the same commit, and returns when all are as safe as [`Sync`] says.
     ///
     /// # Errors
     ///
@@ -294,10 +298,11 @@ impl Writer {
         &mut self,
         now_ms: u64,
         publications: &[(Publication, Retention)],
+        changes: Vec<Write>,
         next_stamp: &mut dyn FnMut() -> Stamp,
     ) -> Result<Vec<Appended>, StorageError> {
         let now_ms = clock::wall_ms(now_ms);
-        let mut group = Group::default();
+        let mut group = Group { writes: changes, ..Group::default() };
         let mut appended = Vec::with_capacity(publications.len());
         for (publication, retention) in publications {
             appended.push(self.add(&mut group, now_ms, publication, retention, next_stamp)?);

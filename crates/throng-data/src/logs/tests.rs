@@ -139,7 +139,7 @@ impl World {
             stamp += 1;
             Stamp(stamp)
         };
-        let appended = match self.writer().append(now_ms, &publications, &mut next) {
+        let appended = match self.writer().append(now_ms, &publications, Vec::new(), &mut next) {
             Ok(appended) => appended,
             Err(_) => {
                 self.seen.insert("append: fails first");
@@ -381,7 +381,7 @@ fn logs_on_a_disk_are_there_after_they_are_opened_again() {
         let publications: Vec<_> =
             (0..3).map(|n| (publication(&format!("{run}.{n}")), retention())).collect();
         let mut append =
-            || writer.append(5, &publications, &mut Stamp::default).expect("it writes");
+            || writer.append(5, &publications, Vec::new(), &mut Stamp::default).expect("it writes");
         assert!(append().iter().all(|appended| matches!(appended, Appended::New(_))));
         assert!(append().iter().all(|appended| matches!(appended, Appended::Known(_))));
         let part = logs.before(&name("a"), u64::MAX, (99, usize::MAX)).expect("it is read");

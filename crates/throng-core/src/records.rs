@@ -1,0 +1,74 @@
+//! Small state that outlives the process: what the server keeps for users, besides messages.
+//!
+//! Memory is the truth while the process runs. It is read from the store once, at the start; from
+//! then on each change goes to the store first, and is made in memory once it is safe there.
+
+use throng_wire::{ErrorCode, ErrorResponse};
+
+use crate::later::Ticket;
+
+/// The longest key, in bytes.
+pub const KEY_BYTES_MAX: usize = 1024;
+
+/// A table of entries with keys. The numbers are on the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Table {
+    /// Which channels users follow on all of their connections.
+    Subscriptions = 1,
+}
+
+/// A change of one entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// The table that has the entry.
+    pub table: Table,
+    /// Its key, of 1 to [`KEY_BYTES_MAX`] bytes.
+    pub key: Box<[u8]>,
+    /// Its new value; `None` removes the entry.
+    pub value: Option<Box<[u8]>>,
+}
+
+/// Why a change is refused: it is not in the store, and never will be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// More changes wait than may.
+    #[error("the disk of the data directory does not keep up, so nothing was changed; try again")]
+    Busy,
+    /// The disk has no space.
+    #[error("the disk of the data directory is full, so nothing was changed")]
+    Full,
+    /// The disk fails.
+    #[error("the disk of the data directory fails, so nothing was changed")]
+    Failed,
+}
+
+impl From<StoreError> for ErrorResponse {
+    fn from(error: StoreError) -> ErrorResponse {
+        let code = match error {
+            StoreError::Busy => ErrorCode::Busy,
+            StoreError::Full => ErrorCode::NotStored,
+            StoreError::Failed => ErrorCode::Unavailable,
+        };
+        ErrorResponse::new(code, error.to_string())
+    }
+}
+
+/// What an entry is read into: its key and its value.
+pub type Each<'a> = &'a mut dyn FnMut(&[u8], &[u8]);
+
+/// A store of tables.
+pub trait Records: Send + Sync {
+    /// Makes all of `changes` or none, in the order of the calls, and answers once they are as safe
+    /// as the store promises. The answer comes on the store's thread, never inside the call. If
+    /// `done` is dropped without an answer, the store ends, and it is not known whether the changes
+    /// are made.
+    fn change(&self, changes: Vec<Change>, done: Ticket<Result<(), StoreError>>);
+
+    /// Calls `each` with all entries of a table, in the order of keys. Blocks: for the start only.
+    ///
+    /// # Errors
+    ///
+    /// One sentence about what cannot be read.
+    fn read_all(&self, table: Table, each: Each<'_>) -> Result<(), String>;
+}

@@ -1,0 +1,124 @@
+//! The directory that has everything: for one server at a time, and for nobody else to read.
+//!
+//! | path | contents |
+//! |---|---|
+//! | `lock` | nothing: a server that runs holds a lock on it |
+//! | `store` | the tables of the [storage](crate::storage) |
+//!
+//! Names of channels and users are keys in tables, never parts of paths.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// The mode of directories.
+const DIRECTORY_MODE: u32 = 0o700;
+
+/// The mode of files.
+const FILE_MODE: u32 = 0o600;
+
+const LOCK: &str = "lock";
+
+/// Why a directory cannot be used. The texts follow `the data directory PATH`.
+#[derive(Debug, thiserror::Error)]
+pub enum DirectoryError {
+    /// Another process has it.
+    #[error("is in use by another server; give each its own")]
+    InUse,
+    /// It has files, but none of a server.
+    #[error("is not empty, and not of Throng; name one that is empty or does not exist")]
+    NotOurs,
+    /// What the system reports.
+    #[error("cannot be used: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// A directory that this process has for itself until it is dropped.
+#[derive(Debug)]
+pub struct Directory {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl Directory {
+    /// Takes the directory, and creates it if it is not there; its parent must be.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be used.
+    pub fn open(path: &Path) -> Result<Directory, DirectoryError> {
+        match DirBuilder::new().mode(DIRECTORY_MODE).create(path) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error.into()),
+            _ => {}
+        }
+        let lock = path.join(LOCK);
+        if !lock.try_exists()? && has_files(path)? {
+            return Err(DirectoryError::NotOurs);
+        }
+        // What a package or a container made for the server may be open to others.
+        fs::set_permissions(path, Permissions::from_mode(DIRECTORY_MODE))?;
+        let lock = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(FILE_MODE)
+            .open(lock)?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Directory { path: path.to_owned(), _lock: lock }),
+            Err(TryLockError::WouldBlock) => Err(DirectoryError::InUse),
+            Err(TryLockError::Error(error)) => Err(error.into()),
+        }
+    }
+
+    /// Where the storage is.
+    pub fn store(&self) -> PathBuf {
+        self.path.join("store")
+    }
+}
+
+/// Whether anything is there that a new file system does not have.
+fn has_files(path: &Path) -> io::Result<bool> {
+    for entry in fs::read_dir(path)? {
+        if entry?.file_name() != "lost+found" {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn a_directory_is_closed_to_others_and_has_one_owner() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("data");
+        let first = Directory::open(&path).unwrap();
+        assert_eq!((mode(&path), mode(&path.join(LOCK))), (DIRECTORY_MODE, FILE_MODE));
+        assert!(matches!(Directory::open(&path), Err(DirectoryError::InUse)));
+        drop(first);
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+        Directory::open(&path).unwrap();
+        assert_eq!(mode(&path), DIRECTORY_MODE);
+    }
+
+    #[test]
+    fn a_directory_of_others_stays_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("home");
+        fs::create_dir(&path).unwrap();
+        fs::write(path.join("letter"), "dear ann").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+        assert!(matches!(Directory::open(&path), Err(DirectoryError::NotOurs)));
+        assert_eq!((mode(&path), fs::read_dir(&path).unwrap().count()), (0o755, 1));
+        let missing = Directory::open(&folder.path().join("no/data"));
+        assert!(matches!(missing, Err(DirectoryError::Io(_))));
+        assert!(matches!(Directory::open(&path.join("letter")), Err(DirectoryError::Io(_))));
+    }
+}
