@@ -41,6 +41,8 @@ def image(built, buildah, tmp_path_factory):
         shutil.copy2(built / name, stage / "built" / name)
     (stage / "state/var/lib").mkdir(parents=True)
     (stage / "state/var/lib/throng").mkdir(mode=0o700)
+    (stage / "state/tmp").mkdir()
+    (stage / "state/tmp").chmod(0o1777)
     (stage / AUTHORITIES).parent.mkdir(parents=True)
     authorities = Path("/") / AUTHORITIES
     (stage / AUTHORITIES).write_text(authorities.read_text() if authorities.exists() else "")

@@ -115,6 +115,8 @@ pub(crate) enum Command {
     Serve(Box<ServeArguments>),
     /// Check the settings and print them, or say what a client may do
     Check(Box<crate::check::Arguments>),
+    /// Make a running server read its settings again
+    Reload(Box<crate::control_commands::ReloadArguments>),
     /// Make a key for an application, which shows it to publish
     Key(crate::key::Arguments),
     /// Make, show or check a token, which a user's client shows

@@ -29,6 +29,9 @@
 //! | [`token`] | `throng token`: makes, shows and checks tokens |
 //! | [`client`] | HTTP client and errors of those |
 //! | [`terminal`] | output, errors, notes, exit codes |
+//! | [`control_commands`] | `throng reload`: asks a server that runs |
+//! | [`control_socket`] | how those commands reach it |
+//! | [`operator`] | what the server does for signals and such commands |
 //! | [`reload`] | what a reload replaces while the server runs |
 //! | [`log_level`] | the level of the log, which can change |
 //! | [`memory`] | how much memory each part may take, and what is given up when it is short |
@@ -43,6 +46,8 @@ mod check;
 mod cli;
 mod client;
 mod connections;
+mod control_commands;
+mod control_socket;
 mod dev;
 mod dev_tls;
 mod doctor;
@@ -54,6 +59,7 @@ mod load;
 mod log_level;
 mod log_writer;
 mod memory;
+mod operator;
 mod outbound;
 mod planes;
 mod publish;
@@ -130,6 +136,7 @@ fn run(command: Command, is_bound: bool, early_hangups: &EarlyHangups) -> anyhow
         Command::Key(arguments) => key::key(&arguments)?,
         Command::Token(arguments) => return token::token(&arguments),
         Command::Doctor(arguments) => return doctor::doctor(&arguments),
+        Command::Reload(arguments) => return control_commands::reload(*arguments),
         Command::Health(arguments) => health::health(arguments)?,
         Command::Flood(arguments) => return Ok(throng_flood::cli::run(*arguments)),
         Command::Bench(arguments) => return Ok(throng_benchmarks::cli::run(&arguments)),

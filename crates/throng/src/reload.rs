@@ -89,7 +89,7 @@ impl Reloader {
     /// # Errors
     ///
     /// One sentence: what is wrong, and where. Then everything stays as it was.
-    pub(crate) fn reload(&self) -> Result<Report, SettingsError> {
+    fn reload(&self) -> Result<Report, SettingsError> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         let read = (self.read)()?;
         // What is pending has to be right, too: it would keep the server from starting.
@@ -170,17 +170,19 @@ impl Reloader {
         }
     }
 
-    /// Reloads because of SIGHUP, and logs what comes of it.
-    pub(crate) fn on_hangup(&self) {
-        match self.reload() {
+    /// Reloads because of `cause`, and logs what comes of it.
+    pub(crate) fn reload_for(&self, cause: &str) -> Result<Report, SettingsError> {
+        let outcome = self.reload();
+        match &outcome {
             Ok(report) => {
-                tracing::info!("SIGHUP: the settings were read again; {}", report.sentence());
-                for warning in report.warnings {
+                tracing::info!("{cause}: the settings were read again; {}", report.sentence());
+                for warning in &report.warnings {
                     tracing::warn!("{warning}");
                 }
             }
-            Err(error) => tracing::error!("SIGHUP: everything stays as it was: {error}"),
+            Err(error) => tracing::error!("{cause}: everything stays as it was: {error}"),
         }
+        outcome
     }
 }
 

@@ -26,16 +26,15 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use throng_access::SharedPages;
-use throng_acme::Renewer;
 use throng_certificates::ServerTls;
 use throng_control::{AdminListener, Control, Redirect};
-use throng_core::{Engine, Epoch, MemoryEngine, MemoryPressure, clock};
+use throng_core::{Engine, Epoch, MemoryEngine, MemoryPressure, WorkerQueue, clock};
 use throng_edge::Counter;
 use throng_edge::compression::CompressionSettings;
 use throng_edge::{Edge, Limits, Metrics, Plan, SendMethod, StartError};
 use throng_host::limits::MemoryMeter;
 use throng_host::preflight::{self, Demand, Preflight, Tables};
-use throng_outbound::{Callouts, KeySetTask};
+use throng_outbound::{Callouts, KeySetTask, RunningCallouts};
 use throng_units::Count;
 use throng_units::format::count;
 use throng_units::paint::Paint;
@@ -50,10 +49,12 @@ use crate::acme::{self, AcmeMetrics};
 use crate::activation;
 use crate::banner::{Banner, Keys};
 use crate::cli::ServeArguments;
+use crate::control_socket::ControlSocket;
 use crate::load::{Loaded, load, reader};
 use crate::log_level::{self, LogLevelHandle};
 use crate::log_writer::LogWriter;
 use crate::memory;
+use crate::operator::Operator;
 use crate::outbound::{self, OutboundMetrics};
 use crate::planes::{Handover, Workers};
 use crate::reload::{self, Reloader, Replaceable};
@@ -102,6 +103,8 @@ fn run(runtime: &Runtime, arguments: ServeArguments, early_hangups: &EarlyHangup
     let (meter, memory) = memory_plan(settings);
     let pages = reload::allowed_pages(settings).shared();
     let plan = plan(settings, tls.as_deref(), memory, &pages)?;
+    let address = plan.address();
+    let control_socket = ControlSocket::take(&settings.control, address)?;
     let rules = Arc::new(settings::rules(settings));
     let max_log_bytes = settings.history.total_bytes.0.min(memory.logs);
     let engine =
@@ -128,8 +131,7 @@ fn run(runtime: &Runtime, arguments: ServeArguments, early_hangups: &EarlyHangup
     start_line.log();
     log_send_method(&edge.send_method);
 
-    let (handoffs, metrics) = (edge.to_workers.clone(), edge.metrics.clone());
-    let workers = Arc::new(Workers { handoffs, queues, metrics });
+    let workers = workers(&edge, queues);
     let replaceable = Replaceable {
         rules: access_rules,
         pages,
@@ -137,9 +139,12 @@ fn run(runtime: &Runtime, arguments: ServeArguments, early_hangups: &EarlyHangup
         tls: tls.clone(),
         log_level: log.level.clone(),
     };
+    let file = settings::file_in_use(arguments.sources.config.as_deref());
     let reloader =
         Reloader::new(reader(arguments), settings.clone(), replaceable, &access, &workers);
-    serve_hangups(runtime, hangups, reloader, renewer.clone());
+    Operator::new(reloader, renewer.clone())
+        .serve(hangups, control_socket.as_ref(), address, file)
+        .context("cannot watch the control socket")?;
     memory::watch(meter, &pressure, &engine, &workers)
         .context("cannot start the thread that watches the memory")?;
     let control = Control::new(Arc::clone(&engine), access, workers, control_settings)
@@ -149,15 +154,25 @@ fn run(runtime: &Runtime, arguments: ServeArguments, early_hangups: &EarlyHangup
         .with_metrics(Arc::new(AcmeMetrics(renewer)))
         .with_pressure(pressure);
     let leaving = Leaving { signals, delay: settings.drain_delay.0, log: log.writer.clone() };
-    let admin_tls = tls.filter(|_| settings.admin_tls.0).map(|tls| tls.acceptor());
-    let admin = admin.map(|listener| AdminListener { listener, tls: admin_tls });
+    let tls = tls.filter(|_| settings.admin_tls.0).map(|tls| tls.acceptor());
+    let admin = admin.map(|listener| AdminListener { listener, tls });
     let edge = runtime.block_on(control_plane(Arc::new(control), engine, edge, admin, leaving))?;
+    finish(runtime, edge, callouts);
+    Ok(())
+}
 
+/// Waits for the workers and for the last events, and says what was done.
+fn finish(runtime: &Runtime, edge: Edge, callouts: RunningCallouts) {
     let metrics = edge.metrics.clone();
     edge.join();
     runtime.block_on(callouts.finish(EVENTS_GRACE));
     log_outcome(&metrics);
-    Ok(())
+}
+
+/// The workers, as the control plane reaches them.
+fn workers(edge: &Edge, queues: Vec<Arc<WorkerQueue>>) -> Arc<Workers> {
+    let (handoffs, metrics) = (edge.to_workers.clone(), edge.metrics.clone());
+    Arc::new(Workers { handoffs, queues, metrics })
 }
 
 fn outbound_metrics(
@@ -169,19 +184,6 @@ fn outbound_metrics(
         callouts: (!settings.callouts.is_empty()).then(|| callouts.metrics()),
         key_sets: key_sets.map(KeySetTask::metrics),
     }
-}
-
-/// What SIGHUP does: reads the settings again, and tries to obtain certificates that failed.
-fn serve_hangups(
-    runtime: &Runtime,
-    hangups: Hangups,
-    reloader: Reloader,
-    renewer: Option<Renewer>,
-) {
-    runtime.spawn(hangups.serve(move || {
-        reloader.on_hangup();
-        renewer.iter().for_each(Renewer::try_again);
-    }));
 }
 
 /// Fetches key sets and looks at the files of certificates, until the runtime ends.

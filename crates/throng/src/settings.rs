@@ -47,10 +47,12 @@ use clap::Args;
 pub(crate) use callout_tables::CalloutTable;
 pub(crate) use channels::ChannelTable;
 pub(crate) use clients::{address_warning, clients, limits};
+pub(crate) use file::in_use as file_in_use;
 pub(crate) use key_tables::{ServerKeyTable, TokenKeyTable};
 pub(crate) use rules::rules;
 pub(crate) use secret::Secret;
 pub(crate) use table::{Options, Settings, SettingsError, present_name};
+pub(crate) use values::ControlChoice;
 
 /// The sources of settings, except variables.
 #[derive(Debug, Args)]

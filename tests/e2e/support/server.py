@@ -1,11 +1,14 @@
 """The real binary as a child process: started on a free port, stopped with SIGTERM."""
 
+import atexit
 import json
 import os
 import re
 import resource
+import shutil
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 from contextlib import contextmanager
@@ -22,10 +25,15 @@ ADMIN = re.compile(r"admin listener on (https?://\S+)")
 LISTENING = re.compile(r"listening on http://([\d.]+|\[[^\]]+\]):(\d+)")
 
 
+# Where servers have their control sockets. Its name is short: the path of a socket has 107 bytes.
+RUNTIME = tempfile.mkdtemp(prefix="throng-e2e-", dir="/tmp")
+atexit.register(shutil.rmtree, RUNTIME, ignore_errors=True)
+
+
 def clean_environment(extra=None):
     """The environment without THRONG_ variables: the server refuses those it does not know."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("THRONG_")}
-    return {**kept, **(extra or {})}
+    return {**kept, "RUNTIME_DIRECTORY": RUNTIME, **(extra or {})}
 
 
 def limit_descriptors(count):

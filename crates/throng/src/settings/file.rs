@@ -49,6 +49,12 @@ pub(super) fn find_and_read(named: Option<&Path>) -> Result<Options, SettingsErr
     }
 }
 
+/// The absolute path of the file that is read: the one `named`, or the default one, if it exists.
+pub(crate) fn in_use(named: Option<&Path>) -> Option<String> {
+    let path = std::fs::canonicalize(named.unwrap_or(Path::new(DEFAULT_FILE))).ok()?;
+    Some(path.display().to_string())
+}
+
 /// Reads settings from `text`. `name` is the file's name for error messages.
 pub(super) fn read(name: &str, text: &str) -> Result<Options, SettingsError> {
     let source = Source { name, text };

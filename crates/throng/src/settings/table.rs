@@ -13,8 +13,8 @@ use super::lists::{ClaimValues, Hosts, KeyUrls, Origins, Proxies};
 use super::toml_value;
 use super::values::{
     AddressHeaderChoice, AutoCount, AutoSize, ClientCertificateChoice, ClientUserChoice,
-    CookieName, DemoChoice, IoUringChoice, LagPolicyChoice, LogFormatChoice, LogLevel,
-    OptionalAddress, OptionalPath, ProxyProtocolChoice, TlsVersionChoice, WhoChoice,
+    ControlChoice, CookieName, DemoChoice, IoUringChoice, LagPolicyChoice, LogFormatChoice,
+    LogLevel, OptionalAddress, OptionalPath, ProxyProtocolChoice, TlsVersionChoice, WhoChoice,
 };
 
 /// One sentence: what is wrong with the settings, where, and what to do.
@@ -176,6 +176,10 @@ settings! {
             "Without server keys, allow --admin-listen addresses that others can reach";
         "admin-tls" admin_tls: Switch = "false",
             "Speak TLS at the admin listener, with the certificates of the server";
+    }
+    in "Control socket" {
+        "control" control: ControlChoice = "auto",
+            "Unix socket for commands like `throng reload`; auto: by the address; none: no socket";
     }
     in "Proxies" {
         "trusted-proxies" trusted_proxies: Proxies = "none",
@@ -402,11 +406,17 @@ settings! {
 }
 
 impl Options {
+    /// The setting `control` of this source.
+    pub(crate) fn control(&self) -> Option<&ControlChoice> {
+        self.control.as_ref()
+    }
+
     /// These settings, which stand in the file `name`: relative paths in them are relative to the
     /// directory of that file, and tables know their place, for errors.
     pub(crate) fn placed(mut self, name: &Path) -> Options {
         let directory = name.parent().unwrap_or(Path::new(""));
         self.revocations_file = self.revocations_file.map(|path| path.in_directory(directory));
+        self.control = self.control.map(|choice| choice.in_directory(directory));
         for path in [
             &mut self.ca_file,
             &mut self.tls_cert,

@@ -144,6 +144,52 @@ impl fmt::Display for OptionalPath {
     }
 }
 
+/// Where the control socket is: at a path, at one derived from the address, or nowhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ControlChoice {
+    Auto,
+    None,
+    Path(PathBuf),
+}
+
+impl ControlChoice {
+    /// The path, if there is one, is relative to `directory` if it is relative.
+    pub(crate) fn in_directory(self, directory: &Path) -> ControlChoice {
+        match self {
+            ControlChoice::Path(path) => ControlChoice::Path(directory.join(path)),
+            other => other,
+        }
+    }
+}
+
+impl Value for ControlChoice {
+    const PLACEHOLDER: &'static str = "FILE";
+    const EXPECTED: &'static str = "the path of a socket, \"auto\" or \"none\"";
+}
+
+impl FromStr for ControlChoice {
+    type Err = Invalid;
+
+    fn from_str(text: &str) -> Result<ControlChoice, Invalid> {
+        match text.trim().to_ascii_lowercase().as_str() {
+            "" => Err(Invalid::new(text, ControlChoice::EXPECTED)),
+            "auto" => Ok(ControlChoice::Auto),
+            "none" => Ok(ControlChoice::None),
+            _ => Ok(ControlChoice::Path(text.into())),
+        }
+    }
+}
+
+impl fmt::Display for ControlChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ControlChoice::Auto => f.write_str("auto"),
+            ControlChoice::None => f.write_str("none"),
+            ControlChoice::Path(path) => path.display().fmt(f),
+        }
+    }
+}
+
 /// The name of a cookie (RFC 6265 section 4.1.1), or `none`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CookieName(pub Option<String>);
@@ -340,6 +386,17 @@ mod tests {
         assert_eq!(placed("/var/revoked"), "/var/revoked");
         assert_eq!(placed("None"), "none");
         assert!("".parse::<OptionalPath>().is_err());
+    }
+
+    #[test]
+    fn a_control_socket_is_at_a_path_or_found_or_missing() {
+        let placed = |text: &str| {
+            let choice = text.parse::<ControlChoice>().unwrap();
+            choice.in_directory(Path::new("/etc/throng")).to_string()
+        };
+        assert_eq!(placed("a.sock"), "/etc/throng/a.sock");
+        assert_eq!((placed("Auto"), placed("none")), ("auto".into(), "none".into()));
+        assert!(" ".parse::<ControlChoice>().is_err());
     }
 
     #[test]

@@ -1,0 +1,26 @@
+//! The control socket: how commands on this machine reach a server that runs.
+//!
+//! Who may connect is decided twice: the socket is in a directory that only one user may enter, and
+//! the kernel says who the peer is (`SO_PEERCRED`): the user of the server, or root.
+//!
+//! A connection is one conversation: the client writes a request, one line of JSON, and then
+//! nothing until the server has answered. The server writes lines of progress and one last line,
+//! which says what came of it. `docs/reference/control-socket.md` describes the lines.
+//!
+//! # Layout
+//!
+//! | module | contents |
+//! |---|---|
+//! | `place` | where the socket is, for servers and for commands |
+//! | `protocol` | requests and answers |
+//! | `server` | takes the socket, and holds conversations |
+//! | `client` | finds a server, and asks it |
+
+mod client;
+mod place;
+mod protocol;
+mod server;
+
+pub(crate) use client::Connection;
+pub(crate) use protocol::{About, Failure, Request};
+pub(crate) use server::{Act, ControlSocket, Conversation};

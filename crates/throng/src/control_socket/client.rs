@@ -1,0 +1,163 @@
+//! Finds the server that the settings describe, and asks it.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use rustix::net::sockopt::socket_peercred;
+use throng_units::paint::sanitized;
+
+use super::place;
+use super::protocol::{About, Answer, LINE_BYTES_MAX, Request, line};
+use crate::settings::{self, ControlChoice, SettingsError, Sources};
+use crate::terminal;
+
+/// A connection to the server.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    path: PathBuf,
+    stream: UnixStream,
+}
+
+impl Connection {
+    /// Connects to the server whose settings `sources` name. A path on the command line is enough:
+    /// then the settings need not be right.
+    pub(crate) fn open(sources: Sources) -> Result<Connection> {
+        let Sources { config, options } = sources;
+        if let Some(ControlChoice::Path(path)) = options.control() {
+            return Connection::to(path);
+        }
+        let settings = settings::load(options, std::env::vars_os(), config.as_deref())
+            .map_err(|error| SettingsError(format!("{error}; the server was not asked")))?;
+        match &settings.control {
+            ControlChoice::Path(path) => Connection::to(path),
+            ControlChoice::None => bail!(
+                "the settings want no control socket (control = \"none\"), so the server cannot be \
+                 asked; signals work"
+            ),
+            ControlChoice::Auto => {
+                let file = settings::file_in_use(config.as_deref());
+                Connection::search(settings.listen.0, file.as_deref())
+            }
+        }
+    }
+
+    /// Looks in all directories for the server that listens on `listen`, and then for the one that
+    /// has read the same `file`: it may say by now that the server shall listen elsewhere.
+    fn search(listen: SocketAddr, file: Option<&str>) -> Result<Connection> {
+        let name = place::name(listen);
+        let directories = place::directories();
+        for directory in &directories {
+            if let Ok(connection) = Connection::to(&directory.join(&name)) {
+                return Ok(connection);
+            }
+        }
+        let others = directories.iter().flat_map(|directory| place::sockets(directory));
+        let others: Vec<(PathBuf, About)> = others
+            .filter_map(|path| {
+                let about = Connection::to(&path).and_then(Connection::about).ok()?;
+                Some((path, about))
+            })
+            .collect();
+        let is_same = |(_, about): &&(PathBuf, About)| file.is_some() && about.file() == file;
+        let mut same = others.iter().filter(is_same);
+        if let (Some((path, _)), None) = (same.next(), same.next()) {
+            return Connection::to(path);
+        }
+        let running = if others.is_empty() {
+            let places: Vec<_> =
+                directories.iter().map(|path| path.display().to_string()).collect();
+            format!("there is no socket of a server in {}", places.join(", "))
+        } else {
+            let servers: Vec<_> = others.iter().map(describe).collect();
+            format!("these servers run: {}; --control names the socket of one", servers.join(", "))
+        };
+        bail!("no server with these settings ({listen}) can be reached: {running}");
+    }
+
+    fn to(path: &Path) -> Result<Connection> {
+        let shown = || sanitized(&path.display().to_string());
+        let path = std::path::absolute(path)?;
+        ensure!(path.exists(), "there is no control socket {}: does the server run?", shown());
+        ensure!(place::is_trusted(&path), "{} is no socket in a directory of yours", shown());
+        let stream = UnixStream::connect(&path).with_context(|| {
+            format!("the server of {} cannot be reached: does it run?", shown())
+        })?;
+        let peer = socket_peercred(&stream)?.uid.as_raw();
+        let own = place::user();
+        ensure!(
+            own == 0 || peer == own || peer == 0,
+            "the program at {} is another user's ({peer})",
+            shown()
+        );
+        Ok(Connection { path, stream })
+    }
+
+    /// Which server it is.
+    fn about(self) -> Result<About> {
+        match self.converse(&Request::About, |_| Ok(()))? {
+            Answer::Server(about) => Ok(about),
+            _ => bail!("the server does not say who it is"),
+        }
+    }
+
+    /// Asks, prints what the server says, and returns the exit code.
+    pub(crate) fn ask(self, request: &Request) -> Result<ExitCode> {
+        let last = self.converse(request, |answer| match answer {
+            Answer::Warning { message } => {
+                terminal::print_note(&sanitized(message));
+                Ok(())
+            }
+            Answer::Progress { message } => {
+                Ok(terminal::print(&format!("{}\n", sanitized(message)))?)
+            }
+            _ => Ok(()),
+        })?;
+        match last {
+            Answer::Done { message } => {
+                terminal::print(&format!("{}\n", sanitized(&message)))?;
+                Ok(ExitCode::SUCCESS)
+            }
+            Answer::Failed { message, code } => {
+                terminal::print_error(&sanitized(&message));
+                Ok(ExitCode::from(code.max(1)))
+            }
+            _ => bail!("the server answers something else"),
+        }
+    }
+
+    /// Sends the request. Passes all answers but the last one to `hear`, and returns that.
+    fn converse(
+        mut self,
+        request: &Request,
+        mut hear: impl FnMut(&Answer) -> Result<()>,
+    ) -> Result<Answer> {
+        let ended = format!("the server of {} has ended the conversation", self.path.display());
+        self.stream.write_all(&line(request)).context(ended.clone())?;
+        let mut reader = BufReader::new(self.stream);
+        loop {
+            let mut text = String::new();
+            let mut limited = reader.by_ref().take(LINE_BYTES_MAX as u64);
+            limited.read_line(&mut text).context(ended.clone())?;
+            ensure!(text.ends_with('\n'), "{ended}");
+            match serde_json::from_str(&text).context("the server answers something else")? {
+                answer @ (Answer::Progress { .. } | Answer::Warning { .. }) => hear(&answer)?,
+                last => return Ok(last),
+            }
+        }
+    }
+}
+
+fn describe((path, about): &(PathBuf, About)) -> String {
+    let About { process, listen, .. } = about;
+    sanitized(&format!("{} (process {process}, {listen})", path.display()))
+}
+
+impl About {
+    fn file(&self) -> Option<&str> {
+        self.settings.as_deref()
+    }
+}

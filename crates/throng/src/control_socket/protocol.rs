@@ -1,0 +1,74 @@
+//! The lines of a conversation.
+
+use serde::{Deserialize, Serialize};
+
+/// The longest line. Requests are a few words, and an answer names at most all settings.
+pub(super) const LINE_BYTES_MAX: usize = 64 << 10;
+
+/// What a command asks for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
+pub(crate) enum Request {
+    /// Say which server this is.
+    About,
+    /// Read the settings again.
+    Reload,
+}
+
+/// What a server answers: any number of `Progress`, then one of the others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "answer", rename_all = "kebab-case")]
+pub(super) enum Answer {
+    /// It goes on, in one sentence for a person.
+    Progress { message: String },
+    /// It should be changed, although it works.
+    Warning { message: String },
+    /// It has succeeded.
+    Done { message: String },
+    /// It has failed; the command exits with `code`.
+    Failed { message: String, code: u8 },
+    /// The server of this socket.
+    Server(About),
+}
+
+/// Which server it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct About {
+    /// The id of its process.
+    pub(crate) process: u32,
+    /// The version of its binary.
+    pub(crate) version: String,
+    /// The address that it listens on.
+    pub(crate) listen: String,
+    /// The absolute path of its file of settings, if it has read one.
+    pub(crate) settings: Option<String>,
+}
+
+/// Why a request has failed, in one sentence, and the exit code of the command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) message: String,
+    pub(crate) code: u8,
+}
+
+/// One line, with its end.
+pub(super) fn line(value: &impl Serialize) -> Vec<u8> {
+    // Fails only for maps whose keys are no texts, and there are none.
+    let mut line = serde_json::to_vec(value).unwrap_or_default();
+    line.push(b'\n');
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_as_documented() {
+        let text = |value: &Answer| String::from_utf8(line(value)).unwrap();
+        let failed = Answer::Failed { message: "no".into(), code: 78 };
+        assert_eq!(text(&failed), "{\"answer\":\"failed\",\"message\":\"no\",\"code\":78}\n");
+        let request: Request = serde_json::from_str(r#"{"request":"reload"}"#).unwrap();
+        assert_eq!(request, Request::Reload);
+    }
+}
