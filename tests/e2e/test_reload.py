@@ -2,6 +2,7 @@
 
 import json
 import signal
+import threading
 
 import pytest
 import websockets.exceptions
@@ -9,6 +10,7 @@ import websockets.sync.client
 
 from support import TIMEOUT_SECONDS
 from support.access import SECRET, bearer, server_key, token
+from support.application import NEW, OLD, Application
 from support.raw import Raw
 from support.server import Server, eventually
 
@@ -115,6 +117,43 @@ def test_rules_that_became_stricter_end_subscriptions(start):
         assert hear(both, "message")["data"] == "on"
         assert rooms.recv(TIMEOUT_SECONDS) == "on"
     assert status(server, shown, "news") == 403
+
+
+def test_what_waits_for_a_callout_goes_by_the_new_rules(start):
+    application = Application()
+    asked, decided = threading.Semaphore(0), threading.Event()
+
+    def decide(_request, _headers):
+        asked.release()
+        assert decided.wait(TIMEOUT_SECONDS)
+        return {"allow": True}
+
+    application.decide = decide
+    callout = (
+        f"[[callouts]]\nurl = '{application.url}'\nsecrets = ['{OLD}', '{NEW}']\n"
+        "decides = ['subscribe', 'publish']\nmatch = '*'\n"
+    )
+    one = start(TOKEN_KEY + callout + "[access]\nsubscribe = 'user'\npublish = 'user'\n")
+    server, shown = one.server, token(throng=GRANTS)
+    try:
+        with (
+            follow(server, "/subscribe", shown, "throng.v1") as socket,
+            Raw(server) as stream,
+            Raw(server) as publisher,
+        ):
+            socket.send(json.dumps({"type": "subscribe", "channel": "news"}))
+            stream.request("GET", "/channels/news", bearer(shown))
+            publisher.request("POST", "/channels/news", bearer(shown), b"x")
+            for _ in range(3):
+                assert asked.acquire(timeout=TIMEOUT_SECONDS)
+            one.reload(TOKEN_KEY + callout, "replaced: rules of access")
+            decided.set()
+            assert hear(socket, "error")["code"] == "forbidden"
+            assert stream.read_head().status == 403
+            assert publisher.read_head().status == 403
+    finally:
+        decided.set()
+        application.close()
 
 
 def test_what_the_server_keeps_for_a_user_is_granted(start, tmp_path):

@@ -77,7 +77,7 @@ impl LatePolicy {
 impl Access for LatePolicy {
     fn may(
         &self,
-        _: &Asker<'_>,
+        asker: &Asker<'_>,
         action: Action<'_>,
         later: Later<'_, Decision>,
     ) -> Answer<Decision> {
@@ -90,6 +90,9 @@ impl Access for LatePolicy {
         };
         let is_secret = name.is_some() && name == self.lateness.secret;
         let decision = if is_secret { Decision::forbidden(SECRET) } else { Decision::Allowed };
+        if asker.is_repeated {
+            return decision.into();
+        }
         let mut state = self.lock();
         let is_brief = matches!(action, Action::Subscribe(_)) && !is_secret;
         let decision = match self.stamp.touched() {

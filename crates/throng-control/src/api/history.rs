@@ -46,7 +46,7 @@ pub(crate) async fn answer(
     let mut history =
         log::read(engine, &channel, requested, limit, &mut { log::FETCH_TIMEOUT }).await?;
     // It may have taken seconds to fetch them.
-    permit.recheck()?;
+    permit.recheck(Action::ReadHistory(&channel))?;
     let envelopes = history.encode(requested, PAGE_BYTES_MAX);
     let bytes = envelopes.iter().map(|envelope| envelope.len() + 1).sum::<usize>() + FRAME_BYTES;
     let reservation = large_answer::reserve(&control.read_answers, bytes)?;

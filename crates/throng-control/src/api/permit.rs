@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
 use http::request::Parts;
-use throng_access::{Action, Asker, Credentials, Details};
+use throng_access::{Action, Asker, Credentials, Decision, Details};
 use throng_core::{Later, Listener, WantedTags};
 use throng_wire::ErrorResponse;
 
@@ -57,23 +57,39 @@ impl<'r> Permit<'r> {
 
     /// Fails unless the client may do this.
     pub(super) async fn ask(&mut self, action: Action<'_>) -> Result<(), ErrorResponse> {
-        let Permit { control, listener, credentials, .. } = *self;
-        let details = Details { address: self.passed.address, headers: Some(&self.passed.headers) };
-        let asker = Asker { listener, credentials, details, is_repeated: false };
-        let may =
-            |later: Later<'_, _>| Ok::<_, Infallible>(control.policy.may(&asker, action, later));
-        let Ok(asked) = ask(may);
+        let asked = self.ask_policy(&self.asker(), action);
         let waits = matches!(asked, Asked::Waits(_));
         let started = Instant::now();
         let decision = asked.within(self.wait_left).await;
         self.wait_left = self.wait_left.saturating_sub(started.elapsed());
         decision.ok_or_else(ErrorResponse::unanswered)?.allowed_until_ms()?;
-        if waits { self.recheck() } else { Ok(()) }
+        if waits { self.recheck(action) } else { Ok(()) }
     }
 
-    /// Fails if what the client has shown has ended or was revoked while the request waited.
-    pub(super) fn recheck(&self) -> Result<(), ErrorResponse> {
-        self.control.authentication.recheck(self.client)
+    /// Fails if what the client has shown has ended or was revoked while the request waited, or if
+    /// the rules that hold now do not allow `action` any more. What was asked elsewhere is not asked
+    /// again.
+    pub(super) fn recheck(&self, action: Action<'_>) -> Result<(), ErrorResponse> {
+        self.control.authentication.recheck(self.client)?;
+        let asker = Asker { is_repeated: true, ..self.asker() };
+        match self.ask_policy(&asker, action) {
+            Asked::Answered(decision) => decision.allowed_until_ms().map(drop),
+            Asked::Waits(_) => Ok(()),
+        }
+    }
+
+    fn asker(&self) -> Asker<'_> {
+        let Permit { listener, credentials, .. } = *self;
+        let details = Details { address: self.passed.address, headers: Some(&self.passed.headers) };
+        Asker { listener, credentials, details, is_repeated: false }
+    }
+
+    fn ask_policy(&self, asker: &Asker<'_>, action: Action<'_>) -> Asked<Decision> {
+        let may = |later: Later<'_, _>| {
+            Ok::<_, Infallible>(self.control.policy.may(asker, action, later))
+        };
+        let Ok(asked) = ask(may);
+        asked
     }
 
     /// The connections of which the client may learn what they follow: its own. `None` if it is

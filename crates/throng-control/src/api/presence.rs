@@ -41,7 +41,7 @@ pub(crate) async fn answer(
     let (engine, newest) = (&*control.engine, HistoryQuery::Newest);
     let history = log::read(engine, &channel, newest, 0, &mut { log::FETCH_TIMEOUT }).await?;
     // The workers and the log may have taken seconds.
-    permit.recheck()?;
+    permit.recheck(Action::ReadPresence(&channel))?;
     set_id(&mut answer, history.head);
     Ok(answer)
 }

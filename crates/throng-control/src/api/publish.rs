@@ -49,7 +49,7 @@ pub(crate) async fn answer(
     let kind = body::Kind::Message;
     let is_counted = publisher.charge_body(head, kind)?;
     let bytes = control.bodies.read(&control.drain, &head.headers, body, kind).await?;
-    permit.recheck()?;
+    permit.recheck(Action::Publish(&channel))?;
     if !is_counted {
         publisher.count(0, bytes.len()).map_err(ApiError::limited)?;
     }
@@ -172,7 +172,7 @@ pub(super) async fn submit(
     let excludes_subscriber = match (publication.excluded, permit.own_connections()) {
         (Some(connection), Some(own)) => {
             let follows = follows(&*control.engine, &publication.channel, (connection, own)).await;
-            permit.recheck()?;
+            permit.recheck(Action::Publish(&publication.channel))?;
             follows
         }
         _ => false,

@@ -28,7 +28,7 @@ pub(crate) async fn answer(
     }
     let mut permit = Permit::of(control, head, client)?;
     permit.ask(Action::Subscribe(&inbox)).await?;
-    permit.recheck()?;
+    permit.recheck(Action::Subscribe(&inbox))?;
     let mark = if is_write { Some(mark(head.uri.query().unwrap_or_default())?) } else { None };
     if !is_write {
         query::check(head.uri.query().unwrap_or_default(), &[])?;

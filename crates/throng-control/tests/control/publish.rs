@@ -1,5 +1,6 @@
 //! `POST` and `PUT`: publishing one message.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 
 use serde_json::json;
@@ -253,11 +254,22 @@ fn every_action_is_checked() {
     assert_eq!(server.ask(post("/channels/a", &[], "x")).status, 201);
 }
 
-/// Passes each question to the test, which answers it later.
-struct Undecided(mpsc::Sender<Ticket<Decision>>);
+/// Passes each question to the test, which answers it later. Once it is closed, it allows nothing.
+struct Undecided(mpsc::Sender<Ticket<Decision>>, Arc<AtomicBool>);
 
 impl Access for Undecided {
-    fn may(&self, _: &Asker<'_>, _: Action<'_>, later: Later<'_, Decision>) -> Answer<Decision> {
+    fn may(
+        &self,
+        asker: &Asker<'_>,
+        _: Action<'_>,
+        later: Later<'_, Decision>,
+    ) -> Answer<Decision> {
+        if self.1.load(Ordering::Relaxed) {
+            return Decision::forbidden("the rules have changed").into();
+        }
+        if asker.is_repeated {
+            return Decision::Allowed.into();
+        }
         let (ticket, answer) = later.ticket();
         self.0.send(ticket).expect("the test waits");
         answer
@@ -267,7 +279,9 @@ impl Access for Undecided {
 #[test]
 fn a_decision_may_come_later() {
     let (sender, questions) = mpsc::channel();
-    let server = Server::with_access(Settings::for_tests(), Arc::new(Undecided(sender)));
+    let is_closed = Arc::new(AtomicBool::new(false));
+    let policy = Undecided(sender, Arc::clone(&is_closed));
+    let server = Server::with_access(Settings::for_tests(), Arc::new(policy));
     let publish = || server.connect(post("/channels/a", &[], "x"));
     let mut client = publish();
     questions.recv().expect("the policy is asked").answer(Decision::Allowed);
@@ -281,5 +295,10 @@ fn a_decision_may_come_later() {
     let answer = client.answer();
     answer.expect_refusal(503, "busy");
     assert!(answer.field("retry-after").is_some());
+    let mut client = publish();
+    let question = questions.recv().expect("the policy is asked");
+    is_closed.store(true, Ordering::Relaxed);
+    question.answer(Decision::Allowed);
+    client.answer().expect_refusal(403, "forbidden");
     assert!(questions.try_recv().is_err(), "each is asked once");
 }

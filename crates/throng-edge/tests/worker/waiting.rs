@@ -1,5 +1,6 @@
 //! Connections that wait for decisions of an access policy, which the test makes.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use throng_access::{Access, Action, Asker, Decision};
@@ -10,19 +11,25 @@ use throng_edge::{Counter, Settings};
 
 /// Decides about channels whose names begin with `slow` when the test does.
 #[derive(Debug, Default)]
-struct Undecided(Mutex<Vec<Ticket<Decision>>>);
+struct Undecided {
+    open: Mutex<Vec<Ticket<Decision>>>,
+    /// Whether the rules have changed since, and allow nothing any more.
+    is_closed: AtomicBool,
+}
 
 impl Access for Undecided {
     fn may(
         &self,
-        _: &Asker<'_>,
+        asker: &Asker<'_>,
         action: Action<'_>,
         later: Later<'_, Decision>,
     ) -> Answer<Decision> {
         match action {
+            _ if self.is_closed.load(Ordering::Relaxed) => Decision::forbidden("no more").into(),
+            _ if asker.is_repeated => Decision::Allowed.into(),
             Action::Subscribe(name) | Action::Publish(name) if name.name().starts_with("slow") => {
                 let (ticket, answer) = later.ticket();
-                self.0.lock().expect("no test panics here").push(ticket);
+                self.open.lock().expect("no test panics here").push(ticket);
                 answer
             }
             _ => Decision::Allowed.into(),
@@ -33,7 +40,7 @@ impl Access for Undecided {
 impl Undecided {
     /// The oldest open question.
     fn next(&self) -> Ticket<Decision> {
-        self.0.lock().expect("no test panics here").remove(0)
+        self.open.lock().expect("no test panics here").remove(0)
     }
 
     fn allow_until(&self, unix_ms: u64) {
@@ -88,11 +95,46 @@ fn a_denial_refuses_the_request_at_once() {
     rig.worker.check_invariants();
 }
 
+/// As after a reload of the settings.
+#[test]
+fn what_waits_while_the_rules_change_goes_by_the_new_ones() {
+    let (mut rig, access) = rig();
+    let plain = rig.connect(
+        "GET /channels/slow HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n\
+         Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
+         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+    );
+    access.allow();
+    rig.work();
+    assert!(plain.received().contains("101"));
+    rig.send_frame(&plain, "y");
+    let request = rig.get("/channels/slow");
+    let socket = rig.v1();
+    socket.received();
+    rig.send_frame(&socket, r#"{"type":"subscribe","channel":"slow/b"}"#);
+    let publisher = rig.v1();
+    publisher.received();
+    rig.send_frame(&publisher, r#"{"type":"publish","channel":"slow/c","data":"x"}"#);
+    access.is_closed.store(true, Ordering::Relaxed);
+    while !access.open.lock().expect("no test panics here").is_empty() {
+        access.allow();
+    }
+    rig.work();
+    let refusal = request.received();
+    assert!(refusal.starts_with("HTTP/1.1 403") && refusal.contains("no more"), "{refusal}");
+    for client in [&socket, &publisher, &plain] {
+        let received = client.received();
+        assert!(received.contains("no more"), "{received}");
+    }
+    assert_eq!(rig.count(Counter::MessagesPublished), 0);
+    rig.worker.check_invariants();
+}
+
 #[test]
 fn a_request_without_answer_is_refused_at_the_deadline() {
     let (mut rig, access) = rig();
     let (client, given_up) = (rig.get("/channels/slow"), rig.get("/channels/slow"));
-    drop(access.0.lock().expect("no test panics here").pop());
+    drop(access.open.lock().expect("no test panics here").pop());
     rig.work();
     assert!(given_up.received().starts_with("HTTP/1.1 503"), "there will be no answer");
     rig.pass(DEADLINE - 1);

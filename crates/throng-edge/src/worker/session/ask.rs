@@ -130,6 +130,30 @@ impl<N: Net> Worker<N> {
         }
     }
 
+    /// Asks again about what was allowed before the connection waited: the rules may have been
+    /// replaced meanwhile. What was asked elsewhere is not asked again.
+    ///
+    /// # Errors
+    ///
+    /// The first denial.
+    pub(in crate::worker) fn ask_again<'a>(
+        &self,
+        client: &Client,
+        mut actions: impl Iterator<Item = Action<'a>>,
+    ) -> Result<(), ErrorResponse> {
+        if let Client::Viewer = client {
+            return Ok(());
+        }
+        let asker =
+            Asker { credentials: client.credentials(), is_repeated: true, ..Asker::default() };
+        actions.try_for_each(|action| {
+            client.check_user(action)?;
+            let mut issue = || Ticket::new(drop);
+            let answer = self.access.policy.may(&asker, action, Later::new(&mut issue));
+            answer.now().map_or(Ok(()), |decision| decision.allowed_until_ms().map(drop))
+        })
+    }
+
     /// Asks who is in a channel.
     pub(in crate::worker) fn ask_presence(
         &mut self,

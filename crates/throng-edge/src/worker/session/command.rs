@@ -50,8 +50,27 @@ impl<N: Net> Worker<N> {
     pub(in crate::worker) fn resume_command(&mut self, id: ConnectionId, text: &str, known: Known) {
         let received = v1::parse(text);
         let call = Call { id, text, reference: received.reference.as_deref() };
-        let done = received.command.and_then(|command| self.execute(call, command, known));
+        let done = received.command.and_then(|command| {
+            self.check_again(call, &command, &known)?;
+            self.execute(call, command, known)
+        });
         self.conclude_command(call, done);
+    }
+
+    /// Fails if a command that has waited is not allowed any more: the rules may have been replaced
+    /// meanwhile. What is published already is answered as it is.
+    fn check_again(
+        &self,
+        call: Call<'_>,
+        command: &Command,
+        known: &Known,
+    ) -> Result<(), ErrorResponse> {
+        if let Known::Published(_) | Known::Keys | Known::Client(_) = known {
+            return Ok(());
+        }
+        let Some(name) = name_of_command(command) else { return Ok(()) };
+        let action = action_of(command, &name);
+        self.ask_again(&self.client(call.id, action), iter::once(action))
     }
 
     /// Refuses a command that has waited.
@@ -74,16 +93,8 @@ impl<N: Net> Worker<N> {
 
     /// Executes a command if it is allowed, or lets it wait until that is decided.
     fn execute_allowed(&mut self, call: Call<'_>, command: Command) -> Result<(), ErrorResponse> {
-        let name = match &command {
-            Command::Subscribe { target, .. }
-            | Command::Publish { target, .. }
-            | Command::History { target, .. }
-            | Command::Presence { target, .. }
-            | Command::Read { target, .. } => name_of(target),
-            // These are always allowed.
-            Command::Unsubscribe { .. } | Command::Auth { .. } | Command::Ping => {
-                return self.execute(call, command, Known::Allowed(None));
-            }
+        let Some(name) = name_of_command(&command) else {
+            return self.execute(call, command, Known::Allowed(None));
         };
         if let Command::Read { id: Some(_), .. } = &command {
             self.limit_publication(call.id, 0)?;
@@ -92,12 +103,7 @@ impl<N: Net> Worker<N> {
             // Before it costs more, such as a decision from elsewhere.
             self.limit_publication(call.id, publication.body.len())?;
         }
-        let action = match &command {
-            Command::Publish { .. } => Action::Publish(&name),
-            Command::History { .. } => Action::ReadHistory(&name),
-            Command::Presence { .. } => Action::ReadPresence(&name),
-            _ => Action::Subscribe(&name),
-        };
+        let action = action_of(&command, &name);
         let client = self.client(call.id, action);
         let details = self.details(call.id, None);
         match self.ask_access(call.id, (&client, details), iter::once(action)) {
@@ -425,5 +431,27 @@ impl<N: Net> Worker<N> {
             Err(wait) => self.wait(call.id, wait, Asked::Command(call.text.into())),
         }
         Ok(())
+    }
+}
+
+/// The channel or user that a command needs a permission for; `None` if it is always allowed.
+fn name_of_command(command: &Command) -> Option<ChannelName> {
+    match command {
+        Command::Subscribe { target, .. }
+        | Command::Publish { target, .. }
+        | Command::History { target, .. }
+        | Command::Presence { target, .. }
+        | Command::Read { target, .. } => Some(name_of(target)),
+        Command::Unsubscribe { .. } | Command::Auth { .. } | Command::Ping => None,
+    }
+}
+
+/// What a command about `name` asks the access policy for.
+fn action_of<'n>(command: &Command, name: &'n ChannelName) -> Action<'n> {
+    match command {
+        Command::Publish { .. } => Action::Publish(name),
+        Command::History { .. } => Action::ReadHistory(name),
+        Command::Presence { .. } => Action::ReadPresence(name),
+        _ => Action::Subscribe(name),
     }
 }

@@ -169,12 +169,15 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Publishes a plain frame that has waited, and is allowed.
+    /// Publishes a plain frame that has waited and was allowed, if it still is.
     pub(in crate::worker) fn publish_allowed(&mut self, id: ConnectionId, body: Body) {
         let name = self.own_channel(id);
         debug_assert!(name.is_some(), "the channels of a plain WebSocket stay the same");
-        if let Some(name) = name {
-            self.publish_to(id, name, body);
+        let Some(name) = name else { return };
+        let action = Action::Publish(&name);
+        match self.ask_again(&self.client(id, action), iter::once(action)) {
+            Ok(()) => self.publish_to(id, name, body),
+            Err(error) => self.refuse_message(id, &error),
         }
     }
 

@@ -1,10 +1,11 @@
 //! The command of `throng.v1` that shows a newer token.
 
+use std::iter;
 use std::sync::Arc;
 
 use throng_access::server_key::PREFIX;
-use throng_access::{Action, Asker, Identity, ShownToken};
-use throng_core::{Kind, Later, SubscriptionId, Ticket};
+use throng_access::{Action, Identity, ShownToken};
+use throng_core::{Kind, SubscriptionId};
 use throng_wire::credential::Token;
 use throng_wire::v1::{self, RawValue};
 use throng_wire::{ErrorCode, ErrorResponse};
@@ -121,14 +122,6 @@ impl<N: Net> Worker<N> {
     ) -> Option<ErrorResponse> {
         let (channel, _) = self.subscriptions.channel(subscription)?;
         let name = self.engine.name(channel)?;
-        let action = Action::Subscribe(&name);
-        if let Err(error) = client.check_user(action) {
-            return Some(error);
-        }
-        let credentials = client.credentials();
-        let asker = Asker { credentials, is_repeated: true, ..Asker::default() };
-        let mut issue = || Ticket::new(drop);
-        let decision = self.access.policy.may(&asker, action, Later::new(&mut issue)).now()?;
-        decision.allowed_until_ms().err()
+        self.ask_again(client, iter::once(Action::Subscribe(&name))).err()
     }
 }

@@ -193,6 +193,13 @@ impl<N: Net> Worker<N> {
         {
             return self.refuse_limited(id, refusal, head);
         }
+        // What has waited for a decision or for messages goes by the rules that hold now.
+        if let Known::Allowed(_) | Known::Fetched { .. } = known
+            && let Err(error) =
+                self.ask_again(&client, channels.names.iter().map(Action::Subscribe))
+        {
+            return self.refuse_subscriber(id, request, head, &error);
+        }
         match known {
             Known::Fetched { held, .. } => {
                 self.follow_all(id, request, head, (&client, channels));
