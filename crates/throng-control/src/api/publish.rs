@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 use hyper::body::Incoming;
@@ -99,24 +99,38 @@ struct Options<'a> {
 
 impl<'a> Options<'a> {
     fn of(headers: &'a HeaderMap) -> Result<Options<'a>, ApiError> {
-        let content_type = match headers.get(CONTENT_TYPE) {
+        let content_type = match only(headers, &CONTENT_TYPE)? {
             None => None,
             Some(value) => Some(check_content_type(value.to_str().unwrap_or("\0"))?),
         };
-        let idempotency_key = match headers.get(IDEMPOTENCY_KEY) {
+        let idempotency_key = match only(headers, &IDEMPOTENCY_KEY)? {
             None => None,
             Some(value) => Some(check_key(value.to_str().unwrap_or_default())?.into()),
         };
-        let excluded = match headers.get(THRONG_EXCLUDE) {
+        let excluded = match only(headers, &THRONG_EXCLUDE)? {
             None => None,
             Some(value) => Some(parse_connection(value.to_str().unwrap_or_default())?),
         };
-        let expires_in_ms = match headers.get(THRONG_EXPIRES_IN) {
+        let expires_in_ms = match only(headers, &THRONG_EXPIRES_IN)? {
             None => None,
             Some(value) => Some(parse_expiry(value.to_str().unwrap_or_default())?),
         };
         Ok(Options { content_type, idempotency_key, excluded, expires_in_ms })
     }
+}
+
+/// The value of a header that may be given once: of two, nobody knows which one counts.
+fn only<'h>(
+    headers: &'h HeaderMap,
+    name: &HeaderName,
+) -> Result<Option<&'h HeaderValue>, ApiError> {
+    let mut values = headers.get_all(name).iter();
+    let value = values.next();
+    if values.next().is_some() {
+        let message = format!("the header `{name}` is given twice");
+        return Err(ApiError::new(ErrorCode::BadRequest, message));
+    }
+    Ok(value)
 }
 
 /// How long a publisher waits for the channel's journal. An answer takes a sync of a disk, or a

@@ -215,6 +215,24 @@ fn a_message_is_refused_while_a_workers_queue_is_full() {
     assert_eq!(server.metric("throng_log_publications_refused_total"), 1);
 }
 
+#[test]
+fn a_header_that_says_two_things_is_refused() {
+    let server = Server::new();
+    for (name, first, second) in [
+        ("Throng-Expires-In", "30", "60"),
+        ("Idempotency-Key", "one", "two"),
+        ("Throng-Exclude", "002d5e1b30000001", "002d5e1b30000002"),
+        ("Content-Type", "text/plain", "application/json"),
+    ] {
+        let headers = [format!("{name}: {first}"), format!("{name}: {second}")];
+        let answer = server.ask(post("/channels/a", &headers.each_ref().map(|line| &**line), "x"));
+        answer.expect_refusal(400, "bad_request");
+        let message = answer.json()["message"].to_string();
+        assert!(message.contains("given twice"), "{message}");
+    }
+    assert_eq!(server.ask(post("/channels/a", &["Throng-Expires-In: 30"], "x")).status, 201);
+}
+
 /// Denies every action on channels and users called `secret`.
 struct Secrecy;
 
