@@ -106,6 +106,48 @@ def test_wrong_lines_are_named_and_all_or_nothing_is_a_choice(server, channel):
     assert [error["error"] for error in answer["errors"]] == ["bad_json", "bad_name"]
 
 
+def test_all_or_nothing_adds_up_the_lines_of_a_user(server, channel):
+    names = [f"{channel}-{number}" for number in range(10_001)]
+    parts = (names[:6000], names[6000:])
+    lines = [{"user": f"u-{channel}", "add": part} for part in parts]
+    body = "\n".join(json.dumps(line) for line in lines)
+    answer = server.http.post("/subscriptions", content=body, params={"atomic": "true"}).json()
+    assert (answer["lines"], answer["added"]) == (0, 0)
+    assert [(error["line"], error["error"]) for error in answer["errors"]] == [
+        (2, "too_many_channels")
+    ]
+    assert server.http.get(f"/users/u-{channel}/subscriptions").json()["count"] == 0
+    body += "\n" + json.dumps({"user": f"u-{channel}", "remove": names[:1]})
+    between = "\n".join(body.split("\n")[line] for line in (0, 2, 1))
+    answer = server.http.post("/subscriptions", content=between, params={"atomic": "true"}).json()
+    assert (answer["lines"], answer["added"], answer["removed"]) == (3, 10_001, 1)
+
+
+def test_a_key_changes_and_counts_what_it_sees(tmp_path, serve):
+    key, table = server_key(tmp_path, "friends", "subscriptions", channels=["friends/*"])
+    app, app_table = server_key(tmp_path, "app", "subscriptions")
+    (tmp_path / "throng.toml").write_text(table + app_table)
+    server, path = serve(), "/users/ann/subscriptions"
+    narrow = bearer(key)
+    all_of_ann = {"channels": ["secret/1", "friends/a", "secret/2", "friends/b"]}
+    assert server.http.put(path, json=all_of_ann, headers=bearer(app)).json()["channels"] == 4
+    seen = server.http.get(path, params={"limit": 2}, headers=narrow).json()
+    assert sorted(seen["channels"]) == ["friends/a", "friends/b"]
+    assert (seen["count"], seen["more"]) == (2, False)
+    added = server.http.post(path, json={"add": ["friends/c"]}, headers=narrow).json()
+    assert added == {"user": "ann", "channels": 3, "added": 1, "removed": 0}
+    # A line for which the key does not count refuses all of them.
+    lines = [{"user": "bob", "add": ["friends/a"]}, {"user": "ann", "channels": ["friends/a"]}]
+    answer = server.http.post(
+        "/subscriptions",
+        content="\n".join(json.dumps(line) for line in lines),
+        params={"atomic": "true"},
+        headers=narrow,
+    ).json()
+    assert (answer["lines"], [error["line"] for error in answer["errors"]]) == (0, [2])
+    assert server.http.get("/users/bob/subscriptions", headers=narrow).json()["count"] == 0
+
+
 def test_keys_need_the_scope_and_cover_the_channels(tmp_path, serve):
     key, table = server_key(tmp_path, "friends", "subscriptions", channels=["friends/*"])
     other, other_table = server_key(tmp_path, "publisher", "publish")

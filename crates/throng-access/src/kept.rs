@@ -14,6 +14,7 @@
 
 mod id_set;
 mod names;
+mod sequence;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -161,9 +162,7 @@ impl KeptSubscriptions {
         if self.is_empty() {
             return false;
         }
-        let state = self.read();
-        let pair = state.users.find(user).zip(state.channels.find(channel));
-        pair.is_some_and(|(user, channel)| state.users.set(user).contains(channel))
+        self.read().has(user, channel)
     }
 
     /// A page of the channels that a user follows: at most `limit` after the page that had `after`
@@ -173,13 +172,31 @@ impl KeptSubscriptions {
             return KeptPage::default();
         }
         let state = self.read();
-        page(&state.users, &state.channels, user, after, limit)
+        page(&state.users, &state.channels, user, (after, limit))
+    }
+
+    /// As [`KeptSubscriptions::channels_page`], of those channels only that `is_shown` names, which
+    /// it is asked about all of them.
+    pub fn shown_channels_page(
+        &self,
+        user: &str,
+        after: Option<u32>,
+        limit: usize,
+        is_shown: impl Fn(&str) -> bool,
+    ) -> KeptPage {
+        let state = self.read();
+        let Some(id) = state.users.find(user) else { return KeptPage::default() };
+        let set = state.users.set(id);
+        let name = |id: u32| state.channels.name(id);
+        let count = set.above(None).filter(|&id| is_shown(name(id))).count();
+        let ids = set.above(after).filter(|&id| is_shown(name(id)));
+        fill(KeptPage { count, ..KeptPage::default() }, ids, limit, name)
     }
 
     /// A page of the users that follow a channel, as [`KeptSubscriptions::channels_page`].
     pub fn followers_page(&self, channel: &str, after: Option<u32>, limit: usize) -> KeptPage {
         let state = self.read();
-        page(&state.channels, &state.users, channel, after, limit)
+        page(&state.channels, &state.users, channel, (after, limit))
     }
 
     /// What is kept, in numbers.
@@ -192,12 +209,6 @@ impl KeptSubscriptions {
         }
     }
 
-    /// Whether [`KeptSubscriptions::change`] would be refused as things are. `extra` subscriptions
-    /// are to be kept before. Returns how many it adds.
-    pub fn check(&self, user: &str, change: &KeptChange, extra: usize) -> Result<usize, KeptError> {
-        self.plan(user, change, extra).map(|plan| plan.add.len())
-    }
-
     /// Changes what a user follows, and calls `announce` with all channels that it is about, before
     /// any other change is made: also with those that the user followed before, which an earlier
     /// announcement may not have reached yet.
@@ -208,7 +219,7 @@ impl KeptSubscriptions {
         announce: impl FnOnce(Vec<ChannelName>) -> T,
     ) -> Result<(KeptChanged, T), KeptError> {
         let _order = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
-        let Plan { add, remove, channels } = self.plan(user, change, 0)?;
+        let Plan { add, remove, channels } = self.plan(user, change)?;
         for part in add.chunks(CHANGED_PER_LOCK) {
             self.write().add(user, part);
         }
@@ -231,7 +242,7 @@ impl KeptSubscriptions {
     }
 
     /// What a change adds and removes, if it is within the limits.
-    fn plan(&self, user: &str, change: &KeptChange, extra: usize) -> Result<Plan, KeptError> {
+    fn plan(&self, user: &str, change: &KeptChange) -> Result<Plan, KeptError> {
         let state = self.read();
         let id = state.users.find(user);
         let has = |name: &str| {
@@ -262,14 +273,8 @@ impl KeptSubscriptions {
             list.dedup();
         }
         let channels = before + add.len() - remove.len();
-        let KeptLimits { max_per_user, max_in_all } = self.limits;
-        if channels > max_per_user && !add.is_empty() {
-            return Err(KeptError::TooManyOfUser(channels, max_per_user));
-        }
-        let in_all = self.count.load(Ordering::Relaxed) + extra + add.len() - remove.len();
-        if in_all > max_in_all && !add.is_empty() {
-            return Err(KeptError::TooManyInAll(in_all, max_in_all));
-        }
+        let in_all = self.count.load(Ordering::Relaxed);
+        self.limits.check(before, in_all, (add.len(), remove.len()))?;
         Ok(Plan { add, remove, channels })
     }
 }
@@ -285,6 +290,11 @@ struct Plan {
 }
 
 impl State {
+    fn has(&self, user: &str, channel: &str) -> bool {
+        let pair = self.users.find(user).zip(self.channels.find(channel));
+        pair.is_some_and(|(user, channel)| self.users.set(user).contains(channel))
+    }
+
     fn add(&mut self, user: &str, channels: &[Box<str>]) {
         let user = self.users.find_or_add(user);
         for name in channels {
@@ -311,18 +321,26 @@ fn page(
     of: &NamedSets,
     names: &NamedSets,
     name: &str,
-    after: Option<u32>,
-    limit: usize,
+    (after, limit): (Option<u32>, usize),
 ) -> KeptPage {
     let Some(id) = of.find(name) else { return KeptPage::default() };
     let set = of.set(id);
-    let mut ids = set.above(after).peekable();
-    let mut page = KeptPage { count: set.len(), ..KeptPage::default() };
-    let mut last = None;
+    let page = KeptPage { count: set.len(), ..KeptPage::default() };
+    fill(page, set.above(after), limit, |id| names.name(id))
+}
+
+/// Fills a page with the first of these.
+fn fill<'n>(
+    mut page: KeptPage,
+    ids: impl Iterator<Item = u32>,
+    limit: usize,
+    name: impl Fn(u32) -> &'n str,
+) -> KeptPage {
+    let (mut ids, mut last) = (ids.peekable(), None);
     while page.names.len() < limit
         && let Some(id) = ids.next()
     {
-        page.names.push(names.name(id).into());
+        page.names.push(name(id).into());
         last = Some(id);
     }
     page.next = last.filter(|_| ids.peek().is_some());

@@ -27,6 +27,8 @@ pub struct Control {
     pub(crate) engine: Arc<dyn Engine>,
     /// The channels that users follow without asking for them.
     pub(crate) kept: Arc<KeptSubscriptions>,
+    /// Held while one request's changes of `kept` are made.
+    pub(crate) kept_changes: Arc<tokio::sync::Mutex<()>>,
     /// Decides which actions clients may do.
     pub(crate) policy: Arc<dyn Access>,
     /// Checks the credentials of clients.
@@ -89,6 +91,7 @@ impl Control {
         Control {
             engine,
             kept: Arc::clone(&access.kept),
+            kept_changes: Arc::default(),
             policy: Arc::clone(&access.policy),
             clients: Arc::clone(&access.clients),
             authentication: Authentication::new(access),

@@ -60,13 +60,77 @@ fn limits_refuse_a_change_as_a_whole() {
     assert_eq!(changed(&kept, "ann", &add(&["a", "b"])), (2, 0, 2));
     assert_eq!(refused("ann", &add(&["c"])), KeptError::TooManyOfUser(3, 2));
     assert_eq!(refused("bob", &add(&["c", "d"])), KeptError::TooManyInAll(4, 3));
-    assert_eq!(kept.check("bob", &add(&["c"]), 0), Ok(1));
-    assert_eq!(kept.check("bob", &add(&["c"]), 1), Err(KeptError::TooManyInAll(4, 3)));
+    assert_eq!(kept.check_all([("bob", &add(&["c"]))]), []);
+    let two = [("eve", &add(&["c"])), ("bob", &add(&["c"]))];
+    assert_eq!(kept.check_all(two), [(1, KeptError::TooManyInAll(4, 3))]);
     let swap = KeptChange::Update { add: strings(&["c"]), remove: strings(&["a"]) };
     assert_eq!(changed(&kept, "ann", &swap), (1, 1, 2));
 }
 
+#[test]
+fn changes_of_one_user_add_up() {
+    let kept = KeptSubscriptions::new(KeptLimits { max_per_user: 2, max_in_all: 9 });
+    let too_many = KeptError::TooManyOfUser(3, 2);
+    let each = ["a", "b", "c"].map(|name| add(&[name]));
+    assert_eq!(kept.check_all(each.iter().map(|change| ("ann", change))), [(2, too_many)]);
+    let none = KeptChange::Replace(Vec::new());
+    let between = [&each[0], &each[1], &none, &each[2]].map(|change| ("ann", change));
+    assert_eq!(kept.check_all(between), []);
+    let twice = [&each[0], &each[0], &each[1]].map(|change| ("ann", change));
+    assert_eq!(kept.check_all(twice), []);
+}
+
+#[test]
+fn a_page_shows_and_counts_only_what_it_may() {
+    let kept = KeptSubscriptions::default();
+    changed(&kept, "ann", &add(&["a/1", "b/1", "a/2", "b/2", "a/3"]));
+    let shown = |name: &str| name.starts_with("a/");
+    let names = all(|after| kept.shown_channels_page("ann", after, 2, shown));
+    assert_eq!(names, strings(&["a/1", "a/2", "a/3"]));
+    let last = kept.shown_channels_page("ann", None, 3, shown);
+    assert_eq!(last.next, None, "the others are not shown on a further page");
+}
+
 proptest! {
+    #[test]
+    fn changes_are_checked_as_they_would_be_made(
+        before in prop::collection::vec((0u8..2, prop::collection::vec(0u8..6, 0..6)), 0..3),
+        steps in prop::collection::vec(
+            (
+                0u8..2,
+                0u8..4,
+                prop::collection::vec(0u8..6, 0..5),
+                prop::collection::vec(0u8..6, 0..3),
+            ),
+            0..8,
+        ),
+    ) {
+        let kept = KeptSubscriptions::new(KeptLimits { max_per_user: 3, max_in_all: 5 });
+        let names = |numbers: Vec<u8>| -> Vec<String> {
+            numbers.into_iter().map(|n| format!("channel-{n}")).collect()
+        };
+        let user = |n: u8| if n == 0 { "ann" } else { "bob" };
+        for (n, channels) in before {
+            let _ = kept.change(user(n), &KeptChange::Replace(names(channels)), drop);
+        }
+        let changes: Vec<_> = steps
+            .into_iter()
+            .map(|(n, kind, first, second)| {
+                let (first, second) = (names(first), names(second));
+                let change = match kind {
+                    0 => KeptChange::Replace(first),
+                    _ => KeptChange::Update { add: first, remove: second },
+                };
+                (user(n), change)
+            })
+            .collect();
+        let checked = kept.check_all(changes.iter().map(|(user, change)| (*user, change)));
+        let made = changes.iter().enumerate().filter_map(|(index, (user, change))| {
+            Some((index, kept.change(user, change, drop).err()?))
+        });
+        prop_assert_eq!(checked, made.collect::<Vec<_>>());
+    }
+
     #[test]
     fn users_and_channels_agree_with_a_model(
         steps in prop::collection::vec(

@@ -67,8 +67,8 @@ impl<'r> Permit<'r> {
     }
 
     /// Fails if what the client has shown has ended or was revoked while the request waited, or if
-    /// the rules that hold now do not allow `action` any more. What was asked elsewhere is not asked
-    /// again.
+    /// the rules that hold now do not allow `action` any more. What was asked elsewhere is not
+    /// asked again.
     pub(super) fn recheck(&self, action: Action<'_>) -> Result<(), ErrorResponse> {
         self.control.authentication.recheck(self.client)?;
         let asker = Asker { is_repeated: true, ..self.asker() };

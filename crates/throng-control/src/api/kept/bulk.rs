@@ -1,0 +1,136 @@
+//! `POST /subscriptions`: changes of many users, one JSON object per line.
+
+use std::sync::Arc;
+
+use http::HeaderValue;
+use http::request::Parts;
+use hyper::body::Incoming;
+use serde_json::{Value, json};
+use throng_access::{KeptChange, KeptChanged, ServerKey};
+use throng_core::Kind;
+use throng_wire::{ErrorCode, ErrorResponse, check_name};
+
+use super::body::Body;
+use super::change::{self, Announced, Order, Refused, When};
+use crate::control::Control;
+use crate::http::answer::{Answer, ApiError};
+use crate::http::{body, large_answer, query};
+
+/// Maximum number of lines of a request.
+const LINES_MAX: usize = 10_000;
+
+/// Lines after which other changes get their turn, and a client that has gone ends its request.
+const LINES_PER_TURN: usize = 64;
+
+/// Makes the changes of the lines that are right. With `atomic=true`, nothing changes unless all
+/// lines are right; with `check=true`, nothing changes at all.
+pub(super) async fn import(
+    control: &Control,
+    head: &Parts,
+    body: &mut Incoming,
+    key: Option<Arc<ServerKey>>,
+) -> Result<Answer, ApiError> {
+    let query = head.uri.query().unwrap_or_default();
+    query::check(query, &["atomic", "check"])?;
+    let (is_atomic, is_check) = (flag(query, "atomic")?, flag(query, "check")?);
+    let kind = body::Kind::Batch;
+    let bytes = control.bodies.read(&control.drain, &head.headers, body, kind).await?;
+    let (mut orders, mut bad) = parse(&bytes, key.as_deref())?;
+    let mut totals = Totals::default();
+    let mut announced = Announced::default();
+    if is_check || is_atomic {
+        let are_right = bad.is_empty();
+        let when = if is_check || !are_right { When::Never } else { When::AllPossible };
+        let made = change::make(control, key, orders, when).await?;
+        totals.add(&made.changed);
+        announced.extend(made.announced);
+        bad.extend(made.refused);
+    } else {
+        while !orders.is_empty() {
+            let later = orders.split_off(orders.len().min(LINES_PER_TURN));
+            let made = change::make(control, key.clone(), orders, When::Possible).await?;
+            totals.add(&made.changed);
+            announced.extend(made.announced);
+            bad.extend(made.refused);
+            orders = later;
+        }
+    }
+    announced.wait().await?;
+    bad.sort_by_key(|bad| bad.line);
+    answer(control, &totals, &bad)
+}
+
+/// What all lines together have changed.
+#[derive(Debug, Default)]
+struct Totals {
+    lines: usize,
+    added: usize,
+    removed: usize,
+}
+
+impl Totals {
+    fn add(&mut self, all: &[KeptChanged]) {
+        self.lines += all.len();
+        self.added += all.iter().map(|changed| changed.added).sum::<usize>();
+        self.removed += all.iter().map(|changed| changed.removed).sum::<usize>();
+    }
+}
+
+fn answer(control: &Control, totals: &Totals, bad: &[Refused]) -> Result<Answer, ApiError> {
+    for Refused { error, .. } in bad {
+        control.refusals.record(error.code);
+    }
+    let errors: Vec<Value> = bad
+        .iter()
+        .map(|Refused { line, error }| {
+            json!({ "line": line, "error": error.code.name(), "message": error.message })
+        })
+        .collect();
+    let Totals { lines, added, removed } = totals;
+    let body = json!({ "lines": lines, "added": added, "removed": removed, "errors": errors });
+    let body = body.to_string().into_bytes();
+    let reservation = large_answer::reserve(&control.publish_answers, body.len())?;
+    let content_type = HeaderValue::from_static("application/json");
+    Ok(large_answer::answer(content_type, body, reservation))
+}
+
+fn flag(query: &str, name: &str) -> Result<bool, ApiError> {
+    match query::find(query, name)?.as_deref() {
+        None | Some("false") => Ok(false),
+        Some("true") => Ok(true),
+        Some(_) => Err(ApiError::parameter(format!("`{name}` is true or false"))),
+    }
+}
+
+/// The changes of the lines, and what is wrong with the others.
+fn parse(bytes: &[u8], key: Option<&ServerKey>) -> Result<(Vec<Order>, Vec<Refused>), ApiError> {
+    let (mut orders, mut bad) = (Vec::new(), Vec::new());
+    for (index, bytes) in bytes.split(|byte| *byte == b'\n').enumerate() {
+        if bytes.trim_ascii().is_empty() {
+            continue;
+        }
+        if orders.len() + bad.len() == LINES_MAX {
+            let message = format!("there are more than {LINES_MAX} lines; nothing was changed");
+            return Err(ApiError::new(ErrorCode::TooLarge, message));
+        }
+        // Counted from 1, with empty lines.
+        let line = index + 1;
+        match parse_line(bytes, key) {
+            Ok((user, change)) => orders.push(Order { line, user, change }),
+            Err(error) => bad.push(Refused { line, error }),
+        }
+    }
+    Ok((orders, bad))
+}
+
+fn parse_line(
+    bytes: &[u8],
+    key: Option<&ServerKey>,
+) -> Result<(String, KeptChange), ErrorResponse> {
+    let mut body = Body::parse(bytes)?;
+    let Some(user) = body.user.take() else {
+        return Err(ErrorResponse::new(ErrorCode::BadJson, "the line has no `user`"));
+    };
+    check_name(&user, Kind::User.noun())?;
+    Ok((user, body.change(key)?))
+}
