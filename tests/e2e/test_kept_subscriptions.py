@@ -1,10 +1,11 @@
 """Subscriptions that the server keeps, against the real binary."""
 
 import json
+from contextlib import ExitStack
 
 import pytest
 
-from support.access import bearer, server_key
+from support.access import SECRET, bearer, server_key, token
 from support.raw import Raw
 from support.transports import TRANSPORTS, subscribe
 
@@ -164,3 +165,28 @@ def test_keys_need_the_scope_and_cover_the_channels(tmp_path, serve):
     assert put(key, ["friends/bob"]) == 200
     deleted = server.http.delete(path, params={"channel": "secrets"}, headers=bearer(key))
     assert deleted.status_code == 403
+
+
+def test_only_the_user_gets_the_kept_channels_with_the_inbox(tmp_path, serve):
+    app, table = server_key(tmp_path, "app", "subscriptions", "publish", "subscribe")
+    (tmp_path / "throng.toml").write_text(f"[[token-keys]]\nsecret = '{SECRET}'\n" + table)
+    server, key = serve(), bearer(app)
+    path = "/users/ann/subscriptions"
+    assert server.http.put(path, json={"channels": ["a"]}, headers=key).status_code == 200
+    support = bearer(token(sub="support", throng={"subscribe": [{"users": "*"}]}))
+    shown = [bearer(token(sub="ann")), support, key]
+
+    def subscribers(channel):
+        answer = server.http.post(f"/channels/{channel}", content="x", headers=key)
+        return answer.json()["subscribers"]
+
+    with ExitStack() as open_streams:
+        for headers in shown:
+            stream = open_streams.enter_context(Raw(server))
+            stream.request("GET", "/users/ann", {"Accept": "text/event-stream", **headers})
+            assert stream.read_head().status == 200
+        to_inbox = server.http.post("/users/ann", content="x", headers=key)
+        assert to_inbox.json()["subscribers"] == 3
+        assert subscribers("a") == 1
+        assert server.http.post(path, json={"add": ["b"]}, headers=key).status_code == 200
+        assert subscribers("b") == 1

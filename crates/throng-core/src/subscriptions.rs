@@ -76,7 +76,7 @@ use epochs::Epochs;
 pub use freeze::{FrozenSubscription, OpenChannel};
 pub use lag::Lag;
 pub use subscription::SubscriptionId;
-use subscription::{BLOCKED, CATCHING_UP, KEPT, MarkedConnection, Subscription};
+use subscription::{BLOCKED, CATCHING_UP, KEPT, MarkedConnection, Subscription, UNASKED};
 pub use watches::WatchId;
 use watches::Watches;
 
@@ -376,6 +376,20 @@ impl SubscriptionTable {
     /// Whether its connection follows what the server keeps for its user; false if it has ended.
     pub fn is_kept(&self, id: SubscriptionId) -> bool {
         self.live(id).is_some_and(|subscription| subscription.connection.has(KEPT))
+    }
+
+    /// Marks a subscription that the server keeps for its connection's user, and that the client
+    /// has not asked for itself.
+    pub fn set_unasked(&mut self, id: SubscriptionId) {
+        if self.live(id).is_some() {
+            self.subscriptions[id.index()].connection.set(UNASKED);
+        }
+    }
+
+    /// Whether the server keeps it for its connection's user, and the client has not asked for it;
+    /// false if it has ended.
+    pub fn is_unasked(&self, id: SubscriptionId) -> bool {
+        self.live(id).is_some_and(|subscription| subscription.connection.has(UNASKED))
     }
 
     /// The connection's next subscription; `None` after the last, or if this one has ended.

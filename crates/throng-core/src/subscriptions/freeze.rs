@@ -13,7 +13,7 @@ use super::channel::LocalChannel;
 use super::cursor::{REACH, full_cursor};
 use super::replay_buffer::ReplayBuffer;
 use super::subscription::{
-    BLOCKED, CATCHING_UP, KEPT, MarkedConnection, Subscription, SubscriptionId,
+    BLOCKED, CATCHING_UP, KEPT, MarkedConnection, Subscription, SubscriptionId, UNASKED,
 };
 use crate::frozen::{
     Decoder, Encoder, OFFSET_MAX, RecordKind, ThawError, decode_content, decode_name,
@@ -30,6 +30,7 @@ pub struct FrozenSubscription {
     cursor: u64,
     is_catching_up: bool,
     is_kept: bool,
+    is_unasked: bool,
 }
 
 impl FrozenSubscription {
@@ -42,7 +43,9 @@ impl FrozenSubscription {
     pub fn encode(&self, encoder: &mut Encoder) {
         encoder.u32(self.local.number());
         encoder.u64(self.cursor);
-        encoder.u8(u8::from(self.is_catching_up) | u8::from(self.is_kept) << 1);
+        let marks = [self.is_catching_up, self.is_kept, self.is_unasked];
+        let bits = marks.iter().rev().fold(0, |bits, mark| bits << 1 | u8::from(*mark));
+        encoder.u8(bits);
     }
 
     /// Reads a subscription, of any table.
@@ -51,11 +54,11 @@ impl FrozenSubscription {
         let local = local.ok_or(ThawError::Invalid("the channel of a subscription"))?;
         let cursor = decoder.u64()?;
         let flags = decoder.u8()?;
-        if flags > 3 {
+        if flags > 7 {
             return Err(ThawError::Invalid("the flags of a subscription"));
         }
-        let (is_catching_up, is_kept) = (flags & 1 != 0, flags & 2 != 0);
-        Ok(FrozenSubscription { local, cursor, is_catching_up, is_kept })
+        let [is_catching_up, is_kept, is_unasked] = [1, 2, 4].map(|bit| flags & bit != 0);
+        Ok(FrozenSubscription { local, cursor, is_catching_up, is_kept, is_unasked })
     }
 }
 
@@ -118,8 +121,9 @@ impl SubscriptionTable {
         let is_catching_up = subscription.connection.has(CATCHING_UP);
         let head = self.channels[subscription.local.index()].head;
         let cursor = full_cursor(head, subscription.cursor);
-        let (local, is_kept) = (subscription.local, subscription.connection.has(KEPT));
-        Some(FrozenSubscription { local, cursor, is_catching_up, is_kept })
+        let local = subscription.local;
+        let [is_kept, is_unasked] = [KEPT, UNASKED].map(|mark| subscription.connection.has(mark));
+        Some(FrozenSubscription { local, cursor, is_catching_up, is_kept, is_unasked })
     }
 
     /// Adds a channel without subscriptions. `find` returns the engine's id of a channel, and the
@@ -219,8 +223,9 @@ impl SubscriptionTable {
         let is_catching_up = frozen.is_catching_up && lacks_some;
         channel.catching_up += u32::from(is_catching_up);
         let id = SubscriptionId::from_index(self.subscriptions.next_index());
-        let marks =
-            if is_catching_up { CATCHING_UP } else { 0 } | if frozen.is_kept { KEPT } else { 0 };
+        let marks = if is_catching_up { CATCHING_UP } else { 0 }
+            | if frozen.is_kept { KEPT } else { 0 }
+            | if frozen.is_unasked { UNASKED } else { 0 };
         self.subscriptions.insert(Subscription {
             connection: MarkedConnection::new(connection, marks),
             local: frozen.local,

@@ -30,10 +30,14 @@ pub(super) const CATCHING_UP: u32 = 1 << 30;
 /// Marks a subscription whose connection follows what the server keeps for its user.
 pub(super) const KEPT: u32 = 1 << 29;
 
-/// The bits of the connection's index.
-const INDEX: u32 = KEPT - 1;
+/// Marks a subscription that the server keeps for its connection's user, and that the client has
+/// not asked for itself.
+pub(super) const UNASKED: u32 = 1 << 28;
 
-/// The connection of a subscription, and the subscription's marks in the three bits that the index
+/// The bits of the connection's index.
+const INDEX: u32 = UNASKED - 1;
+
+/// The connection of a subscription, and the subscription's marks in the four bits that the index
 /// of a connection does not need.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MarkedConnection(u32);

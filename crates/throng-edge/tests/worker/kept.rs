@@ -168,3 +168,55 @@ fn kept_channels_do_not_count_as_channels_of_a_connection() {
     assert!(!client.received().contains("again"));
     rig.worker.check_invariants();
 }
+
+/// A `throng.v1` connection of ann, and a way to ask it.
+fn ann(rig: &mut Rig) -> Client {
+    let client = rig.v1();
+    assert!(ask(rig, &client, r#"{"type":"subscribe","user":"ann"}"#).contains("subscribed"));
+    client
+}
+
+fn ask(rig: &mut Rig, client: &Client, command: &str) -> String {
+    rig.send_frame(client, command);
+    rig.work();
+    client.received()
+}
+
+#[test]
+fn what_a_client_asked_for_stays_when_the_server_keeps_it_no_more() {
+    let (mut rig, access) = rig(Settings::for_tests());
+    keep(&mut rig, &access, &["first"], &[]);
+    let client = ann(&mut rig);
+    for channel in ["asked", "given-up"] {
+        let command = format!(r#"{{"type":"subscribe","channel":"{channel}"}}"#);
+        assert!(ask(&mut rig, &client, &command).contains("subscribed"));
+    }
+    keep(&mut rig, &access, &["asked", "given-up"], &[]);
+    let refusal = ask(&mut rig, &client, r#"{"type":"unsubscribe","channel":"given-up"}"#);
+    assert!(refusal.contains("forbidden"), "{refusal}");
+    rig.replace_process();
+    keep(&mut rig, &access, &[], &["asked", "given-up", "first"]);
+    for channel in ["asked", "given-up", "first"] {
+        rig.publish(channel, channel, None);
+    }
+    rig.work();
+    let received = client.received();
+    assert!(received.contains(r#""data":"asked""#), "{received}");
+    assert!(!received.contains("given-up") && !received.contains("first"), "{received}");
+    rig.worker.check_invariants();
+}
+
+#[test]
+fn channels_that_a_client_asked_for_count_although_the_server_keeps_them() {
+    let settings = Settings { max_channels_per_connection: 3, ..Settings::for_tests() };
+    let (mut rig, access) = rig(settings);
+    keep(&mut rig, &access, &["first"], &[]);
+    let client = ann(&mut rig);
+    for channel in ["a", "b"] {
+        let command = format!(r#"{{"type":"subscribe","channel":"{channel}"}}"#);
+        assert!(ask(&mut rig, &client, &command).contains("subscribed"));
+    }
+    keep(&mut rig, &access, &["a", "b"], &[]);
+    let refusal = ask(&mut rig, &client, r#"{"type":"subscribe","channel":"c"}"#);
+    assert!(refusal.contains("too_many_channels"), "{refusal}");
+}

@@ -5,7 +5,7 @@ use std::iter;
 use throng_access::Action;
 use throng_core::{
     Body, ChannelName, HistoryQuery, Kind, Mark, MessageId, Outcome, Presence, Publication,
-    ReadMarker, Reading, RefusedForMemory, StartAt,
+    ReadMarker, Reading, RefusedForMemory, StartAt, SubscriptionId,
 };
 use throng_wire::credential::Token;
 use throng_wire::v1::{self, Command, RawValue};
@@ -215,8 +215,8 @@ impl<N: Net> Worker<N> {
         }
         let max_channels = self.settings.max_channels_per_connection;
         let is_marked = self.is_marked(id);
-        let own = self.subscriptions(id).count().saturating_sub(self.kept_subscriptions(id));
-        if own >= max_channels {
+        let is_asked = |&one: &SubscriptionId| !self.subscriptions.is_unasked(one);
+        if self.subscriptions(id).filter(is_asked).count() >= max_channels {
             return Err(ErrorResponse::too_many_channels(max_channels));
         }
         if self.find_subscription(id, &name).is_some() {
@@ -236,7 +236,7 @@ impl<N: Net> Worker<N> {
         let Some(known) = known else { return Ok(()) };
         // After all that may refuse or wait, so that each subscription is counted once.
         self.limit_subscriptions(id, 1).inspect_err(|_| self.count(Counter::RefusedLimit))?;
-        let kept = (name.kind() == Kind::User && self.access.kept.channels_of(name.name()) > 0)
+        let kept = (name.kind() == Kind::User && self.has_kept_of(id, name.name()))
             .then(|| self.kept_position(&name, start));
         let start = match kept {
             Some(position) if start == StartAt::Live => StartAt::Since(position),
@@ -274,17 +274,13 @@ impl<N: Net> Worker<N> {
             let message = format!("this connection does not follow {}", target.name);
             return Err(ErrorResponse::new(ErrorCode::NotSubscribed, message));
         };
-        let name = name_of(target);
-        if let Some(user) = self.user_of(call.id).filter(|_| self.is_marked(call.id)) {
-            if name == user {
-                self.unfollow_kept(call.id, user.name());
-            } else if self.access.kept.has(user.name(), name.name()) {
-                let message = format!(
-                    "the server keeps this subscription for {}; the application ends it",
-                    user.name()
-                );
-                return Err(ErrorResponse::new(ErrorCode::Forbidden, message));
-            }
+        if self.leave_to_server(call.id, subscription, target) {
+            let message = "the server keeps this subscription for the user; the application ends \
+                it";
+            return Err(ErrorResponse::new(ErrorCode::Forbidden, message));
+        }
+        if target.kind == Kind::User {
+            self.unfollow_kept(call.id);
         }
         self.unfollow(call.id, subscription);
         self.reply(call.id, |out| v1::unsubscribed(out, target, call.reference));

@@ -1,7 +1,8 @@
 //! Connections that follow what the server keeps for their users.
 //!
 //! A request for a user's inbox alone, and a `throng.v1` connection that follows an inbox, follow
-//! the user's kept channels, too. All subscriptions of such a connection are
+//! the user's kept channels, too, if it is the user's own: not if its token is of another user, and
+//! grants the inbox. All subscriptions of such a connection are
 //! [marked](throng_core::SubscriptionTable::is_kept). One whose user has no kept channels is not
 //! marked until the user gets some.
 //!
@@ -12,6 +13,9 @@
 //! * An announcement names channels only. Whether the user follows them is looked up when the
 //!   connection is about to follow them or to cease to, so that the order of announcements and
 //!   look-ups does not matter.
+//! * What the client has not asked for is [marked](throng_core::SubscriptionTable::is_unasked),
+//!   too: it ends once the server does not keep it any more. What the client has asked for, and
+//!   its token grants, stays.
 
 use std::ops::Range;
 
@@ -19,6 +23,7 @@ use throng_core::{
     ChannelId, ChannelName, HistoryQuery, KeptNotice, Kind, MessageId, Stamp, StartAt,
     SubscriptionId, Watermark,
 };
+use throng_wire::Target;
 use throng_wire::subscribe::Request;
 
 use crate::connection::{ConnectionId, Flags, State};
@@ -35,11 +40,29 @@ const CHECKED_PER_SLICE: usize = 256;
 const PASSED_PER_CHECK: usize = 32;
 
 impl<N: Net> Worker<N> {
-    /// The user whose kept channels a request follows, if there are any.
-    pub(in crate::worker) fn kept_user<'r>(&self, request: &'r Request) -> Option<&'r str> {
+    /// The user whose kept channels a request follows, if there are any. The connection has its
+    /// session already.
+    pub(in crate::worker) fn kept_user<'r>(
+        &self,
+        id: ConnectionId,
+        request: &'r Request,
+    ) -> Option<&'r str> {
         let follows_kept = request.transport.is_v1() || !request.is_multiple();
-        let user = request.user().filter(|_| follows_kept)?;
-        (self.access.kept.channels_of(user) > 0).then_some(user)
+        request.user().filter(|user| follows_kept && self.has_kept_of(id, user))
+    }
+
+    /// Whether the connection is to follow kept channels with the inbox of a user: it is the user's
+    /// own, and there are some.
+    pub(in crate::worker) fn has_kept_of(&self, id: ConnectionId, user: &str) -> bool {
+        self.access.kept.channels_of(user) > 0 && self.is_own(id, user)
+    }
+
+    /// Whether the connection is the user's own. Without keys it is whose it says.
+    fn is_own(&self, id: ConnectionId, user: &str) -> bool {
+        match self.connections.session(id) {
+            Some(session) => session.is_of_user(user, &self.access.tagger),
+            None => !self.access.has_keys(),
+        }
     }
 
     /// Where a connection starts in the kept channels, if it starts there in its inbox. Call it
@@ -105,7 +128,11 @@ impl<N: Net> Worker<N> {
     ) -> Option<bool> {
         // Before it begins, as each that a client asks for.
         self.access.clients.limiter.resume_subscriptions(self.limited_client(id), 1);
-        self.follow(id, name, start).is_recovered
+        let is_recovered = self.follow(id, name, start).is_recovered;
+        if let Some(newest) = self.newest_subscription(id) {
+            self.subscriptions.set_unasked(newest);
+        }
+        is_recovered
     }
 
     /// Marks all subscriptions of a connection.
@@ -118,18 +145,12 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Ends the subscriptions of the user's kept channels.
-    pub(in crate::worker) fn unfollow_kept(&mut self, id: ConnectionId, user: &str) {
-        let is_kept = |worker: &Worker<N>, subscription| {
-            let target = worker.target_of(subscription);
-            target.is_some_and(|target| {
-                target.kind == Kind::Channel && worker.access.kept.has(user, &target.name)
-            })
-        };
-        // Newest first: each is then at the head of the connection's list.
+    /// Ends the subscriptions that the server keeps.
+    pub(in crate::worker) fn unfollow_kept(&mut self, id: ConnectionId) {
+        // Newest first: each is then near the head of the connection's list.
         let all: Vec<_> = self.subscriptions(id).collect();
         for subscription in all {
-            if is_kept(self, subscription) {
+            if self.subscriptions.is_unasked(subscription) {
                 self.unfollow(id, subscription);
             }
         }
@@ -141,29 +162,33 @@ impl<N: Net> Worker<N> {
         &self,
         id: ConnectionId,
     ) -> Vec<SubscriptionId> {
-        let user = self.is_marked(id).then(|| self.user_of(id)).flatten();
-        let is_kept = |&subscription: &SubscriptionId| {
-            let Some(user) = &user else { return false };
-            let followed = self.subscriptions.channel(subscription);
-            let name = followed.and_then(|(channel, _)| self.engine.name(channel));
-            name.is_some_and(|name| {
-                name.kind() == Kind::Channel && self.access.kept.has(user.name(), name.name())
-            })
-        };
-        let mut all: Vec<_> = self.subscriptions(id).filter(|one| !is_kept(one)).collect();
+        let is_asked = |&one: &SubscriptionId| !self.subscriptions.is_unasked(one);
+        let mut all: Vec<_> = self.subscriptions(id).filter(is_asked).collect();
         all.reverse();
         all
+    }
+
+    /// Leaves to the server a subscription that the client may not, or does not want to, ask for
+    /// any more. Returns false if the server does not keep it.
+    pub(in crate::worker) fn leave_to_server(
+        &mut self,
+        id: ConnectionId,
+        subscription: SubscriptionId,
+        target: &Target,
+    ) -> bool {
+        let user = self.is_marked(id).then(|| self.user_of(id)).flatten();
+        let is_kept = user.is_some_and(|user| {
+            target.kind == Kind::Channel && self.access.kept.has(user.name(), &target.name)
+        });
+        if is_kept {
+            self.subscriptions.set_unasked(subscription);
+        }
+        is_kept
     }
 
     /// Whether the connection follows what the server keeps for its user.
     pub(in crate::worker) fn is_marked(&self, id: ConnectionId) -> bool {
         self.newest_subscription(id).is_some_and(|newest| self.subscriptions.is_kept(newest))
-    }
-
-    /// How many of the connection's subscriptions the server keeps.
-    pub(in crate::worker) fn kept_subscriptions(&self, id: ConnectionId) -> usize {
-        let user = self.is_marked(id).then(|| self.user_of(id)).flatten();
-        user.map_or(0, |user| self.access.kept.channels_of(user.name()))
     }
 
     /// Goes on with the changes of kept channels for one slice, in their order.
@@ -207,6 +232,9 @@ impl<N: Net> Worker<N> {
             // Its request names its channels.
             return;
         }
+        if !is_marked && !self.is_own(id, user) {
+            return;
+        }
         for name in &notice.names[names] {
             let is_wanted = self.access.kept.has(user, name.name());
             match (is_wanted, self.own_subscription(id, name)) {
@@ -215,7 +243,9 @@ impl<N: Net> Worker<N> {
                     self.subscriptions_changed(id);
                 }
                 (true, Some(_)) => self.subscriptions_changed(id),
-                (false, Some(subscription)) if is_marked => self.unfollow(id, subscription),
+                (false, Some(subscription)) if self.subscriptions.is_unasked(subscription) => {
+                    self.unfollow(id, subscription);
+                }
                 (false, _) => {}
             }
         }

@@ -97,8 +97,8 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Ends a subscription that a client of `throng.v1` may not have any more, and tells it. With
-    /// the inbox end those that the server keeps for its user.
+    /// Ends a subscription that a client of `throng.v1` may not have any more, and tells it, unless
+    /// the server keeps it for its user. With the inbox end those that the server keeps.
     pub(in crate::worker) fn end_denied(
         &mut self,
         id: ConnectionId,
@@ -106,8 +106,11 @@ impl<N: Net> Worker<N> {
         error: &ErrorResponse,
     ) {
         let Some(target) = self.target_of(subscription) else { return };
-        if target.kind == Kind::User && self.is_marked(id) {
-            self.unfollow_kept(id, &target.name);
+        if self.leave_to_server(id, subscription, &target) {
+            return;
+        }
+        if target.kind == Kind::User {
+            self.unfollow_kept(id);
         }
         self.unfollow(id, subscription);
         self.count(Counter::SubscriptionsRevoked);

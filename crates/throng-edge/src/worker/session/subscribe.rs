@@ -263,7 +263,7 @@ impl<N: Net> Worker<N> {
         self.set_up(id, request);
         self.begin_session(id, client);
         self.notify_connected(id, request, client.credentials());
-        let kept = self.kept_user(request).map(|user| {
+        let kept = self.kept_user(id, request).map(|user| {
             let inbox = ChannelName::user(user);
             let start = names.iter().zip(&starts).find(|(name, _)| **name == inbox);
             (user, self.kept_position(&inbox, start.map_or(StartAt::Live, |(_, start)| *start)))
