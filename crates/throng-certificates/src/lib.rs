@@ -40,6 +40,7 @@ mod validations;
 pub use error::CertificateError;
 pub use facts::UserField;
 pub use server::{
-    CertificateFiles, CertificateState, ClientSettings, Reload, Reloads, ServerTls, TlsSettings,
+    CertificateFiles, CertificateState, ClientSettings, Prepared, Reload, Reloads, ServerTls,
+    TlsSettings,
 };
 pub use validations::Validation;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use ring::digest::{Context, Digest, SHA256};
@@ -112,6 +112,29 @@ pub struct ServerTls {
     state: Mutex<State>,
 }
 
+/// What the files have, ready to be used. Dropped, it changes nothing.
+#[derive(Debug)]
+#[must_use = "nothing is used before it is committed"]
+pub struct Prepared<'t> {
+    acceptor: &'t Acceptor,
+    /// Locked, so that nothing else is read meanwhile.
+    state: MutexGuard<'t, State>,
+    /// What is new, with the digest of the files; `None` if they have not changed.
+    new: Option<(Option<[u8; 32]>, Built)>,
+}
+
+impl Prepared<'_> {
+    /// Uses what the files have from now on. Returns whether that is a change.
+    pub fn commit(mut self) -> bool {
+        let Some((digest, (config, certificates, tickets))) = self.new.take() else { return false };
+        self.acceptor.replace(config);
+        let replaced = self.state.reloads.replaced + 1;
+        let reloads = Reloads { replaced, is_refused: false, ..self.state.reloads };
+        *self.state = State { digest, error: None, tickets, certificates, reloads };
+        true
+    }
+}
+
 /// What was read last.
 #[derive(Debug)]
 struct State {
@@ -170,25 +193,45 @@ impl ServerTls {
     /// Reads the files again, and uses what they have if it has changed and is whole. Takes
     /// milliseconds.
     pub fn reload(&self) -> Reload {
+        let known = self.last_error();
+        match self.prepare() {
+            Ok(prepared) => {
+                if prepared.commit() {
+                    Reload::Replaced
+                } else {
+                    Reload::Unchanged
+                }
+            }
+            Err(error) if known.as_ref() == Some(&error) => Reload::Unchanged,
+            Err(error) => Reload::Kept(error),
+        }
+    }
+
+    /// Reads the files again. What they have is used once it is committed. Takes milliseconds.
+    ///
+    /// # Errors
+    ///
+    /// The files cannot be used, whether that is new or not.
+    pub fn prepare(&self) -> Result<Prepared<'_>, CertificateError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let contents = match Contents::read(&self.settings) {
             Ok(contents) => contents,
-            Err(error) => return state.keep(None, error),
+            Err(error) => return Err(state.keep(None, error)),
         };
         let digest = Some(contents.digest(&self.settings));
         if digest == state.digest {
-            return Reload::Unchanged;
+            return match &state.error {
+                Some(error) => Err(error.clone()),
+                None => Ok(Prepared { acceptor: &self.acceptor, state, new: None }),
+            };
         }
         let before = Build::Reload { tickets: state.tickets.clone(), shown: &state.certificates };
         match build(&self.settings, &contents, &self.provider, before) {
-            Ok((config, certificates, tickets)) => {
-                self.acceptor.replace(config);
-                let replaced = state.reloads.replaced + 1;
-                let reloads = Reloads { replaced, is_refused: false, ..state.reloads };
-                *state = State { digest, error: None, tickets, certificates, reloads };
-                Reload::Replaced
+            Ok(built) => {
+                let new = Some((digest, built));
+                Ok(Prepared { acceptor: &self.acceptor, state, new })
             }
-            Err(error) => state.keep(digest, error),
+            Err(error) => Err(state.keep(digest, error)),
         }
     }
 
@@ -221,16 +264,14 @@ impl ServerTls {
 }
 
 impl State {
-    fn keep(&mut self, digest: Option<[u8; 32]>, error: CertificateError) -> Reload {
+    /// Notes that the files cannot be used, and counts it once.
+    fn keep(&mut self, digest: Option<[u8; 32]>, error: CertificateError) -> CertificateError {
         self.digest = digest;
         let is_known = self.error.as_ref() == Some(&error);
         self.error = Some(error.clone());
         self.reloads.is_refused = true;
-        if is_known {
-            return Reload::Unchanged;
-        }
-        self.reloads.refused += 1;
-        Reload::Kept(error)
+        self.reloads.refused += u64::from(!is_known);
+        error
     }
 }
 

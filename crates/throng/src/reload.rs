@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 use throng_access::{AccessControl, AccessRules, AllowedPages, SharedPages};
-use throng_certificates::{Reload, ServerTls};
+use throng_certificates::{Prepared, ServerTls};
 use throng_core::{ChannelName, ScanAction, ScanClose, ScanTarget, Ticket};
 use throng_wire::websocket::close_code;
 
@@ -98,14 +98,18 @@ impl Reloader {
         let access = AccessSettings::load(&new)?;
         let mut report = Report { pending, ..Report::default() };
         // The certificates are in files of their own, which may be broken.
-        if let Some(reload) = self.parts.tls.as_deref().map(ServerTls::reload) {
-            match reload {
-                Reload::Unchanged => {}
-                Reload::Replaced => report.replaced.push("certificates"),
-                Reload::Kept(error) => return Err(SettingsError(error.to_string())),
-            }
+        let tls = self.parts.tls.as_deref().map(ServerTls::prepare).transpose();
+        let tls = tls.map_err(|error| SettingsError(error.to_string()))?;
+        // The last step that can fail: a key set at a URL may have a key of the same name.
+        if let Some(keys) = &self.parts.token_keys
+            && keys.replace(access.token_keys.clone())?
+        {
+            report.replaced.push("token keys");
         }
-        self.replace(&current, &new, access, &mut report)?;
+        if tls.is_some_and(Prepared::commit) {
+            report.replaced.push("certificates");
+        }
+        self.replace(&current, &new, access, &mut report);
         *current = new;
         Ok(report)
     }
@@ -117,14 +121,8 @@ impl Reloader {
         new: &Settings,
         access: AccessSettings,
         report: &mut Report,
-    ) -> Result<(), SettingsError> {
-        let Replaceable { rules, pages, token_keys, log_level, .. } = &self.parts;
-        // The only step that can fail comes first.
-        if let Some(keys) = token_keys
-            && keys.replace(access.token_keys)?
-        {
-            report.replaced.push("token keys");
-        }
+    ) {
+        let Replaceable { rules, pages, log_level, .. } = &self.parts;
         report.warnings = access.warnings;
         let mut ended = Vec::new();
         if new.server_keys != current.server_keys {
@@ -151,7 +149,6 @@ impl Reloader {
             report.replaced.push("log level");
         }
         self.end_what_is_over(&ended, are_rules_new);
-        Ok(())
     }
 
     /// Closes the connections of server keys that are gone, and ends subscriptions that the rules

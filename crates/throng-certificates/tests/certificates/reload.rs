@@ -210,3 +210,24 @@ fn an_authority_that_validates_sees_the_answer_and_needs_no_certificate() {
     tls.answer_validations(Vec::new()).unwrap();
     assert!(validate().is_err(), "the validation is over");
 }
+
+#[test]
+fn what_is_prepared_holds_once_it_is_committed() {
+    let files = Files::new();
+    let own = files.certificate("own", &["a.example"]);
+    let tls = ServerTls::load(settings(vec![own.clone()])).unwrap();
+    let acceptor = tls.acceptor();
+    let shown = || Client::new(&TLS13).talk(&acceptor, "a.example").unwrap().shown.unwrap();
+    let old = shown();
+    assert!(!tls.prepare().unwrap().commit(), "nothing has changed");
+    files.certificate("own", &["a.example"]);
+    drop(tls.prepare().unwrap());
+    assert!(shown() == old);
+    assert!(tls.prepare().unwrap().commit());
+    assert!(shown() == der(&own) && shown() != old);
+    files.write("own.key", "broken");
+    for _ in 0..2 {
+        assert!(tls.prepare().is_err(), "whoever asks is told, however often");
+    }
+    assert_eq!(tls.reloads().refused, 1);
+}
