@@ -195,11 +195,13 @@ class Proxy:
         return connection, head.decode()
 
     def refuse(self, status, body, *headers):
-        """Answers one request with a complete response."""
+        """Answers one request with a complete response. Returns when it was sent, or a little earlier."""
         lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", "Connection: close", *headers]
         connection, _ = self.accept()
+        sent_at = time.monotonic()
         with connection:
             connection.sendall(("\r\n".join(lines) + "\r\n\r\n" + body).encode())
+        return sent_at
 
     def close(self):
         """Stops listening."""
@@ -223,8 +225,7 @@ STREAM = (
 @pytest.mark.parametrize("status", ["503 Service Unavailable", "429 Too Many Requests"])
 def test_tail_retries_a_temporary_refusal_after_the_time_of_the_server(tail, proxy, status):
     child = tail(proxy.url, "a")
-    proxy.refuse(status, BUSY, "Retry-After: 2")
-    refused_at = time.monotonic()
+    refused_at = proxy.refuse(status, BUSY, "Retry-After: 2")
     code = status.split()[0]
     expected = f"note: the server refused: no capacity for now ({code}); trying again in 2 s\n"
     assert child.stderr.readline() == expected
