@@ -27,6 +27,8 @@
 //! | [`worker_queue`] | notifications from engine and control plane to a worker |
 //! | [`subscriptions`] | subscriptions, cursors and fan-out passes of one worker |
 //! | `presence` | who is in a channel |
+//! | `presence_events` | tells subscribers who joins and leaves a channel |
+//! | `watched_presence` | the channels whose presence events are followed |
 //! | [`receipt`] | what became of one message, for a publisher that asks |
 //! | [`events`] | what happens to connections and channels, for the application |
 //! | `connection_scan` | finds, lists and closes the connections of a user, a token or a channel |
@@ -69,6 +71,7 @@ mod memory;
 pub mod message;
 pub mod name;
 mod presence;
+mod presence_events;
 mod pressure;
 mod publication;
 mod read_marker;
@@ -80,6 +83,7 @@ pub mod rules;
 pub mod slab;
 pub mod stamp;
 pub mod subscriptions;
+mod watched_presence;
 pub mod worker_queue;
 
 pub use connection_scan::{
@@ -95,6 +99,7 @@ pub use memory::{MemoryEngine, MemoryThaw};
 pub use message::{Body, BodyError, ConnectionName, Content, InFlight, Message};
 pub use name::{ChannelName, Kind};
 pub use presence::{Presence, PresenceBusy, PresenceCache, PresenceQuery};
+pub use presence_events::{PresenceEventSettings, PresenceEvents};
 pub use pressure::{MemoryDefence, MemoryPressure, MemoryStep, MemoryThresholds, RefusedForMemory};
 pub use publication::{IDEMPOTENCY_MS, Outcome, Publication, PublishError, Published};
 pub use read_marker::{Mark, ReadMarker};
@@ -103,6 +108,7 @@ pub use receipt::{Delivered, Fate, Receipt, ReceiptPart, Receipts, ReceiptsBusy}
 pub use rules::{LagPolicy, Retention, Rule, Rules};
 pub use stamp::{Stamp, Watermark};
 pub use subscriptions::{Lag, SubscriptionId, SubscriptionTable, Waiting, WatchId};
+pub use watched_presence::{PresenceState, WatchedPresence};
 pub use worker_queue::{
     KeptNotice, LateAnswer, Notification, QuestionId, QueueLimits, WorkerQueue,
 };

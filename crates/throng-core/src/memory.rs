@@ -72,7 +72,6 @@ pub struct MemoryEngine {
     shared: Shared,
     /// The shard whose housekeeping is next.
     next_tick: AtomicUsize,
-    presence: Arc<PresenceCache>,
 }
 
 impl MemoryEngine {
@@ -89,7 +88,6 @@ impl MemoryEngine {
             oldest_ms: (0..SHARDS).map(|_| AtomicU64::new(NEVER_MS)).collect(),
             shared: Shared::new(epoch, rules, queues, max_bytes, SHARDS),
             next_tick: AtomicUsize::new(0),
-            presence: Arc::default(),
         }
     }
 
@@ -257,7 +255,7 @@ impl Engine for MemoryEngine {
     }
 
     fn presence_cache(&self) -> &Arc<PresenceCache> {
-        &self.presence
+        &self.shared.presence
     }
 
     fn post(&self, worker: WorkerId, notification: Notification) {
@@ -267,7 +265,7 @@ impl Engine for MemoryEngine {
     }
 
     fn tick(&self, now_ms: u64) {
-        self.presence.expire(now_ms);
+        self.shared.presence.expire(now_ms);
         self.shared.expire_thawed_keys(now_ms);
         let at = self.next_tick.fetch_add(1, Ordering::Relaxed) % SHARDS;
         let mut shard = self.lock(at);
@@ -295,6 +293,7 @@ impl Engine for MemoryEngine {
         // Internal logs are no channels of clients.
         let internal = [ChannelName::status(), ChannelName::canary()];
         let internal = internal.iter().filter(|name| is_there(name)).count() as u64;
+        let internal = internal + self.shared.presence_logs.load(Ordering::Relaxed);
         self.shared.metrics(all.saturating_sub(internal))
     }
 }

@@ -4,6 +4,7 @@
 //! tells the kinds apart, and no public name can contain it. The wire checks the rules for public
 //! names.
 
+use std::borrow::Borrow;
 use std::fmt;
 
 pub use throng_wire::Kind;
@@ -11,11 +12,12 @@ pub use throng_wire::Kind;
 const CHANNEL_MARK: char = '\u{1}';
 const USER_MARK: char = '\u{2}';
 const INTERNAL_MARK: char = '\u{3}';
+const PRESENCE_MARK: char = '\u{4}';
 
 pub use throng_wire::name::NAME_BYTES_MAX;
 
 /// The name of a channel, of a user, or of an internal log.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChannelName(Box<str>);
 
 impl ChannelName {
@@ -30,6 +32,16 @@ impl ChannelName {
         key.push(mark);
         key.push_str(name);
         ChannelName(key.into_boxed_str())
+    }
+
+    /// The internal log of the presence events of the channel with this name.
+    pub fn presence_events(channel: &str) -> ChannelName {
+        ChannelName(format!("{PRESENCE_MARK}{channel}").into_boxed_str())
+    }
+
+    /// Whether it names the presence events of a channel; [`ChannelName::name`] is the channel's.
+    pub fn is_presence_events(&self) -> bool {
+        is_presence_key(&self.0)
     }
 
     /// The name of a channel.
@@ -78,8 +90,20 @@ impl ChannelName {
 pub(crate) fn kind_of_key(key: &str) -> Kind {
     match key.chars().next() {
         Some(USER_MARK) => Kind::User,
-        Some(INTERNAL_MARK) => Kind::Internal,
+        Some(INTERNAL_MARK | PRESENCE_MARK) => Kind::Internal,
         _ => Kind::Channel,
+    }
+}
+
+/// Whether the name that has this [key](ChannelName::key) is of presence events.
+pub(crate) fn is_presence_key(key: &str) -> bool {
+    key.starts_with(PRESENCE_MARK)
+}
+
+/// Maps are looked up by key.
+impl Borrow<str> for ChannelName {
+    fn borrow(&self) -> &str {
+        &self.0
     }
 }
 

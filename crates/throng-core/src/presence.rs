@@ -19,6 +19,7 @@ use throng_wire::{ErrorCode, ErrorResponse};
 
 use crate::later::{Answer, Later, Ticket};
 use crate::name::ChannelName;
+use crate::watched_presence::WatchedPresence;
 
 /// The number of followers from which on queries share a scan. Scanning fewer takes no longer than
 /// reading the request.
@@ -160,6 +161,8 @@ enum Entry {
 /// Shares answers between clients that ask about the same channel.
 #[derive(Default)]
 pub struct PresenceCache {
+    /// What presence events are made of.
+    pub watched: WatchedPresence,
     channels: Mutex<HashMap<ChannelName, Entry>>,
     remembered_users: AtomicUsize,
     open: AtomicUsize,

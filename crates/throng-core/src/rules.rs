@@ -50,6 +50,8 @@ pub struct Rule {
     /// For how long a subscriber may be behind without having caught up once; `None` for as long as
     /// it keeps to the limits.
     pub slow_timeout: Option<Duration>,
+    /// Whether subscribers may get presence events.
+    pub presence_events: bool,
 }
 
 impl Default for Rule {
@@ -66,6 +68,7 @@ impl Default for Rule {
             max_lag_bytes: 1 << 20,
             lag_policy: LagPolicy::Close,
             slow_timeout: None,
+            presence_events: false,
         }
     }
 }
@@ -80,18 +83,22 @@ impl RuleId {
     }
 }
 
-/// The maximum number of patterns. A channel keeps its rule in one byte, and two rules have no
+/// The maximum number of patterns. A channel keeps its rule in one byte, and three rules have no
 /// pattern.
-pub const RULES_MAX: usize = 254;
+pub const RULES_MAX: usize = 253;
 
 /// The lag limit of a viewer of the status page, in samples, that is in seconds. A viewer that is
 /// closed reconnects, and gets what it lacks from the control plane.
 const INTERNAL_LAG_MAX: usize = 30;
 
+/// The lag limit of presence events, in events. A subscriber that lacks more skips them.
+const PRESENCE_LAG_MAX: usize = 4;
+
 /// All rules. The first one that matches a channel applies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rules {
-    /// The rules with patterns in order, then the fallback, then the rule for internal logs.
+    /// The rules with patterns in order, then the fallback, then the rule for internal logs, then
+    /// the one for presence events.
     list: Vec<Rule>,
 }
 
@@ -107,11 +114,18 @@ impl Rules {
     pub fn new(mut specific: Vec<Rule>, fallback: Rule) -> Rules {
         specific.truncate(RULES_MAX);
         specific.push(Rule { kind: None, pattern: "*".into(), ..fallback });
-        specific.push(Rule {
+        let internal = Rule {
             kind: Some(Kind::Internal),
             retention: Retention { max_messages: 0, max_bytes: 0, max_age_ms: 0 },
             max_lag_messages: INTERNAL_LAG_MAX,
             ..Rule::default()
+        };
+        specific.push(internal.clone());
+        specific.push(Rule {
+            max_lag_messages: PRESENCE_LAG_MAX,
+            // Each event has the whole state.
+            lag_policy: LagPolicy::Skip,
+            ..internal
         });
         Rules { list: specific }
     }
@@ -119,15 +133,30 @@ impl Rules {
     /// The rule for a channel or user. An operator's rules do not apply to internal logs, which
     /// keep nothing.
     pub fn find(&self, name: &ChannelName) -> RuleId {
-        let internal = self.list.len() - 1;
+        let internal = self.list.len() - 2;
         if name.kind() == Kind::Internal {
-            return RuleId(internal as u8);
+            return RuleId((internal + usize::from(name.is_presence_events())) as u8);
         }
         let matches = |rule: &Rule| {
             rule.kind.is_none_or(|kind| kind == name.kind()) && glob(&rule.pattern, name.name())
         };
         let at = self.list.iter().position(matches).unwrap_or(internal - 1);
         RuleId(at as u8)
+    }
+
+    /// Whether subscribers of a channel may get presence events.
+    pub fn have_presence_events(&self, name: &ChannelName) -> bool {
+        self.get(self.find(name)).presence_events
+    }
+
+    /// Whether this is the rule of presence events themselves.
+    pub(crate) fn are_presence_events(&self, id: RuleId) -> bool {
+        id.index() + 1 == self.list.len()
+    }
+
+    /// Whether any channel has presence events.
+    pub fn have_any_presence_events(&self) -> bool {
+        self.list.iter().any(|rule| rule.presence_events)
     }
 
     /// The number of rules.

@@ -7,6 +7,9 @@ use throng_core::{Body, Message};
 use throng_wire::websocket::{Opcode, write_frame};
 use throng_wire::{chunk, sse};
 
+/// The name of the SSE event that tells who is in a channel.
+pub(crate) const PRESENCE_EVENT: &str = "presence";
+
 /// What messages are framed as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Framing {
@@ -106,7 +109,7 @@ impl Encoding {
 
     /// What a WebSocket frame with the message contains.
     pub(crate) fn payload(self, message: &Message) -> Cow<'_, [u8]> {
-        if self.is_envelope() {
+        if self.is_envelope() && !is_notice(message) {
             Cow::Owned(envelope(message))
         } else {
             Cow::Borrowed(message.body.bytes())
@@ -151,6 +154,9 @@ impl Encoding {
         out: &mut Vec<u8>,
     ) {
         let mut inner = Vec::new();
+        if is_notice(message) {
+            return out.extend_from_slice(self.uncompressed().encode(message, is_chunked));
+        }
         match self.uncompressed() {
             Encoding::Sse => {
                 let shared = event(message);
@@ -182,6 +188,10 @@ impl Encoding {
 
     fn write(self, message: &Message) -> Vec<u8> {
         let mut out = Vec::with_capacity(message.body.bytes().len() + 16);
+        if is_notice(message) {
+            frame_notice(&mut out, self, true, PRESENCE_EVENT, message.body.bytes());
+            return out;
+        }
         match self {
             // Servers do not mask (RFC 6455 section 5.1), so that a frame is the same for all.
             Encoding::WebSocket
@@ -213,6 +223,44 @@ impl Encoding {
             }
         }
         out
+    }
+}
+
+/// Whether a message is one of the server, a JSON object that is complete in itself: it has neither
+/// an id nor an envelope.
+pub(crate) fn is_notice(message: &Message) -> bool {
+    message.channel.is_presence_events()
+}
+
+/// Appends a JSON notice as a text frame, a named event, or a line.
+pub(crate) fn frame_notice(
+    out: &mut Vec<u8>,
+    encoding: Encoding,
+    is_chunked: bool,
+    event: &str,
+    json: &[u8],
+) {
+    let mut inner = Vec::with_capacity(json.len() + 32);
+    match encoding.framing() {
+        Framing::WebSocket => {
+            // Never in a chunk: after the upgrade the connection is not HTTP (RFC 9110 section
+            // 7.8).
+            return write_frame(out, Opcode::Text, json);
+        }
+        Framing::Sse => {
+            // Without an id, so that the browser resumes behind the last message and not behind
+            // this.
+            sse::write_event(&mut inner, None, Some(event), json)
+        }
+        Framing::Line => {
+            inner.extend_from_slice(json);
+            inner.push(b'\n');
+        }
+    }
+    if is_chunked {
+        chunk::write_chunk(out, &inner);
+    } else {
+        out.extend_from_slice(&inner);
     }
 }
 

@@ -57,6 +57,7 @@
 //! | `session/kept` | follows what the server keeps for users, and changes of that |
 //! | `session/identify` | finds out who a client is |
 //! | `session/ask` | asks whether something is allowed, and lets a connection wait for the answer |
+//! | `session/presence_events` | follows the presence events of channels |
 //! | `delivery/heartbeat` | heartbeats and pings |
 //! | `delivery/fan_out` | one slice of the fan-outs: which subscribers it visits |
 //! | `delivery/deliver` | writes a subscriber the messages that it lacks |

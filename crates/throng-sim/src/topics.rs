@@ -82,6 +82,7 @@ fn topic(
         max_lag_bytes: 1 << 20,
         lag_policy,
         slow_timeout: None,
+        presence_events: false,
     };
     Topic { name, kind, rule, is_pinned: true }
 }

@@ -20,7 +20,7 @@ use crate::percent::{decode_query, decode_segment};
 
 pub use self::handshake::Subprotocol;
 pub use self::negotiate::Transport;
-pub use self::query::HISTORY_MAX;
+pub use self::query::{HISTORY_MAX, PresenceKnown};
 
 /// The plane that serves a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +46,8 @@ pub struct Request {
     pub envelope: bool,
     /// Whether to send a welcome; overrides the setting.
     pub welcome: Option<bool>,
+    /// What the client knows of who is in the channels; `None` if it wants no presence events.
+    pub presence: Option<PresenceKnown>,
     /// Whether the client speaks HTTP/1.0, which has no chunks.
     pub is_http10: bool,
     /// Whether the connection stays open after a long-poll.
@@ -110,6 +112,7 @@ pub fn route(head: &Head<'_>) -> Result<Route, ErrorResponse> {
             "name at least one `channel`, or a `user`; only with `throng.v1` may both be missing",
         ));
     }
+    let presence = presence(&query, &targets)?;
     Ok(Route::Subscribe(Box::new(Request {
         targets,
         transport,
@@ -117,6 +120,7 @@ pub fn route(head: &Head<'_>) -> Result<Route, ErrorResponse> {
         history: query.history,
         envelope: query.envelope.unwrap_or(false),
         welcome: query.welcome,
+        presence,
         is_http10: head.version == Version::Http10,
         keep_alive: head.keep_alive(),
         has_query_token: query.token.is_some(),
@@ -136,6 +140,7 @@ fn status(head: &Head<'_>) -> Result<Request, ErrorResponse> {
         history: None,
         envelope: false,
         welcome: Some(false),
+        presence: None,
         is_http10: head.version == Version::Http10,
         keep_alive: head.keep_alive(),
         has_query_token: false,
@@ -190,6 +195,25 @@ fn target(kind: Kind, name: Option<Cow<'_, str>>) -> Result<Target, ErrorRespons
     let name = name.ok_or(NameError::NotUtf8(noun))?;
     check_name(&name, noun)?;
     Ok(Target { kind, name: name.into_owned() })
+}
+
+/// What the client knows of who is in the channels, if it wants presence events.
+fn presence(query: &Query<'_>, targets: &[Target]) -> Result<Option<PresenceKnown>, ErrorResponse> {
+    let Some(known) = query.presence.clone().flatten() else { return Ok(None) };
+    let channels = targets.iter().filter(|target| target.kind == Kind::Channel).count();
+    if channels < targets.len().min(1) {
+        return Err(ErrorResponse::bad_parameter(
+            "the parameter `presence` is about channels, and the request names none",
+        ));
+    }
+    let times = known.times_ms.len();
+    if times > 0 && times != channels {
+        return Err(ErrorResponse::bad_parameter(format!(
+            "the parameter `presence` has {times} times for {channels} channels; give one each, \
+             joined by commas",
+        )));
+    }
+    Ok(Some(known))
 }
 
 /// Refuses channels that are named twice. Sorts, because a URL can name a thousand.

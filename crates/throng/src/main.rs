@@ -62,6 +62,7 @@ mod memory;
 mod operator;
 mod outbound;
 mod planes;
+mod presence_events;
 mod publish;
 mod reload;
 mod serve;

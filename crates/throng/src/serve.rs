@@ -39,7 +39,7 @@ use throng_units::Count;
 use throng_units::format::count;
 use throng_units::paint::Paint;
 use tokio::runtime::Runtime;
-use tokio::task::JoinHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::MissedTickBehavior;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
@@ -57,6 +57,7 @@ use crate::memory;
 use crate::operator::Operator;
 use crate::outbound::{self, OutboundMetrics};
 use crate::planes::{Handover, Workers};
+use crate::presence_events;
 use crate::reload::{self, Reloader, Replaceable};
 use crate::service::{EarlyHangups, Hangups, Signals, notify};
 use crate::settings::{self, Settings};
@@ -153,7 +154,7 @@ fn run(runtime: &Runtime, arguments: ServeArguments, early_hangups: &EarlyHangup
         .with_metrics(Arc::new(TlsMetrics(tls.clone())))
         .with_metrics(Arc::new(AcmeMetrics(renewer)))
         .with_pressure(pressure);
-    let leaving = Leaving { signals, delay: settings.drain_delay.0, log: log.writer.clone() };
+    let leaving = Leaving::new(signals, settings, &engine, log.writer.clone());
     let tls = tls.filter(|_| settings.admin_tls.0).map(|tls| tls.acceptor());
     let admin = admin.map(|listener| AdminListener { listener, tls });
     let edge = runtime.block_on(control_plane(Arc::new(control), engine, edge, admin, leaving))?;
@@ -206,7 +207,22 @@ struct Leaving {
     signals: Signals,
     /// The time from the signal to the drain, in which the server is not ready and serves.
     delay: Duration,
+    /// They end before the connections do: nobody is told that everybody leaves.
+    presence_events: Option<AbortHandle>,
     log: LogWriter,
+}
+
+impl Leaving {
+    /// Starts the presence events, which end with the drain. Requires the runtime.
+    fn new(
+        signals: Signals,
+        settings: &Settings,
+        engine: &Arc<dyn Engine>,
+        log: LogWriter,
+    ) -> Leaving {
+        let presence_events = presence_events::spawn(settings, engine);
+        Leaving { signals, delay: settings.drain_delay.0, presence_events, log }
+    }
 }
 
 /// Runs the control plane until a signal has arrived and the shutdown is complete. Returns the data
@@ -227,7 +243,7 @@ async fn control_plane(
         .context("cannot start the thread that watches the event loops")?;
     notify("READY=1");
     let accepting = Arc::clone(&edge);
-    let Leaving { mut signals, delay, log } = leaving;
+    let Leaving { mut signals, delay, presence_events, log } = leaving;
     let drain = async move {
         let name = signals.next().await;
         // First, so that balancers know before anything is refused.
@@ -241,6 +257,7 @@ async fn control_plane(
             std::process::exit(1);
         });
         tokio::time::sleep(delay).await;
+        presence_events.iter().for_each(AbortHandle::abort);
         accepting.stop_accepting();
         tokio::time::sleep(ACCEPT_GRACE).await;
     };

@@ -258,6 +258,13 @@ fn engine(page: &mut Page, control: &Control) {
         "Messages in logs that have expired, as their publishers wished.",
         engine.expired,
     );
+    let watched = &control.engine.presence_cache().watched;
+    page.gauge(
+        "presence_channels",
+        "Channels whose presence events somebody follows, or did within a minute.",
+        watched.channels(),
+    );
+    page.counter("presence_events_total", "Presence events of all channels.", watched.events());
 }
 
 /// The text of the page so far.

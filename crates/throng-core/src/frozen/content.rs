@@ -32,6 +32,7 @@ pub fn encode_name(encoder: &mut Encoder, name: &ChannelName) {
     encoder.u8(match name.kind() {
         Kind::Channel => 1,
         Kind::User => 2,
+        Kind::Internal if name.is_presence_events() => 4,
         Kind::Internal => 3,
     });
     encoder.u8(name.name().len() as u8);
@@ -42,8 +43,9 @@ const _: () = assert!(NAME_BYTES_MAX <= u8::MAX as usize, "the length of a name 
 
 /// The name of a channel.
 pub fn decode_name(decoder: &mut Decoder<'_>) -> Result<ChannelName, ThawError> {
-    let kind = match decoder.u8()? {
-        1 => Kind::Channel,
+    let mark = decoder.u8()?;
+    let kind = match mark {
+        1 | 4 => Kind::Channel,
         2 => Kind::User,
         3 => Kind::Internal,
         _ => return Err(ThawError::Invalid("the kind of a channel")),
@@ -52,7 +54,12 @@ pub fn decode_name(decoder: &mut Decoder<'_>) -> Result<ChannelName, ThawError> 
     let name = text(decoder.raw(length)?)?;
     let checked = throng_wire::check_name(name, kind.noun());
     checked.map_err(|_| ThawError::Invalid("the name of a channel"))?;
-    Ok(ChannelName::new(kind, name))
+    let is_presence_events = mark == 4;
+    Ok(if is_presence_events {
+        ChannelName::presence_events(name)
+    } else {
+        ChannelName::new(kind, name)
+    })
 }
 
 /// Appends a message. Its channel and its epoch are those of the record before it.

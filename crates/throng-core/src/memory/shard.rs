@@ -19,7 +19,7 @@ use crate::events::Event;
 use crate::id::{ChannelId, WorkerId};
 use crate::log::{Kept, Log};
 use crate::message::{Content, InFlight, Message};
-use crate::name::{ChannelName, Kind};
+use crate::name::{ChannelName, Kind, is_presence_key};
 use crate::publication::{Publication, PublishError, Published};
 use crate::read_marker::{Mark, ReadMarker};
 use crate::reading::{HistoryQuery, StartAt};
@@ -118,6 +118,9 @@ impl Shard {
             return slot;
         }
         let Hashed { name, hash } = name;
+        if name.is_presence_events() {
+            shared.presence_logs.fetch_add(1, Ordering::Relaxed);
+        }
         let slot = self.channels.insert(Channel {
             head: self.forgotten_head,
             log: None,
@@ -132,7 +135,11 @@ impl Shard {
     }
 
     fn forget(&mut self, shared: &Shared, slot: u32) {
-        let hash = shared.hash(self.names.get(self.channels[slot].name));
+        let key = self.names.get(self.channels[slot].name);
+        if is_presence_key(key) {
+            shared.presence_logs.fetch_sub(1, Ordering::Relaxed);
+        }
+        let hash = shared.hash(key);
         if let Ok(entry) = self.by_name.find_entry(hash, |&other| other == slot) {
             entry.remove();
         }
@@ -338,8 +345,14 @@ impl Shard {
         channel.expire(shared, now_ms);
         let is_first = channel.followers.is_empty();
         let local = channel.followers.add(follow.worker, follow.local_if_new);
-        if is_first && let Some(events) = &shared.events {
+        if is_first
+            && !follow.channel.is_presence_events()
+            && let Some(events) = &shared.events
+        {
             events.notify(now_ms, Event::Occupied(follow.channel));
+        }
+        if shared.rules.get(channel.rule).presence_events {
+            shared.presence.watched.mark(follow.channel.key());
         }
         let (cursor, is_recovered) = match follow.start {
             StartAt::Live => (channel.head, None),
@@ -371,6 +384,7 @@ impl Shard {
             return;
         };
         channel.followers.remove(worker);
+        self.mark_presence(shared, slot);
         self.notify_if_vacated(shared, now_ms, slot);
         self.forget_if_unused(shared, now_ms, slot);
     }
@@ -387,10 +401,19 @@ impl Shard {
         let Some(channel) = self.channels.get_mut(slot) else { return };
         let was_followed = !channel.followers.is_empty();
         channel.followers.set(worker, subscribers);
+        self.mark_presence(shared, slot);
         if was_followed {
             self.notify_if_vacated(shared, now_ms, slot);
         }
         self.forget_if_unused(shared, now_ms, slot);
+    }
+
+    /// Notes for presence events that the followers of a channel have changed.
+    fn mark_presence(&self, shared: &Shared, slot: u32) {
+        let channel = &self.channels[slot];
+        if shared.rules.get(channel.rule).presence_events {
+            shared.presence.watched.mark(self.names.get(channel.name));
+        }
     }
 
     /// Reports that a channel has lost its last subscriber, if it has none. Under the shard's lock,
@@ -399,6 +422,7 @@ impl Shard {
         if self.channels[slot].followers.is_empty()
             && let Some(events) = &shared.events
             && let Some(name) = self.name(slot)
+            && !name.is_presence_events()
         {
             events.notify(now_ms, Event::Vacated(&name));
         }

@@ -11,6 +11,7 @@ use crate::frozen::OFFSET_MAX;
 use crate::id::{Epoch, MessageId, WorkerId};
 use crate::log::Log;
 use crate::message::{Content, Message};
+use crate::presence::PresenceCache;
 use crate::publication::{Publication, PublishError};
 use crate::rules::{RuleId, Rules};
 use crate::stamp::{Stamp, Stamps, Watermark};
@@ -55,6 +56,10 @@ pub(super) struct Shared {
     pub(super) is_memory_short: AtomicBool,
     /// Hears of channels that get their first subscriber or lose their last one.
     pub(super) events: Option<Arc<dyn EventSink>>,
+    /// Channels that are logs of presence events.
+    pub(super) presence_logs: AtomicU64,
+    /// The answers to presence queries, and what presence events are made of.
+    pub(super) presence: Arc<PresenceCache>,
 }
 
 /// While memory is short, the limit of all logs falls by this part of itself with each tick,
@@ -95,6 +100,8 @@ impl Shared {
             expired: AtomicU64::new(0),
             is_memory_short: AtomicBool::new(false),
             events: None,
+            presence_logs: AtomicU64::new(0),
+            presence: Arc::default(),
         }
     }
 

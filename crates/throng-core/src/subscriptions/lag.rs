@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::subscription::SubscriptionId;
 use super::{SubscriptionTable, Waiting};
+use crate::rules::Rules;
 
 /// What a subscription lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -38,5 +39,22 @@ impl SubscriptionTable {
     pub fn slow_timeout(&self, id: SubscriptionId) -> Option<Duration> {
         let channel = &self.channels[self.local(id)?.index()];
         self.rules.get(channel.rule).slow_timeout
+    }
+
+    /// The rules of the channels.
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// Whether the channel of a subscription has presence events; false if it has ended.
+    pub fn has_presence_events(&self, id: SubscriptionId) -> bool {
+        self.local(id)
+            .is_some_and(|local| self.rules.get(self.channels[local.index()].rule).presence_events)
+    }
+
+    /// Whether a subscription is to the presence events of a channel; false if it has ended.
+    pub fn is_of_presence_events(&self, id: SubscriptionId) -> bool {
+        self.local(id)
+            .is_some_and(|local| self.rules.are_presence_events(self.channels[local.index()].rule))
     }
 }

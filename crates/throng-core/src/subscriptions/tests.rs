@@ -28,6 +28,7 @@ fn rules(retained: usize, lag_messages: usize, lag_bodies: usize, policy: LagPol
             max_lag_bytes: lag_bodies * weight_bytes,
             lag_policy: policy,
             slow_timeout: None,
+            presence_events: false,
             ..Rule::default()
         },
     ))

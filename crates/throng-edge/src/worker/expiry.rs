@@ -7,9 +7,9 @@
 use throng_wire::{ErrorCode, ErrorResponse, chunk, v1};
 
 use super::Worker;
-use super::delivery::notice::frame_notice;
 use crate::close_reason::CloseReason;
 use crate::connection::{ConnectionId, Flags, State};
+use crate::encoding::frame_notice;
 use crate::net::Net;
 
 /// The notice that ends a stream.

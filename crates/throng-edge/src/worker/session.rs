@@ -13,6 +13,7 @@ mod kept;
 pub(super) mod kept_change;
 mod limit;
 mod presence;
+mod presence_events;
 pub(super) mod presence_scan;
 pub(super) mod questions;
 mod receive;

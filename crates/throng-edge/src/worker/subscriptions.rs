@@ -39,7 +39,24 @@ impl<N: Net> Worker<N> {
             self.subscriptions.note_joined(joined, &followed, self.queue.has_receipts());
             connection.newest_subscription = Some(joined);
         }
+        if is_user {
+            self.mark_presence(id);
+        }
         followed
+    }
+
+    /// Notes for presence events that the user of a connection has changed.
+    fn mark_presence(&self, id: ConnectionId) {
+        if !self.subscriptions.rules().have_any_presence_events() {
+            return;
+        }
+        let own = self.subscriptions(id).filter_map(|subscription| {
+            let has_events = self.subscriptions.has_presence_events(subscription);
+            self.subscriptions.channel(subscription).filter(|_| has_events)
+        });
+        let mut channels: Vec<_> = own.map(|(channel, _)| channel).collect();
+        let watched = &self.engine.presence_cache().watched;
+        self.engine.names(&mut channels, &mut |name| watched.mark(name.key()));
     }
 
     /// Whom the limits of this connection are about: its address, and the user or server key of
@@ -56,7 +73,11 @@ impl<N: Net> Worker<N> {
         let Some(connection) = self.connections.expect_live_mut(id) else { return };
         let newest = connection.newest_subscription;
         connection.newest_subscription = self.subscriptions.unchain(newest, subscription);
+        let is_user = self.subscriptions.channel(subscription).is_some_and(|(_, is_user)| is_user);
         self.leave(subscription);
+        if is_user {
+            self.mark_presence(id);
+        }
         self.access.clients.limiter.unsubscribe(self.limited_client(id), 1);
     }
 
@@ -166,9 +187,12 @@ impl<N: Net> Worker<N> {
         })
     }
 
-    /// The connection's cursors in all of its channels, in the order of the request.
+    /// The connection's cursors in all of its channels, in the order of the request. Presence
+    /// events have none: they are not resumed.
     pub(super) fn position(&self, id: ConnectionId) -> Position {
         let subscriptions = self.subscriptions_in_order(id).into_iter();
+        let subscriptions =
+            subscriptions.filter(|&id| !self.subscriptions.is_of_presence_events(id));
         Position(subscriptions.filter_map(|id| self.subscriptions.position(id)).collect())
     }
 
@@ -190,4 +214,9 @@ impl<N: Net> Worker<N> {
             next = self.subscriptions.sibling(subscription);
         }
     }
+}
+
+/// The engine's name of the channel or user that a request names.
+pub(super) fn name_of(target: &Target) -> ChannelName {
+    ChannelName::new(target.kind, &target.name)
 }

@@ -211,6 +211,11 @@ impl<N: Net> Worker<N> {
         let find = |name: &ChannelName| -> Option<(ChannelId, LocalId)> {
             let followers = engine.audience(name).workers;
             let follower = followers.into_iter().find(|(follower, ..)| *follower == worker);
+            if name.is_presence_events() {
+                // Whoever watched the channel before is gone; its subscribers are told anew.
+                let channel = ChannelName::channel(name.name());
+                engine.presence_cache().watched.watch(&channel);
+            }
             follower.map(|(_, local, channel)| (channel, local))
         };
         self.subscriptions.thaw_channel(decoder, find)

@@ -16,6 +16,7 @@ mod memory;
 mod names;
 mod poll;
 mod presence;
+mod presence_world;
 mod read;
 mod receipts;
 mod rig;

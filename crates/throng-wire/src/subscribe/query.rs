@@ -15,8 +15,26 @@ pub const HISTORY_MAX: u32 = 100_000;
 pub(crate) const WAIT_S_MAX: u32 = 300;
 
 /// The known parameters.
-const KNOWN: [&str; 9] =
-    ["channel", "user", "since", "history", "wait", "envelope", "welcome", "transport", "token"];
+const KNOWN: [&str; 10] = [
+    "channel",
+    "user",
+    "since",
+    "history",
+    "wait",
+    "envelope",
+    "welcome",
+    "presence",
+    "transport",
+    "token",
+];
+
+/// What a client that asks for presence events knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PresenceKnown {
+    /// The time of the last event of each channel, in the order of the URL, in milliseconds since
+    /// 1970; empty if it knows of none.
+    pub times_ms: Vec<u64>,
+}
 
 /// The values of `?transport=`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +57,8 @@ pub(super) struct Query<'a> {
     pub wait_ms: Option<u32>,
     pub envelope: Option<bool>,
     pub welcome: Option<bool>,
+    /// Whether to tell who is in the channels, and what of it is known.
+    pub presence: Option<Option<PresenceKnown>>,
     pub transport: Option<NamedTransport>,
     /// The parameter, still percent-encoded; [`credential`](crate::credential) reads it.
     pub token: Option<&'a str>,
@@ -65,6 +85,7 @@ impl<'a> Query<'a> {
             "wait" => once("wait", &mut self.wait_ms, read_wait(value)?)?,
             "envelope" => once("envelope", &mut self.envelope, read_bool("envelope", value)?)?,
             "welcome" => once("welcome", &mut self.welcome, read_bool("welcome", value)?)?,
+            "presence" => once("presence", &mut self.presence, read_presence(value)?)?,
             "transport" => once("transport", &mut self.transport, read_transport(value)?)?,
             "token" => once("token", &mut self.token, value)?,
             _ => refuse_unknown(key, value, &KNOWN)?,
@@ -134,6 +155,24 @@ fn read_bool(name: &str, value: &str) -> Result<bool, ErrorResponse> {
             "the parameter `{name}` must be `true` or `false`"
         ))),
     }
+}
+
+/// `true`, `false`, or the times of the last presence events.
+fn read_presence(value: &str) -> Result<Option<PresenceKnown>, ErrorResponse> {
+    let decoded = decode_query(value);
+    let times_ms = match decoded.as_deref() {
+        Some("true" | "1") => Some(Vec::new()),
+        Some("false" | "0") => return Ok(None),
+        Some(times) => times.split(',').map(|time| time.parse().ok()).collect(),
+        None => None,
+    };
+    let known = times_ms.map(|times_ms| Some(PresenceKnown { times_ms }));
+    known.ok_or_else(|| {
+        ErrorResponse::bad_parameter(
+            "the parameter `presence` must be `true`, `false`, or the `time` of the last presence \
+             event of each channel, joined by commas",
+        )
+    })
 }
 
 fn read_transport(value: &str) -> Result<NamedTransport, ErrorResponse> {

@@ -109,6 +109,7 @@ fn a_subscription_without_parameters() {
             history: None,
             envelope: false,
             welcome: None,
+            presence: None,
             is_http10: false,
             keep_alive: true,
             has_query_token: false,
@@ -449,5 +450,26 @@ proptest! {
             let request = request(&target);
             prop_assert_eq!(names(&request), [(Kind::Channel, name.as_str())]);
         }
+    }
+}
+
+#[test]
+fn presence_events_are_asked_for_by_what_is_known() {
+    let known = |target: &str| request(target).presence.map(|known| known.times_ms);
+    assert_eq!(known("/channels/a?presence=true"), Some(vec![]));
+    assert_eq!(known("/channels/a?presence=false"), None);
+    assert_eq!(known("/channels/a?user=u&presence=1795300878278"), Some(vec![1_795_300_878_278]));
+    assert_eq!(known("/subscribe?channel=a&channel=b&presence=5%2C1"), Some(vec![5, 1]));
+    for target in [
+        "/channels/a?presence=yes",
+        "/channels/a?presence=",
+        "/channels/a?presence=-1",
+        "/channels/a?presence=%ff",
+        "/channels/a?presence=5,6",
+        "/subscribe?channel=a&channel=b&presence=5",
+        "/users/u?presence=true",
+        "/channels/a?presence=true&presence=true",
+    ] {
+        assert_eq!(refused(target), "bad_parameter", "{target}");
     }
 }

@@ -11,7 +11,7 @@ use crate::unknown;
 
 /// The commands and their fields.
 const COMMANDS: [(&str, &[&str]); 8] = [
-    ("subscribe", &["type", "ref", "channel", "user", "since", "history"]),
+    ("subscribe", &["type", "ref", "channel", "user", "since", "history", "presence"]),
     ("unsubscribe", &["type", "ref", "channel", "user"]),
     (
         "publish",
@@ -46,6 +46,8 @@ pub enum Command {
         since: Option<String>,
         /// How many of the newest messages to start with.
         history: Option<u32>,
+        /// Whether to tell who is in the channel.
+        presence: bool,
     },
     /// Ends a subscription.
     Unsubscribe {
@@ -132,6 +134,7 @@ impl Command {
                 target: fields.target()?,
                 since: owned(fields.since, "since")?,
                 history: messages(fields.history)?,
+                presence: boolean(fields.presence, "presence")?.unwrap_or(false),
             },
             "unsubscribe" => Command::Unsubscribe { target: fields.target()? },
             "publish" => Command::Publish {

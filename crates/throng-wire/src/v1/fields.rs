@@ -56,6 +56,7 @@ fields! {
     user "user",
     since "since",
     history "history",
+    presence "presence",
     limit "limit",
     before "before",
     after "after",

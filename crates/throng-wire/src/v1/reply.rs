@@ -2,6 +2,7 @@
 //! fields.
 
 use std::io::Write as _;
+use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
@@ -297,6 +298,54 @@ fn presence_fields<'o>(
         .number("connections", connections as u64)
         .array("users", users, |out, user| write_json_string(out, user.as_ref()))
         .boolean("more", more)
+}
+
+/// Who is in a channel, for those who follow its presence events.
+#[derive(Debug, Clone, Copy)]
+pub struct PresenceEvent<'a> {
+    /// The name of the channel.
+    pub channel: &'a str,
+    /// The time of the event, in milliseconds since 1970.
+    pub time_ms: u64,
+    /// The number of connections.
+    pub connections: usize,
+    /// The users; `None` if there are too many connections to name them.
+    pub users: Option<&'a [&'a str]>,
+}
+
+/// A presence event for a client that has just begun to follow them: who is there now.
+pub fn presence_state(out: &mut Vec<u8>, event: PresenceEvent<'_>) {
+    presence_event_fields(out, event).end();
+}
+
+/// A presence event: who is there now, who has `joined` since the last event, and who has `left`,
+/// each with the time when the last connection ended.
+pub fn presence_event<'u>(
+    out: &mut Vec<u8>,
+    event: PresenceEvent<'_>,
+    joined: impl IntoIterator<Item = &'u Arc<str>>,
+    left: impl IntoIterator<Item = (&'u Arc<str>, &'u u64)>,
+) {
+    let object = presence_event_fields(out, event);
+    if event.users.is_none() {
+        return object.end();
+    }
+    object
+        .array("joined", joined, |out, user| write_json_string(out, user))
+        .array("left", left, |out, (user, &last_seen_ms)| {
+            Object::new(out).string("user", user).number("last_seen", last_seen_ms).end();
+        })
+        .end();
+}
+
+fn presence_event_fields<'o>(out: &'o mut Vec<u8>, event: PresenceEvent<'_>) -> Object<'o> {
+    let PresenceEvent { channel, time_ms, connections, users } = event;
+    Object::typed(out, "presence")
+        .string("channel", channel)
+        .number("time", time_ms)
+        .number("connections", connections as u64)
+        .array("users", users.unwrap_or_default(), |out, user| write_json_string(out, user))
+        .boolean("more", users.is_none())
 }
 
 /// How far a user has read: up to `read`, with `unread` messages after it.

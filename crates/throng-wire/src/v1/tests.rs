@@ -51,7 +51,12 @@ fn raw(json: &str) -> Box<RawValue> {
 fn every_command_of_the_reference_is_parsed() {
     assert_eq!(
         command(r#"{"type":"subscribe","channel":"a","since":"k-1","history":10,"ref":1}"#),
-        Command::Subscribe { target: channel("a"), since: Some("k-1".into()), history: Some(10) }
+        Command::Subscribe {
+            target: channel("a"),
+            since: Some("k-1".into()),
+            history: Some(10),
+            presence: false
+        }
     );
     assert_eq!(
         command(r#"{"type":"unsubscribe","user":"ann"}"#),
@@ -105,7 +110,8 @@ fn a_token_is_a_bounded_string_that_nothing_shows() {
 #[test]
 fn null_is_ignored() {
     let text = r#"{"type":"subscribe","channel":"a","user":null,"since":null}"#;
-    let expected = Command::Subscribe { target: channel("a"), since: None, history: None };
+    let expected =
+        Command::Subscribe { target: channel("a"), since: None, history: None, presence: false };
     assert_eq!(command(text), expected);
     let text = r#"{"type":"publish","channel":"a","data":1}"#;
     assert!(matches!(command(text), Command::Publish { echo: true, .. }));

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use throng_core::rules::RULES_MAX;
-use throng_units::{Count, Size, Time};
+use throng_units::{Count, Size, Switch, Time};
 
 use super::toml_value;
 use super::values::{LagPolicyChoice, WhoChoice};
@@ -52,6 +52,8 @@ channel_table! {
     "lag-policy" lag_policy: LagPolicyChoice,
     /// Time in which a subscriber has to catch up, in place of `slow-timeout`.
     "slow-timeout" slow_timeout: Time,
+    /// Whether clients are told who joins and leaves, in place of `presence-events`.
+    "presence-events" presence_events: Switch,
     /// Who may follow the channels, in place of `access-subscribe`.
     "subscribe" subscribe: WhoChoice,
     /// Who may publish to them, in place of `access-publish`.
@@ -127,6 +129,7 @@ mod tests {
             "match" | "users" => "'*'",
             "age" | "slow-timeout" => "'1h'",
             "lag-policy" => "'skip'",
+            "presence-events" => "true",
             "subscribe" | "publish" | "history" | "presence" => "'user'",
             _ => "1",
         };

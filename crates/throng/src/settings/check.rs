@@ -31,6 +31,9 @@ const CHANNELS_MAX: usize = 10_000;
 /// Beyond it, the canary's connections would need answers to pings.
 const CANARY_MAX: Duration = Duration::from_secs(60);
 
+/// The largest number of users that a presence event may name: as many as the answer to a query.
+const NAMED_MAX: usize = 1000;
+
 /// Higher levels take twice the time of a worker for less than one byte in a hundred.
 const COMPRESSION_LEVEL_MAX: usize = 6;
 
@@ -143,6 +146,10 @@ fn limits(settings: &Settings) -> Option<String> {
             "max-channels-per-connection must be between 1 and {CHANNELS_MAX}, not {channels}"
         ));
     }
+    let named = settings.presence.max_named;
+    if named.0 > NAMED_MAX {
+        return Some(format!("presence.max-named must be at most {NAMED_MAX}, not {named}"));
+    }
     let level = settings.compression_level;
     if !(1..=COMPRESSION_LEVEL_MAX).contains(&level.0) {
         return Some(format!(
@@ -172,6 +179,7 @@ fn times(settings: &Settings) -> Option<String> {
         ("drain-window", settings.drain_window),
         ("drain-timeout", settings.drain_timeout),
         ("history.age", settings.history.age),
+        ("presence.grace", settings.presence.grace),
     ] {
         if is_too_fine(time) {
             return Some(format!("{key} must be in whole milliseconds, not {time}"));

@@ -23,6 +23,7 @@ pub(crate) fn rules(settings: &Settings) -> Rules {
         max_lag_bytes: settings.lag.max_bytes.0,
         lag_policy: settings.lag.policy.0,
         slow_timeout: limited(settings.lag.slow_timeout),
+        presence_events: settings.presence.events.0,
     };
     let specific = settings.channels.iter().map(|table| rule(table, &fallback)).collect();
     Rules::new(specific, fallback)
@@ -47,6 +48,7 @@ fn rule(table: &ChannelTable, fallback: &Rule) -> Rule {
         max_lag_bytes: table.max_lag_bytes.map_or(fallback.max_lag_bytes, |size| size.0),
         lag_policy: table.lag_policy.map_or(fallback.lag_policy, |policy| policy.0),
         slow_timeout: table.slow_timeout.map_or(fallback.slow_timeout, limited),
+        presence_events: table.presence_events.map_or(fallback.presence_events, |switch| switch.0),
     }
 }
 

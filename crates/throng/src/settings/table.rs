@@ -274,6 +274,7 @@ settings! {
     tables {
         history: HistoryOptions => History,
         lag: LagOptions => Lag,
+        presence: PresenceOptions => Presence,
         access: AccessOptions => Access,
         per_address: AddressLimitOptions => AddressLimits,
         per_user: UserLimitOptions => UserLimits,
@@ -339,6 +340,21 @@ settings! {
             "Beyond either limit: close (the connection), or skip (messages, with a gap message)";
         "slow-timeout" slow_timeout: Time = "0",
             "Close a subscriber that has not caught up for this long; 0: only the limits count";
+    }
+    tables {}
+    lists {}
+}
+
+settings! {
+    /// Whether clients are told who begins and ceases to follow a channel.
+    PresenceOptions => Presence, keys "presence."
+    in "Presence events" {
+        "presence-events" events: Switch = "false",
+            "Whether clients that ask for it are told who joins and leaves a channel";
+        "presence-grace" grace: Time = "10s",
+            "For how long a user stays after the last connection has ended";
+        "presence-max-named" max_named: Count = "100",
+            "Connections of a channel up to which presence events name its users; 0: none";
     }
     tables {}
     lists {}

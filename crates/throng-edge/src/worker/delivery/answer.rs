@@ -7,7 +7,7 @@ use throng_wire::response::{self, PollBody, SubscriptionHeaders};
 use throng_wire::{Date, RetryAfter};
 
 use crate::connection::LongPoll;
-use crate::encoding::Encoding;
+use crate::encoding::{Encoding, is_notice};
 
 /// The size of one answer in bytes, roughly. The next poll gets the rest.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
@@ -27,10 +27,10 @@ pub(super) struct Answer {
 
 impl Answer {
     fn add(&mut self, message: &Message, is_envelope: bool) {
-        if self.messages > 0 {
-            self.body.push(b'\n');
+        if is_notice(message) {
+            return self.add_notice(message.body.bytes());
         }
-        self.messages += 1;
+        self.begin_part();
         let content_type = if is_envelope {
             message.write_envelope(&mut self.body);
             "application/x-ndjson"
@@ -38,6 +38,24 @@ impl Answer {
             self.body.extend_from_slice(message.body.bytes());
             message.content_type()
         };
+        self.note_content_type(content_type);
+    }
+
+    /// Adds a notice: a JSON object on one line.
+    pub(super) fn add_notice(&mut self, json: &[u8]) {
+        self.begin_part();
+        self.body.extend_from_slice(json);
+        self.note_content_type("application/x-ndjson");
+    }
+
+    fn begin_part(&mut self) {
+        if self.messages > 0 {
+            self.body.push(b'\n');
+        }
+        self.messages += 1;
+    }
+
+    fn note_content_type(&mut self, content_type: &str) {
         match &mut self.content_type {
             Some(known) if known != content_type => *known = throng_core::message::TEXT.into(),
             Some(_) => {}

@@ -16,7 +16,7 @@ use crate::close_reason::CloseReason;
 use crate::compression::COST_FACTOR;
 use crate::connection::{ConnectionId, Flags, State};
 use crate::counters::Counter;
-use crate::encoding::Framing;
+use crate::encoding::{Framing, is_notice};
 use crate::net::Net;
 use crate::worker::Worker;
 use crate::worker::budget::Budget;
@@ -102,7 +102,7 @@ impl<N: Net> Worker<N> {
         let Some(connection) = self.connections.get(id) else { return };
         match connection.state {
             State::Streaming => {}
-            State::LongPolling => self.answer_in_order(id, false),
+            State::LongPolling => self.answer_in_order(id, false, &[]),
             State::Head | State::Waiting | State::Closing => return,
         }
         while self.takes_more(id) && !self.budget.is_slice_spent() && self.pass_gaps(id) {
@@ -317,6 +317,11 @@ impl<N: Net> Worker<N> {
         if !message.is_for(name, self.clock.unix_ms()) {
             return;
         }
+        if is_notice(message) {
+            let is_chunked = connection.has(Flags::CHUNKED);
+            let event = connection.encoding().encode(message, is_chunked).to_vec();
+            return self.send_messages(id, &event, 1);
+        }
         let shared = connection.encoding().encode(message, false);
         let own_id = shared.iter().position(|&byte| byte == b'\n').map_or(0, |at| at + 1);
         let mut event = format!("id: {}\n", self.position(id)).into_bytes();
@@ -341,6 +346,10 @@ impl<N: Net> Worker<N> {
         match policy {
             LagPolicy::Close => {
                 self.close_lagging(id, CloseReason::Lagging);
+            }
+            // The next event has all that those would have told.
+            LagPolicy::Skip if self.subscriptions.is_of_presence_events(subscription) => {
+                self.subscriptions.skip(subscription, resume_at.offset);
             }
             LagPolicy::Skip => {
                 self.subscriptions.skip(subscription, resume_at.offset);

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use throng_core::{Message, SubscriptionId, Waiting, Watermark};
+use throng_core::{Message, PresenceState, SubscriptionId, Waiting, Watermark};
 use throng_wire::RetryAfter;
 
 use super::answer::{Answer, SharedAnswer, Terms};
@@ -41,16 +41,19 @@ impl<N: Net> Worker<N> {
     }
 
     /// Answers a new poll with the backlog of each of its subscriptions, if there is any, or if the
-    /// answer `is_due` even without messages. The replay buffers do not have them all: newer
-    /// messages are still in the worker's queue, for seconds if the worker is behind.
+    /// answer `is_due` even without messages. It begins with who is in the channels, if the client
+    /// has to be told. The replay buffers do not have all of the backlog: newer messages are still
+    /// in the worker's queue, for seconds if the worker is behind.
     pub(in crate::worker) fn answer_from(
         &mut self,
         id: ConnectionId,
         backlogs: &[Vec<Arc<Message>>],
         is_due: bool,
+        presence: &[Arc<PresenceState>],
     ) {
         let mut answer = Answer::default();
         let Some(connection) = self.connections.expect_live(id) else { return };
+        presence.iter().for_each(|state| answer.add_notice(state.json.as_bytes()));
         let (name, now_ms) = (self.connections.name_of(id, connection), self.clock.unix_ms());
         let is_for = |message: &Message| message.is_for(name, now_ms);
         let is_envelope = connection.encoding().is_envelope();
@@ -69,10 +72,11 @@ impl<N: Net> Worker<N> {
     /// Takes the messages that the connection's subscriptions lack, and moves the cursors over
     /// them.
     fn collect(&mut self, id: ConnectionId) -> Answer {
-        if self.newest_subscription(id).is_some_and(|newest| self.is_in_order(id, newest)) {
-            return self.collect_in_order(id);
-        }
         let mut answer = Answer::default();
+        if self.newest_subscription(id).is_some_and(|newest| self.is_in_order(id, newest)) {
+            self.collect_in_order(id, &mut answer);
+            return answer;
+        }
         let Some(connection) = self.connections.expect_live(id) else { return answer };
         let (name, now_ms) = (self.connections.name_of(id, connection), self.clock.unix_ms());
         let is_for = |message: &Message| message.is_for(name, now_ms);
@@ -83,7 +87,7 @@ impl<N: Net> Worker<N> {
                 // The answer reports the gap; the messages after it come with the next poll.
                 Waiting::Gap { resume_at, .. } => {
                     self.subscriptions.skip(subscription, resume_at.offset);
-                    answer.has_gap = true;
+                    answer.has_gap |= !self.subscriptions.is_of_presence_events(subscription);
                 }
                 Waiting::Messages(messages) => {
                     if let Some(offset) = answer.add_all(messages, is_for, is_envelope) {
@@ -98,25 +102,30 @@ impl<N: Net> Worker<N> {
     }
 
     /// Takes the settled messages that the connection lacks, in order.
-    fn collect_in_order(&mut self, id: ConnectionId) -> Answer {
-        let mut answer = Answer::default();
-        let Some(connection) = self.connections.expect_live(id) else { return answer };
+    fn collect_in_order(&mut self, id: ConnectionId, answer: &mut Answer) {
+        let Some(connection) = self.connections.expect_live(id) else { return };
         let is_envelope = connection.encoding().is_envelope();
         for subscription in self.subscriptions_in_order(id) {
             if let Waiting::Gap { resume_at, .. } = self.subscriptions.waiting(subscription) {
                 self.subscriptions.skip(subscription, resume_at.offset);
-                answer.has_gap = true;
+                answer.has_gap |= !self.subscriptions.is_of_presence_events(subscription);
             }
         }
         let taken = self.take_in_order(id, |message| answer.add_one(message, is_envelope));
         answer.up_to = Some(Watermark { stamp: taken.up_to, ..self.watermark });
-        answer
     }
 
     /// Answers a poll that follows kept channels with the settled messages that it lacks, if there
     /// are any, or if the answer `is_due` even without messages.
-    pub(in crate::worker) fn answer_in_order(&mut self, id: ConnectionId, is_due: bool) {
-        let answer = self.collect_in_order(id);
+    pub(in crate::worker) fn answer_in_order(
+        &mut self,
+        id: ConnectionId,
+        is_due: bool,
+        presence: &[Arc<PresenceState>],
+    ) {
+        let mut answer = Answer::default();
+        presence.iter().for_each(|state| answer.add_notice(state.json.as_bytes()));
+        self.collect_in_order(id, &mut answer);
         if answer.messages > 0 || answer.has_gap || is_due {
             self.write_long_poll(id, answer, None);
         }

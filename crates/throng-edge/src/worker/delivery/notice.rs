@@ -1,10 +1,9 @@
 //! Notices: JSON that the server sends a subscriber beside messages.
 
 use throng_wire::websocket::{Opcode, write_frame};
-use throng_wire::{chunk, sse};
 
 use crate::connection::{ConnectionId, Flags};
-use crate::encoding::{Encoding, Framing};
+use crate::encoding::frame_notice;
 use crate::net::Net;
 use crate::worker::Worker;
 
@@ -32,37 +31,5 @@ impl<N: Net> Worker<N> {
         let mut frame = Vec::with_capacity(json.len() + 8);
         write_frame(&mut frame, Opcode::Text, &json);
         self.send(id, &frame);
-    }
-}
-
-/// Appends a JSON notice as a text frame, a named event, or a line.
-pub(in crate::worker) fn frame_notice(
-    out: &mut Vec<u8>,
-    encoding: Encoding,
-    is_chunked: bool,
-    event: &str,
-    json: &[u8],
-) {
-    let mut inner = Vec::with_capacity(json.len() + 32);
-    match encoding.framing() {
-        Framing::WebSocket => {
-            // Never in a chunk: after the upgrade the connection is not HTTP (RFC 9110 section
-            // 7.8).
-            return write_frame(out, Opcode::Text, json);
-        }
-        Framing::Sse => {
-            // Without an id, so that the browser resumes behind the last message and not behind
-            // this.
-            sse::write_event(&mut inner, None, Some(event), json)
-        }
-        Framing::Line => {
-            inner.extend_from_slice(json);
-            inner.push(b'\n');
-        }
-    }
-    if is_chunked {
-        chunk::write_chunk(out, &inner);
-    } else {
-        out.extend_from_slice(&inner);
     }
 }

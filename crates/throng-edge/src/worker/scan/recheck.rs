@@ -36,7 +36,7 @@ impl<N: Net> Worker<N> {
         let (channel, _) = self.subscriptions.channel(subscription)?;
         let name = self.engine.name(channel)?;
         // The control plane has let those in who see the status.
-        if name.kind() == Kind::Internal {
+        if name.kind() == Kind::Internal && !name.is_presence_events() {
             return None;
         }
         self.denial(&self.client(id, Action::Subscribe(&name)), subscription)

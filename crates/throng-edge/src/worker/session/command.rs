@@ -13,11 +13,12 @@ use throng_wire::{ErrorCode, ErrorResponse, Target};
 
 use super::ask::{Known, Permission, Wait};
 use super::identify::Unidentified;
-use super::subscribe::{name_of, write_subscribed};
+use super::subscribe::write_subscribed;
 use crate::connection::{Asked, ConnectionId};
 use crate::counters::Counter;
 use crate::net::Net;
 use crate::worker::Worker;
+use crate::worker::subscriptions::name_of;
 
 /// The default number of messages of a history page, and of users of a presence answer.
 const PAGE: usize = 100;
@@ -69,8 +70,8 @@ impl<N: Net> Worker<N> {
             return Ok(());
         }
         let Some(name) = name_of_command(command) else { return Ok(()) };
-        let action = action_of(command, &name);
-        self.ask_again(&self.client(call.id, action), iter::once(action))
+        let client = self.client(call.id, action_of(command, &name));
+        self.ask_again(&client, actions_of(command, &name))
     }
 
     /// Refuses a command that has waited.
@@ -103,10 +104,12 @@ impl<N: Net> Worker<N> {
             // Before it costs more, such as a decision from elsewhere.
             self.limit_publication(call.id, publication.body.len())?;
         }
-        let action = action_of(&command, &name);
-        let client = self.client(call.id, action);
+        if let Command::Subscribe { presence: true, .. } = &command {
+            self.check_has_presence_events(&name)?;
+        }
+        let client = self.client(call.id, action_of(&command, &name));
         let details = self.details(call.id, None);
-        match self.ask_access(call.id, (&client, details), iter::once(action)) {
+        match self.ask_access(call.id, (&client, details), actions_of(&command, &name)) {
             Permission::Granted(until_ms) => self.execute(call, command, Known::Allowed(until_ms)),
             Permission::Refused(error) => Err(error),
             Permission::Later(wait) => {
@@ -123,8 +126,9 @@ impl<N: Net> Worker<N> {
         known: Known,
     ) -> Result<(), ErrorResponse> {
         match command {
-            Command::Subscribe { target, since, history } => {
-                self.subscribe_command(call, &target, (since.as_deref(), history), known)
+            Command::Subscribe { target, since, history, presence } => {
+                let begin = (since.as_deref(), history);
+                self.subscribe_command(call, (&target, presence), begin, known)
             }
             Command::Unsubscribe { target } => self.unsubscribe_command(call, &target),
             Command::Publish { target, publication, echo } => {
@@ -204,11 +208,12 @@ impl<N: Net> Worker<N> {
     fn subscribe_command(
         &mut self,
         call: Call<'_>,
-        target: &Target,
+        (target, has_presence): (&Target, bool),
         begin: (Option<&str>, Option<u32>),
         known: Known,
     ) -> Result<(), ErrorResponse> {
         let id = call.id;
+        let count = 1 + usize::from(has_presence);
         let name = name_of(target);
         if self.relief.refuses(RefusedForMemory::Subscription) {
             return Err(ErrorResponse::short_of_memory());
@@ -216,7 +221,7 @@ impl<N: Net> Worker<N> {
         let max_channels = self.settings.max_channels_per_connection;
         let is_marked = self.is_marked(id);
         let is_asked = |&one: &SubscriptionId| !self.subscriptions.is_unasked(one);
-        if self.subscriptions(id).filter(is_asked).count() >= max_channels {
+        if self.subscriptions(id).filter(is_asked).count() + count > max_channels {
             return Err(ErrorResponse::too_many_channels(max_channels));
         }
         if self.find_subscription(id, &name).is_some() {
@@ -235,7 +240,7 @@ impl<N: Net> Worker<N> {
         let known = self.fetch_for_command(call, &name, Reading::Start(start), known);
         let Some(known) = known else { return Ok(()) };
         // After all that may refuse or wait, so that each subscription is counted once.
-        self.limit_subscriptions(id, 1).inspect_err(|_| self.count(Counter::RefusedLimit))?;
+        self.limit_subscriptions(id, count).inspect_err(|_| self.count(Counter::RefusedLimit))?;
         let kept = (name.kind() == Kind::User && self.has_kept_of(id, name.name()))
             .then(|| self.kept_position(&name, start));
         let start = match kept {
@@ -244,6 +249,8 @@ impl<N: Net> Worker<N> {
         };
         let resumes = begin.0.is_some();
         let mut followed = self.follow(id, &name, start);
+        let joined = self.newest_subscription(id);
+        let presence = has_presence.then(|| self.follow_presence_of(id, &name)).flatten();
         followed.is_recovered = followed.is_recovered.filter(|_| resumes);
         if let Some(position) = kept {
             let are_recovered = self.follow_kept(id, name.name(), position);
@@ -256,10 +263,13 @@ impl<N: Net> Worker<N> {
         }
         // The client learns of the subscription before its first message comes.
         self.reply(id, |out| write_subscribed(out, target, &followed, call.reference));
+        if let Some(state) = presence {
+            self.tell_presence(id, &state);
+        }
         // A failed write has released the connection, and with it the new subscription.
-        if let Some(newest) = self.newest_subscription(id) {
-            self.catch_up(id, newest);
-            self.subscriptions.trim_channel_of(newest);
+        if let Some(joined) = joined.filter(|_| self.newest_subscription(id).is_some()) {
+            self.catch_up(id, joined);
+            self.subscriptions.trim_channel_of(joined);
         }
         self.limit(id, known.until_ms());
         Ok(())
@@ -282,7 +292,7 @@ impl<N: Net> Worker<N> {
         if target.kind == Kind::User {
             self.unfollow_kept(call.id);
         }
-        self.unfollow(call.id, subscription);
+        self.unfollow_channel(call.id, subscription, &name_of(target));
         self.reply(call.id, |out| v1::unsubscribed(out, target, call.reference));
         Ok(())
     }
@@ -450,4 +460,11 @@ fn action_of<'n>(command: &Command, name: &'n ChannelName) -> Action<'n> {
         Command::Presence { .. } => Action::ReadPresence(name),
         _ => Action::Subscribe(name),
     }
+}
+
+/// All that a command about `name` asks the access policy for.
+fn actions_of<'n>(command: &Command, name: &'n ChannelName) -> impl Iterator<Item = Action<'n>> {
+    let sees_presence = matches!(command, Command::Subscribe { presence: true, .. });
+    let presence = sees_presence.then_some(Action::ReadPresence(name));
+    iter::once(action_of(command, name)).chain(presence)
 }

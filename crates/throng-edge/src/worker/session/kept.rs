@@ -29,6 +29,7 @@ use throng_wire::subscribe::Request;
 use crate::connection::{ConnectionId, Flags, State};
 use crate::net::Net;
 use crate::worker::Worker;
+use crate::worker::subscriptions::name_of;
 
 /// Kept channels that are read at a time: readers and changes wait for each other.
 const PAGE: usize = 256;
@@ -150,8 +151,9 @@ impl<N: Net> Worker<N> {
         // Newest first: each is then near the head of the connection's list.
         let all: Vec<_> = self.subscriptions(id).collect();
         for subscription in all {
-            if self.subscriptions.is_unasked(subscription) {
-                self.unfollow(id, subscription);
+            let is_unasked = self.subscriptions.is_unasked(subscription);
+            if let Some(target) = self.target_of(subscription).filter(|_| is_unasked) {
+                self.unfollow_channel(id, subscription, &name_of(&target));
             }
         }
     }
@@ -244,7 +246,7 @@ impl<N: Net> Worker<N> {
                 }
                 (true, Some(_)) => self.subscriptions_changed(id),
                 (false, Some(subscription)) if self.subscriptions.is_unasked(subscription) => {
-                    self.unfollow(id, subscription);
+                    self.unfollow_channel(id, subscription, name);
                 }
                 (false, _) => {}
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use throng_access::server_key::PREFIX;
 use throng_access::{Action, Identity, ShownToken};
-use throng_core::{Kind, SubscriptionId};
+use throng_core::{ChannelName, Kind, SubscriptionId};
 use throng_wire::credential::Token;
 use throng_wire::v1::{self, RawValue};
 use throng_wire::{ErrorCode, ErrorResponse};
@@ -16,6 +16,7 @@ use crate::connection::ConnectionId;
 use crate::counters::Counter;
 use crate::net::Net;
 use crate::worker::Worker;
+use crate::worker::subscriptions::name_of;
 
 impl<N: Net> Worker<N> {
     /// Takes a newer token for the connection's, whose user stays the same. Subscriptions that it
@@ -109,11 +110,14 @@ impl<N: Net> Worker<N> {
         if self.leave_to_server(id, subscription, &target) {
             return;
         }
+        self.count(Counter::SubscriptionsRevoked);
+        if self.subscriptions.is_of_presence_events(subscription) {
+            return self.end_denied_presence(id, (subscription, &target.name), error);
+        }
         if target.kind == Kind::User {
             self.unfollow_kept(id);
         }
-        self.unfollow(id, subscription);
-        self.count(Counter::SubscriptionsRevoked);
+        self.unfollow_channel(id, subscription, &name_of(&target));
         self.reply(id, |out| v1::revoked(out, &target, error));
     }
 
@@ -125,6 +129,8 @@ impl<N: Net> Worker<N> {
     ) -> Option<ErrorResponse> {
         let (channel, _) = self.subscriptions.channel(subscription)?;
         let name = self.engine.name(channel)?;
-        self.ask_again(client, iter::once(Action::Subscribe(&name))).err()
+        let of_presence = name.is_presence_events().then(|| ChannelName::channel(name.name()));
+        let action = of_presence.as_ref().map_or(Action::Subscribe(&name), Action::ReadPresence);
+        self.ask_again(client, iter::once(action)).err()
     }
 }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use throng_access::{Action, Identity};
+use throng_access::Identity;
 use throng_core::{
-    ChannelName, Followed, Message, Position, Reading, RefusedForMemory, Stamp, StartAt, Watermark,
-    clock,
+    ChannelName, Followed, Message, Position, PresenceState, Reading, RefusedForMemory, Stamp,
+    StartAt, Watermark, clock,
 };
 use throng_wire::head::Head;
 use throng_wire::response::{self, SubscriptionHeaders};
@@ -15,21 +15,23 @@ use throng_wire::{ErrorCode, ErrorResponse, Target, is_local, v1};
 use super::ask::{Known, Permission};
 use super::client::Client;
 use super::identify::Unidentified;
+use super::presence_events;
 use crate::connection::{Asked, Connection, ConnectionId, Flags, LongPoll, State};
 use crate::counters::Counter;
-use crate::encoding::{Encoding, Framing};
+use crate::encoding::{Encoding, Framing, frame_notice};
 use crate::net::Net;
 use crate::worker::Worker;
 use crate::worker::clock::ticks;
-use crate::worker::delivery::notice::frame_notice;
+use crate::worker::subscriptions::name_of;
 
 /// Where the subscriptions of a request begin.
-#[derive(Clone, Copy)]
 struct Begun {
     /// Whether all subscriptions that resume have recovered; `None` if none resumes.
     is_recovered: Option<bool>,
     /// The client's position in all channels, if it follows kept ones.
     position: Option<Watermark>,
+    /// Who is in the channels, where the client asks for that and does not know it.
+    presence: Vec<Arc<PresenceState>>,
 }
 
 /// What a request follows.
@@ -126,7 +128,7 @@ impl<N: Net> Worker<N> {
         head: &[u8],
         (client, channels): (&Client, Channels),
     ) {
-        let actions = channels.names.iter().map(Action::Subscribe);
+        let actions = presence_events::actions(request, &channels.names);
         let passed = match self.passed(request, head) {
             Ok(passed) => passed,
             Err(error) => return self.refuse_subscriber(id, request, head, &error),
@@ -196,7 +198,7 @@ impl<N: Net> Worker<N> {
         // What has waited for a decision or for messages goes by the rules that hold now.
         if let Known::Allowed(_) | Known::Fetched { .. } = known
             && let Err(error) =
-                self.ask_again(&client, channels.names.iter().map(Action::Subscribe))
+                self.ask_again(&client, presence_events::actions(request, &channels.names))
         {
             return self.refuse_subscriber(id, request, head, &error);
         }
@@ -256,7 +258,8 @@ impl<N: Net> Worker<N> {
         (client, channels): (&Client, Channels),
     ) {
         let Channels { names, starts, until_ms } = channels;
-        if let Err(refusal) = self.hold_subscriber(id, client, names.len()) {
+        let count = presence_events::subscriptions_of(request);
+        if let Err(refusal) = self.hold_subscriber(id, client, count) {
             return self.refuse_limited(id, refusal, head);
         }
         self.log_subscription(id, request, head);
@@ -275,6 +278,7 @@ impl<N: Net> Worker<N> {
         });
         let mut followed: Vec<_> =
             names.iter().zip(starts).map(|(name, start)| self.follow(id, name, start)).collect();
+        let presence = self.follow_presence_events(id, request);
         let position = kept.map(|(user, position)| {
             let is_recovered = self.follow_kept(id, user, position);
             let resumes = request.since.is_some();
@@ -298,10 +302,13 @@ impl<N: Net> Worker<N> {
         match request.transport {
             Transport::LongPoll { wait_ms } => {
                 let backlogs = followed.into_iter().map(|followed| followed.backlog).collect();
-                let begun = Begun { is_recovered, position };
+                let begun = Begun { is_recovered, position, presence };
                 self.start_long_poll(id, request, wait_ms, begun, backlogs);
             }
-            _ => self.start_stream(id, request, &followed, Begun { is_recovered, position }),
+            _ => {
+                let begun = Begun { is_recovered, position, presence };
+                self.start_stream(id, request, &followed, begun);
+            }
         }
         self.limit(id, until_ms);
         if let Client::Token(identity) = client {
@@ -344,7 +351,9 @@ impl<N: Net> Worker<N> {
         if !self.connections.get(id).is_some_and(|connection| connection.has(Flags::VIEWER)) {
             self.check_origin(request)?;
         }
-        if request.targets.len() > self.settings.max_channels_per_connection {
+        self.check_presence_events(request)?;
+        let count = presence_events::subscriptions_of(request);
+        if count > self.settings.max_channels_per_connection {
             return Err(ErrorResponse::too_many_channels(
                 self.settings.max_channels_per_connection,
             ));
@@ -426,7 +435,7 @@ impl<N: Net> Worker<N> {
         id: ConnectionId,
         request: &Request,
         wait_ms: u32,
-        Begun { is_recovered, position: begin }: Begun,
+        Begun { is_recovered, position: begin, presence }: Begun,
         backlogs: Vec<Vec<Arc<Message>>>,
     ) {
         let no_referrer = request.has_query_token;
@@ -444,10 +453,10 @@ impl<N: Net> Worker<N> {
         // A gap is reported at once, even without a message.
         let is_due = is_recovered == Some(false) || (wait_ms == 0 && !self.shutdown.is_draining());
         if begin.is_some() {
-            self.answer_in_order(id, is_due);
+            self.answer_in_order(id, is_due, &presence);
             self.flush_in_order(id);
         } else {
-            self.answer_from(id, &backlogs, is_due);
+            self.answer_from(id, &backlogs, is_due, &presence);
         }
         self.trim_replay_buffers(id);
         let is_waiting = self
@@ -465,7 +474,7 @@ impl<N: Net> Worker<N> {
         id: ConnectionId,
         request: &Request,
         followed: &[Followed],
-        Begun { is_recovered, position }: Begun,
+        Begun { is_recovered, position, presence }: Begun,
     ) {
         let cursors = || Position(followed.iter().map(|followed| followed.cursor).collect());
         let position =
@@ -492,6 +501,7 @@ impl<N: Net> Worker<N> {
             _ => response::stream(&mut out, is_chunked, content_type(request), &headers),
         }
         self.greet(id, &mut out, request, followed, &headers);
+        self.greet_with_presence(id, &mut out, &presence);
         self.send(id, &out);
         self.buffers.return_output(out);
         self.schedule_first_heartbeat(id);
@@ -560,11 +570,6 @@ fn subscribed_counter(request: &Request) -> Counter {
 /// Whether the request is a long-poll that resumes.
 pub(in crate::worker) fn continues(request: &Request) -> bool {
     matches!(request.transport, Transport::LongPoll { .. }) && request.since.is_some()
-}
-
-/// The engine's name of the channel or user that a request names.
-pub(in crate::worker) fn name_of(target: &Target) -> ChannelName {
-    ChannelName::new(target.kind, &target.name)
 }
 
 fn content_type(request: &Request) -> &'static str {

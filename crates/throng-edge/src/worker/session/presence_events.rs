@@ -1,0 +1,151 @@
+//! Connections that follow the presence events of their channels: a second subscription beside the
+//! channel's, which ends with it.
+//!
+//! A subscription to presence events begins with the state that is known. Whatever is published
+//! after that comes as a message.
+
+use std::sync::Arc;
+
+use throng_access::Action;
+use throng_core::{ChannelName, Kind, PresenceState, StartAt, SubscriptionId};
+use throng_wire::subscribe::Request;
+use throng_wire::{ErrorCode, ErrorResponse, v1};
+
+use crate::connection::{ConnectionId, Flags};
+use crate::encoding::{PRESENCE_EVENT, frame_notice};
+use crate::net::Net;
+use crate::worker::Worker;
+use crate::worker::subscriptions::name_of;
+
+/// The channels of a request, if it asks for their presence events.
+fn channels_of(request: &Request) -> impl Iterator<Item = ChannelName> {
+    let wanted = if request.presence.is_some() { &request.targets[..] } else { &[] };
+    wanted.iter().filter(|target| target.kind == Kind::Channel).map(name_of)
+}
+
+/// What a request does with its channels, of which `names` are all, for the access policy.
+pub(in crate::worker) fn actions<'a>(
+    request: &Request,
+    names: &'a [ChannelName],
+) -> impl Iterator<Item = Action<'a>> {
+    let has_presence = request.presence.is_some();
+    let channels = names.iter().filter(move |name| has_presence && name.kind() == Kind::Channel);
+    names.iter().map(Action::Subscribe).chain(channels.map(Action::ReadPresence))
+}
+
+/// How many subscriptions a request begins.
+pub(in crate::worker) fn subscriptions_of(request: &Request) -> usize {
+    request.targets.len() + channels_of(request).count()
+}
+
+impl<N: Net> Worker<N> {
+    /// Fails unless all channels of a request have the presence events that it asks for.
+    pub(in crate::worker) fn check_presence_events(
+        &self,
+        request: &Request,
+    ) -> Result<(), ErrorResponse> {
+        channels_of(request).try_for_each(|name| self.check_has_presence_events(&name))
+    }
+
+    /// Fails unless a channel has presence events.
+    pub(in crate::worker) fn check_has_presence_events(
+        &self,
+        name: &ChannelName,
+    ) -> Result<(), ErrorResponse> {
+        if name.kind() != Kind::Channel {
+            let message = "presence events are of channels; an inbox has none";
+            return Err(ErrorResponse::new(ErrorCode::BadRequest, message));
+        }
+        if !self.subscriptions.rules().have_presence_events(name) {
+            let message = format!(
+                "the channel {} has no presence events; the setting `presence-events` allows them",
+                name.name()
+            );
+            return Err(ErrorResponse::new(ErrorCode::BadRequest, message));
+        }
+        Ok(())
+    }
+
+    /// Follows the presence events that a request asks for. Returns the states that its client does
+    /// not know. The connection follows the channels already.
+    pub(in crate::worker) fn follow_presence_events(
+        &mut self,
+        id: ConnectionId,
+        request: &Request,
+    ) -> Vec<Arc<PresenceState>> {
+        let Some(known) = &request.presence else { return Vec::new() };
+        let mut states = Vec::new();
+        for (index, name) in channels_of(request).enumerate() {
+            let state = self.follow_presence_of(id, &name);
+            let known_ms = known.times_ms.get(index).copied();
+            states.extend(state.filter(|state| known_ms != Some(state.time_ms)));
+        }
+        states
+    }
+
+    /// Follows the presence events of a channel. Returns what is known of it; otherwise an event
+    /// comes.
+    pub(in crate::worker) fn follow_presence_of(
+        &mut self,
+        id: ConnectionId,
+        channel: &ChannelName,
+    ) -> Option<Arc<PresenceState>> {
+        let log = ChannelName::presence_events(channel.name());
+        self.follow(id, &log, StartAt::Live);
+        self.engine.presence_cache().watched.watch(channel)
+    }
+
+    /// Appends who is in the channels.
+    pub(in crate::worker) fn greet_with_presence(
+        &self,
+        id: ConnectionId,
+        out: &mut Vec<u8>,
+        presence: &[Arc<PresenceState>],
+    ) {
+        let Some(connection) = self.connections.expect_live(id) else { return };
+        let (encoding, is_chunked) = (connection.encoding(), connection.has(Flags::CHUNKED));
+        for state in presence {
+            frame_notice(out, encoding, is_chunked, PRESENCE_EVENT, state.json.as_bytes());
+        }
+    }
+
+    /// Tells a connection what is known of who is in a channel.
+    pub(in crate::worker) fn tell_presence(&mut self, id: ConnectionId, state: &PresenceState) {
+        // The write before may have released it.
+        if self.connections.get(id).is_some() {
+            let json = state.json.as_bytes();
+            self.notify(id, PRESENCE_EVENT, |out| out.extend_from_slice(json));
+        }
+    }
+
+    /// Ends the connection's subscription to a channel, and to the channel's presence events.
+    pub(in crate::worker) fn unfollow_channel(
+        &mut self,
+        id: ConnectionId,
+        subscription: SubscriptionId,
+        name: &ChannelName,
+    ) {
+        self.unfollow(id, subscription);
+        if name.kind() != Kind::Channel || !self.subscriptions.rules().have_presence_events(name) {
+            return;
+        }
+        let log = ChannelName::presence_events(name.name());
+        if let Some(subscription) = self.find_subscription(id, &log) {
+            self.unfollow(id, subscription);
+        }
+    }
+
+    /// Ends a subscription to presence events that a client of `throng.v1` may not have any more,
+    /// and tells it.
+    pub(in crate::worker) fn end_denied_presence(
+        &mut self,
+        id: ConnectionId,
+        (subscription, channel): (SubscriptionId, &str),
+        error: &ErrorResponse,
+    ) {
+        self.unfollow(id, subscription);
+        let message = format!("the presence events of {channel} have ended: {}", error.message);
+        let error = ErrorResponse::new(error.code, message);
+        self.reply(id, |out| v1::error(out, &error, None));
+    }
+}

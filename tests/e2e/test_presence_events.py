@@ -1,0 +1,271 @@
+"""Presence events: who joins and leaves a channel, over every transport."""
+
+import json
+from contextlib import ExitStack
+
+import httpx
+import pytest
+import websockets.sync.client
+from httpx_sse import EventSource
+
+from support import TIMEOUT_SECONDS
+from support.access import SECRET, bearer, token
+from support.server import Server
+from support.transports import subscribe, target
+
+GRACE_S = 2
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """A server on which every channel has presence events."""
+    directory = tmp_path_factory.mktemp("server")
+    flags = ["--presence-events", "--presence-grace", f"{GRACE_S}s", "--presence-max-named", 4]
+    running = Server(directory, *flags, "--drain-window", "200ms", "--drain-timeout", "5s")
+    yield running
+    running.stop()
+
+
+class Watcher:
+    """A connection of a user that follows presence events. Its `lines` are all that it gets."""
+
+    def __init__(self, server, transport, channel, **parameters):
+        self.stack = ExitStack()
+        self.transport = transport
+        parameters = {"presence": "true", **parameters}
+        self.lines = getattr(self, f"_{transport}")(server, f"/channels/{channel}", parameters)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stack.close()
+
+    def next(self):
+        """The next presence event."""
+        return next(event for event in self.lines if event["type"] == "presence")
+
+    def until(self, condition):
+        """The events up to the first one for which this holds."""
+        events = [self.next()]
+        while not condition(events[-1]):
+            events.append(self.next())
+        return events
+
+    def _open(self, server, path, headers):
+        timeout = httpx.Timeout(TIMEOUT_SECONDS)
+        client = httpx.Client(base_url=server.url, timeout=timeout, trust_env=False)
+        self.stack.enter_context(client)
+        response = self.stack.enter_context(client.stream("GET", path, headers=headers))
+        assert response.status_code == 200, response.read()
+        return response
+
+    def _stream(self, server, path, parameters):
+        response = self._open(server, target(path, None, {"envelope": "true", **parameters}), {})
+        return (json.loads(line) for line in response.iter_lines() if line)
+
+    def _plain(self, server, path, parameters):
+        response = self._open(server, target(path, None, parameters), {})
+        return (json.loads(line) for line in response.iter_lines() if line)
+
+    def _sse(self, server, path, parameters):
+        headers = {"Accept": "text/event-stream"}
+        events = EventSource(self._open(server, target(path, None, parameters), headers))
+        for event in events.iter_sse():
+            if event.event == "presence":
+                yield json.loads(event.data)
+
+    def _websocket(self, server, path, parameters, **options):
+        url = server.ws + target(path, None, parameters)
+        opened = websockets.sync.client.connect(url, proxy=None, **options)
+        self.socket = self.stack.enter_context(opened)
+        return (json.loads(self.socket.recv(TIMEOUT_SECONDS)) for _ in iter(int, 1))
+
+    def _v1(self, server, path, parameters):
+        return self._websocket(server, path, parameters, subprotocols=["throng.v1"])
+
+    def _poll(self, server, path, parameters):
+        client = httpx.Client(base_url=server.url, timeout=TIMEOUT_SECONDS, trust_env=False)
+        self.stack.enter_context(client)
+        query = {"envelope": "true", "wait": TIMEOUT_SECONDS // 2, **parameters}
+        while True:
+            response = client.get(target(path, None, query))
+            assert response.status_code in (200, 204), response.text
+            if "Throng-Id" in response.headers:
+                query["since"] = response.headers["Throng-Id"]
+            for event in map(json.loads, filter(None, response.text.split("\n"))):
+                if event["type"] == "presence":
+                    query["presence"] = event["time"]
+                yield event
+
+
+TRANSPORTS = ["stream", "plain", "sse", "websocket", "v1", "poll"]
+
+
+def users_of(event):
+    return event["users"], event["connections"]
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_every_transport_tells_who_comes_and_goes(server, channel, transport):
+    with Watcher(server, transport, channel, user="ann") as watcher:
+        first = watcher.next()
+        assert users_of(first) == (["ann"], 1) and first["more"] is False
+        assert first["channel"] == channel
+        with subscribe("sse", server, f"/channels/{channel}", user="bob"):
+            (joined,) = watcher.until(lambda event: event["connections"] == 2)
+            assert joined["joined"] == ["bob"] and users_of(joined) == (["ann", "bob"], 2)
+            with subscribe("stream", server, f"/channels/{channel}", user="bob"):
+                second = watcher.next()
+                assert second["joined"] == [] and users_of(second) == (["ann", "bob"], 3)
+            fewer = watcher.next()
+            assert fewer["left"] == [] and users_of(fewer) == (["ann", "bob"], 2)
+        left = watcher.next()
+        assert users_of(left) == (["ann"], 1) and left["joined"] == []
+        (bob,) = left["left"]
+        assert bob["user"] == "bob" and left["time"] - bob["last_seen"] >= GRACE_S * 1000
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_who_comes_later_is_told_at_once(server, channel, transport):
+    with Watcher(server, "sse", channel, user="ann") as ann:
+        ann.next()
+        with Watcher(server, transport, channel) as watcher:
+            assert watcher.next()["users"] == ["ann"]
+
+
+def test_a_reconnect_within_the_grace_is_not_told(serve, channel):
+    server = serve("--presence-events", "--presence-grace", "1m")
+    with Watcher(server, "sse", channel, user="ann") as ann, ExitStack() as stack:
+        ann.next()
+        for _ in range(5):
+            with subscribe("websocket", server, f"/channels/{channel}", user="bob"):
+                server.wait_for_connections(channel, 2)
+            server.wait_for_connections(channel, 1)
+        stack.enter_context(subscribe("sse", server, f"/channels/{channel}", user="cy"))
+        events = ann.until(lambda event: "cy" in event["users"])
+        told = [user for event in events for user in event["joined"]]
+        assert sorted(told) in (["bob", "cy"], ["cy"])
+        assert not any(event["left"] for event in events)
+
+
+def test_beyond_a_size_events_have_counts_only(server, channel):
+    with Watcher(server, "v1", channel, user="ann") as watcher, ExitStack() as stack:
+        watcher.next()
+        for number in range(5):
+            path = f"/channels/{channel}"
+            stack.enter_context(subscribe("sse", server, path, user=f"u{number}"))
+        (*_, crowded) = watcher.until(lambda event: event["connections"] == 6)
+        assert crowded["more"] is True and crowded["users"] == []
+        assert "joined" not in crowded and "left" not in crowded
+        stack.close()
+        (*_, alone) = watcher.until(lambda event: event["connections"] == 1)
+        assert alone["users"] == ["ann"] and alone["more"] is False
+
+
+def test_events_have_no_id_and_are_not_in_the_log(server, channel):
+    with Watcher(server, "sse", channel, user="ann") as watcher:
+        watcher.next()
+    assert server.history(channel)["messages"] == []
+    listed = server.http.get("/channels").json()["channels"]
+    assert all(channel != each["channel"] or each["messages"] == 0 for each in listed)
+    assert server.metrics()["throng_presence_events_total"] >= 1
+
+
+def test_a_resumed_client_gets_messages_and_who_is_there(server, channel):
+    first = server.publish(channel, "one")["id"]
+    server.publish(channel, "two")
+    with Watcher(server, "stream", channel, since=first) as watcher:
+        kinds = {line["type"]: line for line in (next(watcher.lines), next(watcher.lines))}
+        assert kinds["message"]["data"] == "two" and kinds["presence"]["connections"] == 1
+
+
+def test_commands_of_v1(server, channel):
+    with Watcher(server, "sse", channel, user="ann") as ann, ExitStack() as stack:
+        ann.next()
+        url = f"{server.ws}/subscribe"
+        opened = websockets.sync.client.connect(url, proxy=None, subprotocols=["throng.v1"])
+        socket = stack.enter_context(opened)
+
+        def call(**command):
+            socket.send(json.dumps(command))
+
+        def receive():
+            return json.loads(socket.recv(TIMEOUT_SECONDS))
+
+        assert receive()["type"] == "welcome"
+        call(type="subscribe", channel=channel, presence=True)
+        assert receive()["type"] == "subscribed"
+        state = receive()
+        assert state["type"] == "presence" and state["users"] == ["ann"]
+        call(type="subscribe", user="bob", ref=1)
+        while receive()["type"] != "subscribed":
+            pass
+        while receive()["users"] != ["ann", "bob"]:
+            pass
+        call(type="unsubscribe", channel=channel, ref=2)
+        while (answer := receive())["type"] == "presence":
+            pass
+        assert answer["type"] == "unsubscribed"
+        *_, left = ann.until(lambda event: event["left"])
+        assert left["users"] == ["ann"]
+        call(type="ping")
+        assert receive()["type"] == "pong", "an unsubscribed client gets no events"
+        call(type="subscribe", user="bob2", presence=True)
+        assert receive()["code"] == "bad_request"
+
+
+def test_channels_have_events_by_pattern(tmp_path, serve, channel):
+    (tmp_path / "throng.toml").write_text(
+        '[[channels]]\nmatch = "rooms/*"\npresence-events = true\n'
+    )
+    server = serve()
+    with Watcher(server, "sse", "rooms%2Fone", user="ann") as watcher:
+        assert watcher.next()["channel"] == "rooms/one"
+    response = server.http.get(f"/channels/{channel}?presence=true&wait=0")
+    assert response.status_code == 400 and "presence-events" in response.json()["message"]
+
+
+def test_only_who_may_see_presence_gets_events(tmp_path, serve):
+    settings = f"[[token-keys]]\nsecret = '{SECRET}'\n[presence]\nevents = true\ngrace = '100ms'\n"
+    (tmp_path / "throng.toml").write_text(settings)
+    server = serve()
+    blind = token(throng={"subscribe": ["room"]})
+    seeing = token(throng={"subscribe": ["room"], "presence": ["room"]})
+    path = "/channels/room?presence=true&user=ann&wait=1"
+    assert server.http.get(path, headers=bearer(blind)).status_code == 403
+    assert server.http.get(path, headers=bearer(seeing)).json()["users"] == ["ann"]
+    with ExitStack() as stack:
+        opened = websockets.sync.client.connect(
+            f"{server.ws}/channels/room?presence=true&user=ann&token={seeing}",
+            proxy=None,
+            subprotocols=["throng.v1"],
+        )
+        socket = stack.enter_context(opened)
+        seen = []
+        while not seen or seen[-1]["type"] != "presence":
+            seen.append(json.loads(socket.recv(TIMEOUT_SECONDS)))
+        socket.send(json.dumps({"type": "auth", "token": blind}))
+        while seen[-1]["type"] != "error":
+            seen.append(json.loads(socket.recv(TIMEOUT_SECONDS)))
+        assert "presence events of room" in seen[-1]["message"]
+        socket.send(json.dumps({"type": "ping"}))
+        assert json.loads(socket.recv(TIMEOUT_SECONDS))["type"] == "pong"
+
+
+def test_a_browser_gets_events(server, node, chromium, channel):
+    message = server.publish(channel, "before")["id"]
+    child = node("presence.mjs", chromium, server.url, channel)
+
+    def receive():
+        return json.loads(child.stdout.readline())
+
+    assert receive()["users"] == ["page"]
+    message = server.publish(channel, "hello")["id"]
+    assert receive()["data"] == "hello"
+    with subscribe("websocket", server, f"/channels/{channel}", user="ann"):
+        joined = receive()
+        assert joined["joined"] == ["ann"]
+        # It resumes behind the message, as if the event had not been.
+        assert joined["lastEventId"].split(",")[0] == message
+    child.communicate(timeout=TIMEOUT_SECONDS)
