@@ -1,36 +1,153 @@
-// Builds dist/throng.js, which the server serves, and its compressed form from src/. They are
-// committed, so that building the server needs no Node. `node build.js --check` fails if they are
-// out of date.
-import { readFileSync, writeFileSync } from "node:fs";
+// Builds what the server serves from src/: dist/throng.js and dist/throng-http-VERSION.js, and
+// their compressed forms. They are committed, so that building the server needs no Node. With
+// `--check`, fails if they are out of date, or larger than they may be. With `--package`, builds the
+// CommonJS form, which only the package has.
+import { readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { gunzipSync, gzipSync } from "node:zlib";
-import { buildSync } from "esbuild";
+import { build } from "esbuild";
+import { minify } from "terser";
 
-const OUTPUT = fileURLToPath(new URL("dist/throng.js", import.meta.url));
-const BANNER = "/* Throng's client, Apache-2.0. Built by clients/javascript/build.js from src/. */";
+const HERE = fileURLToPath(new URL(".", import.meta.url));
+const { version } = JSON.parse(readFileSync(`${HERE}package.json`));
+const BANNER = "/* Throng, Apache-2.0 */";
 
-const { outputFiles } = buildSync({
-  absWorkingDir: fileURLToPath(new URL(".", import.meta.url)),
-  entryPoints: ["src/throng.js"],
-  banner: { js: BANNER },
+/** The file with the part for HTTP. Its version is that of the file that loads it. */
+const HTTP = `throng-http-${version}.js`;
+
+/** The largest compressed sizes in bytes. */
+const SIZES_MAX = { "throng.js": 9_000, [HTTP]: 3_700 };
+
+/**
+ * What the part for HTTP gets from `throng.js`, by module: a copy of its own would be larger, and
+ * its errors would be of another class.
+ */
+const SHARED = {
+  "./close.js": ["lossOf"],
+  "./errors.js": ["Loss", "ThrongError"],
+  "./http.js": ["deadline", "isOfToken", "isTemporary", "orAborted", "retryAfterMs", "toError"],
+  "./message.js": ["keyOf", "pathOf"],
+  "./subscription.js": ["Cursor"],
+};
+const NAMES = Object.values(SHARED).flat();
+
+/** Properties inside the client, which may get short names. All others are part of an interface. */
+const INNER = [
+  ...["answer", "attempts", "canRenew", "changed", "client", "connection", "connectionFor"],
+  ...["connections", "current", "cursor", "cursors", "deliver", "detail", "doubt", "drop"],
+  ...["dropped", "emptied", "extend", "fail", "flush", "follow", "gap", "hasCapacity"],
+  ...["hintMs", "hold", "isAnswer", "isClosed", "isInterrupted", "isLive", "isOpen"],
+  ...["isPosting", "isReady", "isSettled", "isSilent", "isUnusable", "isUnused", "isWhole"],
+  ...["learn", "link", "lost", "needsStart", "opened", "options", "outbox", "part"],
+  ...["position", "probe", "published", "receivedAt", "refuse", "refused", "release"],
+  ...["remove", "renew", "replay", "request", "reservedChannels", "retries", "retriesFor"],
+  ...["retryOrRefuse", "ruledOut", "sent", "serverName", "settle", "silentPublishes"],
+  ...["subscription", "suspect", "take", "takeSurplus", "takesReplay", "target", "timer"],
+  ...["tokens", "transportIndex", "waitMs", "url", "wake"],
+];
+
+const common = {
+  absWorkingDir: HERE,
   bundle: true,
-  format: "esm",
   minify: true,
   target: "es2022",
   write: false,
-});
-const [{ text }] = outputFiles;
-
-const isCurrent = () => {
-  // Compressors differ between versions of Node, so compare the content.
-  const both = [readFileSync(OUTPUT), gunzipSync(readFileSync(`${OUTPUT}.gz`))];
-  return both.every((bytes) => bytes.toString() === text);
+  mangleProps: new RegExp(`^(${INNER.join("|")})$`),
 };
 
-if (!process.argv.includes("--check")) {
-  writeFileSync(OUTPUT, text);
-  writeFileSync(`${OUTPUT}.gz`, gzipSync(text, { level: 9 }));
-} else if (!isCurrent()) {
-  console.error("dist/throng.js is out of date: run `npm run build`");
-  process.exit(1);
+const virtual = (filter, contents) => ({
+  name: String(filter),
+  setup({ onResolve, onLoad }) {
+    const namespace = String(filter);
+    onResolve({ filter }, ({ path }) => ({ path, namespace }));
+    onLoad({ filter, namespace }, () => ({ contents, resolveDir: `${HERE}src` }));
+  },
+});
+
+/** Replaces import-http.js: loads the other file. A browser may remember a path that failed. */
+const importHttp = virtual(
+  /\/import-http\.js$/,
+  `${Object.entries(SHARED)
+    .map(([path, names]) => `import { ${names} } from "${path}";`)
+    .join("\n")}
+  const PATH = "./${HTTP}";
+  let loads = 0;
+  export const importHttp = async () => {
+    const { default: toPart } = await import(PATH + "?" + loads++);
+    return toPart([${NAMES}]);
+  };`,
+);
+
+/** Replaces the shared modules in the other file, which is a function of what they export. */
+const shared = virtual(
+  new RegExp(`^(${Object.keys(SHARED).join("|").replaceAll(".", "\\.")})$`),
+  `export const [${NAMES}] = shared;`,
+);
+
+/** What esbuild has minified still has some percent to lose. */
+async function squeeze({ outputFiles: [{ text }] }) {
+  const compress = { passes: 3, hoist_funs: true, lhs_constants: false, pure_getters: true };
+  const options = { module: true, ecma: 2022, compress, format: { preamble: BANNER } };
+  return (await minify(text, options)).code;
+}
+
+async function bundle() {
+  const core = await build({
+    ...common,
+    entryPoints: ["src/throng.js"],
+    plugins: [importHttp],
+    format: "esm",
+    mangleCache: {},
+  });
+  const http = await build({
+    ...common,
+    entryPoints: ["src/http-part.js"],
+    plugins: [shared],
+    format: "iife",
+    globalName: "part",
+    banner: { js: `export default (shared) => {` },
+    footer: { js: "return part; };" },
+    mangleCache: core.mangleCache,
+  });
+  return { "throng.js": await squeeze(core), [HTTP]: await squeeze(http) };
+}
+
+function check(name, text) {
+  // Compressors differ between versions of Node, so compare the content.
+  const path = `${HERE}dist/${name}`;
+  const both = [readFileSync(path), gunzipSync(readFileSync(`${path}.gz`))];
+  if (!both.every((bytes) => bytes.toString() === text)) {
+    return `dist/${name} is out of date: run \`npm run build\``;
+  }
+  const size = gzipSync(text, { level: 9 }).length;
+  console.log(`${name}: ${text.length} bytes, ${size} compressed`);
+  const most = SIZES_MAX[name];
+  return size > most ? `dist/${name} has ${size} bytes compressed, more than ${most}` : undefined;
+}
+
+async function writePackage() {
+  const { outputFiles } = await build({
+    ...{ absWorkingDir: HERE, entryPoints: ["src/throng.js"], bundle: true, write: false },
+    ...{ format: "cjs", platform: "neutral", target: "es2022", banner: { js: BANNER } },
+  });
+  writeFileSync(`${HERE}dist/throng.cjs`, outputFiles[0].text);
+  writeFileSync(`${HERE}throng.d.cts`, readFileSync(`${HERE}throng.d.ts`));
+}
+
+function write(files) {
+  for (const name of readdirSync(`${HERE}dist`)) rmSync(`${HERE}dist/${name}`);
+  for (const [name, text] of Object.entries(files)) {
+    writeFileSync(`${HERE}dist/${name}`, text);
+    writeFileSync(`${HERE}dist/${name}.gz`, gzipSync(text, { level: 9 }));
+  }
+}
+
+if (process.argv.includes("--package")) await writePackage();
+else if (!process.argv.includes("--check")) write(await bundle());
+else {
+  const faults = Object.entries(await bundle()).map(([name, text]) => check(name, text));
+  for (const fault of faults.filter(Boolean)) {
+    console.error(fault);
+    process.exitCode = 1;
+  }
 }

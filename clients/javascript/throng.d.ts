@@ -252,12 +252,3 @@ export declare class Throng extends Emitter<ThrongEvents> {
   /** Closes the connections and rejects unconfirmed messages. Keeps the subscriptions. */
   close(): void;
 }
-
-/** Parses server-sent events from chunks, which may be split anywhere. */
-export declare class EventStreamParser {
-  readonly retryMs?: number;
-  push(bytes: Uint8Array): { event: string; data: string }[];
-}
-
-/** Exponential backoff with full jitter, in milliseconds. */
-export declare function backoffMs(attempt: number, random?: () => number): number;

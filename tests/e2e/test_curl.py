@@ -201,6 +201,11 @@ def test_the_javascript_client_is_served_compressed_and_under_its_version(server
     versioned = server.http.get(f"/throng-{version}.js")
     assert versioned.text == plain and "immutable" in versioned.headers["Cache-Control"]
     assert server.http.get("/throng-0.0.0.js").status_code == 404
+    name = f"throng-http-{version}.js"
+    assert name in plain
+    part = server.http.get(f"/{name}?0", headers={"Accept-Encoding": "gzip"})
+    assert part.text.startswith("/* Throng") and part.headers["Content-Encoding"] == "gzip"
+    assert "immutable" in part.headers["Cache-Control"]
 
 
 def test_the_content_type_decides_the_kind_of_a_message(server, channel):

@@ -2,7 +2,7 @@
 
 import { createInterface } from "node:readline";
 import WebSocket from "../../javascript/node_modules/ws/wrapper.mjs";
-import { Throng } from "../../javascript/src/throng.js";
+import { Throng } from "../../javascript/dist/throng.js";
 
 const clients = new Map();
 const print = (client, event, fields = {}) => console.log(JSON.stringify({ client, event, ...fields }));

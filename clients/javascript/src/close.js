@@ -3,24 +3,24 @@
 import { Loss, ThrongError } from "./errors.js";
 
 /** Close codes after which the server would refuse the client again, if it has accepted it. */
-const FINAL_CODES = new Set([1002, 1003, 1007, 1008]);
+const FINAL_CODES = [1002, 1003, 1007, 1008];
 /** Close codes about the token or what it grants, and the errors of HTTP that mean the same. */
-const TOKEN_CODES = new Map([
-  [4002, "token_expired"],
-  [4003, "unauthorized"],
-  [4004, "token_revoked"],
-  [4005, "forbidden"],
-]);
+const TOKEN_CODES = {
+  4002: "token_expired",
+  4003: "unauthorized",
+  4004: "token_revoked",
+  4005: "forbidden",
+};
 /** Codes of the application; from the second on, clients do not come back. */
 const DISCONNECTED = 4100;
 const DISCONNECTED_FOR_GOOD = 4500;
 
 /** The error that the client stops with; undefined if it may reconnect. */
 function errorOf(code, message, isOpen, isRenewable) {
-  const name = TOKEN_CODES.get(code);
+  const name = TOKEN_CODES[code];
   if (name) return isRenewable ? undefined : new ThrongError(name, message);
   if (code >= DISCONNECTED_FOR_GOOD) return new ThrongError("disconnected", message);
-  const isFinal = isOpen && FINAL_CODES.has(code);
+  const isFinal = isOpen && FINAL_CODES.includes(code);
   return isFinal ? new ThrongError(`close_${code}`, message) : undefined;
 }
 

@@ -10,7 +10,7 @@
 
 import { Loss } from "./errors.js";
 import { backoffMs, boundedMs } from "./http.js";
-import { PollLink, StreamLink } from "./http-link.js";
+import { loadHttp } from "./load-http.js";
 import { SocketLink } from "./socket-link.js";
 
 /** A connection open for this long was stable: after its loss, the backoff starts over. */
@@ -20,8 +20,6 @@ const FAILURES_MAX = 2;
 /** How long a connection without channels stays open, for a page that changes channels. */
 const LINGER_MS = 1_000;
 
-const LINKS = { websocket: SocketLink, sse: StreamLink, poll: PollLink };
-
 export class Connection {
   /** `idle`, `connecting`, `open` or `waiting` (for the next attempt). */
   state = "idle";
@@ -30,9 +28,8 @@ export class Connection {
   cursors = new Map();
   link = null;
   #client;
-  #host;
   /** Index into the client's transports; grows with each fallback. */
-  #transport;
+  transportIndex;
   #failures = 0;
   #attempt = 0;
   /** Counts links and waits: an asynchronous step that finds another value is outdated. */
@@ -43,22 +40,16 @@ export class Connection {
 
   constructor(client, transport) {
     this.#client = client;
-    this.#transport = transport;
-    this.#host = this.#toHost();
-  }
-
-  /** The index of the transport in the client's options. */
-  get transportIndex() {
-    return this.#transport;
+    this.transportIndex = transport;
   }
 
   get transport() {
-    return this.#client.options.transports[this.#transport];
+    return this.#client.options.transports[this.transportIndex];
   }
 
   /** Whether one more channel fits if a connection takes `channelsMax`. */
   hasCapacity(channelsMax) {
-    return this.cursors.size < Math.max(1, channelsMax - this.#reservedChannels());
+    return this.cursors.size < this.#capacity(channelsMax);
   }
 
   add(cursor) {
@@ -84,8 +75,7 @@ export class Connection {
 
   /** Removes the channels beyond the limit, the newest ones, and returns them. */
   takeSurplus(channelsMax) {
-    const capacity = Math.max(1, channelsMax - this.#reservedChannels());
-    const surplus = [...this.cursors.values()].slice(capacity);
+    const surplus = [...this.cursors.values()].slice(this.#capacity(channelsMax));
     for (const cursor of surplus) this.remove(cursor);
     return surplus;
   }
@@ -100,9 +90,7 @@ export class Connection {
     if (this.state === "waiting") {
       clearTimeout(this.#timer);
       this.#open();
-    } else if (this.state === "open") {
-      this.link?.probe?.();
-    }
+    } else this.probe();
   }
 
   /** Asks the server for a sign of life, on transports where a client can send. */
@@ -131,33 +119,15 @@ export class Connection {
     const { link } = this;
     if (!link?.isOpen) return;
     if (link.probe) link.probe();
-    else if (link.receivedAt < sinceMs) this.#lost(link, new Loss("the server does not answer"));
+    else if (link.receivedAt < sinceMs) this.lost(link, new Loss("the server does not answer"));
   }
 
-  /** The interface of the client for its links. */
-  #toHost() {
-    const client = this.#client;
-    return {
-      ...client.options,
-      url: client.url,
-      tokens: client.tokens,
-      cursors: this.cursors,
-      request: (path, init) => client.request(path, init),
-      opened: (link) => this.#opened(link),
-      lost: (link, loss) => this.#lost(link, loss),
-      deliver: (cursor, envelope) => client.deliver(cursor, envelope),
-      dropped: (cursor, error) => client.drop(cursor, error),
-      learn: (channelsMax) => client.learn(channelsMax),
-      reservedChannels: () => this.#reservedChannels(),
-      published: (publish, answer) => client.outbox.settle(publish, answer),
-      refused: (publish, error) => client.outbox.retryOrRefuse(publish, error),
-      retries: () => client.outbox.retriesFor(this),
-      silentPublishes: () => client.outbox.silentPublishes(),
-    };
+  #capacity(channelsMax) {
+    return Math.max(1, channelsMax - this.reservedChannels());
   }
 
   /** A connection with `?user=` follows that user's inbox, even without a subscription to it. */
-  #reservedChannels() {
+  reservedChannels() {
     const { user } = this.#client.options;
     return user !== undefined && !this.cursors.has(`user ${user}`) ? 1 : 0;
   }
@@ -169,24 +139,30 @@ export class Connection {
   }
 
   /** Opens a link in a microtask, so that subscriptions made together are sent together. */
-  #open() {
+  async #open() {
     const generation = ++this.#generation;
+    const isCurrent = () => generation === this.#generation;
     this.#setState("connecting");
-    queueMicrotask(() => {
-      if (generation !== this.#generation) return;
-      const { tokens } = this.#client;
-      if (tokens.isReady) return this.#start();
-      const isCurrent = () => generation === this.#generation;
-      tokens.get().then(
-        () => isCurrent() && this.#start(),
-        (error) => isCurrent() && this.#retry(new Loss(error.message)),
-      );
-    });
+    await undefined;
+    if (!isCurrent()) return;
+    const { tokens } = this.#client;
+    try {
+      if (!tokens.isReady) await tokens.get();
+      const isSocket = this.transport === "websocket";
+      const Link = isSocket ? SocketLink : await this.#loadLink();
+      if (!isCurrent()) return;
+      this.link = new Link(this, this.#client);
+      this.link.open();
+    } catch (error) {
+      if (!isCurrent()) return;
+      // Without a part of the client, the first transport may still work.
+      if (error.code === "unreachable") this.transportIndex = 0;
+      this.#retry(error);
+    }
   }
 
-  #start() {
-    this.link = new LINKS[this.transport](this.#host);
-    this.link.open();
+  async #loadLink() {
+    return (await loadHttp(this.#client.options)).LINKS[this.transport];
   }
 
   #release() {
@@ -202,7 +178,8 @@ export class Connection {
     }
   }
 
-  #opened(link) {
+  /** The link works: the server has confirmed it. */
+  opened(link) {
     link.isOpen = true;
     if (this.state !== "open") {
       this.#failures = 0;
@@ -214,20 +191,21 @@ export class Connection {
     this.#client.outbox.flush();
   }
 
-  async #lost(link, loss) {
+  /** The link has ended. */
+  async lost(link, loss) {
     if (link !== this.link) return;
     this.#release();
     if (loss.error) return this.#client.fail(loss.error);
     // A refusal with a time to retry shows neither that the transport fails nor that it works.
     const isFailure = !link.isOpen && loss.hintMs === undefined && !loss.isAnswer;
     if (isFailure) this.#failures += 1;
-    const hasNext = this.#transport + 1 < this.#client.options.transports.length;
+    const hasNext = this.transportIndex + 1 < this.#client.options.transports.length;
     if (hasNext && isFailure && (loss.isUnusable || this.#failures >= FAILURES_MAX)) {
       const generation = this.#generation;
-      const isReachable = await this.#client.isReachable();
+      const isReachable = await this.#isReachable();
       if (generation !== this.#generation) return;
       if (isReachable) {
-        this.#transport += 1;
+        this.transportIndex += 1;
         this.#failures = 0;
         this.#open();
         this.#client.outbox.flush();
@@ -235,6 +213,15 @@ export class Connection {
       }
     }
     this.#retry(loss);
+  }
+
+  /** Whether the server answers over HTTP, so that a failure is the transport's. */
+  async #isReachable() {
+    try {
+      return await (await loadHttp(this.#client.options)).isReachable(this.#client);
+    } catch {
+      return false;
+    }
   }
 
   #retry({ hintMs, message }) {

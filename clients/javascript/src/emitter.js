@@ -3,11 +3,10 @@
 export const emit = Symbol("emit");
 
 export class Emitter {
-  #listeners = new Map();
+  #listeners = {};
 
   on(name, listener) {
-    if (!this.#listeners.has(name)) this.#listeners.set(name, new Set());
-    this.#listeners.get(name).add(listener);
+    (this.#listeners[name] ??= new Set()).add(listener);
     return () => this.off(name, listener);
   }
 
@@ -20,11 +19,11 @@ export class Emitter {
   }
 
   off(name, listener) {
-    this.#listeners.get(name)?.delete(listener);
+    this.#listeners[name]?.delete(listener);
   }
 
   [emit](name, value) {
-    const listeners = [...(this.#listeners.get(name) ?? [])];
+    const listeners = [...(this.#listeners[name] ?? [])];
     // An error without a listener must not be lost.
     if (name === "error" && listeners.length === 0) console.error("throng:", value);
     for (const listener of listeners) {

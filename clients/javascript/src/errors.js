@@ -2,8 +2,8 @@
 
 /** A failed request. `code` is the server's, or one of the client's own. */
 export class ThrongError extends Error {
-  constructor(code, message, status = undefined) {
-    super(message);
+  constructor(code, message, status, cause) {
+    super(message, cause && { cause });
     this.name = "ThrongError";
     this.code = code;
     this.status = status;
@@ -12,15 +12,17 @@ export class ThrongError extends Error {
 
 /** Why a link ended, and what to do next. Users see only its message, as the reason of a state. */
 export class Loss extends Error {
-  constructor(message, { hintMs, isUnusable = false, isAnswer = false, error } = {}) {
+  /** The server's time to retry in ms; undefined if it named none. */
+  hintMs;
+  /** The transport does not work here, so a retry will not help. */
+  isUnusable;
+  /** The transport works: the server has refused the token, or there is none for now. */
+  isAnswer;
+  /** Set if no transport will work: the client reports it and closes. */
+  error;
+
+  constructor(message, details) {
     super(message);
-    /** The server's time to retry in ms; undefined if it named none. */
-    this.hintMs = hintMs;
-    /** The transport does not work here, so a retry will not help. */
-    this.isUnusable = isUnusable;
-    /** The transport works: the server has refused the token, or there is none for now. */
-    this.isAnswer = isAnswer;
-    /** Set if no transport will work: the client reports it and closes. */
-    this.error = error;
+    Object.assign(this, details);
   }
 }

@@ -9,7 +9,7 @@ export class EventStreamParser {
   #event = "";
   #data = [];
   /** The last `retry:` of the stream, in milliseconds. */
-  retryMs = undefined;
+  retryMs;
 
   push(bytes) {
     let text = this.#decoder.decode(bytes, { stream: true });

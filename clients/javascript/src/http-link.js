@@ -8,11 +8,11 @@
  * server.
  */
 
+import { aborted, readText } from "./body.js";
 import { lossOf } from "./close.js";
 import { Loss, ThrongError } from "./errors.js";
 import { EventStreamParser } from "./event-stream.js";
-import { aborted, isOfToken, isTemporary, orAborted } from "./http.js";
-import { readText, retryAfterMs, toError } from "./http.js";
+import { isOfToken, isTemporary, orAborted, retryAfterMs, toError } from "./http.js";
 import { keyOf, pathOf } from "./message.js";
 import { Cursor } from "./subscription.js";
 
@@ -30,7 +30,9 @@ export class HttpLink {
   isClosed = false;
   /** When data last arrived on this link, in ms since 1970. */
   receivedAt = 0;
-  host;
+  connection;
+  client;
+  options;
   /** Aborts the request of this round, with a reason: the link itself, or a `Loss`. */
   round = null;
   #watchdog;
@@ -38,9 +40,12 @@ export class HttpLink {
   /** The inbox that a request with `user` follows, without a subscription. */
   #inbox;
 
-  constructor(host) {
-    this.host = host;
-    if (host.user !== undefined) this.#inbox = new Cursor({ user: host.user });
+  constructor(connection, client) {
+    this.connection = connection;
+    this.client = client;
+    this.options = client.options;
+    const { user } = client.options;
+    if (user !== undefined) this.#inbox = new Cursor({ user });
   }
 
   async open() {
@@ -60,7 +65,7 @@ export class HttpLink {
         if (this.isClosed || cause === this) continue;
         const isAnswer = isOfToken(cause);
         const loss = cause instanceof Loss ? cause : new Loss(String(cause), { isAnswer });
-        this.host.lost(this, loss);
+        this.connection.lost(this, loss);
         return;
       } finally {
         clearTimeout(this.#watchdog);
@@ -79,7 +84,7 @@ export class HttpLink {
     clearTimeout(this.#reopenTimer);
     // Without channels, the client will close the link soon.
     this.#reopenTimer = setTimeout(() => {
-      if (this.host.cursors.size > 0) this.round?.abort(this);
+      if (this.connection.cursors.size > 0) this.round?.abort(this);
     }, REOPEN_DELAY_MS);
   }
 
@@ -123,7 +128,7 @@ export class HttpLink {
     if (cursors.length === 1) return false;
     const query = new URLSearchParams({ after: cursor.position, limit: "1" });
     const path = `${pathOf(cursor.target)}/history?${query}`;
-    const response = await this.host.request(path, { signal });
+    const response = await this.client.request(path, { signal });
     if (!response.ok) return false;
     return JSON.parse(await this.text(response)).recovered !== false;
   }
@@ -131,10 +136,10 @@ export class HttpLink {
   /** The body. Each chunk extends the deadline. */
   text(response) {
     const late = new Loss("the answer stopped in the middle");
-    this.watch(this.host.requestTimeoutMs, late);
+    this.watch(this.options.requestTimeoutMs, late);
     const text = readText(response, () => {
       this.receivedAt = Date.now();
-      this.watch(this.host.requestTimeoutMs, late);
+      this.watch(this.options.requestTimeoutMs, late);
     });
     return orAborted(text, this.round.signal);
   }
@@ -145,12 +150,12 @@ export class HttpLink {
     if (response.ok) return response;
     const error = await toError(response, this.round.signal);
     // A newer token may be better.
-    const isRenewed = response.status === 401 && this.host.tokens.canRenew;
+    const isRenewed = response.status === 401 && this.client.tokens.canRenew;
     if (isRenewed && error.code !== "token_revoked") {
       throw new Loss(error.message, { isAnswer: true });
     }
     if (FINAL_STATUSES.has(response.status)) throw new Loss(error.message, { error });
-    const hintMs = retryAfterMs(response, this.host.random);
+    const hintMs = retryAfterMs(response, this.options.random);
     throw new Loss(error.message, { hintMs, isUnusable: !isTemporary(response) });
   }
 
@@ -163,7 +168,7 @@ export class HttpLink {
     if (!response.ok && cursors.length > 1) {
       const error = await toError(response.clone(), this.round.signal);
       if (TOO_MANY_CODES.has(error.code)) {
-        this.host.learn(Math.ceil(cursors.length / 2));
+        this.client.learn(Math.ceil(cursors.length / 2));
         return undefined;
       }
       if (error.code === "forbidden" && (await this.#dropForbidden(cursors))) return undefined;
@@ -178,7 +183,7 @@ export class HttpLink {
       const answer = await this.#head(cursor, signal);
       // The response has no body.
       if (answer.status !== 403 || cursor === this.#inbox) return false;
-      this.host.dropped(cursor, new ThrongError("forbidden", "this is not allowed any more", 403));
+      this.client.drop(cursor, new ThrongError("forbidden", "this is not allowed any more", 403));
       return true;
     };
     return (await Promise.all(cursors.map(isDropped))).includes(true);
@@ -186,17 +191,17 @@ export class HttpLink {
 
   /** The head of a subscription: whether it is allowed, and where it would start. */
   #head({ target }, signal) {
-    return this.host.request(`${pathOf(target)}?transport=sse`, { method: "HEAD", signal });
+    return this.client.request(`${pathOf(target)}?transport=sse`, { method: "HEAD", signal });
   }
 
   deliver(cursors, envelope) {
     const cursor = cursors.find(({ key }) => key === keyOf(envelope));
-    if (cursor) this.host.deliver(cursor, envelope);
+    if (cursor) this.client.deliver(cursor, envelope);
   }
 
   /** Channels in the order of the URL, which is the order of ids; the user is last. */
   #cursors() {
-    const cursors = [...this.host.cursors.values()];
+    const cursors = [...this.connection.cursors.values()];
     const channels = cursors.filter(({ target }) => target.user === undefined);
     const inbox = cursors.find(({ target }) => target.user !== undefined) ?? this.#inbox;
     return inbox ? [...channels, inbox] : channels;
@@ -207,11 +212,13 @@ export class HttpLink {
     const settle = async (cursor) => {
       const limit = cursor.position ? 1 : Math.max(1, cursor.history);
       const path = `${pathOf(cursor.target)}/history?limit=${limit}`;
-      const answer = await this.host.request(path, { signal });
+      const answer = await this.client.request(path, { signal });
       if (CHANNEL_STATUSES.has(answer.status)) {
         const error = await toError(answer.clone(), signal);
-        if (error.code === "forbidden" && (await this.#settleWithoutHistory(cursor, signal))) return;
-        if (cursor !== this.#inbox && error.code !== "origin_refused") return this.host.dropped(cursor, error);
+        const { code } = error;
+        if (code === "forbidden" && (await this.#settleWithoutHistory(cursor, signal))) return;
+        const isOfChannel = cursor !== this.#inbox && code !== "origin_refused";
+        if (isOfChannel) return this.client.drop(cursor, error);
       }
       const response = await this.check(answer);
       const { id, messages } = JSON.parse(await this.text(response));
@@ -221,10 +228,10 @@ export class HttpLink {
       if (cursor.position) return;
       cursor.follow({ id, head: id });
       if (cursor.history > 0) {
-        for (const envelope of messages) this.host.deliver(cursor, envelope);
+        for (const envelope of messages) this.client.deliver(cursor, envelope);
       }
     };
-    this.watch(this.host.requestTimeoutMs, new Loss("the server did not answer in time"));
+    this.watch(this.options.requestTimeoutMs, new Loss("the server did not answer in time"));
     await Promise.all(cursors.filter((cursor) => cursor.needsStart).map(settle));
   }
 
@@ -246,17 +253,17 @@ export class HttpLink {
 /** Server-sent events, read from a streaming response, because Node has no `EventSource`. */
 export class StreamLink extends HttpLink {
   /** The server's name of this connection, for `echo: false`. */
-  connection = undefined;
+  serverName;
 
   async follow(cursors, signal) {
-    const { heartbeatMs, openTimeoutMs, requestTimeoutMs } = this.host;
+    const { heartbeatMs, openTimeoutMs, requestTimeoutMs } = this.options;
     // A resumed stream begins with an event at once, unless a proxy buffers it.
     const buffered = new Loss("the stream did not begin in time", { isUnusable: true });
     this.watch(openTimeoutMs, buffered);
     const path = this.url(cursors, { transport: "sse" });
     const headers = { Accept: "text/event-stream" };
-    const answer = await this.host.request(path, { signal, headers });
-    const { tokens } = this.host;
+    const answer = await this.client.request(path, { signal, headers });
+    const { tokens } = this.client;
     const token = tokens.current;
     const response = await this.checkMany(answer, cursors);
     if (!response) return;
@@ -264,7 +271,7 @@ export class StreamLink extends HttpLink {
     if (!type.startsWith("text/event-stream") || !response.body) {
       throw new Loss("the answer is not an event stream", { isUnusable: true });
     }
-    this.connection = response.headers.get("Throng-Connection") ?? undefined;
+    this.serverName = response.headers.get("Throng-Connection") ?? undefined;
     const parser = new EventStreamParser();
     const reader = response.body.getReader();
     for (;;) {
@@ -291,7 +298,7 @@ export class StreamLink extends HttpLink {
     else if (event === "resumed") {
       await this.resumed(cursors, body.recovered, response, signal);
       // A full server sends a stream that ends at once; this event confirms a subscription.
-      if (!signal.aborted) this.host.opened(this);
+      if (!signal.aborted) this.connection.opened(this);
     }
   }
 }
@@ -299,25 +306,25 @@ export class StreamLink extends HttpLink {
 /** Long-poll: one request after another; each returns as soon as there is a message. */
 export class PollLink extends HttpLink {
   async follow(cursors, signal) {
-    const { pollWaitSeconds, requestTimeoutMs } = this.host;
+    const { pollWaitSeconds, requestTimeoutMs } = this.options;
     // The first poll returns at once, which shows that the transport works.
     const waitSeconds = this.isOpen ? pollWaitSeconds : 0;
     const late = new Loss("the poll was not answered in time");
     const graceMs = waitSeconds > 0 ? requestTimeoutMs / 2 : requestTimeoutMs;
     this.watch(waitSeconds * 1_000 + graceMs, late);
     const path = this.url(cursors, { transport: "poll", wait: String(waitSeconds) });
-    const request = this.host.request(path, { signal });
+    const request = this.client.request(path, { signal });
     if (this.isOpen) this.#waits(cursors);
     const answer = await request;
     const response = await this.checkMany(answer, cursors);
     if (!response) return;
     const text = await this.text(response);
     // A publish cannot exclude a poll: own messages are recognized by their ids.
-    await orAborted(this.host.silentPublishes(), signal);
+    await orAborted(this.client.outbox.silentPublishes(), signal);
     const recovered = response.headers.get("Throng-Recovered") !== "false";
     await this.resumed(cursors, recovered, response, signal);
     if (signal.aborted) return;
-    this.host.opened(this);
+    this.connection.opened(this);
     for (const line of text.split("\n")) {
       if (line !== "") this.deliver(cursors, JSON.parse(line));
     }
@@ -327,13 +334,13 @@ export class PollLink extends HttpLink {
       cursor.position = ids[index];
     });
     // A server that shuts down adds a time to retry to its last response.
-    const hintMs = retryAfterMs(response, this.host.random);
+    const hintMs = retryAfterMs(response, this.options.random);
     if (hintMs !== undefined) throw new Loss("the server is shutting down", { hintMs });
   }
 
   /** Reports a waiting poll as open: it returns nothing until there is a message. */
   #waits(cursors) {
     for (const cursor of cursors) cursor.isLive = true;
-    this.host.opened(this);
+    this.connection.opened(this);
   }
 }

@@ -48,22 +48,18 @@ export function foundNoConnection(error) {
   const cause = error?.cause;
   if (cause?.code === "UND_ERR_CONNECT_TIMEOUT") return true;
   // One error for each address of the name if it has several.
-  const failures = cause?.errors?.length > 0 ? cause.errors : [cause];
-  return failures.every((each) => ["connect", "getaddrinfo"].includes(each?.syscall));
+  const failures = [cause?.errors ?? cause].flat();
+  const syscalls = ["connect", "getaddrinfo"];
+  return failures.length > 0 && failures.every((each) => syscalls.includes(each?.syscall));
 }
 
 /** Resolves after the delay, or early on abort. */
 export function delay(delayMs, signal) {
-  return new Promise((resolve) => {
-    if (signal.aborted) return resolve();
-    const end = () => {
-      clearTimeout(timer);
-      signal.removeEventListener("abort", end);
-      resolve();
-    };
-    const timer = setTimeout(end, delayMs);
-    signal.addEventListener("abort", end);
+  let timer;
+  const elapsed = new Promise((resolve) => {
+    timer = setTimeout(resolve, delayMs);
   });
+  return orAborted(elapsed, signal).catch(() => clearTimeout(timer));
 }
 
 /**
@@ -82,37 +78,17 @@ export function orAborted(work, signal) {
   });
 }
 
-/** Waits for the abort and rejects with its reason. */
-export function aborted(signal) {
-  return orAborted(new Promise(() => {}), signal);
-}
-
-export async function toError(response, signal = undefined) {
+export async function toError(response, signal) {
   const body = await orAborted(response.json(), signal).catch(() => ({}));
   const message = body.message ?? `the server answered ${response.status}`;
   return new ThrongError(body.error ?? `http_${response.status}`, message, response.status);
-}
-
-/** The body as text. Calls `onChunk` for each chunk, so that callers can extend a deadline. */
-export async function readText(response, onChunk) {
-  // Some platforms have `fetch` without streams.
-  if (!response.body?.getReader) return response.text();
-  const reader = response.body.getReader();
-  const decoder = new TextDecoder();
-  let text = "";
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) return text + decoder.decode();
-    onChunk();
-    text += decoder.decode(value, { stream: true });
-  }
 }
 
 /**
  * A signal that is aborted after `timeoutMs`, or when `outer` is. `extend` restarts the timeout,
  * `end` cancels it.
  */
-export function deadline(timeoutMs, outer = undefined) {
+export function deadline(timeoutMs, outer) {
   const abort = new AbortController();
   let timer;
   const late = () => abort.abort(new ThrongError("timeout", "the server did not answer in time"));

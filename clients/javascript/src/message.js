@@ -2,9 +2,9 @@
 
 /** The target `{ channel }` or `{ user }` for an argument of the API. */
 export function toTarget(target) {
-  if (typeof target === "string") return { channel: target };
-  if (typeof target?.channel === "string") return { channel: target.channel };
-  if (typeof target?.user === "string") return { user: target.user };
+  const { channel, user } = typeof target === "string" ? { channel: target } : (target ?? {});
+  if (typeof channel === "string") return { channel };
+  if (typeof user === "string") return { user };
   throw new TypeError("name a channel, or give { channel } or { user }");
 }
 
@@ -12,10 +12,10 @@ export function keyOf({ channel, user }) {
   return user === undefined ? `channel ${channel}` : `user ${user}`;
 }
 
-export function pathOf({ channel, user }) {
-  return user === undefined
-    ? `/channels/${encodeURIComponent(channel)}`
-    : `/users/${encodeURIComponent(user)}`;
+/** The path of a target, which has nothing but its name. */
+export function pathOf(target) {
+  const [[kind, name]] = Object.entries(target);
+  return `/${kind}s/${encodeURIComponent(name)}`;
 }
 
 /** Whether `id` is `last` or before it. False if they are of different epochs. */
@@ -46,8 +46,7 @@ export function isBinary(data) {
 }
 
 export function toBytes(data) {
-  if (data instanceof ArrayBuffer) return new Uint8Array(data);
-  return new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+  return new Uint8Array(data.buffer ?? data, data.byteOffset, data.byteLength);
 }
 
 /** The message for listeners from an envelope. */
@@ -67,6 +66,5 @@ export function toMessage(envelope, replayed) {
 
 /** A random key. Pages without TLS have no `crypto.randomUUID`. */
 export function randomKey() {
-  const bytes = crypto.getRandomValues(new Uint8Array(16));
-  return [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+  return crypto.getRandomValues(new Uint32Array(4)).join("-");
 }

@@ -16,7 +16,7 @@ import { checkNames } from "./options.js";
 /** The error after which the message may be published, now or later. */
 const UNKNOWN_CODE = "outcome_unknown";
 /** Errors of a WebSocket after which the same message may be accepted. */
-const RETRIED_CODES = new Set(["busy", "unavailable", "too_many_requests", UNKNOWN_CODE]);
+const RETRIED_CODES = ["busy", "unavailable", "too_many_requests", UNKNOWN_CODE];
 /** Ids of own messages to suppress (`echo: false`); beyond this, the oldest is forgotten. */
 const SILENT_IDS_MAX = 1_000;
 /** The longest wait for a receipt: the server's own limit. */
@@ -27,7 +27,7 @@ const PUBLISH_MS_MAX = 240_000;
 /** One message, with as many attempts as its deadline allows. */
 class Publish {
   /** The WebSocket link that sent it last. */
-  link = undefined;
+  link;
   /** Sent by a request of its own, so that WebSocket links skip it. */
   isPosting = false;
   isSettled = false;
@@ -40,12 +40,11 @@ class Publish {
   constructor(target, data, options) {
     checkNames(options, ["key", "echo", "contentType", "keepalive", "receipt"], "publish");
     const { key, echo, contentType, keepalive, receipt } = options;
-    if (receipt !== undefined && !(receipt >= 0 && receipt <= RECEIPT_SECONDS_MAX)) {
-      throw new TypeError(`"receipt" must be a number of seconds, 0 to ${RECEIPT_SECONDS_MAX}`);
-    }
     // Messages of others would wait for the receipt, because they may be this one.
-    if (receipt !== undefined && echo === false) {
-      throw new TypeError('give "receipt" or "echo: false", not both');
+    const isInside = receipt >= 0 && receipt <= RECEIPT_SECONDS_MAX;
+    if (receipt !== undefined && !(isInside && echo !== false)) {
+      const range = `a number of seconds, 0 to ${RECEIPT_SECONDS_MAX}`;
+      throw new TypeError(`"receipt" must be ${range}, and excludes "echo: false"`);
     }
     this.target = target;
     this.key = key ?? randomKey();
@@ -63,10 +62,7 @@ class Publish {
       if (this.body === undefined) throw new TypeError("this data has no JSON");
       this.data = JSON.parse(this.body);
     }
-    this.answer = new Promise((resolve, reject) => {
-      this.resolve = resolve;
-      this.reject = reject;
-    });
+    this.answer = new Promise((resolve, reject) => Object.assign(this, { resolve, reject }));
   }
 
   sent() {
@@ -109,21 +105,21 @@ export class Outbox {
     this.#client = client;
   }
 
-  publish(target, data, options) {
+  publish(target, data, options, isClosed) {
     const publish = new Publish(target, data, options);
     const { queueMax, publishTimeoutMs } = this.#client.options;
-    const waiting = [...this.#pending].filter((each) => {
+    const { length } = [...this.#pending].filter((each) => {
       return !each.link || each.link !== this.#client.connectionFor(each.target).link;
     });
-    if (waiting.length >= queueMax) {
-      const error = new ThrongError("queue_full", `${waiting.length} messages wait to be sent`);
-      throw Object.assign(error, { outcome: "unpublished", key: publish.key });
+    if (isClosed) this.#refuse(publish, new ThrongError("closed", "the client is closed"));
+    else if (length >= queueMax) {
+      this.#refuse(publish, new ThrongError("queue_full", `${length} messages wait to be sent`));
     }
+    if (publish.isSettled) return publish.answer;
     const limitMs = Math.min(publishTimeoutMs + publish.waitMs, PUBLISH_MS_MAX);
     publish.timer = setTimeout(() => {
-      const isUnknown = publish.outcome === "unknown";
-      const end = isUnknown ? "it is unknown whether it was published" : "it was not published";
-      const message = `the server did not confirm the message in ${limitMs} ms; ${end}`;
+      const end = `in ${limitMs} ms; it is ${publish.outcome}`;
+      const message = `the server did not confirm the message ${end}`;
       this.#refuse(publish, new ThrongError("timeout", message));
     }, limitMs);
     this.#pending.add(publish);
@@ -176,7 +172,7 @@ export class Outbox {
   /** Handles an error response over a WebSocket. */
   retryOrRefuse(publish, error) {
     if (error.code !== UNKNOWN_CODE) publish.ruledOut();
-    if (!RETRIED_CODES.has(error.code)) return this.#refuse(publish, error);
+    if (!RETRIED_CODES.includes(error.code)) return this.#refuse(publish, error);
     const { link } = publish;
     setTimeout(() => {
       if (publish.link !== link) return;
@@ -224,8 +220,8 @@ export class Outbox {
       const limit = deadline(requestTimeoutMs + publish.waitMs, publish.abort.signal);
       const init = publish.request(limit.signal);
       const connection = this.#client.connectionFor(publish.target);
-      if (!publish.echo && connection.link?.connection) {
-        init.headers["Throng-Exclude"] = connection.link.connection;
+      if (!publish.echo && connection.link?.serverName) {
+        init.headers["Throng-Exclude"] = connection.link.serverName;
       }
       publish.sent();
       try {

@@ -19,15 +19,17 @@ const PONG_GRACE = 0.2;
 
 export class SocketLink {
   isOpen = false;
-  #host;
+  #connection;
+  #client;
+  #options;
   #socket = null;
   #openTimer;
   #pulseTimer;
   #pulseAt = Infinity;
   /** When the last frame arrived, in ms since 1970. */
-  #receivedAt = 0;
+  receivedAt = 0;
   /** When a frame must have arrived; undefined if no answer is expected. */
-  #dueAt = undefined;
+  #dueAt;
   #heartbeatMs;
   /** The socket's `bufferedAmount` at the last check. */
   #unsentBytes = 0;
@@ -46,16 +48,19 @@ export class SocketLink {
   /** Cursors confirmed by `subscribed`. Messages before it are of an earlier subscription. */
   #live = new Set();
 
-  constructor(host) {
-    this.#host = host;
-    this.#heartbeatMs = host.heartbeatMs || Infinity;
+  constructor(connection, client) {
+    this.#connection = connection;
+    this.#client = client;
+    this.#options = client.options;
+    this.#heartbeatMs = this.#options.heartbeatMs || Infinity;
   }
 
   open() {
-    const { url, user, WebSocket, openTimeoutMs, tokens } = this.#host;
+    const { url, tokens } = this.#client;
+    const { user, WebSocket, openTimeoutMs } = this.#options;
     const query = user === undefined ? "" : `?user=${encodeURIComponent(user)}`;
     const slow = new Loss("the WebSocket did not open in time", { isUnusable: true });
-    this.#openTimer = setTimeout(() => this.#host.lost(this, slow), openTimeoutMs);
+    this.#openTimer = setTimeout(() => this.#lost(slow), openTimeoutMs);
     try {
       this.#token = tokens.current;
       const offered = ["throng.v1"];
@@ -65,7 +70,7 @@ export class SocketLink {
     } catch (error) {
       // For example, a page under TLS may not open a plain WebSocket.
       queueMicrotask(() => {
-        this.#host.lost(this, new Loss(String(error), { isUnusable: true }));
+        this.#lost(new Loss(String(error), { isUnusable: true }));
       });
       return;
     }
@@ -118,7 +123,7 @@ export class SocketLink {
     if (command) {
       frame.ref = ++this.#ref;
       this.#pending.set(frame.ref, command);
-      this.#expect(this.#host.requestTimeoutMs);
+      this.#expect(this.#options.requestTimeoutMs);
     }
     // A closing socket drops the frame; the close event leads to a retry.
     this.#socket.send(JSON.stringify(frame));
@@ -130,15 +135,10 @@ export class SocketLink {
     this.#expect(timeoutMs);
   }
 
-  /** When the last frame arrived, in ms since 1970. */
-  get receivedAt() {
-    return this.#receivedAt;
-  }
-
   /** When the next heartbeat is late. */
   get #quietAt() {
-    const grace = this.#host.requestTimeoutMs * HEARTBEAT_GRACE;
-    return this.#receivedAt + this.#heartbeatMs + grace;
+    const grace = this.#options.requestTimeoutMs * HEARTBEAT_GRACE;
+    return this.receivedAt + this.#heartbeatMs + grace;
   }
 
   /** Ends the link unless a frame arrives within this time. */
@@ -163,7 +163,7 @@ export class SocketLink {
   #pulse() {
     this.#pulseAt = Infinity;
     const now = Date.now();
-    const { requestTimeoutMs } = this.#host;
+    const { requestTimeoutMs } = this.#options;
     const unsentBytes = this.#socket.bufferedAmount ?? 0;
     // The server cannot answer a large message before it has left.
     const isSending = unsentBytes > 0 && unsentBytes < this.#unsentBytes;
@@ -171,7 +171,7 @@ export class SocketLink {
     this.#unsentBytes = unsentBytes;
     const quietAt = this.#quietAt;
     if (this.#dueAt !== undefined) {
-      if (now >= this.#dueAt) return this.#host.lost(this, new Loss("the server fell silent"));
+      if (now >= this.#dueAt) return this.#lost(new Loss("the server fell silent"));
     } else if (now >= quietAt) {
       return this.#ping(requestTimeoutMs * PONG_GRACE);
     }
@@ -179,23 +179,23 @@ export class SocketLink {
   }
 
   #receive(text) {
-    this.#receivedAt = Date.now();
+    this.receivedAt = Date.now();
     let frame;
     try {
       frame = JSON.parse(text);
     } catch {
-      this.#host.lost(this, new Loss("the peer is not a Throng server", { isUnusable: true }));
+      this.#lost(new Loss("the peer is not a Throng server", { isUnusable: true }));
       return;
     }
     const command = this.#pending.get(frame.ref);
     if (frame.ref !== undefined) this.#pending.delete(frame.ref);
     const isDue = this.#pending.size > 0;
-    this.#dueAt = isDue ? this.#receivedAt + this.#host.requestTimeoutMs : undefined;
+    this.#dueAt = isDue ? this.receivedAt + this.#options.requestTimeoutMs : undefined;
     if (frame.type === "message" || frame.type === "gap") this.#advance(frame);
     else if (frame.type === "welcome") this.#welcome(frame);
     else if (frame.type === "subscribed" && command?.cursor) this.#subscribed(frame, command);
     else if (frame.type === "published" && command?.publish) {
-      this.#host.published(command.publish, frame);
+      this.#client.outbox.settle(command.publish, frame);
     } else if (frame.type === "expiring") this.#refresh();
     else if (frame.type === "authenticated" && command?.token) this.#refreshed(command);
     else if (frame.type === "unsubscribed" && frame.code) this.#ended(frame);
@@ -208,18 +208,18 @@ export class SocketLink {
     this.isOpen = true;
     this.#schedule(this.#quietAt);
     // Channels beyond the limit move to other connections before they are requested here.
-    if (channelsMax > 0) this.#host.learn(channelsMax);
-    const cursors = [...this.#host.cursors.values()];
+    if (channelsMax > 0) this.#client.learn(channelsMax);
+    const cursors = [...this.#connection.cursors.values()];
     for (const cursor of cursors) if (!cursor.position) this.subscribe(cursor);
     // Retries before resumed channels: the responses name the ids to suppress (`echo: false`)
     // before the backlog contains them.
-    for (const publish of this.#host.retries()) this.publish(publish);
+    for (const publish of this.#client.outbox.retriesFor(this.#connection)) this.publish(publish);
     for (const cursor of cursors) if (cursor.position) this.subscribe(cursor);
-    this.#host.opened(this);
+    this.#connection.opened(this);
   }
 
   #subscribed({ id, head, recovered }, { cursor, from }) {
-    if (this.#host.cursors.get(cursor.key) !== cursor) return;
+    if (this.#connection.cursors.get(cursor.key) !== cursor) return;
     this.#live.add(cursor);
     cursor.isLive = true;
     if (from.since) cursor.follow({ id, head, recovered: recovered !== false });
@@ -227,46 +227,46 @@ export class SocketLink {
   }
 
   #advance(frame) {
-    const cursor = this.#host.cursors.get(keyOf(frame));
+    const cursor = this.#connection.cursors.get(keyOf(frame));
     if (!cursor || !this.#live.has(cursor)) return;
     if (frame.type === "gap") cursor.gap(frame);
-    else this.#host.deliver(cursor, frame);
+    else this.#client.deliver(cursor, frame);
   }
 
   #refused({ code, message }, command) {
     const error = new ThrongError(code, message);
     if (command?.token) return this.#refusedToken(error, command.token);
-    if (command?.publish) this.#host.refused(command.publish, error);
+    if (command?.publish) this.#client.outbox.retryOrRefuse(command.publish, error);
     const { cursor } = command ?? {};
     if (cursor) this.#requested.delete(cursor);
     // The cursor may have moved to another connection.
-    if (!cursor || this.#host.cursors.get(cursor.key) !== cursor) return;
-    if (code === "busy") this.#host.lost(this, new Loss(message));
+    if (!cursor || this.#connection.cursors.get(cursor.key) !== cursor) return;
+    if (code === "busy") this.#lost(new Loss(message));
     else if (code === "too_many_requests") this.#subscribeLater(cursor);
     else if (code === "too_many_channels" && this.#live.size > 0) {
-      this.#host.learn(this.#live.size + this.#host.reservedChannels());
-    } else this.#host.dropped(cursor, error);
+      this.#client.learn(this.#live.size + this.#connection.reservedChannels());
+    } else this.#client.drop(cursor, error);
   }
 
   /** One channel more than the server allows this client for now. The others stay. */
   async #subscribeLater(cursor) {
     const { signal } = this.#end;
-    await delay(LIMIT_RETRY_MS * (1 + 4 * this.#host.random()), signal);
-    if (signal.aborted || this.#host.cursors.get(cursor.key) !== cursor) return;
+    await delay(LIMIT_RETRY_MS * (1 + 4 * this.#options.random()), signal);
+    if (signal.aborted || this.#connection.cursors.get(cursor.key) !== cursor) return;
     if (!this.#requested.has(cursor)) this.subscribe(cursor);
   }
 
   /** The server has ended a subscription: a newer token does not grant it. */
   #ended(frame) {
-    const cursor = this.#host.cursors.get(keyOf(frame));
+    const cursor = this.#connection.cursors.get(keyOf(frame));
     this.#live.delete(cursor);
     if (!this.#requested.delete(cursor)) return;
-    this.#host.dropped(cursor, new ThrongError(frame.code, frame.message));
+    this.#client.drop(cursor, new ThrongError(frame.code, frame.message));
   }
 
   /** Sends a newer token. The connection is closed when the present one expires, and not before. */
   async #refresh() {
-    const { tokens, random } = this.#host;
+    const { tokens, options: { random } } = this.#client;
     if (!tokens.canRenew || this.#isRefreshing) return;
     this.#isRefreshing = true;
     const { signal } = this.#end;
@@ -288,12 +288,12 @@ export class SocketLink {
   }
 
   async #refusedToken(error, token) {
-    const { tokens, random } = this.#host;
+    const { tokens, options: { random } } = this.#client;
     tokens.refuse(token);
     this.#isRefreshing = false;
     // Of another user, or revoked: the next one would be so too.
     if (error.code === "forbidden" || error.code === "token_revoked") {
-      this.#host.lost(this, new Loss(error.message, { error }));
+      this.#lost(new Loss(error.message, { error }));
       return;
     }
     const { signal } = this.#end;
@@ -301,12 +301,16 @@ export class SocketLink {
     if (!signal.aborted) this.#refresh();
   }
 
+  #lost(loss) {
+    this.#connection.lost(this, loss);
+  }
+
   #closed(code, reason) {
     const message = `the WebSocket closed with ${code}${reason ? `: ${reason}` : ""}`;
     if (code === CLOSE_TOO_LARGE) this.#refuseLargest(message);
-    const { tokens } = this.#host;
+    const { tokens } = this.#client;
     const closed = { close_code: code, message, isOpen: this.isOpen };
-    this.#host.lost(this, lossOf(closed, tokens, this.#token));
+    this.#lost(lossOf(closed, tokens, this.#token));
   }
 
   /** The server does not say which message was too large. Retries all but the largest. */
@@ -314,6 +318,6 @@ export class SocketLink {
     const size = ({ body }) => body.byteLength ?? body.length;
     const sent = [...this.#pending.values()].flatMap(({ publish }) => publish ?? []);
     const [largest] = sent.sort((a, b) => size(b) - size(a));
-    if (largest) this.#host.refused(largest, new ThrongError("too_large", message));
+    if (largest) this.#client.outbox.retryOrRefuse(largest, new ThrongError("too_large", message));
   }
 }

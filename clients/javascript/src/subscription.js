@@ -16,9 +16,6 @@ import { ThrongError } from "./errors.js";
 import { backoffMs, delay, isTemporary } from "./http.js";
 import { isUpTo, keyOf, toMessage } from "./message.js";
 
-/** The server's limit of messages on a page of history. */
-const PAGE_MAX = 1_000;
-
 const leave = Symbol("leave");
 
 /** Emits "message", "subscribed", "recovered", "gap" and "error". */
@@ -37,9 +34,9 @@ export class Subscription extends Emitter {
 /** A subscription with the state that its cursor keeps for it. */
 class Follower {
   /** Events queued while older messages are read; undefined at all other times. */
-  #queued = undefined;
+  #queued;
   /** The id of the last message. */
-  #last = undefined;
+  #last;
   #end = new AbortController();
 
   constructor(subscription, { takesReplay }) {
@@ -93,11 +90,11 @@ class Follower {
 /** The client's position in one channel. Links advance it; it passes events to subscriptions. */
 export class Cursor {
   /** The connection that follows it. */
-  connection = undefined;
+  connection;
   /** The id to resume after; undefined until the server has named one. */
-  position = undefined;
+  position;
   /** The newest id at the time of subscribing: messages up to it are replayed. */
-  head = undefined;
+  head;
   /** The connection was lost; the next response says whether messages were. */
   isInterrupted = false;
   /** The subscription is active on the server, so that the client gets its own messages. */
@@ -105,7 +102,7 @@ export class Cursor {
   isClosed = false;
   #hasStarted = false;
   /** The id of the last delivered message. Unlike `position`, never an announced id. */
-  #delivered = undefined;
+  #delivered;
   #followers = new Map();
   #start;
   #started = new Promise((resolve) => {
@@ -128,15 +125,18 @@ export class Cursor {
     return this.#followers.size === 0;
   }
 
-  /** Adds a subscription. The first gets older messages from the cursor; others read them. */
-  join(subscription, options, read) {
+  /**
+   * Adds a subscription. The first gets older messages from the cursor; others get them from
+   * `readOlder`, which returns them with whether none is missing.
+   */
+  join(subscription, options, readOlder) {
     const isFirst = this.isUnused && !this.#hasStarted;
     const follower = new Follower(subscription, { takesReplay: isFirst });
     this.#followers.set(subscription, follower);
     if (isFirst) return;
     const wantsOlder = options.since !== undefined || options.history > 0;
     if (wantsOlder) follower.hold();
-    this.#joinLate(follower, wantsOlder ? options : undefined, read);
+    this.#joinLate(follower, wantsOlder ? options : undefined, readOlder);
   }
 
   part(subscription) {
@@ -188,7 +188,7 @@ export class Cursor {
     for (const follower of [...this.#followers.values()]) follower.receive(name, value);
   }
 
-  async #joinLate(follower, options, read) {
+  async #joinLate(follower, options, readOlder) {
     // Messages between a read and a later start of the subscription would be missing.
     await this.#started;
     if (follower.signal.aborted) return;
@@ -197,8 +197,11 @@ export class Cursor {
     if (!options) return;
     for (let attempt = 0; !signal.aborted; attempt += 1) {
       try {
-        await this.#replay(follower, options, read);
-        return;
+        const { messages, isWhole } = await readOlder(options);
+        if (signal.aborted) return;
+        if (!isWhole) subscription[emit]("gap", { ...this.target, id: options.since });
+        for (const envelope of messages) follower.replay(envelope);
+        return follower.release();
       } catch (error) {
         if (signal.aborted) return;
         const isFinal = error instanceof ThrongError && error.status && !isTemporary(error);
@@ -210,30 +213,5 @@ export class Cursor {
         await delay(backoffMs(attempt), signal);
       }
     }
-  }
-
-  async #replay(follower, { history, since }, read) {
-    let messages = [];
-    let isWhole = true;
-    if (since !== undefined) {
-      let page = { more: true };
-      for (let after = since; page.more; after = messages.at(-1)?.id ?? after) {
-        page = await read({ after, limit: PAGE_MAX });
-        if (after === since) isWhole = page.recovered !== false;
-        messages.push(...page.messages);
-        if (page.messages.length === 0) break;
-      }
-    } else {
-      let page = { more: true };
-      for (let before; page.more && messages.length < history; before = messages[0]?.id) {
-        page = await read({ before, limit: Math.min(PAGE_MAX, history - messages.length) });
-        messages = [...page.messages, ...messages];
-        if (page.messages.length === 0) break;
-      }
-    }
-    if (follower.signal.aborted) return;
-    if (!isWhole) follower.subscription[emit]("gap", { ...this.target, id: since });
-    for (const envelope of messages) follower.replay(envelope);
-    follower.release();
   }
 }

@@ -5,22 +5,22 @@
  * Layout, from the bottom up: `Cursor` (the position in one channel) and its subscriptions; the
  * links `SocketLink`, `StreamLink` and `PollLink` (one attempt at one transport, from opening to
  * loss); `Connection` (its current link and its retries); `Outbox` (messages being published);
- * `Throng` (all channels, spread over connections).
+ * `Throng` (all channels, spread over connections). What needs no WebSocket is a part of its own,
+ * loaded on first use: `http-part.js`.
  */
 
 import { Connection } from "./connection.js";
 import { emit, Emitter } from "./emitter.js";
 import { ThrongError } from "./errors.js";
-import { deadline, isOfToken, orAborted, readText, toError } from "./http.js";
-import { keyOf, pathOf, toMessage, toTarget } from "./message.js";
+import { orAborted, toError } from "./http.js";
+import { loadHttp } from "./load-http.js";
+import { keyOf, toMessage, toTarget } from "./message.js";
 import { checkNames, toOptions, toUrl } from "./options.js";
 import { Outbox } from "./outbox.js";
 import { Cursor, Subscription } from "./subscription.js";
 import { Tokens } from "./token.js";
 
-export { EventStreamParser } from "./event-stream.js";
 export { ThrongError } from "./errors.js";
-export { backoffMs } from "./http.js";
 export { Subscription } from "./subscription.js";
 
 /** The client. Emits "state" on each change of `state` or `transport`, and "error". */
@@ -38,13 +38,13 @@ export class Throng extends Emitter {
   #tokens;
   #shared;
   /** State and transport of the last "state" event. */
-  #reported = {};
+  #reported;
 
   constructor(url, options = {}) {
     super();
     const isUrl = typeof url === "string" || url instanceof URL;
     const base = isUrl ? url : globalThis.location?.origin;
-    if (base === undefined) throw new TypeError("outside a page, the server's URL is required");
+    if (base === undefined) throw new TypeError("outside a page, give a URL");
     this.#url = toUrl(base);
     this.#options = toOptions(isUrl || url === undefined ? options : url);
     this.#tokens = new Tokens(this.#options, (error) => this.#fail(error));
@@ -59,7 +59,7 @@ export class Throng extends Emitter {
   }
 
   /** Follows a channel, or the inbox of the client's user. `listener` is one for "message". */
-  subscribe(target, options = {}, listener = undefined) {
+  subscribe(target, options = {}, listener) {
     if (typeof options === "function") return this.subscribe(target, {}, options);
     if (this.state === "closed") throw new ThrongError("closed", "the client is closed");
     checkNames(options, ["history", "since"], "subscribe");
@@ -77,7 +77,9 @@ export class Throng extends Emitter {
       if (cursor.isUnused) this.#leave(cursor);
     });
     if (listener) subscription.on("message", listener);
-    cursor.join(subscription, options, (page) => this.#read(named, "history", page));
+    cursor.join(subscription, options, async (older) => {
+      return (await loadHttp(this.#options)).readOlder(this.#shared, named, older);
+    });
     if (!known) {
       this.#cursors.set(cursor.key, cursor);
       this.#place(cursor);
@@ -87,23 +89,17 @@ export class Throng extends Emitter {
 
   /** Publishes, with retries. Resolves with the id once the server has the message. */
   async publish(target, data, options = {}) {
-    const named = toTarget(target);
-    if (this.state === "closed") {
-      const error = new ThrongError("closed", "the client is closed");
-      throw Object.assign(error, { outcome: "unpublished", key: options.key });
-    }
-    return this.#outbox.publish(named, data, options);
+    const isClosed = this.state === "closed";
+    return this.#outbox.publish(toTarget(target), data, options, isClosed);
   }
 
   async history(target, options = {}) {
-    checkNames(options, ["limit", "before", "after"], "history");
-    const body = await this.#read(toTarget(target), "history", options);
+    const body = await this.#read(target, "history", options, ["limit", "before", "after"]);
     return { ...body, messages: body.messages.map((envelope) => toMessage(envelope, true)) };
   }
 
   async presence(target, options = {}) {
-    checkNames(options, ["limit"], "presence");
-    return this.#read(toTarget(target), "presence", options);
+    return this.#read(target, "presence", options, ["limit"]);
   }
 
   /** Starts over at once, with the first transport. Also works after `close`. */
@@ -121,7 +117,7 @@ export class Throng extends Emitter {
 
   /** Closes the connections and rejects unconfirmed messages. Keeps the subscriptions. */
   close() {
-    this.#end(new ThrongError("closed", "the client was closed before the server confirmed"));
+    this.#end(new ThrongError("closed", "the client is closed"));
   }
 
   /** The interface of the client for its connections and its outbox. */
@@ -131,7 +127,7 @@ export class Throng extends Emitter {
       url: this.#url,
       tokens: this.#tokens,
       request: (path, init) => this.#request(path, init),
-      isReachable: () => this.#isReachable(),
+      fetch: (path, init) => this.#fetch(path, init),
       connectionFor: (target) => this.#connectionFor(target),
       changed: () => this.#reportState(),
       emptied: (connection) => this.#emptied(connection),
@@ -160,7 +156,7 @@ export class Throng extends Emitter {
     return newer === token ? response : this.#fetch(path, init, newer);
   }
 
-  async #fetch(path, init, token = undefined) {
+  async #fetch(path, init, token) {
     const headers = { ...init.headers };
     if (token !== undefined) headers.Authorization = `Bearer ${token}`;
     const request = { cache: "no-store", ...init, headers };
@@ -169,41 +165,10 @@ export class Throng extends Emitter {
     return response;
   }
 
-  async #read(target, what, parameters) {
-    const named = Object.entries(parameters).filter(([, value]) => value !== undefined);
-    const query = named.length > 0 ? `?${new URLSearchParams(named)}` : "";
-    const startedAt = Date.now();
-    const limit = deadline(this.#options.requestTimeoutMs);
-    const endDoubt = this.#connectionFor(target).doubt(this.#options.requestTimeoutMs);
-    try {
-      const init = { signal: limit.signal };
-      const response = await this.#request(`${pathOf(target)}/${what}${query}`, init);
-      if (!response.ok) throw await toError(response, limit.signal);
-      return JSON.parse(await orAborted(readText(response, limit.extend), limit.signal));
-    } catch (error) {
-      if (error instanceof ThrongError && (error.status || isOfToken(error))) throw error;
-      if (limit.signal.aborted) {
-        this.#connectionFor(target).suspect(startedAt);
-        throw limit.signal.reason;
-      }
-      const failed = new ThrongError("unreachable", `the server cannot be reached: ${error}`);
-      throw Object.assign(failed, { cause: error });
-    } finally {
-      endDoubt();
-      limit.end();
-    }
-  }
-
-  /** Whether the server answers. If it does not, a failure is not the transport's. */
-  async #isReachable() {
-    const limit = deadline(this.#options.openTimeoutMs);
-    try {
-      return (await this.#fetch("/health", { signal: limit.signal })).ok;
-    } catch {
-      return false;
-    } finally {
-      limit.end();
-    }
+  async #read(target, what, parameters, names) {
+    checkNames(parameters, names, what);
+    const named = toTarget(target);
+    return (await loadHttp(this.#options)).read(this.#shared, named, what, parameters);
   }
 
   /* Channels and their connections. */
@@ -240,16 +205,13 @@ export class Throng extends Emitter {
   #leave(cursor) {
     if (cursor.isClosed) return;
     cursor.isClosed = true;
-    this.#cursors.delete(cursor.key);
-    cursor.connection?.remove(cursor);
-    // Messages that waited for the subscription need not wait any longer.
-    this.#outbox.flush();
+    this.#drop(cursor);
   }
 
   #drop(cursor, error) {
     this.#cursors.delete(cursor.key);
     cursor.connection?.remove(cursor);
-    cursor.fail(error);
+    if (error) cursor.fail(error);
     // Messages that waited for the subscription need not wait any longer.
     this.#outbox.flush();
   }
@@ -261,7 +223,7 @@ export class Throng extends Emitter {
   /* The state. */
 
   /** Emits "state" if it has changed. The state is that of the least connected connection. */
-  #reportState(detail = undefined) {
+  #reportState(detail) {
     if (this.state === "closed" && !detail) return;
     const busy = this.#connections.filter(({ state }) => state !== "idle");
     const rank = ["waiting", "connecting", "open"];
@@ -269,9 +231,9 @@ export class Throng extends Emitter {
     const state = detail?.state ?? least?.state ?? "idle";
     const { transport } = least ?? this;
     this.state = state;
-    const { state: lastState, transport: lastTransport } = this.#reported;
-    if (lastState === state && lastTransport === transport) return;
-    this.#reported = { state, transport };
+    const report = `${state} ${transport}`;
+    if (report === this.#reported) return;
+    this.#reported = report;
     this[emit]("state", { state, transport, ...least?.detail });
   }
 
@@ -304,8 +266,7 @@ export class Throng extends Emitter {
 
   #listen(isOn) {
     const change = isOn ? "addEventListener" : "removeEventListener";
-    globalThis[change]?.("online", this.#wake);
-    globalThis[change]?.("offline", this.#wake);
+    for (const event of ["online", "offline"]) globalThis[change]?.(event, this.#wake);
     globalThis.document?.[change]("visibilitychange", this.#wake);
   }
 }

@@ -62,20 +62,18 @@ export class Tokens {
     const limit = deadline(this.#timeoutMs);
     let token;
     try {
-      token = await orAborted(this.#getToken(), limit.signal);
+      token = (await orAborted(this.#getToken(), limit.signal)) ?? "";
+      if (typeof token !== "string") throw new TypeError(`it returned a ${typeof token}`);
     } catch (cause) {
-      const failed = new ThrongError("token_failed", `getToken failed: ${cause?.message ?? cause}`);
-      throw Object.assign(failed, { cause });
+      const message = `getToken failed: ${cause?.message ?? cause}`;
+      throw new ThrongError("token_failed", message, undefined, cause);
     } finally {
       limit.end();
     }
-    if (token === null || token === undefined || token === "") {
+    if (token === "") {
       const error = new ThrongError("no_token", "getToken returned no token");
       this.#stop(error);
       throw error;
-    }
-    if (typeof token !== "string") {
-      throw new ThrongError("token_failed", `getToken returned no string but: ${typeof token}`);
     }
     this.current = token;
     return token;

@@ -1,8 +1,12 @@
 /** Shared by the tests: a stand-in server, clients that are closed with the test, events. */
 
 import WebSocket from "ws";
+import { loadHttp } from "../src/load-http.js";
 import { StandIn } from "./stand-in.js";
-import { Throng } from "throng";
+import { Throng } from "@throng-push/client";
+
+/** Loaded once, because loading takes real time, also where a test has stopped the clock. */
+await loadHttp({ requestTimeoutMs: 10_000 });
 
 export async function start(test) {
   const server = await StandIn.start();

@@ -1,7 +1,7 @@
 // Errors for wrong URLs and options.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Throng } from "throng";
+import { Throng } from "@throng-push/client";
 
 const URL_OK = "http://127.0.0.1:1";
 const throwsWith = (make, words) => assert.throws(make, { name: "TypeError", message: words });
@@ -32,10 +32,10 @@ test("the error for a URL without a scheme, or with a wrong one, suggests a URL"
 test("unknown options are refused with the nearest name", async () => {
   throwsWith(() => new Throng(URL_OK, { usr: "ann" }), /no option "usr"; did you mean "user"/);
   throwsWith(() => new Throng(URL_OK, { websocket: 1 }), /did you mean "WebSocket"/);
-  throwsWith(() => new Throng(URL_OK, { zzzzzzzz: 1 }), /its options are user, transports/);
+  throwsWith(() => new Throng(URL_OK, { zzzzzzzz: 1 }), /there are: user, transports/);
   throwsWith(() => new Throng(URL_OK, { transports: ["websockets"] }), /mean "websocket"/);
   throwsWith(() => new Throng(URL_OK, { publishTimeoutMs: "30s" }), /must be a number/);
-  throwsWith(() => new Throng(URL_OK, { publishTimeoutMs: 600_000 }), /must be at most/);
+  throwsWith(() => new Throng(URL_OK, { publishTimeoutMs: 600_000 }), /at most 240000/);
   const client = new Throng(URL_OK);
   throwsWith(() => client.subscribe("a", { histroy: 5 }), /did you mean "history"/);
   throwsWith(() => client.subscribe("a", null), /must be an object/);
@@ -56,7 +56,7 @@ test("times that are too long for a timer are refused", () => {
   };
   for (const [name, most] of Object.entries(max)) {
     for (const value of [Infinity, 2 ** 31, most + 1]) {
-      const message = `the option "${name}" must be at most ${most}`;
+      const message = new RegExp(`the option "${name}" must be .* at most ${most}$`);
       throwsWith(() => new Throng(URL_OK, { [name]: value }), message);
     }
   }

@@ -2,7 +2,7 @@
 // publish says whether the message may have been sent.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Throng } from "throng";
+import { Throng } from "@throng-push/client";
 import { start } from "./context.js";
 
 const BASE = "http://127.0.0.1:1";

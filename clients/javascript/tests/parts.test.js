@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { backoffMs, EventStreamParser } from "throng";
+import { EventStreamParser } from "../src/event-stream.js";
+import { backoffMs } from "../src/http.js";
 
 test("backoff: full jitter below a bound that doubles from 0.5 s to 30 s", () => {
   const bounds = [500, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000];

@@ -1,6 +1,6 @@
 // Compiled, but never run: code that the types must accept or reject.
 
-import { Throng, ThrongError, type Message } from "throng";
+import { Throng, ThrongError, type Message } from "@throng-push/client";
 
 interface Say {
   kind: "say";

@@ -2,7 +2,8 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { backoffMs, Throng } from "throng";
+import { backoffMs } from "../src/http.js";
+import { Throng } from "@throng-push/client";
 
 const CASES = new URL("../../conformance/backoff.json", import.meta.url);
 

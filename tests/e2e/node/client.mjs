@@ -2,10 +2,10 @@
 // as lines on stdout. Usage: node client.mjs URL TRANSPORTS OPTIONS
 import { createInterface } from "node:readline";
 import WebSocket from "ws";
+import { importServed } from "./served-client.mjs";
 
 const [url, transports, options] = process.argv.slice(2);
-const source = await (await fetch(`${url}/throng.js`)).text();
-const { Throng } = await import(`data:text/javascript,${encodeURIComponent(source)}`);
+const { Throng } = await importServed(url);
 
 const tell = (event) => process.stdout.write(`${JSON.stringify(event)}\n`);
 const client = new Throng(url, {

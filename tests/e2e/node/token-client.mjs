@@ -4,6 +4,7 @@
 
 import { createInterface } from "node:readline";
 import WebSocket from "ws";
+import { importServed } from "./served-client.mjs";
 
 const [url, transport, executablePath] = process.argv.slice(2);
 const tell = (event) => process.stdout.write(`${JSON.stringify(event)}\n`);
@@ -35,8 +36,7 @@ const getToken = () => {
 };
 
 async function inNode() {
-  const source = await (await fetch(`${url}/throng.js`)).text();
-  const { Throng } = await import(`data:text/javascript,${encodeURIComponent(source)}`);
+  const { Throng } = await importServed(url);
   return drive(Throng, { url, transport, tell, getToken, WebSocket });
 }
 

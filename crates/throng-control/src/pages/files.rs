@@ -70,6 +70,23 @@ macro_rules! file {
     };
 }
 
+/// A file of the JavaScript client.
+macro_rules! client {
+    ($path:expr, $cache_control:expr, $name:expr) => {
+        File {
+            path: $path,
+            content_type: JAVASCRIPT,
+            cache_control: $cache_control,
+            content: LazyLock::new(|| {
+                Content::with_gzip(
+                    include_bytes!(concat!("../../../../clients/javascript/dist/", $name)),
+                    include_bytes!(concat!("../../../../clients/javascript/dist/", $name, ".gz")),
+                )
+            }),
+        }
+    };
+}
+
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
 const CSS: &str = "text/css; charset=utf-8";
 const HTML: &str = "text/html; charset=utf-8";
@@ -109,13 +126,19 @@ pub(super) static CHAT_FILES: [File; 5] = [
 ];
 
 /// Files that every client may load. They reveal nothing about this server.
-pub(super) static FILES: [File; 13] = [
+pub(super) static FILES: [File; 14] = [
     // Browsers request this path if a page names no icon, and accept any type of image.
     file!("/favicon.ico", SVG, "../../../../web/icon.svg"),
     file!("/icon.svg", SVG, "../../../../web/icon.svg"),
     file!("/login.js", JAVASCRIPT, "../../../../web/login.js"),
-    client("/throng.js", REVALIDATE),
-    client(concat!("/throng-", env!("CARGO_PKG_VERSION"), ".js"), IMMUTABLE),
+    client!("/throng.js", REVALIDATE, "throng.js"),
+    client!(concat!("/throng-", env!("CARGO_PKG_VERSION"), ".js"), IMMUTABLE, "throng.js"),
+    // The client loads it where it has no WebSocket, of its own version.
+    client!(
+        concat!("/throng-http-", env!("CARGO_PKG_VERSION"), ".js"),
+        IMMUTABLE,
+        concat!("throng-http-", env!("CARGO_PKG_VERSION"), ".js")
+    ),
     file!("/status.css", CSS, "../../../../web/status.css"),
     file!("/status.js", JAVASCRIPT, "../../../../web/status.js"),
     file!("/status-behind.js", JAVASCRIPT, "../../../../web/status-behind.js"),
@@ -126,18 +149,6 @@ pub(super) static FILES: [File; 13] = [
     file!("/uplot.css", CSS, "../../../../web/vendor/uplot/uPlot.min.css"),
     file!("/uplot.js", JAVASCRIPT, "../../../../web/vendor/uplot/uPlot.iife.min.js"),
 ];
-
-/// The JavaScript client.
-const fn client(path: &'static str, cache_control: &'static str) -> File {
-    const BYTES: &[u8] = include_bytes!("../../../../clients/javascript/dist/throng.js");
-    const GZIP: &[u8] = include_bytes!("../../../../clients/javascript/dist/throng.js.gz");
-    File {
-        path,
-        content_type: JAVASCRIPT,
-        cache_control,
-        content: LazyLock::new(|| Content::with_gzip(BYTES, GZIP)),
-    }
-}
 
 /// The status page as written, with a button that ends a login.
 const STATUS: &str = include_str!("../../../../web/status.html");

@@ -1,0 +1,74 @@
+/** Reads the history and presence of a channel. */
+
+import { readText } from "./body.js";
+import { ThrongError } from "./errors.js";
+import { deadline, isOfToken, orAborted, toError } from "./http.js";
+import { pathOf } from "./message.js";
+
+/** The server's limit of messages on a page of history. */
+const PAGE_MAX = 1_000;
+
+/** The response to `GET …/history` or `…/presence`. Rejects with a `ThrongError`. */
+export async function read(client, target, what, parameters) {
+  const named = Object.entries(parameters).filter(([, value]) => value !== undefined);
+  const query = named.length > 0 ? `?${new URLSearchParams(named)}` : "";
+  const startedAt = Date.now();
+  const { requestTimeoutMs } = client.options;
+  const limit = deadline(requestTimeoutMs);
+  const endDoubt = client.connectionFor(target).doubt(requestTimeoutMs);
+  try {
+    const init = { signal: limit.signal };
+    const response = await client.request(`${pathOf(target)}/${what}${query}`, init);
+    if (!response.ok) throw await toError(response, limit.signal);
+    return JSON.parse(await orAborted(readText(response, limit.extend), limit.signal));
+  } catch (error) {
+    if (error instanceof ThrongError && (error.status || isOfToken(error))) throw error;
+    if (limit.signal.aborted) {
+      client.connectionFor(target).suspect(startedAt);
+      throw limit.signal.reason;
+    }
+    const message = `the server cannot be reached: ${error}`;
+    throw new ThrongError("unreachable", message, undefined, error);
+  } finally {
+    endDoubt();
+    limit.end();
+  }
+}
+
+/**
+ * The messages after `since`, or the latest `history`, oldest first. `isWhole` is false if the
+ * server no longer has all of those after `since`.
+ */
+export async function readOlder(client, target, { history, since }) {
+  const readPage = (page) => read(client, target, "history", page);
+  let messages = [];
+  let isWhole = true;
+  let page = { more: true };
+  if (since !== undefined) {
+    for (let after = since; page.more; after = messages.at(-1).id) {
+      page = await readPage({ after, limit: PAGE_MAX });
+      if (after === since) isWhole = page.recovered !== false;
+      messages.push(...page.messages);
+      if (page.messages.length === 0) break;
+    }
+  } else {
+    for (let before; page.more && messages.length < history; before = messages[0].id) {
+      page = await readPage({ before, limit: Math.min(PAGE_MAX, history - messages.length) });
+      messages = [...page.messages, ...messages];
+      if (page.messages.length === 0) break;
+    }
+  }
+  return { messages, isWhole };
+}
+
+/** Whether the server answers. If it does not, a failure is not the transport's. */
+export async function isReachable(client) {
+  const limit = deadline(client.options.openTimeoutMs);
+  try {
+    return (await client.fetch("/health", { signal: limit.signal })).ok;
+  } catch {
+    return false;
+  } finally {
+    limit.end();
+  }
+}
