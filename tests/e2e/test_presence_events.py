@@ -253,8 +253,52 @@ def test_only_who_may_see_presence_gets_events(tmp_path, serve):
         assert json.loads(socket.recv(TIMEOUT_SECONDS))["type"] == "pong"
 
 
+def test_events_count_as_a_channel(serve, channel):
+    limits = ["--max-channels-per-connection", 2, "--max-subscriptions-per-address", 4]
+    server = serve("--presence-events", *limits)
+    two = server.http.get("/subscribe?channel=a&channel=b&presence=true&wait=0")
+    assert two.status_code == 400 and two.json()["error"] == "too_many_channels"
+    path = f"/channels/{channel}?presence=true&wait=0"
+    with Watcher(server, "sse", channel) as first:
+        first.next()
+        with Watcher(server, "v1", channel) as second:
+            second.next()
+            assert server.http.get(path).status_code == 429
+        server.wait_for_connections(channel, 1)
+        assert server.http.get(path).status_code == 200
+
+
+def test_large_events_are_compressed_and_whole(serve, channel):
+    server = serve("--presence-events")
+    with Watcher(server, "websocket", channel) as plain, Watcher(server, "v1", channel) as v1:
+        names = [f"{number}{'x' * 240}" for number in range(8)]
+        with ExitStack() as stack:
+            for name in names:
+                path = f"/channels/{channel}"
+                stack.enter_context(subscribe("sse", server, path, user=name))
+            for watcher in (plain, v1):
+                (*_, last) = watcher.until(lambda event: event["connections"] == 10)
+                assert last["users"] == names
+
+
+def test_a_connection_with_kept_channels_gets_events(server, channel):
+    user = f"u-{channel}"
+    kept = {"channels": [f"{channel}-kept"]}
+    server.http.put(f"/users/{user}/subscriptions", json=kept).raise_for_status()
+    with Watcher(server, "v1", channel, user=user) as watcher:
+        assert watcher.next()["users"] == [user]
+        server.publish(f"{channel}-kept", "one")
+        assert next(line for line in watcher.lines if line["type"] == "message")["data"] == "one"
+        with subscribe("sse", server, f"/channels/{channel}", user="bob"):
+            assert watcher.next()["joined"] == ["bob"]
+    # Whoever follows a channel because the server keeps that is in it like all others.
+    with Watcher(server, "sse", f"{channel}-kept") as watcher:
+        watcher.next()
+        with subscribe("websocket", server, f"/users/{user}"):
+            assert watcher.until(lambda event: event["joined"])[-1]["joined"] == [user]
+
+
 def test_a_browser_gets_events(server, node, chromium, channel):
-    message = server.publish(channel, "before")["id"]
     child = node("presence.mjs", chromium, server.url, channel)
 
     def receive():
