@@ -15,6 +15,7 @@
 mod id_set;
 mod names;
 mod sequence;
+mod stored;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -209,19 +210,21 @@ impl KeptSubscriptions {
         }
     }
 
-    /// Changes what a user follows, and calls `announce` with all channels that it is about, before
-    /// any other change is made: also with those that the user followed before, which an earlier
-    /// announcement may not have reached yet.
-    pub fn change<T>(
+    /// Makes a change that was planned, and calls `announce` with all channels that it is about,
+    /// before any other change is made: also with those that the user followed before, which an
+    /// earlier announcement may not have reached yet.
+    ///
+    /// Nothing else may change what the user follows in between.
+    pub fn make<T>(
         &self,
         user: &str,
         change: &KeptChange,
+        KeptPlan { add, remove, channels }: KeptPlan,
         announce: impl FnOnce(Vec<ChannelName>) -> T,
-    ) -> Result<(KeptChanged, T), KeptError> {
+    ) -> (KeptChanged, T) {
         let _order = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
-        let Plan { add, remove, channels } = self.plan(user, change)?;
         for part in add.chunks(CHANGED_PER_LOCK) {
-            self.write().add(user, part);
+            self.write().add(user, part.iter().map(|name| &**name));
         }
         self.count.fetch_add(add.len(), Ordering::Relaxed);
         for part in remove.chunks(CHANGED_PER_LOCK) {
@@ -238,11 +241,21 @@ impl KeptSubscriptions {
         names.sort_unstable();
         names.dedup();
         let names = names.into_iter().map(ChannelName::channel).collect();
-        Ok((changed, announce(names)))
+        (changed, announce(names))
     }
 
-    /// What a change adds and removes, if it is within the limits.
-    fn plan(&self, user: &str, change: &KeptChange) -> Result<Plan, KeptError> {
+    /// What a change adds and removes, if it is within the limits. Nothing has changed then.
+    /// `waiting` subscriptions are to be added by plans that are not made yet.
+    ///
+    /// # Errors
+    ///
+    /// The limit that it would exceed.
+    pub fn plan(
+        &self,
+        user: &str,
+        change: &KeptChange,
+        waiting: usize,
+    ) -> Result<KeptPlan, KeptError> {
         let state = self.read();
         let id = state.users.find(user);
         let has = |name: &str| {
@@ -273,14 +286,15 @@ impl KeptSubscriptions {
             list.dedup();
         }
         let channels = before + add.len() - remove.len();
-        let in_all = self.count.load(Ordering::Relaxed);
+        let in_all = self.count.load(Ordering::Relaxed) + waiting;
         self.limits.check(before, in_all, (add.len(), remove.len()))?;
-        Ok(Plan { add, remove, channels })
+        Ok(KeptPlan { add, remove, channels })
     }
 }
 
 /// What a change comes to.
-struct Plan {
+#[derive(Debug, PartialEq, Eq)]
+pub struct KeptPlan {
     /// Channels that the user does not follow yet. No two are equal.
     add: Vec<Box<str>>,
     /// Channels that the user follows. No two are equal.
@@ -295,7 +309,7 @@ impl State {
         pair.is_some_and(|(user, channel)| self.users.set(user).contains(channel))
     }
 
-    fn add(&mut self, user: &str, channels: &[Box<str>]) {
+    fn add<'c>(&mut self, user: &str, channels: impl IntoIterator<Item = &'c str>) {
         let user = self.users.find_or_add(user);
         for name in channels {
             let channel = self.channels.find_or_add(name);

@@ -100,7 +100,9 @@ pub use certificate::{CertificateUsers, Certified};
 pub use clients::{Clients, CountedAddress, OpenQuestion};
 pub use connect::{Connect, ConnectVerdict, Details, Newcomer, Passed, PassedHeaders, ShownToken};
 pub use grants::{Grants, GrantsId, GrantsPool, GrantsTable};
-pub use kept::{KeptChange, KeptChanged, KeptCounts, KeptError, KeptPage, KeptSubscriptions};
+pub use kept::{
+    KeptChange, KeptChanged, KeptCounts, KeptError, KeptPage, KeptPlan, KeptSubscriptions,
+};
 pub use pages::{AllowedPages, SharedPages};
 pub use permission::{Permission, Permissions};
 pub use policy::{Access, Action, AllowAll, Asker, Credentials, Decision, ReadOnlyClients};

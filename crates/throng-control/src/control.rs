@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use throng_access::{Access, AccessControl, Clients, KeptSubscriptions};
+use throng_core::records::Records;
 use throng_core::{Engine, MemoryPressure, MemoryStep, Receipts, RefusedForMemory};
 use throng_wire::ErrorResponse;
 
@@ -16,6 +17,7 @@ use crate::health::{Ailment, Health};
 use crate::http::answer::Refusals;
 use crate::http::body::BodyReader;
 use crate::http::cursor::Cursors;
+use crate::kept_changes::KeptChanges;
 use crate::memory_quota::MemoryQuota;
 use crate::metrics::{HttpMetrics, MetricSource};
 use crate::revocations::{self, RevocationTask, Revoker};
@@ -27,8 +29,8 @@ pub struct Control {
     pub(crate) engine: Arc<dyn Engine>,
     /// The channels that users follow without asking for them.
     pub(crate) kept: Arc<KeptSubscriptions>,
-    /// Held while one request's changes of `kept` are made.
-    pub(crate) kept_changes: Arc<tokio::sync::Mutex<()>>,
+    /// Changes what users follow, of all requests in one order.
+    pub(crate) kept_changes: KeptChanges,
     /// Decides which actions clients may do.
     pub(crate) policy: Arc<dyn Access>,
     /// Checks the credentials of clients.
@@ -88,10 +90,11 @@ impl Control {
         settings: Settings,
     ) -> Control {
         let (revoker, revocation_task) = revocations::new(&access, Arc::clone(&edge));
+        let kept_changes = KeptChanges::new(Arc::clone(&access.kept), Arc::clone(&engine));
         Control {
             engine,
             kept: Arc::clone(&access.kept),
-            kept_changes: Arc::default(),
+            kept_changes,
             policy: Arc::clone(&access.policy),
             clients: Arc::clone(&access.clients),
             authentication: Authentication::new(access),
@@ -125,6 +128,13 @@ impl Control {
     #[must_use]
     pub fn with_metrics(mut self, source: Arc<dyn MetricSource>) -> Control {
         self.other_metrics.push(source);
+        self
+    }
+
+    /// The same control plane, which stores in `records` what it keeps for users.
+    #[must_use]
+    pub fn with_records(mut self, records: Option<Arc<dyn Records>>) -> Control {
+        self.kept_changes.store_in(records);
         self
     }
 

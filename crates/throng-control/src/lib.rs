@@ -21,6 +21,7 @@
 //! | `control` | the state that all connections share |
 //! | `authentication` | who sends a request, and who is an operator |
 //! | `revocations` | the owner of the file of revocations |
+//! | `kept_changes` | changes what users follow: in the store, in memory, on connections |
 //! | `late_answer` | waits for answers that may come later |
 //! | `http` | responses, error responses, bodies, names, queries, origins |
 //! | `drain` | the state of a shutdown |
@@ -51,6 +52,7 @@ mod drain;
 mod edge;
 mod health;
 mod http;
+mod kept_changes;
 mod late_answer;
 mod memory_quota;
 mod metrics;

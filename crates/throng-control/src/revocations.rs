@@ -111,7 +111,7 @@ impl Revoker {
 }
 
 fn no_file() -> ErrorResponse {
-    let message = "this server keeps no revocations: start it with --revocations-file";
+    let message = "this server keeps no revocations: start it with --data or --revocations-file";
     ErrorResponse::new(ErrorCode::Forbidden, message)
 }
 

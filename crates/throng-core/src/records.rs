@@ -33,13 +33,15 @@ pub struct Change {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// More changes wait than may.
-    #[error("the disk of the data directory does not keep up, so nothing was changed; try again")]
+    #[error(
+        "the disk of the data directory does not keep up, so the change is not made; try again"
+    )]
     Busy,
     /// The disk has no space.
-    #[error("the disk of the data directory is full, so nothing was changed")]
+    #[error("the disk of the data directory is full, so the change is not made")]
     Full,
     /// The disk fails.
-    #[error("the disk of the data directory fails, so nothing was changed")]
+    #[error("the disk of the data directory fails, so the change is not made")]
     Failed,
 }
 
@@ -60,10 +62,18 @@ pub type Each<'a> = &'a mut dyn FnMut(&[u8], &[u8]);
 /// A store of tables.
 pub trait Records: Send + Sync {
     /// Makes all of `changes` or none, in the order of the calls, and answers once they are as safe
-    /// as the store promises. The answer comes on the store's thread, never inside the call. If
+    /// as the store promises. The answer comes on the store's thread; a refusal may come inside the
+    /// call. While the store fails, changes that it has taken wait until it works again. If
     /// `done` is dropped without an answer, the store ends, and it is not known whether the changes
     /// are made.
     fn change(&self, changes: Vec<Change>, done: Ticket<Result<(), StoreError>>);
+
+    /// Why changes are refused at the moment, if they are.
+    ///
+    /// # Errors
+    ///
+    /// What [`Records::change`] would answer.
+    fn state(&self) -> Result<(), StoreError>;
 
     /// Calls `each` with all entries of a table, in the order of keys. Blocks: for the start only.
     ///

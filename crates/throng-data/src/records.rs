@@ -60,6 +60,10 @@ impl Records for JournalRecords {
         }
     }
 
+    fn state(&self) -> Result<(), StoreError> {
+        self.journal.state().map_or(Ok(()), |refused| Err(refused.into()))
+    }
+
     fn read_all(&self, table: Table, each: Each<'_>) -> Result<(), String> {
         let (from, to) = ([table as u8], [table as u8 + 1]);
         let mut entry = |key: &[u8], value: &[u8]| {

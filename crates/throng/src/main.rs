@@ -16,6 +16,7 @@
 //! | [`check`] | `throng check`: checks the settings, and what a client may do |
 //! | [`acme`] | certificates by ACME, from the settings |
 //! | [`tls`] | TLS from the settings, and the reload of its files |
+//! | [`data`] | the data directory, from the settings |
 //! | [`planes`] | connects data plane and control plane |
 //! | [`banner`] | the text that the server prints when it starts |
 //! | [`start_line`] | the line of the log that says what started |
@@ -48,6 +49,7 @@ mod client;
 mod connections;
 mod control_commands;
 mod control_socket;
+mod data;
 mod dev;
 mod dev_tls;
 mod doctor;

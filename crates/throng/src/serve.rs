@@ -28,7 +28,7 @@ use anyhow::{Context as _, Result, anyhow};
 use throng_access::SharedPages;
 use throng_certificates::ServerTls;
 use throng_control::{AdminListener, Control, Redirect};
-use throng_core::{Engine, Epoch, MemoryEngine, MemoryPressure, WorkerQueue, clock};
+use throng_core::{Engine, Epoch, MemoryEngine, MemoryPressure, Rules, WorkerQueue, clock};
 use throng_edge::Counter;
 use throng_edge::compression::CompressionSettings;
 use throng_edge::{Edge, Limits, Metrics, Plan, SendMethod, StartError};
@@ -50,6 +50,7 @@ use crate::activation;
 use crate::banner::{Banner, Keys};
 use crate::cli::ServeArguments;
 use crate::control_socket::ControlSocket;
+use crate::data::Data;
 use crate::load::{Loaded, load, reader};
 use crate::log_level::{self, LogLevelHandle};
 use crate::log_writer::LogWriter;
@@ -107,12 +108,12 @@ fn run(runtime: &Runtime, arguments: ServeArguments, early_hangups: &EarlyHangup
     let address = plan.address();
     let control_socket = ControlSocket::take(&settings.control, address)?;
     let rules = Arc::new(settings::rules(settings));
-    let max_log_bytes = settings.history.total_bytes.0.min(memory.logs);
-    let engine =
-        MemoryEngine::new(Epoch::random(), Arc::clone(&rules), plan.queues(), max_log_bytes);
+    let engine = engine(settings, &rules, &plan, memory);
     let engine: Arc<dyn Engine> = Arc::new(engine.with_events(events.clone()));
+    let data = Data::open(settings, &rules)?;
     let ServerAccess { control: access, rules: access_rules, token_keys, key_sets } =
         ServerAccess::new(access, settings, clients, &mut callouts, &trust)?;
+    data.iter().try_for_each(|data| data.load_kept(&access.kept))?;
     let outbound_metrics = outbound_metrics(settings, &callouts, key_sets.as_ref());
     keep_up_to_date(runtime, key_sets, token_keys.as_ref(), tls.as_ref());
     let renewer = acme::start(runtime, settings, tls.as_ref(), tls::look)?;
@@ -153,6 +154,7 @@ fn run(runtime: &Runtime, arguments: ServeArguments, early_hangups: &EarlyHangup
         .with_metrics(Arc::new(log.writer.clone()))
         .with_metrics(Arc::new(TlsMetrics(tls.clone())))
         .with_metrics(Arc::new(AcmeMetrics(renewer)))
+        .with_records(data.as_ref().map(|data| Arc::clone(&data.records)))
         .with_pressure(pressure);
     let leaving = Leaving::new(signals, settings, &engine, log.writer.clone());
     let tls = tls.filter(|_| settings.admin_tls.0).map(|tls| tls.acceptor());
@@ -174,6 +176,17 @@ fn finish(runtime: &Runtime, edge: Edge, callouts: RunningCallouts) {
 fn workers(edge: &Edge, queues: Vec<Arc<WorkerQueue>>) -> Arc<Workers> {
     let (handoffs, metrics) = (edge.to_workers.clone(), edge.metrics.clone());
     Arc::new(Workers { handoffs, queues, metrics })
+}
+
+/// The engine, without a channel.
+fn engine(
+    settings: &Settings,
+    rules: &Arc<Rules>,
+    plan: &Plan,
+    memory: memory::Plan,
+) -> MemoryEngine {
+    let max_log_bytes = settings.history.total_bytes.0.min(memory.logs);
+    MemoryEngine::new(Epoch::random(), Arc::clone(rules), plan.queues(), max_log_bytes)
 }
 
 fn outbound_metrics(

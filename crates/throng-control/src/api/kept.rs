@@ -5,7 +5,6 @@
 
 mod body;
 mod bulk;
-mod change;
 
 use std::sync::Arc;
 
@@ -23,8 +22,8 @@ use crate::control::Control;
 use crate::http::answer::{self, Answer, ApiError};
 use crate::http::names::{Part, Resource};
 use crate::http::{body as request_body, large_answer, names, query};
-use body::{Body, check_covered};
-use change::{Made, Order, Refused, When};
+use crate::kept_changes::{Made, Order, Refused, When, check_covered};
+use body::Body;
 
 /// Answers a request about what users follow.
 pub(crate) async fn answer(
@@ -71,7 +70,7 @@ async fn answer_user(
     };
     let order = Order { line: 0, user: user.name().to_owned(), change };
     let Made { changed, refused, announced } =
-        change::make(control, shown.clone(), vec![order], When::Possible).await?;
+        control.kept_changes.make(shown.clone(), vec![order], When::Possible).await?;
     if let Some(Refused { error, .. }) = refused.into_iter().next() {
         return Err(error.into());
     }

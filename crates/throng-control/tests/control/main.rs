@@ -24,4 +24,5 @@ mod receipts;
 mod server;
 mod smuggling;
 mod status;
+mod stored;
 mod tls;

@@ -11,6 +11,7 @@ use throng_access::{Access, AccessControl, AllowAll};
 use throng_control::{
     Control, Edge, EdgeMetrics, Handoff, HandoffReceiver, Health, Settings, TlsConnection, serve,
 };
+use throng_core::records::Records;
 use throng_core::{
     Answer as LaterAnswer, ChannelName, Engine as _, Epoch, Follow, Later, Listener, LocalId,
     MemoryEngine, Notification, Rules, ScanAction, ScanTarget, Scanned, StartAt, Ticket, WorkerId,
@@ -68,7 +69,13 @@ impl Server {
 
     /// A server with keys.
     pub(crate) fn controlled(settings: Settings, access: AccessControl) -> Server {
-        Server::prepared_with(settings, access, |_| ())
+        Server::prepared_with(settings, access, None, |_| ())
+    }
+
+    /// A server that stores in `records` what it keeps for users.
+    pub(crate) fn storing(records: Arc<dyn Records>) -> Server {
+        let access = AccessControl::open(Arc::new(AllowAll));
+        Server::prepared_with(Settings::for_tests(), access, Some(records), |_| ())
     }
 
     /// A server whose engine `prepare` uses before the control plane starts.
@@ -77,12 +84,13 @@ impl Server {
         access: Arc<dyn Access>,
         prepare: impl FnOnce(&MemoryEngine),
     ) -> Server {
-        Server::prepared_with(settings, AccessControl::open(access), prepare)
+        Server::prepared_with(settings, AccessControl::open(access), None, prepare)
     }
 
     fn prepared_with(
         settings: Settings,
         access: AccessControl,
+        records: Option<Arc<dyn Records>>,
         prepare: impl FnOnce(&MemoryEngine),
     ) -> Server {
         let (wake, woken) = mpsc::channel();
@@ -111,7 +119,8 @@ impl Server {
             Arc::new(access),
             Arc::clone(&edge) as _,
             settings,
-        );
+        )
+        .with_records(records);
         prepare(&engine);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)

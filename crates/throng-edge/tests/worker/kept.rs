@@ -37,7 +37,8 @@ pub(crate) fn change(
             rig.engine.post(worker, Notification::Kept(Box::new(notice)));
         }
     };
-    access.kept.change(user, change, announce).expect("it is within the limits");
+    let plan = access.kept.plan(user, change, 0).expect("it is within the limits");
+    access.kept.make(user, change, plan, announce);
 }
 
 fn keep(rig: &mut Rig, access: &AccessControl, add: &[&str], remove: &[&str]) {

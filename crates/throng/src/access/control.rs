@@ -52,8 +52,8 @@ impl ServerAccess {
             return Ok(ServerAccess { control, rules, token_keys: None, key_sets: None });
         }
         let revocations = Arc::new(Revocations::default());
-        let log = match &settings.revocations_file.0 {
-            Some(path) => Some(open_log(path, &revocations, &access, settings)?),
+        let log = match settings.revocations_path() {
+            Some(path) => Some(open_log(&path, &revocations, &access, settings)?),
             None => None,
         };
         let (mut token_keys, mut key_sets) = (None, None);

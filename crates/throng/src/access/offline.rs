@@ -55,8 +55,8 @@ impl OfflineVerifier {
         let Merged { keys, lacks_keys, notes } = merge(&access.token_keys, fetched)?;
         let policy = access.policy.clone();
         let revocations = Arc::new(Revocations::default());
-        if let Some(path) = &settings.revocations_file.0 {
-            read_revocations(path, &revocations, &policy, now_s)?;
+        if let Some(path) = settings.revocations_path() {
+            read_revocations(&path, &revocations, &policy, now_s)?;
         }
         Ok(OfflineVerifier { keys, policy, revocations, lacks_keys, notes })
     }

@@ -255,6 +255,10 @@ settings! {
         "max-revocations" max_revocations: Count = "100000",
             "Maximum number of revocations that hold at a time";
     }
+    in "Data" {
+        "data" data: OptionalPath = "none",
+            "Directory of what outlives the process; none: a restart forgets it";
+    }
     in "Requests to other servers" {
         "ca-file" ca_file: OptionalPath = "none",
             "Certificates (PEM) that requests to key sets and callouts trust; none: the system's";
@@ -442,6 +446,7 @@ impl Options {
             &mut self.tls_client_crl,
             &mut self.acme_ca,
             &mut self.state,
+            &mut self.data,
         ] {
             *path = path.take().map(|path| path.in_directory(directory));
         }
@@ -487,6 +492,12 @@ impl Settings {
             std::env::split_paths(&paths).find(|path| path.is_absolute())
         };
         self.state.0.clone().or_else(of_systemd)
+    }
+
+    /// The file of revocations: that of the settings, or one in the data directory.
+    pub(crate) fn revocations_path(&self) -> Option<PathBuf> {
+        let in_data = || Some(self.data.0.as_ref()?.join("revocations"));
+        self.revocations_file.0.clone().or_else(in_data)
     }
 
     /// Whether there is a certificate to show, or one will be obtained.

@@ -2,8 +2,10 @@
 
 use serde::Deserialize;
 use throng_access::{KeptChange, ServerKey};
-use throng_core::{ChannelName, Kind};
+use throng_core::Kind;
 use throng_wire::{ErrorCode, ErrorResponse, check_name};
+
+use crate::kept_changes::check_covered;
 
 /// Maximum number of channels that one change names: twice what a user may follow.
 const MAX_NAMES: usize = 20_000;
@@ -60,13 +62,4 @@ impl Body {
         }
         Ok(change)
     }
-}
-
-/// Fails unless the key is for a channel.
-pub(super) fn check_covered(key: Option<&ServerKey>, channel: &str) -> Result<(), ErrorResponse> {
-    if key.is_none_or(|key| key.covers(&ChannelName::channel(channel))) {
-        return Ok(());
-    }
-    let message = format!("this server key is not for the channel `{channel}`");
-    Err(ErrorResponse::new(ErrorCode::Forbidden, message))
 }

@@ -11,10 +11,10 @@ use throng_core::Kind;
 use throng_wire::{ErrorCode, ErrorResponse, check_name};
 
 use super::body::Body;
-use super::change::{self, Announced, Order, Refused, When};
 use crate::control::Control;
 use crate::http::answer::{Answer, ApiError};
 use crate::http::{body, large_answer, query};
+use crate::kept_changes::{Announced, Order, Refused, When};
 
 /// Maximum number of lines of a request.
 const LINES_MAX: usize = 10_000;
@@ -41,14 +41,16 @@ pub(super) async fn import(
     if is_check || is_atomic {
         let are_right = bad.is_empty();
         let when = if is_check || !are_right { When::Never } else { When::AllPossible };
-        let made = change::make(control, key, orders, when).await?;
+        let made = control.kept_changes.make(key, orders, when).await?;
         totals.add(&made.changed);
         announced.extend(made.announced);
         bad.extend(made.refused);
     } else {
         while !orders.is_empty() {
             let later = orders.split_off(orders.len().min(LINES_PER_TURN));
-            let made = change::make(control, key.clone(), orders, When::Possible).await?;
+            let from = orders.first().map_or(0, |order| order.line);
+            let made = control.kept_changes.make(key.clone(), orders, When::Possible).await;
+            let made = made.map_err(|error| at_line(error, from))?;
             totals.add(&made.changed);
             announced.extend(made.announced);
             bad.extend(made.refused);
@@ -58,6 +60,12 @@ pub(super) async fn import(
     announced.wait().await?;
     bad.sort_by_key(|bad| bad.line);
     answer(control, &totals, &bad)
+}
+
+/// The error of changes that begin with a line.
+fn at_line(error: ErrorResponse, line: usize) -> ErrorResponse {
+    let message = format!("{}; the lines before line {line} are applied", error.message);
+    ErrorResponse { message: message.into(), ..error }
 }
 
 /// What all lines together have changed.

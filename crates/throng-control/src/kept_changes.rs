@@ -1,0 +1,169 @@
+//! Changes what users follow, and waits until their connections do.
+//!
+//! A change may take milliseconds, so none is made on a thread that serves requests. One thread
+//! makes changes at a time: those of all requests that wait, so that they wait for the disk
+//! together.
+//!
+//! # Store first, memory second
+//!
+//! With a data directory, a change is planned in memory, stored, and made in memory once it is as
+//! safe as the store promises; then connections and the client are told. In this order a store that
+//! refuses leaves memory as it was, without anything to take back from connections; what a client
+//! was told survives the process; and what was stored when the process ends is found at the next
+//! start, told or not, which a client that got no answer has to expect. The other order would show
+//! connections what is perhaps not kept. Plans hold because nobody else changes anything until they
+//! are made: a user who has a plan gets no other one.
+//!
+//! A store that fails after it has taken a change makes it as soon as it works again. Until then
+//! the change is neither refused nor made: its client is told so after a while, the thread goes on
+//! waiting, and all other changes are refused. So memory and disk never differ.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use throng_access::{KeptSubscriptions, ServerKey};
+use throng_core::Engine;
+use throng_core::records::{Records, StoreError};
+use throng_wire::{ErrorCode, ErrorResponse};
+use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard, oneshot};
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
+use job::Job;
+pub(crate) use job::{Announced, Made, Order, Refused, When, check_covered};
+use maker::Maker;
+
+mod job;
+mod maker;
+
+/// How long a request waits for the store.
+const STORE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Makes changes, those of all requests in one order.
+pub(crate) struct KeptChanges {
+    kept: Arc<KeptSubscriptions>,
+    engine: Arc<dyn Engine>,
+    /// Where they are kept over a restart.
+    records: Option<Arc<dyn Records>>,
+    waiting: Mutex<Vec<Job>>,
+    next_id: AtomicU64,
+    /// Held by the thread that makes changes.
+    turn: Arc<AsyncMutex<()>>,
+}
+
+impl fmt::Debug for KeptChanges {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("KeptChanges")
+    }
+}
+
+impl KeptChanges {
+    /// Changes of `kept`, about which the workers of `engine` are told.
+    pub(crate) fn new(kept: Arc<KeptSubscriptions>, engine: Arc<dyn Engine>) -> KeptChanges {
+        let (waiting, next_id, turn) = (Mutex::default(), AtomicU64::new(0), Arc::default());
+        KeptChanges { kept, engine, records: None, waiting, next_id, turn }
+    }
+
+    /// Stores changes before they are made, if there is a store.
+    pub(crate) fn store_in(&mut self, records: Option<Arc<dyn Records>>) {
+        self.records = records;
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Vec<Job>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes changes in their order, for a client that has shown `key`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it still makes the changes that it has begun with, and no others.
+    ///
+    /// # Errors
+    ///
+    /// Why the store refuses them, or that it does not answer. Some of them may be made then.
+    pub(crate) async fn make(
+        &self,
+        key: Option<Arc<ServerKey>>,
+        orders: Vec<Order>,
+        when: When,
+    ) -> Result<Made, ErrorResponse> {
+        self.check_store()?;
+        let (done, mut made) = oneshot::channel();
+        let place = Place { changes: self, id: self.next_id.fetch_add(1, Ordering::Relaxed) };
+        self.waiting().push(Job { id: place.id, key, orders, when, done });
+        let making = async {
+            tokio::select! {
+                biased;
+                made = &mut made => made,
+                turn = Arc::clone(&self.turn).lock_owned() => {
+                    // Those of this request, too, unless somebody else has just done so.
+                    self.make_waiting(turn);
+                    made.await
+                }
+            }
+        };
+        let made = match &self.records {
+            None => making.await,
+            Some(_) => match timeout(STORE_TIMEOUT, making).await {
+                Ok(made) => made,
+                Err(_) => return Err(self.late(&place)),
+            },
+        };
+        // The thread does not answer if the runtime ends before it begins.
+        made.unwrap_or_else(|_| Err(ErrorCode::Draining.into()))
+    }
+
+    fn check_store(&self) -> Result<(), ErrorResponse> {
+        let state = self.records.as_ref().map_or(Ok(()), |records| records.state());
+        Ok(state?)
+    }
+
+    fn make_waiting(&self, turn: OwnedMutexGuard<()>) {
+        let jobs = std::mem::take(&mut *self.waiting());
+        if jobs.is_empty() {
+            return;
+        }
+        let (kept, engine) = (Arc::clone(&self.kept), Arc::clone(&self.engine));
+        let maker = Maker::new(kept, engine, self.records.clone());
+        spawn_blocking(move || {
+            maker.make_all(jobs);
+            drop(turn);
+        });
+    }
+
+    /// What to tell a client whose changes are not made in time.
+    fn late(&self, place: &Place<'_>) -> ErrorResponse {
+        if place.withdraw() {
+            let busy = || ErrorResponse::from(StoreError::Busy);
+            return self.check_store().err().unwrap_or_else(busy);
+        }
+        let message = "the disk of the data directory does not answer: the change is made once it \
+            does; send it again to know";
+        ErrorResponse::new(ErrorCode::OutcomeUnknown, message)
+    }
+}
+
+/// The place of a job among those that wait.
+struct Place<'a> {
+    changes: &'a KeptChanges,
+    id: u64,
+}
+
+impl Place<'_> {
+    /// Takes the job back. Returns whether nobody had begun with it.
+    fn withdraw(&self) -> bool {
+        let mut waiting = self.changes.waiting();
+        let before = waiting.len();
+        waiting.retain(|job| job.id != self.id);
+        waiting.len() < before
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.withdraw();
+    }
+}

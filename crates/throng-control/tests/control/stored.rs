@@ -1,0 +1,147 @@
+//! Kept subscriptions with a store: on the disk first, in memory second.
+
+use std::sync::{Arc, Condvar, Mutex};
+
+use serde_json::{Value, json};
+use throng_core::Ticket;
+use throng_core::records::{Change, Each, Records, StoreError, Table};
+
+use crate::client::{Answer, TIMEOUT, get, post, request};
+use crate::server::Server;
+
+/// What is to be stored, with the way to answer.
+type Asked = (Vec<Change>, Ticket<Result<(), StoreError>>);
+
+/// A store that the test answers for.
+struct Store {
+    state: Mutex<Result<(), StoreError>>,
+    asked: Mutex<Vec<Asked>>,
+    has_asked: Condvar,
+}
+
+impl Store {
+    fn new() -> Arc<Store> {
+        let (asked, has_asked) = (Mutex::default(), Condvar::new());
+        Arc::new(Store { state: Mutex::new(Ok(())), asked, has_asked })
+    }
+
+    /// The next commit that is asked for.
+    fn next(&self) -> Asked {
+        let asked = self.asked.lock().unwrap();
+        let waiting = |asked: &mut Vec<Asked>| asked.is_empty();
+        let (mut asked, waited) =
+            self.has_asked.wait_timeout_while(asked, TIMEOUT, waiting).unwrap();
+        assert!(!waited.timed_out(), "nothing is to be stored");
+        asked.remove(0)
+    }
+}
+
+impl Records for Store {
+    fn change(&self, changes: Vec<Change>, done: Ticket<Result<(), StoreError>>) {
+        self.asked.lock().unwrap().push((changes, done));
+        self.has_asked.notify_all();
+    }
+
+    fn state(&self) -> Result<(), StoreError> {
+        *self.state.lock().unwrap()
+    }
+
+    fn read_all(&self, _: Table, _: Each<'_>) -> Result<(), String> {
+        unreachable!("the control plane reads nothing")
+    }
+}
+
+fn put(user: &str, channels: &Value) -> String {
+    let body = json!({ "channels": channels }).to_string();
+    let length = format!("Content-Length: {}", body.len());
+    request("PUT", &format!("/users/{user}/subscriptions"), &[&length]) + &body
+}
+
+fn channels(server: &Server, user: &str) -> Value {
+    server.ask(get(&format!("/users/{user}/subscriptions"))).json()["channels"].clone()
+}
+
+#[test]
+fn a_change_is_made_and_answered_once_it_is_stored() {
+    let store = Store::new();
+    let server = Server::storing(Arc::clone(&store) as _);
+    let mut client = server.connect(put("ann", &json!(["a", "b"])));
+    let (changes, done) = store.next();
+    assert_eq!(changes.len(), 2);
+    assert!(changes.iter().all(|change| change.value.is_some()));
+    assert_eq!(channels(&server, "ann"), json!([]), "it is not stored yet");
+    done.answer(Ok(()));
+    let answer = client.answer();
+    assert_eq!((answer.status, answer.json()["added"].clone()), (200, json!(2)));
+    assert_eq!(channels(&server, "ann"), json!(["a", "b"]));
+    // What changes nothing needs no store.
+    assert_eq!(server.ask(put("ann", &json!(["b", "a"]))).status, 200);
+}
+
+#[test]
+fn changes_that_wait_are_stored_together_and_those_of_one_user_in_order() {
+    let store = Store::new();
+    let server = Server::storing(Arc::clone(&store) as _);
+    let send = |user: &str, channel: &str| server.connect(put(user, &json!([channel])));
+    let mut clients = vec![send("ann", "first")];
+    let (_, first) = store.next();
+    for _ in 0..3 {
+        clients.push(send("ann", "second"));
+        clients.push(send("bob", "second"));
+    }
+    first.answer(Ok(()));
+    let mut commits = 1;
+    let answers: Vec<Answer> = std::thread::scope(|scope| {
+        let answers = scope.spawn(|| clients.iter_mut().map(|client| client.answer()).collect());
+        while !answers.is_finished() {
+            let asked = std::mem::take(&mut *store.asked.lock().unwrap());
+            for (_, done) in asked {
+                commits += 1;
+                done.answer(Ok(()));
+            }
+            std::thread::yield_now();
+        }
+        answers.join().unwrap()
+    });
+    assert!(answers.iter().all(|answer| answer.status == 200));
+    let changed = answers.iter().filter(|answer| answer.json()["added"] == 1).count();
+    assert_eq!(changed, 3, "the same change is made once");
+    assert!(commits <= 3, "{commits} commits");
+    for user in ["ann", "bob"] {
+        assert_eq!(channels(&server, user), json!(["second"]));
+    }
+}
+
+#[test]
+fn a_store_that_refuses_leaves_everything_as_it_was() {
+    for (error, status, code) in [
+        (StoreError::Full, 507, "not_stored"),
+        (StoreError::Failed, 503, "unavailable"),
+        (StoreError::Busy, 503, "busy"),
+    ] {
+        let store = Store::new();
+        let server = Server::storing(Arc::clone(&store) as _);
+        for change in [
+            put("ann", &json!(["a"])).into_bytes(),
+            post("/subscriptions", &[], r#"{"user":"ann","add":["a"]}"#),
+        ] {
+            let mut client = server.connect(change);
+            let (_, done) = store.next();
+            done.answer(Err(error));
+            client.answer().expect_refusal(status, code);
+            assert_eq!(channels(&server, "ann"), json!([]));
+        }
+        *store.state.lock().unwrap() = Err(error);
+        server.ask(put("ann", &json!(["a"]))).expect_refusal(status, code);
+        assert!(store.asked.lock().unwrap().is_empty(), "it is refused at once");
+    }
+}
+
+#[test]
+fn a_store_that_ends_leaves_the_outcome_open() {
+    let store = Store::new();
+    let server = Server::storing(Arc::clone(&store) as _);
+    let mut client = server.connect(put("ann", &json!(["a"])));
+    drop(store.next());
+    client.answer().expect_refusal(504, "outcome_unknown");
+}
