@@ -17,8 +17,25 @@ fail() {
     exit 1
 }
 
+usage() {
+    cat <<'END'
+Installs a release of Throng, after checking its checksum.
+
+Usage: sh install.sh [--version VERSION] [--prefix DIRECTORY] [--from URL]
+
+  --version VERSION   this release [default: the latest one]
+  --prefix DIRECTORY  where to [default: /usr/local for root, else ~/.local]
+  --from URL          from a copy of the release's files: a URL, or a directory
+  --help              print this
+END
+}
+
 while [ $# -gt 0 ]; do
     case "$1" in
+    --help | -h)
+        usage
+        exit
+        ;;
     --version | --prefix | --from)
         [ $# -ge 2 ] || fail "$1 needs a value"
         case "$1" in

@@ -109,3 +109,11 @@ def test_nothing_is_installed_with(install, release, tmp_path, fault):
 def test_a_wrong_option_is_named(install):
     done, _ = install("--versoin", "1")
     assert done.returncode == 1 and "'--versoin' is no option" in done.stderr
+
+
+def test_the_help_names_the_options(install):
+    done, prefix = install("--help")
+    assert done.returncode == 0, done.stderr
+    for option in ("--version", "--prefix", "--from"):
+        assert option in done.stdout
+    assert not prefix.exists()
