@@ -185,8 +185,8 @@ const SCENARIOS = {
     await page.keyboard.press("Enter");
     const table = page.getByRole("table", { name: "Connections, by minute" });
     await table.locator("tbody th[scope=row]").first().waitFor();
-    assert.equal(await table.locator("thead th[scope=col]").count(), 6);
-    assert.equal(await table.locator("tbody tr").first().locator("td").count(), 5);
+    assert.equal(await table.locator("thead th[scope=col]").count(), 7);
+    assert.equal(await table.locator("tbody tr").first().locator("td").count(), 6);
     assert.equal(await scrollsSideways(page), false);
     return [page];
   },

@@ -16,6 +16,7 @@ const COLUMNS: &[(&str, Column)] = &[
     ("stream", |sample| Some(sample.connections.stream as f64)),
     ("poll", |sample| Some(sample.connections.poll as f64)),
     ("control", |sample| Some(sample.connections.control as f64)),
+    ("rest", |sample| Some((sample.connections.status + sample.connections.other) as f64)),
     ("accepted_per_s", |sample| Some(sample.accepted.per_s)),
     ("messages_in_per_s", |sample| Some(sample.messages_in.per_s)),
     ("deliveries_per_s", |sample| Some(sample.deliveries.per_s)),
