@@ -200,3 +200,13 @@ def test_settings_that_cannot_work_are_told(tmp_path):
         done = run_throng("serve", *flags, *more, "--acme-ca", ca, directory=tmp_path)
         assert done.returncode != 0
         assert expected in done.stderr, done.stderr
+
+
+def test_other_commands_need_no_directory_that_only_the_unit_names(tmp_path):
+    text = f"acme = ['{NAME}']\ntls-listen = '127.0.0.1:0'\nlisten = '127.0.0.1:1'\n"
+    (tmp_path / "throng.toml").write_text(text)
+    done = run_throng("check", directory=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "`throng serve` would not start as things are here: acme needs a directory" in done.stderr
+    health = run_throng("health", directory=tmp_path)
+    assert health.returncode == 1 and "cannot reach" in health.stderr

@@ -1,6 +1,7 @@
 """Settings that the server refuses before it binds: the message and the exit code."""
 
 import socket
+import tomllib
 
 import pytest
 
@@ -137,3 +138,16 @@ def test_settings_apply_per_channel(tmp_path):
     assert len(server.history("other")["messages"]) == 4
     assert len(server.http.get("/users/u/history").json()["messages"]) == 1
     server.stop()
+
+
+def test_a_check_prints_paths_that_mean_the_same_from_everywhere(tmp_path):
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/secret").write_text("0" * 32)
+    (tmp_path / "etc/secret").chmod(0o600)
+    text = "revocations-file = 'revoked'\n[[token-keys]]\nsecret-file = 'secret'\n"
+    (tmp_path / "etc/throng.toml").write_text(text)
+    done = run_throng("check", "--config", "etc/throng.toml", directory=tmp_path)
+    assert done.returncode == 0, done.stderr
+    printed = tomllib.loads(done.stdout)
+    assert printed["token-keys"][0]["secret-file"] == str(tmp_path / "etc/secret")
+    assert printed["revocations-file"] == str(tmp_path / "etc/revoked")

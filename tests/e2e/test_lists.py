@@ -114,6 +114,9 @@ def test_the_commands_print_all_pages(keyed, tmp_path):
     refused = run("channels", key="app")
     assert refused.returncode == 1
     assert "does not have the scope `listing` (403)" in refused.stderr
+    without = run_throng("channels", "--url", keyed.url, directory=tmp_path)
+    assert "set THRONG_KEY to a server key with the scope `listing`" in without.stderr
+    assert "THRONG_TOKEN" not in without.stderr
 
 
 def test_on_a_terminal_a_list_is_a_table(server, channel):

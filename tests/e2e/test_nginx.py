@@ -160,7 +160,7 @@ def test_websockets_only_read_with_the_printed_settings(serve, proxy, channel):
     (command,) = guide("sh")
     flags = command.split()
     assert flags[:2] == ["throng", "serve"]
-    flags = [flag.replace("127.0.0.1:9090", "127.0.0.1:0") for flag in flags[2:]]
+    flags = [flag.replace("127.0.0.1:8081", "127.0.0.1:0") for flag in flags[2:]]
     server = serve(*flags)
     configuration, websockets = printed()
     (line,) = [line for line in configuration.splitlines() if line.startswith(READ_ONLY)]

@@ -23,6 +23,15 @@ def test_a_server_is_healthy_under_the_address_of_its_settings(serve, tmp_path):
     assert (variable.returncode, variable.stdout) == (0, "ok\n"), variable.stderr
     url = health(tmp_path, "--url", server.url)
     assert (url.returncode, url.stdout) == (0, "ok\n"), url.stderr
+    nobody = "http://127.0.0.1:1"
+    (tmp_path / "throng.toml").write_text('listen = "127.0.0.1:1"\n')
+    for flags, said in [([], server.url), (["--url", server.url], nobody)]:
+        named = health(tmp_path, *flags, THRONG_URL=said)
+        assert (named.returncode, named.stdout) == (0, "ok\n"), named.stderr
+    file = health(tmp_path, "--config", "throng.toml", THRONG_URL=server.url)
+    assert file.returncode == 1 and f"cannot reach {nobody}" in file.stderr
+    wrong = health(tmp_path, THRONG_URL="ftp://x")
+    assert wrong.returncode == 1 and "the variable THRONG_URL: " in wrong.stderr
 
 
 def test_a_draining_server_is_not_healthy(tmp_path):
@@ -94,7 +103,11 @@ def test_each_command_has_a_man_page(tmp_path, commands):
     assert not any("bound" in name for name in names)
     assert "\\-\\-max\\-connections" in (pages / "throng-serve.1").read_text()
     shown = run_throng("man", directory=tmp_path).stdout
-    assert ".TH throng 1" in shown and "throng\\-serve(1)" in shown
+    assert ".TH throng 1" in shown and "\\fBthrong\\-serve\\fR(1)" in shown
+    publish = (pages / "throng-publish.1").read_text()
+    for section in ("SYNOPSIS", "EXAMPLES", '"SEE ALSO"'):
+        assert f".SH {section}\n" in publish
+    assert ".SH EXTRA" not in publish
     (tmp_path / "file").write_text("")
     refused = run_throng("man", tmp_path / "file", directory=tmp_path)
     assert refused.returncode == 1 and "cannot write man pages" in refused.stderr

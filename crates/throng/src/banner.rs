@@ -7,12 +7,14 @@ use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
+use throng_access::server_key::Scope;
 use throng_host::preflight::{self, Check, Preflight, Tables, Verdict};
 use throng_units::Count;
 use throng_units::format::count;
 use throng_units::paint::{Ink, Paint};
 
 use crate::dev::DevKeys;
+use crate::settings::Settings;
 
 /// A server with fewer connections tells how to have this many.
 const MANY: u64 = 1_000_000;
@@ -62,17 +64,69 @@ pub(crate) enum Keys {
     /// There are keys that verify tokens, and no server keys.
     Tokens,
     /// There are server keys.
-    Server,
+    Server(ServerScopes),
 }
 
+/// What the server keys are for together, and whether there are others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct ServerScopes {
+    /// Whether one of them may follow channels.
+    can_follow: bool,
+    /// Whether one of them may publish.
+    can_publish: bool,
+    /// Whether one of them may see the status.
+    can_administer: bool,
+    /// Whether tokens count, too.
+    has_tokens: bool,
+}
+
+const SHOWN_KEY: &str = "-H \"Authorization: Bearer $THRONG_KEY\" ";
+const SHOWN_TOKEN: &str = "-H \"Authorization: Bearer $THRONG_TOKEN\" ";
+
 impl Keys {
-    /// How curl shows one of them, from a variable, so that no history of a shell has it.
-    fn shown(self) -> &'static str {
-        match self {
-            Keys::Missing => "",
-            Keys::Tokens => "-H \"Authorization: Bearer $THRONG_TOKEN\" ",
-            Keys::Server => "-H \"Authorization: Bearer $THRONG_KEY\" ",
+    /// Those of the settings.
+    pub(crate) fn of(settings: &Settings) -> Keys {
+        if !settings.has_keys() {
+            return Keys::Missing;
         }
+        if settings.server_keys.is_empty() {
+            return Keys::Tokens;
+        }
+        let can = |scope: Scope| {
+            let mut all = settings.server_keys.iter().flat_map(|key| key.scopes.iter().flatten());
+            all.any(|word| word == scope.word())
+        };
+        Keys::Server(ServerScopes {
+            can_follow: can(Scope::Subscribe),
+            can_publish: can(Scope::Publish),
+            can_administer: can(Scope::Administration),
+            has_tokens: settings.has_token_keys(),
+        })
+    }
+
+    /// How curl shows what follows channels, from a variable, so that no history of a shell has it;
+    /// `None` if nothing does.
+    fn shown_to_follow(self) -> Option<&'static str> {
+        self.shown(|scopes| scopes.can_follow)
+    }
+
+    /// As [`Keys::shown_to_follow`], for what publishes.
+    fn shown_to_publish(self) -> Option<&'static str> {
+        self.shown(|scopes| scopes.can_publish)
+    }
+
+    fn shown(self, can: impl Fn(ServerScopes) -> bool) -> Option<&'static str> {
+        match self {
+            Keys::Missing => Some(""),
+            Keys::Tokens => Some(SHOWN_TOKEN),
+            Keys::Server(scopes) if can(scopes) => Some(SHOWN_KEY),
+            Keys::Server(scopes) => scopes.has_tokens.then_some(SHOWN_TOKEN),
+        }
+    }
+
+    /// Whether one of them shows the status, wherever the client is.
+    fn show_status(self) -> bool {
+        matches!(self, Keys::Server(scopes) if scopes.can_administer)
     }
 }
 
@@ -108,23 +162,31 @@ impl Banner<'_> {
         let admin = self.admin.map(|admin| format!("{admin_scheme}://{}", reachable(admin)));
         if let Some(admin) = &admin {
             writeln!(text, "{}{admin}/status", label("status"))?;
-        } else if self.address.ip().to_canonical().is_loopback() {
+        } else if self.address.ip().to_canonical().is_loopback() || self.keys.show_status() {
             writeln!(text, "{}{here}/status", label("status"))?;
         }
         if let Some(keys) = self.dev_keys {
             writeln!(text)?;
             keys.write(text, &here)?;
         } else {
-            let with = self.keys.shown();
-            writeln!(text, "{}curl -N {with}{here}/channels/news", label("follow"))?;
+            let follow = match self.keys.shown_to_follow() {
+                Some(with) => format!("curl -N {with}{here}/channels/news"),
+                None => "needs a server key with the scope subscribe, or [[token-keys]]".into(),
+            };
+            writeln!(text, "{}{follow}", label("follow"))?;
             let publish_at = admin.filter(|_| !self.do_clients_publish).unwrap_or(here);
-            writeln!(text, "{}curl -d hello {with}{publish_at}/channels/news", label("publish"))?;
+            let publish = match self.keys.shown_to_publish() {
+                Some(with) => format!("curl -d hello {with}{publish_at}/channels/news"),
+                None => "needs a server key with the scope publish, or [[token-keys]]".into(),
+            };
+            writeln!(text, "{}{publish}", label("publish"))?;
         }
-        if let (Some(certificate), Some(tls)) = (self.dev_certificate, self.tls) {
+        if let (Some(certificate), Some(tls), Some(with)) =
+            (self.dev_certificate, self.tls, self.keys.shown_to_follow())
+        {
             // The certificate is for this name, whatever the address is.
             let url = format!("https://localhost:{}", tls.port());
             let certificate = certificate.display();
-            let with = self.keys.shown();
             writeln!(
                 text,
                 "{}curl -N --cacert '{certificate}' {with}{url}/channels/news",
@@ -175,7 +237,7 @@ impl Banner<'_> {
 
     fn admin_exposure(&self) -> Option<String> {
         let admin = self.admin.filter(|admin| !admin.ip().to_canonical().is_loopback())?;
-        (self.keys != Keys::Server).then(|| {
+        (!matches!(self.keys, Keys::Server(_))).then(|| {
             format!(
                 "others may reach the admin listener on {admin}, and without server keys everyone \
                  sees the status and publishes there: make sure that only operators can reach it"
@@ -356,7 +418,7 @@ mod tests {
             ("127.0.0.1:80", false, missing, None),
             ("[::1]:80", false, missing, None),
             ("0.0.0.0:80", false, Keys::Tokens, None),
-            ("0.0.0.0:80", true, Keys::Server, Some(useless)),
+            ("0.0.0.0:80", true, Keys::Server(ServerScopes::default()), Some(useless)),
         ] {
             let address = address.parse().unwrap();
             let preflight = &Capacity::default().check(&Demand::server(10));
@@ -385,6 +447,22 @@ mod tests {
                 None => assert!(!text.contains("warning"), "{text}"),
             }
         }
+    }
+
+    #[test]
+    fn examples_show_what_counts() {
+        let lines = |keys: Keys| [keys.shown_to_follow(), keys.shown_to_publish()];
+        let none = ServerScopes::default();
+        assert_eq!(lines(Keys::Missing), [Some(""); 2]);
+        assert_eq!(lines(Keys::Tokens), [Some(SHOWN_TOKEN); 2]);
+        let of_app = ServerScopes { can_publish: true, ..none };
+        assert_eq!(lines(Keys::Server(of_app)), [None, Some(SHOWN_KEY)]);
+        let with_tokens = ServerScopes { has_tokens: true, ..of_app };
+        assert_eq!(lines(Keys::Server(with_tokens)), [Some(SHOWN_TOKEN), Some(SHOWN_KEY)]);
+        let of_monitoring = ServerScopes { can_administer: true, ..none };
+        assert!(Keys::Server(of_monitoring).show_status());
+        let others = [Keys::Missing, Keys::Tokens, Keys::Server(of_app)];
+        assert!(!others.into_iter().any(Keys::show_status));
     }
 
     #[test]

@@ -61,7 +61,9 @@ pub(crate) struct Arguments {
 /// Runs the command.
 pub(crate) fn check(arguments: Arguments) -> Result<ExitCode> {
     let Arguments { channel, inbox, token, sources } = arguments;
+    let printed = settings::absolute(sources.options.clone(), sources.config.as_deref());
     let settings = settings::load(sources.options, std::env::vars_os(), sources.config.as_deref())?;
+    let printed = printed?;
     let access = AccessSettings::load(&settings)?;
     for warning in &access.warnings {
         terminal::print_note(warning);
@@ -74,9 +76,14 @@ pub(crate) fn check(arguments: Arguments) -> Result<ExitCode> {
     for warning in outbound::warnings(&settings) {
         terminal::print_note(&warning);
     }
+    if let Some(missing) = settings::missing_state(&settings) {
+        terminal::print_note(&format!(
+            "`throng serve` would not start as things are here: {missing}"
+        ));
+    }
     let name = match (&channel, &inbox) {
         (None, None) => {
-            terminal::print(&toml::to_string(&settings)?)?;
+            terminal::print(&toml::to_string(&printed)?)?;
             return Ok(ExitCode::SUCCESS);
         }
         (Some(name), _) => (Kind::Channel, name),

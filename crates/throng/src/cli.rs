@@ -47,6 +47,7 @@ Examples:
   throng publish news 'hello, everyone'
   throng publish news --json '{\"temperature\":21.5}'
   throng publish --user ann 'just for you'
+  throng publish alarms --receipt 5s 'leave the building'
   date | throng publish clock
   throng publish pictures --content-type image/png < picture.png
   journalctl -f | throng publish log --lines";
@@ -117,9 +118,9 @@ pub(crate) enum Command {
     Check(Box<crate::check::Arguments>),
     /// Make a running server read its settings again
     Reload(Box<crate::control_commands::ReloadArguments>),
-    /// Make a key for an application, which shows it to publish
+    /// Make a server key, with which your application publishes, follows or administers
     Key(crate::key::Arguments),
-    /// Make, show or check a token, which a user's client shows
+    /// Make, show or check a token, which says who a client is and what it may do
     Token(crate::token::Arguments),
     /// Publish a message, or each line of standard input
     #[command(after_help = PUBLISH_EXAMPLES, override_usage = "\

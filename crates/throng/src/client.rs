@@ -11,6 +11,7 @@ use clap::Args;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use rustls::CertificateError;
 use serde::Deserialize;
+use throng_access::server_key::Scope;
 use throng_trust::Trust;
 use ureq::http::header::{AUTHORIZATION, HeaderValue};
 use ureq::http::{Response, StatusCode};
@@ -185,6 +186,15 @@ impl Client {
         let reason = rejection(response);
         if response.status() == StatusCode::UNAUTHORIZED && self.credential.is_none() {
             return format!("{reason}; set THRONG_TOKEN to a token, or THRONG_KEY to a server key");
+        }
+        reason
+    }
+
+    /// As [`Client::rejection`], for what only a server key with this scope may do.
+    pub(crate) fn rejection_without(&self, response: &mut Response<Body>, scope: Scope) -> String {
+        let (reason, word) = (rejection(response), scope.word());
+        if response.status() == StatusCode::UNAUTHORIZED && self.credential.is_none() {
+            return format!("{reason}; set THRONG_KEY to a server key with the scope `{word}`");
         }
         reason
     }

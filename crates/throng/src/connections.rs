@@ -1,6 +1,7 @@
 //! `throng connections`: the connections of a server that are behind, those that hold most first.
 
 use std::io::{self, IsTerminal as _};
+use throng_access::server_key::Scope;
 
 use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
@@ -44,7 +45,7 @@ pub(crate) fn connections(arguments: &ConnectionsArguments) -> Result<()> {
     let request = client.get(client.at(&format!("/connections?sort=behind&limit={limit}")));
     let mut response = request.call().map_err(|error| client.unreachable(&error))?;
     if !response.status().is_success() {
-        bail!(client.rejection(&mut response));
+        bail!(client.rejection_without(&mut response, Scope::Administration));
     }
     let text = response.body_mut().read_to_string().context("the response is incomplete")?;
     let found: Found =

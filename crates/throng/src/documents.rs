@@ -1,11 +1,13 @@
 //! `throng completions`, `throng man` and `throng licenses`: what a package ships beside the
 //! binary. Completions and man pages come from the definition of the command line.
 
+mod man_page;
+
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use clap::{Args, CommandFactory};
+use clap::{Args, Command, CommandFactory};
 use clap_complete::Shell;
 
 use crate::terminal;
@@ -48,16 +50,25 @@ pub(crate) fn completions<A: CommandFactory>(arguments: &CompletionsArguments) -
 
 /// Prints or writes the man pages of `A`'s command line.
 pub(crate) fn man<A: CommandFactory>(arguments: &ManArguments) -> Result<()> {
+    // There is no page for `throng help`.
+    let mut command = A::command().disable_help_subcommand(true);
+    command.build();
     let Some(directory) = &arguments.directory else {
-        let mut page = Vec::new();
-        // There is no page for `throng help`.
-        let command = A::command().disable_help_subcommand(true);
-        clap_mangen::Man::new(command).render(&mut page)?;
-        return Ok(terminal::print(&String::from_utf8(page)?)?);
+        return Ok(terminal::print(&man_page::page(&command, &[])?)?);
     };
     fs::create_dir_all(directory)
-        .and_then(|()| clap_mangen::generate_to(A::command(), directory))
+        .map_err(Into::into)
+        .and_then(|()| write_pages(&command, &[], directory))
         .with_context(|| format!("cannot write man pages to {}", directory.display()))
+}
+
+/// Writes the page of a command, whose parents have these names, and those of its subcommands.
+fn write_pages(command: &Command, parents: &[&str], directory: &Path) -> Result<()> {
+    let page = man_page::page(command, parents)?;
+    fs::write(directory.join(format!("{}.1", man_page::name(command))), page)?;
+    let parents = [parents, &[man_page::name(command)]].concat();
+    let subcommands = command.get_subcommands().filter(|one| !one.is_hide_set());
+    subcommands.into_iter().try_for_each(|one| write_pages(one, &parents, directory))
 }
 
 /// Prints the licences.

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use clap::Args;
 use throng_units::Time;
 
@@ -31,7 +31,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     live: bool,
 
-    /// URL or address of the server [default: from the settings]
+    /// URL or address of the server [default: that of THRONG_URL, or else from the settings]
     #[arg(long, value_name = "URL", conflicts_with = "config")]
     url: Option<ServerUrl>,
 
@@ -50,9 +50,17 @@ pub(crate) struct Arguments {
 
 /// Runs the command. An error says why the server is not healthy.
 pub(crate) fn health(arguments: Arguments) -> Result<()> {
-    let url = match arguments.url {
-        Some(url) => url,
-        None => address(&load(arguments.config)?)?,
+    // A file that is named says more than a variable.
+    let named = || match std::env::var("THRONG_URL") {
+        Ok(text) if arguments.config.is_none() => Some(text),
+        _ => None,
+    };
+    let url = match (arguments.url, named()) {
+        (Some(url), _) => url,
+        (None, Some(text)) => {
+            text.parse().map_err(|error| anyhow!("the variable THRONG_URL: {error}"))?
+        }
+        (None, None) => address(&load(arguments.config)?)?,
     };
     let client = Client::new(&url, &arguments.trust, None, None)?;
     let path = if arguments.live { "/health/live" } else { "/health" };

@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal as _, Write};
 use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use throng_access::server_key::Scope;
 use throng_core::Kind;
 use throng_units::format::count;
 use throng_units::paint::{Ink, Paint, sanitized};
@@ -39,13 +40,14 @@ pub(crate) fn list(kind: Kind, arguments: &ListArguments) -> Result<()> {
     let mut left = arguments.limit.map_or(usize::MAX, |limit| limit.0);
     let mut out = io::stdout().lock();
     let paint = out.is_terminal().then(|| Paint::on(&out));
-    if let Some(paint) = paint {
-        let title = format!("{:>11} {:>9}  {}", "subscribers", "messages", kind.noun());
-        print(&mut out, &paint.ink(Ink::Dim, title).to_string())?;
-    }
-    let mut after = None;
+    let (mut after, mut is_first) = (None, true);
     while left > 0 {
         let page = page(&client, kind, arguments.pattern.as_deref(), after.as_deref(), left)?;
+        // Above entries, not above an error.
+        if let Some(paint) = paint.filter(|_| std::mem::take(&mut is_first)) {
+            let title = format!("{:>11} {:>9}  {}", "subscribers", "messages", kind.noun());
+            print(&mut out, &paint.ink(Ink::Dim, title).to_string())?;
+        }
         for entry in page.entries.iter().take(left) {
             let is_open = match paint {
                 None => print(&mut out, entry.get())?,
@@ -87,7 +89,7 @@ fn page(
     let request = client.get(client.at(&path));
     let mut response = request.call().map_err(|error| client.unreachable(&error))?;
     if !response.status().is_success() {
-        bail!(client.rejection(&mut response));
+        bail!(client.rejection_without(&mut response, Scope::Listing));
     }
     let text = response.body_mut().read_to_string().context("the response is incomplete")?;
     serde_json::from_str(&text).context("this is not the answer of a Throng server")

@@ -34,6 +34,9 @@ pub(crate) fn load(arguments: &ServeArguments) -> Result<Loaded> {
             }
             Ok(())
         })?;
+    if let Some(message) = settings::missing_state(&settings) {
+        return Err(SettingsError(message).into());
+    }
     Ok(Loaded { settings, dev_keys, dev_certificate })
 }
 

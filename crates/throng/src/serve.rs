@@ -389,11 +389,7 @@ fn banner(loaded: &Loaded, plan: &Plan, admin: Option<&TcpListener>) -> io::Resu
         preflight: &preflight(settings, plan),
         requested: settings.max_connections.0,
         allows_anyone: settings.allow_anyone.0,
-        keys: match (settings.has_keys(), settings.server_keys.is_empty()) {
-            (false, _) => Keys::Missing,
-            (true, true) => Keys::Tokens,
-            (true, false) => Keys::Server,
-        },
+        keys: Keys::of(settings),
         dev_keys: dev_keys.as_ref(),
         dev_certificate: dev_certificate.as_deref(),
     };

@@ -46,6 +46,7 @@ use clap::Args;
 
 pub(crate) use callout_tables::CalloutTable;
 pub(crate) use channels::ChannelTable;
+pub(crate) use check_acme::missing_state;
 pub(crate) use clients::{address_warning, clients, limits};
 pub(crate) use file::in_use as file_in_use;
 pub(crate) use key_tables::{ServerKeyTable, TokenKeyTable};
@@ -74,6 +75,16 @@ pub(crate) fn load(
     named: Option<&Path>,
 ) -> Result<Settings, SettingsError> {
     load_and(flags, variables, named, |_| Ok(()))
+}
+
+/// The settings as [`load`] finds them, not checked, with paths that mean the same from everywhere.
+pub(crate) fn absolute(flags: Options, named: Option<&Path>) -> Result<Settings, SettingsError> {
+    let environment = environment::read(std::env::vars_os())?;
+    let file = file::find_and_read(named)?;
+    let here = std::env::current_dir().unwrap_or_default();
+    // What stands in a file is relative to it, as far as this directory.
+    let all = flags.or(environment).or(file).placed(&here.join("throng.toml"));
+    Ok(all.resolve())
 }
 
 /// As [`load`], but lets `change` change the settings before they are checked.

@@ -28,7 +28,14 @@ pub(super) fn acme(settings: &Settings) -> Option<String> {
                 .into(),
         );
     }
-    settings.state_directory().is_none().then(|| {
+    None
+}
+
+/// What the server needs for ACME and only its own start can know: a unit of systemd names the
+/// directory. `None` if nothing lacks.
+pub(crate) fn missing_state(settings: &Settings) -> Option<String> {
+    let lacks = !settings.acme.0.is_empty() && settings.state_directory().is_none();
+    lacks.then(|| {
         "acme needs a directory for its account and certificates; add --state DIR, or \
          StateDirectory= to the unit of systemd"
             .into()

@@ -117,7 +117,7 @@ fn grammar(value_name: &str) -> &'static [(&'static str, &'static str)] {
         "HOST,…" => &[("Push.Example.", "[\"push.example\"]"), ("none", "[]")],
         "TEXT,…" => &[("push,Other", "[\"push\", \"Other\"]"), ("none", "[]")],
         "NETWORK,…" => &[("10.0.0.0/8,FD00::1", "[\"10.0.0.0/8\", \"fd00::1\"]"), ("None", "[]")],
-        "ALWAYS" => &[("Always", "\"always\""), ("never", "\"never\"")],
+        "always|never" => &[("Always", "\"always\""), ("never", "\"never\"")],
         "HEADER" => &[("Forwarded", "\"forwarded\""), ("None", "\"none\"")],
         "URL,…" => &[("https://a.example/k", "[\"https://a.example/k\"]"), ("none", "[]")],
         "NAME" => &[("__Host-token", "\"__Host-token\""), ("None", "\"none\"")],

@@ -290,7 +290,7 @@ one_of! {
 
 one_of! {
     /// Whether connections begin with a PROXY header.
-    ProxyProtocolChoice(bool), "ALWAYS", "a choice: \"always\" or \"never\"",
+    ProxyProtocolChoice(bool), "always|never", "a choice: \"always\" or \"never\"",
     "always" => true,
     "never" => false
 }

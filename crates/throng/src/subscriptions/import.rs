@@ -8,6 +8,7 @@ use std::io::{self, BufReader, IsTerminal as _, Write as _};
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
+use throng_access::server_key::Scope;
 
 use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
@@ -176,7 +177,7 @@ impl<'a> Pass<'a> {
             return halves.into_iter().try_for_each(|half| self.send(half));
         }
         if !response.status().is_success() {
-            bail!(self.client.rejection(&mut response));
+            bail!(self.client.rejection_without(&mut response, Scope::Subscriptions));
         }
         let text = response.body_mut().with_config().limit(u64::MAX).read_to_string();
         let text = text.context("the response is incomplete")?;
