@@ -64,7 +64,7 @@ use crate::counters::{Counter, Counters};
 use crate::net::{HandoffHeader, Leaving, Net, Read, Transfer, WriteRequest};
 pub(crate) use connection::Carried;
 pub use connection::TlsConnection;
-use half::{Begun, Queued};
+use half::{Begun, Late, Queued};
 use plan::Batch;
 use slots::Slots;
 
@@ -72,7 +72,8 @@ use slots::Slots;
 const HANDSHAKES_PER_SLICE: u32 = 8;
 
 /// While as many handshakes are under way as may be, those that take longer than this, in ticks,
-/// are given up. A peer far away needs a third of it.
+/// are given up, unless what they wait for has come and was not read yet. A peer far away needs a
+/// third of it.
 const STALLED_TICKS: u32 = crate::worker::TICKS_PER_S;
 
 /// The length at which the records in the scratch are written.
@@ -110,6 +111,7 @@ pub struct TlsNet<N: Net> {
     begun: Begun,
     /// Handshakes that wait for room.
     queued: Queued,
+    late: Late,
     max_handshakes: u32,
     tick: u32,
 }
@@ -138,6 +140,7 @@ where
             shaking: 0,
             begun: Begun::default(),
             queued: Queued::default(),
+            late: Late::default(),
             max_handshakes,
             tick: 0,
         }
@@ -350,11 +353,11 @@ where
     }
 
     fn next_ready(&mut self) -> Option<Token> {
-        self.next_queued()
+        self.late.pop().or_else(|| self.next_queued())
     }
 
     fn has_ready(&self) -> bool {
-        self.shaking < self.max_handshakes && !self.queued.is_empty()
+        !self.late.is_empty() || self.shaking < self.max_handshakes && !self.queued.is_empty()
     }
 
     fn begin_slice(&mut self) {

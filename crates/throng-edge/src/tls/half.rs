@@ -26,6 +26,8 @@ pub(super) struct Half {
     /// Its first record has come, and there are too many handshakes to begin this one: it is in
     /// the queue.
     pub(super) is_queued: bool,
+    /// The tick at which its socket was read last, while it shakes hands.
+    pub(super) read_at: u32,
     /// What its events are reported with, until the handshake is done.
     pub(super) token: Option<Token>,
 }
@@ -107,6 +109,9 @@ impl std::fmt::Debug for Half {
 /// The sockets whose handshakes wait for the end of others, longest first. Those that are gone
 /// meanwhile are left out when they are found.
 pub(super) type Queued = VecDeque<u32>;
+
+/// Handshakes that take too long, which are read once more before they are given up.
+pub(super) type Late = Vec<Token>;
 
 /// The sockets whose handshakes are under way, oldest first, with the moments at which they began.
 /// Those that ended meanwhile are left out when they are found.

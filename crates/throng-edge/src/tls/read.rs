@@ -66,6 +66,9 @@ where
                 }
                 _ => {}
             }
+            if let Some(half) = self.slots.half_mut(slot) {
+                half.read_at = self.tick;
+            }
             let (kept, has_more) = self.take_kept(slot, buffer);
             let read =
                 if has_more { Read::More(0) } else { self.net.read(socket, &mut buffer[kept..]) };
@@ -350,26 +353,40 @@ where
         is_sealed
     }
 
-    /// Gives up the handshakes that stall, as long as there is no room for others.
+    /// Gives up the handshakes that stall, as long as there is no room for others. This thread may
+    /// be the one that is late: each is read once more before.
     pub(super) fn give_up_stalled(&mut self) {
-        while let Some(&(number, since)) = self.begun.front() {
+        self.late.clear();
+        let mut at = 0;
+        while let Some(&(number, since)) = self.begun.get(at) {
             let slot = self.slots.find(number);
             let half = slot.and_then(|slot| self.slots.half_mut(slot));
             let half =
                 half.filter(|half| matches!(half.stage, Stage::Shaking(_, at) if at == since));
-            if let Some(half) = half {
-                let is_late = self.tick.saturating_sub(since) > STALLED_TICKS;
-                if self.shaking < self.max_handshakes || !is_late {
-                    return;
-                }
-                // The connection stays until the time of its first head is over, or its peer
-                // sends more.
-                half.stage = Stage::Failed;
-                half.inbound = Vec::new();
-                self.set_shaking(self.shaking - 1);
-                self.count(Counter::TlsHandshakesStalled);
+            let Some(half) = half else {
+                // It ended meanwhile.
+                self.begun.remove(at);
+                continue;
+            };
+            let is_late = self.tick.saturating_sub(since) > STALLED_TICKS;
+            if self.shaking < self.max_handshakes || !is_late {
+                break;
             }
-            self.begun.pop_front();
+            match half.token {
+                Some(token) if half.read_at + 1 < self.tick => {
+                    self.late.push(token);
+                    at += 1;
+                }
+                _ => {
+                    // The connection stays until the time of its first head is over, or its peer
+                    // sends more.
+                    half.stage = Stage::Failed;
+                    half.inbound = Vec::new();
+                    self.set_shaking(self.shaking - 1);
+                    self.count(Counter::TlsHandshakesStalled);
+                    self.begun.remove(at);
+                }
+            }
         }
         // A storm would leave the memory of all that began in a tick.
         self.begun.shrink_to(BEGUN_KEPT);

@@ -21,6 +21,9 @@ use crate::sys::key_pages::KeyPages;
 /// The slots of a page: 32 KiB of the part that deliveries touch, 56 KiB of the other.
 const PAGE_SLOTS: usize = 512;
 
+/// By how many sockets their list grows at least.
+const OF_SOCKET_MORE: usize = 256;
+
 /// The part of a connection that a delivery touches: one cache line.
 #[derive(Debug)]
 #[repr(C, align(64))]
@@ -130,12 +133,23 @@ impl Slots {
         }
         page.hot[at].link = self.halves.insert(half) + 1;
         let slot = Slot((number * PAGE_SLOTS + at) as u32);
-        if self.of_socket.len() <= socket as usize {
-            self.of_socket.resize(socket as usize + 1, 0);
-        }
+        self.make_room(socket as usize);
         self.of_socket[socket as usize] = slot.0 + 1;
         self.length += 1;
         Ok(slot)
+    }
+
+    /// Makes the list of sockets long enough. It grows by an eighth and not by its double, so that
+    /// a connection pays for its own four bytes.
+    fn make_room(&mut self, socket: usize) {
+        let length = self.of_socket.len();
+        if socket >= length {
+            let more = socket + 1 - length;
+            if socket >= self.of_socket.capacity() {
+                self.of_socket.reserve_exact(more.max(length / 8).max(OF_SOCKET_MORE));
+            }
+            self.of_socket.resize(socket + 1, 0);
+        }
     }
 
     fn add_page(&mut self) -> io::Result<usize> {

@@ -76,6 +76,8 @@ struct World {
     published: u64,
     tick: u32,
     first_tick: u32,
+    /// Whether clients that connect wait before they act on what they read.
+    are_slow: bool,
 }
 
 impl World {
@@ -126,6 +128,7 @@ impl World {
             published,
             tick,
             first_tick,
+            are_slow: false,
         }
     }
 
@@ -204,6 +207,9 @@ impl World {
         let read_bytes_max = [usize::MAX, usize::MAX, 700, 7][self.random.below(4)];
         let pipe = Pipe::new(number, &self.connector, &request, read_bytes_max);
         let pipe = Rc::new(RefCell::new(pipe));
+        if self.are_slow {
+            pipe.borrow_mut().wait();
+        }
         if self.random.below(4) == 0 {
             pipe.borrow_mut().grant(self.random.below(900));
         }
@@ -506,4 +512,52 @@ fn a_client_over_tls_that_is_behind_is_reset_when_memory_is_short() {
     assert_eq!(world.setup.metrics.sum(Counter::ClosedMemory), 1);
     let expected = Delivered { matched: 1, closed: 1, ..Delivered::default() };
     assert_eq!(world.watched[0].receipt.close(), expected);
+}
+
+/// A world with room for one handshake, which has begun: its client waits. The second client waits
+/// for room.
+fn with_one_handshake_of_two() -> World {
+    let mut world = (0..)
+        .map(World::new)
+        .find(|world| world.setup.settings.limits.max_handshakes == 1)
+        .expect("one of the seeds");
+    world.are_slow = true;
+    for at in 0..2 {
+        world.connect();
+        world.clients[at].pipe.borrow_mut().grant(usize::MAX);
+        while world.events() | world.worker.work(true) {}
+    }
+    assert_eq!(world.setup.metrics.handshakes(), 1);
+    world.clients[1].pipe.borrow_mut().go_on();
+    world
+}
+
+/// Two seconds pass without an event, and more turns than that takes.
+fn pass_two_seconds(world: &mut World) {
+    for _ in 0..20 {
+        world.tick += 1;
+        world.worker.set_now(world.now());
+        world.worker.tick();
+        while world.worker.work(true) {}
+    }
+}
+
+#[test]
+fn a_handshake_that_this_worker_is_late_for_goes_on() {
+    let mut world = with_one_handshake_of_two();
+    // What it waits for is there, and the worker was not told yet.
+    world.clients[0].pipe.borrow_mut().go_on();
+    pass_two_seconds(&mut world);
+    assert_eq!(world.setup.metrics.sum(Counter::TlsHandshakesStalled), 0);
+    world.come_to_rest();
+    assert!(world.clients.iter().all(|client| client.is_upgraded));
+}
+
+#[test]
+fn a_handshake_that_its_client_is_late_for_makes_room() {
+    let mut world = with_one_handshake_of_two();
+    pass_two_seconds(&mut world);
+    assert_eq!(world.setup.metrics.sum(Counter::TlsHandshakesStalled), 1);
+    world.settle();
+    assert!(!world.clients[0].is_upgraded && world.clients[1].is_upgraded);
 }

@@ -46,6 +46,8 @@ pub(super) struct Pipe {
     pub(super) is_reset: bool,
     /// The most bytes that the worker reads at once.
     read_bytes_max: usize,
+    /// Whether the client waits before it acts on what it reads.
+    is_slow: bool,
 }
 
 pub(super) type SharedPipe = Rc<RefCell<Pipe>>;
@@ -79,6 +81,7 @@ impl Pipe {
             is_closed: false,
             is_reset: false,
             read_bytes_max,
+            is_slow: false,
         }
     }
 
@@ -148,8 +151,23 @@ impl Pipe {
         Some((token, self.has_left, self.watches_writable && self.room > 0))
     }
 
+    /// From now on the client waits before it acts on what it reads. What it sends comes at once.
+    pub(super) fn wait(&mut self) {
+        self.is_slow = true;
+        self.read_bytes_max = usize::MAX;
+    }
+
+    /// The client acts on what it has read.
+    pub(super) fn go_on(&mut self) {
+        self.is_slow = false;
+        self.take(&[]);
+    }
+
     fn take(&mut self, bytes: &[u8]) {
         self.records.extend_from_slice(bytes);
+        if self.is_slow {
+            return;
+        }
         if let Some(Side::Shaking(mut handshake)) = self.side.take_if(|side| is_shaking(side)) {
             let progress = handshake.advance(&self.records, &mut self.to_worker);
             let progress = progress.expect("the worker's handshake is right");
