@@ -8,6 +8,7 @@
  */
 
 import { BehindCard } from "./status-behind.js";
+import { CertificatesCard } from "./status-certificates.js";
 import { Chart } from "./status-charts.js";
 import * as words from "./status-words.js";
 
@@ -351,6 +352,7 @@ const cards = [
   new Card(REFUSALS, $("refusals")),
 ];
 const behind = new BehindCard($("behind"));
+const certificates = new CertificatesCard($("certificates"));
 let describedAt = -Infinity;
 /** Whether the request for the history has ended, with or without a response. */
 let isHistoryKnown = false;
@@ -367,6 +369,7 @@ function show() {
   $("version").textContent = newest.version;
   $("viewers").textContent = words.count(newest.connections.status);
   behind.show(newest);
+  certificates.show(newest);
   showWorkers();
   showMemory();
   showCanary();

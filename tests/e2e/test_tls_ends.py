@@ -240,3 +240,52 @@ def test_the_login_of_the_status_page_is_secure(start, tmp_path):
         http.post("/status/logout", headers=page)
         assert http.get("/status").status_code == 401
     assert operator not in tls.plain.log()
+
+
+def test_operators_log_in_over_tls_in_a_browser(start, node, chromium, tmp_path):
+    operator, table = server_key(tmp_path, "operator", "administration")
+    (tmp_path / "throng.toml").write_text(table)
+    tls = start("--allowed-hosts", "throng.example")
+    child = node("status-login.mjs", chromium, tls.url, environment={"KEY": operator})
+    assert child.wait(TIMEOUT_SECONDS * 3) == 0, child.stdout.read()
+    assert operator not in tls.plain.log()
+
+
+def test_a_killed_server_is_no_clean_end(start, tmp_path, channel):
+    """What is behind the last record was never sent: a client that took that for the end would
+    believe that it has everything."""
+    tls = start_tls(tmp_path)
+
+    def follow(server, path):
+        connection = server.connect(suppress_ragged_eofs=False)
+        connection.sendall(stream_request(path))
+        read_until(lambda: connection.recv(4096), b"Throng-Id")
+        return connection
+
+    def rest(connection):
+        while connection.recv(4096):
+            pass
+
+    cut = follow(tls, channel)
+    tls.plain.publish(channel, "one")
+    text = read_until(lambda: cut.recv(4096), b"data: one")
+    last = text.split(b"id: ")[1].split(b"\n")[0].decode()
+    tls.plain.kill()
+    # Neither the end of TLS nor that of the response.
+    with cut, pytest.raises((ssl.SSLEOFError, ConnectionResetError)):
+        rest(cut)
+
+    # The logs are gone with the server: the client is told so, and not that it has everything.
+    again = start()
+    with again.connect() as resumed:
+        resumed.sendall(stream_request(f"{channel}?since={last}"))
+        text = read_until(lambda: resumed.recv(4096), b"event: resumed\n")
+        while b"}" not in text:
+            text += resumed.recv(4096)
+        assert b'"recovered":false' in text, text
+    # An orderly stop is one.
+    ended = follow(again, channel)
+    again.plain.signal(signal.SIGTERM)
+    with ended:
+        rest(ended)
+    again.plain.wait()

@@ -28,12 +28,13 @@
 //! | `canary_report` | what the canary has found |
 //! | `health` | what the binary reports for the probes |
 //! | `edge` | what the control plane needs of the data plane, as two traits |
+//! | `certificates` | what the status page shows of certificates |
 //! | `memory_quota` | memory that many requests share |
 //! | `metrics` | what the control plane counts |
 //! | `settings` | limits and timeouts |
 //!
-//! The last six do not use each other, except that `metrics` and `canary_report` name ailments of
-//! `health`.
+//! The last seven do not use each other, except that `metrics` and `canary_report` name ailments of
+//! `health`, and `metrics` what `certificates` has.
 //!
 //! # Invariants
 //!
@@ -47,6 +48,7 @@ mod api;
 mod authentication;
 mod canary;
 mod canary_report;
+mod certificates;
 mod control;
 mod drain;
 mod edge;
@@ -65,6 +67,7 @@ mod settings;
 mod socket;
 mod status;
 
+pub use certificates::{CertificateStatus, RenewalStatus, TlsStatus};
 pub use control::Control;
 pub use edge::{
     Edge, EdgeCounter, EdgeMetrics, Handoff, HandoffReceiver, SubscribedConnections, TlsConnection,

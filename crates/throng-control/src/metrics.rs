@@ -4,12 +4,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use throng_core::{Histogram, Snapshot};
 
+use crate::certificates::TlsStatus;
 use crate::health::Ailment;
 
 /// A part of the server that counts, apart from the two planes.
 pub trait MetricSource: Send + Sync {
     /// What it counts now. Called for each request of `/metrics`.
     fn metrics(&self) -> Vec<OtherMetric>;
+
+    /// The certificates of the server, if this part knows them. Called once a second, for the
+    /// status.
+    fn tls(&self) -> Option<TlsStatus> {
+        None
+    }
 
     /// What of it does not work as it should. Called for each probe.
     fn ailments(&self) -> Vec<Ailment> {

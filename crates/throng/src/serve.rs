@@ -152,7 +152,7 @@ fn run(runtime: &Runtime, arguments: ServeArguments, early_hangups: &EarlyHangup
     let control = Control::new(Arc::clone(&engine), access, workers, control_settings)
         .with_metrics(Arc::new(outbound_metrics))
         .with_metrics(Arc::new(log.writer.clone()))
-        .with_metrics(Arc::new(TlsMetrics(tls.clone())))
+        .with_metrics(Arc::new(TlsMetrics { tls: tls.clone(), renewer: renewer.clone() }))
         .with_metrics(Arc::new(AcmeMetrics(renewer)))
         .with_records(data.as_ref().map(|data| Arc::clone(&data.records)))
         .with_pressure(pressure);

@@ -7,8 +7,13 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result};
-use throng_certificates::{CertificateFiles, ClientSettings, Reload, ServerTls, TlsSettings};
-use throng_control::{Ailment, MetricSource, OtherMetric, OtherValue};
+use throng_acme::{NameState, Renewer};
+use throng_certificates::{
+    CertificateFiles, CertificateState, ClientSettings, Reload, ServerTls, TlsSettings,
+};
+use throng_control::{
+    Ailment, CertificateStatus, MetricSource, OtherMetric, OtherValue, RenewalStatus, TlsStatus,
+};
 use throng_tls::{provider, self_test};
 
 use crate::acme;
@@ -17,8 +22,12 @@ use crate::settings::{Settings, SettingsError};
 /// How often the files are looked at. It reads some kilobytes.
 const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// A certificate with less time than this is overdue: those of ACME are renewed 30 days before.
+/// A certificate with less time than this is overdue: those of 90 days are renewed 30 days before.
 const OVERDUE: Duration = Duration::from_secs(14 * 86_400);
+
+/// One that is valid for a short time is overdue when less than this part of it is left: it is
+/// renewed when a third is.
+const OVERDUE_PART: u32 = 4;
 
 /// The permission of others to read a file (`o+r`).
 const OTHERS_READ: u32 = 0o004;
@@ -71,6 +80,12 @@ pub(crate) fn tls_settings(settings: &Settings) -> Option<TlsSettings> {
     })
 }
 
+/// With less time than this, a certificate should have been renewed.
+fn overdue(certificate: &CertificateState) -> Duration {
+    let life = certificate.not_after.duration_since(certificate.not_before).unwrap_or_default();
+    OVERDUE.min(life / OVERDUE_PART)
+}
+
 /// What should be changed, although it works.
 pub(crate) fn warnings(settings: &Settings, tls: &ServerTls) -> Vec<String> {
     let mut warnings = Vec::new();
@@ -88,7 +103,7 @@ pub(crate) fn warnings(settings: &Settings, tls: &ServerTls) -> Vec<String> {
             warnings.push(format!(
                 "the certificate for {name} has expired: clients refuse it; get a new one"
             ));
-        } else if left < OVERDUE && !certificate.is_of_acme {
+        } else if left < overdue(&certificate) && !certificate.is_of_acme {
             let hours = left.as_secs() / 3600;
             warnings.push(format!("the certificate for {name} expires in {hours} hours; renew it"));
         }
@@ -108,27 +123,42 @@ pub(crate) fn warnings(settings: &Settings, tls: &ServerTls) -> Vec<String> {
     warnings
 }
 
-/// The certificates on `/metrics` and in what the probes say; nothing without TLS.
+/// The certificates on `/metrics`, on the status page and in what the probes say; nothing without
+/// TLS.
 #[derive(Debug)]
-pub(crate) struct TlsMetrics(pub(crate) Option<Arc<ServerTls>>);
+pub(crate) struct TlsMetrics {
+    pub(crate) tls: Option<Arc<ServerTls>>,
+    /// How the certificates by ACME stand.
+    pub(crate) renewer: Option<Renewer>,
+}
 
 impl MetricSource for TlsMetrics {
     fn metrics(&self) -> Vec<OtherMetric> {
-        let Some(tls) = &self.0 else { return Vec::new() };
+        let Some(tls) = &self.tls else { return Vec::new() };
         // Of several for the same name, the one that expires first.
-        let mut expiries = BTreeMap::new();
+        let mut validities = BTreeMap::new();
         for certificate in tls.certificates() {
-            let at = certificate.not_after.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-            let first = expiries.entry(certificate.name).or_insert(at);
-            *first = at.min(*first);
+            let [from, until] = [certificate.not_before, certificate.not_after];
+            let validity = (since_1970(until).as_secs(), since_1970(from).as_secs());
+            let first = validities.entry(certificate.name).or_insert(validity);
+            *first = validity.min(*first);
         }
+        let by_name = |value: fn(&(u64, u64)) -> u64| {
+            let values = validities.iter().map(|(name, validity)| (name.clone(), value(validity)));
+            OtherValue::GaugesBy("certificate", values.collect())
+        };
         let reloads = tls.reloads();
         let counts = vec![("replaced", reloads.replaced), ("refused", reloads.refused)];
         vec![
             OtherMetric {
                 name: "tls_certificate_not_after_timestamp_seconds",
                 help: "When the certificates that are shown expire, by their first name.",
-                value: OtherValue::GaugesBy("certificate", expiries.into_iter().collect()),
+                value: by_name(|(until, _)| *until),
+            },
+            OtherMetric {
+                name: "tls_certificate_not_before_timestamp_seconds",
+                help: "When the certificates that are shown became valid, by their first name.",
+                value: by_name(|(_, from)| *from),
             },
             OtherMetric {
                 name: "tls_reloads_total",
@@ -138,8 +168,15 @@ impl MetricSource for TlsMetrics {
         ]
     }
 
+    fn tls(&self) -> Option<TlsStatus> {
+        let tls = self.tls.as_ref()?;
+        let awaited = self.renewer.iter().flat_map(|renewer| renewer.progress.names()).collect();
+        let error = tls.last_error().map(|error| error.to_string());
+        Some(status(tls.certificates(), awaited, error))
+    }
+
     fn ailments(&self) -> Vec<Ailment> {
-        let Some(tls) = &self.0 else { return Vec::new() };
+        let Some(tls) = &self.tls else { return Vec::new() };
         let now = SystemTime::now();
         let has_expired = tls.certificates().iter().any(|one| one.left(now).is_zero());
         let expired = has_expired.then(|| {
@@ -152,6 +189,45 @@ impl MetricSource for TlsMetrics {
         });
         expired.into_iter().chain(refused).collect()
     }
+}
+
+/// The certificates as the status page shows them: those that are shown, and those that are
+/// obtained by ACME and not there yet.
+fn status(
+    shown: Vec<CertificateState>,
+    mut obtained: Vec<NameState>,
+    error: Option<String>,
+) -> TlsStatus {
+    let ms = |at: SystemTime| since_1970(at).as_millis() as u64;
+    let renewal = |name: NameState| RenewalStatus {
+        next_ms: name.next.map(ms),
+        failures: name.failures,
+        error: name.error,
+    };
+    let mut certificates = Vec::new();
+    for certificate in shown {
+        let is_this = |name: &NameState| {
+            certificate.is_of_acme && certificate.names.contains(&name.name.to_lowercase())
+        };
+        let name = obtained.iter().position(is_this).map(|at| obtained.swap_remove(at));
+        certificates.push(CertificateStatus {
+            name: certificate.name,
+            not_before_ms: Some(ms(certificate.not_before)),
+            not_after_ms: Some(ms(certificate.not_after)),
+            renewal: name.map(renewal),
+        });
+    }
+    certificates.extend(obtained.into_iter().map(|name| CertificateStatus {
+        name: name.name.clone(),
+        not_before_ms: None,
+        not_after_ms: None,
+        renewal: Some(renewal(name)),
+    }));
+    TlsStatus { error, certificates, left_out: 0 }
+}
+
+fn since_1970(at: SystemTime) -> Duration {
+    at.duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 /// Looks at the files now and then, forever. Requires the runtime.
@@ -184,5 +260,64 @@ fn log(reload: Reload, tls: &ServerTls) {
         Reload::Kept(error) => {
             tracing::error!("the certificates for TLS stay as they were: {error}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: Duration = Duration::from_secs(86_400);
+
+    fn certificate(name: &str, days: u32, is_of_acme: bool) -> CertificateState {
+        CertificateState {
+            name: name.into(),
+            names: vec![name.into()],
+            not_before: UNIX_EPOCH,
+            not_after: UNIX_EPOCH + DAY * days,
+            path: name.into(),
+            is_of_acme,
+            is_rsa: false,
+        }
+    }
+
+    #[test]
+    fn certificates_of_a_short_life_are_overdue_later() {
+        assert_eq!(overdue(&certificate("a", 90, false)), DAY * 14);
+        assert_eq!(overdue(&certificate("a", 6, false)), DAY * 6 / 4);
+    }
+
+    #[test]
+    fn the_status_has_what_is_shown_and_what_is_awaited() {
+        let name = |name: &str, failures| NameState {
+            name: name.into(),
+            next: Some(UNIX_EPOCH + DAY),
+            failures,
+            error: (failures > 0).then(|| "refused".into()),
+        };
+        let shown = vec![certificate("own", 1, false), certificate("got", 2, true)];
+        let names = vec![name("awaited", 3), name("got", 0), name("own", 1)];
+        let found = status(shown, names, Some("broken".into()));
+        assert_eq!(found.error.as_deref(), Some("broken"));
+        let mut facts: Vec<_> = found
+            .certificates
+            .iter()
+            .map(|one| {
+                let renewal = one.renewal.as_ref();
+                (one.name.as_str(), one.not_after_ms, renewal.map(|renewal| renewal.failures))
+            })
+            .collect();
+        facts.sort_unstable();
+        let day = DAY.as_millis() as u64;
+        assert_eq!(
+            facts,
+            [
+                ("awaited", None, Some(3)),
+                ("got", Some(2 * day), Some(0)),
+                // One by the files of the operator, although ACME obtains one for the name, too.
+                ("own", None, Some(1)),
+                ("own", Some(day), None),
+            ]
+        );
     }
 }

@@ -7,12 +7,16 @@ import { chromium } from "playwright-core";
 
 const TIMEOUT_MS = 30_000;
 const [executablePath, serverUrl, pictures] = process.argv.slice(2);
-const { port } = new URL(serverUrl);
+const { port, protocol } = new URL(serverUrl);
+const isSecure = protocol === "https:";
 // A name that is not loopback, so that the page is not safe without TLS.
-const FAR = `http://throng.example:${port}`;
+const FAR = `${protocol}//throng.example:${port}`;
 const args = ["--no-sandbox", "--disable-gpu", "--host-resolver-rules=MAP throng.example 127.0.0.1"];
 const browser = await chromium.launch({ executablePath, args, timeout: TIMEOUT_MS });
-const context = await browser.newContext({ viewport: { width: 900, height: 640 } });
+// The certificate is the test's own.
+const context = await browser.newContext({
+  viewport: { width: 900, height: 640 }, ignoreHTTPSErrors: isSecure,
+});
 context.setDefaultTimeout(TIMEOUT_MS);
 const page = await context.newPage();
 const faults = [];
@@ -46,7 +50,7 @@ const [cookie, ...others] = await context.cookies();
 assert.deepEqual(others, []);
 assert.equal(cookie.httpOnly, true);
 assert.equal(cookie.sameSite, "Strict");
-assert.equal(cookie.secure, false);
+assert.equal(cookie.secure, isSecure);
 assert.ok(!cookie.value.includes(process.env.KEY));
 assert.equal((await page.goto(`${serverUrl}/metrics`)).status(), 200);
 
@@ -56,14 +60,21 @@ await page.getByLabel("Server key").waitFor();
 assert.deepEqual(await context.cookies(), []);
 
 await page.goto(`${FAR}/status`);
-await page.locator("#insecure").waitFor();
-assert.equal(await page.getByLabel("Server key").isDisabled(), true);
-await shoot("insecure");
-const refused = await page.evaluate(async () => {
-  const response = await fetch("/status/login", { method: "POST", body: new URLSearchParams({ key: "x" }) });
-  return response.status;
-});
-assert.equal(refused, 403);
+if (isSecure) {
+  // TLS makes the page safe under any name.
+  await logIn(process.env.KEY);
+  await page.locator('#link[data-state="live"]').waitFor();
+  await page.locator("#certificates").waitFor();
+} else {
+  await page.locator("#insecure").waitFor();
+  assert.equal(await page.getByLabel("Server key").isDisabled(), true);
+  await shoot("insecure");
+  const refused = await page.evaluate(async () => {
+    const response = await fetch("/status/login", { method: "POST", body: new URLSearchParams({ key: "x" }) });
+    return response.status;
+  });
+  assert.equal(refused, 403);
+}
 
 assert.deepEqual(faults, []);
 await browser.close();

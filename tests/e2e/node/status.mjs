@@ -87,6 +87,15 @@ function largeSample() {
       log_bytes: 1e9, per_connection_bytes: 61.9, limit_bytes: 9.6e10, used_bytes: 9e10,
       step: "refuse_subscriptions" },
     kernel: { tcp_sockets: 2_000_000, tcp_buffer_bytes: 9e10, socket_slab_bytes: 9e9 },
+    tls: { error: "tls-cert: /etc/throng/a-file-with-a-long-name.pem has no certificate", left_out: 12,
+      certificates: [
+        { name: "awaited.example.com", not_before_ms: null, not_after_ms: null,
+          renewal: { next_ms: now + 3600_500, failures: 3, error: "it could not reach port 443" } },
+        { name: "expired.example.com", not_before_ms: now - 9e9, not_after_ms: now - 1, renewal: null },
+        { name: "overdue.example.com", not_before_ms: now - 9e8, not_after_ms: now + 1e8, renewal: null },
+        { name: "good.example.com", not_before_ms: now - 9e9, not_after_ms: now + 99 * 86_400_500,
+          renewal: { next_ms: now + 9 * 86_400_500, failures: 0, error: null } },
+      ] },
     refused_per_s: 99_999.9, refused: reasons, dropped_per_s: 0.1,
     dropped: { skipped: 9_999_999_999 }, closed: { ...reasons, peer: 9_999_999_999 },
   };
@@ -237,6 +246,13 @@ const SCENARIOS = {
     await large.locator("#workers-rest", { hasText: "and 136 more" }).waitFor();
     await large.locator("#canary .bad", { hasText: /SSE.*fails, 99 d/ }).waitFor();
     await large.locator("#canary .bad", { hasText: "fails, not yet" }).waitFor();
+    const certificates = large.locator("#certificates");
+    await certificates.locator(".about.bad", { hasText: "not used: tls-cert: /etc" }).waitFor();
+    for (const text of [/awaited.*–.*1 h 0 min.*not there yet; failed 3 times: it could not/, /expired.*by its files.*has expired/, /overdue.*is overdue/]) {
+      await certificates.locator("tr.bad", { hasText: text }).waitFor();
+    }
+    await certificates.locator("tr:not(.bad)", { hasText: /good.*99 d.*9 d.*good/ }).waitFor();
+    assert.equal(await page.locator("#certificates").isVisible(), false, "a server without TLS");
     assert.equal(await scrollsSideways(large), false);
     return [page, large];
   },

@@ -126,7 +126,7 @@ pub(super) static CHAT_FILES: [File; 5] = [
 ];
 
 /// Files that every client may load. They reveal nothing about this server.
-pub(super) static FILES: [File; 14] = [
+pub(super) static FILES: [File; 15] = [
     // Browsers request this path if a page names no icon, and accept any type of image.
     file!("/favicon.ico", SVG, "../../../../web/icon.svg"),
     file!("/icon.svg", SVG, "../../../../web/icon.svg"),
@@ -142,6 +142,7 @@ pub(super) static FILES: [File; 14] = [
     file!("/status.css", CSS, "../../../../web/status.css"),
     file!("/status.js", JAVASCRIPT, "../../../../web/status.js"),
     file!("/status-behind.js", JAVASCRIPT, "../../../../web/status-behind.js"),
+    file!("/status-certificates.js", JAVASCRIPT, "../../../../web/status-certificates.js"),
     file!("/status-charts.js", JAVASCRIPT, "../../../../web/status-charts.js"),
     // As text, because browsers would download Markdown.
     file!("/status.md", TEXT, "../../../../docs/reference/status.md"),

@@ -7,6 +7,8 @@ use serde::Serialize;
 use serde_json::Value;
 use throng_core::Snapshot;
 
+use crate::certificates::TlsStatus;
+
 /// Counts by reason. Reasons that have not occurred are left out.
 pub(super) type Reasons = BTreeMap<&'static str, u64>;
 
@@ -29,6 +31,7 @@ pub(crate) struct Sample {
     pub(super) cpu: Cpu,
     pub(super) memory: Memory,
     pub(super) kernel: Kernel,
+    pub(super) tls: Option<TlsStatus>,
     pub(super) refused_per_s: f64,
     pub(super) refused: Reasons,
     pub(super) dropped_per_s: f64,

@@ -14,6 +14,7 @@ use super::sample::{
     Canary, Connections, Cpu, Distribution, Http, Kernel, Memory, Rate, Reasons, Sample, rounded,
 };
 use super::totals::Totals;
+use crate::certificates::TlsStatus;
 use crate::control::Control;
 use crate::edge::EdgeMetrics;
 
@@ -134,6 +135,7 @@ impl Sampler {
                 tcp_buffer_bytes: reading.tcp_buffer_bytes,
                 socket_slab_bytes: reading.socket_slab_bytes,
             },
+            tls: tls(&control),
             refused_per_s: per_s(sum(&now.refused), sum(&last.refused)),
             refused: now.refused.clone(),
             dropped_per_s: per_s(sum(&now.dropped), sum(&last.dropped)),
@@ -156,6 +158,11 @@ fn canary(control: &Control) -> Option<BTreeMap<&'static str, Canary>> {
         (name, canary)
     });
     (!control.settings.canary_interval.is_zero()).then(|| found.collect())
+}
+
+/// The certificates; `None` without TLS.
+fn tls(control: &Control) -> Option<TlsStatus> {
+    control.other_metrics.iter().find_map(|source| source.tls()).map(TlsStatus::shortened)
 }
 
 fn request_durations(control: &Control) -> Snapshot {
