@@ -120,6 +120,14 @@ const REASONS = {
   },
 };
 
+/** What the server says while it leaves, with how far a drain has come. */
+export function departure(progress) {
+  if (!progress) return "The server is shutting down.";
+  const { clients, asked, left, return_rate: perSecond } = progress;
+  return `The server asks its clients to leave, ${count(perSecond)} a second: `
+    + `${count(asked)} of ${count(clients)} were asked, ${count(left)} are here.`;
+}
+
 const MEMORY_STEPS = {
   none: "nothing",
   shrink: "old messages",

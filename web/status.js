@@ -519,7 +519,7 @@ function connect() {
     heardAt = performance.now();
     addSample(JSON.parse(data));
     showLink(newest.draining ? "draining" : "live", newest.draining ? "stopping" : "live",
-      newest.draining ? "The server is shutting down." : "");
+      newest.draining ? words.departure(newest.departure) : "");
     show();
   };
   events.onerror = () => {

@@ -92,7 +92,7 @@ def test_a_server_is_found_although_the_file_names_another_address_by_now(serve,
     assert done.returncode == 0, done.stderr
     # Flags override the file, so that the server keeps its address.
     assert done.stdout == "nothing that a reload replaces has changed; waits for a restart: welcome\n"
-    assert "throng reload" in server.log()
+    eventually(lambda: "throng reload" in server.log(), "the log")
 
 
 def test_a_path_is_for_one_server_and_free_after_a_crash(serve, tmp_path, place):
@@ -144,7 +144,7 @@ os.write(1, client.recv(65536))
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
     answer = json.loads(done.stdout)
     assert answer["answer"] == "failed" and "may ask" in answer["message"], done
-    assert "another user was refused" in server.log()
+    eventually(lambda: "another user was refused" in server.log(), "the log")
     assert "settings were read" not in server.log()
 
 

@@ -16,8 +16,25 @@ use serde::Serialize;
 pub struct Health {
     /// Whether the server is about to shut down, or shuts down.
     is_leaving: AtomicBool,
+    /// How far its clients have left, if they have been asked to.
+    departure: Mutex<Option<Departure>>,
     /// The names of the event loops that stand still.
     stuck: Mutex<Vec<String>>,
+}
+
+/// How far the clients have left that were asked to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Departure {
+    /// The clients when it began.
+    pub clients: u64,
+    /// Those that have been asked.
+    pub asked: u64,
+    /// Clients that follow channels now.
+    pub left: u64,
+    /// How many are asked a second.
+    pub return_rate: u64,
+    /// The time until the server ends, at the latest.
+    pub ends_in_ms: u64,
 }
 
 /// One reason why the server is degraded or not ready.
@@ -40,6 +57,21 @@ impl Health {
     /// The server is about to shut down: it is not ready from now on.
     pub fn leave(&self) {
         self.is_leaving.store(true, Ordering::Relaxed);
+    }
+
+    /// The server does not shut down after all: it is ready again.
+    pub fn stay(&self) {
+        self.set_departure(None);
+        self.is_leaving.store(false, Ordering::Relaxed);
+    }
+
+    /// Sets how far the clients have left that were asked to.
+    pub fn set_departure(&self, departure: Option<Departure>) {
+        *self.departure.lock().unwrap_or_else(PoisonError::into_inner) = departure;
+    }
+
+    pub(crate) fn departure(&self) -> Option<Departure> {
+        *self.departure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sets the names of the event loops that stand still now.

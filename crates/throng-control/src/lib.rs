@@ -72,7 +72,7 @@ pub use control::Control;
 pub use edge::{
     Edge, EdgeCounter, EdgeMetrics, Handoff, HandoffReceiver, SubscribedConnections, TlsConnection,
 };
-pub use health::{Ailment, Health};
+pub use health::{Ailment, Departure, Health};
 pub use metrics::{MetricSource, OtherMetric, OtherValue};
 pub use redirect::Redirect;
 pub use serve::{AdminListener, serve};

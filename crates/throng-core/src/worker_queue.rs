@@ -65,6 +65,14 @@ pub enum Notification {
         /// The answer; `None` if there will be none.
         answer: Option<Box<LateAnswer>>,
     },
+    /// Accept no new subscriptions, and ask the clients to leave, at an even pace that has come to
+    /// the last one after this many milliseconds.
+    Leave {
+        /// The time in which all are asked.
+        over_ms: u64,
+    },
+    /// Serve as before [`Notification::Leave`].
+    Stay,
     /// Accept no new connections and no new subscriptions.
     StopAccepting,
     /// Stop accepting, deliver the accepted messages, close all connections, and end.

@@ -15,7 +15,7 @@
 //! | `relief` | what is given up for want of memory |
 //! | `deferred` | work that waits for a later slice |
 //! | `budget` | what is left of a slice and of a connection's turn |
-//! | `shutdown` | how far the end of the worker has come |
+//! | `shutdown`, `pace` | how far the end of the worker has come |
 //! | `buffers` | reused memory |
 //! | `delivery/heartbeat/queue` | heartbeats that are written together |
 //! | `delivery/unwritten` | receipts of messages that are written in part |
@@ -37,6 +37,7 @@
 //! | `freeze`, `thaw` | the worker as bytes, and back |
 //! | `turn` | one slice of the worker's own work, in order |
 //! | `notifications` | acts on notifications of the engine and the control plane |
+//! | `leave` | asks clients to leave, at a pace, while the others are served |
 //! | `drain` | tells clients when to come back, and closes their connections |
 //! | `scan` | lists, closes or asks again about the connections of a user, a token or a channel |
 //! | `scan/behind` | lists the connections that are behind |
@@ -92,9 +93,11 @@ mod error_response;
 mod events;
 mod expiry;
 mod freeze;
+mod leave;
 mod log;
 mod notifications;
 mod own_metrics;
+mod pace;
 mod release;
 mod relief;
 mod relieve;

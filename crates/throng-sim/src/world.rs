@@ -69,6 +69,8 @@ struct Kind {
     is_crowd: bool,
     /// Whether only the server closes connections before the end.
     clients_stay: bool,
+    /// Whether the server asks its clients to leave now and then, and takes it back.
+    asks_to_leave: bool,
     /// The step at which the server drains; `None` if all clients leave instead.
     drains_at: Option<usize>,
     steps: usize,
@@ -98,6 +100,8 @@ pub(crate) struct World {
     kind: Kind,
     /// When the server stopped accepting.
     stopped_accepting_ms: Option<u64>,
+    /// When the server first asked its clients to leave.
+    asked: Option<Moment>,
     drain: Option<Moment>,
     tamper: Option<Tamper>,
     receipts: ReceiptDesk,
@@ -165,7 +169,8 @@ impl World {
             notes: &self.notes,
             now: self.stamp.now(),
             terms: &self.terms,
-            has_stopped_accepting: self.stopped_accepting_ms.is_some(),
+            has_stopped_accepting: self.stopped_accepting_ms.is_some() || self.asked.is_some(),
+            asked: self.asked,
             drain: self.drain,
             late_ms: self.late_ms(),
             shortest: self.memory.furthest,
@@ -179,7 +184,8 @@ impl World {
             notes: &self.notes,
             now: self.stamp.now(),
             terms: &self.terms,
-            has_stopped_accepting: self.stopped_accepting_ms.is_some(),
+            has_stopped_accepting: self.stopped_accepting_ms.is_some() || self.asked.is_some(),
+            asked: self.asked,
             drain: self.drain,
             late_ms: self.late_ms(),
             shortest: self.memory.furthest,

@@ -84,6 +84,7 @@ const INTERESTING: &[&str] = &[
     "offsets skip: resume between two messages",
     "permit: waited for",
     "ping",
+    "leave: asked",
     "poll: nothing",
     "poll: one answer to several",
     "poll: one message",

@@ -118,6 +118,8 @@ pub(crate) enum Command {
     Check(Box<crate::check::Arguments>),
     /// Make a running server read its settings again
     Reload(Box<crate::control_commands::ReloadArguments>),
+    /// Ask the clients of a running server to leave, then end it
+    Drain(Box<crate::control_commands::DrainArguments>),
     /// Make a server key, with which your application publishes, follows or administers
     Key(crate::key::Arguments),
     /// Make, show or check a token, which says who a client is and what it may do

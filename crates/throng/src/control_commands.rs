@@ -1,9 +1,10 @@
-//! `throng reload`: asks a server that runs on this machine.
+//! `throng reload` and `throng drain`: ask a server that runs on this machine.
 
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
+use throng_units::{Count, Invalid, Time};
 
 use crate::control_socket::{Connection, Request};
 use crate::settings::Sources;
@@ -19,6 +20,60 @@ Examples:
   throng reload
   throng reload --config /etc/throng.toml
   throng reload --listen :9000";
+
+const DRAIN_EXAMPLES: &str = "\
+The server is not ready any more (/health/ready), and after drain-delay it refuses new subscriptions
+and asks its clients to leave: as many a second as the servers that they go to can accept, each with
+a moment of its own to come back. Publishing and the other clients go on. When all have left, or at
+the deadline, it ends as after SIGTERM. Prints how far it has come; the drain goes on if the command
+is interrupted. Until the server ends, --cancel makes it serve again. The server is found by its
+settings, as for `throng reload`. Needs the user of the server, or root.
+
+Examples:
+  throng drain --config /etc/throng.toml
+  throng drain --return-rate 5000 --deadline 5m
+  throng drain --cancel";
+
+/// Arguments of `throng drain`.
+#[derive(Debug, Args)]
+#[command(after_help = DRAIN_EXAMPLES)]
+pub(crate) struct DrainArguments {
+    /// Clients asked to leave a second, which is how many come back a second [default: what
+    /// machines like this one accept, 1000 for each core, or less with TLS]
+    #[arg(long, value_name = "NUMBER", value_parser = return_rate)]
+    return_rate: Option<Count>,
+
+    /// Time after which the server ends with the clients that are left; they are asked faster if
+    /// they would take longer
+    #[arg(long, value_name = "TIME", default_value = "10m")]
+    deadline: Time,
+
+    /// Take a drain back: the server serves again
+    #[arg(long, conflicts_with_all = ["return_rate", "deadline"])]
+    cancel: bool,
+
+    /// File and flags with settings, which say which server it is.
+    #[command(flatten)]
+    sources: Sources,
+}
+
+fn return_rate(text: &str) -> Result<Count, Invalid> {
+    let rate = text.parse::<Count>().ok().filter(|rate| rate.0 > 0);
+    rate.ok_or_else(|| Invalid::new(text, "a whole number of at least 1, like 500 or 5k"))
+}
+
+/// Runs `throng drain`.
+pub(crate) fn drain(arguments: DrainArguments) -> Result<ExitCode> {
+    let request = if arguments.cancel {
+        Request::CancelDrain
+    } else {
+        Request::Drain {
+            return_rate: arguments.return_rate.map(|count| count.0 as u64),
+            deadline_ms: u64::try_from(arguments.deadline.0.as_millis()).unwrap_or(u64::MAX),
+        }
+    };
+    Connection::open(arguments.sources)?.ask(&request)
+}
 
 /// Arguments of `throng reload`.
 #[derive(Debug, Args)]

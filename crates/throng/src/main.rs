@@ -18,6 +18,7 @@
 //! | [`tls`] | TLS from the settings, and the reload of its files |
 //! | [`data`] | the data directory, from the settings |
 //! | [`planes`] | connects data plane and control plane |
+//! | [`plane_settings`] | what the settings mean for both |
 //! | [`banner`] | the text that the server prints when it starts |
 //! | [`start_line`] | the line of the log that says what started |
 //! | [`doctor`] | `throng doctor`: whether this machine can hold N connections |
@@ -30,7 +31,8 @@
 //! | [`token`] | `throng token`: makes, shows and checks tokens |
 //! | [`client`] | HTTP client and errors of those |
 //! | [`terminal`] | output, errors, notes, exit codes |
-//! | [`control_commands`] | `throng reload`: asks a server that runs |
+//! | [`control_commands`] | `throng reload` and `throng drain`: ask a server that runs |
+//! | [`departure`] | the drain that an operator asks for |
 //! | [`control_socket`] | how those commands reach it |
 //! | [`operator`] | what the server does for signals and such commands |
 //! | [`reload`] | what a reload replaces while the server runs |
@@ -50,6 +52,7 @@ mod connections;
 mod control_commands;
 mod control_socket;
 mod data;
+mod departure;
 mod dev;
 mod dev_tls;
 mod doctor;
@@ -63,6 +66,7 @@ mod log_writer;
 mod memory;
 mod operator;
 mod outbound;
+mod plane_settings;
 mod planes;
 mod presence_events;
 mod publish;
@@ -140,6 +144,7 @@ fn run(command: Command, is_bound: bool, early_hangups: &EarlyHangups) -> anyhow
         Command::Token(arguments) => return token::token(&arguments),
         Command::Doctor(arguments) => return doctor::doctor(&arguments),
         Command::Reload(arguments) => return control_commands::reload(*arguments),
+        Command::Drain(arguments) => return control_commands::drain(*arguments),
         Command::Health(arguments) => health::health(arguments)?,
         Command::Flood(arguments) => return Ok(throng_flood::cli::run(*arguments)),
         Command::Bench(arguments) => return Ok(throng_benchmarks::cli::run(&arguments)),

@@ -3,28 +3,41 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use throng_acme::Renewer;
 use tokio::task::spawn_blocking;
 
 use crate::control_socket::{About, Act, ControlSocket, Conversation, Failure, Request};
+use crate::departure::{self, Departure, Stage, Wanted};
 use crate::reload::{Reloader, Report};
 use crate::service::Hangups;
 use crate::settings::SettingsError;
 use crate::terminal::{EXIT_CONFIGURATION, EXIT_RUNTIME};
 use crate::version;
 
+/// How often a command prints how far a drain has come.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The longest deadline of a drain; more would be a slip of the pen.
+const DEADLINE_MAX: Duration = Duration::from_secs(86_400);
+
 /// Acts for the operator. Clones are the same.
 #[derive(Clone)]
 pub(crate) struct Operator {
     reloader: Arc<Reloader>,
     renewer: Option<Renewer>,
+    departure: Arc<Departure>,
 }
 
 impl Operator {
-    /// One who reloads, and tries to obtain certificates that failed.
-    pub(crate) fn new(reloader: Reloader, renewer: Option<Renewer>) -> Operator {
-        Operator { reloader: Arc::new(reloader), renewer }
+    /// One who reloads and tries to obtain certificates that failed, and who drains.
+    pub(crate) fn new(
+        reloader: Reloader,
+        renewer: Option<Renewer>,
+        departure: Arc<Departure>,
+    ) -> Operator {
+        Operator { reloader: Arc::new(reloader), renewer, departure }
     }
 
     /// Serves signals and commands until the runtime, which is entered, ends. `file` is that of the
@@ -85,12 +98,69 @@ impl Operator {
     }
 }
 
+impl Operator {
+    async fn drain(&self, wanted: Wanted, mut conversation: Conversation) {
+        if !self.departure.begin(wanted) {
+            conversation.progress("a drain is under way already").await;
+        }
+        let mut stage = self.departure.watch();
+        let mut last = None;
+        loop {
+            let now = *stage.borrow_and_update();
+            let is_due = last.is_none_or(|last: Instant| last.elapsed() >= PROGRESS_INTERVAL);
+            match now {
+                Stage::Serving => {
+                    let message = "the drain was cancelled; the server serves again".into();
+                    let failure = Failure { message, code: EXIT_RUNTIME };
+                    return conversation.end(Err(failure)).await;
+                }
+                Stage::Ending => {
+                    return conversation.end(Ok("drained; the server ends".into())).await;
+                }
+                Stage::Waiting(_) => {
+                    let message = "the server is not ready any more; `throng drain --cancel` takes \
+                                   it back";
+                    conversation.progress(message).await;
+                }
+                Stage::Leaving(_, progress) if is_due => {
+                    last = Some(Instant::now());
+                    conversation.progress(&departure::sentence(&progress)).await;
+                }
+                Stage::Leaving(..) => {}
+            }
+            // The departure lives as long as the server.
+            let _ = stage.changed().await;
+        }
+    }
+
+    async fn cancel_drain(&self, conversation: Conversation) {
+        let failed = |message: &str| Failure { message: message.into(), code: EXIT_RUNTIME };
+        let outcome = match self.departure.cancel() {
+            Some(Stage::Leaving(_, progress)) => Ok(format!(
+                "the server serves again; {} clients had been asked to leave",
+                throng_units::format::count(progress.asked)
+            )),
+            Some(_) => Ok("the server serves again".into()),
+            None if *self.departure.watch().borrow() == Stage::Ending => {
+                Err(failed("it is too late: the server ends"))
+            }
+            None => Err(failed("no drain is under way")),
+        };
+        conversation.end(outcome).await;
+    }
+}
+
 impl Act for Operator {
     async fn act(&self, request: Request, conversation: Conversation) {
         match request {
             // The socket has answered it.
             Request::About => {}
             Request::Reload => self.reload_for_command(conversation).await,
+            Request::Drain { return_rate, deadline_ms } => {
+                let deadline = Duration::from_millis(deadline_ms).min(DEADLINE_MAX);
+                self.drain(Wanted { return_rate, deadline }, conversation).await;
+            }
+            Request::CancelDrain => self.cancel_drain(conversation).await,
         }
     }
 }

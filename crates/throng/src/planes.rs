@@ -9,6 +9,7 @@ use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixDatagram as StdUnixDatagram;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use throng_access::CountedAddress;
 use throng_control::{EdgeCounter, EdgeMetrics, Handoff, SubscribedConnections, TlsConnection};
@@ -89,6 +90,33 @@ impl Workers {
             queue.post(Notification::Scan(Arc::clone(&scan)));
             queue.wake();
         }
+    }
+}
+
+impl Workers {
+    /// Makes all workers ask their clients to leave, at an even pace that has come to the last one
+    /// after `over`. New subscriptions are refused, and the others are served.
+    pub(crate) fn leave(&self, over: Duration) {
+        let over_ms = u64::try_from(over.as_millis()).unwrap_or(u64::MAX);
+        self.post_all(|| Notification::Leave { over_ms });
+    }
+
+    /// Makes all workers serve as before [`Workers::leave`].
+    pub(crate) fn stay(&self) {
+        self.post_all(|| Notification::Stay);
+    }
+
+    fn post_all(&self, notification: impl Fn() -> Notification) {
+        for queue in &self.queues {
+            queue.post(notification());
+            queue.wake();
+        }
+    }
+
+    /// The clients that follow channels, without viewers of the status.
+    pub(crate) fn clients(&self) -> u64 {
+        let kinds = [Parked::WebSocket, Parked::Sse, Parked::Stream, Parked::Poll];
+        kinds.into_iter().map(|kind| self.metrics.parked(kind)).sum()
     }
 }
 

@@ -30,8 +30,7 @@ use throng_certificates::ServerTls;
 use throng_control::{AdminListener, Control, Redirect};
 use throng_core::{Engine, Epoch, MemoryEngine, MemoryPressure, Rules, WorkerQueue, clock};
 use throng_edge::Counter;
-use throng_edge::compression::CompressionSettings;
-use throng_edge::{Edge, Limits, Metrics, Plan, SendMethod, StartError};
+use throng_edge::{Edge, Metrics, Plan, SendMethod, StartError};
 use throng_host::limits::MemoryMeter;
 use throng_host::preflight::{self, Demand, Preflight, Tables};
 use throng_outbound::{Callouts, KeySetTask, RunningCallouts};
@@ -51,12 +50,14 @@ use crate::banner::{Banner, Keys};
 use crate::cli::ServeArguments;
 use crate::control_socket::ControlSocket;
 use crate::data::Data;
+use crate::departure::{Departure, DepartureSettings, Stage};
 use crate::load::{Loaded, load, reader};
 use crate::log_level::{self, LogLevelHandle};
 use crate::log_writer::LogWriter;
 use crate::memory;
 use crate::operator::Operator;
 use crate::outbound::{self, OutboundMetrics};
+use crate::plane_settings::{control_settings, has_demo, shared_edge_settings};
 use crate::planes::{Handover, Workers};
 use crate::presence_events;
 use crate::reload::{self, Reloader, Replaceable};
@@ -127,11 +128,7 @@ fn run(runtime: &Runtime, arguments: ServeArguments, early_hangups: &EarlyHangup
     let pressure = Arc::<MemoryPressure>::default();
     let queues = plan.queues();
     let edge = plan.start(&engine, &access, &rules, events, &pressure)?;
-    // What the settings gave reason to say comes first.
-    log.writer.flush();
-    print(&banner);
-    start_line.log();
-    log_send_method(&edge.send_method);
+    announce(&log.writer, &banner, &start_line, &edge.send_method);
 
     let workers = workers(&edge, queues);
     let replaceable = Replaceable {
@@ -141,27 +138,37 @@ fn run(runtime: &Runtime, arguments: ServeArguments, early_hangups: &EarlyHangup
         tls: tls.clone(),
         log_level: log.level.clone(),
     };
+    memory::watch(meter, &pressure, &engine, &workers)
+        .context("cannot start the thread that watches the memory")?;
     let file = settings::file_in_use(arguments.sources.config.as_deref());
     let reloader =
         Reloader::new(reader(arguments), settings.clone(), replaceable, &access, &workers);
-    Operator::new(reloader, renewer.clone())
-        .serve(hangups, control_socket.as_ref(), address, file)
-        .context("cannot watch the control socket")?;
-    memory::watch(meter, &pressure, &engine, &workers)
-        .context("cannot start the thread that watches the memory")?;
-    let control = Control::new(Arc::clone(&engine), access, workers, control_settings)
+    let edge_of_control = Arc::clone(&workers) as _;
+    let control = Control::new(Arc::clone(&engine), access, edge_of_control, control_settings)
         .with_metrics(Arc::new(outbound_metrics))
         .with_metrics(Arc::new(log.writer.clone()))
         .with_metrics(Arc::new(TlsMetrics { tls: tls.clone(), renewer: renewer.clone() }))
-        .with_metrics(Arc::new(AcmeMetrics(renewer)))
+        .with_metrics(Arc::new(AcmeMetrics(renewer.clone())))
         .with_records(data.as_ref().map(|data| Arc::clone(&data.records)))
         .with_pressure(pressure);
-    let leaving = Leaving::new(signals, settings, &engine, log.writer.clone());
+    let departure = Departure::new(departure_settings(settings), workers, control.health().clone());
+    Operator::new(reloader, renewer, Arc::clone(&departure))
+        .serve(hangups, control_socket.as_ref(), address, file)
+        .context("cannot watch the control socket")?;
+    let leaving = Leaving::new((signals, departure), settings, &engine, log.writer.clone());
     let tls = tls.filter(|_| settings.admin_tls.0).map(|tls| tls.acceptor());
     let admin = admin.map(|listener| AdminListener { listener, tls });
     let edge = runtime.block_on(control_plane(Arc::new(control), engine, edge, admin, leaving))?;
     finish(runtime, edge, callouts);
     Ok(())
+}
+
+/// Says that the server runs. What the settings gave reason to say comes first.
+fn announce(log: &LogWriter, banner: &str, start_line: &StartLine<'_>, send_method: &SendMethod) {
+    log.flush();
+    print(banner);
+    start_line.log();
+    log_send_method(send_method);
 }
 
 /// Waits for the workers and for the last events, and says what was done.
@@ -215,9 +222,19 @@ fn keep_up_to_date(
     }
 }
 
+fn departure_settings(settings: &Settings) -> DepartureSettings {
+    DepartureSettings {
+        delay: settings.drain_delay.0,
+        patience: settings.drain_timeout.0,
+        has_tls: settings.tls_listen.0.is_some(),
+    }
+}
+
 /// When the server shuts down.
 struct Leaving {
     signals: Signals,
+    /// The drain that an operator may ask for.
+    departure: Arc<Departure>,
     /// The time from the signal to the drain, in which the server is not ready and serves.
     delay: Duration,
     /// They end before the connections do: nobody is told that everybody leaves.
@@ -228,13 +245,13 @@ struct Leaving {
 impl Leaving {
     /// Starts the presence events, which end with the drain. Requires the runtime.
     fn new(
-        signals: Signals,
+        (signals, departure): (Signals, Arc<Departure>),
         settings: &Settings,
         engine: &Arc<dyn Engine>,
         log: LogWriter,
     ) -> Leaving {
         let presence_events = presence_events::spawn(settings, engine);
-        Leaving { signals, delay: settings.drain_delay.0, presence_events, log }
+        Leaving { signals, departure, delay: settings.drain_delay.0, presence_events, log }
     }
 }
 
@@ -256,11 +273,14 @@ async fn control_plane(
         .context("cannot start the thread that watches the event loops")?;
     notify("READY=1");
     let accepting = Arc::clone(&edge);
-    let Leaving { mut signals, delay, presence_events, log } = leaving;
+    let Leaving { mut signals, departure, delay, presence_events, log } = leaving;
     let drain = async move {
-        let name = signals.next().await;
+        let name = tokio::select! {
+            name = signals.next() => name,
+            () = departure.ended() => "throng drain",
+        };
         // First, so that balancers know before anything is refused.
-        health.leave();
+        let was_serving = departure.end() == Stage::Serving;
         notify("STOPPING=1");
         tracing::info!("{name}: stopping; a second signal ends the server at once");
         tokio::spawn(async move {
@@ -269,7 +289,9 @@ async fn control_plane(
             log.flush();
             std::process::exit(1);
         });
-        tokio::time::sleep(delay).await;
+        if was_serving {
+            tokio::time::sleep(delay).await;
+        }
         presence_events.iter().for_each(AbortHandle::abort);
         accepting.stop_accepting();
         tokio::time::sleep(ACCEPT_GRACE).await;
@@ -396,15 +418,6 @@ fn banner(loaded: &Loaded, plan: &Plan, admin: Option<&TcpListener>) -> io::Resu
     Ok(banner.text(Paint::on(&io::stdout())))
 }
 
-/// Whether the demo is served. With `auto`, it is if only this machine can reach the server, and
-/// clients may publish, which the demo needs.
-fn has_demo(settings: &Settings) -> bool {
-    let addresses = [Some(settings.listen.0), settings.tls_listen.0];
-    let mut addresses = addresses.into_iter().flatten();
-    let is_local = addresses.all(|address| address.ip().to_canonical().is_loopback());
-    settings.demo.0.unwrap_or(is_local && settings.clients_publish.0)
-}
-
 fn print(text: &str) {
     let mut out = io::stdout().lock();
     // A closed standard output is no reason to stop the server.
@@ -470,60 +483,11 @@ fn plan(
     Plan::new(with_tls, passed).map_err(with_next_step)
 }
 
-/// The settings of the workers with what they share: certificates, and the pages that are allowed.
-fn shared_edge_settings(
-    settings: &Settings,
-    tls: Option<&ServerTls>,
-    memory: memory::Plan,
-    pages: &SharedPages,
-) -> throng_edge::Settings {
-    let tls = tls
-        .zip(settings.tls_listen.0)
-        .map(|(tls, listen)| throng_edge::TlsSettings { listen, acceptor: tls.acceptor() });
-    throng_edge::Settings { tls, pages: Arc::clone(pages), ..edge_settings(settings, memory) }
-}
-
 /// The meter of what is used of the memory, and what each part may take of it.
 fn memory_plan(settings: &Settings) -> (Option<MemoryMeter>, memory::Plan) {
     let meter = MemoryMeter::new(settings.max_memory.0.map(|size| size.0 as u64));
     let plan = meter.as_ref().map(|meter| memory::Plan::new(meter.limit().bytes));
     (meter, plan.unwrap_or_else(memory::Plan::unlimited))
-}
-
-/// The settings of the workers, without TLS, and with allowed pages of their own.
-pub(crate) fn edge_settings(settings: &Settings, memory: memory::Plan) -> throng_edge::Settings {
-    throng_edge::Settings {
-        tls: None,
-        refuses_proxies: settings.refuses_proxies(),
-        listen: settings.listen.0,
-        has_admin_listener: settings.admin_listen.0.is_some(),
-        workers: settings.workers.0.unwrap_or(0),
-        max_connections: settings.max_connections.0.unwrap_or(0),
-        io_uring: settings.io_uring.0,
-        pages: reload::allowed_pages(settings).shared(),
-        heartbeat: settings.heartbeat.0,
-        ping_interval: settings.ping_interval.0,
-        welcome: settings.welcome.0,
-        logs_connections: settings.log_connections.0,
-        head_timeout: settings.head_timeout.0,
-        idle_timeout: settings.idle_timeout.0,
-        drain_window: settings.drain_window.0,
-        drain_timeout: settings.drain_timeout.0,
-        max_head_bytes: settings.max_head_bytes.0,
-        max_message_bytes: settings.max_message_bytes.0,
-        max_channels_per_connection: settings.max_channels_per_connection.0,
-        compression: CompressionSettings {
-            is_on: settings.compression.0,
-            min_bytes: settings.compression_min_bytes.0,
-            // Checked to be 1 to 6.
-            level: settings.compression_level.0 as u8,
-        },
-        limits: Limits {
-            max_buffered_bytes: settings.max_buffered_bytes.0.min(memory.buffered),
-            max_blocked_bytes: Limits::default().max_blocked_bytes.min(memory.blocked),
-            ..Limits::default()
-        },
-    }
 }
 
 /// Starts the listener that sends clients from http to https, if there is one.
@@ -543,40 +507,4 @@ fn redirect_http(runtime: &Runtime, settings: &Settings, plan: &Plan) -> Result<
     tracing::info!("redirecting to https from http://{}", listener.local_addr()?);
     runtime.spawn(redirect.serve(listener));
     Ok(())
-}
-
-fn control_settings(
-    settings: &Settings,
-    plan: &Plan,
-    memory: memory::Plan,
-    pages: &SharedPages,
-) -> throng_control::Settings {
-    let limits = throng_control::Limits::default();
-    throng_control::Settings {
-        refuses_proxies: settings.refuses_proxies(),
-        admin_refuses_proxies: settings.admin_refuses_proxies(),
-        listen: plan.reachable_ip(),
-        has_admin_listener: settings.admin_listen.0.is_some(),
-        has_demo: has_demo(settings),
-        pages: Arc::clone(pages),
-        max_head_bytes: settings.max_head_bytes.0,
-        max_message_bytes: settings.max_message_bytes.0,
-        max_batch_bytes: settings.max_batch_bytes.0,
-        compression_min_bytes: settings.compression.0.then_some(settings.compression_min_bytes.0),
-        max_channels_per_connection: settings.max_channels_per_connection.0,
-        max_connections: plan.max_connections(),
-        // The limit of the workers' descriptor tables is also that of the process's own table.
-        max_control_connections: plan.max_worker_connections(),
-        head_timeout: settings.head_timeout.0,
-        idle_timeout: settings.idle_timeout.0,
-        canary_interval: settings.canary_interval.0,
-        drain_window: settings.drain_window.0,
-        drain_timeout: settings.drain_timeout.0,
-        limits: throng_control::Limits {
-            max_answer_bytes: limits.max_answer_bytes.min(memory.answers),
-            max_partial_messages_bytes: limits.max_partial_messages_bytes.min(memory.messages),
-            max_partial_batches_bytes: limits.max_partial_batches_bytes.min(memory.batches),
-            ..limits
-        },
-    }
 }

@@ -8,6 +8,7 @@ use serde_json::Value;
 use throng_core::Snapshot;
 
 use crate::certificates::TlsStatus;
+use crate::health::Departure;
 
 /// Counts by reason. Reasons that have not occurred are left out.
 pub(super) type Reasons = BTreeMap<&'static str, u64>;
@@ -19,6 +20,7 @@ pub(crate) struct Sample {
     pub(super) version: &'static str,
     pub(super) started_ms: u64,
     pub(super) draining: bool,
+    pub(super) departure: Option<Departure>,
     pub(super) connections: Connections,
     pub(super) channels: u64,
     pub(super) accepted: Rate,

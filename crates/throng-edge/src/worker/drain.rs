@@ -1,6 +1,8 @@
 //! Drains a worker: delivers the messages that were accepted, then closes each connection with the
 //! time to come back, spread over the drain window, so that clients do not all come back at once.
 
+use std::time::Duration;
+
 use throng_core::retry;
 use throng_wire::{ErrorCode, RetryAfter, chunk, sse};
 
@@ -78,14 +80,14 @@ impl<N: Net> Worker<N> {
             State::Waiting => self.refuse_waiting(id, ErrorCode::Draining.into()),
             _ if connection.has(Flags::BLOCKED) && !is_late => {}
             _ if connection.has(Flags::DELIVERY_DEFERRED) && !is_late => {}
-            _ => self.drain_parked(id),
+            _ => self.send_away(id, self.settings.drain_window),
         }
     }
 
-    /// Closes a parked connection with the time to come back.
-    fn drain_parked(&mut self, id: ConnectionId) {
+    /// Closes a parked connection with the time to come back, within `window`.
+    pub(super) fn send_away(&mut self, id: ConnectionId, window: Duration) {
         let Some(connection) = self.connections.expect_live(id) else { return };
-        let retry_after = self.drain_retry(id);
+        let retry_after = self.drain_retry(id, window);
         let (encoding, is_chunked) = (connection.encoding(), connection.has(Flags::CHUNKED));
         if connection.state == State::LongPolling {
             // Its answer closes the connection as complete, which counts nothing.
@@ -117,9 +119,9 @@ impl<N: Net> Worker<N> {
         self.close_after(id, &out, CloseReason::Draining);
     }
 
-    /// The time at which the client of the connection should come back.
-    fn drain_retry(&self, id: ConnectionId) -> RetryAfter {
-        let window_ms = self.settings.drain_window.as_millis() as u64;
+    /// The time within `window` at which the client of the connection should come back.
+    fn drain_retry(&self, id: ConnectionId, window: Duration) -> RetryAfter {
+        let window_ms = window.as_millis() as u64;
         // Numbers the connections of all workers without gaps or duplicates, so that their times
         // are spread evenly.
         let (worker, workers) = (self.metrics.worker().0, self.metrics.workers() as u32);

@@ -37,9 +37,10 @@ struct Numbers<'n> {
 }
 
 impl<N: Net> Worker<N> {
-    /// Whether the worker can be frozen: not once it has been told to stop accepting.
+    /// Whether the worker can be frozen: not once it has been told to stop accepting. That clients
+    /// are asked to leave is not frozen; whoever asks does so again.
     fn may_freeze(&self) -> bool {
-        !self.shutdown.has_stopped_accepting()
+        !self.shutdown.is_ending()
     }
 
     /// Acts on all notifications, and answers presence queries. Call it before

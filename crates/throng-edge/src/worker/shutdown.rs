@@ -11,6 +11,7 @@
 use std::ops::Range;
 
 use super::clock::TICKS_PER_S;
+use super::pace::Pace;
 
 /// Connections closed in one slice.
 const DRAINED_PER_SLICE: u32 = 512;
@@ -29,6 +30,8 @@ pub(super) struct Shutdown {
     /// When a client last had the answer to a long-poll that it will follow up on another
     /// connection.
     long_poll_ended: Option<u32>,
+    /// The pace at which clients are asked to leave before the drain; `None` while they may stay.
+    leave: Option<Pace>,
     drain: Option<Drain>,
 }
 
@@ -79,7 +82,32 @@ impl Shutdown {
 
     /// Whether new subscriptions are refused.
     pub(super) fn has_stopped_accepting(&self) -> bool {
+        self.stopped_accepting.is_some() || self.leave.is_some()
+    }
+
+    /// Whether the worker is about to end, which nothing takes back.
+    pub(super) fn is_ending(&self) -> bool {
         self.stopped_accepting.is_some()
+    }
+
+    /// Refuses new subscriptions, and asks the clients to leave within `over` ticks. A second call
+    /// begins anew, with the new time.
+    pub(super) fn leave(&mut self, tick: u32, over: u32) {
+        self.leave = Some(Pace::new(tick, over));
+    }
+
+    /// Serves as before [`Shutdown::leave`]. What has ended stays ended.
+    pub(super) fn stay(&mut self) {
+        self.leave = None;
+    }
+
+    /// The connections whose clients are asked to leave now; none once the drain has begun, which
+    /// closes all. All connections have indices below `extent`.
+    pub(super) fn next_to_leave(&mut self, tick: u32, extent: u32) -> Range<u32> {
+        match &mut self.leave {
+            Some(pace) if self.drain.is_none() => pace.next(tick, extent),
+            _ => 0..0,
+        }
     }
 
     /// When a client last had the answer to a long-poll that it follows up on another connection.
@@ -119,7 +147,11 @@ impl Shutdown {
 
     /// Whether there is a slice to do at once.
     pub(super) fn has_work(&self) -> bool {
-        self.drain.as_ref().is_some_and(|drain| drain.next_index.is_some() && !drain.is_ended)
+        let has_more = self.leave.as_ref().is_some_and(Pace::has_more);
+        match &self.drain {
+            Some(drain) => drain.next_index.is_some() && !drain.is_ended,
+            None => has_more,
+        }
     }
 
     /// Whether the worker drains and clients may be between two long-polls; `has_idle` says whether

@@ -32,6 +32,7 @@ impl<N: Net> Worker<N> {
         }
         // From here on any connection may be gone.
         self.evict_excess();
+        self.continue_leave();
         self.continue_drain();
         self.subscriptions.report_receipts();
         // The events of the next batch share a slice.

@@ -149,14 +149,14 @@ impl Client {
             return Ok(());
         }
         // Without chunks, the end of a drained stream looks like that of one beyond the lag limit.
-        let may_be_drained = self.plan.is_http10 && view.drain.is_some();
+        let may_be_drained = self.plan.is_http10 && view.may_send_away();
         if self.has_last_chunk || (may_be_drained && self.check_lag(end, view).is_err()) {
-            ensure!(view.drain.is_some(), "a body ends for no reason");
+            ensure!(view.may_send_away(), "a body ends for no reason");
             let is_sse = self.plan.transport == Transport::Sse;
             ensure!(!is_sse || self.has_retry || is_late, "drained without a retry");
             ensure!(is_late || self.decoder.is_at_rest(), "the end comes within a message");
             view.notes.saw(if is_sse { "drain: SSE" } else { "drain: stream" });
-            return self.check_drained(is_late, view);
+            return self.check_drained(end, view);
         }
         self.is_given_up = true;
         if is_late && end.is_full {
@@ -199,13 +199,13 @@ impl Client {
     fn check_close_code(&mut self, code: u16, reason: &str, end: End, view: View<'_>) -> Check {
         match code {
             1012 => {
-                ensure!(view.drain.is_some(), "drained for no reason");
+                ensure!(view.may_send_away(), "drained for no reason");
                 let wait_ms =
                     reconnect_ms_of(reason).ok_or_else(|| format!("the reason `{reason}`"))?;
-                ensure!(wait_ms <= view.terms.drain_window_ms, "the reason `{reason}`");
+                ensure!(wait_ms <= view.away_ms_max(), "the reason `{reason}`");
                 let is_v1 = self.plan.transport == Transport::V1;
                 view.notes.saw(if is_v1 { "drain: throng.v1" } else { "drain: WebSocket" });
-                self.check_drained(is_late(end, view), view)
+                self.check_drained(end, view)
             }
             1008 if reason.starts_with("a message must arrive") => {
                 let took_ms = end.at.now_ms.saturating_sub(self.message_ms);
@@ -258,15 +258,18 @@ impl Client {
         }
     }
 
-    /// Checks that a drained client got all messages published before the drain, unless the drain
-    /// timeout has passed.
-    fn check_drained(&self, is_late: bool, view: View<'_>) -> Check {
-        let Some(drain) = view.drain else { return Ok(()) };
-        if is_late {
+    /// Checks that a client that was sent away got all messages published before the server began
+    /// to, unless the drain timeout has passed.
+    fn check_drained(&self, end: End, view: View<'_>) -> Check {
+        let Some(moment) = view.sent_away(end.at) else { return Ok(()) };
+        if is_late(end, view) {
             view.notes.saw("drain: too late for some");
             return Ok(());
         }
-        self.check_has_all(drain.published, view)
+        if view.drain.is_none() {
+            view.notes.saw("leave: asked");
+        }
+        self.check_has_all(moment.published, view)
     }
 
     /// Checks that the client got those of the first `number` messages of the world that it

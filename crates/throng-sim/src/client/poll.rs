@@ -142,7 +142,7 @@ impl Client {
         if view.drain.is_some() && !must_reconnect && head.status == 200 {
             view.notes.saw("drain: long-poll answered");
         }
-        ensure!(!must_reconnect || view.drain.is_some(), "told to reconnect: {head:?}");
+        ensure!(!must_reconnect || view.may_send_away(), "told to reconnect: {head:?}");
         if must_reconnect {
             view.notes.saw("drain: long-poll");
         }

@@ -99,7 +99,7 @@ impl Client {
     }
 
     pub(super) fn check_reconnect_ms(&self, ms: u64, view: View<'_>) -> Check {
-        let is_drain = view.has_stopped_accepting && ms <= view.terms.drain_window_ms;
+        let is_drain = view.has_stopped_accepting && ms <= view.away_ms_max();
         let is_full = self.must_reconnect && FULL_WINDOW_MS.contains(&ms);
         ensure!(is_drain || is_full, "told to reconnect in {ms} ms");
         Ok(())

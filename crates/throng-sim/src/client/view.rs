@@ -10,6 +10,9 @@ use crate::stamp::Moment;
 /// The maximum size of a published message, in bytes.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 3000;
 
+/// The time within which clients come back that are asked to leave, in milliseconds.
+const ASKED_MS: u64 = 1000;
+
 /// What the checks of a client may read, besides the client itself.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct View<'a> {
@@ -21,8 +24,10 @@ pub(crate) struct View<'a> {
     pub(crate) now: Moment,
     /// The server's settings.
     pub(crate) terms: &'a Terms,
-    /// Whether the server has stopped accepting connections.
+    /// Whether the server has stopped accepting connections, if only for some time.
     pub(crate) has_stopped_accepting: bool,
+    /// When the server first asked its clients to leave, which it may have taken back since.
+    pub(crate) asked: Option<Moment>,
     /// When the server started to drain.
     pub(crate) drain: Option<Moment>,
     /// When a drain gives up what it has not delivered; `u64::MAX` without a drain.
@@ -83,6 +88,24 @@ impl View<'_> {
     /// The connection with this name, now.
     pub(crate) fn reader(&self, name: Option<u64>) -> Reader {
         Reader { name, now_ms: self.now.now_ms }
+    }
+
+    /// Whether the server may send clients away.
+    pub(crate) fn may_send_away(&self) -> bool {
+        self.asked.is_some() || self.drain.is_some()
+    }
+
+    /// The moment at which the server had decided to send away a client whose connection has ended
+    /// at `end`.
+    pub(crate) fn sent_away(&self, end: Moment) -> Option<Moment> {
+        let drain = self.drain.filter(|drain| self.asked.is_none() || end.now_ms > drain.now_ms);
+        drain.or(self.asked)
+    }
+
+    /// The time within which clients that are sent away come back.
+    pub(crate) fn away_ms_max(&self) -> u64 {
+        let asked_ms = if self.asked.is_some() { ASKED_MS } else { 0 };
+        self.terms.drain_window_ms.max(asked_ms)
     }
 
     /// Whether a worker may evict a connection that has sent `bytes` of something incomplete.

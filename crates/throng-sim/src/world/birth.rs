@@ -103,10 +103,9 @@ impl World {
     pub(super) fn new(seed: u64, notes: &Rc<Notes>, tamper: Option<Tamper>) -> World {
         let mut random = Random::new(seed);
         let memory = Memory::new(Random::new(seed + 5));
-        let design = Design::new(&mut random, memory.is_scarce);
-        let Design { kind, workers, capacity, terms, limits, topics } = design;
-        let stamp = Arc::new(Stamp::new(BEGINNING_MS));
-        let rules = Arc::new(topics::rules(&topics));
+        let Design { kind, workers, capacity, terms, limits, topics } =
+            Design::new(&mut random, memory.is_scarce);
+        let (stamp, rules) = (Arc::new(Stamp::new(BEGINNING_MS)), Arc::new(topics::rules(&topics)));
         let queues = Queues::new(workers, terms.queue);
         let permits = Arc::new(FanOutPermits::new(&queues.queues, random.between(1, workers)));
         let permit = |id: usize| PermitHolder::new(Arc::clone(&permits), WorkerId(id as u16));
@@ -162,6 +161,7 @@ impl World {
             terms,
             kind,
             stopped_accepting_ms: None,
+            asked: None,
             drain: None,
             tamper,
             receipts: ReceiptDesk::new(Random::new(seed + 3)),
@@ -248,6 +248,7 @@ fn kind(random: &mut Random) -> Kind {
     Kind {
         is_crowd,
         clients_stay: random.percent(20),
+        asks_to_leave: random.percent(15),
         drains_at: drains.then_some(drains_at.min(steps - 1)),
         steps,
         stirs: if is_crowd { 8 } else { 0 },

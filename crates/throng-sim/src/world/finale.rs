@@ -64,6 +64,23 @@ impl World {
         self.pass(0)
     }
 
+    /// The server asks its clients to leave, within some seconds, or lets them stay.
+    pub(super) fn ask_to_leave(&mut self) -> Check {
+        let is_leave = self.random.percent(40);
+        let over_ms = self.random.between(0, 3000) as u64;
+        self.notes.trace(if is_leave { format!("leave in {over_ms} ms") } else { "stay".into() });
+        for at in 0..self.seats.len() {
+            let notification =
+                if is_leave { Notification::Leave { over_ms } } else { Notification::Stay };
+            self.engine.post(WorkerId(at as u16), notification);
+        }
+        if is_leave {
+            let now = self.stamp.now();
+            self.asked.get_or_insert(now);
+        }
+        self.pass(0)
+    }
+
     /// Long-polls that wait when the drain begins. Others have mostly been answered by then.
     fn begin_waiting_polls(&mut self) -> Check {
         for _ in 0..3 {

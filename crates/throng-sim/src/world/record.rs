@@ -155,6 +155,8 @@ impl World {
                 | Notification::Answer { .. }
                 | Notification::Scan(_)
                 | Notification::Kept(_)
+                | Notification::Leave { .. }
+                | Notification::Stay
                 | Notification::StopAccepting
                 | Notification::Drain => {
                     return Err("the witness got a notification that is not for it".into());

@@ -24,8 +24,11 @@ impl World {
         let answers = if self.terms.lateness.is_possible() { 14 } else { 0 };
         let stirs = if self.kind.stirs > 0 { 2 } else { 0 };
         let memory = if self.memory.is_scarce { 2 } else { 0 };
-        let weights =
-            [arrivals, 14, 16, 26, 4, 8, 2, 8, 3, leaving, 4, 2, 1, stirs, 5, answers, 1, memory];
+        let asking = if self.kind.asks_to_leave && self.drain.is_none() { 1 } else { 0 };
+        let weights = [
+            arrivals, 14, 16, 26, 4, 8, 2, 8, 3, leaving, 4, 2, 1, stirs, 5, answers, 1, memory,
+            asking,
+        ];
         match self.random.weighted(&weights) {
             0 => self.connect(),
             1 => self.send_some(),
@@ -74,6 +77,7 @@ impl World {
             }
             16 => self.freeze(),
             17 => self.change_memory(),
+            18 => self.ask_to_leave(),
             _ if self.drain.is_none() && self.random.percent(40) => self.rest(),
             _ if self.drain.is_none() && self.random.percent(10) => self.pass(3_700_000),
             _ => Ok(()),

@@ -7,12 +7,26 @@ pub(super) const LINE_BYTES_MAX: usize = 64 << 10;
 
 /// What a command asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(
+    tag = "request",
+    rename_all = "kebab-case",
+    rename_all_fields = "kebab-case",
+    deny_unknown_fields
+)]
 pub(crate) enum Request {
     /// Say which server this is.
     About,
     /// Read the settings again.
     Reload,
+    /// Ask the clients to leave, then end.
+    Drain {
+        /// Clients that come back a second; without, as many as servers like this one accept.
+        return_rate: Option<u64>,
+        /// The time after which the server ends with those who are left.
+        deadline_ms: u64,
+    },
+    /// Take the drain back.
+    CancelDrain,
 }
 
 /// What a server answers: any number of `Progress`, then one of the others.

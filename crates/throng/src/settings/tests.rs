@@ -206,7 +206,7 @@ fn the_page_states_the_defaults() {
 #[test]
 fn the_planes_are_tested_with_the_defaults_of_users() {
     let settings = Options::default().resolve();
-    let planes = crate::serve::edge_settings(&settings, crate::memory::Plan::unlimited());
+    let planes = crate::plane_settings::edge_settings(&settings, crate::memory::Plan::unlimited());
     let tests = throng_edge::Settings::for_tests();
     assert_eq!(format!("{planes:?}"), format!("{tests:?}"));
     let rule = rules(&settings);

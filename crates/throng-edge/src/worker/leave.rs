@@ -1,0 +1,55 @@
+//! Asks clients to leave, at a pace, while the worker goes on to serve the others.
+//!
+//! Nothing ends with the server yet, which may be told to stay: so those that lack messages are
+//! asked later, and long-polls are served until their turn comes. Each client is told a moment of
+//! its own within [`WINDOW`]; the pace decides how many come back a second.
+
+use std::time::Duration;
+
+use throng_core::Waiting;
+
+use super::Worker;
+use super::clock::ticks;
+use crate::connection::{ConnectionId, Flags, State};
+use crate::net::Net;
+
+/// The clients that are asked in a second come back at times spread over the next one.
+const WINDOW: Duration = Duration::from_secs(1);
+
+impl<N: Net> Worker<N> {
+    pub(super) fn begin_leave(&mut self, over_ms: u64) {
+        let over = ticks(Duration::from_millis(over_ms));
+        self.shutdown.leave(self.clock.tick(), over);
+    }
+
+    /// Asks those whose turn it is, a slice of them.
+    pub(super) fn continue_leave(&mut self) {
+        let extent = if self.connections.is_empty() { 0 } else { self.connections.extent() };
+        for index in self.shutdown.next_to_leave(self.clock.tick(), extent) {
+            let id = ConnectionId::new(index);
+            if self.may_be_asked_to_leave(id) {
+                self.send_away(id, WINDOW);
+            }
+        }
+    }
+
+    /// Whether a client can be asked now: it is parked, and has all messages. Viewers of the status
+    /// watch the drain to its end.
+    fn may_be_asked_to_leave(&self, id: ConnectionId) -> bool {
+        // The place has no connection.
+        let Some(connection) = self.connections.get(id) else { return false };
+        match connection.state {
+            State::Head | State::Waiting | State::Closing => return false,
+            // It is answered with what waits for it.
+            State::LongPolling => return true,
+            State::Streaming => {}
+        }
+        let is_busy = connection.has(Flags::BLOCKED) || connection.has(Flags::DELIVERY_DEFERRED);
+        if is_busy || connection.has(Flags::VIEWER) {
+            return false;
+        }
+        let has_all =
+            |subscription| matches!(self.subscriptions.waiting(subscription), Waiting::Nothing);
+        self.subscriptions(id).all(has_all)
+    }
+}
