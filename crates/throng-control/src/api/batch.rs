@@ -1,5 +1,7 @@
-//! `POST /publish`: a batch of messages, one JSON object per line. The response has one line for
-//! each of them, in the same order.
+//! `POST /publish`: a batch of messages, one JSON object per line or the elements of an array. The
+//! response has one line or element for each of them, in the same order.
+
+mod items;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -19,10 +21,7 @@ use crate::authentication::Client;
 use crate::control::Control;
 use crate::http::answer::{Answer, ApiError};
 use crate::http::{body, large_answer, query};
-
-/// Maximum number of lines of a batch. The response to a line can be fifty times as long as the
-/// line, so the limit on a batch's size does not limit the response enough.
-const LINES_MAX: usize = 10_000;
+use items::Form;
 
 /// Approximate maximum size of a response line. Memory for all lines is reserved before the first
 /// message is published, so that a batch is not refused half-way.
@@ -54,24 +53,13 @@ pub(crate) async fn answer(
     if !is_counted {
         publisher.count(0, bytes.len()).map_err(ApiError::limited)?;
     }
-    if bytes.trim_ascii_start().starts_with(b"[") {
-        let message = "a batch has one JSON object per line and is not an array; no message was \
-            published";
-        return Err(ApiError::new(ErrorCode::BadJson, message));
-    }
-    let count = lines(&bytes).count();
-    if count > LINES_MAX {
-        let message = format!(
-            "the batch has {count} lines; the maximum is {LINES_MAX}; no message was published"
-        );
-        return Err(ApiError::new(ErrorCode::TooLarge, message));
-    }
+    let (form, items) = items::divide(&bytes)?;
     // Before the first line is published: a refusal has to mean that none was.
     let reservation =
-        large_answer::reserve(&control.publish_answers, count * ANSWER_LINE_BYTES_MAX)?;
-    let mut answers = Answers { control, written: Vec::new(), waiting: VecDeque::new() };
+        large_answer::reserve(&control.publish_answers, items.len() * ANSWER_LINE_BYTES_MAX)?;
+    let mut answers = Answers::new(control, form);
     // All lines share it, and its time, so that a policy that is silent is not awaited for each.
-    for (index, line) in lines(&bytes).enumerate() {
+    for (index, line) in items.into_iter().enumerate() {
         if index % LINES_PER_TURN == LINES_PER_TURN - 1 {
             // A line that waits for nothing does not yield, and a batch would hold up other
             // requests.
@@ -84,7 +72,10 @@ pub(crate) async fn answer(
         answers.add(submitted).await;
     }
     let answers = answers.finish().await;
-    let content_type = HeaderValue::from_static("application/x-ndjson");
+    let content_type = HeaderValue::from_static(match form {
+        Form::Lines => "application/x-ndjson",
+        Form::Array => "application/json",
+    });
     // Ids and errors of this client: nothing that it does not know.
     let accepts = (&control.settings, &head.headers);
     Ok(large_answer::compressible(accepts, content_type, (answers, &[]), reservation).await)
@@ -96,12 +87,18 @@ pub(crate) async fn answer(
 /// journal waits for, such as one sync of a disk.
 struct Answers<'a> {
     control: &'a Control,
+    form: Form,
     written: Vec<u8>,
     /// The answers from the first one on that is not known yet.
     waiting: VecDeque<Result<Submitted, ErrorResponse>>,
 }
 
-impl Answers<'_> {
+impl<'a> Answers<'a> {
+    fn new(control: &'a Control, form: Form) -> Answers<'a> {
+        let written = if form == Form::Array { vec![b'['] } else { Vec::new() };
+        Answers { control, form, written, waiting: VecDeque::new() }
+    }
+
     async fn add(&mut self, line: Result<Submitted, ErrorResponse>) {
         let is_known = line.as_ref().map_or(true, Submitted::is_answered);
         if self.waiting.is_empty() && is_known {
@@ -117,6 +114,9 @@ impl Answers<'_> {
         while let Some(line) = self.waiting.pop_front() {
             self.write(line, deadline.saturating_duration_since(Instant::now())).await;
         }
+        if self.form == Form::Array {
+            self.written.push(b']');
+        }
         self.written
     }
 
@@ -125,6 +125,9 @@ impl Answers<'_> {
             Ok(submitted) => submitted.outcome(self.control, max_wait).await,
             Err(error) => Err(error),
         };
+        if self.form == Form::Array && self.written.len() > 1 {
+            self.written.push(b',');
+        }
         match published {
             Ok(published) => publish::write_published(&mut self.written, &published),
             Err(error) => {
@@ -132,13 +135,10 @@ impl Answers<'_> {
                 error.write_body(&mut self.written);
             }
         }
-        self.written.push(b'\n');
+        if self.form == Form::Lines {
+            self.written.push(b'\n');
+        }
     }
-}
-
-/// The lines that are not empty.
-fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
-    bytes.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty())
 }
 
 async fn submit_line(

@@ -53,12 +53,25 @@ fn the_response_has_a_line_for_each_message_in_order() {
     assert_eq!(server.metric("throng_http_messages_published_total"), 4);
 }
 
-/// Without this check the response would be `200` with an error for each line.
 #[test]
-fn an_array_is_refused_as_a_whole() {
+fn an_array_is_answered_with_an_array() {
     let server = Server::new();
-    for body in [r#"[{"channel":"a","data":1}]"#, "\r\n [\n{\"channel\":\"a\",\"data\":1}\n]", "[]"]
-    {
+    let body =
+        "\r\n [\n{\"channel\":\"a\",\"data\":\"w\"}, 5,{\"channel\":\"a\",\n\"data\":\"x\"}]\n";
+    let answer = server.ask(post("/publish", &[], body));
+    assert_eq!((answer.status, answer.field("content-type")), (200, Some("application/json")));
+    let answers = answer.json();
+    assert_eq!(answers[0], json!({"id": "z-1", "subscribers": 0}));
+    assert_eq!(answers[1]["error"], "bad_json");
+    assert_eq!(answers[2]["id"], "z-2");
+    assert_eq!(server.texts("a"), ["w", "x"]);
+    assert_eq!(server.ask(post("/publish", &[], "[]")).json(), json!([]));
+}
+
+#[test]
+fn an_array_that_is_not_whole_is_refused_as_a_whole() {
+    let server = Server::new();
+    for body in [r#"[{"channel":"a","data":1}"#, r#"[{"channel":"a","data":1}] {}"#] {
         server.ask(post("/publish", &[], body)).expect_refusal(400, "bad_json");
     }
     assert_eq!(server.texts("a"), [""; 0]);
