@@ -33,3 +33,18 @@ def test_devices_share_a_marker(server, channel):
     assert ask(server, "GET", f"{path}/read") == {"user": channel, "read": ids[2], "unread": 0}
     assert ask(server, "PUT", f"{path}/read?id={ids[0]}")["read"] == ids[2]
     assert ask(server, "PUT", f"{path}/read?id={ids[0]}&back=true")["unread"] == 2
+
+
+def test_a_welcome_says_how_much_is_unread(server, channel):
+    path = f"/users/{channel}"
+    ids = [server.publish_to_user(channel, str(number))["id"] for number in range(3)]
+    ask(server, "PUT", f"{path}/read?id={ids[0]}")
+    url = f"{server.ws}/subscribe"
+    with connect(f"{url}?user={channel}", subprotocols=["throng.v1"], proxy=None) as device:
+        assert json.loads(device.recv(TIMEOUT_SECONDS))["unread"] == 2
+    with connect(url, subprotocols=["throng.v1"], proxy=None) as stranger:
+        assert "unread" not in json.loads(stranger.recv(TIMEOUT_SECONDS))
+    with connect(f"{server.ws}{path}?welcome=true", proxy=None) as plain:
+        assert json.loads(plain.recv(TIMEOUT_SECONDS))["unread"] == 2
+    with httpx.stream("GET", f"{server.url}{path}?welcome=true", trust_env=False) as stream:
+        assert json.loads(next(stream.iter_lines()))["unread"] == 2

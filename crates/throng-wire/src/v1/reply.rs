@@ -68,6 +68,14 @@ impl<'o> Object<'o> {
         }
     }
 
+    /// The field `unread`, left out without a user.
+    fn unread(self, unread: Option<u64>) -> Self {
+        match unread {
+            Some(unread) => self.number("unread", unread),
+            None => self,
+        }
+    }
+
     fn array<T>(
         mut self,
         name: &str,
@@ -100,21 +108,38 @@ impl<'o> Object<'o> {
 }
 
 /// The first frame of a connection.
-pub fn welcome(out: &mut Vec<u8>, connection: &str, heartbeat_s: u64, max_channels: usize) {
+///
+/// `unread` is the number of messages that the user of the connection has not read; `None` without
+/// a user.
+pub fn welcome(
+    out: &mut Vec<u8>,
+    connection: &str,
+    heartbeat_s: u64,
+    max_channels: usize,
+    unread: Option<u64>,
+) {
     Object::typed(out, "welcome")
         .string("connection", connection)
         .number("heartbeat", heartbeat_s)
         .number("channels_max", max_channels as u64)
+        .unread(unread)
         .end();
 }
 
-/// The welcome of the other transports, with the values of their response headers.
-pub fn greeting(out: &mut Vec<u8>, connection: Option<&str>, id: &str, recovered: Option<bool>) {
+/// The welcome of the other transports, with the values of their response headers and what the user
+/// has not read, as in [`welcome`].
+pub fn greeting(
+    out: &mut Vec<u8>,
+    connection: Option<&str>,
+    id: &str,
+    recovered: Option<bool>,
+    unread: Option<u64>,
+) {
     let mut object = Object::typed(out, "welcome");
     if let Some(connection) = connection {
         object = object.string("connection", connection);
     }
-    object.string("id", id).recovered(recovered).end();
+    object.string("id", id).recovered(recovered).unread(unread).end();
 }
 
 /// Confirms a subscription: messages after `id` follow. With a backlog, `head` is the id of its

@@ -277,14 +277,17 @@ fn replies_match_the_reference() {
     let a = channel("a");
     let reference = raw("\"r\"");
     assert_eq!(
-        answer(|out| welcome(out, "c-1", 25, 128)),
+        answer(|out| welcome(out, "c-1", 25, 128, None)),
         r#"{"type":"welcome","connection":"c-1","heartbeat":25,"channels_max":128}"#
     );
     assert_eq!(
-        answer(|out| greeting(out, Some("c-1"), "k-1", Some(false))),
+        answer(|out| greeting(out, Some("c-1"), "k-1", Some(false), None)),
         r#"{"type":"welcome","connection":"c-1","id":"k-1","recovered":false}"#
     );
-    assert_eq!(answer(|out| greeting(out, None, "k-1", None)), r#"{"type":"welcome","id":"k-1"}"#);
+    assert_eq!(
+        answer(|out| greeting(out, None, "k-1", None, Some(3))),
+        r#"{"type":"welcome","id":"k-1","unread":3}"#
+    );
     assert_eq!(
         answer(|out| subscribed(out, &a, "k-1", None, Some(true), Some(&reference))),
         r#"{"type":"subscribed","channel":"a","id":"k-1","recovered":true,"ref":"r"}"#

@@ -1,5 +1,7 @@
 //! Notices: JSON that the server sends a subscriber beside messages.
 
+use throng_core::ChannelName;
+use throng_wire::subscribe::Request;
 use throng_wire::websocket::{Opcode, write_frame};
 
 use crate::connection::{ConnectionId, Flags};
@@ -22,6 +24,13 @@ impl<N: Net> Worker<N> {
         let mut out = Vec::with_capacity(json.len() + 16);
         frame_notice(&mut out, connection.encoding(), connection.has(Flags::CHUNKED), event, &json);
         self.send(id, &out);
+    }
+
+    /// What a welcome says of the inbox: how many messages the user of a request has not read;
+    /// `None` without a user.
+    pub(in crate::worker) fn unread_of(&self, request: &Request) -> Option<u64> {
+        let inbox = ChannelName::user(request.user()?);
+        Some(self.engine.read_marker(self.clock.unix_ms(), &inbox, None).unread)
     }
 
     /// Writes one JSON text as a frame.

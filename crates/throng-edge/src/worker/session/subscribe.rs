@@ -531,7 +531,8 @@ impl<N: Net> Worker<N> {
         if connection.has(Flags::V1) {
             let name = headers.connection.unwrap_or_default();
             let heartbeat_s = self.settings.heartbeat.as_secs();
-            v1::welcome(&mut json, name, heartbeat_s, self.settings.max_channels_per_connection);
+            let max_channels = self.settings.max_channels_per_connection;
+            v1::welcome(&mut json, name, heartbeat_s, max_channels, self.unread_of(request));
             notice("welcome", &mut json);
             for (target, followed) in request.targets.iter().zip(followed) {
                 write_subscribed(&mut json, target, followed, None);
@@ -551,7 +552,8 @@ impl<N: Net> Worker<N> {
             notice("resumed", &mut json);
         }
         if request.welcome.unwrap_or(self.settings.welcome) {
-            v1::greeting(&mut json, headers.connection, headers.id, headers.recovered);
+            let SubscriptionHeaders { connection, id, recovered, .. } = *headers;
+            v1::greeting(&mut json, connection, id, recovered, self.unread_of(request));
             notice("welcome", &mut json);
         }
     }
