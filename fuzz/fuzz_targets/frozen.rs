@@ -1,7 +1,7 @@
 //! Frozen state: no records make an engine or a worker panic, neither when they are read nor after.
 //!
-//! Input: one byte, 0 for an engine and 1 for a worker, then records, each behind its length in two
-//! bytes.
+//! Input: one byte, 0 for an engine, 1 for a worker and 2 for a worker with TLS, then records, each
+//! behind its length in two bytes.
 
 #![no_main]
 
@@ -18,50 +18,67 @@ use throng_core::{
 };
 use throng_edge::connection::Token;
 use throng_edge::net::{HandoffHeader, Net, Read, Transfer};
+use throng_edge::tls::{Numbered, TlsNet};
 use throng_edge::worker::{Now, Setup, Worker, WorkerThaw};
 use throng_edge::{Metrics, Settings};
+use throng_tls::{Acceptor, Suite, testing};
 
 const NOW_MS: u64 = 1_700_000_000_000;
+
+/// A socket with nothing behind it.
+struct Socket(u32);
+
+impl Numbered for Socket {
+    fn number(&self) -> u32 {
+        self.0
+    }
+}
 
 /// Sockets from which nothing can be read, and which take everything.
 struct Sockets;
 
 impl Net for Sockets {
-    type Socket = ();
+    type Socket = Socket;
 
-    fn read(&mut self, _: &(), _: &mut [u8]) -> Read {
+    fn read(&mut self, _: &Socket, _: &mut [u8]) -> Read {
         Read::Blocked
     }
 
-    fn write(&mut self, _: &(), slices: &[IoSlice<'_>]) -> Transfer {
+    fn write(&mut self, _: &Socket, slices: &[IoSlice<'_>]) -> Transfer {
         Transfer::Bytes(slices.iter().map(|slice| slice.len()).sum())
     }
 
-    fn watch(&mut self, _: &(), _: Token) -> bool {
+    fn watch(&mut self, _: &Socket, _: Token) -> bool {
         true
     }
 
-    fn watch_writable(&mut self, _: &(), _: Token) -> bool {
+    fn watch_writable(&mut self, _: &Socket, _: Token) -> bool {
         true
     }
 
-    fn unacknowledged_bytes(&self, _: &()) -> usize {
+    fn unacknowledged_bytes(&self, _: &Socket) -> usize {
         0
     }
 
-    fn keep_alive(&mut self, _: &()) {}
+    fn keep_alive(&mut self, _: &Socket) {}
 
-    fn resume(&mut self, _: &()) {}
+    fn resume(&mut self, _: &Socket) {}
 
-    fn reset(&mut self, _: &()) {}
+    fn reset(&mut self, _: &Socket) {}
 
-    fn finish(&mut self, _: &()) {}
+    fn finish(&mut self, _: &Socket) {}
 
-    fn to_control(&mut self, _: HandoffHeader, _: (), _: &[u8]) -> Result<(), ()> {
+    fn to_control(&mut self, _: HandoffHeader, _: Socket, _: &[u8]) -> Result<(), Socket> {
         Ok(())
     }
 
-    fn to_worker(&mut self, _: WorkerId, _: HandoffHeader, _: (), _: &[u8]) -> Result<(), ()> {
+    fn to_worker(
+        &mut self,
+        _: WorkerId,
+        _: HandoffHeader,
+        _: Socket,
+        _: &[u8],
+    ) -> Result<(), Socket> {
         Ok(())
     }
 }
@@ -143,7 +160,7 @@ fn is_far(record: &[u8]) -> bool {
     }
 }
 
-fn try_worker(records: &[&[u8]]) {
+fn try_worker<N: Net<Socket = Socket>>(records: &[&[u8]], net: impl FnOnce(&Metrics) -> N) {
     let rules = Arc::new(Rules::default());
     let queues = queues();
     let engine = engine(&rules, queues.clone());
@@ -160,12 +177,14 @@ fn try_worker(records: &[&[u8]]) {
         pressure: Arc::default(),
         metrics: Metrics::new([100].into_iter()),
     };
-    let mut worker = Worker::new(setup, Sockets);
+    let net = net(&setup.metrics);
+    let mut worker = Worker::new(setup, net);
     worker.set_now(Now { unix_ms: NOW_MS, tick: 0 });
     let mut thaw = WorkerThaw::new(worker);
-    for record in records.iter().filter(|record| !is_far(record)) {
+    let records = records.iter().filter(|record| !is_far(record));
+    for (record, number) in records.zip(0..) {
         // An error of a connection leaves the others.
-        let _ = thaw.record(record, Some(()));
+        let _ = thaw.record(record, Some(Socket(number)));
     }
     let Ok(mut worker) = thaw.finish() else { return };
     worker.check_invariants();
@@ -182,10 +201,20 @@ fn try_worker(records: &[&[u8]]) {
     worker.freeze(&mut |_, _| {});
 }
 
+/// Sockets of which some speak TLS.
+fn with_tls(metrics: &Metrics) -> TlsNet<Sockets> {
+    thread_local! {
+        static ACCEPTOR: Acceptor = testing::peers(Suite::Tls13Aes128Gcm).0;
+    }
+    let counters = Arc::clone(&metrics.worker(WorkerId(0)).counters);
+    TlsNet::new(Sockets, Some(ACCEPTOR.with(Acceptor::clone)), counters, 8)
+}
+
 fuzz_target!(|data: &[u8]| {
     match data {
         [0, rest @ ..] => try_engine(&records(rest)),
-        [1, rest @ ..] => try_worker(&records(rest)),
+        [1, rest @ ..] => try_worker(&records(rest), |_| Sockets),
+        [2, rest @ ..] => try_worker(&records(rest), with_tls),
         _ => {}
     }
 });
