@@ -17,6 +17,9 @@ use super::{Each, Order, Space, Storage, StorageError, Write};
 /// How long the recovery waits for the library to write some memtables, each of at most 64 MiB.
 const REWRITE_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// What is written to find out whether the disk is full.
+const PROBE_BYTES: usize = 64 << 10;
+
 /// The library reports the end of a flush nowhere.
 const REWRITE_POLL: Duration = Duration::from_millis(5);
 
@@ -124,7 +127,10 @@ impl Storage for DiskStorage {
         let deadline = Instant::now() + REWRITE_TIMEOUT;
         let is_left = |keyspace: &Keyspace| keyspace.sealed_memtable_count() > 0;
         while open.keyspaces.values().any(is_left) {
-            // A flush that fails leaves its memtable where it is.
+            // A flush that fails leaves its memtable where it is, and closes the library.
+            if open.database.persist(PersistMode::Buffer).is_err() {
+                return Err(self.why_closed());
+            }
             if Instant::now() > deadline {
                 return Err(StorageError::Failed("what it has was not written in time".into()));
             }
@@ -139,6 +145,16 @@ impl Storage for DiskStorage {
 }
 
 impl DiskStorage {
+    /// Why the library is closed for writes, which it does not say.
+    fn why_closed(&self) -> StorageError {
+        let probe = self.path.with_extension("probe");
+        let written = std::fs::write(&probe, [1; PROBE_BYTES]);
+        // It is replaced the next time if it stays.
+        let _ = std::fs::remove_file(&probe);
+        let error = written.err().unwrap_or_else(|| io::Error::other("a flush has failed"));
+        failed(&fjall::Error::Io(error))
+    }
+
     fn reopen(&self) -> Result<(), StorageError> {
         let mut slot = self.open.write().unwrap_or_else(PoisonError::into_inner);
         // The library's lock on the directory ends with its last handle.
