@@ -4,6 +4,7 @@
 //! the trait [`Engine`] promises: they grow, they may skip numbers, and each message carries its
 //! predecessor's. For tests of what asks an engine, [`LateJournal`] answers when they want.
 
+mod delegate;
 mod late_journal;
 
 use std::num::NonZeroU32;
@@ -23,6 +24,7 @@ use crate::rules::{Retention, Rule, Rules};
 use crate::stamp::{Stamp, Watermark};
 use crate::worker_queue::{Notification, QueueLimits, WorkerQueue};
 
+pub use delegate::Delegate;
 pub use late_journal::{Fate, LateJournal};
 
 /// Workers of the engine under test.

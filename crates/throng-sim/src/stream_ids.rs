@@ -9,11 +9,11 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use throng_core::engine::EngineMetrics;
+use throng_core::conformance::Delegate;
 use throng_core::{
-    Answer, Audience, ChannelId, ChannelName, Content, Engine, Epoch, Follow, Followed, History,
-    HistoryQuery, InFlight, Kind, Later, ListPlace, ListStep, Message, MessageId, Notification,
-    Outcome, PresenceCache, Publication, Published, StartAt, Watermark, WorkerId, WorkerQueue,
+    Answer, ChannelName, Content, Engine, Epoch, Follow, Followed, History, HistoryQuery, InFlight,
+    Kind, Later, ListPlace, ListStep, Mark, Message, MessageId, Notification, Outcome, Publication,
+    Published, ReadMarker, StartAt, WorkerQueue,
 };
 
 use crate::random::Random;
@@ -196,7 +196,11 @@ impl StreamIds {
     }
 }
 
-impl Engine for StreamIds {
+impl Delegate for StreamIds {
+    fn behind(&self) -> &dyn Engine {
+        &*self.engine
+    }
+
     fn publish(
         &self,
         now_ms: u64,
@@ -214,10 +218,6 @@ impl Engine for StreamIds {
         translated.into()
     }
 
-    fn watermark(&self) -> Watermark {
-        self.engine.watermark()
-    }
-
     fn follow(&self, now_ms: u64, follow: Follow<'_>) -> Followed {
         let (channel, start) = (follow.channel, follow.start);
         let start_inner = match start {
@@ -233,14 +233,6 @@ impl Engine for StreamIds {
         followed.are_offsets_consecutive = false;
         self.translate_all(&mut followed.backlog);
         followed
-    }
-
-    fn unfollow(&self, now_ms: u64, channel: ChannelId, worker: WorkerId) {
-        self.engine.unfollow(now_ms, channel, worker);
-    }
-
-    fn set_subscribers(&self, now_ms: u64, channel: ChannelId, worker: WorkerId, subscribers: u32) {
-        self.engine.set_subscribers(now_ms, channel, worker, subscribers);
     }
 
     fn history(
@@ -275,35 +267,9 @@ impl Engine for StreamIds {
         step
     }
 
-    fn audience(&self, channel: &ChannelName) -> Audience {
-        self.engine.audience(channel)
-    }
-
-    fn name(&self, channel: ChannelId) -> Option<ChannelName> {
-        self.engine.name(channel)
-    }
-
-    fn names(&self, channels: &mut [ChannelId], each: &mut dyn FnMut(&ChannelName)) {
-        self.engine.names(channels, each);
-    }
-
-    fn presence_cache(&self) -> &Arc<PresenceCache> {
-        self.engine.presence_cache()
-    }
-
-    fn post(&self, worker: WorkerId, notification: Notification) {
-        self.engine.post(worker, notification);
-    }
-
-    fn tick(&self, now_ms: u64) {
-        self.engine.tick(now_ms);
-    }
-
-    fn log_bytes(&self) -> u64 {
-        self.engine.log_bytes()
-    }
-
-    fn metrics(&self) -> EngineMetrics {
-        self.engine.metrics()
+    /// Markers are ids, and nobody marks what is read here.
+    fn read_marker(&self, _: u64, _: &ChannelName, mark: Option<Mark>) -> ReadMarker {
+        debug_assert!(mark.is_none(), "its id would have to be translated");
+        ReadMarker::default()
     }
 }

@@ -4,18 +4,12 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::engine::{Audience, Engine, EngineMetrics, Follow, Followed, History};
-use crate::id::{ChannelId, WorkerId};
+use super::delegate::Delegate;
+use crate::engine::Engine;
 use crate::later::{Answer, Later, Ticket};
-use crate::listing::{ListPlace, ListStep};
 use crate::memory::MemoryEngine;
 use crate::name::{ChannelName, Kind};
-use crate::presence::PresenceCache;
 use crate::publication::{Outcome, Publication, PublishError};
-use crate::read_marker::{Mark, ReadMarker};
-use crate::reading::HistoryQuery;
-use crate::stamp::Watermark;
-use crate::worker_queue::Notification;
 
 /// What becomes of a publication that waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,7 +71,11 @@ impl LateJournal {
     }
 }
 
-impl Engine for Arc<LateJournal> {
+impl Delegate for Arc<LateJournal> {
+    fn behind(&self) -> &dyn Engine {
+        &*self.engine
+    }
+
     fn publish(
         &self,
         now_ms: u64,
@@ -90,71 +88,5 @@ impl Engine for Arc<LateJournal> {
         let (ticket, answer) = later.ticket();
         self.lock().push_back(Open { now_ms, publication, ticket });
         answer
-    }
-
-    fn watermark(&self) -> Watermark {
-        self.engine.watermark()
-    }
-
-    fn follow(&self, now_ms: u64, follow: Follow<'_>) -> Followed {
-        self.engine.follow(now_ms, follow)
-    }
-
-    fn unfollow(&self, now_ms: u64, channel: ChannelId, worker: WorkerId) {
-        self.engine.unfollow(now_ms, channel, worker);
-    }
-
-    fn set_subscribers(&self, now_ms: u64, channel: ChannelId, worker: WorkerId, subscribers: u32) {
-        self.engine.set_subscribers(now_ms, channel, worker, subscribers);
-    }
-
-    fn history(
-        &self,
-        now_ms: u64,
-        channel: &ChannelName,
-        query: HistoryQuery,
-        limit: usize,
-    ) -> History {
-        self.engine.history(now_ms, channel, query, limit)
-    }
-
-    fn read_marker(&self, now_ms: u64, inbox: &ChannelName, mark: Option<Mark>) -> ReadMarker {
-        self.engine.read_marker(now_ms, inbox, mark)
-    }
-
-    fn audience(&self, channel: &ChannelName) -> Audience {
-        self.engine.audience(channel)
-    }
-
-    fn name(&self, channel: ChannelId) -> Option<ChannelName> {
-        self.engine.name(channel)
-    }
-
-    fn names(&self, channels: &mut [ChannelId], each: &mut dyn FnMut(&ChannelName)) {
-        self.engine.names(channels, each);
-    }
-
-    fn list(&self, now_ms: u64, kind: Kind, after: Option<ListPlace>) -> ListStep {
-        self.engine.list(now_ms, kind, after)
-    }
-
-    fn post(&self, worker: WorkerId, notification: Notification) {
-        self.engine.post(worker, notification);
-    }
-
-    fn tick(&self, now_ms: u64) {
-        self.engine.tick(now_ms);
-    }
-
-    fn log_bytes(&self) -> u64 {
-        self.engine.log_bytes()
-    }
-
-    fn metrics(&self) -> EngineMetrics {
-        self.engine.metrics()
-    }
-
-    fn presence_cache(&self) -> &Arc<PresenceCache> {
-        self.engine.presence_cache()
     }
 }

@@ -1,0 +1,149 @@
+//! An engine in front of another one, which does whatever the first one does not do differently.
+
+use std::sync::Arc;
+
+use crate::engine::{Audience, Engine, EngineMetrics, Follow, Followed, History};
+use crate::id::{ChannelId, WorkerId};
+use crate::later::{Answer, Later};
+use crate::listing::{ListPlace, ListStep};
+use crate::name::{ChannelName, Kind};
+use crate::presence::PresenceCache;
+use crate::publication::{Outcome, Publication};
+use crate::read_marker::{Mark, ReadMarker};
+use crate::reading::{Fetched, HistoryQuery, Reading};
+use crate::stamp::Watermark;
+use crate::worker_queue::Notification;
+
+/// An engine in front of another one. Its methods are those of [`Engine`] that it may do
+/// differently; everything else the other one does.
+pub trait Delegate: Send + Sync {
+    /// The engine behind it.
+    fn behind(&self) -> &dyn Engine;
+
+    /// Like [`Engine::publish`], which it stands for.
+    fn publish(
+        &self,
+        now_ms: u64,
+        publication: Publication,
+        later: Later<'_, Outcome>,
+    ) -> Answer<Outcome> {
+        self.behind().publish(now_ms, publication, later)
+    }
+
+    /// Like [`Engine::follow`], which it stands for.
+    fn follow(&self, now_ms: u64, follow: Follow<'_>) -> Followed {
+        self.behind().follow(now_ms, follow)
+    }
+
+    /// Like [`Engine::history`], which it stands for.
+    fn history(
+        &self,
+        now_ms: u64,
+        channel: &ChannelName,
+        query: HistoryQuery,
+        limit: usize,
+    ) -> History {
+        self.behind().history(now_ms, channel, query, limit)
+    }
+
+    /// Like [`Engine::read_marker`], which it stands for.
+    fn read_marker(&self, now_ms: u64, inbox: &ChannelName, mark: Option<Mark>) -> ReadMarker {
+        self.behind().read_marker(now_ms, inbox, mark)
+    }
+
+    /// Like [`Engine::list`], which it stands for.
+    fn list(&self, now_ms: u64, kind: Kind, after: Option<ListPlace>) -> ListStep {
+        self.behind().list(now_ms, kind, after)
+    }
+}
+
+impl<D: Delegate> Engine for D {
+    fn publish(
+        &self,
+        now_ms: u64,
+        publication: Publication,
+        later: Later<'_, Outcome>,
+    ) -> Answer<Outcome> {
+        Delegate::publish(self, now_ms, publication, later)
+    }
+
+    fn watermark(&self) -> Watermark {
+        self.behind().watermark()
+    }
+
+    fn fetch(
+        &self,
+        now_ms: u64,
+        channel: &ChannelName,
+        reading: Reading,
+        later: Later<'_, Fetched>,
+    ) -> Answer<Fetched> {
+        self.behind().fetch(now_ms, channel, reading, later)
+    }
+
+    fn follow(&self, now_ms: u64, follow: Follow<'_>) -> Followed {
+        Delegate::follow(self, now_ms, follow)
+    }
+
+    fn unfollow(&self, now_ms: u64, channel: ChannelId, worker: WorkerId) {
+        self.behind().unfollow(now_ms, channel, worker);
+    }
+
+    fn set_subscribers(&self, now_ms: u64, channel: ChannelId, worker: WorkerId, subscribers: u32) {
+        self.behind().set_subscribers(now_ms, channel, worker, subscribers);
+    }
+
+    fn history(
+        &self,
+        now_ms: u64,
+        channel: &ChannelName,
+        query: HistoryQuery,
+        limit: usize,
+    ) -> History {
+        Delegate::history(self, now_ms, channel, query, limit)
+    }
+
+    fn read_marker(&self, now_ms: u64, inbox: &ChannelName, mark: Option<Mark>) -> ReadMarker {
+        Delegate::read_marker(self, now_ms, inbox, mark)
+    }
+
+    fn audience(&self, channel: &ChannelName) -> Audience {
+        self.behind().audience(channel)
+    }
+
+    fn name(&self, channel: ChannelId) -> Option<ChannelName> {
+        self.behind().name(channel)
+    }
+
+    fn names(&self, channels: &mut [ChannelId], each: &mut dyn FnMut(&ChannelName)) {
+        self.behind().names(channels, each);
+    }
+
+    fn list(&self, now_ms: u64, kind: Kind, after: Option<ListPlace>) -> ListStep {
+        Delegate::list(self, now_ms, kind, after)
+    }
+
+    fn post(&self, worker: WorkerId, notification: Notification) {
+        self.behind().post(worker, notification);
+    }
+
+    fn tick(&self, now_ms: u64) {
+        self.behind().tick(now_ms);
+    }
+
+    fn set_memory_short(&self, is_short: bool) {
+        self.behind().set_memory_short(is_short);
+    }
+
+    fn log_bytes(&self) -> u64 {
+        self.behind().log_bytes()
+    }
+
+    fn metrics(&self) -> EngineMetrics {
+        self.behind().metrics()
+    }
+
+    fn presence_cache(&self) -> &Arc<PresenceCache> {
+        self.behind().presence_cache()
+    }
+}
