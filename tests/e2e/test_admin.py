@@ -160,9 +160,10 @@ def test_the_admin_listener_serves_during_a_drain(tmp_path, channel):
         server.publish_batch([{"channel": channel, "data": "x" * 60000} for _ in range(16)])
         server.signal()
         eventually(lambda: "SIGTERM: stopping" in server.log(), "the drain")
-        # Readiness ends first, the drain begins after that.
+        # Readiness ends first, publishing is refused when the drain begins after that.
         eventually(lambda: "\nthrong_draining 1\n" in admin.get("/metrics").text, "the drain to show")
         assert admin.get("/health").status_code == 503
+        eventually(lambda: admin.post("/channels/a", content="x").status_code == 503, "publishing to end")
         assert refusal(admin.post("/channels/a", content="x")) == (503, "draining")
         assert server.wait() == 0, server.log()
 
