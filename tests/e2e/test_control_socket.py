@@ -1,5 +1,6 @@
 """Commands that reach a running server at its control socket: who may, which server, what it says."""
 
+import contextlib
 import json
 import os
 import socket
@@ -7,12 +8,13 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
 
 from support import TIMEOUT_SECONDS
-from support.server import RUNTIME, Server, eventually, run_throng
+from support.server import BINARY, RUNTIME, clean_environment, eventually, run_throng
 
 RUNTIME_ERROR, CONFIGURATION = 1, 78
 NOBODY = 65534
@@ -116,6 +118,81 @@ def test_a_directory_that_lets_others_in_is_refused(tmp_path, place):
     done = run_throng(*arguments, directory=tmp_path)
     assert done.returncode == CONFIGURATION
     assert "its mode is 0755" in done.stderr
+
+
+def test_what_is_no_socket_is_left_alone(tmp_path, place):
+    place.mkdir(mode=0o700)
+    file = place / "precious.toml"
+    file.write_text("log = 'info'\n")
+    other = place / "other.sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as datagrams:
+        datagrams.bind(str(other))
+        for path, reason in [(file, "no socket"), (other, "another program has it")]:
+            done = run_throng("serve", "--listen", ":0", "--control", path, directory=tmp_path)
+            assert done.returncode == CONFIGURATION
+            assert reason in done.stderr
+            assert path.exists()
+    assert file.read_text() == "log = 'info'\n"
+
+
+@contextlib.contextmanager
+def impostor(answer):
+    """A server at an address that nobody listens on. It answers each request with this, or not at
+    all; yields the address and what it was asked."""
+    address, asked = "127.0.0.1:1", []
+    with socket.socket(socket.AF_UNIX) as listener:
+        path = Path(RUNTIME) / f"{address}.sock"
+        listener.bind(str(path))
+        listener.listen()
+
+        def serve():
+            with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+                while True:
+                    client = stack.enter_context(listener.accept()[0])
+                    asked.append(json.loads(client.makefile().readline())["request"])
+                    if answer:
+                        client.sendall(json.dumps(answer).encode() + b"\n")
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield address, asked
+        finally:
+            path.unlink()
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join(TIMEOUT_SECONDS)
+
+
+def test_the_same_address_in_another_network_namespace_is_another_server(tmp_path):
+    about = {"answer": "server", "process": 2, "version": "", "listen": "", "settings": None}
+    with impostor({**about, "network": 1}) as (address, asked):
+        done = run_throng("drain", "--listen", address, directory=tmp_path)
+        assert done.returncode == RUNTIME_ERROR
+        assert f"{address}.sock (process 2, , in another network namespace)" in done.stderr
+        assert set(asked) == {"about"}
+
+
+def test_a_server_that_stands_still_is_not_awaited(tmp_path):
+    with impostor(None) as (address, asked):
+        done = run_throng("reload", "--listen", address, directory=tmp_path)
+        assert done.returncode == RUNTIME_ERROR
+        assert "does not answer" in done.stderr
+        assert asked == ["about"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_user_who_may_not_look_is_told_who_may(serve, tmp_path):
+    server = serve()
+    command = [BINARY, "reload", "--listen", f"{server.host}:{server.port}"]
+    done = subprocess.run(
+        ["setpriv", f"--reuid={NOBODY}", "--clear-groups", *command],
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_SECONDS,
+    )
+    assert done.returncode == RUNTIME_ERROR
+    assert f"{RUNTIME} is another user's" in done.stderr, done
 
 
 def test_a_server_without_a_socket_serves(serve, tmp_path):

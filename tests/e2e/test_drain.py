@@ -164,6 +164,26 @@ def test_a_second_command_follows_the_drain_that_is_under_way(serve, tmp_path):
     assert server.wait() == 0
 
 
+def test_commands_that_have_gone_keep_nobody_from_cancelling(serve, tmp_path):
+    server = serve("--drain-delay", "1h")
+    path = f"{RUNTIME}/127.0.0.1:{server.port}.sock"
+    for _ in range(20):
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(TIMEOUT_SECONDS)
+            client.connect(path)
+            client.sendall(b'{"request":"drain","deadline-ms":3600000}\n')
+            client.makefile().readline()
+
+    def is_cancelled():
+        done = drain(server, tmp_path, "--cancel")
+        assert done.returncode == 0 or "too many commands" in done.stderr, done
+        return done.returncode == 0
+
+    eventually(is_cancelled, "a place")
+    # It would wait an hour before it ends.
+    server.kill()
+
+
 def test_a_signal_ends_a_drain_at_once(serve, tmp_path):
     server = serve("--drain-delay", "1h")
     with connect(server) as client:

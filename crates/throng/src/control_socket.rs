@@ -22,5 +22,6 @@ mod protocol;
 mod server;
 
 pub(crate) use client::Connection;
+pub(crate) use place::network;
 pub(crate) use protocol::{About, Failure, Request};
 pub(crate) use server::{Act, ControlSocket, Conversation};

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use throng_acme::Renewer;
 use tokio::task::spawn_blocking;
 
-use crate::control_socket::{About, Act, ControlSocket, Conversation, Failure, Request};
+use crate::control_socket::{self, About, Act, ControlSocket, Conversation, Failure, Request};
 use crate::departure::{self, Departure, Stage, Wanted};
 use crate::reload::{Reloader, Report};
 use crate::service::Hangups;
@@ -60,6 +60,7 @@ impl Operator {
                 version: version::BUILD.into(),
                 listen: listen.to_string(),
                 settings: file,
+                network: control_socket::network(),
             };
             socket.serve(about, Arc::new(self.clone()))?;
         }
@@ -128,8 +129,11 @@ impl Operator {
                 }
                 Stage::Leaving(..) => {}
             }
-            // The departure lives as long as the server.
-            let _ = stage.changed().await;
+            tokio::select! {
+                // The departure lives as long as the server.
+                _ = stage.changed() => {}
+                () = conversation.gone() => return,
+            }
         }
     }
 

@@ -1,12 +1,13 @@
 //! Finds the server that the settings describe, and asks it.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use rustix::net::sockopt::socket_peercred;
 use throng_units::paint::sanitized;
 
@@ -14,6 +15,9 @@ use super::place;
 use super::protocol::{About, Answer, LINE_BYTES_MAX, Request, line};
 use crate::settings::{self, ControlChoice, SettingsError, Sources};
 use crate::terminal;
+
+/// The time for a server to say which one it is. It does so at once.
+const ABOUT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A connection to the server.
 #[derive(Debug)]
@@ -46,14 +50,22 @@ impl Connection {
     }
 
     /// Looks in all directories for the server that listens on `listen`, and then for the one that
-    /// has read the same `file`: it may say by now that the server shall listen elsewhere.
+    /// has read the same `file`: it may say by now that the server shall listen elsewhere. Servers
+    /// of other network namespaces are not meant: there the same address is another one.
     fn search(listen: SocketAddr, file: Option<&str>) -> Result<Connection> {
         let name = place::name(listen);
         let directories = place::directories();
-        for directory in &directories {
-            if let Ok(connection) = Connection::to(&directory.join(&name)) {
-                return Ok(connection);
+        let mut silent = None;
+        for path in directories.iter().map(|directory| directory.join(&name)) {
+            let Ok(connection) = Connection::to(&path) else { continue };
+            match connection.about() {
+                Ok(about) if about.is_here() => return Connection::to(&path),
+                Ok(_) => {}
+                Err(error) => silent = Some(error),
             }
+        }
+        if let Some(error) = silent {
+            return Err(error);
         }
         let others = directories.iter().flat_map(|directory| place::sockets(directory));
         let others: Vec<(PathBuf, About)> = others
@@ -62,19 +74,14 @@ impl Connection {
                 Some((path, about))
             })
             .collect();
-        let is_same = |(_, about): &&(PathBuf, About)| file.is_some() && about.file() == file;
+        let is_same = |(_, about): &&(PathBuf, About)| {
+            file.is_some() && about.file() == file && about.is_here()
+        };
         let mut same = others.iter().filter(is_same);
         if let (Some((path, _)), None) = (same.next(), same.next()) {
             return Connection::to(path);
         }
-        let running = if others.is_empty() {
-            let places: Vec<_> =
-                directories.iter().map(|path| path.display().to_string()).collect();
-            format!("there is no socket of a server in {}", places.join(", "))
-        } else {
-            let servers: Vec<_> = others.iter().map(describe).collect();
-            format!("these servers run: {}; --control names the socket of one", servers.join(", "))
-        };
+        let running = describe_all(&directories, &others);
         bail!("no server with these settings ({listen}) can be reached: {running}");
     }
 
@@ -96,10 +103,12 @@ impl Connection {
         Ok(Connection { path, stream })
     }
 
-    /// Which server it is.
+    /// Which server it is. One that stands still must not hold up commands to others.
     fn about(self) -> Result<About> {
+        self.stream.set_read_timeout(Some(ABOUT_TIMEOUT))?;
         match self.converse(&Request::About, |_| Ok(()))? {
             Answer::Server(about) => Ok(about),
+            Answer::Failed { message, .. } => bail!("{}", sanitized(&message)),
             _ => bail!("the server does not say who it is"),
         }
     }
@@ -135,14 +144,19 @@ impl Connection {
         request: &Request,
         mut hear: impl FnMut(&Answer) -> Result<()>,
     ) -> Result<Answer> {
-        let ended = format!("the server of {} has ended the conversation", self.path.display());
+        let path = sanitized(&self.path.display().to_string());
+        let ended = format!("the server of {path} has ended the conversation");
+        let silent = format!("the server of {path} does not answer: does it stand still?");
         // A server that refuses this user may have said so and closed before: what it said counts.
         let _ = self.stream.write_all(&line(request));
         let mut reader = BufReader::new(self.stream);
         loop {
             let mut text = String::new();
             let mut limited = reader.by_ref().take(LINE_BYTES_MAX as u64);
-            limited.read_line(&mut text).context(ended.clone())?;
+            limited.read_line(&mut text).map_err(|error| match error.kind() {
+                ErrorKind::WouldBlock => anyhow!("{silent}"),
+                _ => anyhow::Error::new(error).context(ended.clone()),
+            })?;
             ensure!(text.ends_with('\n'), "{ended}");
             match serde_json::from_str(&text).context("the server answers something else")? {
                 answer @ (Answer::Progress { .. } | Answer::Warning { .. }) => hear(&answer)?,
@@ -152,13 +166,36 @@ impl Connection {
     }
 }
 
+/// Says which servers run, for a command that has not found its own.
+fn describe_all(directories: &[PathBuf], servers: &[(PathBuf, About)]) -> String {
+    let closed = directories.iter().find(|directory| place::is_closed(directory));
+    let closed = closed.map(|directory| {
+        let directory = directory.display();
+        format!("; {directory} is another user's: ask as the user of the server, or as root")
+    });
+    let closed = closed.unwrap_or_default();
+    if servers.is_empty() {
+        let places: Vec<_> = directories.iter().map(|path| path.display().to_string()).collect();
+        return format!("there is no socket of a server in {}{closed}", places.join(", "));
+    }
+    let servers: Vec<_> = servers.iter().map(describe).collect();
+    let servers = servers.join(", ");
+    format!("these servers run: {servers}; --control names the socket of one{closed}")
+}
+
 fn describe((path, about): &(PathBuf, About)) -> String {
     let About { process, listen, .. } = about;
-    sanitized(&format!("{} (process {process}, {listen})", path.display()))
+    let elsewhere = if about.is_here() { "" } else { ", in another network namespace" };
+    sanitized(&format!("{} (process {process}, {listen}{elsewhere})", path.display()))
 }
 
 impl About {
     fn file(&self) -> Option<&str> {
         self.settings.as_deref()
+    }
+
+    /// Whether it is in the network namespace of this process, as far as both know theirs.
+    fn is_here(&self) -> bool {
+        self.network.zip(place::network()).is_none_or(|(its, own)| its == own)
     }
 }

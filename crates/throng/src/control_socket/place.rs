@@ -48,6 +48,11 @@ pub(super) fn user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
+/// The network namespace of this process: the number that `/proc` shows. `None` if it shows none.
+pub(crate) fn network() -> Option<u64> {
+    fs::metadata("/proc/self/ns/net").map(|found| found.ino()).ok()
+}
+
 /// Makes the directory, unless it exists, and checks that it is closed to others.
 ///
 /// # Errors
@@ -92,6 +97,11 @@ pub(super) fn is_trusted(path: &Path) -> bool {
     };
     let is_of_user = found.uid() == user() || (user() == 0 && !is_shared());
     socket.file_type().is_socket() && found.is_dir() && is_of_user
+}
+
+/// Whether there is a directory that this user may not look into.
+pub(super) fn is_closed(directory: &Path) -> bool {
+    fs::read_dir(directory).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
 }
 
 /// The sockets in a directory.

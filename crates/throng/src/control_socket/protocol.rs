@@ -56,6 +56,9 @@ pub(crate) struct About {
     pub(crate) listen: String,
     /// The absolute path of its file of settings, if it has read one.
     pub(crate) settings: Option<String>,
+    /// Its network namespace, if it knows: servers of two namespaces may have the same address.
+    #[serde(default)]
+    pub(crate) network: Option<u64>,
 }
 
 /// Why a request has failed, in one sentence, and the exit code of the command.

@@ -3,14 +3,14 @@
 use std::fs::{self, File, Permissions};
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener as StdUnixListener, UnixStream as StdUnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
@@ -25,6 +25,12 @@ const CONVERSATIONS_MAX: usize = 16;
 
 /// The time for the request to arrive. A command sends it at once.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The time for an answer to leave. A command reads at once.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How often a command that waits is looked for: whether it is still there.
+const GONE_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The time to wait if the kernel cannot give a connection now.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -49,6 +55,8 @@ pub(crate) trait Act: Send + Sync + 'static {
 #[derive(Debug)]
 pub(crate) struct Conversation {
     stream: UnixStream,
+    /// Whether the command has gone, or does not read: nothing more is said.
+    is_over: bool,
 }
 
 impl ControlSocket {
@@ -100,14 +108,7 @@ impl ControlSocket {
         // other's sockets.
         let turn = File::open(directory).map_err(words)?;
         flock(&turn, FlockOperation::LockExclusive).map_err(|error| error.to_string())?;
-        match fs::symlink_metadata(path) {
-            Ok(_) if StdUnixStream::connect(path).is_ok() => {
-                return Err("another server has it".into());
-            }
-            // Its server has been killed.
-            Ok(_) => fs::remove_file(path).map_err(words)?,
-            Err(_) => {}
-        }
+        remove_if_left(path)?;
         let listener = StdUnixListener::bind(path).map_err(words)?;
         fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(words)?;
         listener.set_nonblocking(true).map_err(words)?;
@@ -150,6 +151,22 @@ impl ControlSocket {
     }
 }
 
+/// Removes the socket of a server that was killed, and nothing else.
+fn remove_if_left(path: &Path) -> Result<(), String> {
+    let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
+    if !found.file_type().is_socket() {
+        return Err("there is something else that is no socket".into());
+    }
+    match StdUnixStream::connect(path) {
+        Ok(_) => Err("another server has it".into()),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            fs::remove_file(path).map_err(|error| error.to_string())
+        }
+        // It belongs to a program that speaks otherwise, or that cannot answer now.
+        Err(error) => Err(format!("another program has it: {error}")),
+    }
+}
+
 impl Drop for ControlSocket {
     fn drop(&mut self) {
         let is_own = |found: fs::Metadata| (found.dev(), found.ino()) == self.file;
@@ -162,7 +179,7 @@ impl Drop for ControlSocket {
 /// Reads the request of a peer that may send one, and lets `actor` act.
 async fn converse(stream: UnixStream, about: About, actor: &impl Act, is_full: bool) {
     let peer = stream.peer_cred().map(|peer| peer.uid());
-    let mut conversation = Conversation { stream };
+    let mut conversation = Conversation { stream, is_over: false };
     let own = place::user();
     if !peer.is_ok_and(|user| user == own || user == 0) {
         tracing::warn!("a command of another user was refused at the control socket");
@@ -202,6 +219,19 @@ impl Conversation {
         }
     }
 
+    /// Ready when the command has gone. It may have been interrupted, and the place that it had is
+    /// for others.
+    pub(crate) async fn gone(&self) {
+        if self.is_over {
+            return;
+        }
+        while let Ok(ready) = self.stream.ready(Interest::WRITABLE).await
+            && !ready.is_write_closed()
+        {
+            sleep(GONE_INTERVAL).await;
+        }
+    }
+
     /// Says that it goes on. The command may have gone, which changes nothing.
     pub(crate) async fn progress(&mut self, message: &str) {
         self.send(&Answer::Progress { message: message.into() }).await;
@@ -226,6 +256,10 @@ impl Conversation {
     }
 
     async fn send(&mut self, answer: &Answer) {
-        let _ = self.stream.write_all(&line(answer)).await;
+        if !self.is_over {
+            let line = line(answer);
+            let sent = timeout(ANSWER_TIMEOUT, self.stream.write_all(&line)).await;
+            self.is_over = !matches!(sent, Ok(Ok(())));
+        }
     }
 }
