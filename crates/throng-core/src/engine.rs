@@ -9,7 +9,7 @@ use crate::later::{Answer, Later, Ticket};
 use crate::listing::{ListPlace, ListStep};
 use crate::message::{ConnectionName, Message};
 use crate::name::{ChannelName, Kind};
-use crate::presence::{Presence, PresenceBusy, PresenceCache};
+use crate::presence::{Presence, PresenceBusy, PresenceCache, PresenceQuery};
 use crate::publication::{Outcome, Publication, PublishError};
 use crate::read_marker::{Mark, ReadMarker};
 use crate::reading::{Fetched, HistoryQuery, Reading, StartAt};
@@ -228,11 +228,23 @@ pub trait Engine: Send + Sync {
         let followers = (connections, workers.len());
         let cache = self.presence_cache();
         let (answer, query) = cache.ask(now_ms, channel, followers, max_users, later)?;
-        // The answer to another query serves this one, too: it is here, or under way.
-        let Some(query) = query else { return Ok(answer) };
-        for (worker, local, channel) in workers {
-            self.post(worker, Notification::Presence { local, channel, query: Arc::clone(&query) });
-        }
+        post_presence(self, workers, query);
+        Ok(answer)
+    }
+
+    /// Queries who is in a channel now, as [`Engine::presence`] does, but never answers by a scan
+    /// that began before. Whoever asks limits how often.
+    fn presence_anew(
+        &self,
+        channel: &ChannelName,
+        max_users: usize,
+        later: Later<'_, Presence>,
+    ) -> Result<Answer<Presence>, PresenceBusy> {
+        let Audience { subscribers, workers } = self.audience(channel);
+        let connections = usize::try_from(subscribers).unwrap_or(usize::MAX);
+        let followers = (connections, workers.len());
+        let (answer, query) = self.presence_cache().ask_anew(followers, max_users, later)?;
+        post_presence(self, workers, query);
         Ok(answer)
     }
 
@@ -253,5 +265,18 @@ pub trait Engine: Send + Sync {
                 answer
             }
         }
+    }
+}
+
+/// Sends a presence query to the workers that follow its channel. Without one, the answer to
+/// another query serves this one, too.
+fn post_presence(
+    engine: &(impl Engine + ?Sized),
+    workers: Vec<(WorkerId, LocalId, ChannelId)>,
+    query: Option<Arc<PresenceQuery>>,
+) {
+    let Some(query) = query else { return };
+    for (worker, local, channel) in workers {
+        engine.post(worker, Notification::Presence { local, channel, query: Arc::clone(&query) });
     }
 }

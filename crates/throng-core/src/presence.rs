@@ -10,6 +10,8 @@
 //!   subscriptions of a channel are scanned in a second.
 //! * A channel with few followers is scanned for each query, so that a new follower is in the
 //!   answer. Such a scan costs no more than the request.
+//! * Presence events need scans of their own: what is remembered lacks the change that they are
+//!   about. They have few of them.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -189,19 +191,8 @@ impl PresenceCache {
         max_users: usize,
         later: Later<'_, Presence>,
     ) -> Result<Asked, PresenceBusy> {
-        if workers == 0 {
-            return Ok((Found::default().answer(connections, max_users).into(), None));
-        }
-        if connections < SHARED_FOLLOWERS_MIN {
-            self.open()?;
-            let (ticket, answer) = later.ticket();
-            let requester = Requester { max_users, connections, ticket };
-            let cache = Arc::clone(self);
-            let query = PresenceQuery::new(max_users, workers, move |found| {
-                cache.open.fetch_sub(1, Ordering::Relaxed);
-                requester.answer(&found);
-            });
-            return Ok((answer, Some(query)));
+        if workers == 0 || connections < SHARED_FOLLOWERS_MIN {
+            return self.ask_anew((connections, workers), max_users, later);
         }
         // Held until the entry stands, so that of two requests at once only one starts a scan.
         let mut channels = self.lock();
@@ -235,6 +226,28 @@ impl PresenceCache {
         // Not `max_users`: requests with other limits share the result.
         let query = PresenceQuery::new(USERS_MAX, workers, move |found| {
             cache.complete(&channel, found, until_ms);
+        });
+        Ok((answer, Some(query)))
+    }
+
+    /// Takes a query that no scan answers which began before: everybody who follows the channel now
+    /// is in the answer. Whoever asks limits how often.
+    pub(crate) fn ask_anew(
+        self: &Arc<Self>,
+        (connections, workers): (usize, usize),
+        max_users: usize,
+        later: Later<'_, Presence>,
+    ) -> Result<Asked, PresenceBusy> {
+        if workers == 0 {
+            return Ok((Found::default().answer(connections, max_users).into(), None));
+        }
+        self.open()?;
+        let (ticket, answer) = later.ticket();
+        let requester = Requester { max_users, connections, ticket };
+        let cache = Arc::clone(self);
+        let query = PresenceQuery::new(max_users, workers, move |found| {
+            cache.open.fetch_sub(1, Ordering::Relaxed);
+            requester.answer(&found);
         });
         Ok((answer, Some(query)))
     }

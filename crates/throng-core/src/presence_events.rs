@@ -141,10 +141,11 @@ impl PresenceEvents {
                 break;
             }
             let Some((_, name)) = self.due.pop_first() else { break };
-            if !self.forget_if_unused(now_ms, engine, &name) {
-                looks += 1;
-                self.look(now_ms, engine, &name);
+            if self.forget_if_unused(now_ms, engine, &name) || self.rests(now_ms, &name) {
+                continue;
             }
+            looks += 1;
+            self.look(now_ms, engine, &name);
         }
     }
 
@@ -187,6 +188,20 @@ impl PresenceEvents {
         true
     }
 
+    /// Says whether there is nothing to look for in a channel, and when to come by again: so that
+    /// many channels in which nothing happens do not delay the others.
+    fn rests(&mut self, now_ms: u64, name: &ChannelName) -> bool {
+        let Some(channel) = self.channels.get_mut(name) else { return true };
+        let is_settled = !channel.is_changed && !channel.is_untold && channel.told_ms > 0;
+        if !is_settled || channel.grace_ends_ms(self.settings.grace_ms).is_some() {
+            return false;
+        }
+        let again_ms = now_ms + IDLE_MS;
+        channel.due_ms = Some(again_ms);
+        self.due.insert((again_ms, name.clone()));
+        true
+    }
+
     /// Counts a channel's connections, and asks for its users if they are few.
     fn look(&mut self, now_ms: u64, engine: &dyn Engine, name: &ChannelName) {
         let Some(channel) = self.channels.get_mut(name) else { return };
@@ -206,7 +221,8 @@ impl PresenceEvents {
                 found.lock().unwrap_or_else(PoisonError::into_inner).push((name, presence));
             })
         };
-        match engine.presence(now_ms, name, self.settings.max_named, Later::new(&mut issue)) {
+        // Anew: an answer that is remembered for clients lacks the change.
+        match engine.presence_anew(name, self.settings.max_named, Later::new(&mut issue)) {
             Ok(Answer::Now(presence)) => self.conclude(now_ms, engine, name, Some(presence)),
             Ok(Answer::Later(_)) => self.asked += 1,
             Err(_) => self.conclude(now_ms, engine, name, None),
@@ -356,5 +372,67 @@ impl Channel {
             self.left.clear();
             self.is_untold = false;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use super::*;
+    use crate::engine::Follow;
+    use crate::id::{Epoch, LocalId, WorkerId};
+    use crate::memory::MemoryEngine;
+    use crate::reading::StartAt;
+    use crate::rules::{Rule, Rules};
+    use crate::worker_queue::{Notification, WorkerQueue};
+
+    /// An engine with one worker, which follows a channel and its presence events.
+    fn watched(channel: &ChannelName) -> (MemoryEngine, Arc<WorkerQueue>) {
+        let queue = Arc::new(WorkerQueue::new(|| {}));
+        let rule = Rule { presence_events: true, ..Rule::default() };
+        let rules = Arc::new(Rules::new(Vec::new(), rule));
+        let engine =
+            MemoryEngine::new(Epoch::numbered(1), rules, vec![Arc::clone(&queue)], 1 << 20);
+        let log = ChannelName::presence_events(channel.name());
+        for (at, channel) in (0..).zip([channel, &log]) {
+            let follow = Follow {
+                channel,
+                worker: WorkerId(0),
+                local_if_new: LocalId(NonZeroU32::MIN.saturating_add(at)),
+                start: StartAt::Live,
+            };
+            engine.follow(1, follow);
+        }
+        engine.presence_cache().watched.watch(channel);
+        (engine, queue)
+    }
+
+    /// Answers the queries in a queue, and returns how many there were.
+    fn answer(queue: &WorkerQueue) -> usize {
+        let mut posted = Vec::new();
+        queue.take(&mut posted);
+        let queries = posted.iter().filter_map(|notification| match notification {
+            Notification::Presence { query, .. } => Some(query),
+            _ => None,
+        });
+        queries.map(|query| query.answer(Vec::new(), false)).count()
+    }
+
+    #[test]
+    fn nobody_is_asked_about_a_channel_in_which_nothing_happens() {
+        let room = ChannelName::channel("room");
+        let (engine, queue) = watched(&room);
+        let mut events =
+            PresenceEvents::new(PresenceEventSettings { grace_ms: 1000, max_named: 100 });
+        let mut asked = 0;
+        for step in 0..3000 {
+            events.step(1000 + step * 100, &engine);
+            asked += answer(&queue);
+        }
+        assert_eq!((asked, events.channels()), (1, 1));
+        engine.presence_cache().watched.mark(room.key());
+        events.step(400_000, &engine);
+        assert_eq!(answer(&queue), 1);
     }
 }

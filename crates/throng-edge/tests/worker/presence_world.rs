@@ -489,6 +489,38 @@ fn a_connection_joins_when_it_gets_a_user() {
     assert_eq!(told[0]["connections"], 2);
 }
 
+/// What other clients ask hides nobody who comes meanwhile, although it is remembered for them.
+#[test]
+fn who_comes_while_an_answer_is_remembered_is_told() {
+    let mut rig = rig(rules());
+    let named = PresenceEventSettings { grace_ms: GRACE_MS, max_named: 1000 };
+    let mut events = PresenceEvents::new(named);
+    let watcher = rig.get("/channels/room?presence=true");
+    for number in 0..900 {
+        rig.get(&format!("/channels/room?user=u{number}"));
+    }
+    let mut pass = |rig: &mut Rig, ticks: usize| {
+        for _ in 0..ticks {
+            events.step(rig.now_ms(), &*rig.engine);
+            rig.work();
+            rig.pass(1);
+        }
+    };
+    pass(&mut rig, 20);
+    assert_eq!(
+        names(take_events(&mut watcher.received_bytes()).last().unwrap(), "users").len(),
+        900
+    );
+    let curious = rig.v1();
+    rig.send_frame(&curious, r#"{"type":"presence","channel":"room"}"#);
+    rig.work();
+    assert!(curious.received().contains(r#""connections":901"#));
+    rig.get("/channels/room?user=new");
+    pass(&mut rig, 20);
+    let told = take_events(&mut watcher.received_bytes());
+    assert_eq!(names(&told[0], "joined"), BTreeSet::from(["new".to_owned()]));
+}
+
 /// A client that follows and leaves any number of channels leaves little behind, and others are
 /// told as before.
 #[test]
