@@ -62,6 +62,7 @@ def test_envelopes_carry_the_position(server, channel):
     change(server, "PUT", user, {"channels": [channel]})
     with Raw(server) as client:
         client.request("GET", f"/users/{user}?envelope=true&wait=30")
+        server.wait_for_connections(channel, 1)
         server.publish(channel, "hello")
         answer = client.read_response()
         position = answer.header("Throng-Id")

@@ -232,7 +232,7 @@ def test_only_who_may_see_presence_gets_events(tmp_path, serve):
     server = serve()
     blind = token(throng={"subscribe": ["room"]})
     seeing = token(throng={"subscribe": ["room"], "presence": ["room"]})
-    path = "/channels/room?presence=true&user=ann&wait=1"
+    path = f"/channels/room?presence=true&user=ann&wait={TIMEOUT_SECONDS}"
     assert server.http.get(path, headers=bearer(blind)).status_code == 403
     assert server.http.get(path, headers=bearer(seeing)).json()["users"] == ["ann"]
     with ExitStack() as stack:

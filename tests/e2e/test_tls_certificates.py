@@ -4,7 +4,6 @@ import os
 import random
 import shutil
 import signal
-import socket
 import subprocess
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,7 +17,7 @@ from cryptography.x509.oid import NameOID
 
 from support import TIMEOUT_SECONDS
 from support.certificates import make_certificate, trusting
-from support.server import BINARY, ROOT, clean_environment, eventually
+from support.server import BINARY, ROOT, clean_environment, eventually, on_free_port
 from support.tls_server import TlsServer
 
 NAME = "localhost"
@@ -117,9 +116,10 @@ def test_an_expired_certificate_replaces_no_valid_one(start, tmp_path):
     valid_between(tmp_path, -timedelta(days=9), -timedelta(days=1))
     tls.plain.signal(signal.SIGHUP)
     refused = 'tls_reloads_total{outcome="refused"}'
-    eventually(lambda: tls.metric(refused) == 1, "the refusal")
+    # The server may have looked at the files by itself, before the signal.
+    eventually(lambda: tls.metric(refused) >= 1, "the refusal")
     assert shown(tls) == old
-    assert "expired" in tls.plain.log()
+    eventually(lambda: "expired" in tls.plain.log(), "the log")
     eventually(lambda: "expired" in (status(tls)["error"] or ""), "the reason on the status")
     assert ready(tls)["status"] == "degraded"
     # A good one holds at once.
@@ -149,10 +149,8 @@ def test_a_server_starts_with_an_expired_certificate_and_takes_the_next_one(star
 
 def test_clients_are_redirected_to_the_port_of_a_mapping(start, tmp_path):
     valid_between(tmp_path, -timedelta(days=1), timedelta(days=5))
-    # A port that is free now.
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    tls = start("--redirect-http", f"127.0.0.1:{port}", "--redirect-port", "443")
+    flags = ["--redirect-port", "443", "--redirect-http"]
+    tls, port = on_free_port(lambda port: start(*flags, f"127.0.0.1:{port}"))
     with httpx.Client(trust_env=False, timeout=TIMEOUT_SECONDS) as http:
         for asked, host in ((f"localhost:{port}", "localhost"), ("push.example", "push.example")):
             url = f"http://127.0.0.1:{port}/channels/a?wait=1"

@@ -10,7 +10,7 @@ import pytest
 
 from support import TIMEOUT_SECONDS
 from support.certificates import Authority, make_certificate, trusting
-from support.server import eventually
+from support.server import eventually, on_free_port
 
 ADDRESS = re.compile(r"TLS listener on https://[\d.]+:(\d+)")
 
@@ -141,10 +141,9 @@ def test_clients_show_certificates(serve, tmp_path, channel):
 
 
 def test_http_is_redirected(secure, channel):
-    # A port that is free now.
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        plain = free.getsockname()[1]
-    _, number, certificate = secure("--redirect-http", f"127.0.0.1:{plain}")
+    (_, number, certificate), plain = on_free_port(
+        lambda port: secure("--redirect-http", f"127.0.0.1:{port}")
+    )
     with httpx.Client(trust_env=False, timeout=TIMEOUT_SECONDS) as http:
         answer = http.get(f"http://localhost:{plain}/channels/{channel}?wait=1")
     assert answer.status_code == 308

@@ -7,6 +7,7 @@ import re
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import threading
@@ -228,6 +229,22 @@ class Server:
         self.http.close()
         self.process.kill()
         self.process.wait()
+
+
+def on_free_port(start):
+    """What `start` returns for the number of a port that is free, and this port.
+
+    Others may take a port before the server does; then there is another one.
+    """
+    for last in (False, False, False, True):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        try:
+            return start(port), port
+        except RuntimeError as error:
+            if last or "in use" not in str(error):
+                raise
+    raise AssertionError("the last attempt returns or raises")
 
 
 def eventually(condition, what):
