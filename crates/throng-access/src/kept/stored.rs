@@ -44,6 +44,11 @@ impl KeptPlan {
         self.add.len()
     }
 
+    /// How many subscriptions it removes.
+    pub fn removed(&self) -> usize {
+        self.remove.len()
+    }
+
     /// What a store has to change for it.
     pub fn changes(&self, user: &str) -> impl Iterator<Item = Change> {
         let add = self.add.iter().map(move |channel| change(user, channel, true));

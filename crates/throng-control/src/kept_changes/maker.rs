@@ -13,8 +13,13 @@ use tokio::sync::oneshot;
 
 use super::job::{Announced, Job, Made, Order, Refused, When, check_covered};
 
-/// A commit takes no more changes once it adds this many subscriptions.
-const ADDED_PER_COMMIT: usize = 10_000;
+#[cfg(test)]
+mod tests;
+
+/// A commit takes no more changes once it adds and removes this many subscriptions. One change more
+/// than that, which names 20,000 channels or ends 10,000, is still far less than what the store
+/// lets wait.
+const CHANGED_PER_COMMIT: usize = 10_000;
 
 /// Makes changes on a thread that may wait.
 pub(super) struct Maker {
@@ -41,6 +46,8 @@ struct Batch {
     users: HashSet<String>,
     /// How many subscriptions they add.
     added: usize,
+    /// How many they add and remove.
+    changed: usize,
 }
 
 impl Maker {
@@ -84,7 +91,7 @@ impl Maker {
     fn add(&self, all: &mut [Running], batch: &mut Batch, index: usize) {
         let Some(last) = all.len().checked_sub(1) else { return };
         let is_known = batch.users.contains(&all[last].orders[index].user);
-        if is_known || batch.added >= ADDED_PER_COMMIT {
+        if is_known || batch.changed >= CHANGED_PER_COMMIT {
             self.finish(all, batch);
         }
         let running = &mut all[last];
@@ -98,6 +105,7 @@ impl Maker {
             Err(error) => running.made.refused.push(Refused { line: *line, error }),
             Ok(plan) => {
                 batch.added += plan.added();
+                batch.changed += plan.added() + plan.removed();
                 batch.users.insert(user.clone());
                 batch.plans.push((last, index, plan));
                 if self.records.is_none() {

@@ -1,0 +1,100 @@
+use std::sync::Mutex;
+
+use throng_core::records::{Each, StoreError, Table};
+use throng_core::{Epoch, MemoryEngine, Rules};
+
+use super::*;
+
+/// A store that takes everything, and notes how many entries each commit changes.
+#[derive(Default)]
+struct Store {
+    commits: Mutex<Vec<usize>>,
+}
+
+impl Store {
+    /// The commits since the last call.
+    fn commits(&self) -> Vec<usize> {
+        std::mem::take(&mut *self.commits.lock().unwrap())
+    }
+}
+
+impl Records for Store {
+    fn change(&self, changes: Vec<Change>, done: Ticket<Result<(), StoreError>>) {
+        self.commits.lock().unwrap().push(changes.len());
+        done.answer(Ok(()));
+    }
+
+    fn state(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn read_all(&self, _: Table, _: Each<'_>) -> Result<(), String> {
+        unreachable!("a maker reads nothing")
+    }
+}
+
+fn maker() -> (Maker, Arc<Store>) {
+    let rules = Arc::new(Rules::default());
+    let engine = Arc::new(MemoryEngine::new(Epoch::numbered(1), rules, vec![], 1));
+    let store = Arc::new(Store::default());
+    let records = Some(Arc::clone(&store) as Arc<dyn Records>);
+    (Maker::new(Arc::default(), engine, records), store)
+}
+
+/// A change after which the user follows exactly these channels.
+fn order(user: &str, channels: &[String]) -> Order {
+    let change = KeptChange::Replace(channels.to_vec());
+    Order { line: 0, user: user.into(), change }
+}
+
+/// Makes the changes of requests that wait together. Returns what each has changed.
+fn make(maker: &Maker, requests: Vec<Vec<Order>>) -> Vec<Vec<KeptChanged>> {
+    let (mut jobs, mut answers) = (Vec::new(), Vec::new());
+    for orders in requests {
+        let (done, answer) = oneshot::channel();
+        jobs.push(Job { id: 0, key: None, orders, when: When::Possible, done });
+        answers.push(answer);
+    }
+    maker.make_all(jobs);
+    answers.into_iter().map(|mut answer| answer.try_recv().unwrap().unwrap().changed).collect()
+}
+
+#[test]
+fn requests_that_wait_are_stored_together_and_those_of_one_user_in_order() {
+    let (maker, store) = maker();
+    let [first, second] = ["first", "second"].map(|name| vec![name.to_owned()]);
+    let requests = [
+        ("ann", &first),
+        ("bob", &second),
+        ("ann", &second),
+        ("cy", &second),
+        // They change nothing by now.
+        ("bob", &second),
+        ("ann", &second),
+    ];
+    let changed = make(
+        &maker,
+        requests.iter().map(|(user, channels)| vec![order(user, channels)]).collect(),
+    );
+    let added: Vec<_> = changed.iter().map(|changed| changed[0].added).collect();
+    assert_eq!(added, [1, 1, 1, 1, 0, 0]);
+    assert_eq!(store.commits(), [2, 3]);
+    for user in ["ann", "bob", "cy"] {
+        assert_eq!(&*maker.kept.channels_page(user, None, 9).names, [second[0].as_str().into()]);
+    }
+}
+
+#[test]
+fn what_ends_many_subscriptions_is_stored_in_parts() {
+    let (maker, store) = maker();
+    let all: Vec<String> = (0..CHANGED_PER_COMMIT / 4).map(|number| number.to_string()).collect();
+    let users: Vec<String> = (0..10).map(|number| format!("user-{number}")).collect();
+    for channels in [&all[..], &[]] {
+        let orders = users.iter().map(|user| order(user, channels)).collect();
+        let changed = make(&maker, vec![orders]);
+        let count: usize = changed[0].iter().map(|one| one.added + one.removed).sum();
+        assert_eq!(count, users.len() * all.len());
+        let part = CHANGED_PER_COMMIT;
+        assert_eq!(store.commits(), [part, part, part / 2]);
+    }
+}
