@@ -123,7 +123,24 @@ def test_the_directory_is_for_one_server_and_nobody_else(start, tmp_path):
     assert second.returncode == 78
     assert f"{tmp_path}/data is in use by another server" in second.stderr
     server.stop()
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "letter").write_text("dear ann")
-    foreign = run_throng(*arguments, tmp_path / "other", directory=tmp_path)
-    assert foreign.returncode == 78 and "is not empty, and not of Throng" in foreign.stderr
+    other = tmp_path / "other"
+    other.mkdir(mode=0o755)
+    # Others have locks of this name, too.
+    for name in ("letter", "lock"):
+        (other / name).write_text("dear ann")
+        foreign = run_throng(*arguments, other, directory=tmp_path)
+        assert foreign.returncode == 78 and "is not empty, and not of Throng" in foreign.stderr
+        assert stat.S_IMODE(other.stat().st_mode) == 0o755
+
+
+def test_a_damaged_directory_is_said_to_be(start, tmp_path):
+    server = start()
+    put(server, "ann", ["a"])
+    server.stop()
+    for file in (tmp_path / "data" / "store").rglob("current"):
+        file.write_bytes(b"")
+    arguments = ["serve", "--listen", "127.0.0.1:0", "--data", tmp_path / "data"]
+    done = run_throng(*arguments, directory=tmp_path)
+    assert done.returncode == 1
+    assert f"{tmp_path}/data: a file in it is damaged or missing" in done.stderr
+    assert "put back a copy" in done.stderr

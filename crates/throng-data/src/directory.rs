@@ -20,6 +20,8 @@ const FILE_MODE: u32 = 0o600;
 
 const LOCK: &str = "lock";
 
+const STORE: &str = "store";
+
 /// Why a directory cannot be used. The texts follow `the data directory PATH`.
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoryError {
@@ -52,8 +54,10 @@ impl Directory {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error.into()),
             _ => {}
         }
-        let lock = path.join(LOCK);
-        if !lock.try_exists()? && has_files(path)? {
+        let (lock, store) = (path.join(LOCK), path.join(STORE));
+        // Others have files of this name, too. A server that has just begun has no store.
+        let is_ours = lock.try_exists()? && store.try_exists()?;
+        if !is_ours && has_files(path)? {
             return Err(DirectoryError::NotOurs);
         }
         // What a package or a container made for the server may be open to others.
@@ -73,14 +77,15 @@ impl Directory {
 
     /// Where the storage is.
     pub fn store(&self) -> PathBuf {
-        self.path.join("store")
+        self.path.join(STORE)
     }
 }
 
-/// Whether anything is there that a new file system does not have.
+/// Whether anything is there but the lock, which a new file system does not have.
 fn has_files(path: &Path) -> io::Result<bool> {
     for entry in fs::read_dir(path)? {
-        if entry?.file_name() != "lost+found" {
+        let name = entry?.file_name();
+        if name != "lost+found" && name != LOCK {
             return Ok(true);
         }
     }
@@ -104,6 +109,11 @@ mod tests {
         assert!(matches!(Directory::open(&path), Err(DirectoryError::InUse)));
         drop(first);
         fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+        // The first one has ended before it had a store.
+        let second = Directory::open(&path).unwrap();
+        fs::create_dir(second.store()).unwrap();
+        fs::write(path.join("revocations"), "").unwrap();
+        drop(second);
         Directory::open(&path).unwrap();
         assert_eq!(mode(&path), DIRECTORY_MODE);
     }
@@ -117,6 +127,10 @@ mod tests {
         fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
         assert!(matches!(Directory::open(&path), Err(DirectoryError::NotOurs)));
         assert_eq!((mode(&path), fs::read_dir(&path).unwrap().count()), (0o755, 1));
+        // As package managers have one.
+        fs::write(path.join(LOCK), "").unwrap();
+        assert!(matches!(Directory::open(&path), Err(DirectoryError::NotOurs)));
+        assert_eq!((mode(&path), fs::read_dir(&path).unwrap().count()), (0o755, 2));
         let missing = Directory::open(&folder.path().join("no/data"));
         assert!(matches!(missing, Err(DirectoryError::Io(_))));
         assert!(matches!(Directory::open(&path.join("letter")), Err(DirectoryError::Io(_))));

@@ -48,6 +48,34 @@ fn failed(error: &fjall::Error) -> StorageError {
     }
 }
 
+/// Why the library does not open what is on the disk.
+fn unopened(error: &fjall::Error) -> StorageError {
+    match failed(error) {
+        StorageError::Failed(what) if is_damage(error) => StorageError::Failed(format!(
+            "a file in it is damaged or missing ({what}); put back a copy of the whole directory, \
+             or start with an empty one"
+        )),
+        other => other,
+    }
+}
+
+/// Whether an error of opening says that the files are not as the library has left them.
+fn is_damage(error: &fjall::Error) -> bool {
+    use io::ErrorKind::{InvalidData, InvalidInput, NotFound, UnexpectedEof};
+    match error {
+        fjall::Error::Io(error) | fjall::Error::Storage(fjall::LsmError::Io(error)) => {
+            [InvalidData, InvalidInput, NotFound, UnexpectedEof].contains(&error.kind())
+        }
+        fjall::Error::Storage(_)
+        | fjall::Error::JournalRecovery(_)
+        | fjall::Error::Decompress(_)
+        | fjall::Error::InvalidTrailer
+        | fjall::Error::InvalidTag(_)
+        | fjall::Error::Unrecoverable => true,
+        _ => false,
+    }
+}
+
 impl DiskStorage {
     /// Opens the storage in the directory `path`, and creates it if it is not there. `cache_bytes`
     /// is the memory for blocks that were read.
@@ -163,12 +191,12 @@ impl DiskStorage {
             .cache_size(self.cache_bytes)
             .manual_journal_persist(true)
             .open()
-            .map_err(|error| failed(&error))?;
+            .map_err(|error| unopened(&error))?;
         let mut keyspaces = HashMap::new();
         for space in Space::ALL {
             let name = format!("{space:?}").to_ascii_lowercase();
             let keyspace = database.keyspace(&name, KeyspaceCreateOptions::default);
-            keyspaces.insert(space, keyspace.map_err(|error| failed(&error))?);
+            keyspaces.insert(space, keyspace.map_err(|error| unopened(&error))?);
         }
         *slot = Some(Arc::new(Open { database, keyspaces }));
         Ok(())
