@@ -58,12 +58,13 @@ def test_publish_to_last_write_is_a_histogram(serve, channel):
 
 
 def test_the_guide_lists_exactly_the_metrics_there_are(serve, tmp_path):
-    # Some there are only with certificates, or with ACME.
+    # Some there are only with certificates, with ACME, or with a data directory.
     certificate, key = make_certificate(tmp_path, "own", "localhost")
     tls = ["--admin-tls", "--tls-cert", certificate, "--tls-key", key]
     acme = ["--tls-listen", "127.0.0.1:0", "--acme", "push.example.com", "--state", tmp_path]
     acme += ["--acme-directory", "https://127.0.0.1:9/", "--acme-ca", certificate]
-    server = serve("--admin-listen", "127.0.0.1:0", *tls, *acme)
+    data = ["--data", tmp_path / "data"]
+    server = serve("--admin-listen", "127.0.0.1:0", *tls, *acme, *data)
     eventually(lambda: "admin listener on https://" in server.log(), "the admin listener")
     url = next(line for line in server.output if "admin listener on" in line).split()[-1]
     context = trusting(certificate)

@@ -39,7 +39,7 @@ def promtool(*arguments, input=None):
 
 @pytest.fixture(scope="module")
 def scrape(tmp_path_factory):
-    """The metrics of a server that has everything: a canary, callouts, a key set, TLS, and ACME."""
+    """The metrics of a server that has everything: a canary, callouts, a key set, TLS, ACME, and data."""
     directory = tmp_path_factory.mktemp("scrape")
     (directory / "throng.toml").write_text(CALLOUT)
     issuer = Issuer()
@@ -48,6 +48,7 @@ def scrape(tmp_path_factory):
     flags += ["--admin-tls", "--tls-cert", certificate, "--tls-key", key]
     flags += ["--tls-listen", "127.0.0.1:0", "--acme", "push.example.com", "--state", directory]
     flags += ["--acme-directory", "https://127.0.0.1:9/", "--acme-ca", certificate]
+    flags += ["--data", directory / "data"]
     server = Server(directory, *flags, "--drain-window", "0")
     # Before that, the age of the set is not known.
     eventually(lambda: f"the key set {issuer.url} is new" in server.log(), "the key set")

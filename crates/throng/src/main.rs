@@ -52,6 +52,7 @@ mod connections;
 mod control_commands;
 mod control_socket;
 mod data;
+mod data_metrics;
 mod departure;
 mod dev;
 mod dev_tls;

@@ -50,6 +50,7 @@ use crate::banner::{Banner, Keys};
 use crate::cli::ServeArguments;
 use crate::control_socket::ControlSocket;
 use crate::data::Data;
+use crate::data_metrics::DataMetrics;
 use crate::departure::{Departure, DepartureSettings, Stage};
 use crate::load::{Loaded, load, reader};
 use crate::log_level::{self, LogLevelHandle};
@@ -149,6 +150,7 @@ fn run(runtime: &Runtime, arguments: ServeArguments, early_hangups: &EarlyHangup
         .with_metrics(Arc::new(log.writer.clone()))
         .with_metrics(Arc::new(TlsMetrics { tls: tls.clone(), renewer: renewer.clone() }))
         .with_metrics(Arc::new(AcmeMetrics(renewer.clone())))
+        .with_metrics(Arc::new(DataMetrics::of(data.as_ref())))
         .with_records(data.as_ref().map(|data| Arc::clone(&data.records)))
         .with_pressure(pressure);
     let departure = Departure::new(departure_settings(settings), workers, control.health().clone());
