@@ -316,8 +316,7 @@ impl Page {
             OtherValue::GaugesBy(label, values) => {
                 self.describe(name, help, "gauge");
                 for (of, value) in values {
-                    // As in Rust: a backslash before quotation marks, backslashes and line feeds.
-                    self.sample(name, &format!("{{{label}={of:?}}}"), value);
+                    self.sample(name, &format!("{{{label}=\"{}\"}}", escaped(&of)), value);
                 }
             }
             OtherValue::CountersBy(label, counts) => {
@@ -333,5 +332,33 @@ impl Page {
     fn counter(&mut self, name: &str, help: &str, value: u64) {
         self.describe(name, help, "counter");
         self.sample(name, "", value);
+    }
+}
+
+/// A label's value: a backslash comes before these three characters, and before no other one.
+fn escaped(value: &str) -> String {
+    value.replace('\\', r"\\").replace('"', r#"\""#).replace('\n', r"\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_escaped_as_the_format_demands() {
+        let names = ["caf\u{65}\u{301}", "a\"b\\c\nd", "tab\t"];
+        let values = names.map(|name| (name.to_owned(), 1)).into();
+        let value = OtherValue::GaugesBy("of", values);
+        let mut page = Page(String::new());
+        page.other(OtherMetric { name: "gauge", help: "Help.", value });
+        let samples: Vec<_> = page.0.lines().skip(2).collect();
+        assert_eq!(
+            samples,
+            [
+                "throng_gauge{of=\"cafe\u{301}\"} 1",
+                r#"throng_gauge{of="a\"b\\c\nd"} 1"#,
+                "throng_gauge{of=\"tab\t\"} 1",
+            ]
+        );
     }
 }
