@@ -111,7 +111,8 @@ impl Revoker {
 }
 
 fn no_file() -> ErrorResponse {
-    let message = "this server keeps no revocations: start it with --data or --revocations-file";
+    let message = "this server keeps no revocations: give it keys for tokens, and start it with \
+        --data or --revocations-file";
     ErrorResponse::new(ErrorCode::Forbidden, message)
 }
 

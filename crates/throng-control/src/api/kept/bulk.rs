@@ -46,11 +46,13 @@ pub(super) async fn import(
         announced.extend(made.announced);
         bad.extend(made.refused);
     } else {
+        let first = orders.first().map_or(0, |order| order.line);
         while !orders.is_empty() {
             let later = orders.split_off(orders.len().min(LINES_PER_TURN));
             let from = orders.first().map_or(0, |order| order.line);
             let made = control.kept_changes.make(key.clone(), orders, When::Possible).await;
-            let made = made.map_err(|error| at_line(error, from))?;
+            let is_first = from == first;
+            let made = made.map_err(|error| if is_first { error } else { at_line(error, from) })?;
             totals.add(&made.changed);
             announced.extend(made.announced);
             bad.extend(made.refused);
@@ -62,9 +64,10 @@ pub(super) async fn import(
     answer(control, &totals, &bad)
 }
 
-/// The error of changes that begin with a line.
+/// The error of changes that begin with a line, but not the first one.
 fn at_line(error: ErrorResponse, line: usize) -> ErrorResponse {
-    let message = format!("{}; the lines before line {line} are applied", error.message);
+    let message =
+        format!("{}; the lines of this request before line {line} are applied", error.message);
     ErrorResponse { message: message.into(), ..error }
 }
 
