@@ -6,7 +6,7 @@ use http::HeaderValue;
 use http::request::Parts;
 use hyper::body::Incoming;
 use serde_json::{Value, json};
-use throng_access::{KeptChange, KeptChanged, ServerKey};
+use throng_access::{KeptChange, KeptChanged, KeptSubscriptions, ServerKey};
 use throng_core::Kind;
 use throng_wire::{ErrorCode, ErrorResponse, check_name};
 
@@ -22,6 +22,10 @@ const LINES_MAX: usize = 10_000;
 /// Lines after which other changes get their turn, and a client that has gone ends its request.
 const LINES_PER_TURN: usize = 64;
 
+/// A turn ends before this many channels are named or ended, after its first line, so that it takes
+/// far less time than a request waits for the store.
+const CHANGED_PER_TURN: usize = 10_000;
+
 /// Makes the changes of the lines that are right. With `atomic=true`, nothing changes unless all
 /// lines are right; with `check=true`, nothing changes at all.
 pub(super) async fn import(
@@ -35,7 +39,7 @@ pub(super) async fn import(
     let (is_atomic, is_check) = (flag(query, "atomic")?, flag(query, "check")?);
     let kind = body::Kind::Batch;
     let bytes = control.bodies.read(&control.drain, &head.headers, body, kind).await?;
-    let (mut orders, mut bad) = parse(&bytes, key.as_deref())?;
+    let (orders, mut bad) = parse(&bytes, key.as_deref())?;
     let mut totals = Totals::default();
     let mut announced = Announced::default();
     if is_check || is_atomic {
@@ -47,21 +51,40 @@ pub(super) async fn import(
         bad.extend(made.refused);
     } else {
         let first = orders.first().map_or(0, |order| order.line);
-        while !orders.is_empty() {
-            let later = orders.split_off(orders.len().min(LINES_PER_TURN));
-            let from = orders.first().map_or(0, |order| order.line);
+        let mut left = orders.into_iter();
+        while let Some(from) = left.as_slice().first().map(|order| order.line) {
+            let turn = turn(&control.kept, left.as_slice());
+            let orders = left.by_ref().take(turn).collect();
             let made = control.kept_changes.make(key.clone(), orders, When::Possible).await;
             let is_first = from == first;
             let made = made.map_err(|error| if is_first { error } else { at_line(error, from) })?;
             totals.add(&made.changed);
             announced.extend(made.announced);
             bad.extend(made.refused);
-            orders = later;
         }
     }
     announced.wait().await?;
     bad.sort_by_key(|bad| bad.line);
     answer(control, &totals, &bad)
+}
+
+/// How many of these changes, of which there is one, are made before others get their turn.
+fn turn(kept: &KeptSubscriptions, orders: &[Order]) -> usize {
+    let mut changed = 0;
+    let is_of_turn = |order: &&Order| {
+        let is_of_turn = changed == 0 || changed + most(kept, order) <= CHANGED_PER_TURN;
+        changed += most(kept, order);
+        is_of_turn
+    };
+    orders.iter().take(LINES_PER_TURN).take_while(is_of_turn).count()
+}
+
+/// How many channels a change adds and removes at most.
+fn most(kept: &KeptSubscriptions, Order { user, change, .. }: &Order) -> usize {
+    match change {
+        KeptChange::Replace(channels) => channels.len() + kept.channels_of(user),
+        KeptChange::Update { add, remove } => add.len() + remove.len(),
+    }
 }
 
 /// The error of changes that begin with a line, but not the first one.
@@ -144,4 +167,43 @@ fn parse_line(
     };
     check_name(&user, Kind::User.noun())?;
     Ok((user, body.change(key)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order(user: &str, change: KeptChange) -> Order {
+        Order { line: 1, user: user.into(), change }
+    }
+
+    fn add(names: usize) -> KeptChange {
+        KeptChange::Update { add: (0..names).map(|n| n.to_string()).collect(), remove: vec![] }
+    }
+
+    #[test]
+    fn a_turn_has_few_lines_and_few_changes() {
+        let kept = KeptSubscriptions::default();
+        let turn_of = |sizes: &[usize]| {
+            let orders: Vec<_> = sizes.iter().map(|&names| order("ann", add(names))).collect();
+            turn(&kept, &orders)
+        };
+        assert_eq!(turn_of(&[1; 1000]), LINES_PER_TURN);
+        assert_eq!(turn_of(&[1; 10]), 10);
+        assert_eq!(turn_of(&[2 * CHANGED_PER_TURN, 1]), 1, "each turn has a line");
+        assert_eq!(turn_of(&[CHANGED_PER_TURN / 2, CHANGED_PER_TURN / 2, 1]), 2);
+    }
+
+    #[test]
+    fn what_a_line_ends_counts() {
+        let kept = KeptSubscriptions::default();
+        let users = ["ann", "bob", "cy"];
+        for user in users {
+            let change = add(CHANGED_PER_TURN / 2);
+            let plan = kept.plan(user, &change, 0).expect("it is within the limits");
+            kept.make(user, &change, plan, drop);
+        }
+        let ends = users.map(|user| order(user, KeptChange::Replace(Vec::new())));
+        assert_eq!(turn(&kept, &ends), 2);
+    }
 }
