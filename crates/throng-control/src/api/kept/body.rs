@@ -1,6 +1,9 @@
 //! What requests say about the channels that users follow.
 
-use serde::Deserialize;
+use std::fmt;
+
+use serde::de::{IgnoredAny, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use throng_access::{KeptChange, ServerKey};
 use throng_core::Kind;
 use throng_wire::{ErrorCode, ErrorResponse, check_name};
@@ -17,11 +20,43 @@ pub(super) struct Body {
     /// The user, in a line about several users.
     pub(super) user: Option<String>,
     /// The user follows exactly these.
-    pub(super) channels: Option<Vec<String>>,
+    pub(super) channels: Option<Names>,
     /// The user follows these, too.
-    add: Option<Vec<String>>,
+    add: Option<Names>,
     /// The user no longer follows these.
-    remove: Option<Vec<String>>,
+    remove: Option<Names>,
+}
+
+/// Names of channels; of too many, one more than there may be. A name takes three bytes of a body,
+/// and many times that in a list.
+#[derive(Debug, Default)]
+pub(super) struct Names(Vec<String>);
+
+impl<'de> Deserialize<'de> for Names {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Names, D::Error> {
+        deserializer.deserialize_seq(NamesVisitor)
+    }
+}
+
+struct NamesVisitor;
+
+impl<'de> Visitor<'de> for NamesVisitor {
+    type Value = Names;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a list of names")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Names, A::Error> {
+        let mut names = Vec::new();
+        while names.len() <= MAX_NAMES
+            && let Some(name) = list.next_element()?
+        {
+            names.push(name);
+        }
+        while list.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Names(names))
+    }
 }
 
 impl Body {
@@ -38,9 +73,10 @@ impl Body {
     /// The change, if the key covers its channels.
     pub(super) fn change(self, key: Option<&ServerKey>) -> Result<KeptChange, ErrorResponse> {
         let change = match (self.channels, self.add, self.remove) {
-            (Some(channels), None, None) => KeptChange::Replace(channels),
+            (Some(Names(channels)), None, None) => KeptChange::Replace(channels),
             (None, add, remove) if add.is_some() || remove.is_some() => {
-                let (add, remove) = (add.unwrap_or_default(), remove.unwrap_or_default());
+                let (Names(add), Names(remove)) =
+                    (add.unwrap_or_default(), remove.unwrap_or_default());
                 KeptChange::Update { add, remove }
             }
             _ => {
@@ -61,5 +97,26 @@ impl Body {
             check_covered(key, name)?;
         }
         Ok(change)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_too_many_names_one_more_than_there_may_be_is_read() {
+        for (count, is_right) in [(MAX_NAMES, true), (MAX_NAMES + 1, false), (1_000_000, false)] {
+            let text = format!("{{\"add\":[{}]}}", vec!["\"\""; count].join(","));
+            let body = Body::parse(text.as_bytes()).expect("it is a list of names");
+            let Some(Names(names)) = &body.add else { panic!("there are names") };
+            assert_eq!(names.len(), count.min(MAX_NAMES + 1));
+            let refusal = body.change(None).expect_err("a name is not empty");
+            assert_eq!(refusal.code == ErrorCode::BadName, is_right);
+            assert_eq!(refusal.code == ErrorCode::TooManyChannels, !is_right);
+        }
+        for wrong in [r#"{"add":"a"}"#, r#"{"add":[1]}"#, r#"{"add":["a"}"#, r#"{"add":["a",]}"#] {
+            assert_eq!(Body::parse(wrong.as_bytes()).unwrap_err().code, ErrorCode::BadJson);
+        }
     }
 }
