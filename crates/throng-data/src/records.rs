@@ -167,12 +167,13 @@ mod tests {
         let storage = MemoryStorage::default();
         let records = records(Arc::new(storage.clone()));
         assert_eq!(make(&records, &[put("a", Some("1"))]), Ok(()));
-        storage.fail(Fault::CommitLost(true), 4);
+        storage.fail(Fault::CommitLost(true), u32::MAX);
         let taken = begin(&records, &[put("b", Some("1"))]);
         while records.journal.state().is_none() {
             std::thread::yield_now();
         }
         assert_eq!(make(&records, &[put("c", Some("1"))]), Err(StoreError::Full));
+        storage.mend();
         let taken = taken.recv_timeout(PATIENCE).expect("it is answered");
         assert_eq!(taken, Some(Ok(())), "there is room again");
         assert_eq!(all(&records), pairs(&[("a", "1"), ("b", "1")]));

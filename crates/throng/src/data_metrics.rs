@@ -38,12 +38,14 @@ impl MetricSource for DataMetrics {
 
     fn ailments(&self) -> Vec<Ailment> {
         let ailment = self.error().map(|error| match error {
-            StoreError::Full => {
-                Ailment::new("data_full", "the disk of the data directory is full: it is not written")
-            }
-            StoreError::Failed | StoreError::Busy => {
-                Ailment::new("data_failed", "the disk of the data directory fails: it is not written")
-            }
+            StoreError::Full => Ailment::new(
+                "data_full",
+                "the disk of the data directory is full: it is not written",
+            ),
+            StoreError::Failed | StoreError::Busy => Ailment::new(
+                "data_failed",
+                "the disk of the data directory fails: it is not written",
+            ),
         });
         ailment.into_iter().collect()
     }

@@ -96,10 +96,11 @@ fn what_was_taken_before_the_disk_failed_is_answered_and_what_comes_is_refused()
         let storage = MemoryStorage::default();
         let journal = start(&logs(&storage, "boot"), Sync::Always);
         let before = offset(&publish(&journal, "before").expect("it is taken"));
-        storage.fail(fault, 2);
+        storage.fail(fault, u32::MAX);
         let under_way = publish(&journal, "under way").expect("it is taken");
         wait_for(&journal, Some(refused));
         assert_eq!(publish(&journal, "meanwhile").map(drop), Err(refused));
+        storage.mend();
         assert_eq!(offset(&under_way), before + 1, "{fault:?}");
         wait_for(&journal, None);
         let after = publish(&journal, "after").expect("it is taken");

@@ -26,6 +26,8 @@ struct State {
     unsynced: Vec<Vec<Write>>,
     fault: Option<Fault>,
     is_broken: bool,
+    /// Whether it has no space, as the last fault was.
+    is_full: bool,
     /// How many recoveries fail from now on.
     failing_recoveries: u32,
 }
@@ -49,10 +51,17 @@ impl MemoryStorage {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next commit or sync fails in this way.
+    /// The next commit or sync fails in this way, and then this many recoveries, or all of them
+    /// until [`MemoryStorage::mend`].
     pub(crate) fn fail(&self, fault: Fault, failing_recoveries: u32) {
         let mut state = self.lock();
         (state.fault, state.failing_recoveries) = (Some(fault), failing_recoveries);
+        state.is_full = fault == Fault::CommitLost(true);
+    }
+
+    /// Recoveries succeed from now on.
+    pub(crate) fn mend(&self) {
+        self.lock().failing_recoveries = 0;
     }
 
     /// The number of commits that the end of the machine may take.
@@ -144,6 +153,9 @@ impl Storage for MemoryStorage {
         let mut state = self.lock();
         if let Some(left) = state.failing_recoveries.checked_sub(1) {
             state.failing_recoveries = left;
+            if state.is_full {
+                return Err(StorageError::Full);
+            }
             return Err(StorageError::Failed("it still fails".into()));
         }
         state.is_broken = false;

@@ -72,10 +72,8 @@ fn requests_that_wait_are_stored_together_and_those_of_one_user_in_order() {
         ("bob", &second),
         ("ann", &second),
     ];
-    let changed = make(
-        &maker,
-        requests.iter().map(|(user, channels)| vec![order(user, channels)]).collect(),
-    );
+    let changed =
+        make(&maker, requests.iter().map(|(user, channels)| vec![order(user, channels)]).collect());
     let added: Vec<_> = changed.iter().map(|changed| changed[0].added).collect();
     assert_eq!(added, [1, 1, 1, 1, 0, 0]);
     assert_eq!(store.commits(), [2, 3]);
