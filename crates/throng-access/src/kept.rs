@@ -210,6 +210,15 @@ impl KeptSubscriptions {
         }
     }
 
+    /// Passes all users that follow channels, each with these. Changes wait meanwhile.
+    pub fn each_user(&self, mut each: impl FnMut(&str, &mut dyn Iterator<Item = &str>)) {
+        let _order = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.read();
+        for (name, set) in state.users.iter() {
+            each(name, &mut set.above(None).map(|id| state.channels.name(id)));
+        }
+    }
+
     /// Makes a change that was planned, and calls `announce` with all channels that it is about,
     /// before any other change is made: also with those that the user followed before, which an
     /// earlier announcement may not have reached yet.

@@ -190,6 +190,22 @@ impl ServerTls {
         self.acceptor.clone()
     }
 
+    /// The keys of session tickets that this server has made, for a process that takes over; empty
+    /// if there are none.
+    pub fn ticket_keys(&self) -> Zeroizing<Vec<u8>> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.tickets.as_ref().map(|with| with.tickets.keys()).unwrap_or_default()
+    }
+
+    /// Seals and opens tickets with the keys of another process, if this one has no file of such.
+    /// Bytes that are none change nothing.
+    pub fn take_over_ticket_keys(&self, keys: &[u8]) {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(with) = &state.tickets {
+            with.tickets.take_over(keys);
+        }
+    }
+
     /// Reads the files again, and uses what they have if it has changed and is whole. Takes
     /// milliseconds.
     pub fn reload(&self) -> Reload {

@@ -31,6 +31,8 @@ use crate::error::CertificateError;
 pub(crate) const SETTING: &str = "tls-ticket-keys";
 
 const SECRET_BYTES: usize = 32;
+/// A key for another process: the secret, and since when it seals.
+const KEY_BYTES: usize = SECRET_BYTES + 8;
 const NAME_BYTES: usize = 8;
 const NONCE_BYTES: usize = 12;
 const TIME_BYTES: usize = 8;
@@ -106,6 +108,33 @@ impl Tickets {
         text: &Zeroizing<Vec<u8>>,
     ) -> Result<Tickets, CertificateError> {
         Ok(Tickets { keys: RwLock::new(read(path, text)?), lifetime_s, is_of_file: true })
+    }
+
+    /// The keys that were made here: 32 bytes of secret each, and since when it seals (8).
+    pub(crate) fn keys(&self) -> Zeroizing<Vec<u8>> {
+        if self.is_of_file {
+            return Zeroizing::default();
+        }
+        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        let mut bytes = Zeroizing::new(Vec::with_capacity(keys.len() * KEY_BYTES));
+        for key in keys.iter() {
+            bytes.extend_from_slice(&*key.secret);
+            bytes.extend_from_slice(&key.since_s.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// Goes on with the keys of [`Tickets::keys`], unless there is a file of keys.
+    pub(crate) fn take_over(&self, bytes: &[u8]) {
+        let read = |bytes: &[u8]| {
+            let (secret, since_s) = bytes.split_first_chunk()?;
+            let since_s = u64::from_le_bytes(since_s.try_into().ok()?);
+            Some(TicketKey::new(Zeroizing::new(*secret), since_s))
+        };
+        let keys: Option<Vec<_>> = bytes.chunks(KEY_BYTES).map(read).collect();
+        if let Some(keys) = keys.filter(|keys| !keys.is_empty() && !self.is_of_file) {
+            *self.keys.write().unwrap_or_else(PoisonError::into_inner) = keys;
+        }
     }
 
     fn seal(&self, now_s: u64, session: &[u8]) -> Option<Vec<u8>> {

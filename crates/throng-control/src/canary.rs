@@ -62,12 +62,19 @@ pub(crate) async fn run(control: Arc<Control>) {
             // Nobody is to subscribe any more.
             return;
         }
+        control.hold.becomes(false).await;
+        let held_before = control.hold.times();
+        let Some(acting) = control.hold.act() else { continue };
         let connections = open_all(&control, &workers).await;
+        drop(acting);
         // Meanwhile they are parked, as those of clients are.
         sleep(interval).await;
         let text = format!("canary {round:010}");
         let published = Instant::now();
-        let arrivals = if publish(&control, &text) {
+        let Some(acting) = control.hold.act() else { continue };
+        let is_published = publish(&control, &text);
+        drop(acting);
+        let arrivals = if is_published {
             let [websocket, sse, stream, poll] = connections;
             let arrivals = tokio::join!(
                 arrival(websocket, expected(0, &text), published, deadline),
@@ -79,6 +86,10 @@ pub(crate) async fn run(control: Arc<Control>) {
         } else {
             [None; TRANSPORTS.len()]
         };
+        if control.hold.times() != held_before {
+            // Its connections may have been closed, and nothing was wrong.
+            continue;
+        }
         for (worker, arrival) in workers.iter_mut().zip(arrivals) {
             *worker = worker.wrapping_add(usize::from(arrival.is_some()));
         }

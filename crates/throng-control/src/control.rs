@@ -14,6 +14,7 @@ use crate::canary_report::CanaryReport;
 use crate::drain::Drain;
 use crate::edge::Edge;
 use crate::health::{Ailment, Health};
+use crate::hold::Hold;
 use crate::http::answer::Refusals;
 use crate::http::body::BodyReader;
 use crate::http::cursor::Cursors;
@@ -57,6 +58,8 @@ pub struct Control {
     pub(crate) health: Arc<Health>,
     /// Shutdown: refuses publications, and knows those in progress.
     pub(crate) drain: Drain,
+    /// At rest, while another process may take over.
+    pub(crate) hold: Hold,
     /// Counts error responses, and says when a refused client may come back.
     pub(crate) refusals: Refusals,
     /// Reads request bodies within the limits and quotas of the settings.
@@ -107,6 +110,7 @@ impl Control {
             canary: CanaryReport::default(),
             health: Arc::default(),
             drain: Drain::default(),
+            hold: Hold::default(),
             refusals: Refusals::new(settings.drain_window),
             bodies: BodyReader::new(&settings),
             cursors: Cursors::random(),
@@ -156,6 +160,22 @@ impl Control {
     /// Where the binary reports what the probes show.
     pub fn health(&self) -> &Arc<Health> {
         &self.health
+    }
+
+    /// Brings the control plane to rest, while another process may take over.
+    pub fn hold(&self) -> &Hold {
+        &self.hold
+    }
+
+    /// The number of connections that the control plane has.
+    pub fn connections(&self) -> u64 {
+        self.metrics.connections()
+    }
+
+    /// Ends what takes long: bodies that are still arriving are refused, and receipts say what is
+    /// known. Until it is called with `false`.
+    pub fn rush(&self, is_rushed: bool) {
+        self.drain.rush(is_rushed);
     }
 
     /// Whether the server is shutting down.

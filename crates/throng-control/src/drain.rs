@@ -16,6 +16,8 @@ use tokio::time::{Instant, sleep_until};
 pub(crate) struct Drain {
     /// When publications in progress are abandoned; `None` until the drain begins.
     deadline: watch::Sender<Option<Instant>>,
+    /// Whether what takes long is to end, for another reason than a drain.
+    is_rushed: watch::Sender<bool>,
     /// Publications in progress. The workers drain once this is zero.
     publications: AtomicUsize,
     /// Notified when `publications` drops to zero.
@@ -26,6 +28,7 @@ impl Default for Drain {
     fn default() -> Drain {
         Drain {
             deadline: watch::Sender::new(None),
+            is_rushed: watch::Sender::new(false),
             publications: AtomicUsize::new(0),
             finished: Notify::new(),
         }
@@ -53,10 +56,27 @@ impl Drain {
     }
 
     /// Ready when the next piece of a body is overdue: `timeout` after the drain has begun, and at
-    /// the deadline at the latest. Never ready without a drain.
+    /// the deadline at the latest; or when what takes long is to end.
     pub(crate) async fn cut_body(&self, timeout: Duration) {
-        let deadline = self.begun().await;
-        sleep_until(deadline.min(Instant::now() + timeout)).await;
+        let drained = async {
+            let deadline = self.begun().await;
+            sleep_until(deadline.min(Instant::now() + timeout)).await;
+        };
+        tokio::select! {
+            () = drained => {}
+            () = self.rushed() => {}
+        }
+    }
+
+    /// Says that what takes long is to end, or need not any more.
+    pub(crate) fn rush(&self, is_rushed: bool) {
+        self.is_rushed.send_replace(is_rushed);
+    }
+
+    /// Waits until what takes long is to end, without a drain.
+    pub(crate) async fn rushed(&self) {
+        // Fails only once `self` is gone.
+        let _ = self.is_rushed.subscribe().wait_for(|is_rushed| *is_rushed).await;
     }
 
     /// Begins a publication, which delays the shutdown until the returned guard is dropped.

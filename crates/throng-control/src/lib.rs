@@ -25,6 +25,7 @@
 //! | `late_answer` | waits for answers that may come later |
 //! | `http` | responses, error responses, bodies, names, queries, origins |
 //! | `drain` | the state of a shutdown |
+//! | `hold` | the control plane at rest, while another process may take over |
 //! | `canary_report` | what the canary has found |
 //! | `health` | what the binary reports for the probes |
 //! | `edge` | what the control plane needs of the data plane, as two traits |
@@ -34,7 +35,7 @@
 //! | `settings` | limits and timeouts |
 //!
 //! The last seven do not use each other, except that `metrics` and `canary_report` name ailments of
-//! `health`, and `metrics` what `certificates` has.
+//! `health`, `metrics` what `certificates` has, and that `hold` keeps handoffs of `edge`.
 //!
 //! # Invariants
 //!
@@ -53,6 +54,7 @@ mod control;
 mod drain;
 mod edge;
 mod health;
+mod hold;
 mod http;
 mod kept_changes;
 mod late_answer;
@@ -73,6 +75,7 @@ pub use edge::{
     Edge, EdgeCounter, EdgeMetrics, Handoff, HandoffReceiver, SubscribedConnections, TlsConnection,
 };
 pub use health::{Ailment, Departure, Health};
+pub use hold::Hold;
 pub use metrics::{MetricSource, OtherMetric, OtherValue};
 pub use redirect::Redirect;
 pub use serve::{AdminListener, serve};

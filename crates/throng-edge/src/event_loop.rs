@@ -16,6 +16,7 @@ pub(crate) mod steering;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::connection::Token;
@@ -49,6 +50,8 @@ pub(crate) struct Sources {
     /// Dropped once the worker takes no more connections: for the thread that accepts them if the
     /// workers have no listeners.
     pub(crate) takes_connections: Option<TakesConnections>,
+    /// The channel to the process that takes over, once it has come.
+    pub(crate) channel: Option<OwnedFd>,
 }
 
 /// A worker that takes connections keeps one.
@@ -78,6 +81,11 @@ impl Listening {
         Listening { socket, steering, is_tls, is_resting: false }
     }
 
+    /// The socket, and whether all of its connections begin with a TLS handshake.
+    pub(crate) fn socket(&self) -> (&OwnedFd, bool) {
+        (&self.socket, self.is_tls)
+    }
+
     fn token(&self) -> u64 {
         if self.is_tls { TLS_LISTENER } else { LISTENER }
     }
@@ -98,21 +106,27 @@ impl Listening {
 }
 
 /// The worker of this thread.
-type ThreadWorker = Worker<TlsNet<Sockets>>;
+pub(crate) type ThreadWorker = Worker<TlsNet<Sockets>>;
 
-/// Runs until the worker has ended.
-pub(crate) fn run(
-    mut worker: ThreadWorker,
-    mut sources: Sources,
-    mut sleep: Sleep,
-) -> io::Result<()> {
-    let clock = Clock::start();
+/// Asks for the events of all sources, from a worker that has no events yet.
+pub(crate) fn register(worker: &mut ThreadWorker, sources: &mut Sources) -> io::Result<()> {
     let epoll = &worker.net().inner().epoll;
-    for listening in &sources.listeners {
+    for listening in &mut sources.listeners {
+        listening.is_resting = false;
         epoll.add_level(&listening.socket, listening.token())?;
     }
     epoll.add_level(&sources.handoffs, HANDOFFS)?;
-    epoll.add_level(&*sources.queue_event, QUEUE)?;
+    epoll.add_level(&*sources.queue_event, QUEUE)
+}
+
+/// Runs until the worker has ended, or until it is to leave for another process, which
+/// `sources.channel` leads to: then returns it.
+pub(crate) fn run(
+    mut worker: ThreadWorker,
+    sources: &mut Sources,
+    sleep: &mut Sleep,
+    clock: &Clock,
+) -> io::Result<Option<ThreadWorker>> {
     // The bytes that come with connections handed off; reused.
     let mut buffer = Vec::new();
     while !worker.is_ended() {
@@ -121,17 +135,21 @@ pub(crate) fn run(
         worker.net().inner().epoll.wait(timeout)?;
         sleep.finish_sleep();
         worker.set_now(clock.now());
-        handle(&mut worker, &mut sources, &mut buffer);
+        handle(&mut worker, sources, &mut buffer);
+        if sources.channel.is_some() {
+            return Ok(Some(worker));
+        }
         if sleep.is_tick_due(clock.elapsed()) {
-            tick(&mut worker, &mut sources);
+            tick(&mut worker, sources);
         }
         // Also after a batch without events, for what was deferred.
         sleep.work(&mut worker, clock.elapsed());
         if !worker.takes_connections() {
-            close_listeners(&mut worker, &mut sources)?;
+            close_listeners(&mut worker, sources)?;
         }
     }
-    close_handoffs(&mut worker, &sources, &mut buffer)
+    close_handoffs(&mut worker, sources, &mut buffer)?;
+    Ok(None)
 }
 
 /// Passes the events of the last wait to the worker.
@@ -177,8 +195,9 @@ fn accept(worker: &mut ThreadWorker, sources: &mut Sources, token: u64) {
     let listening = sources.listeners.iter_mut().find(|listening| listening.token() == token);
     let Some(listening) = listening else { return };
     for _ in 0..ACCEPTS_PER_BATCH {
-        if listening.is_tls && !worker.net().takes_handshakes() {
-            // They wait in the backlog.
+        let is_held = worker.net().inner().is_held.load(Ordering::SeqCst);
+        if listening.is_tls && (is_held || !worker.net().takes_handshakes()) {
+            // They wait in the backlog. A handshake cannot leave for another process.
             return listening.rest(&worker.net().inner().epoll);
         }
         match sockets::accept(&listening.socket) {
@@ -208,13 +227,26 @@ fn take_accepted(worker: &mut ThreadWorker, socket: OwnedFd, is_tls: bool) {
     }
 }
 
-fn receive_handoffs(worker: &mut ThreadWorker, sources: &Sources, buffer: &mut Vec<u8>) {
+fn receive_handoffs(worker: &mut ThreadWorker, sources: &mut Sources, buffer: &mut Vec<u8>) {
     for _ in 0..ACCEPTS_PER_BATCH {
-        match sources.handoffs.receive(buffer) {
-            Ok(Some((header, socket))) => take_handoff(worker, header, socket, buffer),
-            Ok(None) | Err(_) => return,
+        if !receive_handoff(worker, sources, buffer) {
+            return;
         }
     }
+}
+
+/// Passes the next handoff to the worker. Returns whether there was one.
+pub(crate) fn receive_handoff(
+    worker: &mut ThreadWorker,
+    sources: &mut Sources,
+    buffer: &mut Vec<u8>,
+) -> bool {
+    match sources.handoffs.receive(buffer) {
+        Ok(Some((header, socket))) if header.is_channel => sources.channel = socket,
+        Ok(Some((header, socket))) => take_handoff(worker, header, socket, buffer),
+        Ok(None) | Err(_) => return false,
+    }
+    true
 }
 
 /// Passes a handoff to the worker. The socket is missing if no descriptor was left for it.
@@ -259,12 +291,12 @@ fn close_handoffs(
 }
 
 /// The time since the start of the thread.
-struct Clock {
+pub(crate) struct Clock {
     started: Instant,
 }
 
 impl Clock {
-    fn start() -> Clock {
+    pub(crate) fn start() -> Clock {
         Clock { started: Instant::now() }
     }
 
@@ -272,7 +304,7 @@ impl Clock {
         self.started.elapsed()
     }
 
-    fn now(&self) -> Now {
+    pub(crate) fn now(&self) -> Now {
         let elapsed_ms = self.elapsed().as_millis() as u64;
         Now {
             unix_ms: throng_core::clock::now_ms(),

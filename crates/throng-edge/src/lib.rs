@@ -49,8 +49,8 @@ pub use limits::Limits;
 pub use metrics::{Metrics, WorkerMetrics};
 pub use settings::{HEAD_BYTES_MAX, Settings, TlsSettings};
 pub use start::{
-    ControlHandoffs, Edge, Handoff, Plan, SendMethod, StartError, WorkerBusyError, WorkerHandoffs,
-    listen_admin,
+    ControlHandoffs, Edge, Handoff, PassedPorts, Plan, SendMethod, Shared, StartError,
+    WorkerBusyError, WorkerHandoffs, listen_admin,
 };
 pub use sys::names::resolve_names_without_plugins;
 pub use sys::process::release_unused_memory;

@@ -82,6 +82,8 @@ pub struct HandoffHeader {
     pub is_new: bool,
     /// Whether its bytes begin with the state of a TLS connection.
     pub is_tls: bool,
+    /// Whether it is no connection, but a worker's channel to another process.
+    pub is_channel: bool,
     /// The address of its client, which counts: the receiver ends that count once.
     pub address: Option<IpAddr>,
 }
@@ -98,6 +100,11 @@ impl HandoffHeader {
     pub(crate) const CANARY: HandoffHeader =
         HandoffHeader { is_canary: true, ..HandoffHeader::between_planes(Listener::Public) };
 
+    /// A worker's channel to the process that takes over from this one, or from which this one
+    /// takes over.
+    pub(crate) const CHANNEL: HandoffHeader =
+        HandoffHeader { is_channel: true, ..HandoffHeader::between_planes(Listener::Public) };
+
     /// Between the planes: no place is kept.
     pub const fn between_planes(listener: Listener) -> HandoffHeader {
         HandoffHeader {
@@ -107,6 +114,7 @@ impl HandoffHeader {
             is_canary: false,
             is_new: false,
             is_tls: false,
+            is_channel: false,
             address: None,
         }
     }

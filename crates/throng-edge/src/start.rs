@@ -7,19 +7,28 @@
 //! | `send_method` | picks how a worker writes to many sockets |
 //! | `thread` | starts one worker's thread |
 //! | `error` | why the data plane cannot start |
+//! | `assembly` | brings all workers to a halt at the same time |
+//! | `departure`, `halt`, `leave` | workers leave for another process |
+//! | `arrival`, `gate` | workers come from another process |
 //! | `edge` | the running data plane, as the control plane and the binary see it |
 
 mod acceptor;
+mod arrival;
+mod assembly;
 mod capacity;
+mod departure;
 mod edge;
 mod error;
+mod gate;
+mod halt;
+mod leave;
 mod send_method;
 mod thread;
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -30,18 +39,21 @@ use throng_core::{Engine, MemoryPressure, Rules, WorkerId, WorkerQueue};
 
 use crate::compression::Compression;
 use crate::event_loop::TakesConnections;
-use crate::event_loop::permits::{FanOutPermits, PermitHolder};
+use crate::event_loop::permits::FanOutPermits;
 use crate::event_loop::steering::Steering;
 use crate::metrics::Metrics;
+use crate::net::HandoffHeader;
 use crate::settings::{Settings, TlsSettings};
 use crate::sys::handoff::{self, HandoffReceiver, HandoffSender};
 use crate::sys::listener::{self, Port, PortReservation};
 use crate::worker::Setup;
 use acceptor::Acceptor;
 pub use capacity::{DESCRIPTORS_APART, DESCRIPTORS_PER_WORKER};
+use departure::Departure;
 pub use edge::{ControlHandoffs, Edge, Handoff, WorkerBusyError, WorkerHandoffs};
 pub use error::StartError;
 use error::{cannot_listen, system};
+use gate::Gate;
 pub use send_method::SendMethod;
 use thread::Thread;
 
@@ -67,7 +79,25 @@ pub struct Plan {
     events: Vec<Arc<OwnedFd>>,
     to_workers: Vec<(HandoffSender, HandoffReceiver)>,
     to_control: (HandoffSender, HandoffReceiver),
+    /// If the workers come from another process: opens once they may act.
+    gate: Option<Arc<Gate>>,
 }
+
+/// The ports of a server from which another process takes over.
+#[derive(Debug, Default)]
+pub struct PassedPorts {
+    /// The number of its workers.
+    pub workers: usize,
+    /// What keeps the port of `listen`; or `listener` listens on it.
+    pub reservation: Option<OwnedFd>,
+    /// What keeps the port of `tls-listen`, if it speaks TLS.
+    pub tls_reservation: Option<OwnedFd>,
+    /// The listener that the service manager has opened.
+    pub listener: Option<OwnedFd>,
+}
+
+/// The channels of the workers from which those of this process take over, one after the other.
+pub type Channels<'a> = &'a mut dyn FnMut() -> io::Result<OwnedFd>;
 
 impl Plan {
     /// Raises the descriptor limit as far as allowed, decides how many workers there are, and takes
@@ -85,6 +115,59 @@ impl Plan {
                 .map_err(|source| cannot_listen("tls-listen", tls.listen, source))
         };
         let tls_port = settings.tls.as_ref().map(take_tls).transpose()?;
+        Plan::with_ports(settings, descriptors_max, capacities, (port, tls_port), None)
+    }
+
+    /// As [`Plan::new`], with the ports of a running server, whose workers are to go on here.
+    pub fn take_over(settings: Settings, passed: PassedPorts) -> Result<Plan, StartError> {
+        let descriptors_max = capacity::descriptors_max();
+        let capacities = capacity::capacities(&settings, descriptors_max)?;
+        let differs = |what: String| Err(StartError::TakeOver(what));
+        if capacities.len() != passed.workers {
+            return differs(format!(
+                "it has {} workers, and the settings and this machine ask for {}; a new number of \
+                 workers takes a restart",
+                passed.workers,
+                capacities.len()
+            ));
+        }
+        let keeps = |reservation| {
+            PortReservation::passed(reservation).map_err(system("keep the port of the server"))
+        };
+        let port = match (passed.reservation, passed.listener) {
+            (Some(reservation), _) => Port::Own(keeps(reservation)?),
+            (None, Some(listener)) => listener::adopt(listener.into(), settings.heartbeat)
+                .map_err(|source| cannot_listen("listen", settings.listen, source))?,
+            (None, None) => return differs("it listens nowhere".to_owned()),
+        };
+        let tls_port = passed.tls_reservation.map(keeps).transpose()?;
+        let tls_address = tls_port.as_ref().map(PortReservation::address);
+        let tls_listen = settings.tls.as_ref().map(|tls| tls.listen);
+        let is_same = |own: SocketAddr, its: SocketAddr| {
+            own == its || (own.port() == 0 && own.ip() == its.ip())
+        };
+        let is_tls_same = match (tls_listen, tls_address) {
+            (Some(own), Some(its)) => is_same(own, its),
+            (own, its) => own.is_none() && its.is_none(),
+        };
+        if !is_same(settings.listen, port.address()) || !is_tls_same {
+            return differs(
+                "its addresses are not those of the settings `listen` and \
+                 `tls-listen`; new addresses take a restart"
+                    .to_owned(),
+            );
+        }
+        let gate = Some(Arc::<Gate>::default());
+        Plan::with_ports(settings, descriptors_max, capacities, (port, tls_port), gate)
+    }
+
+    fn with_ports(
+        settings: Settings,
+        descriptors_max: u64,
+        capacities: Vec<u32>,
+        (port, tls_port): (Port, Option<PortReservation>),
+        gate: Option<Arc<Gate>>,
+    ) -> Result<Plan, StartError> {
         let workers = capacities.len();
         // All of these are opened before a worker leaves the process's descriptor table, so that
         // they have the same numbers in every table.
@@ -111,6 +194,7 @@ impl Plan {
             events,
             to_workers,
             to_control,
+            gate,
         })
     }
 
@@ -156,87 +240,158 @@ impl Plan {
         self.queues.clone()
     }
 
-    /// Starts the workers; `rules` are the engine's, `events` hears of connections, and
-    /// `pressure` says what to give up for want of memory. When this returns, connections are
-    /// accepted.
+    /// Starts the workers with what they share. When this returns, connections are accepted; or
+    /// everything has come through `channels`, and the workers wait for [`Edge::take_over`].
     pub fn start(
         self,
-        engine: &Arc<dyn Engine>,
-        access: &Arc<AccessControl>,
-        rules: &Arc<Rules>,
-        events: Option<Arc<dyn EventSink>>,
-        pressure: &Arc<MemoryPressure>,
+        shared: &Shared,
+        channels: Option<Channels<'_>>,
     ) -> Result<Edge, StartError> {
-        let metrics = Metrics::new(self.capacities.iter().copied());
-        let tls_address = self.tls_address();
-        let mut settings = Settings { listen: self.address(), ..self.settings };
-        if let (Some(tls), Some(address)) = (&mut settings.tls, tls_address) {
-            tls.listen = address;
-        }
-        let settings = Arc::new(settings);
-        let compression = Arc::new(Compression::new(settings.compression));
-        let concurrency = capacity::workers_min(&settings);
-        let senders: Vec<_> = self.to_workers.iter().map(|(sender, _)| sender.clone()).collect();
-        let steering = [(); 2].map(|()| Arc::new(Steering::new(metrics.clone(), concurrency)));
-        let permits = Arc::new(FanOutPermits::new(&self.queues, concurrency));
-        let takers = TakesConnections::default();
-        let mut threads = Vec::new();
+        let common = self.common();
+        let (mut threads, mut starts) = (Vec::new(), Vec::new());
         let mut send_method = SendMethod::IoUring;
-        for (number, (_, handoffs)) in self.to_workers.iter().enumerate() {
-            let id = WorkerId(number as u16);
-            let thread = Thread {
-                setup: Setup {
-                    generation: RandomState::new().hash_one(number) as u32,
-                    id,
-                    settings: Arc::clone(&settings),
-                    engine: Arc::clone(engine),
-                    access: Arc::clone(access),
-                    rules: Arc::clone(rules),
-                    compression: Arc::clone(&compression),
-                    events: events.clone(),
-                    queue: Arc::clone(&self.queues[number]),
-                    pressure: Arc::clone(pressure),
-                    metrics: metrics.clone(),
-                },
-                handoffs: handoffs.clone(),
-                event: Arc::clone(&self.events[number]),
-                to_control: self.to_control.0.clone(),
-                to_workers: senders.clone(),
-                steering: steering.to_vec(),
-                permit: PermitHolder::new(Arc::clone(&permits), id),
-                takes_connections: takers.clone(),
-                has_listener: self.port.passed().is_none(),
-                is_last: number + 1 == self.to_workers.len(),
-            };
+        let died = |_| Err(system("start a worker")(io::Error::other("it has died")));
+        for number in 0..self.to_workers.len() {
             let (started, start) = mpsc::channel();
+            let thread = self.thread(number, shared, &common);
             threads.push(thread.spawn(started).map_err(system("start a thread"))?);
+            if channels.is_some() {
+                starts.push(start);
+                continue;
+            }
             // One after another: the kernel numbers the listeners in the order of their `listen`.
-            let died = |_| Err(system("start a worker")(io::Error::other("it has died")));
             let method = start.recv().unwrap_or_else(died)?;
             if method != SendMethod::IoUring {
                 send_method = method;
             }
         }
-        if let Some(listener) = self.port.passed() {
-            let acceptor = Acceptor {
-                listener: Arc::clone(listener),
-                to_workers: senders.clone(),
-                steering: Arc::clone(&steering[0]),
-                metrics: metrics.clone(),
-                takers,
-            };
-            threads.push(acceptor.spawn().map_err(system("start the acceptor"))?);
+        let Common { senders, metrics, departure, .. } = &common;
+        if let Some(next) = channels {
+            let passed = pass_channels(next, senders).map_err(system("take over the workers"));
+            let arrived = passed.and_then(|()| {
+                starts.iter().try_for_each(|start| {
+                    send_method = start.recv().unwrap_or_else(died)?;
+                    Ok(())
+                })
+            });
+            if let (Err(_), Some(gate)) = (&arrived, &self.gate) {
+                gate.decide(false);
+            }
+            arrived?;
         }
-        Ok(Edge {
-            to_control: ControlHandoffs::new(self.to_control.1, Arc::clone(&access.clients)),
-            to_workers: WorkerHandoffs::new(senders, metrics.clone()),
-            metrics,
+        let acceptor = self.port.passed().map(|listener| Acceptor {
+            listener: Arc::clone(listener),
+            to_workers: senders.clone(),
+            steering: Arc::clone(&common.steering[0]),
+            metrics: metrics.clone(),
+            takers: common.takers.clone(),
+            departure: Arc::clone(departure),
+        });
+        let mut edge = Edge {
+            to_control: ControlHandoffs::new(self.to_control.1, Arc::clone(&shared.access.clients)),
+            to_workers: WorkerHandoffs::new(senders.clone(), metrics.clone()),
+            metrics: metrics.clone(),
             send_method,
             queues: self.queues,
             threads,
-            _ports: (self.port, self.tls_port),
-        })
+            departure: Arc::clone(departure),
+            gate: self.gate,
+            acceptor,
+            ports: (self.port, self.tls_port),
+        };
+        if edge.gate.is_none() {
+            edge.take_over().map_err(system("start the acceptor"))?;
+        }
+        Ok(edge)
     }
+
+    /// What all threads share beside [`Shared`].
+    fn common(&self) -> Common {
+        let metrics = Metrics::new(self.capacities.iter().copied());
+        let mut settings = Settings { listen: self.address(), ..self.settings.clone() };
+        if let (Some(tls), Some(address)) = (&mut settings.tls, self.tls_address()) {
+            tls.listen = address;
+        }
+        let concurrency = capacity::workers_min(&settings);
+        Common {
+            compression: Arc::new(Compression::new(settings.compression)),
+            senders: self.to_workers.iter().map(|(sender, _)| sender.clone()).collect(),
+            steering: [(); 2].map(|()| Arc::new(Steering::new(metrics.clone(), concurrency))),
+            permits: Arc::new(FanOutPermits::new(&self.queues, concurrency)),
+            takers: TakesConnections::default(),
+            departure: Arc::default(),
+            settings: Arc::new(settings),
+            metrics,
+        }
+    }
+
+    /// The thread of a worker.
+    fn thread(&self, number: usize, shared: &Shared, common: &Common) -> Thread {
+        let Shared { engine, access, rules, events, pressure } = shared;
+        let id = WorkerId(number as u16);
+        Thread {
+            setup: Setup {
+                generation: RandomState::new().hash_one(number) as u32,
+                id,
+                settings: Arc::clone(&common.settings),
+                engine: Arc::clone(engine),
+                access: Arc::clone(access),
+                rules: Arc::clone(rules),
+                compression: Arc::clone(&common.compression),
+                events: events.clone(),
+                queue: Arc::clone(&self.queues[number]),
+                pressure: Arc::clone(pressure),
+                metrics: common.metrics.clone(),
+            },
+            handoffs: self.to_workers[number].1.clone(),
+            event: Arc::clone(&self.events[number]),
+            to_control: self.to_control.0.clone(),
+            to_workers: common.senders.clone(),
+            steering: common.steering.to_vec(),
+            permits: Arc::clone(&common.permits),
+            takes_connections: common.takers.clone(),
+            has_listener: self.port.passed().is_none(),
+            is_last: number + 1 == self.to_workers.len(),
+            departure: Arc::clone(&common.departure),
+            arrives: self.gate.clone(),
+        }
+    }
+}
+
+/// What the threads of all workers share beside [`Shared`].
+struct Common {
+    settings: Arc<Settings>,
+    metrics: Metrics,
+    compression: Arc<Compression>,
+    senders: Vec<HandoffSender>,
+    /// For the plain port, then for that of TLS.
+    steering: [Arc<Steering>; 2],
+    permits: Arc<FanOutPermits>,
+    takers: TakesConnections,
+    departure: Arc<Departure>,
+}
+
+/// Passes each worker its channel to the worker of the same number in the other process.
+fn pass_channels(next: Channels<'_>, senders: &[HandoffSender]) -> io::Result<()> {
+    for sender in senders {
+        sender.send(HandoffHeader::CHANNEL, next()?.as_fd(), &[])?;
+    }
+    Ok(())
+}
+
+/// What all workers share with the rest of the server.
+#[derive(Clone)]
+pub struct Shared {
+    /// The logs, which both planes use.
+    pub engine: Arc<dyn Engine>,
+    /// Who may do what.
+    pub access: Arc<AccessControl>,
+    /// The engine's rules.
+    pub rules: Arc<Rules>,
+    /// Hears of connections.
+    pub events: Option<Arc<dyn EventSink>>,
+    /// What is given up for want of memory.
+    pub pressure: Arc<MemoryPressure>,
 }
 
 fn queue(event: Arc<OwnedFd>) -> WorkerQueue {

@@ -120,6 +120,8 @@ pub(crate) enum Command {
     Reload(Box<crate::control_commands::ReloadArguments>),
     /// Ask the clients of a running server to leave, then end it
     Drain(Box<crate::control_commands::DrainArguments>),
+    /// Let a new process take over from a running server, without dropping a connection
+    Upgrade(Box<crate::control_commands::UpgradeArguments>),
     /// Make a server key, with which your application publishes, follows or administers
     Key(crate::key::Arguments),
     /// Make, show or check a token, which says who a client is and what it may do

@@ -1,4 +1,4 @@
-//! `throng reload` and `throng drain`: ask a server that runs on this machine.
+//! `throng reload`, `throng drain` and `throng upgrade`: ask a server that runs on this machine.
 
 use std::process::ExitCode;
 
@@ -82,6 +82,31 @@ pub(crate) struct ReloadArguments {
     /// File and flags with settings, which say which server it is.
     #[command(flatten)]
     sources: Sources,
+}
+
+/// The end of the help.
+const UPGRADE_EXAMPLES: &str = "\
+Starts a new process from the file that the server was started from, which may have been replaced,
+with the same arguments. It takes over all connections, listeners and logs, and no client notices;
+then the old process ends. If anything goes wrong before that, the old one goes on. The server is
+found as by `throng reload`. Needs the user of the server, or root.
+
+Examples:
+  throng upgrade
+  throng upgrade --config /etc/throng.toml";
+
+/// Arguments of `throng upgrade`.
+#[derive(Debug, Args)]
+#[command(after_help = UPGRADE_EXAMPLES)]
+pub(crate) struct UpgradeArguments {
+    /// File and flags with settings, which say which server it is.
+    #[command(flatten)]
+    sources: Sources,
+}
+
+/// Runs `throng upgrade`.
+pub(crate) fn upgrade(arguments: UpgradeArguments) -> Result<ExitCode> {
+    Connection::open(arguments.sources)?.ask(&Request::Upgrade)
 }
 
 /// Runs `throng reload`.

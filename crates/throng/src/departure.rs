@@ -66,6 +66,8 @@ pub(crate) struct Wanted {
 pub(crate) enum Stage {
     /// The server serves.
     Serving,
+    /// The server serves, and another process may take over: no drain begins.
+    Upgrading,
     /// The clients are about to be asked to leave, by the drain with this number.
     Waiting(u64),
     /// They are asked to leave, by the drain with this number.
@@ -86,12 +88,28 @@ pub(crate) struct Departure {
     begun: AtomicU64,
 }
 
+/// Keeps drains from beginning, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Reservation(Arc<Departure>);
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.0.stage.send_if_modified(|stage| {
+            let is_kept = *stage == Stage::Upgrading;
+            if is_kept {
+                *stage = Stage::Serving;
+            }
+            is_kept
+        });
+    }
+}
+
 impl Stage {
     /// The number of the drain that is under way.
     fn number(&self) -> Option<u64> {
         match *self {
             Stage::Waiting(number) | Stage::Leaving(number, _) => Some(number),
-            Stage::Serving | Stage::Ending => None,
+            Stage::Serving | Stage::Upgrading | Stage::Ending => None,
         }
     }
 }
@@ -112,12 +130,14 @@ impl Departure {
         self.stage.subscribe()
     }
 
-    /// Begins the drain, unless one is under way, and says whether it has. The runtime must be
+    /// Begins the drain if the server serves. Returns the stage before. The runtime must be
     /// entered.
-    pub(crate) fn begin(self: &Arc<Departure>, wanted: Wanted) -> bool {
+    pub(crate) fn begin(self: &Arc<Departure>, wanted: Wanted) -> Stage {
         let number = self.begun.fetch_add(1, Ordering::Relaxed);
+        let mut before = Stage::Serving;
         let begins = self.stage.send_if_modified(|stage| {
-            if *stage != Stage::Serving {
+            before = *stage;
+            if before != Stage::Serving {
                 return false;
             }
             // Within this call, as everywhere here, so that nobody else advances it meanwhile.
@@ -129,7 +149,25 @@ impl Departure {
             tracing::info!("throng drain: the server is not ready any more");
             tokio::spawn(Arc::clone(self).run(number, wanted));
         }
-        begins
+        before
+    }
+
+    /// Keeps drains from beginning while another process may take over.
+    ///
+    /// # Errors
+    ///
+    /// The stage of a server that does not just serve.
+    pub(crate) fn reserve(self: &Arc<Departure>) -> Result<Reservation, Stage> {
+        let mut before = Stage::Serving;
+        self.stage.send_if_modified(|stage| {
+            before = *stage;
+            let serves = before == Stage::Serving;
+            if serves {
+                *stage = Stage::Upgrading;
+            }
+            serves
+        });
+        if before == Stage::Serving { Ok(Reservation(Arc::clone(self))) } else { Err(before) }
     }
 
     /// Takes the drain back, so that the server serves again. Says what the drain had come to;

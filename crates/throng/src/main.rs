@@ -31,14 +31,16 @@
 //! | [`token`] | `throng token`: makes, shows and checks tokens |
 //! | [`client`] | HTTP client and errors of those |
 //! | [`terminal`] | output, errors, notes, exit codes |
-//! | [`control_commands`] | `throng reload` and `throng drain`: ask a server that runs |
+//! | [`control_commands`] | `throng reload`, `drain` and `upgrade`: ask a server that runs |
 //! | [`departure`] | the drain that an operator asks for |
 //! | [`control_socket`] | how those commands reach it |
 //! | [`operator`] | what the server does for signals and such commands |
+//! | [`redirect`] | the listener that sends clients from http to https |
 //! | [`reload`] | what a reload replaces while the server runs |
 //! | [`log_level`] | the level of the log, which can change |
 //! | [`memory`] | how much memory each part may take, and what is given up when it is short |
 //! | [`watch`] | whether the event loops turn, for probes and systemd |
+//! | [`upgrade`] | a new process takes over from a running one |
 //! | [`version`] | `throng version`: facts for bug reports |
 
 mod access;
@@ -71,6 +73,7 @@ mod plane_settings;
 mod planes;
 mod presence_events;
 mod publish;
+mod redirect;
 mod reload;
 mod serve;
 mod service;
@@ -81,6 +84,7 @@ mod tail;
 mod terminal;
 mod tls;
 mod token;
+mod upgrade;
 mod version;
 mod watch;
 
@@ -146,6 +150,7 @@ fn run(command: Command, is_bound: bool, early_hangups: &EarlyHangups) -> anyhow
         Command::Doctor(arguments) => return doctor::doctor(&arguments),
         Command::Reload(arguments) => return control_commands::reload(*arguments),
         Command::Drain(arguments) => return control_commands::drain(*arguments),
+        Command::Upgrade(arguments) => return control_commands::upgrade(*arguments),
         Command::Health(arguments) => health::health(arguments)?,
         Command::Flood(arguments) => return Ok(throng_flood::cli::run(*arguments)),
         Command::Bench(arguments) => return Ok(throng_benchmarks::cli::run(&arguments)),

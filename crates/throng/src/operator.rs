@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use throng_acme::Renewer;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::task::spawn_blocking;
 
 use crate::control_socket::{self, About, Act, ControlSocket, Conversation, Failure, Request};
@@ -14,6 +15,7 @@ use crate::reload::{Reloader, Report};
 use crate::service::Hangups;
 use crate::settings::SettingsError;
 use crate::terminal::{EXIT_CONFIGURATION, EXIT_RUNTIME};
+use crate::upgrade::Asking;
 use crate::version;
 
 /// How often a command prints how far a drain has come.
@@ -28,16 +30,20 @@ pub(crate) struct Operator {
     reloader: Arc<Reloader>,
     renewer: Option<Renewer>,
     departure: Arc<Departure>,
+    /// Where an upgrade is asked for.
+    upgrades: Asking,
 }
 
 impl Operator {
-    /// One who reloads and tries to obtain certificates that failed, and who drains.
+    /// One who reloads and tries to obtain certificates that failed, who drains, and who asks for
+    /// upgrades.
     pub(crate) fn new(
         reloader: Reloader,
         renewer: Option<Renewer>,
         departure: Arc<Departure>,
+        upgrades: Asking,
     ) -> Operator {
-        Operator { reloader: Arc::new(reloader), renewer, departure }
+        Operator { reloader: Arc::new(reloader), renewer, departure, upgrades }
     }
 
     /// Serves signals and commands until the runtime, which is entered, ends. `file` is that of the
@@ -101,8 +107,16 @@ impl Operator {
 
 impl Operator {
     async fn drain(&self, wanted: Wanted, mut conversation: Conversation) {
-        if !self.departure.begin(wanted) {
-            conversation.progress("a drain is under way already").await;
+        match self.departure.begin(wanted) {
+            Stage::Upgrading => {
+                let message = "an upgrade is under way; drain the new process once it serves";
+                let failure = Failure { message: message.into(), code: EXIT_RUNTIME };
+                return conversation.end(Err(failure)).await;
+            }
+            Stage::Waiting(_) | Stage::Leaving(..) => {
+                conversation.progress("a drain is under way already").await;
+            }
+            Stage::Serving | Stage::Ending => {}
         }
         let mut stage = self.departure.watch();
         let mut last = None;
@@ -110,7 +124,8 @@ impl Operator {
             let now = *stage.borrow_and_update();
             let is_due = last.is_none_or(|last: Instant| last.elapsed() >= PROGRESS_INTERVAL);
             match now {
-                Stage::Serving => {
+                // An upgrade begins only after the drain has been taken back.
+                Stage::Serving | Stage::Upgrading => {
                     let message = "the drain was cancelled; the server serves again".into();
                     let failure = Failure { message, code: EXIT_RUNTIME };
                     return conversation.end(Err(failure)).await;
@@ -159,6 +174,14 @@ impl Act for Operator {
         match request {
             // The socket has answered it.
             Request::About => {}
+            Request::Upgrade => {
+                if let Err(TrySendError::Full(conversation) | TrySendError::Closed(conversation)) =
+                    self.upgrades.try_send(conversation)
+                {
+                    let message = "an upgrade is under way, or the server ends".into();
+                    conversation.end(Err(Failure { message, code: EXIT_RUNTIME })).await;
+                }
+            }
             Request::Reload => self.reload_for_command(conversation).await,
             Request::Drain { return_rate, deadline_ms } => {
                 let deadline = Duration::from_millis(deadline_ms).min(DEADLINE_MAX);

@@ -6,6 +6,7 @@ use throng_access::SharedPages;
 use throng_certificates::ServerTls;
 use throng_edge::compression::CompressionSettings;
 use throng_edge::{Limits, Plan};
+use throng_host::limits::MemoryMeter;
 
 use crate::memory;
 use crate::reload;
@@ -104,4 +105,11 @@ pub(crate) fn has_demo(settings: &Settings) -> bool {
     let mut addresses = addresses.into_iter().flatten();
     let is_local = addresses.all(|address| address.ip().to_canonical().is_loopback());
     settings.demo.0.unwrap_or(is_local && settings.clients_publish.0)
+}
+
+/// The meter of what is used of the memory, and what each part may take of it.
+pub(crate) fn memory_plan(settings: &Settings) -> (Option<MemoryMeter>, memory::Plan) {
+    let meter = MemoryMeter::new(settings.max_memory.0.map(|size| size.0 as u64));
+    let plan = meter.as_ref().map(|meter| memory::Plan::new(meter.limit().bytes));
+    (meter, plan.unwrap_or_else(memory::Plan::unlimited))
 }

@@ -49,9 +49,20 @@ impl throng_control::HandoffReceiver for Handover {
         // "None now" is what tells the runtime to wait for the next one.
         let receive = || self.edge.to_control.receive()?.ok_or(io::ErrorKind::WouldBlock.into());
         let arrival = self.watched.async_io(Interest::READABLE, receive).await?;
-        let throng_edge::Handoff { stream, bytes, client, tls } = arrival;
-        Ok(Some(Handoff { stream, bytes, client, tls: tls.map(of_edge) }))
+        Ok(Some(from_edge(arrival)))
     }
+}
+
+/// A connection, as the control plane has it.
+pub(crate) fn from_edge(handoff: throng_edge::Handoff) -> Handoff {
+    let throng_edge::Handoff { stream, bytes, client, tls } = handoff;
+    Handoff { stream, bytes, client, tls: tls.map(of_edge) }
+}
+
+/// A connection, as the data plane has it.
+pub(crate) fn to_edge(handoff: Handoff) -> throng_edge::Handoff {
+    let Handoff { stream, bytes, client, tls } = handoff;
+    throng_edge::Handoff { stream, bytes, client, tls: tls.map(of_control) }
 }
 
 /// The TLS of a connection, as the control plane has it.

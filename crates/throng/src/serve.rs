@@ -18,21 +18,26 @@
 //! 3. The workers deliver all messages, tell their clients to reconnect, and end. Until they have
 //!    ended, the control plane answers the connections that they hand off.
 
-use std::io::{self, Write as _};
+mod announcement;
+
+use std::io;
 use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
-use throng_access::SharedPages;
+use arc_swap::ArcSwap;
+use throng_access::{AccessControl, AccessRules, SharedPages};
+use throng_acme::Renewer;
 use throng_certificates::ServerTls;
-use throng_control::{AdminListener, Control, Redirect};
-use throng_core::{Engine, Epoch, MemoryEngine, MemoryPressure, Rules, WorkerQueue, clock};
-use throng_edge::Counter;
-use throng_edge::{Edge, Metrics, Plan, SendMethod, StartError};
+use throng_control::{AdminListener, Control};
+use throng_core::events::EventSink;
+use throng_core::{Engine, Rules, WorkerQueue, clock};
+use throng_edge::{Counter, Edge, Metrics, Plan, StartError};
+use throng_handover::message::Listener;
 use throng_host::limits::MemoryMeter;
-use throng_host::preflight::{self, Demand, Preflight, Tables};
 use throng_outbound::{Callouts, KeySetTask, RunningCallouts};
 use throng_units::Count;
 use throng_units::format::count;
@@ -46,7 +51,6 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use crate::access::{AccessSettings, ConfiguredKeys, ServerAccess};
 use crate::acme::{self, AcmeMetrics};
 use crate::activation;
-use crate::banner::{Banner, Keys};
 use crate::cli::ServeArguments;
 use crate::control_socket::ControlSocket;
 use crate::data::Data;
@@ -58,15 +62,18 @@ use crate::log_writer::LogWriter;
 use crate::memory;
 use crate::operator::Operator;
 use crate::outbound::{self, OutboundMetrics};
-use crate::plane_settings::{control_settings, has_demo, shared_edge_settings};
+use crate::plane_settings::{control_settings, memory_plan, shared_edge_settings};
 use crate::planes::{Handover, Workers};
 use crate::presence_events;
+use crate::redirect;
 use crate::reload::{self, Reloader, Replaceable};
-use crate::service::{EarlyHangups, Hangups, Signals, notify};
+use crate::service::{EarlyHangups, Hangups, Signals, UpgradeSignals, notify};
 use crate::settings::{self, Settings};
-use crate::start_line::StartLine;
 use crate::tls::{self, TlsMetrics};
+use crate::upgrade::start::Logs;
+use crate::upgrade::{self, Arrival, Departing, Ending, Successor, Upgrader};
 use crate::watch::{self, Turns};
+use announcement::{banner, log_send_method, print, start_line};
 
 /// Interval of `Engine::tick`. Each call expires a part of the old messages.
 const TICK: Duration = Duration::from_millis(100);
@@ -85,92 +92,195 @@ const RELEASE_BYTES: u64 = 64 << 20;
 /// Runs the server until a signal ends it.
 pub(crate) fn serve(arguments: ServeArguments, early_hangups: &EarlyHangups) -> Result<()> {
     let runtime = Runtime::new().context("cannot start the control plane")?;
-    let outcome = run(&runtime, arguments, early_hangups);
+    // Before anything else: the file of the binary may be replaced from now on.
+    let successor = Successor::of_this_process().context("cannot find this program's file")?;
+    let mut arrival = Arrival::begin()?;
+    let outcome = run(&runtime, arguments, early_hangups, (successor, &mut arrival));
+    if let (Err(error), Some(arrival)) = (&outcome, &mut arrival) {
+        arrival.refuse(error);
+    }
     // A thread that waits for a file which somebody has to write must not hold up the end.
     runtime.shutdown_background();
     outcome
 }
 
-fn run(runtime: &Runtime, arguments: ServeArguments, early_hangups: &EarlyHangups) -> Result<()> {
+fn run(
+    runtime: &Runtime,
+    arguments: ServeArguments,
+    early_hangups: &EarlyHangups,
+    (successor, arrival): (Successor, &mut Option<Arrival>),
+) -> Result<()> {
     let _entered = runtime.enter();
     let hangups = Hangups::catch(early_hangups).context("cannot wait for signals")?;
-    let loaded = load(&arguments)?;
-    let settings = &loaded.settings;
-    let access = AccessSettings::load(settings)?;
-    let log = start_log(settings)?;
-    let tls = tls::load(settings)?;
-    warn(settings, &access, tls.as_deref());
-    let trust = outbound::trust(settings)?;
-    let clients = Arc::new(settings::clients(settings));
-    let mut callouts = outbound::callouts(settings, &trust, &clients)?;
-    let events = callouts.events();
-    let (meter, memory) = memory_plan(settings);
-    let pages = reload::allowed_pages(settings).shared();
-    let plan = plan(settings, tls.as_deref(), memory, &pages)?;
-    let address = plan.address();
-    let control_socket = ControlSocket::take(&settings.control, address)?;
-    let rules = Arc::new(settings::rules(settings));
-    let engine = engine(settings, &rules, &plan, memory);
-    let engine: Arc<dyn Engine> = Arc::new(engine.with_events(events.clone()));
-    let data = Data::open(settings, &rules)?;
-    let ServerAccess { control: access, rules: access_rules, token_keys, key_sets } =
-        ServerAccess::new(access, settings, clients, &mut callouts, &trust)?;
-    data.iter().try_for_each(|data| data.load_kept(&access.kept))?;
-    let outbound_metrics = outbound_metrics(settings, &callouts, key_sets.as_ref());
-    keep_up_to_date(runtime, key_sets, token_keys.as_ref(), tls.as_ref());
-    let renewer = acme::start(runtime, settings, tls.as_ref(), tls::look)?;
-    let callouts = callouts.start();
-    let admin = admin_listener(settings)?;
-    redirect_http(runtime, settings, &plan)?;
-    let control_settings = control_settings(settings, &plan, memory, &pages);
-    let signals = Signals::new().context("cannot wait for signals")?;
-    let banner = banner(&loaded, &plan, admin.as_ref())?;
-    let start_line = start_line(settings, &plan, admin.as_ref(), meter.as_ref(), memory)?;
-    let pressure = Arc::<MemoryPressure>::default();
-    let queues = plan.queues();
-    let edge = plan.start(&engine, &access, &rules, events, &pressure)?;
-    announce(&log.writer, &banner, &start_line, &edge.send_method);
-
-    let workers = workers(&edge, queues);
-    let replaceable = Replaceable {
-        rules: access_rules,
-        pages,
-        token_keys,
-        tls: tls.clone(),
-        log_level: log.level.clone(),
-    };
-    memory::watch(meter, &pressure, &engine, &workers)
-        .context("cannot start the thread that watches the memory")?;
-    let file = settings::file_in_use(arguments.sources.config.as_deref());
-    let reloader =
-        Reloader::new(reader(arguments), settings.clone(), replaceable, &access, &workers);
-    let edge_of_control = Arc::clone(&workers) as _;
-    let control = Control::new(Arc::clone(&engine), access, edge_of_control, control_settings)
-        .with_metrics(Arc::new(outbound_metrics))
-        .with_metrics(Arc::new(log.writer.clone()))
-        .with_metrics(Arc::new(TlsMetrics { tls: tls.clone(), renewer: renewer.clone() }))
-        .with_metrics(Arc::new(AcmeMetrics(renewer.clone())))
-        .with_metrics(Arc::new(DataMetrics::of(data.as_ref())))
-        .with_records(data.as_ref().map(|data| Arc::clone(&data.records)))
-        .with_pressure(pressure);
-    let departure = Departure::new(departure_settings(settings), workers, control.health().clone());
-    Operator::new(reloader, renewer, Arc::clone(&departure))
-        .serve(hangups, control_socket.as_ref(), address, file)
-        .context("cannot watch the control socket")?;
-    let leaving = Leaving::new((signals, departure), settings, &engine, log.writer.clone());
-    let tls = tls.filter(|_| settings.admin_tls.0).map(|tls| tls.acceptor());
-    let admin = admin.map(|listener| AdminListener { listener, tls });
-    let edge = runtime.block_on(control_plane(Arc::new(control), engine, edge, admin, leaving))?;
-    finish(runtime, edge, callouts);
-    Ok(())
+    let upgrades = UpgradeSignals::catch().context("cannot wait for signals")?;
+    let upgrades = upgrade::Requests::new(upgrades);
+    let prepared = Prepared::new(runtime, load(&arguments)?, arrival.as_mut())?;
+    prepared.run(arguments, (hangups, upgrades), (successor, arrival))
 }
 
-/// Says that the server runs. What the settings gave reason to say comes first.
-fn announce(log: &LogWriter, banner: &str, start_line: &StartLine<'_>, send_method: &SendMethod) {
-    log.flush();
-    print(banner);
-    start_line.log();
-    log_send_method(send_method);
+/// A server that has its settings and its addresses, and no workers yet.
+struct Prepared<'r> {
+    runtime: &'r Runtime,
+    loaded: Loaded,
+    log: LogUntilEnd,
+    tls: Option<Arc<ServerTls>>,
+    meter: Option<MemoryMeter>,
+    memory: memory::Plan,
+    pages: SharedPages,
+    plan: Plan,
+    control_socket: Option<ControlSocket>,
+    access: Arc<AccessControl>,
+    access_rules: Arc<ArcSwap<AccessRules>>,
+    token_keys: Option<ConfiguredKeys>,
+    outbound_metrics: OutboundMetrics,
+    renewer: Option<Renewer>,
+    events: Option<Arc<dyn EventSink>>,
+    callouts: RunningCallouts,
+    admin: Option<TcpListener>,
+    redirect: Option<OwnedFd>,
+    rules: Arc<Rules>,
+    data: Option<Data>,
+}
+
+impl<'r> Prepared<'r> {
+    fn new(
+        runtime: &'r Runtime,
+        loaded: Loaded,
+        mut arrival: Option<&mut Arrival>,
+    ) -> Result<Prepared<'r>> {
+        let settings = &loaded.settings;
+        let access = AccessSettings::load(settings)?;
+        let log = start_log(settings)?;
+        let tls = tls::load(settings)?;
+        warn(settings, &access, tls.as_deref());
+        let trust = outbound::trust(settings)?;
+        let clients = Arc::new(settings::clients(settings));
+        let mut callouts = outbound::callouts(settings, &trust, &clients)?;
+        let events = callouts.events();
+        let (meter, memory) = memory_plan(settings);
+        let pages = reload::allowed_pages(settings).shared();
+        let plan = plan(settings, tls.as_deref(), memory, (&pages, arrival.as_deref_mut()))?;
+        let control_socket = match arrival {
+            None => ControlSocket::take(&settings.control, plan.address())?,
+            // The running server has it.
+            Some(_) => None,
+        };
+        upgrade::start::check(settings, arrival.is_some())?;
+        let rules = Arc::new(settings::rules(settings));
+        // Before the access: its file of revocations may lie there.
+        let data = Data::open(settings, &rules)?;
+        let tagger = arrival.as_ref().map(|arrival| arrival.tagger());
+        let ServerAccess { control: access, rules: access_rules, token_keys, key_sets } =
+            ServerAccess::new(access, settings, clients, &mut callouts, (&trust, tagger))?;
+        data.iter().try_for_each(|data| data.load_kept(&access.kept))?;
+        let outbound_metrics = outbound_metrics(settings, &callouts, key_sets.as_ref());
+        keep_up_to_date(runtime, key_sets, token_keys.as_ref(), tls.as_ref());
+        let renewer = acme::start(runtime, settings, tls.as_ref(), tls::look)?;
+        let callouts = callouts.start();
+        let admin = admin_listener(settings, arrival.as_deref_mut())?;
+        let redirect = redirect::start(runtime, settings, &plan, arrival)?;
+        Ok(Prepared {
+            runtime,
+            log,
+            tls,
+            meter,
+            memory,
+            pages,
+            plan,
+            control_socket,
+            access,
+            access_rules,
+            token_keys,
+            outbound_metrics,
+            renewer,
+            events,
+            callouts,
+            admin,
+            redirect,
+            rules,
+            data,
+            loaded,
+        })
+    }
+
+    /// Starts the workers and the control plane, and serves until a signal ends that.
+    fn run(
+        self,
+        arguments: ServeArguments,
+        (hangups, upgrades): (Hangups, upgrade::Requests),
+        (successor, arrival): (Successor, &mut Option<Arrival>),
+    ) -> Result<()> {
+        let Prepared { runtime, log, tls, meter, memory, pages, plan, access, .. } = self;
+        let Prepared { access_rules, token_keys, outbound_metrics, renewer, events, .. } = self;
+        let Prepared { callouts, admin, redirect, rules, data, loaded, .. } = self;
+        let settings = &loaded.settings;
+        let address = plan.address();
+        let control_settings = control_settings(settings, &plan, memory, &pages);
+        let signals = Signals::new().context("cannot wait for signals")?;
+        let banner = banner(&loaded, &plan, admin.as_ref())?;
+        let start_line = start_line(settings, &plan, admin.as_ref(), meter.as_ref(), memory)?;
+        let listeners = upgrade::start::copies(admin.as_ref(), redirect)?;
+        let queues = plan.queues();
+        let max_bytes = settings.history.total_bytes.0.min(memory.logs);
+        let logs = Logs { plan, max_bytes, rules };
+        let (mut edge, logs, pressure) = logs.start(&access, events, arrival.as_mut())?;
+        let engine: Arc<dyn Engine> = Arc::clone(&logs) as _;
+        let workers = workers(&edge, queues);
+        let (of_control, of_access) = (Arc::clone(&workers) as _, Arc::clone(&access));
+        let control = Control::new(Arc::clone(&engine), of_access, of_control, control_settings)
+            .with_metrics(Arc::new(outbound_metrics))
+            .with_metrics(Arc::new(log.writer.clone()))
+            .with_metrics(Arc::new(TlsMetrics { tls: tls.clone(), renewer: renewer.clone() }))
+            .with_metrics(Arc::new(AcmeMetrics(renewer.clone())))
+            .with_metrics(Arc::new(DataMetrics::of(data.as_ref())))
+            .with_records(data.as_ref().map(|data| Arc::clone(&data.records)))
+            .with_pressure(Arc::clone(&pressure));
+        let control = Arc::new(control);
+        // From here on this process serves: what may fail comes before.
+        upgrade::start::take_over(arrival.as_mut(), &mut edge)?;
+        // What the settings gave reason to say comes first.
+        log.writer.flush();
+        let control_socket = match arrival {
+            None => {
+                print(&banner);
+                self.control_socket
+            }
+            Some(_) => ControlSocket::take_after(&settings.control, address),
+        };
+        start_line.log();
+        log_send_method(&edge.send_method);
+        memory::watch(meter, &pressure, &engine, &workers)
+            .context("cannot start the thread that watches the memory")?;
+
+        let (certificates, log_level) = (tls.clone(), log.level.clone());
+        let replaceable =
+            Replaceable { rules: access_rules, pages, token_keys, tls: certificates, log_level };
+        let file = settings::file_in_use(arguments.sources.config.as_deref());
+        let reloader =
+            Reloader::new(reader(arguments), settings.clone(), replaceable, &access, &workers);
+        let departure = departure_settings(settings);
+        let departure = Departure::new(departure, workers, Arc::clone(control.health()));
+        Operator::new(reloader, renewer, Arc::clone(&departure), upgrades.asking())
+            .serve(hangups, control_socket.as_ref(), address, file)
+            .context("cannot watch the control socket")?;
+        let presence_events = presence_events::spawn(settings, &engine);
+        let obstacle = upgrade::start::obstacle(&loaded, presence_events.is_some());
+        let departing = Departing { engine: logs, access, tls: tls.clone(), listeners, obstacle };
+        if let Some(arrival) = arrival.take() {
+            let control = Arc::clone(&control);
+            runtime.spawn_blocking(move || arrival.receive_rest(&control));
+        }
+        let (delay, log) = (settings.drain_delay.0, log.writer.clone());
+        let upgrade = (upgrades, departing, successor, control_socket);
+        let leaving =
+            Leaving { signals, departure, delay, log, upgrade, callouts, presence_events };
+        let tls = tls.filter(|_| settings.admin_tls.0).map(|tls| tls.acceptor());
+        let admin = admin.map(|listener| AdminListener { listener, tls });
+        let (edge, callouts) =
+            runtime.block_on(control_plane(control, engine, edge, admin, leaving))?;
+        finish(runtime, edge, callouts);
+        Ok(())
+    }
 }
 
 /// Waits for the workers and for the last events, and says what was done.
@@ -185,17 +295,6 @@ fn finish(runtime: &Runtime, edge: Edge, callouts: RunningCallouts) {
 fn workers(edge: &Edge, queues: Vec<Arc<WorkerQueue>>) -> Arc<Workers> {
     let (handoffs, metrics) = (edge.to_workers.clone(), edge.metrics.clone());
     Arc::new(Workers { handoffs, queues, metrics })
-}
-
-/// The engine, without a channel.
-fn engine(
-    settings: &Settings,
-    rules: &Arc<Rules>,
-    plan: &Plan,
-    memory: memory::Plan,
-) -> MemoryEngine {
-    let max_log_bytes = settings.history.total_bytes.0.min(memory.logs);
-    MemoryEngine::new(Epoch::random(), Arc::clone(rules), plan.queues(), max_log_bytes)
 }
 
 fn outbound_metrics(
@@ -242,19 +341,10 @@ struct Leaving {
     /// They end before the connections do: nobody is told that everybody leaves.
     presence_events: Option<AbortHandle>,
     log: LogWriter,
-}
-
-impl Leaving {
-    /// Starts the presence events, which end with the drain. Requires the runtime.
-    fn new(
-        (signals, departure): (Signals, Arc<Departure>),
-        settings: &Settings,
-        engine: &Arc<dyn Engine>,
-        log: LogWriter,
-    ) -> Leaving {
-        let presence_events = presence_events::spawn(settings, engine);
-        Leaving { signals, departure, delay: settings.drain_delay.0, presence_events, log }
-    }
+    /// What asks for a new process that takes over; what that process gets, which it is, and the
+    /// socket of commands, which it takes.
+    upgrade: (upgrade::Requests, Departing, Successor, Option<ControlSocket>),
+    callouts: RunningCallouts,
 }
 
 /// Runs the control plane until a signal has arrived and the shutdown is complete. Returns the data
@@ -265,7 +355,7 @@ async fn control_plane(
     edge: Edge,
     admin: Option<AdminListener>,
     leaving: Leaving,
-) -> Result<Edge> {
+) -> Result<(Edge, RunningCallouts)> {
     let edge = Arc::new(edge);
     let handover = Handover::new(Arc::clone(&edge)).context("cannot wait for connections")?;
     let turns = Turns::default();
@@ -275,12 +365,17 @@ async fn control_plane(
         .context("cannot start the thread that watches the event loops")?;
     notify("READY=1");
     let accepting = Arc::clone(&edge);
-    let Leaving { mut signals, departure, delay, presence_events, log } = leaving;
+    let Leaving { mut signals, departure, delay, log, upgrade, callouts, presence_events } =
+        leaving;
+    let (mut upgrades, departing, successor, control_socket) = upgrade;
+    let upgrade = (departing, successor, control_socket);
+    let upgrader = Arc::new(Upgrader::new(upgrade, Arc::clone(&control), Arc::clone(&edge)));
+    let ending = Ending { control: Arc::clone(&control), callouts, log: log.clone() };
+    let (kept, keeps) = tokio::sync::oneshot::channel();
     let drain = async move {
-        let name = tokio::select! {
-            name = signals.next() => name,
-            () = departure.ended() => "throng drain",
-        };
+        let (name, callouts) = upgrades.serve(upgrader, (&mut signals, &departure), ending).await;
+        // Its receiver waits until the server has drained.
+        let _ = kept.send(callouts);
         // First, so that balancers know before anything is refused.
         let was_serving = departure.end() == Stage::Serving;
         notify("STOPPING=1");
@@ -301,7 +396,8 @@ async fn control_plane(
     let draining = Arc::clone(&edge);
     throng_control::serve(control, handover, admin, drain, move || draining.drain()).await;
     ticks.abort();
-    Arc::into_inner(edge).context("the control plane still uses the data plane")
+    let edge = Arc::into_inner(edge).context("the control plane still uses the data plane")?;
+    Ok((edge, keeps.await.context("the callouts are lost")?))
 }
 
 /// Logs what should be changed, although it works.
@@ -313,8 +409,13 @@ fn warn(settings: &Settings, access: &AccessSettings, tls: Option<&ServerTls>) {
     }
 }
 
-fn admin_listener(settings: &Settings) -> Result<Option<TcpListener>, StartError> {
-    let listen = |address| throng_edge::listen_admin(address, settings.heartbeat.0);
+fn admin_listener(
+    settings: &Settings,
+    arrival: Option<&mut Arrival>,
+) -> Result<Option<TcpListener>, StartError> {
+    let passed = arrival.and_then(|arrival| arrival.take(Listener::Admin));
+    let open = |address| throng_edge::listen_admin(address, settings.heartbeat.0);
+    let listen = |address| upgrade::start::listener(address, passed, open);
     settings.admin_listen.0.map(listen).transpose()
 }
 
@@ -386,63 +487,6 @@ fn start_log(settings: &Settings) -> Result<LogUntilEnd> {
     Ok(LogUntilEnd { writer, level })
 }
 
-/// Checks whether the machine allows the planned number of connections.
-fn preflight(settings: &Settings, plan: &Plan) -> Preflight {
-    let mut demand = Demand::server(plan.max_connections() as u64);
-    if let Some(server) = &mut demand.server {
-        server.tables = Some(Tables { threads_least: plan.workers() as u64, ..Tables::server() });
-        // Port 0 lets the kernel choose, so the port of the next start is unknown.
-        server.port = Some(settings.listen.0.port()).filter(|&port| port > 0);
-    }
-    preflight::check(&demand)
-}
-
-fn banner(loaded: &Loaded, plan: &Plan, admin: Option<&TcpListener>) -> io::Result<String> {
-    let Loaded { settings, dev_keys, dev_certificate } = loaded;
-    let banner = Banner {
-        address: plan.address(),
-        admin: admin.map(TcpListener::local_addr).transpose()?,
-        is_admin_tls: settings.admin_tls.0,
-        tls: plan.tls_address(),
-        demands_certificates: settings.demands_client_certificates(),
-        has_demo: has_demo(settings),
-        do_clients_publish: settings.clients_publish.0,
-        workers: plan.workers(),
-        descriptors_max: plan.descriptors_max(),
-        max_connections: plan.max_connections(),
-        preflight: &preflight(settings, plan),
-        requested: settings.max_connections.0,
-        allows_anyone: settings.allow_anyone.0,
-        keys: Keys::of(settings),
-        dev_keys: dev_keys.as_ref(),
-        dev_certificate: dev_certificate.as_deref(),
-    };
-    Ok(banner.text(Paint::on(&io::stdout())))
-}
-
-fn print(text: &str) {
-    let mut out = io::stdout().lock();
-    // A closed standard output is no reason to stop the server.
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-}
-
-fn log_send_method(method: &SendMethod) {
-    let how = match method {
-        SendMethod::IoUring => "fan-outs go through io_uring",
-        SendMethod::LinuxAio { .. } => "fan-outs go through Linux AIO",
-        SendMethod::Single { .. } => "fan-outs take a call for each subscriber",
-    };
-    tracing::debug!("{how}");
-    if let SendMethod::LinuxAio { without_io_uring: Some(reason) }
-    | SendMethod::Single { without_io_uring: Some(reason), .. } = method
-    {
-        tracing::info!("io_uring cannot be used: {reason}; {how}");
-    }
-    if let SendMethod::Single { without_aio, .. } = method {
-        tracing::info!("Linux AIO cannot be used: {without_aio}; {how}");
-    }
-}
-
 /// One line about what was done.
 fn log_outcome(metrics: &Metrics) {
     let sum = |counter| count(metrics.sum(counter));
@@ -454,59 +498,20 @@ fn log_outcome(metrics: &Metrics) {
     );
 }
 
-/// What the first line of the log says.
-fn start_line<'a>(
-    settings: &'a Settings,
-    plan: &Plan,
-    admin: Option<&TcpListener>,
-    meter: Option<&'a MemoryMeter>,
-    memory: memory::Plan,
-) -> io::Result<StartLine<'a>> {
-    Ok(StartLine {
-        settings,
-        listen: plan.address(),
-        tls_listen: plan.tls_address(),
-        admin_listen: admin.map(TcpListener::local_addr).transpose()?,
-        max_connections: plan.max_connections(),
-        memory: meter.map(MemoryMeter::limit),
-        plan: memory,
-    })
-}
-
 /// Takes the ports, of which the service manager may have passed one.
 fn plan(
     settings: &Settings,
     tls: Option<&ServerTls>,
     memory: memory::Plan,
-    pages: &SharedPages,
+    (pages, arrival): (&SharedPages, Option<&mut Arrival>),
 ) -> Result<Plan> {
-    let passed = activation::listener(settings.listen.0)?;
     let with_tls = shared_edge_settings(settings, tls, memory, pages);
+    if let Some(arrival) = arrival {
+        if let Some(tls) = tls {
+            tls.take_over_ticket_keys(arrival.ticket_keys());
+        }
+        return Plan::take_over(with_tls, arrival.ports()).map_err(with_next_step);
+    }
+    let passed = activation::listener(settings.listen.0)?;
     Plan::new(with_tls, passed).map_err(with_next_step)
-}
-
-/// The meter of what is used of the memory, and what each part may take of it.
-fn memory_plan(settings: &Settings) -> (Option<MemoryMeter>, memory::Plan) {
-    let meter = MemoryMeter::new(settings.max_memory.0.map(|size| size.0 as u64));
-    let plan = meter.as_ref().map(|meter| memory::Plan::new(meter.limit().bytes));
-    (meter, plan.unwrap_or_else(memory::Plan::unlimited))
-}
-
-/// Starts the listener that sends clients from http to https, if there is one.
-fn redirect_http(runtime: &Runtime, settings: &Settings, plan: &Plan) -> Result<()> {
-    let Some((address, tls)) = settings.redirect_http.0.zip(plan.tls_address()) else {
-        return Ok(());
-    };
-    let failed = || format!("cannot listen on {address} (redirect-http)");
-    let listener = TcpListener::bind(address).with_context(failed)?;
-    listener.set_nonblocking(true).with_context(failed)?;
-    let redirect = Redirect {
-        // Checked to be a port.
-        port: settings.redirect_port.0.map_or(tls.port(), |port| port as u16),
-        max_head_bytes: settings.max_head_bytes.0,
-        timeout: settings.head_timeout.0,
-    };
-    tracing::info!("redirecting to https from http://{}", listener.local_addr()?);
-    runtime.spawn(redirect.serve(listener));
-    Ok(())
 }

@@ -76,6 +76,22 @@ impl Hangups {
     }
 }
 
+/// SIGUSR2, which asks for a new process that takes over.
+#[derive(Debug)]
+pub(crate) struct UpgradeSignals(Signal);
+
+impl UpgradeSignals {
+    /// Replaces the signal's default action, which ends the process. Requires the runtime.
+    pub(crate) fn catch() -> io::Result<UpgradeSignals> {
+        Ok(UpgradeSignals(signal(SignalKind::user_defined2())?))
+    }
+
+    /// Waits for a signal.
+    pub(crate) async fn next(&mut self) {
+        self.0.recv().await;
+    }
+}
+
 /// SIGTERM and SIGINT, which shut the server down.
 #[derive(Debug)]
 pub(crate) struct Signals {

@@ -55,6 +55,11 @@ impl NamedSets {
         &self.slab[id].name
     }
 
+    /// All names with their sets.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &IdSet)> {
+        self.slab.iter().map(|(_, named)| (&*named.name, &named.set))
+    }
+
     /// The set with this id.
     pub(super) fn set(&self, id: u32) -> &IdSet {
         &self.slab[id].set

@@ -68,7 +68,7 @@ impl OpenReceipt {
     }
 
     /// Waits until nothing is left to happen to the message, at most `max_wait`, and no longer than
-    /// a drain.
+    /// a drain, or until what takes long is to end.
     pub(super) async fn finish(mut self, control: &Control, max_wait: Duration) -> ReceiptFields {
         let drain_ends = async {
             let deadline = control.drain.begun().await;
@@ -79,6 +79,7 @@ impl OpenReceipt {
             _ = &mut self.is_complete => false,
             () = sleep(max_wait) => true,
             () = drain_ends => true,
+            () = control.drain.rushed() => true,
         };
         let delivered = self.receipt.close();
         let Delivered { matched, written, behind, lagging, skipped, closed, expired, unknown } =

@@ -60,11 +60,18 @@ pub(crate) async fn serve(
     };
     let mut connections = ConnectionSet::default();
     loop {
+        let is_held = control.hold.is_held();
         tokio::select! {
             biased;
             _ = &mut end => break,
             Some(_) = connections.join_next() => {}
-            accepted = listener.accept() => match accepted {
+            () = control.hold.becomes(!is_held) => {}
+            handoffs = control.hold.served(Listener::Admin) => for handoff in handoffs {
+                let connection = Connection::open(&control, Listener::Admin);
+                let service = service.clone();
+                connections.spawn(|activity| go_on(connection, service, handoff, activity));
+            },
+            accepted = listener.accept(), if !is_held => match accepted {
                 Ok((stream, _)) if has_capacity(&mut connections) => {
                     let connection = Connection::open(&control, Listener::Admin);
                     let service = service.clone();
@@ -95,9 +102,16 @@ async fn run(
 ) {
     let control = connection.control();
     activity.report(0, false);
+    // A handshake may stall.
+    connection.set_acting(tls.is_none());
     let begin = async {
         match tls {
-            None => read_first(&mut stream).await.map(|bytes| (bytes, None)),
+            None => tokio::select! {
+                biased;
+                bytes = read_first(&mut stream) => bytes.map(|bytes| (bytes, None)),
+                // It is kept as it is.
+                () = control.hold.becomes(true) => Some((Vec::new(), None)),
+            },
             Some(acceptor) => match shake_hands(&mut stream, &acceptor).await {
                 Ok(tls) => Some((Vec::new(), Some(tls))),
                 Err(error) => {
@@ -112,8 +126,20 @@ async fn run(
         && let Ok(stream) = stream.into_std()
     {
         let handoff = Handoff { stream, bytes, client: None, tls };
+        connection.set_acting(true);
         connection.run(handoff, &activity, |request| service.answer(control, request)).await;
     }
+}
+
+/// Serves a connection that has been served before.
+async fn go_on(
+    connection: Connection,
+    service: Service,
+    handoff: Handoff,
+    activity: Arc<Activity>,
+) {
+    let control = connection.control();
+    connection.run(handoff, &activity, |request| service.answer(control, request)).await;
 }
 
 /// The first bytes of a plain connection; `None` if it has ended.

@@ -118,13 +118,15 @@ impl<A: HandoffReceiver> PublicConnections<A> {
 
     /// Waits until a connection ends or arrives. Nothing is lost if the future is dropped.
     async fn next_event(&mut self) {
+        let control = Arc::clone(&self.control);
         tokio::select! {
             biased;
             Some(_) = self.connections.join_next() => {}
             Some(_) = self.refusals.join_next() => {}
+            handoffs = control.hold.served(Listener::Public) => for handoff in handoffs {
+                self.accept(Ok(Some(handoff))).await;
+            },
             handoff = self.receiver.next(), if self.is_open => self.accept(handoff).await,
-            // There are no connections, and none will arrive.
-            else => std::future::pending().await,
         }
     }
 

@@ -11,13 +11,14 @@ use throng_core::Listener;
 use throng_tls::Alert;
 use throng_wire::{ErrorCode, ErrorResponse};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::inspect;
 use super::request_boundary::{Closed, RequestBoundary};
 use super::stream::Stream;
 use crate::control::Control;
 use crate::edge::Handoff;
+use crate::hold::Acting;
 use crate::metrics::HttpCounter;
 
 /// How long a client may take nothing of its final responses before the connection is closed.
@@ -25,6 +26,8 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a lingering close waits for the client to close first. A socket that is closed with
 /// unread input is reset, which destroys what was written to it.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long to wait when a worker takes no more connections for now.
+const MOVE_PAUSE: Duration = Duration::from_millis(2);
 /// Maximum input that a lingering close reads and drops.
 const LINGER_BYTES_MAX: usize = 1 << 20;
 
@@ -35,6 +38,8 @@ pub(super) enum End {
     Finished,
     /// The request boundary has closed.
     Boundary,
+    /// Another process may take over, and all requests that had begun are answered.
+    Moving,
     /// The server is shutting down, and the head of the next request is incomplete.
     Draining,
     /// A request head was not complete in time.
@@ -57,6 +62,8 @@ enum Next {
     Refuse(ErrorResponse),
     /// Hand it off to a worker, which treats it as a connection of this listener.
     HandOff(Listener),
+    /// Hand it off to a worker as it is, or keep it: it is between two requests.
+    Move,
 }
 
 /// Ends a connection after hyper's part, with the address of its client. An error means that the
@@ -64,16 +71,22 @@ enum Next {
 pub(super) async fn finish(
     control: &Control,
     listener: Listener,
-    mut boundary: RequestBoundary,
+    (mut boundary, acting): (RequestBoundary, Option<Acting>),
     end: End,
     client: Option<CountedAddress>,
 ) -> io::Result<()> {
     let error = match next(control, listener, &mut boundary, end) {
         Next::Drop => return Ok(()),
+        Next::Move => {
+            let is_late = acting.is_none();
+            return move_on(control, listener, (boundary, is_late), client).await;
+        }
         Next::HandOff(listener) => return hand_off(control, listener, boundary, client).await,
         Next::Close => None,
         Next::Refuse(error) => Some(error),
     };
+    // It acts no more, and the client may take its time.
+    drop(acting);
     let (stream, unread, out) = boundary.into_parts();
     respond_and_close(control, listener, stream, &unread, out, error).await
 }
@@ -88,8 +101,10 @@ fn next(control: &Control, listener: Listener, boundary: &mut RequestBoundary, e
         End::Finished => Next::Close,
         End::Draining => Next::Refuse(ErrorCode::Draining.into()),
         End::SlowHead => Next::Refuse(ErrorResponse::slow_head()),
+        End::Moving => Next::Move,
         End::Boundary => match boundary.take_closed() {
             None => Next::Close,
+            Some(Closed::Moving) => Next::Move,
             Some(Closed::Malformed(error)) => Next::Refuse(error),
             Some(Closed::Subscription(error)) => subscribe(control, listener, boundary, error),
         },
@@ -181,6 +196,34 @@ async fn hand_off(
             let busy = ErrorCode::Busy.into();
             respond_and_close(control, listener, stream, &unread, out, Some(busy)).await
         }
+    }
+}
+
+/// Passes a connection between two requests to a worker, or keeps it: that of the admin listener,
+/// and one that is so late that the workers may have been frozen.
+async fn move_on(
+    control: &Control,
+    listener: Listener,
+    (boundary, is_late): (RequestBoundary, bool),
+    client: Option<CountedAddress>,
+) -> io::Result<()> {
+    let (mut stream, unread, mut out) = boundary.into_parts();
+    write_all(&mut stream, &mut out).await?;
+    let (stream, tls) = stream.into_parts()?;
+    let mut handoff = Handoff { stream, bytes: unread.to_vec(), client, tls };
+    if listener == Listener::Admin || is_late {
+        control.hold.put_moved(listener, handoff);
+        return Ok(());
+    }
+    let deadline = Instant::now() + WRITE_TIMEOUT;
+    loop {
+        match control.edge.hand_off(listener, handoff) {
+            Ok(()) => return Ok(()),
+            Err(_) if Instant::now() >= deadline => return Ok(()),
+            // So many are on their way to the worker that it takes no more for now.
+            Err(returned) => handoff = returned,
+        }
+        sleep(MOVE_PAUSE).await;
     }
 }
 

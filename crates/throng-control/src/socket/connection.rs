@@ -3,8 +3,8 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 
 use http::Request;
@@ -22,6 +22,7 @@ use super::request_boundary::{RequestBoundary, SharedBoundary};
 use super::stream::Stream;
 use crate::control::Control;
 use crate::edge::Handoff;
+use crate::hold::Acting;
 use crate::http::answer::Answer;
 use crate::http::caller::{Caller, Certificate};
 use crate::http::large_answer::CONNECTION_EVICTION;
@@ -39,12 +40,21 @@ pub(crate) struct Connection {
     control: Arc<Control>,
     /// The listener that accepted it. It decides which requests are allowed.
     listener: Listener,
+    /// Counted from the moment that the connection is here: its task may begin late.
+    acting: Mutex<Option<Acting>>,
 }
 
 impl Connection {
     pub(crate) fn open(control: &Arc<Control>, listener: Listener) -> Connection {
         control.metrics.connection_opened();
-        Connection { control: Arc::clone(control), listener }
+        let acting = Mutex::new(Some(control.hold.count()));
+        Connection { control: Arc::clone(control), listener, acting }
+    }
+
+    /// Ends or begins to act: one that does not is not waited for when another process takes over.
+    pub(crate) fn set_acting(&self, is_acting: bool) {
+        let acting = is_acting.then(|| self.control.hold.count());
+        *self.acting.lock().unwrap_or_else(PoisonError::into_inner) = acting;
     }
 
     pub(crate) fn control(&self) -> &Control {
@@ -87,15 +97,19 @@ impl Connection {
             }
             answer(request)
         };
-        let serving = serve(&self.control, boundary.clone(), &eviction, activity, answer);
+        let mut acting = self.acting.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let parts = (boundary.clone(), &mut acting);
+        let serving = serve(&self.control, parts, &eviction, activity, answer);
         let end = CONNECTION_EVICTION.scope(Arc::clone(&eviction), serving).await;
         let Some(boundary) = boundary.into_inner() else { return };
         // An error means that the client has disconnected, which ends the connection as well.
-        let _ = close::finish(&self.control, self.listener, boundary, end, handoff.client).await;
+        let parts = (boundary, acting);
+        let _ = close::finish(&self.control, self.listener, parts, end, handoff.client).await;
     }
 
     /// Responds `full` to the request of a socket, and closes it.
     pub(crate) async fn refuse(&self, handoff: Handoff) {
+        self.set_acting(false);
         // As above.
         let _ = close::refuse_full(&self.control, handoff).await;
     }
@@ -122,7 +136,7 @@ fn builder(max_head_bytes: usize) -> http1::Builder {
 /// Runs hyper until the connection ends or its next request is not hyper's.
 async fn serve<F>(
     control: &Control,
-    boundary: SharedBoundary,
+    (boundary, acting): (SharedBoundary, &mut Option<Acting>),
     eviction: &EvictionSignal,
     activity: &Activity,
     answer: impl Fn(Request<Incoming>) -> F,
@@ -146,9 +160,15 @@ where
     let mut connection = pin!(builder.serve_connection(TokioIo::new(boundary.clone()), answer));
     let mut draining = pin!(control.drain.begun());
     let mut evicted = pin!(eviction.wait());
-    let mut is_draining = false;
+    let mut held = pin!(control.hold.becomes(true));
+    let (mut is_draining, mut is_held) = (false, false);
     let mut deadlines = Deadlines::new(&control.settings);
     std::future::poll_fn(|cx| {
+        // Before hyper: no request may begin from now on.
+        if !is_held && held.as_mut().poll(cx).is_ready() {
+            is_held = true;
+            boundary.lock().begin_move();
+        }
         let mut is_finished = connection.as_mut().poll(cx).is_ready();
         // After hyper, so that a request that has arrived already is answered.
         if !is_finished && !is_draining && draining.as_mut().poll(cx).is_ready() {
@@ -174,6 +194,13 @@ where
             return Poll::Ready(End::Evicted);
         }
         let answers = answers.load(Ordering::Relaxed);
+        if boundary.is_moving() && boundary.has_answered(answers) {
+            if boundary.has_written_all() {
+                return Poll::Ready(End::Moving);
+            }
+            // What is left to do is to write what its client does not read.
+            *acting = None;
+        }
         let is_busy = answers < boundary.heads() && boundary.has_whole_request();
         activity.report(boundary.progress(), is_busy);
         deadlines.poll(cx, &boundary, answers).map(|missed| match missed {

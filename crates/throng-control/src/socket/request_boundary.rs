@@ -42,6 +42,8 @@ pub(super) enum Closed {
     Subscription(Option<ErrorResponse>),
     /// The next request is malformed.
     Malformed(ErrorResponse),
+    /// The next request is another process's, or begins later.
+    Moving,
 }
 
 /// A socket, and the bytes between it and hyper.
@@ -58,6 +60,10 @@ pub(super) struct RequestBoundary {
     closed: Option<Closed>,
     /// Whether hyper has flushed its responses since the boundary closed.
     is_flushed: bool,
+    /// Whether hyper has flushed all that it has written.
+    has_hyper_flushed: bool,
+    /// Whether hyper gets no further request.
+    is_moving: bool,
     /// Responses of hyper that are not written to the socket yet.
     out: BytesMut,
     /// Number of heads that hyper has been given. Compared with the number of responses it tells
@@ -75,6 +81,8 @@ impl RequestBoundary {
             readable: 0,
             closed: None,
             is_flushed: false,
+            has_hyper_flushed: true,
+            is_moving: false,
             out: BytesMut::new(),
             heads: 0,
         }
@@ -83,6 +91,26 @@ impl RequestBoundary {
     /// Whether the boundary has closed and hyper has written all responses.
     pub(super) fn is_done(&self) -> bool {
         self.closed.is_some() && self.is_flushed
+    }
+
+    /// Gives hyper no further request. The one that it has is served.
+    pub(super) fn begin_move(&mut self) {
+        self.is_moving = true;
+    }
+
+    /// Whether hyper has answered all requests that it was given, of which there were `answers`.
+    pub(super) fn has_answered(&self, answers: u64) -> bool {
+        self.readable == 0 && self.heads == answers
+    }
+
+    /// Whether all that hyper has to write is written to the socket.
+    pub(super) fn has_written_all(&self) -> bool {
+        self.has_hyper_flushed && !self.has_output()
+    }
+
+    /// Whether hyper gets no further request.
+    pub(super) fn is_moving(&self) -> bool {
+        self.is_moving
     }
 
     /// Takes the reason why the boundary has closed.
@@ -169,6 +197,7 @@ impl RequestBoundary {
         if self.out.len() >= OUT_BYTES_MAX {
             ready!(self.poll_flush(cx))?;
         }
+        self.has_hyper_flushed = false;
         let before = self.out.len();
         for slice in slices {
             let free = OUT_BYTES_MAX - self.out.len();
@@ -211,6 +240,11 @@ impl RequestBoundary {
     fn inspect_next(&mut self) -> bool {
         debug_assert_eq!(self.readable, 0, "hyper has not read all of its request");
         debug_assert_eq!(self.closed, None, "no request is hyper's once the boundary has closed");
+        if self.is_moving {
+            self.closed = Some(Closed::Moving);
+            self.is_flushed = false;
+            return false;
+        }
         if self.unread.is_empty() {
             return false;
         }
@@ -286,7 +320,8 @@ impl AsyncWrite for SharedBoundary {
 
     /// Hyper calls this when it has written all it has. The socket is written to later.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.lock().is_flushed = true;
+        let mut boundary = self.lock();
+        (boundary.is_flushed, boundary.has_hyper_flushed) = (true, true);
         Poll::Ready(Ok(()))
     }
 

@@ -91,6 +91,8 @@ impl Sampler {
             expires_in_ms: None,
             receipt: None,
         };
+        // While the server is held, viewers miss it, too.
+        let Some(_acting) = self.control.hold.act() else { return };
         let _ = self.control.engine.publish_internal(clock::now_ms(), publication);
     }
 

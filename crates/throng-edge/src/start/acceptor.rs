@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use throng_core::WorkerId;
 
+use super::departure::Departure;
 use crate::counters::Counter;
 use crate::event_loop::TakesConnections;
 use crate::event_loop::steering::Steering;
@@ -35,6 +36,7 @@ pub(super) struct Acceptor {
     pub(super) steering: Arc<Steering>,
     pub(super) metrics: Metrics,
     pub(super) takers: TakesConnections,
+    pub(super) departure: Arc<Departure>,
 }
 
 impl Acceptor {
@@ -44,6 +46,8 @@ impl Acceptor {
         let builder = std::thread::Builder::new().name("acceptor".into()).stack_size(STACK_BYTES);
         builder.spawn(move || {
             while self.takers.has_any() {
+                // While the workers may leave for another process, connections wait in the backlog.
+                let _may_hand_out = self.departure.await_permission();
                 match sockets::accept(&self.listener) {
                     Ok(Some(socket)) => self.hand_out(&socket),
                     Ok(None) => sockets::wait_readable(&self.listener, PAUSE),

@@ -7,8 +7,12 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use throng_access::{Clients, CountedAddress};
-use throng_core::{Listener, Notification, WorkerQueue};
+use throng_core::{Notification, WorkerQueue};
+use throng_handover::message::Listener;
 
+use super::acceptor::Acceptor;
+use super::departure::Departure;
+use super::gate::Gate;
 use super::send_method::SendMethod;
 use crate::metrics::Metrics;
 use crate::net::HandoffHeader;
@@ -29,8 +33,13 @@ pub struct Edge {
     pub send_method: SendMethod,
     pub(super) queues: Vec<Arc<WorkerQueue>>,
     pub(super) threads: Vec<JoinHandle<()>>,
+    pub(super) departure: Arc<Departure>,
+    /// Opens once the workers may act, if they come from another process.
+    pub(super) gate: Option<Arc<Gate>>,
+    /// Starts once the workers may act.
+    pub(super) acceptor: Option<Acceptor>,
     /// Keeps the ports from other programs as long as the server runs.
-    pub(super) _ports: (Port, Option<PortReservation>),
+    pub(super) ports: (Port, Option<PortReservation>),
 }
 
 impl Edge {
@@ -43,6 +52,34 @@ impl Edge {
     /// workers.
     pub fn drain(&self) {
         self.notify_all(|| Notification::Drain);
+    }
+
+    /// Lets workers act that come from another process, which has ended its own. Call it once.
+    pub fn take_over(&mut self) -> io::Result<()> {
+        if let Some(gate) = &self.gate {
+            gate.decide(true);
+        }
+        if let Some(acceptor) = self.acceptor.take() {
+            self.threads.push(acceptor.spawn()?);
+        }
+        Ok(())
+    }
+
+    /// The number of workers.
+    pub fn workers(&self) -> usize {
+        self.queues.len()
+    }
+
+    /// The descriptors that the process which takes over needs beside those of the workers, and
+    /// what they are.
+    pub fn ports(&self) -> Vec<(Listener, BorrowedFd<'_>)> {
+        let plain = match &self.ports.0 {
+            Port::Own(reservation) => (Listener::Reservation, reservation.as_fd()),
+            Port::Passed(listener, _) => (Listener::Passed, listener.as_fd()),
+        };
+        let tls = self.ports.1.as_ref();
+        let tls = tls.map(|reservation| (Listener::TlsReservation, reservation.as_fd()));
+        std::iter::once(plain).chain(tls).collect()
     }
 
     fn notify_all(&self, notification: impl Fn() -> Notification) {
@@ -81,6 +118,33 @@ pub struct Handoff {
     pub client: Option<CountedAddress>,
     /// Its TLS; `None` for a plain connection. `bytes` were opened already.
     pub tls: Option<Box<TlsConnection>>,
+}
+
+impl Handoff {
+    /// The connection without its socket, for another process; `None` if its TLS cannot travel. Its
+    /// client's address counts no longer.
+    pub fn pack(self) -> Option<(Vec<u8>, TcpStream)> {
+        let Handoff { stream, bytes, tls, client: _ } = self;
+        let mut packed = vec![u8::from(tls.is_some())];
+        match tls {
+            None => packed.extend_from_slice(&bytes),
+            Some(tls) => {
+                let carried = Carried::Established(tls).pack(&bytes).ok()?;
+                packed.extend_from_slice(carried.bytes());
+            }
+        }
+        Some((packed, stream))
+    }
+
+    /// Reads what [`Handoff::pack`] has written.
+    pub fn unpack(mut bytes: Vec<u8>, stream: TcpStream) -> io::Result<Handoff> {
+        if bytes.is_empty() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let is_tls = bytes.remove(0) != 0;
+        let tls = if is_tls { Some(take_tls(&mut bytes)?) } else { None };
+        Ok(Handoff { stream, bytes, client: None, tls })
+    }
 }
 
 impl ControlHandoffs {
@@ -135,6 +199,10 @@ pub struct WorkerHandoffs {
 }
 
 impl WorkerHandoffs {
+    pub(super) fn senders(&self) -> &[HandoffSender] {
+        &self.senders
+    }
+
     pub(super) fn new(senders: Vec<HandoffSender>, metrics: Metrics) -> WorkerHandoffs {
         WorkerHandoffs { senders: senders.into(), metrics }
     }
@@ -159,7 +227,7 @@ impl WorkerHandoffs {
     /// already.
     pub fn send(
         &self,
-        listener: Listener,
+        listener: throng_core::Listener,
         stream: &TcpStream,
         bytes: &[u8],
         address: Option<IpAddr>,

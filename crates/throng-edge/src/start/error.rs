@@ -37,6 +37,9 @@ pub enum StartError {
         "the descriptor limit is {0}, which is too low for any connection; raise it (ulimit -n)"
     )]
     NoRoom(u64),
+    /// The state of a running server cannot be taken over.
+    #[error("cannot take over from the running server: {0}")]
+    TakeOver(String),
     /// The kernel refused something else.
     #[error("cannot {what}: {error}")]
     System {

@@ -5,12 +5,14 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
+use super::departure::Departure;
 use super::error::{StartError, cannot_listen, system};
+use super::gate::Gate;
 use super::send_method::{self, SendMethod};
-use crate::event_loop::permits::PermitHolder;
+use crate::event_loop::permits::{FanOutPermits, PermitHolder};
 use crate::event_loop::sleep::Sleep;
 use crate::event_loop::steering::Steering;
-use crate::event_loop::{self, Listening, Sources, TakesConnections};
+use crate::event_loop::{self, Clock, Listening, Sources, TakesConnections, ThreadWorker};
 use crate::sys::epoll::Epoll;
 use crate::sys::handoff::{HandoffReceiver, HandoffSender};
 use crate::sys::listener;
@@ -22,7 +24,7 @@ use crate::worker::{Setup, Worker};
 const STACK_BYTES: usize = 512 << 10;
 
 /// A worker, what its thread waits for, and how it writes to many sockets.
-type Prepared = (Worker<TlsNet<Sockets>>, Sources, Sleep, SendMethod);
+pub(super) type Prepared = (ThreadWorker, Sources, SendMethod);
 
 /// The parameters of a worker's thread.
 pub(super) struct Thread {
@@ -35,7 +37,7 @@ pub(super) struct Thread {
     pub(super) to_workers: Vec<HandoffSender>,
     /// For the ports in the order of the settings: the plain one, then that of TLS.
     pub(super) steering: Vec<Arc<Steering>>,
-    pub(super) permit: PermitHolder,
+    pub(super) permits: Arc<FanOutPermits>,
     /// Kept as long as the worker takes connections.
     pub(super) takes_connections: TakesConnections,
     /// Whether the worker accepts connections itself.
@@ -43,10 +45,15 @@ pub(super) struct Thread {
     /// Whether all listeners are open once this worker has opened its own: only then can they be
     /// steered.
     pub(super) is_last: bool,
+    /// What brings all workers to a halt when another process takes over.
+    pub(super) departure: Arc<Departure>,
+    /// If the worker comes from another process: opens once that has ended its own.
+    pub(super) arrives: Option<Arc<Gate>>,
 }
 
 impl Thread {
-    /// Starts the thread. It reports through `started` once it accepts connections, or cannot.
+    /// Starts the thread. It reports through `started` once it accepts connections, or cannot; one
+    /// that arrives from another process, once it has everything.
     pub(super) fn spawn(
         self,
         started: mpsc::Sender<Result<SendMethod, StartError>>,
@@ -57,21 +64,35 @@ impl Thread {
     }
 
     fn run(self, started: &mpsc::Sender<Result<SendMethod, StartError>>) {
-        let (worker, sources, sleep) = match self.prepare() {
-            Ok((worker, sources, sleep, method)) => {
-                // If the starting thread has given up meanwhile, the process is about to exit.
-                let _ = started.send(Ok(method));
-                (worker, sources, sleep)
-            }
+        let clock = Clock::start();
+        let (mut worker, mut sources, method) = match self.prepare(&clock) {
+            Ok(prepared) => prepared,
             Err(error) => {
                 let _ = started.send(Err(error));
                 return;
             }
         };
+        // If the starting thread has given up meanwhile, the process is about to exit.
+        let _ = started.send(Ok(method));
+        let permit = PermitHolder::new(Arc::clone(&self.permits), self.setup.id);
+        let mut sleep = Sleep::new(Arc::clone(&self.setup.queue), permit);
+        if let Some(gate) = &self.arrives {
+            if !gate.wait() {
+                return;
+            }
+            sleep.expect_work();
+        }
         let _abort = AbortOnPanic;
-        if let Err(error) = event_loop::run(worker, sources, sleep) {
-            eprintln!("error: a worker cannot go on: {error}");
-            std::process::abort();
+        loop {
+            match event_loop::run(worker, &mut sources, &mut sleep, &clock) {
+                Ok(None) => return,
+                Ok(Some(leaving)) => match self.leave(leaving, &mut sources, &clock) {
+                    Some(back) => worker = back,
+                    None => return,
+                },
+                Err(error) => cannot_go_on(&error),
+            }
+            sleep.expect_work();
         }
     }
 
@@ -79,14 +100,17 @@ impl Thread {
     /// descriptors that the thread did not open itself (queue events, handoff sockets) were open
     /// before, are shared by `Arc` and stay open while any worker runs, so that their numbers mean
     /// the same in every table. Sockets cross threads only as messages of `sys/handoff.rs`.
-    fn prepare(self) -> Result<Prepared, StartError> {
+    fn prepare(&self, clock: &Clock) -> Result<Prepared, StartError> {
         throng_host::private_table::unshare()
             .map_err(system("give a worker a descriptor table of its own"))?;
+        if let Some(gate) = &self.arrives {
+            return self.arrive(gate, clock);
+        }
         let settings = &self.setup.settings;
         let mut listeners = Vec::new();
         let tls = settings.tls.as_ref().map(|tls| ("tls-listen", tls.listen));
         let addresses = [("listen", settings.listen)].into_iter().chain(tls);
-        for ((setting, address), steering) in addresses.zip(self.steering) {
+        for ((setting, address), steering) in addresses.zip(&self.steering) {
             let is_tls = setting == "tls-listen";
             if !is_tls && !self.has_listener {
                 continue;
@@ -98,15 +122,27 @@ impl Thread {
             if self.is_last {
                 steering.update(&listener);
             }
-            listeners.push(Listening::new(listener, steering, is_tls));
+            listeners.push(Listening::new(listener, Arc::clone(steering), is_tls));
         }
-        let sources = Sources {
+        let (mut worker, method) = self.worker()?;
+        let mut sources = self.sources(listeners);
+        event_loop::register(&mut worker, &mut sources).map_err(system("wait for events"))?;
+        Ok((worker, sources, method))
+    }
+
+    pub(super) fn sources(&self, listeners: Vec<Listening>) -> Sources {
+        Sources {
             listeners,
-            handoffs: self.handoffs,
-            queue_event: self.event,
-            takes_connections: Some(self.takes_connections),
-        };
-        let sleep = Sleep::new(Arc::clone(&self.setup.queue), self.permit);
+            handoffs: self.handoffs.clone(),
+            queue_event: Arc::clone(&self.event),
+            takes_connections: Some(self.takes_connections.clone()),
+            channel: None,
+        }
+    }
+
+    /// A worker without connections.
+    pub(super) fn worker(&self) -> Result<(ThreadWorker, SendMethod), StartError> {
+        let settings = &self.setup.settings;
         let (io_uring, aio, method) = send_method::open(settings.io_uring)?;
         let counters = &self.setup.metrics.worker(self.setup.id).counters;
         let sockets = Sockets {
@@ -114,14 +150,21 @@ impl Thread {
             aio,
             counters: Arc::clone(counters),
             epoll: Epoll::new().map_err(system("make an epoll instance"))?,
-            to_control: self.to_control,
-            to_workers: self.to_workers,
+            to_control: self.to_control.clone(),
+            is_held: Arc::clone(&self.departure.is_held),
+            to_workers: self.to_workers.clone(),
         };
         let acceptor = settings.tls.as_ref().map(|tls| tls.acceptor.clone());
         let max_handshakes = settings.limits.max_handshakes;
         let net = TlsNet::new(sockets, acceptor, Arc::clone(counters), max_handshakes);
-        Ok((Worker::new(self.setup, net), sources, sleep, method))
+        Ok((Worker::new(self.setup.clone(), net), method))
     }
+}
+
+/// Ends the process: the worker's connections would be open and never served.
+pub(super) fn cannot_go_on(error: &dyn std::fmt::Display) -> ! {
+    eprintln!("error: a worker cannot go on: {error}");
+    std::process::abort();
 }
 
 /// Aborts the process if a worker panics: its connections would be open and never served. A service

@@ -36,6 +36,7 @@ const ADDRESS: u8 = 1 << 3;
 const CANARY: u8 = 1 << 4;
 const TLS: u8 = 1 << 5;
 const NEW: u8 = 1 << 6;
+const CHANNEL: u8 = 1 << 7;
 
 /// The bytes of an address, which follows the first byte of a packet that has one. IPv4 addresses
 /// are written as IPv6 addresses (RFC 4291 section 2.5.5.2).
@@ -126,7 +127,7 @@ impl HandoffReceiver {
 /// Encodes the beginning of a packet. Returns it and its length.
 fn lead(header: HandoffHeader) -> ([u8; LEAD_BYTES_MAX], usize) {
     let HandoffHeader { listener, has_place, address, .. } = header;
-    let HandoffHeader { awaits_proxy_header, is_canary, is_new, is_tls, .. } = header;
+    let HandoffHeader { awaits_proxy_header, is_canary, is_new, is_tls, is_channel, .. } = header;
     let mut lead = [0; LEAD_BYTES_MAX];
     lead[0] = (u8::from(listener == Listener::Admin) * ADMIN)
         | (u8::from(has_place) * PLACE)
@@ -134,6 +135,7 @@ fn lead(header: HandoffHeader) -> ([u8; LEAD_BYTES_MAX], usize) {
         | (u8::from(is_canary) * CANARY)
         | (u8::from(is_new) * NEW)
         | (u8::from(is_tls) * TLS)
+        | (u8::from(is_channel) * CHANNEL)
         | (u8::from(address.is_some()) * ADDRESS);
     let Some(address) = address else { return (lead, 1) };
     let address = match address {
@@ -159,6 +161,7 @@ fn header_of(packet: &[u8]) -> (HandoffHeader, usize) {
         is_canary: facts & CANARY != 0,
         is_new: facts & NEW != 0,
         is_tls: facts & TLS != 0,
+        is_channel: facts & CHANNEL != 0,
         address,
     };
     (header, if address.is_some() { LEAD_BYTES_MAX } else { 1 })
@@ -199,7 +202,7 @@ mod tests {
                 let (is_canary, is_tls) = (!awaits_proxy_header, awaits_proxy_header);
                 let header =
                     HandoffHeader { awaits_proxy_header, is_canary, is_tls, address, ..PUBLIC };
-                let header = HandoffHeader { is_new: is_canary, ..header };
+                let header = HandoffHeader { is_new: is_canary, is_channel: is_tls, ..header };
                 for bytes in [&b""[..], b"GET / HTTP/1.1\r\n"] {
                     sender.send(header, far.as_fd(), bytes).unwrap();
                     let mut received = Vec::new();

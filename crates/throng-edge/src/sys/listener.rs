@@ -4,7 +4,7 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::ops::Range;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ const KEEP_IDLE_MAX: Duration = Duration::from_secs(32_767);
 /// Keeps a port: no other program can bind it while this value exists. It does not listen.
 #[derive(Debug)]
 pub(crate) struct PortReservation {
-    _socket: OwnedFd,
+    socket: OwnedFd,
     address: SocketAddr,
 }
 
@@ -67,12 +67,25 @@ impl PortReservation {
         let reserved = socket(address)?;
         sockopt::set_socket_reuseport(&reserved, true)?;
         bind(&reserved, &address)?;
-        Ok(PortReservation { _socket: reserved, address })
+        Ok(PortReservation { socket: reserved, address })
+    }
+
+    /// The reservation of another process, which it has passed.
+    pub(crate) fn passed(socket: OwnedFd) -> io::Result<PortReservation> {
+        let address = SocketAddr::try_from(getsockname(&socket)?)
+            .map_err(|_| io::Error::other("a reserved port has no internet address"))?;
+        Ok(PortReservation { socket, address })
     }
 
     /// The address with the port that the kernel has chosen if the settings say 0.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
+    }
+}
+
+impl AsFd for PortReservation {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 

@@ -4,6 +4,7 @@ use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -30,6 +31,9 @@ pub(crate) struct Sockets {
     /// The worker's counters.
     pub(crate) counters: Arc<Counters>,
     pub(crate) to_control: HandoffSender,
+    /// While set, no connection goes to the control plane: it is about to leave for another
+    /// process.
+    pub(crate) is_held: Arc<AtomicBool>,
     /// The channels to all workers, in order.
     pub(crate) to_workers: Vec<HandoffSender>,
 }
@@ -156,6 +160,9 @@ impl Net for Sockets {
     ) -> Result<(), OwnedFd> {
         // The socket stays open in the control plane: epoll would go on reporting it here.
         let _ = self.epoll.remove(&socket);
+        if self.is_held.load(Ordering::SeqCst) {
+            return Err(socket);
+        }
         match self.to_control.send(header, socket.as_fd(), bytes) {
             Ok(()) => Ok(()),
             Err(_) => Err(socket),
@@ -230,6 +237,7 @@ mod tests {
             aio: None,
             counters: Arc::default(),
             to_control: handoff::pair().unwrap().0,
+            is_held: Arc::default(),
             to_workers: Vec::new(),
         }
     }

@@ -68,7 +68,8 @@ impl<N: Net> Worker<N> {
     /// connection's with its socket. Sockets are not taken out of the worker's events. The engine
     /// keeps the worker as a follower, because another one goes on in its place.
     pub fn freeze(mut self, write: &mut dyn FnMut(Vec<u8>, Option<N::Socket>)) {
-        debug_assert!(self.may_freeze() && self.queue.is_empty());
+        // The queue is empty but for answers that have just come: those questions are asked again.
+        debug_assert!(self.may_freeze());
         // Before the counters are written.
         self.close_unfinished();
         write(self.freeze_worker(), None);
@@ -117,14 +118,17 @@ impl<N: Net> Worker<N> {
     }
 
     /// Closes the connections that cannot be written down: those that shake hands, of which only
-    /// rustls knows, and those whose TLS has failed.
-    fn close_unfinished(&mut self) {
+    /// rustls knows, and those whose TLS has failed. Also those of the canary, whose other ends are
+    /// this process's. [`Worker::freeze`] does so, too: call it before if the engine is frozen
+    /// earlier, where some of them follow channels.
+    pub(crate) fn close_unfinished(&mut self) {
         for index in 0..self.connections.extent() {
             let id = ConnectionId::new(index);
             // Not every place of the table is taken.
             let Some(connection) = self.connections.get(id) else { continue };
-            if !self.net.may_leave(&connection.socket) {
-                let is_new = connection.state == State::Head;
+            let is_canary = connection.has(Flags::CANARY);
+            if is_canary || !self.net.may_leave(&connection.socket) {
+                let is_new = connection.state == State::Head || is_canary;
                 let reason = if is_new { CloseReason::Complete } else { CloseReason::TlsFailed };
                 self.release(id, reason);
             }

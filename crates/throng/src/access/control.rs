@@ -31,7 +31,8 @@ pub(crate) struct ServerAccess {
 
 impl ServerAccess {
     /// Access control of a server with these settings. `callouts` decide about what the rules
-    /// allow, within the same limits of `clients`.
+    /// allow, within the same limits of `clients`. `tagger` is that of a server which is taken
+    /// over.
     ///
     /// # Errors
     ///
@@ -41,7 +42,7 @@ impl ServerAccess {
         settings: &Settings,
         clients: Arc<Clients>,
         callouts: &mut Callouts,
-        trust: &Trust,
+        (trust, tagger): (&Trust, Option<Tagger>),
     ) -> Result<ServerAccess> {
         let passed = callouts.passed();
         let rules = Arc::new(ArcSwap::from_pointee(access.rules.clone()));
@@ -78,7 +79,9 @@ impl ServerAccess {
             tokens: token_keys.as_ref().map(|keys| Arc::clone(&keys.authenticator)),
             server_keys: Arc::new(access.server_keys).into(),
             revocations: Mutex::new(log),
-            tagger: Tagger::random().ok_or_else(|| anyhow!("the system has no random bytes"))?,
+            tagger: tagger
+                .or_else(Tagger::random)
+                .ok_or_else(|| anyhow!("the system has no random bytes"))?,
             token_cookie: settings.token_cookie.0.as_deref().map(Into::into),
             clients,
             kept: Arc::default(),

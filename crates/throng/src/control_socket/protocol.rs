@@ -27,6 +27,8 @@ pub(crate) enum Request {
     },
     /// Take the drain back.
     CancelDrain,
+    /// Start a new process that takes over.
+    Upgrade,
 }
 
 /// What a server answers: any number of `Progress`, then one of the others.

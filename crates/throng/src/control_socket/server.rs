@@ -83,6 +83,15 @@ impl ControlSocket {
         }
     }
 
+    /// Takes the socket of a server that this one has taken over from. Without one the server runs
+    /// all the same, and the log says why.
+    pub(crate) fn take_after(choice: &ControlChoice, listen: SocketAddr) -> Option<ControlSocket> {
+        ControlSocket::take(choice, listen).unwrap_or_else(|error| {
+            tracing::warn!("{error}");
+            None
+        })
+    }
+
     fn take_somewhere(listen: SocketAddr) -> Option<ControlSocket> {
         let mut reasons = Vec::new();
         for directory in place::directories() {

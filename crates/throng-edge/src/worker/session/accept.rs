@@ -1,6 +1,7 @@
 //! Takes connections in: new ones, and those that other threads hand off.
 
 use std::io::IoSlice;
+use std::time::Duration;
 
 use throng_access::CountedAddress;
 use throng_core::Listener;
@@ -40,7 +41,8 @@ impl<N: Net> Worker<N> {
             },
             None => (socket, client),
         };
-        self.admit(Flags::default(), socket, client, &mut []);
+        let patience = self.settings.head_timeout;
+        self.admit(Flags::default(), socket, client, (patience, &mut []));
         self.evict_excess();
     }
 
@@ -68,7 +70,12 @@ impl<N: Net> Worker<N> {
             self.accept_failed();
             return self.net.close(socket);
         };
-        self.admit(flags, socket, client, &mut bytes[state_bytes..]);
+        let bytes = &mut bytes[state_bytes..];
+        // It has been served, and is idle: the next request may take its time.
+        let is_idle = bytes.is_empty() && !header.is_new && !header.has_place;
+        let patience =
+            if is_idle { self.settings.idle_timeout } else { self.settings.head_timeout };
+        self.admit(flags, socket, client, (patience, bytes));
         self.evict_excess();
     }
 
@@ -95,13 +102,19 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Adds a connection, handles its `bytes`, and reads what follows.
-    fn admit(&mut self, flags: Flags, socket: N::Socket, client: Arrival, bytes: &mut [u8]) {
+    /// Adds a connection, handles its `bytes`, and reads what follows. Its head has so much time.
+    fn admit(
+        &mut self,
+        flags: Flags,
+        socket: N::Socket,
+        client: Arrival,
+        (patience, bytes): (Duration, &mut [u8]),
+    ) {
         if !self.make_room() {
             self.refuse_without_place(&socket);
             return self.net.close(socket);
         }
-        let due = self.clock.deadline(self.settings.head_timeout);
+        let due = self.clock.deadline(patience);
         let flags = flags.with(Flags::AWAITS_PROXY_HEADER, client.awaits_proxy_header);
         let now_ms = self.clock.unix_ms();
         let id = self.connections.insert(socket, flags, (due, now_ms), client.counted);

@@ -1,0 +1,104 @@
+//! A worker leaves for another process, or returns.
+
+use std::os::fd::{AsFd as _, BorrowedFd};
+
+use throng_handover::channel::{Channel, ChannelError};
+use throng_handover::message::Kind;
+use throng_handover::records::Frozen;
+
+use super::assembly::Order;
+use super::departure::CHANNEL_TIMEOUT;
+use super::thread::{Thread, cannot_go_on};
+use crate::event_loop::{self, Clock, Listening, Sources, ThreadWorker};
+use crate::worker::WorkerThaw;
+
+impl Thread {
+    /// Leaves for another process. Returns the worker if it does not leave.
+    pub(super) fn leave(
+        &self,
+        mut worker: ThreadWorker,
+        sources: &mut Sources,
+        clock: &Clock,
+    ) -> Option<ThreadWorker> {
+        let channel = sources.channel.take();
+        let assembly = &self.departure.assembly;
+        loop {
+            match assembly.await_order() {
+                Order::Settle => self.settle(&mut worker, sources, clock),
+                Order::Send => break,
+                Order::Leave | Order::Return => return Some(worker),
+            }
+        }
+        let mut frozen = Frozen::default();
+        worker.set_now(clock.now());
+        worker.freeze(&mut |record, socket| frozen.push(&record, socket));
+        let sent = channel.ok_or(ChannelError::Ended).and_then(|channel| {
+            let channel = Channel::new(channel, CHANNEL_TIMEOUT).map_err(ChannelError::System)?;
+            send(&channel, &sources.listeners, &frozen)
+        });
+        if let Err(error) = sent {
+            assembly.fail(error.to_string());
+        }
+        match assembly.await_order() {
+            Order::Leave => None,
+            _ => Some(self.thaw(frozen, sources, clock)),
+        }
+    }
+
+    /// Finishes what is under way between the workers.
+    fn settle(&self, worker: &mut ThreadWorker, sources: &mut Sources, clock: &Clock) {
+        let mut buffer = Vec::new();
+        loop {
+            worker.set_now(clock.now());
+            let mut has_done_something = false;
+            while event_loop::receive_handoff(worker, sources, &mut buffer) {
+                has_done_something = true;
+            }
+            has_done_something |= !self.setup.queue.is_empty();
+            worker.close_unfinished();
+            worker.prepare_to_freeze();
+            if self.departure.assembly.vote(!has_done_something, self.to_workers.len()) {
+                return;
+            }
+        }
+    }
+
+    /// The worker as it was before it was frozen.
+    fn thaw(&self, frozen: Frozen, sources: &mut Sources, clock: &Clock) -> ThreadWorker {
+        let mut worker = match self.worker() {
+            Ok((worker, _)) => worker,
+            Err(error) => cannot_go_on(&error),
+        };
+        worker.set_now(clock.now());
+        let mut thaw = WorkerThaw::new(worker);
+        let read = frozen.into_records(|record, socket| {
+            // Of a connection that cannot be thawed only the socket is closed. `finish` tells
+            // whether anything else is wrong.
+            let _ = thaw.record(record, socket);
+            Ok::<(), ChannelError>(())
+        });
+        let mut worker = match (read, thaw.finish()) {
+            (Ok(()), Ok(worker)) => worker,
+            (Err(error), _) => cannot_go_on(&error),
+            (_, Err(error)) => cannot_go_on(&error),
+        };
+        if let Err(error) = event_loop::register(&mut worker, sources) {
+            cannot_go_on(&error);
+        }
+        worker
+    }
+}
+
+/// Sends the listeners and everything that was frozen. A message without records is the end.
+fn send(channel: &Channel, listeners: &[Listening], frozen: &Frozen) -> Result<(), ChannelError> {
+    let (sockets, kinds): (Vec<BorrowedFd<'_>>, Vec<u8>) = listeners
+        .iter()
+        .map(|listening| {
+            let (socket, is_tls) = listening.socket();
+            (socket.as_fd(), u8::from(is_tls))
+        })
+        .unzip();
+    channel.send_with(Kind::State, &kinds, &sockets)?;
+    frozen.send(channel)?;
+    channel.send_with(Kind::State, &[], &[])
+}

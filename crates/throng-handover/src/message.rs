@@ -1,0 +1,269 @@
+//! The messages as bytes: a kind, and what belongs to it.
+//!
+//! Integers are little-endian; a text has its length before it, in four bytes. A change of a
+//! message raises [`PROTOCOL`].
+
+/// The version of the messages.
+pub const PROTOCOL: u16 = 1;
+
+/// The longest reason of a refusal that is read, in bytes.
+const REASON_BYTES_MAX: usize = 4096;
+
+/// The kinds of messages, by the number in front of each. A number is never used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// The new process has started: [`Message::Hello`].
+    Hello = 1,
+    /// The running one goes along: [`Message::Welcome`].
+    Welcome = 2,
+    /// The new process has its settings: [`Message::Ready`].
+    Ready = 3,
+    /// The new process cannot take over: [`Message::Refused`].
+    Refused = 4,
+    /// State follows: [`records`](crate::records), sockets, a worker's channel.
+    State = 5,
+    /// The new process has everything: [`Message::Thawed`].
+    Thawed = 6,
+    /// The new process serves: [`Message::Commit`].
+    Commit = 7,
+}
+
+impl Kind {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Kind; 7] = [
+        Kind::Hello,
+        Kind::Welcome,
+        Kind::Ready,
+        Kind::Refused,
+        Kind::State,
+        Kind::Thawed,
+        Kind::Commit,
+    ];
+
+    /// The kind with this number.
+    pub fn numbered(number: u8) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|&kind| kind as u8 == number)
+    }
+}
+
+/// What is said beside state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Message {
+    /// The successor has started. It reads frozen state up to this version.
+    Hello {
+        /// The [`PROTOCOL`] of the new process.
+        protocol: u16,
+        /// The newest version of frozen state that it reads.
+        frozen: u16,
+        /// Its version, in words.
+        build: String,
+    },
+    /// The predecessor goes along. Descriptors travel beside it, as `listeners` says.
+    Welcome(Welcome),
+    /// The successor has loaded its settings, and waits for the state.
+    Ready,
+    /// The successor cannot take over, and ends.
+    Refused(String),
+    /// The successor has all of the state.
+    Thawed,
+    /// The successor serves from now on.
+    Commit,
+}
+
+/// What the successor has to know before it prepares.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Welcome {
+    /// The number of workers, which stays.
+    pub workers: u32,
+    /// The seed of the tags of sessions.
+    pub tag_seed: [u8; 16],
+    /// What the descriptors beside the message are.
+    pub listeners: Vec<Listener>,
+    /// Keys of session tickets, as the crate that has them writes them.
+    pub ticket_keys: Vec<u8>,
+}
+
+/// What a descriptor beside [`Message::Welcome`] is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Listener {
+    /// Keeps the port of `listen`; workers' listeners travel with the workers.
+    Reservation = 1,
+    /// Keeps the port of `tls-listen`.
+    TlsReservation = 2,
+    /// Listens on `listen` for all workers: the service manager has opened it.
+    Passed = 3,
+    /// Listens on `admin-listen`.
+    Admin = 4,
+    /// Listens on `redirect-http`.
+    Redirect = 5,
+}
+
+impl Listener {
+    const ALL: [Listener; 5] = [
+        Listener::Reservation,
+        Listener::TlsReservation,
+        Listener::Passed,
+        Listener::Admin,
+        Listener::Redirect,
+    ];
+}
+
+/// Bytes that are no message of this version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a message is not valid: {0}")]
+pub struct Malformed(pub &'static str);
+
+impl Message {
+    /// What is sent in front of the bytes.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Message::Hello { .. } => Kind::Hello,
+            Message::Welcome(_) => Kind::Welcome,
+            Message::Ready => Kind::Ready,
+            Message::Refused(_) => Kind::Refused,
+            Message::Thawed => Kind::Thawed,
+            Message::Commit => Kind::Commit,
+        }
+    }
+
+    /// The bytes behind the kind.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        match self {
+            Message::Hello { protocol, frozen, build } => {
+                out.extend_from_slice(&protocol.to_le_bytes());
+                out.extend_from_slice(&frozen.to_le_bytes());
+                put(&mut out, build.as_bytes());
+            }
+            Message::Welcome(welcome) => {
+                out.extend_from_slice(&welcome.workers.to_le_bytes());
+                out.extend_from_slice(&welcome.tag_seed);
+                let listeners: Vec<u8> = welcome.listeners.iter().map(|it| *it as u8).collect();
+                put(&mut out, &listeners);
+                put(&mut out, &welcome.ticket_keys);
+            }
+            Message::Refused(reason) => {
+                put(&mut out, &reason.as_bytes()[..reason.len().min(REASON_BYTES_MAX)]);
+            }
+            Message::Ready | Message::Thawed | Message::Commit => {}
+        }
+        out
+    }
+
+    /// Reads the bytes behind the kind.
+    pub fn decode(kind: Kind, bytes: &[u8]) -> Result<Message, Malformed> {
+        let mut rest = bytes;
+        let message = match kind {
+            Kind::Hello => {
+                let (protocol, frozen) = (u16(&mut rest)?, u16(&mut rest)?);
+                // What follows may differ in other versions.
+                if protocol != PROTOCOL {
+                    return Ok(Message::Hello { protocol, frozen, build: String::new() });
+                }
+                Message::Hello { protocol, frozen, build: text(&mut rest)? }
+            }
+            Kind::Welcome => {
+                let workers = u32::from_le_bytes(array(&mut rest)?);
+                let tag_seed = array(&mut rest)?;
+                let listener = |&number: &u8| {
+                    let found = Listener::ALL.into_iter().find(|&it| it as u8 == number);
+                    found.ok_or(Malformed("a listener"))
+                };
+                let listeners = take(&mut rest)?.iter().map(listener).collect::<Result<_, _>>()?;
+                let ticket_keys = take(&mut rest)?.to_vec();
+                Message::Welcome(Welcome { workers, tag_seed, listeners, ticket_keys })
+            }
+            Kind::Refused => Message::Refused(text(&mut rest)?),
+            Kind::Ready => Message::Ready,
+            Kind::Thawed => Message::Thawed,
+            Kind::Commit => Message::Commit,
+            Kind::State => return Err(Malformed("state is no message")),
+        };
+        if rest.is_empty() { Ok(message) } else { Err(Malformed("it goes on behind its end")) }
+    }
+}
+
+fn put(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+    out.extend_from_slice(bytes);
+}
+
+fn array<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N], Malformed> {
+    let (bytes, behind) = rest.split_first_chunk().ok_or(Malformed("it ends early"))?;
+    *rest = behind;
+    Ok(*bytes)
+}
+
+fn u16(rest: &mut &[u8]) -> Result<u16, Malformed> {
+    Ok(u16::from_le_bytes(array(rest)?))
+}
+
+fn take<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], Malformed> {
+    let length = u32::from_le_bytes(array(rest)?) as usize;
+    let (bytes, behind) = rest.split_at_checked(length).ok_or(Malformed("it ends early"))?;
+    *rest = behind;
+    Ok(bytes)
+}
+
+fn text(rest: &mut &[u8]) -> Result<String, Malformed> {
+    // A reason may have been cut within a character.
+    Ok(String::from_utf8_lossy(take(rest)?).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn all() -> Vec<Message> {
+        let build = "throng 0.1.0".to_owned();
+        vec![
+            Message::Hello { protocol: PROTOCOL, frozen: 2, build },
+            Message::Welcome(Welcome {
+                workers: 51,
+                tag_seed: [7; 16],
+                listeners: Listener::ALL.to_vec(),
+                ticket_keys: vec![1, 2, 3],
+            }),
+            Message::Ready,
+            Message::Refused("the settings ask for 3 workers".to_owned()),
+            Message::Thawed,
+            Message::Commit,
+        ]
+    }
+
+    #[test]
+    fn messages_come_out_as_they_went_in_and_are_refused_when_cut() {
+        for message in all() {
+            let bytes = message.encode();
+            assert_eq!(Message::decode(message.kind(), &bytes).unwrap(), message);
+            for end in 0..bytes.len() {
+                assert!(Message::decode(message.kind(), &bytes[..end]).is_err(), "{message:?}");
+            }
+            let longer = [&bytes[..], b"x"].concat();
+            assert!(Message::decode(message.kind(), &longer).is_err(), "{message:?}");
+        }
+    }
+
+    #[test]
+    fn the_versions_of_any_hello_can_be_read() {
+        let bytes = [&9u16.to_le_bytes()[..], &[5, 0], b"who knows"].concat();
+        let hello = Message::decode(Kind::Hello, &bytes).unwrap();
+        assert_eq!(hello, Message::Hello { protocol: 9, frozen: 5, build: String::new() });
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_the_reader_panic(
+            number in 0u8..10,
+            bytes in prop::collection::vec(any::<u8>(), 0..80),
+        ) {
+            if let Some(kind) = Kind::numbered(number) {
+                let _ = Message::decode(kind, &bytes);
+            }
+        }
+    }
+}

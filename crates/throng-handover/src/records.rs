@@ -1,0 +1,171 @@
+//! Frozen state as messages: many records in one, each with its length (4) before it. A record
+//! whose socket travels with it has the highest bit of its length set.
+
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+
+use crate::channel::{Channel, ChannelError, DESCRIPTORS_MAX};
+use crate::message::{Kind, Malformed};
+
+const HAS_SOCKET: u32 = 1 << 31;
+
+/// A message with records is sent when it is this long.
+const BATCH_BYTES: usize = 64 << 10;
+
+/// Frozen state that is complete, with the sockets that belong to it.
+#[derive(Debug, Default)]
+pub struct Frozen {
+    /// The records, each behind its length.
+    bytes: Vec<u8>,
+    sockets: Vec<OwnedFd>,
+}
+
+impl Frozen {
+    /// Adds a record.
+    pub fn push(&mut self, record: &[u8], socket: Option<OwnedFd>) {
+        debug_assert!(record.len() < HAS_SOCKET as usize);
+        let flag = if socket.is_some() { HAS_SOCKET } else { 0 };
+        self.bytes.extend_from_slice(&(record.len() as u32 | flag).to_le_bytes());
+        self.bytes.extend_from_slice(record);
+        self.sockets.extend(socket);
+    }
+
+    /// Bytes that it takes.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether it has no record.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Sends all records, and copies of the sockets.
+    pub fn send(&self, channel: &Channel) -> Result<(), ChannelError> {
+        let mut sockets = self.sockets.iter();
+        let mut batch: Vec<BorrowedFd<'_>> = Vec::with_capacity(DESCRIPTORS_MAX);
+        let (mut from, mut at) = (0, 0);
+        while at < self.bytes.len() {
+            let (length, has_socket) = length_at(&self.bytes, at);
+            at += 4 + length;
+            if has_socket {
+                batch.extend(sockets.next().map(|socket| socket.as_fd()));
+            }
+            if batch.len() == DESCRIPTORS_MAX || at - from >= BATCH_BYTES || at == self.bytes.len()
+            {
+                channel.send_with(Kind::State, &self.bytes[from..at], &batch)?;
+                batch.clear();
+                from = at;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads all records again, each with its socket.
+    pub fn into_records<E>(
+        self,
+        mut each: impl FnMut(&[u8], Option<OwnedFd>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut sockets = self.sockets.into_iter();
+        let mut at = 0;
+        while at < self.bytes.len() {
+            let (length, has_socket) = length_at(&self.bytes, at);
+            let socket = if has_socket { sockets.next() } else { None };
+            each(&self.bytes[at + 4..at + 4 + length], socket)?;
+            at += 4 + length;
+        }
+        Ok(())
+    }
+}
+
+/// The length of a record that was pushed, and whether it has a socket.
+fn length_at(bytes: &[u8], at: usize) -> (usize, bool) {
+    let length = u32::from_le_bytes(std::array::from_fn(|n| bytes[at + n]));
+    ((length & !HAS_SOCKET) as usize, length & HAS_SOCKET != 0)
+}
+
+/// Reads the records of one message. Stops at the first error of `each`.
+pub fn read<E: From<Malformed>>(
+    content: &[u8],
+    descriptors: Vec<OwnedFd>,
+    mut each: impl FnMut(&[u8], Option<OwnedFd>) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut rest = content;
+    let mut descriptors = descriptors.into_iter();
+    while !rest.is_empty() {
+        let Some((length, behind)) = rest.split_first_chunk() else {
+            return Err(Malformed("a record").into());
+        };
+        let length = u32::from_le_bytes(*length);
+        let record = behind.split_at_checked((length & !HAS_SOCKET) as usize);
+        let Some((record, behind)) = record else { return Err(Malformed("a record").into()) };
+        let socket = if length & HAS_SOCKET == 0 { None } else { descriptors.next() };
+        each(record, socket)?;
+        rest = behind;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::os::unix::net::UnixStream;
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn records_keep_their_sockets_on_the_way_and_at_home() {
+        let mut frozen = Frozen::default();
+        let mut near = Vec::new();
+        for number in 0..600u32 {
+            let socket = (!number.is_multiple_of(3)).then(|| {
+                let (mut mine, its) = UnixStream::pair().unwrap();
+                mine.write_all(&number.to_le_bytes()).unwrap();
+                near.push(mine);
+                OwnedFd::from(its)
+            });
+            frozen.push(&vec![7; number as usize * 5], socket);
+        }
+        let (sender, receiver) = Channel::pair().unwrap();
+        let minute = Duration::from_secs(60);
+        let sender = Channel::new(sender, minute).unwrap();
+        let mut receiver = Channel::new(receiver, minute).unwrap();
+        let (mut count, expected) = (0u32, 600);
+        let check = |count: &mut u32, record: &[u8], socket: Option<OwnedFd>| {
+            assert_eq!(record.len(), *count as usize * 5);
+            assert_eq!(socket.is_some(), !count.is_multiple_of(3));
+            if let Some(socket) = socket {
+                let mut bytes = [0; 4];
+                UnixStream::from(socket).read_exact(&mut bytes).unwrap();
+                assert_eq!(u32::from_le_bytes(bytes), *count);
+                // For the copy that is read next. The last copy is closed by now.
+                let _ = near[(*count - *count / 3 - 1) as usize].write_all(&bytes);
+            }
+            *count += 1;
+            Ok::<(), Malformed>(())
+        };
+        let mut check = check;
+        std::thread::scope(|scope| {
+            scope.spawn(|| frozen.send(&sender).unwrap());
+            while count < expected {
+                let received = receiver.receive().unwrap();
+                read(&received.content, received.descriptors, |record, socket| {
+                    check(&mut count, record, socket)
+                })
+                .unwrap();
+            }
+        });
+        let mut again = 0;
+        frozen.into_records(|record, socket| check(&mut again, record, socket)).unwrap();
+        assert_eq!(again, expected);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_the_reader_panic(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+            let _ = read(&bytes, Vec::new(), |_, _| Ok::<(), Malformed>(()));
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! What the server says of itself when it starts, on standard output and in the log.
+
+use std::io::{self, Write as _};
+use std::net::TcpListener;
+
+use throng_edge::{Plan, SendMethod};
+use throng_host::limits::MemoryMeter;
+use throng_host::preflight::{self, Demand, Preflight, Tables};
+use throng_units::paint::Paint;
+
+use crate::banner::{Banner, Keys};
+use crate::load::Loaded;
+use crate::memory;
+use crate::plane_settings::has_demo;
+use crate::settings::Settings;
+use crate::start_line::StartLine;
+
+/// Checks whether the machine allows the planned number of connections.
+fn preflight(settings: &Settings, plan: &Plan) -> Preflight {
+    let mut demand = Demand::server(plan.max_connections() as u64);
+    if let Some(server) = &mut demand.server {
+        server.tables = Some(Tables { threads_least: plan.workers() as u64, ..Tables::server() });
+        // Port 0 lets the kernel choose, so the port of the next start is unknown.
+        server.port = Some(settings.listen.0.port()).filter(|&port| port > 0);
+    }
+    preflight::check(&demand)
+}
+
+/// What is printed when the server starts.
+pub(super) fn banner(
+    loaded: &Loaded,
+    plan: &Plan,
+    admin: Option<&TcpListener>,
+) -> io::Result<String> {
+    let Loaded { settings, dev_keys, dev_certificate } = loaded;
+    let banner = Banner {
+        address: plan.address(),
+        admin: admin.map(TcpListener::local_addr).transpose()?,
+        is_admin_tls: settings.admin_tls.0,
+        tls: plan.tls_address(),
+        demands_certificates: settings.demands_client_certificates(),
+        has_demo: has_demo(settings),
+        do_clients_publish: settings.clients_publish.0,
+        workers: plan.workers(),
+        descriptors_max: plan.descriptors_max(),
+        max_connections: plan.max_connections(),
+        preflight: &preflight(settings, plan),
+        requested: settings.max_connections.0,
+        allows_anyone: settings.allow_anyone.0,
+        keys: Keys::of(settings),
+        dev_keys: dev_keys.as_ref(),
+        dev_certificate: dev_certificate.as_deref(),
+    };
+    Ok(banner.text(Paint::on(&io::stdout())))
+}
+
+/// Prints what [`banner`] returns.
+pub(super) fn print(text: &str) {
+    let mut out = io::stdout().lock();
+    // A closed standard output is no reason to stop the server.
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+/// Logs how fan-outs are written.
+pub(super) fn log_send_method(method: &SendMethod) {
+    let how = match method {
+        SendMethod::IoUring => "fan-outs go through io_uring",
+        SendMethod::LinuxAio { .. } => "fan-outs go through Linux AIO",
+        SendMethod::Single { .. } => "fan-outs take a call for each subscriber",
+    };
+    tracing::debug!("{how}");
+    if let SendMethod::LinuxAio { without_io_uring: Some(reason) }
+    | SendMethod::Single { without_io_uring: Some(reason), .. } = method
+    {
+        tracing::info!("io_uring cannot be used: {reason}; {how}");
+    }
+    if let SendMethod::Single { without_aio, .. } = method {
+        tracing::info!("Linux AIO cannot be used: {without_aio}; {how}");
+    }
+}
+
+/// What the first line of the log says.
+pub(super) fn start_line<'a>(
+    settings: &'a Settings,
+    plan: &Plan,
+    admin: Option<&TcpListener>,
+    meter: Option<&'a MemoryMeter>,
+    memory: memory::Plan,
+) -> io::Result<StartLine<'a>> {
+    Ok(StartLine {
+        settings,
+        listen: plan.address(),
+        tls_listen: plan.tls_address(),
+        admin_listen: admin.map(TcpListener::local_addr).transpose()?,
+        max_connections: plan.max_connections(),
+        memory: meter.map(MemoryMeter::limit),
+        plan: memory,
+    })
+}

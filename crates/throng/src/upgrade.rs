@@ -1,0 +1,22 @@
+//! A new process takes over from this one, with all connections and logs: SIGUSR2.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `binary` | which binary is started, found when the server starts |
+//! | `departure` | the running server's side |
+//! | `arrival` | the new process's side |
+//! | `requests` | what asks for an upgrade, and the end of the process that has been replaced |
+//! | `start` | what is different in the start of the new process |
+//! | `parts` | what is moved beside workers: logs, kept subscriptions, admin connections |
+
+mod arrival;
+mod binary;
+mod departure;
+mod parts;
+mod requests;
+pub(crate) mod start;
+
+pub(crate) use arrival::Arrival;
+pub(crate) use binary::Successor;
+pub(crate) use departure::{Departing, Upgrader};
+pub(crate) use requests::{Asking, Ending, Requests};

@@ -1,0 +1,196 @@
+//! The new process: takes over from the one that has started it.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use rustix::net::sockopt::socket_peercred;
+use throng_access::KeptSubscriptions;
+use throng_access::session::Tagger;
+use throng_control::{Control, Handoff};
+use throng_core::{MemoryEngine, MemoryThaw, frozen};
+use throng_edge::PassedPorts;
+use throng_handover::channel::{Channel, ChannelError, Received};
+use throng_handover::message::{Kind, Listener, Message, PROTOCOL, Welcome};
+use throng_handover::phase;
+use throng_handover::records;
+
+use super::parts;
+use crate::version;
+
+/// Says that standard input leads to a server to take over from.
+pub(super) const VARIABLE: &str = "TAKE_OVER_FROM_THRONG";
+
+/// How long the running server may take to answer: it may first finish requests.
+const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// The server that this process takes over from.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    channel: Channel,
+    phase: phase::Successor,
+    welcome: Welcome,
+    descriptors: HashMap<u8, OwnedFd>,
+}
+
+impl Arrival {
+    /// Greets the server that has started this process to take over; `None` if none has.
+    ///
+    /// # Errors
+    ///
+    /// There is no such server, or it does not understand this version.
+    pub(crate) fn begin() -> Result<Option<Arrival>> {
+        if std::env::var_os(VARIABLE).is_none() {
+            return Ok(None);
+        }
+        let channel = io::stdin().as_fd().try_clone_to_owned()?;
+        let parent = socket_peercred(&channel).ok().map(|peer| peer.pid);
+        // A variable that somebody has set, or that a program has inherited.
+        if parent.is_none() || parent != rustix::process::getppid() {
+            bail!("{VARIABLE} is set, and no server has started this one to take over; unset it");
+        }
+        rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
+        let mut channel = Channel::new(channel, TIMEOUT)?;
+        let hello = Message::Hello {
+            protocol: PROTOCOL,
+            frozen: frozen::VERSION,
+            build: version::BUILD.into(),
+        };
+        channel.send(&hello)?;
+        let mut phase = phase::Successor::default();
+        let (message, descriptors) = channel.receive_message()?;
+        phase.received(message.kind())?;
+        let Message::Welcome(welcome) = message else { bail!(phase::OutOfOrder) };
+        ensure!(welcome.listeners.len() == descriptors.len(), "a listener was lost on the way");
+        let numbers = welcome.listeners.iter().map(|listener| *listener as u8);
+        let descriptors = numbers.zip(descriptors).collect();
+        Ok(Some(Arrival { channel, phase, welcome, descriptors }))
+    }
+
+    /// Takes a descriptor that came with the greeting.
+    pub(crate) fn take(&mut self, listener: Listener) -> Option<OwnedFd> {
+        self.descriptors.remove(&(listener as u8))
+    }
+
+    /// The ports of the workers.
+    pub(crate) fn ports(&mut self) -> PassedPorts {
+        PassedPorts {
+            workers: self.welcome.workers as usize,
+            reservation: self.take(Listener::Reservation),
+            tls_reservation: self.take(Listener::TlsReservation),
+            listener: self.take(Listener::Passed),
+        }
+    }
+
+    /// Makes the same tags of sessions.
+    pub(crate) fn tagger(&self) -> Tagger {
+        Tagger::from_seed(self.welcome.tag_seed)
+    }
+
+    /// The keys of session tickets.
+    pub(crate) fn ticket_keys(&self) -> &[u8] {
+        &self.welcome.ticket_keys
+    }
+
+    /// Says that this process has its settings and can begin, and waits for the logs, which `thaw`
+    /// reads, and for what the server keeps for users.
+    ///
+    /// # Errors
+    ///
+    /// The running server has given up, or this version cannot read its state.
+    pub(crate) fn engine(
+        &mut self,
+        mut thaw: MemoryThaw,
+        kept: &KeptSubscriptions,
+    ) -> Result<MemoryEngine> {
+        let ready = self.phase.is_ready()?;
+        self.channel.send(&ready)?;
+        self.records(|record| thaw.record(record).context("the logs"))?;
+        let engine = thaw.finish().context("the logs")?;
+        self.records(|record| parts::thaw_kept(record, kept))?;
+        Ok(engine)
+    }
+
+    /// Reads records until their end.
+    fn records(&mut self, mut each: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        loop {
+            let Received { content, .. } = self.state()?;
+            if content.is_empty() {
+                return Ok(());
+            }
+            records::read(&content, Vec::new(), |record, _| each(record))?;
+        }
+    }
+
+    fn state(&mut self) -> Result<Received> {
+        let received = self.channel.receive().map_err(given_up)?;
+        self.phase.received(received.kind)?;
+        ensure!(received.kind == Kind::State, phase::OutOfOrder);
+        Ok(received)
+    }
+
+    /// The next worker's channel.
+    pub(crate) fn worker_channel(&mut self) -> io::Result<OwnedFd> {
+        let received = self.state().map_err(|error| io::Error::other(format!("{error:#}")))?;
+        let mut descriptors = received.descriptors;
+        descriptors.pop().ok_or_else(|| io::Error::other("a worker's channel was lost"))
+    }
+
+    /// Says that everything is here, and waits for the last word. When this returns, the running
+    /// server acts no more.
+    ///
+    /// # Errors
+    ///
+    /// It has given up, and goes on.
+    pub(crate) fn finish(&mut self) -> Result<()> {
+        let thawed = self.phase.has_thawed()?;
+        self.channel.send(&thawed)?;
+        let (message, _) = self.channel.receive_message().map_err(given_up)?;
+        self.phase.received(message.kind())?;
+        ensure!(self.phase.serves(), phase::OutOfOrder);
+        Ok(())
+    }
+
+    /// Receives the connections between two requests that no worker had.
+    pub(crate) fn receive_rest(mut self, control: &Control) {
+        loop {
+            match self.channel.receive() {
+                Ok(received) => {
+                    if let Some((listener, handoff)) = handoff(received) {
+                        control.hold().put_moved(listener, handoff);
+                    }
+                }
+                // The running server has sent all.
+                Err(ChannelError::Ended) => return,
+                Err(error) => return tracing::warn!("connections may be lost: {error}"),
+            }
+        }
+    }
+
+    /// Tells the running server why this process cannot take over.
+    pub(crate) fn refuse(&mut self, reason: &anyhow::Error) {
+        // It may have gone, or given up.
+        let _ = self.channel.send(&Message::Refused(format!("{reason:#}")));
+    }
+}
+
+fn handoff(received: Received) -> Option<(throng_core::Listener, Handoff)> {
+    let socket = received.descriptors.into_iter().next()?;
+    match parts::unpack(received.content, socket) {
+        Ok(handoff) => Some(handoff),
+        Err(error) => {
+            tracing::warn!("a connection is lost: {error}");
+            None
+        }
+    }
+}
+
+fn given_up(error: ChannelError) -> anyhow::Error {
+    match error {
+        ChannelError::Ended => anyhow!("the running server has given up, and goes on"),
+        error => error.into(),
+    }
+}

@@ -1,0 +1,97 @@
+//! Which binary takes over, and its start.
+//!
+//! It is found when the server starts, by the path that started it: a file that is replaced later
+//! is the new version, and so is that of a symbolic link that points elsewhere later. Nobody can
+//! name another one to the running server.
+
+use std::env;
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use super::arrival::VARIABLE;
+
+/// How a new process is started.
+#[derive(Debug, Clone)]
+pub(crate) struct Successor {
+    path: PathBuf,
+    /// The name by which this process was called.
+    name: OsString,
+    arguments: Vec<OsString>,
+}
+
+impl Successor {
+    /// The binary of this process, with its arguments.
+    ///
+    /// # Errors
+    ///
+    /// The system does not say which binary this is.
+    pub(crate) fn of_this_process() -> io::Result<Successor> {
+        let mut arguments = env::args_os();
+        let name = arguments.next().unwrap_or_default();
+        let own = env::current_exe()?;
+        let path = called(&name).filter(|path| is_same(path, &own)).unwrap_or(own);
+        Ok(Successor { path, name, arguments: arguments.collect() })
+    }
+
+    /// Starts it, with its end of the channel as standard input.
+    pub(super) fn start(&self, channel: OwnedFd) -> io::Result<Child> {
+        let mut command = Command::new(&self.path);
+        command.arg0(&self.name).args(&self.arguments).env(VARIABLE, "1");
+        // What the service manager has passed comes through the channel.
+        for variable in ["LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "WATCHDOG_PID"] {
+            command.env_remove(variable);
+        }
+        command.stdin(Stdio::from(channel)).spawn()
+    }
+
+    /// Where it is.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// The absolute path by which this process was called; `None` if there is no such file.
+fn called(name: &OsString) -> Option<PathBuf> {
+    let given = Path::new(name);
+    if given.components().count() > 1 || given.is_absolute() {
+        return std::path::absolute(given).ok();
+    }
+    let folders = env::var_os("PATH")?;
+    env::split_paths(&folders)
+        .map(|folder| folder.join(given))
+        .find(|path| path.is_file())
+        .and_then(|path| std::path::absolute(path).ok())
+}
+
+fn is_same(path: &Path, own: &Path) -> bool {
+    match (path.canonicalize(), own.canonicalize()) {
+        (Ok(path), Ok(own)) => path == own,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_keeps_its_own_path() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link) = (folder.path().join("throng-1"), folder.path().join("throng"));
+        std::fs::write(&file, "").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        assert_eq!(called(&link.clone().into_os_string()).as_deref(), Some(&*link));
+        assert!(is_same(&link, &file));
+        assert!(!is_same(&folder.path().join("other"), &file));
+    }
+
+    #[test]
+    fn this_process_is_found() {
+        let successor = Successor::of_this_process().unwrap();
+        assert!(is_same(successor.path(), &env::current_exe().unwrap()));
+    }
+}

@@ -1,0 +1,303 @@
+//! The running server: starts a new process and gives it everything, or goes on.
+//!
+//! | step | who serves | when it fails |
+//! |---|---|---|
+//! | the new process starts, and loads its settings | this one | this one goes on |
+//! | no request begins; those that have begun end | the workers of this one | the same |
+//! | all workers halt, freeze and send; the logs are sent | nobody | the workers thaw, and go on |
+//! | the new process has everything, and is told to serve | the new one | there is no way back |
+//! | this process writes what slow clients have not read, and ends | the new one | |
+
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::process::Child;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::Shutdown;
+use throng_access::AccessControl;
+use throng_certificates::ServerTls;
+use throng_control::Control;
+use throng_core::{MemoryEngine, frozen};
+use throng_edge::Edge;
+use throng_handover::channel::{Channel, ChannelError};
+use throng_handover::message::{Kind, Listener, Message, PROTOCOL, Welcome};
+use throng_handover::phase::Predecessor;
+
+use super::binary::Successor;
+use super::parts;
+use crate::control_socket::ControlSocket;
+use crate::service::notify;
+
+/// How long the new process may take to start and to load its settings.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How long the new process may take to read the state.
+const THAW_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The time for requests that have begun. After it, bodies that are still arriving are refused.
+const REQUESTS_PATIENCE: Duration = Duration::from_secs(2);
+
+/// The time after which an upgrade is given up because requests have not ended.
+const REQUESTS_TIMEOUT: Duration = Duration::from_secs(6);
+
+/// The time for TLS handshakes that have begun. After it they are closed.
+const HANDSHAKES_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How often it is looked whether requests have ended, and how often in a row they must have: a
+/// connection on its way between the planes is counted by neither for a moment.
+const CHECK_INTERVAL: Duration = Duration::from_millis(10);
+const CHECKS: u32 = 2;
+
+/// What an upgrade needs of the running server.
+pub(crate) struct Departing {
+    pub(crate) engine: Arc<MemoryEngine>,
+    pub(crate) access: Arc<AccessControl>,
+    pub(crate) tls: Option<Arc<ServerTls>>,
+    /// The listeners that no worker has.
+    pub(crate) listeners: Vec<(Listener, OwnedFd)>,
+    /// Why this server cannot be upgraded, if anything is in the way.
+    pub(crate) obstacle: Option<String>,
+}
+
+/// Starts new processes that take over from this one.
+pub(crate) struct Upgrader {
+    departing: Departing,
+    successor: Successor,
+    control: Arc<Control>,
+    edge: Arc<Edge>,
+    /// Its path is free once the new process serves.
+    control_socket: Mutex<Option<ControlSocket>>,
+    /// The channel to the process that starts, so that another thread can shut it.
+    attempt: Mutex<Option<OwnedFd>>,
+}
+
+/// A new process that serves instead of this one.
+pub(crate) struct Upgraded {
+    control: Arc<Control>,
+    channel: Channel,
+    /// The id of the process.
+    pub(crate) process: u32,
+    /// How long nothing was delivered.
+    pub(crate) pause: Duration,
+}
+
+/// A new process that has not taken over. Ended when dropped.
+struct Starting(Option<Child>);
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.0.take() {
+            // It may have ended by itself.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Upgrader {
+    pub(crate) fn new(
+        (departing, successor, control_socket): (Departing, Successor, Option<ControlSocket>),
+        control: Arc<Control>,
+        edge: Arc<Edge>,
+    ) -> Upgrader {
+        let control_socket = Mutex::new(control_socket);
+        Upgrader { departing, successor, control, edge, control_socket, attempt: Mutex::default() }
+    }
+
+    /// Makes an upgrade that is under way fail, if it can still fail.
+    pub(crate) fn cancel(&self) {
+        let attempt = self.attempt.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(channel) = attempt {
+            // Fails only if the other end has been closed already.
+            let _ = rustix::net::shutdown(channel, Shutdown::Both);
+        }
+    }
+
+    /// Starts a new process and gives it everything. Blocks for as long as it takes, and says how
+    /// it goes on.
+    ///
+    /// # Errors
+    ///
+    /// Why it was not possible, in one sentence. Then this process goes on as if nothing had been.
+    pub(crate) fn upgrade(&self, say: &dyn Fn(&str)) -> Result<Upgraded> {
+        if let Some(obstacle) = &self.departing.obstacle {
+            bail!("{obstacle}");
+        }
+        let (near, far) = Channel::pair().context("cannot make a channel")?;
+        let attempt = near.try_clone().context("cannot make a channel")?;
+        *self.attempt.lock().unwrap_or_else(PoisonError::into_inner) = Some(attempt);
+        let path = self.successor.path();
+        let child = self.successor.start(far);
+        let child = child.with_context(|| format!("cannot start {}", path.display()))?;
+        let process = child.id();
+        say(&format!("process {process} starts: {}", path.display()));
+        let mut starting = Starting(Some(child));
+        let mut channel = Channel::new(near, START_TIMEOUT)?;
+        let mut phase = Predecessor::default();
+        self.greet(&mut channel, &mut phase)?;
+        say("it is ready; requests that have begun are finished");
+        let moved = self.hand_over(&mut channel, &mut phase);
+        match moved {
+            Ok(pause) => {
+                // It serves: it must not end with this value.
+                starting.0 = None;
+                self.attempt.lock().unwrap_or_else(PoisonError::into_inner).take();
+                Ok(Upgraded { control: Arc::clone(&self.control), channel, process, pause })
+            }
+            Err(error) => {
+                phase.fail();
+                // First, so that it cannot act on what it has.
+                drop(starting);
+                self.edge.go_back();
+                self.control.rush(false);
+                self.control.hold().end();
+                Err(error)
+            }
+        }
+    }
+
+    /// Learns which version the new process is, and waits until it has loaded its settings.
+    fn greet(&self, channel: &mut Channel, phase: &mut Predecessor) -> Result<()> {
+        let Message::Hello { protocol, frozen, build } = self.next(channel, phase)? else {
+            bail!("it does not greet");
+        };
+        ensure!(
+            protocol == PROTOCOL,
+            "it speaks protocol {protocol} of upgrades, and this version {PROTOCOL}; restart \
+             instead"
+        );
+        ensure!(
+            frozen >= frozen::VERSION,
+            "it ({build}) reads state up to format {frozen}, and this version writes format {}; \
+             restart instead",
+            frozen::VERSION
+        );
+        let own = self.departing.listeners.iter().map(|(listener, it)| (*listener, it.as_fd()));
+        let ports = self.edge.ports().into_iter().chain(own);
+        let (listeners, descriptors): (Vec<_>, Vec<BorrowedFd<'_>>) = ports.unzip();
+        let tls = self.departing.tls.as_ref();
+        let ticket_keys = tls.map(|tls| tls.ticket_keys().to_vec()).unwrap_or_default();
+        let welcome = Message::Welcome(Welcome {
+            workers: self.edge.workers() as u32,
+            tag_seed: self.departing.access.tagger.seed(),
+            listeners,
+            ticket_keys,
+        });
+        let sent = channel.send_with(Kind::Welcome, &welcome.encode(), &descriptors);
+        sent.map_err(ended)?;
+        match self.next(channel, phase)? {
+            Message::Ready => Ok(()),
+            _ => bail!("it does not say that it is ready"),
+        }
+    }
+
+    fn next(&self, channel: &mut Channel, phase: &mut Predecessor) -> Result<Message> {
+        let (message, _) = channel.receive_message().map_err(ended)?;
+        if let Message::Refused(reason) = message {
+            bail!("the new process refuses: {reason}");
+        }
+        phase.received(message.kind())?;
+        Ok(message)
+    }
+
+    /// Brings everything to rest, and gives it away. Returns how long nothing was delivered.
+    fn hand_over(&self, channel: &mut Channel, phase: &mut Predecessor) -> Result<Duration> {
+        self.control.hold().begin();
+        self.edge.hold();
+        let deadline = Instant::now() + REQUESTS_TIMEOUT;
+        let (began, workers) = loop {
+            self.finish_requests(deadline)?;
+            let began = Instant::now();
+            let workers = self.edge.halt().context("the workers")?;
+            // One that had not heard of the hold may have handed a connection off meanwhile.
+            if self.control.hold().is_at_rest() && !self.is_handing_off() {
+                break (began, workers);
+            }
+            self.edge.go_on();
+        };
+        channel.set_timeout(THAW_TIMEOUT)?;
+        ensure!(phase.freeze(), "the new process is not ready");
+        self.edge.send_workers();
+        for frozen in [
+            parts::freeze_engine(&self.departing.engine),
+            parts::freeze_kept(&self.departing.access.kept),
+        ] {
+            frozen.send(channel).map_err(ended)?;
+            channel.send_with(Kind::State, &[], &[]).map_err(ended)?;
+        }
+        for worker in workers {
+            channel.send_with(Kind::State, b"worker", &[worker.as_fd()]).map_err(ended)?;
+        }
+        match self.next(channel, phase)? {
+            Message::Thawed => {}
+            _ => bail!("it does not say that it has everything"),
+        }
+        self.edge.await_workers().context("a worker")?;
+        drop(self.control_socket.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let commit = phase.give_up().ok_or_else(|| anyhow!("it does not have everything"))?;
+        // There is no way back, even if this fails: the new process may have heard it.
+        if let Err(error) = channel.send(&commit) {
+            tracing::error!("the new process may not know that it serves: {error}");
+        }
+        self.edge.leave();
+        Ok(began.elapsed())
+    }
+
+    /// Waits until no request and no TLS handshake is under way.
+    fn finish_requests(&self, deadline: Instant) -> Result<()> {
+        let began = Instant::now();
+        let mut checks = 0;
+        while checks < CHECKS {
+            std::thread::sleep(CHECK_INTERVAL);
+            let has_handshakes =
+                self.edge.metrics.handshakes() > 0 && began.elapsed() < HANDSHAKES_PATIENCE;
+            let is_busy = !self.control.hold().is_at_rest() || self.is_handing_off();
+            checks = if is_busy || has_handshakes { 0 } else { checks + 1 };
+            if is_busy && began.elapsed() >= REQUESTS_PATIENCE {
+                self.control.rush(true);
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "requests that have begun do not end; try again, or restart instead"
+            );
+        }
+        Ok(())
+    }
+
+    /// Whether a connection is on its way from a worker to the control plane.
+    fn is_handing_off(&self) -> bool {
+        let mut waits = [PollFd::new(&self.edge.to_control, PollFlags::IN)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        // An error is no reason to go on.
+        poll(&mut waits, Some(&now)).map_or(true, |count| count > 0)
+    }
+}
+
+impl Upgraded {
+    /// Gives the new process the connections between two requests that no worker had.
+    pub(crate) fn send_rest(&self) {
+        for (listener, handoff) in self.control.hold().take_moved() {
+            let Some((bytes, socket)) = parts::pack(listener, handoff) else { continue };
+            if let Err(error) = self.channel.send_with(Kind::State, &bytes, &[socket.as_fd()]) {
+                tracing::warn!("a connection is lost: {error}");
+            }
+        }
+    }
+
+    /// Tells the service manager, and says it in one sentence.
+    pub(crate) fn announce(&self) -> String {
+        let Upgraded { process, pause, .. } = self;
+        notify(&format!("MAINPID={process}"));
+        format!("process {process} has taken over after a pause of {} ms", pause.as_millis())
+    }
+}
+
+fn ended(error: ChannelError) -> anyhow::Error {
+    match error {
+        ChannelError::Ended => anyhow!("the new process has ended; what it has logged says why"),
+        ChannelError::TimedOut => anyhow!("the new process did not answer in time"),
+        error => error.into(),
+    }
+}

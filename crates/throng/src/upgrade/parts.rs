@@ -1,0 +1,113 @@
+//! What is moved beside workers, as bytes.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+
+use anyhow::{Result, anyhow, ensure};
+use throng_access::{KeptChange, KeptSubscriptions};
+use throng_control::Handoff;
+use throng_core::{Listener, MemoryEngine};
+use throng_handover::records::Frozen;
+
+use crate::planes;
+
+/// All logs, with idempotency keys and followers.
+pub(super) fn freeze_engine(engine: &MemoryEngine) -> Frozen {
+    let mut frozen = Frozen::default();
+    let done = engine.freeze(|record| {
+        frozen.push(&record, None);
+        Ok::<(), Infallible>(())
+    });
+    let Ok(()) = done;
+    frozen
+}
+
+/// What the server keeps for users: a record for each, with the user's name and the channels, each
+/// behind its length in two bytes.
+pub(super) fn freeze_kept(kept: &KeptSubscriptions) -> Frozen {
+    let mut frozen = Frozen::default();
+    kept.each_user(|user, channels| {
+        let mut record = Vec::new();
+        let mut put = |name: &str| {
+            // Names are far shorter.
+            record.extend_from_slice(&(name.len() as u16).to_le_bytes());
+            record.extend_from_slice(name.as_bytes());
+        };
+        put(user);
+        channels.for_each(&mut put);
+        frozen.push(&record, None);
+    });
+    frozen
+}
+
+/// Reads a record of [`freeze_kept`].
+pub(super) fn thaw_kept(record: &[u8], kept: &KeptSubscriptions) -> Result<()> {
+    let mut rest = record;
+    let mut names = Vec::new();
+    while let Some((length, behind)) = rest.split_first_chunk() {
+        let name = behind.split_at_checked(usize::from(u16::from_le_bytes(*length)));
+        let (name, behind) = name.ok_or_else(|| anyhow!("what is kept for a user ends early"))?;
+        names.push(std::str::from_utf8(name)?.to_owned());
+        rest = behind;
+    }
+    ensure!(rest.is_empty() && !names.is_empty(), "what is kept for a user ends early");
+    let user = names.remove(0);
+    let change = KeptChange::Replace(names);
+    let plan = kept.plan(&user, &change, 0)?;
+    kept.make(&user, &change, plan, drop);
+    Ok(())
+}
+
+/// A connection of the control plane without its socket, behind a byte for its listener; `None` if
+/// it cannot travel.
+pub(super) fn pack(listener: Listener, handoff: Handoff) -> Option<(Vec<u8>, TcpStream)> {
+    let (packed, stream) = planes::to_edge(handoff).pack()?;
+    let mut bytes = vec![u8::from(listener == Listener::Admin)];
+    bytes.extend_from_slice(&packed);
+    Some((bytes, stream))
+}
+
+/// Reads what [`pack`] has written.
+pub(super) fn unpack(mut bytes: Vec<u8>, socket: OwnedFd) -> io::Result<(Listener, Handoff)> {
+    if bytes.is_empty() {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let listener = if bytes.remove(0) == 0 { Listener::Public } else { Listener::Admin };
+    let handoff = throng_edge::Handoff::unpack(bytes, TcpStream::from(socket))?;
+    Ok((listener, planes::from_edge(handoff)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_for_users_comes_out_as_it_went_in() {
+        let kept = KeptSubscriptions::default();
+        for (user, channels) in [("ann", vec!["a", "b"]), ("bob", vec!["b"])] {
+            let change = KeptChange::Replace(channels.into_iter().map(str::to_owned).collect());
+            let plan = kept.plan(user, &change, 0).unwrap();
+            kept.make(user, &change, plan, drop);
+        }
+        let again = KeptSubscriptions::default();
+        freeze_kept(&kept).into_records(|record, _| thaw_kept(record, &again)).unwrap();
+        assert_eq!(again.counts(), kept.counts());
+        assert!(again.has("ann", "a") && again.has("ann", "b") && again.has("bob", "b"));
+        assert!(thaw_kept(&[5, 0, b'x'], &again).is_err() && thaw_kept(&[], &again).is_err());
+    }
+
+    #[test]
+    fn a_connection_keeps_its_bytes() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let own = stream.local_addr().unwrap();
+        let handoff = Handoff { stream, bytes: b"GET /".to_vec(), client: None, tls: None };
+        let (bytes, stream) = pack(Listener::Admin, handoff).unwrap();
+        let (listener, handoff) = unpack(bytes, stream.into()).unwrap();
+        assert_eq!(listener, Listener::Admin);
+        assert_eq!((handoff.bytes.as_slice(), handoff.tls.is_none()), (&b"GET /"[..], true));
+        assert_eq!(handoff.stream.local_addr().unwrap(), own);
+    }
+}

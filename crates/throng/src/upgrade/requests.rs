@@ -1,0 +1,189 @@
+//! Requests for an upgrade, and what happens between them and the end of this process.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use throng_control::Control;
+use throng_outbound::RunningCallouts;
+use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::sleep;
+
+use super::departure::{Upgraded, Upgrader};
+use crate::control_socket::{Conversation, Failure};
+use crate::departure::{Departure, Stage};
+use crate::log_writer::LogWriter;
+use crate::service::{Signals, UpgradeSignals};
+use crate::terminal::EXIT_RUNTIME;
+
+/// Commands that may wait for an upgrade. Further ones are told to try again.
+const WAITING_MAX: usize = 4;
+
+/// The time for clients to read the responses that this process has begun to write.
+const RESPONSES_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How often it is looked whether they have.
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Time for the last events to reach the application.
+const EVENTS_GRACE: Duration = Duration::from_secs(2);
+
+/// Where commands ask for an upgrade.
+pub(crate) type Asking = mpsc::Sender<Conversation>;
+
+/// What asks for an upgrade: SIGUSR2, and commands.
+#[derive(Debug)]
+pub(crate) struct Requests {
+    signals: UpgradeSignals,
+    asking: Asking,
+    asked: mpsc::Receiver<Conversation>,
+}
+
+/// What ends with this process when another one has taken over.
+pub(crate) struct Ending {
+    pub(crate) control: Arc<Control>,
+    pub(crate) callouts: RunningCallouts,
+    pub(crate) log: LogWriter,
+}
+
+impl Requests {
+    /// Requests of these signals, and of commands.
+    pub(crate) fn new(signals: UpgradeSignals) -> Requests {
+        let (asking, asked) = mpsc::channel(WAITING_MAX);
+        Requests { signals, asking, asked }
+    }
+
+    /// Where commands ask.
+    pub(crate) fn asking(&self) -> Asking {
+        self.asking.clone()
+    }
+
+    /// Waits for a request; with the command that waits for the outcome, if it is one.
+    async fn next(&mut self) -> Option<Conversation> {
+        tokio::select! {
+            () = self.signals.next() => None,
+            // The other end is here, too, so that it never closes.
+            conversation = self.asked.recv() => conversation,
+        }
+    }
+
+    /// Upgrades whenever that is asked for, until a signal of `signals` comes or a drain has come
+    /// to its end. Returns the name of that. Does not return when another process has taken over:
+    /// then this one ends.
+    pub(crate) async fn serve(
+        &mut self,
+        upgrader: Arc<Upgrader>,
+        (signals, departure): (&mut Signals, &Arc<Departure>),
+        ending: Ending,
+    ) -> (&'static str, RunningCallouts) {
+        loop {
+            let conversation = tokio::select! {
+                name = signals.next() => return (name, ending.callouts),
+                () = departure.ended() => return ("throng drain", ending.callouts),
+                conversation = self.next() => conversation,
+            };
+            let cause = if conversation.is_some() { "throng upgrade" } else { "SIGUSR2" };
+            let reservation = match departure.reserve() {
+                Ok(reservation) => reservation,
+                Err(stage) => {
+                    fail(in_the_way(stage).to_owned(), conversation).await;
+                    continue;
+                }
+            };
+            tracing::info!("{cause}: starting a new process to take over");
+            let (outcome, conversation, ended_by) = attempt(&upgrader, signals, conversation).await;
+            match outcome {
+                Ok(upgraded) => ending.end(upgraded, conversation).await,
+                Err(error) => {
+                    let message =
+                        format!("this process goes on, as if nothing had been: {error:#}");
+                    fail(message, conversation).await;
+                }
+            }
+            drop(reservation);
+            if let Some(name) = ended_by {
+                return (name, ending.callouts);
+            }
+        }
+    }
+}
+
+/// Attempts an upgrade, and tells the command that waits how it goes on. A signal makes it fail if
+/// it still can: returns its name, too.
+async fn attempt(
+    upgrader: &Arc<Upgrader>,
+    signals: &mut Signals,
+    mut conversation: Option<Conversation>,
+) -> (anyhow::Result<Upgraded>, Option<Conversation>, Option<&'static str>) {
+    let (say, mut said) = mpsc::unbounded_channel();
+    let attempting = Arc::clone(upgrader);
+    let mut attempt: JoinHandle<anyhow::Result<Upgraded>> = spawn_blocking(move || {
+        attempting.upgrade(&|text| {
+            tracing::info!("{text}");
+            // Fails only if nobody listens any more.
+            let _ = say.send(text.to_owned());
+        })
+    });
+    let mut ended_by = None;
+    loop {
+        tokio::select! {
+            biased;
+            Some(text) = said.recv() => {
+                if let Some(conversation) = &mut conversation {
+                    conversation.progress(&text).await;
+                }
+            }
+            outcome = &mut attempt => {
+                // Only a bug panics, which the log has then.
+                let outcome = outcome.unwrap_or_else(|error| Err(error.into()));
+                return (outcome, conversation, ended_by);
+            }
+            name = signals.next(), if ended_by.is_none() => {
+                ended_by = Some(name);
+                upgrader.cancel();
+            }
+        }
+    }
+}
+
+/// Says why an upgrade has failed.
+async fn fail(message: String, conversation: Option<Conversation>) {
+    tracing::error!("the upgrade has failed: {message}");
+    if let Some(conversation) = conversation {
+        conversation.end(Err(Failure { message, code: EXIT_RUNTIME })).await;
+    }
+}
+
+/// Why a server in this stage is not upgraded.
+fn in_the_way(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Waiting(_) | Stage::Leaving(..) => {
+            "a drain is under way; take it back first, with `throng drain --cancel`"
+        }
+        Stage::Serving | Stage::Upgrading => "an upgrade is under way",
+        Stage::Ending => "the server ends",
+    }
+}
+
+impl Ending {
+    /// Ends this process, which another one has taken over from.
+    async fn end(self, upgraded: Upgraded, conversation: Option<Conversation>) -> ! {
+        upgraded.send_rest();
+        let sentence = upgraded.announce();
+        tracing::info!("{sentence}; this one ends");
+        if let Some(conversation) = conversation {
+            conversation.end(Ok(sentence)).await;
+        }
+        let deadline = Instant::now() + RESPONSES_PATIENCE;
+        while self.control.connections() > 0 && Instant::now() < deadline {
+            sleep(CHECK_INTERVAL).await;
+            upgraded.send_rest();
+        }
+        // Those that have ended since; then the new process learns that this was all.
+        upgraded.send_rest();
+        drop(upgraded);
+        self.callouts.finish(EVENTS_GRACE).await;
+        self.log.flush();
+        std::process::exit(0);
+    }
+}

@@ -1,0 +1,146 @@
+//! The parts of a server's start that differ if it takes over from a running one.
+
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use throng_access::AccessControl;
+use throng_core::events::EventSink;
+use throng_core::{Epoch, MemoryEngine, MemoryPressure, MemoryThaw, Rules};
+use throng_edge::{Edge, Plan, Shared, StartError};
+use throng_handover::message::Listener;
+
+use super::arrival::Arrival;
+use crate::load::Loaded;
+use crate::settings::{Settings, SettingsError};
+
+/// What logs and workers are made of.
+pub(crate) struct Logs {
+    pub(crate) plan: Plan,
+    pub(crate) rules: Arc<Rules>,
+    pub(crate) max_bytes: usize,
+}
+
+impl Logs {
+    /// Makes the logs and starts the workers, empty ones or those of the running server, with what
+    /// it keeps for users. Those act after [`take_over`]; if this fails, the running server goes
+    /// on.
+    pub(crate) fn start(
+        self,
+        access: &Arc<AccessControl>,
+        events: Option<Arc<dyn EventSink>>,
+        mut arrival: Option<&mut Arrival>,
+    ) -> Result<(Edge, Arc<MemoryEngine>, Arc<MemoryPressure>)> {
+        let Logs { plan, rules, max_bytes } = self;
+        let (of_logs, queues) = (Arc::clone(&rules), plan.queues());
+        let logs = match &mut arrival {
+            None => MemoryEngine::new(Epoch::random(), of_logs, queues, max_bytes),
+            Some(arrival) => {
+                let thaw = MemoryThaw::new(of_logs, queues, max_bytes);
+                arrival.engine(thaw, &access.kept)?
+            }
+        };
+        let logs = Arc::new(logs.with_events(events.clone()));
+        let pressure = Arc::<MemoryPressure>::default();
+        let shared = Shared {
+            engine: Arc::clone(&logs) as _,
+            access: Arc::clone(access),
+            rules,
+            events,
+            pressure: Arc::clone(&pressure),
+        };
+        let edge = match arrival {
+            None => plan.start(&shared, None)?,
+            Some(arrival) => plan.start(&shared, Some(&mut || arrival.worker_channel()))?,
+        };
+        Ok((edge, logs, pressure))
+    }
+}
+
+/// Lets the workers of the running server act here. When this returns, that one acts no more; if it
+/// fails before, that one goes on.
+pub(crate) fn take_over(arrival: Option<&mut Arrival>, edge: &mut Edge) -> Result<()> {
+    let Some(arrival) = arrival else { return Ok(()) };
+    arrival.finish()?;
+    edge.take_over().context("cannot start the acceptor")
+}
+
+/// The listener of the running server at this address, or a new one.
+pub(crate) fn listener(
+    address: SocketAddr,
+    passed: Option<OwnedFd>,
+    open: impl FnOnce(SocketAddr) -> Result<TcpListener, StartError>,
+) -> Result<TcpListener, StartError> {
+    let passed = passed.map(TcpListener::from);
+    let is_it = |listener: &TcpListener| {
+        listener.local_addr().is_ok_and(|its| its.ip() == address.ip())
+            && (address.port() == 0
+                || listener.local_addr().is_ok_and(|its| its.port() == address.port()))
+    };
+    match passed.filter(is_it) {
+        Some(listener) => Ok(listener),
+        None => open(address),
+    }
+}
+
+/// Copies of the listeners that no worker has, for a process that takes over.
+pub(crate) fn copies(
+    admin: Option<&TcpListener>,
+    redirect: Option<OwnedFd>,
+) -> Result<Vec<(Listener, OwnedFd)>> {
+    let admin = admin.map(|listener| listener.try_clone().map(OwnedFd::from));
+    let admin = admin.transpose().context("cannot keep the admin listener")?;
+    let admin = admin.map(|listener| (Listener::Admin, listener));
+    let redirect = redirect.map(|listener| (Listener::Redirect, listener));
+    Ok(admin.into_iter().chain(redirect).collect())
+}
+
+/// Checks that a server with these settings can take over, if it is to.
+pub(crate) fn check(settings: &Settings, takes_over: bool) -> Result<(), SettingsError> {
+    match &settings.data.0 {
+        Some(path) if takes_over => Err(SettingsError(format!(
+            "a server with a data directory ({}) cannot take over from a running one; restart",
+            path.display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Why this server cannot be upgraded.
+pub(crate) fn obstacle(loaded: &Loaded, has_presence_events: bool) -> Option<String> {
+    let Loaded { settings, dev_keys, dev_certificate } = loaded;
+    if std::process::id() == 1 {
+        return Some(
+            "this is process 1, with which the container ends; drain it instead".to_owned(),
+        );
+    }
+    if dev_keys.is_some() || dev_certificate.is_some() {
+        return Some("--dev and --dev-tls are for one run".to_owned());
+    }
+    if has_presence_events {
+        return Some("presence events would be lost; restart instead".to_owned());
+    }
+    let own = [("data", &settings.data.0), ("revocations-file", &settings.revocations_file.0)];
+    own.into_iter().find_map(|(setting, path)| {
+        let path = path.as_ref()?.display();
+        Some(format!("{setting} {path} can belong to one process only; restart instead"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listener_is_taken_over_only_at_its_address() {
+        let open = |address| Ok(TcpListener::bind(address).unwrap());
+        let running = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = running.local_addr().unwrap();
+        let same = listener(address, Some(running.into()), open).unwrap();
+        assert_eq!(same.local_addr().unwrap(), address);
+        let other: SocketAddr = "127.0.0.2:0".parse().unwrap();
+        let new = listener(other, Some(same.into()), open).unwrap();
+        assert_eq!(new.local_addr().unwrap().ip(), other.ip());
+    }
+}

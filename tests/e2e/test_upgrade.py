@@ -1,0 +1,419 @@
+"""A new process takes over from a running server, and no client notices."""
+
+import os
+import shutil
+import signal
+import subprocess
+import threading
+
+import httpx
+import pytest
+import websockets.sync.client
+
+from support import TIMEOUT_SECONDS, tls_server
+from support.access import SECRET, bearer, server_key, token
+from support.raw import TEXT, Raw, RawWebSocket, frame
+from support.server import BINARY, clean_environment, eventually, run_throng
+from support.tls_server import read_until, start_tls, stream_request
+from support.upgrades import FAILED, UpgradableServer
+
+QUIET = ["--heartbeat", "1h", "--drain-window", "0ms"]
+RUNTIME_ERROR = 1
+WHOLE = ["lost == 0", "missed == 0", "duplicated == 0", "reordered == 0", "failures == 0"]
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts servers that can be upgraded, and stops them after the test."""
+    started = []
+
+    def start(*flags, **options):
+        started.append(UpgradableServer(tmp_path, *QUIET, *flags, **options))
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.stop()
+
+
+class Publisher(threading.Thread):
+    """Publishes numbers over one kept-alive connection until it is stopped."""
+
+    def __init__(self, url, channel, verify=True):
+        super().__init__()
+        self.http = httpx.Client(base_url=url, verify=verify, timeout=TIMEOUT_SECONDS, trust_env=False)
+        self.path, self.count, self.error, self.ports = f"/channels/{channel}", 0, None, set()
+        self._end = threading.Event()
+        self.start()
+
+    def run(self):
+        try:
+            while not self._end.is_set():
+                answer = self.http.post(self.path, content=str(self.count))
+                assert answer.status_code == 201, (answer.status_code, answer.text)
+                self.ports.add(answer.extensions["network_stream"].get_extra_info("client_addr"))
+                self.count += 1
+        except Exception as error:  # The test reports it.
+            self.error = error
+
+    def finish(self):
+        """Stops, and returns how many it has published."""
+        self._end.set()
+        self.join(TIMEOUT_SECONDS)
+        self.http.close()
+        assert self.error is None, self.error
+        return self.count
+
+
+def numbers(stream, count):
+    """Reads `count` messages of an SSE stream; returns them and their ids."""
+    messages, ids = [], []
+    for line in stream:
+        if line.startswith("id: "):
+            ids.append(line[4:])
+        if line.startswith("data: "):
+            messages.append(int(line[6:]))
+            if len(messages) == count:
+                return messages, ids
+    raise AssertionError(f"the stream has ended after {len(messages)} messages")
+
+
+def test_a_publisher_and_its_subscribers_notice_nothing(start):
+    server = start("--admin-listen", "127.0.0.1:0", "--history-messages", "100000")
+    admin = str(server.admin().base_url).rstrip("/")
+    with (
+        httpx.Client(base_url=server.url, timeout=TIMEOUT_SECONDS, trust_env=False) as client,
+        client.stream("GET", "/channels/a", headers={"Accept": "text/event-stream"}) as sse,
+        websockets.sync.client.connect(f"{server.ws}/channels/a", compression=None) as websocket,
+    ):
+        server.wait_for_connections("a", 2)
+        publishers = [Publisher(server.url, "a"), Publisher(admin, "b")]
+        for _ in range(3):
+            eventually(lambda before=publishers[0].count: publishers[0].count > before + 20, "messages")
+            server.upgrade()
+        eventually(lambda before=publishers[0].count: publishers[0].count > before + 20, "messages")
+        count, _ = [publisher.finish() for publisher in publishers]
+        for publisher in publishers:
+            assert len(publisher.ports) == 1, "its connection was closed"
+        assert numbers(sse.iter_lines(), count)[0] == list(range(count))
+        received = [int(websocket.recv(TIMEOUT_SECONDS)) for _ in range(count)]
+        assert received == list(range(count))
+    epochs = {message["id"].partition("-")[0] for message in server.history("a")["messages"]}
+    assert len(epochs) == 1
+
+
+@pytest.mark.parametrize("transport", ["websocket", "sse", "stream", "long-poll"])
+def test_a_flood_over_each_transport_is_whole(start, transport, tmp_path):
+    server = start("--history-messages", "1000")
+    flood = flooding(server.url, tmp_path, "--transport", transport)
+    for _ in range(5):
+        eventually(lambda: server.metrics().get('throng_messages_published_total', 1) > 0, "load")
+        server.upgrade()
+    finish(flood)
+
+
+def flooding(url, directory, *arguments, environment=None):
+    """Starts a flood with publishers, and waits until its clients are connected."""
+    command = [BINARY, "flood", url, *arguments]
+    command += ["--clients", "60", "--hold", "8s", "--publish", "100"]
+    for assertion in [*WHOLE, "received > 0"]:
+        command += ["--assert", assertion]
+    return subprocess.Popen(
+        command,
+        cwd=directory,
+        env=clean_environment(environment),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def finish(flood):
+    """Waits for the end of a flood, which holds what it asserts."""
+    output, _ = flood.communicate(timeout=3 * TIMEOUT_SECONDS)
+    assert flood.returncode == 0, output
+
+
+def test_twenty_upgrades_in_a_row(start):
+    server = start("--history-messages", "100000", "--workers", "2")
+    with (
+        httpx.Client(base_url=server.url, timeout=TIMEOUT_SECONDS, trust_env=False) as client,
+        client.stream("GET", "/channels/a", headers={"Accept": "text/event-stream"}) as sse,
+    ):
+        server.wait_for_connections("a", 1)
+        publisher = Publisher(server.url, "a")
+        for _ in range(20):
+            server.upgrade()
+        count = publisher.finish()
+        messages, ids = numbers(sse.iter_lines(), count)
+    assert messages == list(range(count)) and len({id.partition("-")[0] for id in ids}) == 1
+    assert len(server.pauses()) == 20
+
+
+def test_connections_go_on_in_the_middle_of_anything(start):
+    server = start()
+    with Raw(server) as half_head, Raw(server) as poll, RawWebSocket(server, "/subscribe?channel=a", "throng.v1") as half_frame:
+        half_head.send("GET /channels/a HTTP/1.1\r\nHo")
+        poll.send(get("/channels/a?wait=60"))
+        command = frame(TEXT, b'{"type":"publish","channel":"b","data":"x"}')
+        half_frame.send(command[:9])
+        server.wait_for_connections("a", 2)
+        server.upgrade()
+        half_head.send("st: localhost\r\nAccept: text/event-stream\r\n\r\n")
+        assert b"200 OK" in half_head.read_until(b"\r\n\r\n")
+        half_frame.send(command[9:])
+        half_frame.read_until(b"published")
+        server.wait_for_connections("a", 3)
+        server.publish("a", "hello")
+        for connection in [half_head, poll, half_frame]:
+            connection.read_until(b"hello")
+
+
+def test_a_retry_is_recognized_by_the_new_process(start):
+    server = start("--history-messages", "10")
+    first = server.publish("a", "once", **{"Idempotency-Key": "k1"})
+    server.upgrade()
+    again = server.publish("a", "once", **{"Idempotency-Key": "k1"})
+    assert again["id"] == first["id"] and len(server.history("a")["messages"]) == 1
+
+
+def test_tls_goes_on_with_its_keys(tmp_path, monkeypatch):
+    monkeypatch.setattr(tls_server, "Server", UpgradableServer)
+    server = start_tls(tmp_path, *QUIET)
+    try:
+        stream = server.connect()
+        stream.sendall(stream_request("a"))
+        read_until(lambda: stream.recv(4096), b"\r\n\r\n")
+        publisher = Publisher(server.url, "a", server.context)
+        for _ in range(3):
+            eventually(lambda before=publisher.count: publisher.count > before + 5, "messages")
+            server.plain.upgrade()
+        count = publisher.finish()
+        assert len(publisher.ports) == 1, "its connection was closed"
+        last = f"data: {count - 1}\n".encode()
+        received = read_until(lambda: stream.recv(65536), last)
+        found = [line[6:] for line in received.decode().splitlines() if line.startswith("data: ")]
+        assert found == [str(number) for number in range(count)]
+        stream.close()
+    finally:
+        server.plain.stop()
+
+
+def test_what_the_server_keeps_and_who_clients_are_goes_along(start, tmp_path):
+    key, table = server_key(tmp_path, "app", "publish", "subscriptions", "administration")
+    path = tmp_path / "throng.toml"
+    path.write_text(f"[[token-keys]]\nsecret = '{SECRET}'\n{table}")
+    server = start("--config", path)
+    app = bearer(key)
+    put = server.http.put("/users/ann/subscriptions", headers=app, json={"channels": ["rooms/1"]})
+    assert put.status_code == 200, put.text
+    with websockets.sync.client.connect(
+        f"{server.ws}/users/ann", additional_headers=bearer(token()), compression=None
+    ) as inbox:
+        server.upgrade()
+        kept = server.http.get("/users/ann/subscriptions", headers=app)
+        assert kept.json()["channels"] == ["rooms/1"], kept.text
+        sent = server.http.post("/users/ann", headers=app, content="hello")
+        assert sent.json()["subscribers"] == 1, sent.text
+        assert inbox.recv(TIMEOUT_SECONDS) == "hello"
+        # Who the client is has come along: it is found, and can be closed.
+        closed = server.http.delete("/users/ann/connections", headers=app)
+        assert closed.json() == {"disconnected": 1}, closed.text
+
+
+def test_a_replaced_binary_is_the_one_that_starts(start, tmp_path, monkeypatch):
+    copy = tmp_path / "throng"
+    shutil.copy(BINARY, copy)
+    monkeypatch.setattr("support.server.BINARY", copy)
+    server = start()
+    # A new version: another file at the same path.
+    replacement = tmp_path / "new"
+    shutil.copy(BINARY, replacement)
+    os.replace(replacement, copy)
+    server.upgrade()
+    assert os.path.samefile(f"/proc/{server.pid}/exe", copy)
+
+
+@pytest.mark.parametrize(
+    "script, reason",
+    [
+        ("#!/bin/sh\nexit 3\n", "the new process has ended"),
+        ("#!/bin/sh\necho nonsense >&0\nsleep 1\n", "a message is not valid"),
+    ],
+)
+def test_a_binary_that_does_not_work_changes_nothing(start, tmp_path, monkeypatch, script, reason):
+    copy = tmp_path / "throng"
+    shutil.copy(BINARY, copy)
+    monkeypatch.setattr("support.server.BINARY", copy)
+    server = start()
+    with httpx.Client(base_url=server.url, timeout=TIMEOUT_SECONDS, trust_env=False) as client:
+        server.publish("a", "before")
+        broken = tmp_path / "broken"
+        broken.write_text(script)
+        broken.chmod(0o755)
+        os.replace(broken, copy)
+        assert reason in refused(server)
+        assert client.post("/channels/a", content="after").status_code == 201
+    # And a whole one is taken the next time.
+    whole = tmp_path / "whole"
+    shutil.copy(BINARY, whole)
+    os.replace(whole, copy)
+    server.upgrade()
+
+
+# A new process that says what is expected of it, up to a message, and then ends.
+IMPOSTOR = """#!/usr/bin/env python3
+import socket, struct, sys
+channel = socket.socket(fileno=0)
+
+def say(kind, content=b""):
+    channel.sendall(struct.pack("<IBH", len(content), kind, 0) + content)
+
+def hear(count):
+    while count > 0:
+        piece = channel.recv(min(count, 4096))
+        if not piece:
+            sys.exit(1)
+        count -= len(piece)
+
+say(1, struct.pack("<HHI", 1, 65535, 0))
+length, _, _ = struct.unpack("<IBH", channel.recv(7))
+hear(length)
+last = "{last}"
+if last == "welcome":
+    sys.exit(1)
+say(3)
+if last == "ready":
+    sys.exit(1)
+hear(100)
+if last == "refused":
+    say(4, struct.pack("<I", 2) + b"no")
+"""
+
+
+@pytest.mark.parametrize("last", ["welcome", "ready", "state", "refused"])
+def test_a_new_process_that_ends_at_any_step_changes_nothing(start, tmp_path, monkeypatch, last):
+    copy = tmp_path / "throng"
+    shutil.copy(BINARY, copy)
+    monkeypatch.setattr("support.server.BINARY", copy)
+    server = start("--admin-listen", "127.0.0.1:0", "--history-messages", "100000")
+    admin = str(server.admin().base_url).rstrip("/")
+    with (
+        httpx.Client(base_url=server.url, timeout=TIMEOUT_SECONDS, trust_env=False) as client,
+        client.stream("GET", "/channels/a", headers={"Accept": "text/event-stream"}) as sse,
+    ):
+        server.wait_for_connections("a", 1)
+        publishers = [Publisher(server.url, "a"), Publisher(admin, "b")]
+        impostor = tmp_path / "impostor"
+        impostor.write_text(IMPOSTOR.replace("{last}", last))
+        impostor.chmod(0o755)
+        os.replace(impostor, copy)
+        for _ in range(2):
+            assert "this process goes on" in refused(server)
+        # And a whole one is taken the next time.
+        whole = tmp_path / "whole"
+        shutil.copy(BINARY, whole)
+        os.replace(whole, copy)
+        server.upgrade()
+        before = publishers[0].count
+        eventually(lambda: publishers[0].count > before + 20, "messages")
+        count, _ = [publisher.finish() for publisher in publishers]
+        for publisher in publishers:
+            assert len(publisher.ports) == 1, "its connection was closed"
+        assert numbers(sse.iter_lines(), count)[0] == list(range(count))
+
+
+def upgrade_by_command(server, directory):
+    """Runs `throng upgrade` to its end."""
+    address = f"127.0.0.1:{server.port}"
+    return run_throng("upgrade", "--listen", address, directory=directory)
+
+
+def get(path):
+    return f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+def refused(server):
+    """Upgrades in vain; returns what the server says."""
+    count = server.log().count(FAILED)
+    server.signal(signal.SIGUSR2)
+    eventually(lambda: server.log().count(FAILED) > count, "the failure of the upgrade")
+    return server.log().rpartition(FAILED)[2].splitlines()[0]
+
+
+def test_bad_settings_and_others_that_cannot_change_keep_the_old_process(start, tmp_path):
+    path = tmp_path / "throng.toml"
+    path.write_text("workers = 2\n")
+    server = start("--config", path)
+    stream = Raw(server)
+    stream.send(stream_request("a").decode())
+    stream.read_until(b"\r\n\r\n")
+    for text, reason in [("workers = 'many'\n", "workers"), ("workers = 3\n", "it has 2 workers")]:
+        path.write_text(text)
+        said = refused(server)
+        assert "the new process refuses" in said and reason in said, said
+    server.publish("a", "hello")
+    stream.read_until(b"data: hello")
+    path.write_text("workers = 2\n")
+    server.upgrade()
+    server.publish("a", "again")
+    stream.read_until(b"data: again")
+    stream.close()
+
+
+def test_the_command_says_how_it_goes_on(start, tmp_path):
+    server = start("--control", tmp_path / "sockets" / "throng")
+    command = ["upgrade", "--control", tmp_path / "sockets" / "throng"]
+    for count in range(2):
+        done = run_throng(*command, directory=tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "starts: " in done.stdout and "has taken over after a pause" in done.stdout
+        server.upgraded(count)
+
+
+@pytest.mark.parametrize(
+    "flags, reason",
+    [
+        (["--data", "data"], "data data can belong to one process only"),
+        (
+            ["--config", "keys.toml", "--revocations-file", "revoked"],
+            "revocations-file revoked can belong to one process only",
+        ),
+        (["--presence-events"], "presence events would be lost"),
+        (["--dev"], "--dev and --dev-tls are for one run"),
+    ],
+)
+def test_a_server_that_cannot_be_upgraded_says_why_and_goes_on(start, tmp_path, flags, reason):
+    (tmp_path / "keys.toml").write_text(f"[[token-keys]]\nsecret = '{SECRET}'\n")
+    server = start(*flags)
+    said = upgrade_by_command(server, tmp_path)
+    assert said.returncode == RUNTIME_ERROR
+    assert reason in said.stderr and "this process goes on" in said.stderr, said.stderr
+    assert server.http.get("/health/ready").json()["status"] == "ready"
+
+
+def test_a_server_that_drains_is_upgraded_once_the_drain_is_taken_back(start, tmp_path):
+    # Until then nobody is asked to leave.
+    server = start("--drain-delay", "1h")
+    listen = ["--listen", f"127.0.0.1:{server.port}"]
+    with websockets.sync.client.connect(f"{server.ws}/channels/a", compression=None) as client:
+        server.wait_for_connections("a", 1)
+        draining = subprocess.Popen(
+            [BINARY, "drain", "--deadline", "2h", *listen],
+            cwd=tmp_path,
+            env=clean_environment(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        eventually(lambda: server.metrics()["throng_draining"] == 1, "the drain")
+        said = upgrade_by_command(server, tmp_path)
+        assert said.returncode == RUNTIME_ERROR and "throng drain --cancel" in said.stderr, said.stderr
+        cancelled = run_throng("drain", "--cancel", *listen, directory=tmp_path)
+        assert cancelled.returncode == 0, cancelled.stderr
+        assert draining.wait(TIMEOUT_SECONDS) == RUNTIME_ERROR
+        server.upgrade()
+        server.publish("a", "hello")
+        assert client.recv(TIMEOUT_SECONDS) == "hello"
+        # The new process drains, as the old one would have done.
+        drained = run_throng("drain", "--deadline", "0s", *listen, directory=tmp_path)
+        assert drained.returncode == 0, drained.stdout + drained.stderr
