@@ -231,7 +231,14 @@ fn refuse_repeated(channels: &[Target]) -> Result<(), ErrorResponse> {
 /// The id to resume after. The header overrides the query: `EventSource` reconnects with its first
 /// URL, and sends the newer id in the header.
 fn since(head: &Head<'_>, query: &Query<'_>) -> Result<Option<String>, ErrorResponse> {
-    match head.header("last-event-id") {
+    let mut ids = head.headers("last-event-id");
+    let id = ids.next();
+    if ids.next().is_some() {
+        // Of two, the older one would repeat messages, and the newer one perhaps lose some.
+        let message = "the header `Last-Event-ID` is given twice";
+        return Err(ErrorResponse::new(ErrorCode::BadRequest, message));
+    }
+    match id {
         None | Some([]) => query.since(),
         Some(id) => match str::from_utf8(id) {
             Ok(id) => Ok(Some(id.to_owned())),

@@ -292,6 +292,9 @@ fn last_event_id_overrides_since_unless_it_is_empty() {
     assert_eq!(since("/channels/a?since=", "Last-Event-ID: \r\n"), None);
     let bytes = b"GET /channels/a HTTP/1.1\r\nHost: a\r\nLast-Event-ID: \xff\r\n\r\n";
     assert_eq!(route_bytes(bytes).map_err(|error| error.code.name()), Err("bad_id"));
+    let bytes =
+        b"GET /channels/a HTTP/1.1\r\nHost: a\r\nLast-Event-ID: x-1\r\nLast-Event-ID: x-2\r\n\r\n";
+    assert_eq!(route_bytes(bytes).map_err(|error| error.code.name()), Err("bad_request"));
 }
 
 #[test]
