@@ -25,17 +25,19 @@ def test_requests_are_logged_at_debug(serve, channel):
     secret = {"Authorization": f"Bearer {SECRET}", "Origin": f"https://{SECRET}.example"}
     with RawWebSocket(server, f"{path}?user={SECRET}"):
         server.publish(channel, f"the body is {SECRET}")
-        server.http.get(f"{path}/history", params={"limit": "1"})
+        named = {"X-Request-Id": "an-id.1"}
+        answer = server.http.get(f"{path}/history", params={"limit": "1"}, headers=named)
+        assert answer.headers["X-Request-Id"] == "an-id.1"
         server.http.get("/nowhere", params={"token": SECRET})
         server.http.get("/nowhere", headers=secret)
         server.http.get(path, params={"since": f"!{SECRET}"})
         server.http.get(path, headers=secret)
     peer = r"peer=127\.0\.0\.1:\d+"
     logged(server, rf"GET {path}\?… 101 websocket {peer}$")
-    logged(server, rf"POST {path} 201  {peer} us=\d+$")
-    logged(server, rf"GET {path}/history\?… 200  {peer} us=\d+$")
-    logged(server, rf"GET /nowhere\?… 404 not_found {peer} us=\d+$")
-    logged(server, rf"GET /nowhere 403 origin_refused {peer} us=\d+$")
+    logged(server, rf"POST {path} 201  {peer} us=\d+ request=[0-9a-f]{{16}}$")
+    logged(server, rf"GET {path}/history\?… 200  {peer} us=\d+ request=an-id.1$")
+    logged(server, rf"GET /nowhere\?… 404 not_found {peer} us=\d+ request=[0-9a-f]{{16}}$")
+    logged(server, rf"GET /nowhere 403 origin_refused {peer} us=\d+ request=[0-9a-f]{{16}}$")
     logged(server, rf"GET {path}\?… 400 bad_id {peer}$")
     logged(server, rf"GET {path} 403 origin_refused {peer}$")
     assert SECRET not in server.log()

@@ -18,6 +18,7 @@ use crate::hold::Hold;
 use crate::http::answer::Refusals;
 use crate::http::body::BodyReader;
 use crate::http::cursor::Cursors;
+use crate::http::request_id::RequestIds;
 use crate::kept_changes::KeptChanges;
 use crate::memory_quota::MemoryQuota;
 use crate::metrics::{HttpMetrics, MetricSource};
@@ -66,6 +67,8 @@ pub struct Control {
     pub(crate) bodies: BodyReader,
     /// Where the pages of lists begin.
     pub(crate) cursors: Cursors,
+    /// Makes ids of requests.
+    pub(crate) request_ids: RequestIds,
     /// Memory of responses to readers (history, presence, status) that are not written yet.
     pub(crate) read_answers: Arc<MemoryQuota>,
     /// Memory of responses to batches that are not written yet. It is separate, so that slow
@@ -114,6 +117,7 @@ impl Control {
             refusals: Refusals::new(settings.drain_window),
             bodies: BodyReader::new(&settings),
             cursors: Cursors::random(),
+            request_ids: RequestIds::random(),
             read_answers: Arc::new(MemoryQuota::new(settings.limits.max_answer_bytes)),
             publish_answers: Arc::new(MemoryQuota::new(settings.limits.max_answer_bytes)),
             pressure: Arc::default(),

@@ -11,6 +11,7 @@
 //! | `cursor` | where the next page of a list begins, as text |
 //! | `large_answer` | responses whose memory is limited until clients have read them |
 //! | `gzip` | compressed responses, and which may be compressed |
+//! | `request_id` | the ids of requests, in answers and in the log |
 //! | `answer` | responses and error responses |
 //! | `caller` | which listener and client a request comes from |
 
@@ -23,3 +24,4 @@ pub(crate) mod large_answer;
 pub(crate) mod names;
 pub(crate) mod origin;
 pub(crate) mod query;
+pub(crate) mod request_id;

@@ -76,6 +76,11 @@ async fn methods(control: &Control, request: Request, next: Next) -> Response {
     refuse(control, ApiError::method(METHODS))
 }
 
+/// Whether a path is that of a file which pages or the client load.
+pub(crate) fn is_file(path: &str) -> bool {
+    files::is_file(path)
+}
+
 /// Whether the demo is served to this client. The demo subscribes to channels, which the admin
 /// listener does not serve.
 fn has_demo(control: &Control, head: &Parts) -> bool {

@@ -20,6 +20,7 @@ use crate::http::answer::{self, Answer, ApiError, PREFERENCE_APPLIED};
 use crate::http::caller::Caller;
 use crate::http::names::{Part, Resource};
 use crate::http::origin;
+use crate::http::request_id::X_REQUEST_ID;
 use crate::metrics::{HttpCounter, Route};
 use crate::status::history::StatusHistory;
 use crate::{api, pages, status};
@@ -41,6 +42,7 @@ impl Service {
         control.metrics.count(HttpCounter::Requests);
         let start_us = clock::now_us();
         let (head, mut body) = request.into_parts();
+        let id = control.request_ids.of(&head);
         let origin = origin::check(&control.settings, &head);
         let (result, origin) = match origin {
             Ok(origin) => (self.respond(control, &head, &mut body).await, origin),
@@ -48,6 +50,7 @@ impl Service {
         };
         let mut answer = result.unwrap_or_else(|error| control.refusals.answer(error));
         answer.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        answer.headers_mut().insert(X_REQUEST_ID, id);
         if let Some(origin) = origin {
             let allows_cookies = control.authentication.allows_cookies(
                 &control.settings,
@@ -63,6 +66,9 @@ impl Service {
             || !control.bodies.discard(&control.drain, &head.headers, &mut body).await;
         if is_last {
             answer::close(&mut answer);
+        }
+        if cfg!(debug_assertions) {
+            check_documented(&head, &answer);
         }
         let duration_us = clock::now_us().saturating_sub(start_us);
         let route = route(&head, &answer);
@@ -91,6 +97,16 @@ impl Service {
             Ok(answer) => answer.map(Either::Right),
             Err(never) => match never {},
         }
+    }
+}
+
+/// Panics if the OpenAPI document does not have this answer. So every test of the server tests the
+/// document, too.
+fn check_documented(head: &Parts, answer: &Answer) {
+    let (method, path, status) = (&head.method, head.uri.path(), answer.status().as_u16());
+    let code = answer.extensions().get::<ErrorCode>().copied();
+    if let Err(error) = throng_contract::check(method.as_str(), path, status, code) {
+        assert!(pages::is_file(path), "{error}");
     }
 }
 
@@ -130,7 +146,9 @@ fn log(head: &Parts, answer: &Answer, duration_us: u64) {
     let (method, status) = (&head.method, answer.status().as_u16());
     let code = answer.extensions().get::<ErrorCode>().map(|code| code.name()).unwrap_or_default();
     let peer = Caller::of(head).peer.map(|peer| peer.to_string()).unwrap_or_default();
-    tracing::debug!(%peer, us = duration_us, "{method} {path} {status} {code}");
+    let id = answer.headers().get(X_REQUEST_ID).and_then(|id| id.to_str().ok());
+    let id = id.unwrap_or_default();
+    tracing::debug!(%peer, us = duration_us, request = %id, "{method} {path} {status} {code}");
 }
 
 async fn answer_api(

@@ -20,7 +20,7 @@ use crate::percent::{decode_query, decode_segment};
 
 pub use self::handshake::Subprotocol;
 pub use self::negotiate::Transport;
-pub use self::query::{HISTORY_MAX, PresenceKnown};
+pub use self::query::{HISTORY_MAX, KNOWN as PARAMETERS, PresenceKnown, WAIT_S_MAX};
 
 /// The plane that serves a request.
 #[derive(Debug, Clone, PartialEq, Eq)]

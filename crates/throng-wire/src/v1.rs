@@ -8,7 +8,7 @@ mod fields;
 mod publication;
 mod reply;
 
-pub use command::{Command, Received, parse};
+pub use command::{COMMANDS, Command, Received, parse};
 pub use fields::LIMIT_MAX;
 pub use publication::{CONTENT_TYPE_BYTES_MAX, EXPIRES_IN_S_MAX, KEY_BYTES_MAX, Publication};
 pub use reply::{

@@ -8,6 +8,7 @@ use std::convert::Infallible;
 
 use http::request::Parts;
 use serde_json::json;
+use throng_contract::query as known;
 use throng_core::{
     ChannelName, ConnectionName, FoundConnection, Kind, Later, ScanAction, ScanClose, ScanTarget,
     Scanned,
@@ -36,7 +37,7 @@ pub(crate) async fn list(
 ) -> Result<Answer, ApiError> {
     let name = names::from_segment(kind, segment)?;
     let query = head.uri.query().unwrap_or_default();
-    query::check(query, &["limit"])?;
+    query::check(query, known::CONNECTIONS)?;
     let action = ScanAction::List { limit: limit(query)? };
     let Scanned { count, mut connections } = scan(control, target(control, &name), action).await?;
     // The newest first. Those whose age is not known are older than all others.
@@ -57,7 +58,7 @@ pub(crate) async fn list(
 /// `GET /connections?sort=behind`: who is behind, those that hold most first.
 pub(crate) async fn list_behind(control: &Control, head: &Parts) -> Result<Answer, ApiError> {
     let query = head.uri.query().unwrap_or_default();
-    query::check(query, &["limit", "sort"])?;
+    query::check(query, known::BEHIND)?;
     if query::find(query, "sort")?.as_deref() != Some("behind") {
         let message = "only connections that are behind are listed: add `sort=behind`";
         return Err(ApiError::parameter(message));
@@ -164,7 +165,7 @@ async fn scan(
 /// How a request wants connections to be closed: its parameters `code`, `reason` and `reconnect`.
 fn close(head: &Parts) -> Result<ScanClose, ErrorResponse> {
     let query = head.uri.query().unwrap_or_default();
-    query::check(query, &["code", "reason", "reconnect"]).map_err(|error| error.error)?;
+    query::check(query, known::DISCONNECT).map_err(|error| error.error)?;
     let find = |name| query::find(query, name).map_err(|error| error.error);
     let invalid = |message| ErrorResponse::new(ErrorCode::BadParameter, message);
     let may_return = match find("reconnect")?.as_deref() {

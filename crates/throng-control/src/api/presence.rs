@@ -2,6 +2,7 @@
 
 use http::request::Parts;
 use throng_access::Action;
+use throng_contract::query as known;
 use throng_core::{HistoryQuery, Kind, Later, Presence, clock};
 use throng_wire::{ErrorCode, v1};
 
@@ -25,7 +26,7 @@ pub(crate) async fn answer(
     let mut permit = Permit::of(control, head, client)?;
     permit.ask(Action::ReadPresence(&channel)).await?;
     let query = head.uri.query().unwrap_or_default();
-    query::check(query, &["limit"])?;
+    query::check(query, known::PRESENCE)?;
     let max_users = limit(query)?;
     let now_ms = clock::now_ms();
     let ask = |later: Later<'_, _>| control.engine.presence(now_ms, &channel, max_users, later);

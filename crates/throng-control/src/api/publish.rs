@@ -9,6 +9,7 @@ use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 use hyper::body::Incoming;
 use throng_access::Action;
+use throng_contract::query as known;
 use throng_core::{
     Body, ChannelName, ConnectionName, Engine, Kind, Later, Outcome, Publication, PublishError,
     Published, WantedTags, clock,
@@ -44,7 +45,7 @@ pub(crate) async fn answer(
     // Before the body is read: a client that may not publish must not occupy memory.
     let mut permit = Permit::of(control, head, client)?;
     permit.ask(Action::Publish(&channel)).await?;
-    query::check(head.uri.query().unwrap_or_default(), &[])?;
+    query::check(head.uri.query().unwrap_or_default(), known::NONE)?;
     let options = Options::of(&head.headers)?;
     let kind = body::Kind::Message;
     let is_counted = publisher.charge_body(head, kind)?;

@@ -3,6 +3,7 @@
 use http::request::Parts;
 use http::{Method, StatusCode};
 use throng_access::Action;
+use throng_contract::query as known;
 use throng_core::{Kind, Mark, ReadMarker, clock};
 use throng_wire::v1;
 
@@ -31,7 +32,7 @@ pub(crate) async fn answer(
     permit.recheck(Action::Subscribe(&inbox))?;
     let mark = if is_write { Some(mark(head.uri.query().unwrap_or_default())?) } else { None };
     if !is_write {
-        query::check(head.uri.query().unwrap_or_default(), &[])?;
+        query::check(head.uri.query().unwrap_or_default(), known::NONE)?;
     }
     let marker = control.engine.read_marker(clock::now_ms(), &inbox, mark);
     let ReadMarker { read, unread } = marker;
@@ -43,7 +44,7 @@ pub(crate) async fn answer(
 
 /// What the parameters say about the marker.
 fn mark(text: &str) -> Result<Mark, ApiError> {
-    query::check(text, &["id", "back"])?;
+    query::check(text, known::READ)?;
     let id = id(text, "id")?;
     let id = id.ok_or_else(|| ApiError::parameter("`id` is missing: the last message read"))?;
     let may_go_back = match query::find(text, "back")?.as_deref() {

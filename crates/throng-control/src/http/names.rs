@@ -205,6 +205,29 @@ mod tests {
         }
     }
 
+    /// Any path of the words that this file has is documented if it is one of the API.
+    #[test]
+    fn the_document_has_every_path() {
+        let literals = include_str!("names.rs").split('"').skip(1).step_by(2);
+        let is_word =
+            |word: &&str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_lowercase());
+        let words: std::collections::BTreeSet<_> =
+            literals.flat_map(|literal| literal.split('/')).filter(is_word).collect();
+        let (mut paths, mut longest) = (0, vec![String::new()]);
+        for _ in 0..3 {
+            let longer = longest
+                .iter()
+                .flat_map(|path| words.iter().map(move |word| format!("{path}/{word}")));
+            longest = longer.collect();
+            for path in longest.iter().filter(|path| Resource::of(path).is_some()) {
+                let documented = throng_contract::methods_at(path).next();
+                assert!(documented.is_some(), "{path} is not in the OpenAPI document");
+                paths += 1;
+            }
+        }
+        assert!(paths > 200, "{paths} paths of {words:?}");
+    }
+
     #[test]
     fn names_are_decoded_and_checked() {
         let name = from_segment(Kind::Channel, "a%2Fb%20c+d").unwrap();

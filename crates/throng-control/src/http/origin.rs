@@ -18,7 +18,7 @@ use super::caller::Caller;
 use crate::settings::Settings;
 
 /// Response headers that pages may read.
-const EXPOSED: &str = "Throng-Id, Throng-Recovered, Throng-Connection, Retry-After";
+const EXPOSED: &str = "Throng-Id, Throng-Recovered, Throng-Connection, Retry-After, X-Request-Id";
 
 /// The only paths that answer under any host name, because probes use names of their own. They
 /// reveal nothing but how the server is.

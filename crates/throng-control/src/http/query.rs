@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use throng_contract::Parameter;
 use throng_wire::percent::decode_query;
 use throng_wire::unknown;
 
@@ -19,19 +20,21 @@ pub(crate) fn pairs(
 
 /// Refuses parameters that are not `known`, and repeated ones, because two values contradict each
 /// other. The workers apply the same rules.
-pub(crate) fn check(query: &str, known: &[&str]) -> Result<(), ApiError> {
+pub(crate) fn check(query: &str, known: &[Parameter]) -> Result<(), ApiError> {
     let mut seen = Vec::new();
     for pair in pairs(query) {
         let (name, value) = pair?;
-        match known.iter().find(|known| **known == name) {
-            Some(name) if seen.contains(name) => {
+        match known.iter().map(|known| known.name).find(|known| **known == name) {
+            Some(name) if seen.contains(&name) => {
                 return Err(ApiError::parameter(format!("the parameter `{name}` is given twice")));
             }
             Some(name) => seen.push(name),
-            None => match unknown::parameter(&name, &value, known) {
-                None => {}
-                Some(message) => return Err(ApiError::parameter(message)),
-            },
+            None => {
+                let names: Vec<_> = known.iter().map(|known| known.name).collect();
+                if let Some(message) = unknown::parameter(&name, &value, &names) {
+                    return Err(ApiError::parameter(message));
+                }
+            }
         }
     }
     Ok(())

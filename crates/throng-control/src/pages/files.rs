@@ -87,6 +87,20 @@ macro_rules! client {
     };
 }
 
+/// A document for programs, made by `$make` for the version of the server.
+macro_rules! document {
+    ($path:literal, $make:path) => {
+        File {
+            path: $path,
+            content_type: "application/json",
+            cache_control: REVALIDATE,
+            content: LazyLock::new(|| {
+                Content::new($make(env!("CARGO_PKG_VERSION")).to_string().into())
+            }),
+        }
+    };
+}
+
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
 const CSS: &str = "text/css; charset=utf-8";
 const HTML: &str = "text/html; charset=utf-8";
@@ -126,11 +140,13 @@ pub(super) static CHAT_FILES: [File; 5] = [
 ];
 
 /// Files that every client may load. They reveal nothing about this server.
-pub(super) static FILES: [File; 15] = [
+pub(super) static FILES: [File; 17] = [
+    document!("/asyncapi.json", throng_contract::asyncapi),
     // Browsers request this path if a page names no icon, and accept any type of image.
     file!("/favicon.ico", SVG, "../../../../web/icon.svg"),
     file!("/icon.svg", SVG, "../../../../web/icon.svg"),
     file!("/login.js", JAVASCRIPT, "../../../../web/login.js"),
+    document!("/openapi.json", throng_contract::openapi),
     client!("/throng.js", REVALIDATE, "throng.js"),
     client!(concat!("/throng-", env!("CARGO_PKG_VERSION"), ".js"), IMMUTABLE, "throng.js"),
     // The client loads it where it has no WebSocket, of its own version.
@@ -192,6 +208,11 @@ pub(super) fn into_login_page(answer: &mut Response, refusal: Option<&str>) {
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(REFERRER_POLICY, HeaderValue::from_static(REFERRERS));
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+}
+
+/// Whether a path is that of a file which pages or the client load.
+pub(super) fn is_file(path: &str) -> bool {
+    FILES.iter().chain(&CHAT_FILES).any(|file| file.path == path)
 }
 
 fn etag(bytes: &[u8]) -> HeaderValue {
@@ -272,6 +293,10 @@ mod tests {
         assert_eq!(page(None), page(Some("<b>&")));
     }
 
+    fn client() -> &'static File {
+        FILES.iter().find(|file| file.path == "/throng.js").unwrap()
+    }
+
     #[test]
     fn gzip_is_used_only_if_it_is_accepted() {
         for (value, expected) in [
@@ -285,7 +310,7 @@ mod tests {
             let mut request = HeaderMap::new();
             request.insert(ACCEPT_ENCODING, HeaderValue::from_static(value));
             assert_eq!(gzip::is_accepted(&request), expected, "{value}");
-            let response = serve(&FILES[3], &request);
+            let response = serve(client(), &request);
             assert_eq!(response.headers().contains_key(CONTENT_ENCODING), expected, "{value}");
         }
     }
@@ -293,10 +318,10 @@ mod tests {
     #[test]
     fn a_known_file_is_not_sent_again_whatever_its_encoding() {
         let mut request = HeaderMap::new();
-        let etag = serve(&FILES[3], &request).headers()[ETAG].clone();
+        let etag = serve(client(), &request).headers()[ETAG].clone();
         assert!(etag.as_bytes().starts_with(b"W/\""));
         request.insert(IF_NONE_MATCH, etag);
         request.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
-        assert_eq!(serve(&FILES[3], &request).status(), StatusCode::NOT_MODIFIED);
+        assert_eq!(serve(client(), &request).status(), StatusCode::NOT_MODIFIED);
     }
 }

@@ -6,6 +6,7 @@
 mod any_request;
 mod batch;
 mod client;
+mod contract;
 mod credentials;
 mod drain;
 mod handoff;

@@ -99,6 +99,23 @@ fn unknown_paths_are_not_found() {
 }
 
 #[test]
+fn each_answer_has_the_id_of_its_request() {
+    let server = Server::new();
+    let id = |fields: &[&str]| {
+        let of = |target| server.ask(request("GET", target, fields));
+        let [found, missing] = ["/health", "/nowhere"].map(of);
+        assert_eq!((found.status, missing.status), (200, 404));
+        [found, missing].map(|answer| answer.field("x-request-id").unwrap().to_owned())
+    };
+    assert_eq!(id(&["X-Request-Id: from-a-proxy"]), ["from-a-proxy"; 2]);
+    let [first, second] = id(&["X-Request-Id: no spaces"]);
+    assert!(first.len() == 16 && first != second, "{first} {second}");
+    let foreign = server.ask(request("GET", "/", &["Origin: https://other.example"]));
+    assert_eq!(foreign.status, 403);
+    assert!(foreign.field("x-request-id").is_some());
+}
+
+#[test]
 fn metrics_are_valid_prometheus_text() {
     let server = Server::new();
     server.ask(post("/channels/a", &[], "x"));

@@ -12,10 +12,10 @@ use crate::unknown;
 pub const HISTORY_MAX: u32 = 100_000;
 
 /// The longest wait of a long-poll, in seconds.
-pub(crate) const WAIT_S_MAX: u32 = 300;
+pub const WAIT_S_MAX: u32 = 300;
 
-/// The known parameters.
-const KNOWN: [&str; 10] = [
+/// The parameters that a subscription may have.
+pub const KNOWN: [&str; 10] = [
     "channel",
     "user",
     "since",

@@ -9,8 +9,8 @@ use crate::error::ErrorResponse;
 use crate::name::Target;
 use crate::unknown;
 
-/// The commands and their fields.
-const COMMANDS: [(&str, &[&str]); 8] = [
+/// The commands and the fields that each may have.
+pub const COMMANDS: [(&str, &[&str]); 8] = [
     ("subscribe", &["type", "ref", "channel", "user", "since", "history", "presence"]),
     ("unsubscribe", &["type", "ref", "channel", "user"]),
     (
