@@ -41,6 +41,14 @@ const NOW_MS: u64 = 1_700_000_000_000;
 /// Runs all checks, each against an engine of its own that `make` returns. The engine has to use
 /// the given rules and queues, of which worker `n` has the `n`th.
 pub fn run(make: impl Fn(Arc<Rules>, Vec<Arc<WorkerQueue>>) -> Box<dyn Engine>) {
+    run_with(false, make);
+}
+
+/// As [`run`], with rules that say whether channels are durable.
+pub fn run_with(
+    is_durable: bool,
+    make: impl Fn(Arc<Rules>, Vec<Arc<WorkerQueue>>) -> Box<dyn Engine>,
+) {
     let checks: &[fn(&Subject)] = &[
         Subject::ids_grow_and_messages_name_their_predecessor,
         Subject::a_follower_gets_each_message_once,
@@ -65,6 +73,7 @@ pub fn run(make: impl Fn(Arc<Rules>, Vec<Arc<WorkerQueue>>) -> Box<dyn Engine>) 
         let queues: Vec<_> = (0..WORKERS).map(queue).collect();
         let rule = Rule {
             retention: Retention { max_messages: RETAINED, ..Rule::default().retention },
+            is_durable,
             ..Rule::default()
         };
         let engine = make(Arc::new(Rules::new(Vec::new(), rule)), queues.clone());
@@ -116,7 +125,11 @@ impl Subject {
 
     /// Waits until a part of a log can be read.
     fn fetch(&self, channel: &ChannelName, reading: Reading) -> Fetched {
-        let fetched = ask(|later| self.engine.fetch(NOW_MS, channel, reading, later)).recv();
+        self.fetch_at(NOW_MS, channel, reading)
+    }
+
+    fn fetch_at(&self, now_ms: u64, channel: &ChannelName, reading: Reading) -> Fetched {
+        let fetched = ask(|later| self.engine.fetch(now_ms, channel, reading, later)).recv();
         fetched.ok().flatten().expect("the engine can read its logs")
     }
 
@@ -310,7 +323,7 @@ impl Subject {
         let after = self.publish(&name(), "after").id;
         let expires_ms = NOW_MS + 1000;
         let page = |now_ms, query, limit| {
-            let _held = self.fetch(&name(), Reading::Page(query, limit));
+            let _held = self.fetch_at(now_ms, &name(), Reading::Page(query, limit));
             let history = self.engine.history(now_ms, &name(), query, limit);
             assert_ne!(history.is_recovered, Some(false));
             (ids(&history.messages), history.has_more)
@@ -329,7 +342,7 @@ impl Subject {
             (StartAt::Last(2), None, vec![start, after]),
         ];
         for (start, is_recovered, expected) in starts {
-            let _held = self.fetch(&name(), Reading::Start(start));
+            let _held = self.fetch_at(expires_ms, &name(), Reading::Start(start));
             let (name, local_if_new) = (name(), LocalId(NonZeroU32::MIN));
             let follow = Follow { channel: &name, worker: WorkerId(0), local_if_new, start };
             let followed = self.engine.follow(expires_ms, follow);
@@ -346,7 +359,8 @@ impl Subject {
                 last = message.id.offset;
             }
         }
-        assert_eq!(self.engine.metrics().expired, 1);
+        // An engine counts those of the logs that it has in memory.
+        assert!(self.engine.metrics().expired <= 1);
     }
 
     fn a_read_marker_goes_forward_unless_asked(&self) {

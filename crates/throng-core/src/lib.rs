@@ -95,7 +95,7 @@ pub use histogram::{Histogram, Snapshot};
 pub use id::{ChannelId, ConnectionId, Epoch, Listener, LocalId, MessageId, Position, WorkerId};
 pub use later::{Answer, Later, Ticket};
 pub use listing::{ListPlace, ListStep, ListedChannel};
-pub use memory::{MemoryEngine, MemoryThaw};
+pub use memory::{Backlog, MemoryEngine, MemoryThaw};
 pub use message::{Body, BodyError, ConnectionName, Content, InFlight, Message};
 pub use name::{ChannelName, Kind};
 pub use presence::{Presence, PresenceBusy, PresenceCache, PresenceQuery};

@@ -19,6 +19,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | `channel` | a channel's log and followers |
+//! | `elsewhere` | channels whose logs a journal keeps |
 //! | `freeze` | the engine as bytes, and back |
 //! | `idempotency` | the keys of recent publications |
 //! | `names` | the names of a shard's channels |
@@ -26,6 +27,7 @@
 //! | `shared` | what all shards share: settings, queues, counts |
 
 mod channel;
+mod elsewhere;
 mod freeze;
 mod idempotency;
 mod names;
@@ -50,6 +52,7 @@ use crate::reading::HistoryQuery;
 use crate::rules::Rules;
 use crate::stamp::Watermark;
 use crate::worker_queue::{Notification, WorkerQueue};
+pub use elsewhere::Backlog;
 pub use freeze::MemoryThaw;
 use shard::list::StepBudget;
 use shard::{Hashed, SHARD_BITS, Shard};

@@ -212,9 +212,22 @@ impl Content {
         self.excluded != Some(connection) && !self.is_expired(now_ms)
     }
 
+    /// The same message at another place among those of all channels.
+    #[must_use]
+    pub fn with_stamp(&self, stamp: Stamp) -> Content {
+        Content {
+            stamp,
+            channel: self.channel.clone(),
+            body: self.body.clone(),
+            content_type: self.content_type.clone(),
+            ..*self
+        }
+    }
+
     /// What a log keeps in the place of the message once it has expired: its offset and time, so
     /// that the log has no hole.
-    pub(crate) fn without_body(&self) -> Content {
+    #[must_use]
+    pub fn without_body(&self) -> Content {
         Content {
             body: Body::Text("".into()),
             content_type: None,

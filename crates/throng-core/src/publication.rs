@@ -57,6 +57,9 @@ pub enum PublishError {
     /// The journal that keeps the channel cannot be written or reached. Nothing was published.
     #[error("the channel's journal is away, so the message was not accepted; try again later")]
     Away,
+    /// The journal has no space left. Nothing was published.
+    #[error("the data directory is full, so the message was not accepted; free space on its disk")]
+    DiskFull,
     /// The journal has not answered, in time or at all. The message may be published already, or
     /// still be.
     #[error("it is not known whether this is published; repeat it with its idempotency key")]
@@ -71,6 +74,7 @@ impl From<PublishError> for ErrorResponse {
         let code = match error {
             PublishError::Busy | PublishError::NoOffset => ErrorCode::Busy,
             PublishError::Away => ErrorCode::Unavailable,
+            PublishError::DiskFull => ErrorCode::NotStored,
             PublishError::Unknown => ErrorCode::OutcomeUnknown,
         };
         ErrorResponse::new(code, error.to_string())

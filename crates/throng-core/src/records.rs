@@ -16,6 +16,8 @@ pub const KEY_BYTES_MAX: usize = 1024;
 pub enum Table {
     /// Which channels users follow on all of their connections.
     Subscriptions = 1,
+    /// How far users have read durable inboxes.
+    ReadMarkers = 2,
 }
 
 /// A change of one entry.

@@ -52,6 +52,8 @@ pub struct Rule {
     pub slow_timeout: Option<Duration>,
     /// Whether subscribers may get presence events.
     pub presence_events: bool,
+    /// Whether the messages are kept on the disk of the data directory, and survive the process.
+    pub is_durable: bool,
 }
 
 impl Default for Rule {
@@ -69,6 +71,7 @@ impl Default for Rule {
             lag_policy: LagPolicy::Close,
             slow_timeout: None,
             presence_events: false,
+            is_durable: false,
         }
     }
 }

@@ -85,8 +85,19 @@ impl Stamps {
     /// [`Stamps::end`].
     pub(crate) fn begin(&self, shard: u32) -> Stamp {
         // Before the stamp is taken: whoever sees `newest` count it sees this, too.
+        self.begin_group(shard);
+        self.next()
+    }
+
+    /// Begins a group of messages: no stamp that [`Stamps::next`] gives out from now on is
+    /// settled before [`Stamps::end`].
+    pub(crate) fn begin_group(&self, shard: u32) {
         let bound = self.newest.load(Ordering::SeqCst);
         self.under_way[shard as usize].0.store(bound, Ordering::SeqCst);
+    }
+
+    /// The stamp of the next message of a group that has begun.
+    pub(crate) fn next(&self) -> Stamp {
         Stamp(self.newest.fetch_add(1, Ordering::SeqCst) + 1)
     }
 

@@ -9,7 +9,7 @@
 //! there, and then acknowledged. What waits behind it and what comes meanwhile is refused at once.
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,7 +18,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use throng_core::{ChannelName, Histogram, Publication, Retention, Stamp};
+use throng_core::{ChannelName, Content, Histogram, Publication, Receipt, Retention, Stamp};
 
 use crate::logs::{Appended, Logs, Writer};
 use crate::promise::Sync;
@@ -64,7 +64,16 @@ pub enum Refused {
 /// What is done once a publication is safe, or refused. Called on the thread, in the order of
 /// offsets. Dropped without a call if the journal ends while it is not known whether the message is
 /// on the disk.
-pub type Done = Box<dyn FnOnce(Result<Appended, Refused>) + Send>;
+pub type Done = Box<dyn FnOnce(Result<Written, Refused>) + Send>;
+
+/// What became of a publication.
+#[derive(Debug, Clone)]
+pub struct Written {
+    /// What the log made of it.
+    pub(crate) appended: Appended,
+    /// The number of subscriptions that it was delivered to.
+    pub(crate) subscribers: u64,
+}
 
 /// The same for a change of other state, in the order of the calls.
 pub type ChangeDone = Box<dyn FnOnce(Result<(), Refused>) + Send>;
@@ -87,6 +96,34 @@ impl Waiting {
             Waiting::Publication(.., done) => done(Err(refused)),
             Waiting::Change(_, done) => done(Err(refused)),
         }
+    }
+}
+
+/// What is committed at once, and whom to tell.
+#[derive(Default)]
+struct Group {
+    publications: Vec<(Publication, Retention)>,
+    done: Vec<Done>,
+    changes: Vec<Write>,
+    changed: Vec<ChangeDone>,
+}
+
+impl Group {
+    fn of(waiting: Vec<Waiting>) -> Group {
+        let mut group = Group::default();
+        for waiting in waiting {
+            match waiting {
+                Waiting::Publication(publication, retention, done) => {
+                    group.publications.push((publication, retention));
+                    group.done.push(done);
+                }
+                Waiting::Change(writes, done) => {
+                    group.changes.extend(writes);
+                    group.changed.push(done);
+                }
+            }
+        }
+        group
     }
 }
 
@@ -114,23 +151,73 @@ const WORKS: u8 = 0;
 const FULL: u8 = 1;
 const FAILED: u8 = 2;
 
-/// Settings of the thread, and what it needs of the server.
+/// What the thread needs of the server.
+pub trait Server: Send {
+    /// The clock, in milliseconds as `throng_core::clock` has it.
+    fn now_ms(&self) -> u64;
+
+    /// What is kept of a channel.
+    fn retention_of(&self, channel: &ChannelName) -> Retention;
+
+    /// Begins to give out stamps that are settled when the group ends.
+    fn begin_group(&self);
+
+    /// The place of the next message of the group in the order of all messages.
+    fn next_stamp(&self) -> Stamp;
+
+    /// Delivers a message of the group, which is safe now. Returns the subscriptions it is for.
+    fn deliver(&self, content: &Arc<Content>, receipt: Option<&Arc<Receipt>>) -> u64;
+
+    /// Ends the group: its messages were delivered, or get other stamps.
+    fn end_group(&self);
+
+    /// The highest stamp that was given out.
+    fn newest_stamp(&self) -> Stamp;
+}
+
+/// Settings of the thread, and the server.
 pub struct Setup {
     /// What is promised.
     pub sync: Sync,
-    /// The clock, in milliseconds as `throng_core::clock` has it.
-    pub now_ms: fn() -> u64,
-    /// The place of the next message in the order of all messages.
-    pub next_stamp: Box<dyn FnMut() -> Stamp + Send>,
-    /// What is kept of a channel.
-    pub retention_of: Box<dyn Fn(&ChannelName) -> Retention + Send>,
+    /// Bytes on the disk beyond which publications are refused as if it were full.
+    pub max_bytes: u64,
+    /// The clock, the stamps and the followers.
+    pub server: Box<dyn Server>,
+}
+
+/// The stamps of one group, which begins with the first of them: before that nobody has to wait.
+struct GroupStamps<'a> {
+    server: &'a dyn Server,
+    has_begun: bool,
+}
+
+impl GroupStamps<'_> {
+    fn next(&mut self) -> Stamp {
+        if !self.has_begun {
+            self.server.begin_group();
+            self.has_begun = true;
+        }
+        self.server.next_stamp()
+    }
+
+    fn end(&mut self) {
+        if std::mem::take(&mut self.has_begun) {
+            self.server.end_group();
+        }
+    }
+}
+
+impl Drop for GroupStamps<'_> {
+    fn drop(&mut self) {
+        self.end();
+    }
 }
 
 /// The thread that writes. Ends it when it is dropped, after all that waits.
 pub struct Journal {
-    queue: Arc<(Mutex<Queue>, Condvar)>,
+    queue: Arc<SharedQueue>,
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 fn lock(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
@@ -144,14 +231,15 @@ impl Journal {
     ///
     /// What the storage or the system reports.
     pub fn start(logs: &Arc<Logs>, setup: Setup) -> io::Result<Journal> {
-        let writer = logs.writer(setup.sync).map_err(io::Error::other)?;
-        let queue = Arc::<(Mutex<Queue>, Condvar)>::default();
+        let newest = setup.server.newest_stamp();
+        let writer = Writer::begin(logs, setup.sync, newest).map_err(io::Error::other)?;
+        let queue = Arc::<SharedQueue>::default();
         let shared = Arc::<Shared>::default();
         let (of_thread, shared_of_thread) = (Arc::clone(&queue), Arc::clone(&shared));
         let thread = std::thread::Builder::new().name("journal".into()).spawn(move || {
             Thread { writer, setup, queue: of_thread, shared: shared_of_thread }.run();
         })?;
-        Ok(Journal { queue, shared, thread: Some(thread) })
+        Ok(Journal { queue, shared, thread: Mutex::new(Some(thread)) })
     }
 
     /// Publishes a message. Publications to a channel get their offsets in the order of the calls.
@@ -189,6 +277,9 @@ impl Journal {
             return Err(refused);
         }
         let mut queue = lock(&self.queue.0);
+        if queue.is_ending {
+            return Err(Refused::Failed);
+        }
         if queue.waiting.len() >= WAITING_MAX || queue.bytes + bytes > WAITING_BYTES_MAX {
             return Err(Refused::Busy);
         }
@@ -217,21 +308,29 @@ impl Journal {
     }
 }
 
-impl Drop for Journal {
-    fn drop(&mut self) {
+impl Journal {
+    /// Ends the thread, after all that waits. What comes later is refused.
+    pub fn end(&self) {
         lock(&self.queue.0).is_ending = true;
         self.queue.1.notify_one();
-        if let Some(thread) = self.thread.take() {
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
             // It panics only with the process.
             let _ = thread.join();
         }
     }
 }
 
+impl Drop for Journal {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
 struct Thread {
     writer: Writer,
     setup: Setup,
-    queue: Arc<(Mutex<Queue>, Condvar)>,
+    queue: Arc<SharedQueue>,
     shared: Arc<Shared>,
 }
 
@@ -278,102 +377,101 @@ impl Thread {
         (group, queue.is_ending)
     }
 
-    /// Writes a group, and reports what became of it. Returns whether the thread goes on:
-    /// not if it is to end while the disk fails.
+    /// Writes a group, and reports what became of it. Returns whether the thread goes on: not if it
+    /// is to end while the disk fails.
     fn write(&mut self, group: Vec<Waiting>) -> bool {
-        let (mut publications, mut done) = (Vec::new(), Vec::new());
-        let (mut changes, mut changed) = (Vec::new(), Vec::new());
-        for waiting in group {
-            match waiting {
-                Waiting::Publication(publication, retention, each) => {
-                    publications.push((publication, retention));
-                    done.push(each);
-                }
-                Waiting::Change(writes, each) => {
-                    changes.extend(writes);
-                    changed.push(each);
-                }
-            }
-        }
+        let Group { publications, done, changes, changed } = Group::of(group);
         let began = Instant::now();
-        let now_ms = (self.setup.now_ms)();
-        let mut result = self.append(now_ms, &publications, &changes);
+        let Thread { writer, setup, queue, shared } = self;
+        let server = &*setup.server;
+        let mut stamps = GroupStamps { server, has_begun: false };
+        let now_ms = server.now_ms();
+        let mut result =
+            writer.append(now_ms, &publications, changes.clone(), &mut || stamps.next());
         while let Err(error) = result {
-            self.fail(&error);
-            if self.wait_to_retry() {
+            // Others go on meanwhile; what is pending gets later stamps.
+            stamps.end();
+            fail(queue, shared, &error);
+            if wait_to_retry(queue) {
                 return false;
             }
-            result = match self.writer.retry() {
+            result = match writer.retry(&mut || stamps.next()) {
                 Ok(appended) if appended.len() == done.len() => Ok(appended),
                 // The error came before anything was pending.
-                Ok(_) => self.append(now_ms, &publications, &changes),
+                Ok(_) => {
+                    writer.append(now_ms, &publications, changes.clone(), &mut || stamps.next())
+                }
                 Err(error) => Err(error),
             };
         }
-        self.shared.state.store(WORKS, Ordering::Relaxed);
-        self.shared.syncs.record(began.elapsed().as_micros() as u64);
+        shared.state.store(WORKS, Ordering::Relaxed);
+        shared.syncs.record(began.elapsed().as_micros() as u64);
         let Ok(appended) = result else { return false };
-        self.shared.written.fetch_add(appended.len() as u64, Ordering::Relaxed);
-        for (appended, done) in appended.into_iter().zip(done) {
-            done(Ok(appended));
-        }
+        shared.written.fetch_add(appended.len() as u64, Ordering::Relaxed);
+        let deliver = |(appended, (publication, _)): (Appended, &(Publication, Retention))| {
+            let subscribers = match &appended {
+                Appended::New(content) => server.deliver(content, publication.receipt.as_ref()),
+                Appended::Known(_) => 0,
+            };
+            Written { appended, subscribers }
+        };
+        let written: Vec<_> = appended.into_iter().zip(&publications).map(deliver).collect();
+        // First: whoever is told of a message finds it settled.
+        stamps.end();
+        written.into_iter().zip(done).for_each(|(written, done)| done(Ok(written)));
         changed.into_iter().for_each(|done| done(Ok(())));
         true
-    }
-
-    fn append(
-        &mut self,
-        now_ms: u64,
-        publications: &[(Publication, Retention)],
-        changes: &[Write],
-    ) -> Result<Vec<Appended>, StorageError> {
-        let next_stamp = &mut self.setup.next_stamp;
-        self.writer.append(now_ms, publications, changes.to_vec(), next_stamp)
-    }
-
-    /// Waits before the next attempt. Returns whether the journal is to end.
-    fn wait_to_retry(&self) -> bool {
-        let wait = |queue| {
-            self.queue.1.wait_timeout_while(queue, RETRY, |queue: &mut Queue| !queue.is_ending)
-        };
-        wait(lock(&self.queue.0)).unwrap_or_else(PoisonError::into_inner).0.is_ending
     }
 
     /// Syncs what waits for no sync, and drops what has expired. Returns whether more of that is
     /// left.
     fn tick(&mut self) -> bool {
-        let result = match self.setup.sync {
-            Sync::Interval => self.writer.sync(),
+        let Thread { writer, setup, queue, shared } = self;
+        let server = &*setup.server;
+        let mut result = match setup.sync {
+            Sync::Interval => writer.sync(),
             Sync::Always | Sync::Never => Ok(()),
         };
-        let now_ms = (self.setup.now_ms)();
-        let expired = result.and_then(|()| self.writer.expire(now_ms, &*self.setup.retention_of));
-        match expired {
+        result = result.and_then(|()| writer.reserve_stamps(server.newest_stamp()));
+        let retention_of = |name: &ChannelName| server.retention_of(name);
+        match result.and_then(|()| writer.expire(server.now_ms(), &retention_of)) {
             Ok(has_more) => {
-                self.shared.state.store(WORKS, Ordering::Relaxed);
+                let is_over = writer.bytes().is_ok_and(|bytes| bytes > setup.max_bytes);
+                let state = if is_over { FULL } else { WORKS };
+                shared.state.store(state, Ordering::Relaxed);
                 has_more
             }
             Err(error) => {
-                self.fail(&error);
-                if self.writer.retry().is_ok() {
-                    self.shared.state.store(WORKS, Ordering::Relaxed);
+                fail(queue, shared, &error);
+                // Nothing is pending, so that there is nothing to stamp.
+                if writer.retry(&mut || server.newest_stamp()).is_ok() {
+                    shared.state.store(WORKS, Ordering::Relaxed);
                 }
                 false
             }
         }
     }
+}
 
-    /// Refuses what waits and what comes, until the disk works again.
-    fn fail(&self, error: &StorageError) {
-        let (state, refused) = match error {
-            StorageError::Full => (FULL, Refused::Full),
-            StorageError::Failed(_) => (FAILED, Refused::Failed),
-        };
-        self.shared.state.store(state, Ordering::Relaxed);
-        let mut queue = lock(&self.queue.0);
-        let waiting = std::mem::take(&mut queue.waiting);
-        queue.bytes = 0;
-        drop(queue);
-        waiting.into_iter().for_each(|waiting| waiting.refuse(refused));
-    }
+type SharedQueue = (Mutex<Queue>, Condvar);
+
+/// Waits before the next attempt. Returns whether the journal is to end.
+fn wait_to_retry(queue: &SharedQueue) -> bool {
+    let is_running = |queue: &mut Queue| !queue.is_ending;
+    let waited = queue.1.wait_timeout_while(lock(&queue.0), RETRY, is_running);
+    waited.unwrap_or_else(PoisonError::into_inner).0.is_ending
+}
+
+/// Refuses what waits and what comes, until the disk works again.
+fn fail(queue: &SharedQueue, shared: &Shared, error: &StorageError) {
+    let (state, refused) = match error {
+        StorageError::Full => (FULL, Refused::Full),
+        StorageError::Failed(_) => (FAILED, Refused::Failed),
+    };
+    shared.state.store(state, Ordering::Relaxed);
+    let mut locked = lock(&queue.0);
+    let waiting = std::mem::take(&mut locked.waiting);
+    locked.bytes = 0;
+    drop(locked);
+    waiting.into_iter().for_each(|waiting| waiting.refuse(refused));
 }

@@ -8,12 +8,14 @@
 //! | [`logs`] | the logs of channels: heads, messages, idempotency keys, retention |
 //! | [`promise`] | what is promised when a publication is acknowledged |
 //! | [`journal`] | the thread that writes, with one sync for all that wait |
+//! | [`engine`] | the engine that delivers what the journal has, and reads logs for others |
 //! | [`records`] | other state that outlives the process |
 //! | [`directory`] | the directory that has it all, for one server at a time |
 
 #![forbid(unsafe_code)]
 
 pub mod directory;
+pub mod engine;
 pub mod journal;
 pub mod logs;
 pub mod promise;

@@ -81,10 +81,9 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
 
-    use throng_core::{Retention, Stamp};
-
     use super::*;
     use crate::journal::Setup;
+    use crate::journal::tests::Alone;
     use crate::promise::Sync;
     use crate::storage::Storage;
     use crate::storage::disk::DiskStorage;
@@ -96,13 +95,8 @@ mod tests {
     fn records(storage: Arc<dyn Storage>) -> JournalRecords {
         let (logs, _) = Logs::open(storage, "boot").expect("it opens");
         let logs = Arc::new(logs);
-        let retention = Retention { max_messages: 1, max_bytes: 1, max_age_ms: 1 };
-        let setup = Setup {
-            sync: Sync::Always,
-            now_ms: || 1,
-            next_stamp: Box::new(Stamp::default),
-            retention_of: Box::new(move |_| retention),
-        };
+        let server = Box::<Alone>::default();
+        let setup = Setup { sync: Sync::Always, max_bytes: u64::MAX, server };
         let journal = Arc::new(Journal::start(&logs, setup).expect("it starts"));
         JournalRecords::new(logs, journal)
     }

@@ -35,11 +35,13 @@ pub enum Space {
     KeyExpiry = 5,
     /// Small state of other parts of the server, by table and key.
     Records = 6,
+    /// The names of channels, by the number that each has for lists.
+    Numbers = 7,
 }
 
 impl Space {
     /// All tables, in the order of their numbers.
-    pub const ALL: [Space; 7] = [
+    pub const ALL: [Space; 8] = [
         Space::Meta,
         Space::Heads,
         Space::Messages,
@@ -47,6 +49,7 @@ impl Space {
         Space::Keys,
         Space::KeyExpiry,
         Space::Records,
+        Space::Numbers,
     ];
 }
 

@@ -1,19 +1,19 @@
 //! The data directory: what the server keeps over a restart.
 
 use std::fs;
-use std::sync::Arc;
-use std::time::Instant;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use rustix::fs::Mode;
 use rustix::process::umask;
 use throng_access::KeptSubscriptions;
 use throng_core::records::Records;
-use throng_core::{Rules, Stamp, clock};
+use throng_core::{Engine, MemoryEngine};
 use throng_data::directory::Directory;
-use throng_data::journal::{Journal, Setup};
+use throng_data::engine::{Delivery, DurableEngine};
+use throng_data::journal::{Journal, Refused, Setup};
 use throng_data::logs::{Logs, Opened};
-use throng_data::promise::Sync;
 use throng_data::records::JournalRecords;
 use throng_data::storage::disk::DiskStorage;
 use throng_units::format::{count, seconds};
@@ -26,45 +26,41 @@ const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 /// Memory for blocks of the store that were read.
 const CACHE_BYTES: u64 = 64 << 20;
 
-/// The open directory. When it is dropped, everything is on the disk, and another server may have
+/// How often the log looks whether the disk takes messages.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The open directory.
+struct Store {
+    logs: Arc<Logs>,
+    opened: Opened,
+    directory: Directory,
+}
+
+/// The directory in use. When it is dropped, everything is on the disk, and another server may have
 /// the directory.
 pub(crate) struct Data {
     pub(crate) records: Arc<dyn Records>,
+    journal: Arc<Journal>,
+    memory: Arc<MemoryEngine>,
+    engine: Arc<DurableEngine>,
     // Behind what writes to it.
     _directory: Directory,
 }
 
 impl Data {
-    /// Opens the directory that the settings name, if they name one.
-    pub(crate) fn open(settings: &Settings, rules: &Arc<Rules>) -> Result<Option<Data>> {
-        let Some(path) = &settings.data.0 else { return Ok(None) };
-        // The library that stores makes files for everybody to read.
-        umask(Mode::RWXG | Mode::RWXO);
-        let shown = path.display();
-        let directory = Directory::open(path)
-            .map_err(|error| SettingsError(format!("the data directory {shown} {error}")))?;
-        let boot = fs::read_to_string(BOOT).with_context(|| format!("cannot read {BOOT}"))?;
-        let broken = || format!("cannot open the data directory {shown}");
-        let storage = DiskStorage::open(&directory.store(), CACHE_BYTES).with_context(broken)?;
-        let (logs, Opened { may_have_lost, .. }) =
-            Logs::open(Arc::new(storage), boot.trim()).with_context(broken)?;
-        if may_have_lost {
-            tracing::warn!(
-                "the machine ended before all of the data directory was on the disk: the newest \
-                 changes may be missing"
-            );
-        }
-        let (logs, rules) = (Arc::new(logs), Arc::clone(rules));
-        let setup = Setup {
-            sync: Sync::Always,
-            now_ms: clock::now_ms,
-            // Only records are written, and no messages.
-            next_stamp: Box::new(Stamp::default),
-            retention_of: Box::new(move |channel| rules.get(rules.find(channel)).retention),
-        };
-        let journal = Journal::start(&logs, setup).with_context(broken)?;
-        let records = Arc::new(JournalRecords::new(logs, Arc::new(journal)));
-        Ok(Some(Data { records, _directory: directory }))
+    /// Opens the directory that the settings name, if they name one. `memory` makes the engine for
+    /// all that is not in it.
+    pub(crate) fn open(
+        settings: &Settings,
+        memory: impl FnOnce() -> MemoryEngine,
+    ) -> Result<Option<Data>> {
+        let Some(store) = Store::open(settings)? else { return Ok(None) };
+        store.start(settings, memory()).map(Some)
+    }
+
+    /// The engine in memory, and the one with the directory.
+    pub(crate) fn engines(&self) -> (Arc<MemoryEngine>, Arc<dyn Engine>) {
+        (Arc::clone(&self.memory), Arc::clone(&self.engine) as _)
     }
 
     /// Reads which channels users follow.
@@ -80,5 +76,79 @@ impl Data {
             seconds(begin.elapsed().as_secs_f64()),
         );
         Ok(())
+    }
+}
+
+impl Drop for Data {
+    fn drop(&mut self) {
+        self.journal.end();
+    }
+}
+
+/// Logs when the disk begins to refuse messages, and when it takes them again.
+async fn log_state(journal: Weak<Journal>) {
+    let mut looks = tokio::time::interval(LOOK);
+    let mut known = None;
+    loop {
+        looks.tick().await;
+        let Some(journal) = journal.upgrade() else { return };
+        let state = journal.state();
+        if state != known {
+            match state {
+                Some(Refused::Full) => tracing::error!(
+                    "the data directory is full: durable channels refuse messages until there is \
+                     room"
+                ),
+                Some(_) => tracing::error!(
+                    "the disk of the data directory fails: durable channels refuse messages \
+                     until it works"
+                ),
+                None => tracing::info!("durable channels accept messages again"),
+            }
+            known = state;
+        }
+    }
+}
+
+impl Store {
+    /// Opens the directory that the settings name, if they name one.
+    fn open(settings: &Settings) -> Result<Option<Store>> {
+        let Some(path) = &settings.data.0 else { return Ok(None) };
+        // The library that stores makes files for everybody to read.
+        umask(Mode::RWXG | Mode::RWXO);
+        let shown = path.display();
+        let directory = Directory::open(path)
+            .map_err(|error| SettingsError(format!("the data directory {shown} {error}")))?;
+        let boot = fs::read_to_string(BOOT).with_context(|| format!("cannot read {BOOT}"))?;
+        let broken = || format!("cannot open the data directory {shown}");
+        let storage = DiskStorage::open(&directory.store(), CACHE_BYTES).with_context(broken)?;
+        let (logs, opened) = Logs::open(Arc::new(storage), boot.trim()).with_context(broken)?;
+        if opened.may_have_lost {
+            tracing::warn!(
+                "the machine ended before all of the data directory was on the disk: the newest \
+                 changes and messages may be missing, and ids from before mean nothing now"
+            );
+        }
+        Ok(Some(Store { logs: Arc::new(logs), opened, directory }))
+    }
+
+    /// Begins to use it, over an engine for all that is in memory.
+    fn start(self, settings: &Settings, memory: MemoryEngine) -> Result<Data> {
+        let Store { logs, opened, directory } = self;
+        let memory = Arc::new(memory.with_positions(opened.epoch, opened.stamps));
+        let delivery = Delivery::new(Arc::clone(&memory), Arc::clone(&logs));
+        let limit = settings.data_max_bytes.0 as u64;
+        let setup = Setup {
+            sync: settings.sync.0,
+            max_bytes: if limit == 0 { u64::MAX } else { limit },
+            server: Box::new(delivery.clone()),
+        };
+        let broken = "cannot write to the data directory";
+        let journal = Arc::new(Journal::start(&logs, setup).context(broken)?);
+        let engine = DurableEngine::start(&delivery, Arc::clone(&journal))
+            .context("cannot start the threads that read the data directory")?;
+        tokio::spawn(log_state(Arc::downgrade(&journal)));
+        let records = Arc::new(JournalRecords::new(logs, Arc::clone(&journal)));
+        Ok(Data { records, journal, memory, engine: Arc::new(engine), _directory: directory })
     }
 }

@@ -168,7 +168,13 @@ impl<'r> Prepared<'r> {
         upgrade::start::check(settings, arrival.is_some())?;
         let rules = Arc::new(settings::rules(settings));
         // Before the access: its file of revocations may lie there.
-        let data = Data::open(settings, &rules)?;
+        let max_bytes = settings.history.total_bytes.0.min(memory.logs);
+        let logs = || {
+            let logs =
+                MemoryEngine::new(Epoch::random(), Arc::clone(&rules), plan.queues(), max_bytes);
+            logs.with_events(events.clone())
+        };
+        let data = Data::open(settings, logs)?;
         let tagger = arrival.as_ref().map(|arrival| arrival.tagger());
         let ServerAccess { control: access, rules: access_rules, token_keys, key_sets } =
             ServerAccess::new(access, settings, clients, &mut callouts, (&trust, tagger))?;
@@ -222,9 +228,10 @@ impl<'r> Prepared<'r> {
         let listeners = upgrade::start::copies(admin.as_ref(), redirect)?;
         let queues = plan.queues();
         let max_bytes = settings.history.total_bytes.0.min(memory.logs);
-        let logs = Logs { plan, max_bytes, rules };
-        let (mut edge, logs, pressure) = logs.start(&access, events, arrival.as_mut())?;
-        let engine: Arc<dyn Engine> = Arc::clone(&logs) as _;
+        let kept = data.as_ref().map(Data::engines);
+        let logs = Logs { plan, max_bytes, rules, kept };
+        let (mut edge, (logs, engine), pressure) =
+            logs.start(&access, events, arrival.as_mut())?;
         let workers = workers(&edge, queues);
         let (of_control, of_access) = (Arc::clone(&workers) as _, Arc::clone(&access));
         let control = Control::new(Arc::clone(&engine), of_access, of_control, control_settings)

@@ -135,6 +135,7 @@ impl MemoryThaw {
         self.version = decoder.version()?;
         let shared = &mut self.engine.shared;
         shared.epoch = Epoch::numbered(decoder.u64()?);
+        shared.positions = shared.epoch;
         shared.idempotency_seed = Seed(key_bytes(&mut decoder)?);
         // Leaves room to count on.
         let count = |decoder: &mut Decoder<'_>| Ok(decoder.u64()?.min(u64::MAX / 2));

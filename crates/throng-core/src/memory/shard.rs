@@ -1,5 +1,6 @@
 //! A part of the channels, behind one lock.
 
+pub(super) mod elsewhere;
 pub(super) mod frozen;
 pub(super) mod list;
 
@@ -16,13 +17,14 @@ use super::shared::Shared;
 use crate::ages::Ages;
 use crate::engine::{Audience, Follow, Followed, History};
 use crate::events::Event;
-use crate::id::{ChannelId, WorkerId};
+use crate::id::{ChannelId, LocalId, WorkerId};
 use crate::log::{Kept, Log};
 use crate::message::{Content, InFlight, Message};
 use crate::name::{ChannelName, Kind, is_presence_key};
 use crate::publication::{Publication, PublishError, Published};
 use crate::read_marker::{Mark, ReadMarker};
 use crate::reading::{HistoryQuery, StartAt};
+use crate::receipt::Receipt;
 use crate::slab::Slab;
 use crate::worker_queue::Notification;
 
@@ -121,12 +123,13 @@ impl Shard {
         if name.is_presence_events() {
             shared.presence_logs.fetch_add(1, Ordering::Relaxed);
         }
+        let rule = shared.rules.find(name);
         let slot = self.channels.insert(Channel {
-            head: self.forgotten_head,
+            head: if shared.rules.get(rule).is_durable { 0 } else { self.forgotten_head },
             log: None,
             followers: Followers::None,
             name: self.names.add(name),
-            rule: shared.rules.find(name),
+            rule,
         });
         let Shard { channels, names, by_name, .. } = self;
         let hash_of = |&other: &u32| shared.hash(names.get(channels[other].name));
@@ -144,7 +147,10 @@ impl Shard {
             entry.remove();
         }
         let Some(channel) = self.channels.remove(slot) else { return };
-        self.forgotten_head = self.forgotten_head.max(channel.head);
+        // The journal remembers the offsets of a durable channel.
+        if !shared.rules.get(channel.rule).is_durable {
+            self.forgotten_head = self.forgotten_head.max(channel.head);
+        }
         self.names.forget(channel.name);
         if self.names.should_pack() {
             let Shard { channels, names, .. } = self;
@@ -231,7 +237,6 @@ impl Shard {
             shared.busy.fetch_add(1, Ordering::Relaxed);
             return Err(PublishError::Busy);
         }
-        let is_internal = publication.channel.kind() == Kind::Internal;
         let offset = shared.next_offset(channel.head)?;
         // Each publishing thread reads the clock itself, and expiry takes the first message for the
         // oldest.
@@ -255,29 +260,7 @@ impl Shard {
         if let Some(receipt) = receipt {
             receipt.begin(channel.followers.subscribers());
         }
-        let message = (!followers.is_empty()).then(|| {
-            let content = Arc::clone(&content);
-            // The delivery of samples for the status page is not measured.
-            Arc::new(if is_internal {
-                Message::from(content)
-            } else {
-                Message::tracked(content, InFlight::to(followers.len()))
-            })
-        });
-        // Posted under the lock, so that each worker gets the messages in the order of their
-        // offsets. Woken without it, because a wake-up is a system call.
-        let mut wake = Wake::new();
-        if let Some(message) = &message {
-            for follower in followers {
-                shared.queue(follower.worker).post(Notification::Message {
-                    local: follower.local,
-                    channel: id,
-                    message: Arc::clone(message),
-                    receipt: receipt.map(|receipt| Box::new(receipt.part(follower.subscribers))),
-                });
-                wake.push(follower.worker);
-            }
-        }
+        let (message, wake) = post(shared, id, followers, &content, receipt);
         let subscribers = channel.followers.subscribers();
         self.keep(shared, slot, content, message.as_ref(), now_ms);
         shared.stamps.end(self.number);
@@ -340,20 +323,10 @@ impl Shard {
     ) -> Followed {
         let slot = self.find_or_create(shared, Hashed { name: follow.channel, hash });
         let id = self.id(slot);
+        let local = self.add_follower(shared, now_ms, slot, follow);
         let channel = &mut self.channels[slot];
         // Between two ticks the log may keep messages that are too old to be read.
         channel.expire(shared, now_ms);
-        let is_first = channel.followers.is_empty();
-        let local = channel.followers.add(follow.worker, follow.local_if_new);
-        if is_first
-            && !follow.channel.is_presence_events()
-            && let Some(events) = &shared.events
-        {
-            events.notify(now_ms, Event::Occupied(follow.channel));
-        }
-        if shared.rules.get(channel.rule).presence_events {
-            shared.presence.watched.mark(follow.channel.key());
-        }
         let (cursor, is_recovered) = match follow.start {
             StartAt::Live => (channel.head, None),
             StartAt::Last(count) => (channel.before_last(count), None),
@@ -376,6 +349,29 @@ impl Shard {
             are_offsets_consecutive: shared.are_offsets_consecutive(),
             backlog,
         }
+    }
+
+    /// Counts one more subscription of a channel. Returns the worker's id for it.
+    fn add_follower(
+        &mut self,
+        shared: &Shared,
+        now_ms: u64,
+        slot: u32,
+        follow: &Follow<'_>,
+    ) -> LocalId {
+        let channel = &mut self.channels[slot];
+        let is_first = channel.followers.is_empty();
+        let local = channel.followers.add(follow.worker, follow.local_if_new);
+        if is_first
+            && !follow.channel.is_presence_events()
+            && let Some(events) = &shared.events
+        {
+            events.notify(now_ms, Event::Occupied(follow.channel));
+        }
+        if shared.rules.get(channel.rule).presence_events {
+            shared.presence.watched.mark(follow.channel.key());
+        }
+        local
     }
 
     pub(super) fn unfollow(&mut self, shared: &Shared, now_ms: u64, slot: u32, worker: WorkerId) {
@@ -509,6 +505,40 @@ impl Shard {
             ages.rebuild(|slot| oldest_ms(channels, slot));
         }
     }
+}
+
+/// Posts a message to the workers that follow its channel. Returns it if there are any, and whom to
+/// wake.
+///
+/// Posted under the shard's lock, so that each worker gets the messages in the order of their
+/// offsets. Woken without it, because a wake-up is a system call.
+fn post(
+    shared: &Shared,
+    id: ChannelId,
+    followers: &[Follower],
+    content: &Arc<Content>,
+    receipt: Option<&Arc<Receipt>>,
+) -> (Option<Arc<Message>>, Wake) {
+    if followers.is_empty() {
+        return (None, Wake::new());
+    }
+    let is_internal = content.channel.kind() == Kind::Internal;
+    let content = Arc::clone(content);
+    // The delivery of samples for the status page is not measured.
+    let message = Arc::new(if is_internal {
+        Message::from(content)
+    } else {
+        Message::tracked(content, InFlight::to(followers.len()))
+    });
+    for follower in followers {
+        shared.queue(follower.worker).post(Notification::Message {
+            local: follower.local,
+            channel: id,
+            message: Arc::clone(&message),
+            receipt: receipt.map(|receipt| Box::new(receipt.part(follower.subscribers))),
+        });
+    }
+    (Some(message), followers.iter().map(|follower| follower.worker).collect())
 }
 
 fn oldest_ms(channels: &Slab<Channel>, slot: u32) -> Option<u64> {

@@ -21,6 +21,8 @@ use crate::worker_queue::WorkerQueue;
 pub(super) struct Shared {
     /// The epoch of all channels: one process holds all logs, and loses them together.
     pub(super) epoch: Epoch,
+    /// The epoch of positions in all channels. It outlives the process if stamps do.
+    pub(super) positions: Epoch,
     pub(super) rules: Arc<Rules>,
     /// Hashes the names of channels, for shards and tables alike.
     hasher: foldhash::quality::RandomState,
@@ -79,6 +81,7 @@ impl Shared {
         let lost = (0..rules.len()).map(|_| AtomicU64::new(0)).collect();
         Shared {
             epoch,
+            positions: epoch,
             rules,
             hasher: foldhash::quality::RandomState::default(),
             queues,
@@ -87,7 +90,8 @@ impl Shared {
             max_offset_step: 1,
             bytes: AtomicUsize::new(0),
             messages: AtomicU64::new(0),
-            stamps: Stamps::new(shards),
+            // One more for what is stamped elsewhere.
+            stamps: Stamps::new(shards + 1),
             lost,
             keys: AtomicUsize::new(0),
             idempotency_seed: Seed::random(),
@@ -225,7 +229,7 @@ impl Shared {
 
     /// Whether this engine has given out the position.
     pub(super) fn is_known(&self, position: Watermark) -> bool {
-        position.epoch == self.epoch && position.stamp <= self.stamps.newest()
+        position.epoch == self.positions && position.stamp <= self.stamps.newest()
     }
 
     /// Whether a channel with this rule and without a log has had no messages that a client with
@@ -236,7 +240,7 @@ impl Shared {
 
     /// The position of a client that has all messages which are settled.
     pub(super) fn watermark(&self) -> Watermark {
-        Watermark { epoch: self.epoch, stamp: self.stamps.settled() }
+        Watermark { epoch: self.positions, stamp: self.stamps.settled() }
     }
 
     /// Appends a message to a log, and counts it.

@@ -16,6 +16,9 @@ pub(super) const VERSION_KEY: &[u8] = b"version";
 pub(super) const EPOCH: &[u8] = b"epoch";
 pub(super) const RUN: &[u8] = b"run";
 
+/// The stamp up to which the server may give out stamps without another note.
+pub(super) const STAMPS: &[u8] = b"stamps";
+
 /// The value of [`RUN`] after a clean end.
 pub(super) const CLEAN: &[u8] = b"clean";
 
@@ -52,8 +55,7 @@ pub(super) fn epoch_value(epoch: Epoch) -> Vec<u8> {
 }
 
 pub(super) fn epoch(value: &[u8]) -> Result<Epoch, ThawError> {
-    let bytes = value.try_into().map_err(|_| ThawError::Invalid("the epoch"))?;
-    Ok(Epoch::numbered(u64::from_be_bytes(bytes)))
+    number(value).map(Epoch::numbered)
 }
 
 /// The bytes that `write` encodes, without a kind.
@@ -110,11 +112,35 @@ pub(super) fn content(
     Ok(content)
 }
 
-/// When the message of a value was published, by the machine's clock.
-pub(super) fn time_ms(value: &[u8]) -> Result<u64, ThawError> {
-    // Only the time matters.
+/// What the retention has to know of a message.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Measure {
+    pub(super) bytes: u64,
+    /// When it was published, by the machine's clock.
+    pub(super) time_ms: u64,
+    pub(super) stamp: u64,
+    /// Whether it expires.
+    pub(super) is_expiring: bool,
+}
+
+/// Measures the message of a value.
+pub(super) fn measure(value: &[u8]) -> Result<Measure, ThawError> {
+    // The name and the epoch do not matter.
     let channel = ChannelName::channel("any");
-    content(value, Epoch::numbered(0), &channel).map(|content| clock::wall_ms(content.time_ms))
+    let content = content(value, Epoch::numbered(0), &channel)?;
+    Ok(measure_content(&content, value.len()))
+}
+
+/// Measures a message whose value has this many bytes.
+pub(super) fn measure_content(content: &Content, bytes: usize) -> Measure {
+    let (time_ms, stamp) = (clock::wall_ms(content.time_ms), content.stamp.0);
+    Measure { bytes: bytes as u64, time_ms, stamp, is_expiring: content.expires_ms.is_some() }
+}
+
+/// A number that is a key or a value.
+pub(super) fn number(bytes: &[u8]) -> Result<u64, ThawError> {
+    let bytes = bytes.try_into().map_err(|_| ThawError::Invalid("a number"))?;
+    Ok(u64::from_be_bytes(bytes))
 }
 
 /// What is known of a channel.
@@ -128,6 +154,12 @@ pub(super) struct Head {
     pub(super) bytes: u64,
     /// When the newest message was published.
     pub(super) newest_ms: u64,
+    /// The stamp of the newest message that is no longer there.
+    pub(super) lost: u64,
+    /// The messages between them that expire, or have expired.
+    pub(super) expiring: u64,
+    /// The number of the channel in [`Space::Numbers`]; 0 before its first message.
+    pub(super) number: u64,
     /// Where the channel is in the table of expiries.
     pub(super) expires_ms: Option<u64>,
 }
@@ -139,6 +171,9 @@ impl Head {
             encoder.u64(self.floor);
             encoder.u64(self.bytes);
             encoder.u64(self.newest_ms);
+            encoder.u64(self.lost);
+            encoder.u64(self.expiring);
+            encoder.u64(self.number);
             encoder.u64(self.expires_ms.unwrap_or(u64::MAX));
         })
     }
@@ -150,6 +185,9 @@ impl Head {
             floor: decoder.u64()?,
             bytes: decoder.u64()?,
             newest_ms: decoder.u64()?,
+            lost: decoder.u64()?,
+            expiring: decoder.u64()?,
+            number: decoder.u64()?,
             expires_ms: Some(decoder.u64()?).filter(|at_ms| *at_ms != u64::MAX),
         };
         decoder.finish()?;

@@ -5,11 +5,18 @@
 //! a part of a log is not what the retention says. `THRONG_SEED=` runs one seed alone.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::ControlFlow;
+use std::sync::Arc;
 
-use throng_core::Body;
+use throng_core::{
+    Body, ChannelName, Content, IDEMPOTENCY_MS, MessageId, Publication, Retention, Stamp,
+};
 
-use super::*;
+use super::format;
+use super::{Appended, Bounds, Logs, Opened, Writer};
+use crate::promise::Sync;
 use crate::storage::memory::{Fault, MemoryStorage};
+use crate::storage::{Order, Space, Storage};
 
 const SEEDS: u64 = 400;
 const STEPS: usize = 150;
@@ -36,6 +43,9 @@ fn retention() -> Retention {
     Retention { max_messages: MAX_MESSAGES, max_bytes: usize::MAX, max_age_ms: MAX_AGE_MS }
 }
 
+/// The channel, the idempotency key and the body of a publication.
+type Wanted = (&'static str, Option<u64>, String);
+
 struct World {
     random: Random,
     storage: MemoryStorage,
@@ -45,6 +55,8 @@ struct World {
     now_ms: u64,
     boots: u32,
     bodies: u64,
+    /// The newest stamp; beyond those of earlier runs.
+    stamp: u64,
     /// The message of each id that was given out, whether acknowledged or not.
     given: HashMap<(ChannelName, MessageId), String>,
     /// The offsets and times of acknowledged messages of this epoch, by channel.
@@ -76,7 +88,7 @@ impl World {
         let storage = MemoryStorage::default();
         let (logs, opened) = open(&storage, 0);
         assert!(!opened.may_have_lost);
-        let writer = Some(logs.writer(sync).expect("it can be written"));
+        let writer = Some(Writer::begin(&logs, sync, opened.stamps).expect("it can be written"));
         World {
             random,
             storage,
@@ -86,6 +98,7 @@ impl World {
             now_ms: 1_700_000_000_000,
             boots: 0,
             bodies: 0,
+            stamp: 0,
             given: HashMap::new(),
             acknowledged: BTreeMap::new(),
             keys: HashMap::new(),
@@ -115,7 +128,8 @@ impl World {
         self.writer.as_mut().expect("it is there between steps")
     }
 
-    fn append(&mut self) {
+    /// Random publications, with their channels, keys and bodies.
+    fn publications(&mut self) -> (Vec<(Publication, Retention)>, Vec<Wanted>) {
         let mut publications = Vec::new();
         let mut wanted = Vec::new();
         for _ in 0..=self.random.below(5) {
@@ -134,12 +148,19 @@ impl World {
             publications.push((publication, retention()));
             wanted.push((channel, key, self.bodies.to_string()));
         }
-        let (now_ms, mut stamp) = (self.now_ms, 0);
+        (publications, wanted)
+    }
+
+    fn append(&mut self) {
+        let (publications, wanted) = self.publications();
+        let (now_ms, mut stamp) = (self.now_ms, self.stamp);
         let mut next = || {
             stamp += 1;
             Stamp(stamp)
         };
-        let appended = match self.writer().append(now_ms, &publications, Vec::new(), &mut next) {
+        let appended = self.writer().append(now_ms, &publications, Vec::new(), &mut next);
+        self.stamp = stamp;
+        let appended = match appended {
             Ok(appended) => appended,
             Err(_) => {
                 self.seen.insert("append: fails first");
@@ -173,7 +194,7 @@ impl World {
                     if let Some((known, _)) = self.keys.get(&(channel, key)) {
                         assert_eq!(*known, id);
                     }
-                    let head = self.logs.newest(&name(channel)).expect("it is read");
+                    let head = self.logs.bounds(&name(channel)).expect("it is read").head;
                     assert!(id.epoch == head.epoch && id.offset <= head.offset);
                     self.keys.insert(
                         (channel, key),
@@ -202,7 +223,13 @@ impl World {
 
     fn retry(&mut self) -> Vec<Appended> {
         loop {
-            match self.writer().retry() {
+            let writer = self.writer.as_mut().expect("it is there between steps");
+            let stamp = &mut self.stamp;
+            let mut next = || {
+                *stamp += 1;
+                Stamp(*stamp)
+            };
+            match writer.retry(&mut next) {
                 Ok(appended) => return appended,
                 Err(_) => drop(self.seen.insert("retry: fails first")),
             }
@@ -227,8 +254,8 @@ impl World {
         }
         // Nothing that is too old is left.
         for channel in CHANNELS {
-            let part = self.logs.after(&name(channel), 0, (99, usize::MAX)).expect("it is read");
-            assert!(part.messages.iter().all(|message| message.time_ms + MAX_AGE_MS > now_ms));
+            let (_, messages) = self.read(channel, (0, u64::MAX), Order::Up);
+            assert!(messages.iter().all(|message| message.time_ms + MAX_AGE_MS > now_ms));
         }
     }
 
@@ -241,7 +268,10 @@ impl World {
         } else {
             self.seen.insert("open: the epoch goes on");
         }
-        self.writer = Some(self.logs.writer(self.sync).expect("it can be written"));
+        assert!(opened.stamps.0 >= self.stamp, "stamps go on");
+        self.stamp = opened.stamps.0;
+        self.writer =
+            Some(Writer::begin(&self.logs, self.sync, opened.stamps).expect("it can be written"));
         self.check_read();
         opened
     }
@@ -279,17 +309,17 @@ impl World {
     /// leaves of them.
     fn check_read(&mut self) {
         for channel in CHANNELS {
-            let all = self.logs.after(&name(channel), 0, (99, usize::MAX)).expect("it is read");
-            let offsets: Vec<u64> = all.messages.iter().map(|message| message.id.offset).collect();
+            let (all, messages) = self.read(channel, (0, u64::MAX), Order::Up);
+            let offsets: Vec<u64> = messages.iter().map(|message| message.id.offset).collect();
             let expected: Vec<u64> = (all.floor + 1..=all.head.offset).collect();
             assert_eq!(offsets, expected, "{channel}");
             assert!(offsets.len() <= MAX_MESSAGES);
-            for message in &all.messages {
+            for message in &messages {
                 let given = self.given.get(&(name(channel), message.id));
                 // After a new epoch the messages are the same under other ids.
                 assert!(given.is_none_or(|given| *given == text(message)), "{}", message.id);
             }
-            let head = self.logs.head(&name(channel)).expect("it is read");
+            let head = self.logs.committed_head(&name(channel)).expect("it is read");
             let range =
                 (format::message(&name(channel), 0), format::message(&name(channel), u64::MAX));
             let mut bytes = 0;
@@ -308,20 +338,45 @@ impl World {
                 assert!(is_there, "{offset} of {channel} is lost: {offsets:?}");
             }
             let middle = self.random.below(all.head.offset + 2);
-            let after =
-                self.logs.after(&name(channel), middle, (2, usize::MAX)).expect("it is read");
-            let later: Vec<u64> = offsets.iter().copied().filter(|at| *at > middle).collect();
-            let ids = |part: &Part| part.messages.iter().map(|m| m.id.offset).collect::<Vec<_>>();
-            assert_eq!(
-                (ids(&after), after.has_more),
-                (later.iter().copied().take(2).collect(), later.len() > 2)
-            );
-            let before =
-                self.logs.before(&name(channel), middle, (2, usize::MAX)).expect("it is read");
-            let earlier: Vec<u64> = offsets.iter().copied().filter(|at| *at < middle).collect();
-            let last = earlier[earlier.len().saturating_sub(2)..].to_vec();
-            assert_eq!((ids(&before), before.has_more), (last, earlier.len() > 2));
+            for (range, order) in [((middle, u64::MAX), Order::Up), ((0, middle), Order::Down)] {
+                let (_, part) = self.read(channel, range, order);
+                let part: Vec<_> = part.iter().map(|message| message.id.offset).collect();
+                let is_in = |at: &u64| range.0 < *at && *at < range.1;
+                let mut expected: Vec<_> = offsets.iter().copied().filter(is_in).collect();
+                if order == Order::Down {
+                    expected.reverse();
+                }
+                assert_eq!(part, expected);
+            }
+            for message in &messages {
+                let found = self.logs.offset_at(&name(channel), &all, message.stamp);
+                assert_eq!(found, Ok(message.id.offset));
+            }
+            assert!(messages.iter().all(|message| message.stamp > all.lost), "{:?}", all.lost);
         }
+        let mut listed = Vec::new();
+        let mut visit = |number, name: ChannelName| {
+            listed.push((number, name));
+            ControlFlow::Continue(())
+        };
+        self.logs.list(0, &mut visit).expect("it is read");
+        assert!(listed.is_sorted_by_key(|(number, _)| *number));
+        for channel in CHANNELS {
+            let heads = self.logs.committed_head(&name(channel)).expect("it is read");
+            let places = listed.iter().filter(|(_, listed)| *listed == name(channel)).count();
+            assert_eq!(places, usize::from(heads.offset > 0), "{channel}");
+        }
+    }
+
+    /// Messages between two offsets, in an order.
+    fn read(&self, channel: &str, range: (u64, u64), order: Order) -> (Bounds, Vec<Content>) {
+        let mut messages = Vec::new();
+        let mut each = |content| {
+            messages.push(content);
+            ControlFlow::Continue(())
+        };
+        let bounds = self.logs.visit(&name(channel), range, order, &mut each);
+        (bounds.expect("it is read"), messages)
     }
 }
 
@@ -377,18 +432,17 @@ fn logs_on_a_disk_are_there_after_they_are_opened_again() {
     for run in 0..3_u64 {
         let (logs, opened) = open();
         assert_eq!(*epoch.get_or_insert(opened.epoch), opened.epoch);
-        let mut writer = logs.writer(Sync::Always).expect("it can be written");
+        let mut writer =
+            Writer::begin(&logs, Sync::Always, opened.stamps).expect("it can be written");
         let publications: Vec<_> =
             (0..3).map(|n| (publication(&format!("{run}.{n}")), retention())).collect();
         let mut append =
             || writer.append(5, &publications, Vec::new(), &mut Stamp::default).expect("it writes");
         assert!(append().iter().all(|appended| matches!(appended, Appended::New(_))));
         assert!(append().iter().all(|appended| matches!(appended, Appended::Known(_))));
-        let part = logs.before(&name("a"), u64::MAX, (99, usize::MAX)).expect("it is read");
-        assert_eq!(
-            (part.head.offset, part.messages.len() as u64),
-            (3 * (run + 1), (3 * (run + 1)).min(6))
-        );
+        let bounds = logs.bounds(&name("a")).expect("it is read");
+        assert_eq!(bounds.head.offset, 3 * (run + 1));
+        assert_eq!(bounds.head.offset - bounds.floor, (3 * (run + 1)).min(6));
         if run == 1 {
             writer.end_run().expect("it writes");
         }

@@ -137,7 +137,7 @@ error_codes! {
         close TRY_AGAIN_LATER;
     /// A version of HTTP that the server does not speak.
     BadVersion "bad_version" 505 "this server speaks HTTP/1.0 and HTTP/1.1";
-    /// A revocation for which there is no room, in memory or on the disk.
+    /// A revocation or message for which there is no room, in memory or on the disk.
     NotStored "not_stored" 507 "the server could not store this";
 }
 

@@ -54,6 +54,8 @@ channel_table! {
     "slow-timeout" slow_timeout: Time,
     /// Whether clients are told who joins and leaves, in place of `presence-events`.
     "presence-events" presence_events: Switch,
+    /// Whether the messages are kept in the data directory.
+    "durable" durable: Switch,
     /// Who may follow the channels, in place of `access-subscribe`.
     "subscribe" subscribe: WhoChoice,
     /// Who may publish to them, in place of `access-publish`.
@@ -130,6 +132,7 @@ mod tests {
             "age" | "slow-timeout" => "'1h'",
             "lag-policy" => "'skip'",
             "presence-events" => "true",
+            "durable" => "true",
             "subscribe" | "publish" | "history" | "presence" => "'user'",
             _ => "1",
         };

@@ -239,6 +239,21 @@ fn slow_timeout(key: &str, time: Time) -> Option<String> {
     (!is_possible).then(|| format!("{key} must be at least 1s, or 0 for none, not {time}"))
 }
 
+/// Why the channels of a table cannot be durable.
+fn durable_fault(settings: &Settings, table: &ChannelTable) -> Option<&'static str> {
+    let history = &settings.history;
+    let keeps_none = table.messages.unwrap_or(history.messages).0 == 0
+        || table.bytes.unwrap_or(history.bytes).0 == 0
+        || table.age.unwrap_or(history.age).0.is_zero();
+    if settings.data.0.is_none() {
+        Some("durable channels need a directory; set `data`")
+    } else if keeps_none {
+        Some("durable channels keep messages; `messages`, `bytes` and `age` must be more than 0")
+    } else {
+        None
+    }
+}
+
 fn channels(settings: &Settings) -> Option<String> {
     if settings.channels.len() > TABLES_MAX {
         return Some(format!("there are more than {TABLES_MAX} [[channels]] tables"));
@@ -260,6 +275,11 @@ fn channels(settings: &Settings) -> Option<String> {
         let slow = slow.and_then(|time| slow_timeout("slow-timeout", time));
         if let Some(problem) = slow {
             return Some(format!("[[channels]] number {nth}: {problem}"));
+        }
+        if table.durable.is_some_and(|durable| durable.0)
+            && let Some(fault) = durable_fault(settings, table)
+        {
+            return Some(format!("[[channels]] number {nth}: {fault}"));
         }
         let bytes = table.max_lag_bytes.filter(|bytes| *bytes < message)?;
         Some(format!(

@@ -14,7 +14,8 @@ use super::toml_value;
 use super::values::{
     AddressHeaderChoice, AutoCount, AutoSize, ClientCertificateChoice, ClientUserChoice,
     ControlChoice, CookieName, DemoChoice, IoUringChoice, LagPolicyChoice, LogFormatChoice,
-    LogLevel, OptionalAddress, OptionalPath, ProxyProtocolChoice, TlsVersionChoice, WhoChoice,
+    LogLevel, OptionalAddress, OptionalPath, ProxyProtocolChoice, SyncChoice, TlsVersionChoice,
+    WhoChoice,
 };
 
 /// One sentence: what is wrong with the settings, where, and what to do.
@@ -258,6 +259,10 @@ settings! {
     in "Data" {
         "data" data: OptionalPath = "none",
             "Directory of what outlives the process; none: a restart forgets it";
+        "sync" sync: SyncChoice = "always",
+            "When a message of a durable channel counts as published: always, interval or never";
+        "data-max-bytes" data_max_bytes: Size = "0",
+            "Size of the data directory beyond which durable channels refuse messages; 0: no limit";
     }
     in "Requests to other servers" {
         "ca-file" ca_file: OptionalPath = "none",

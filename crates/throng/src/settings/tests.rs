@@ -112,6 +112,7 @@ fn grammar(value_name: &str) -> &'static [(&'static str, &'static str)] {
         "LEVEL" => &[("info", "\"info\""), ("INFO", "\"info\""), ("Trace", "\"trace\"")],
         "FORMAT" => &[("json", "\"json\""), ("Text", "\"text\"")],
         "POLICY" => &[("skip", "\"skip\""), ("Close", "\"close\"")],
+        "SYNC" => &[("interval", "\"interval\""), ("Never", "\"never\"")],
         "WHEN" => &[("auto", "\"auto\""), ("ON", "\"on\"")],
         "ORIGIN,…" => &[("https://A.example", "[\"https://a.example\"]"), ("None", "[]")],
         "HOST,…" => &[("Push.Example.", "[\"push.example\"]"), ("none", "[]")],

@@ -9,6 +9,7 @@ use throng_access::Who;
 use throng_access::address::ForwardedHeader;
 use throng_certificates::UserField;
 use throng_core::LagPolicy;
+use throng_data::promise::Sync;
 use throng_edge::settings::IoUringSetting;
 use throng_tls::LeastVersion;
 use throng_units::{Address, Count, Form, Invalid, Size, Value};
@@ -261,6 +262,14 @@ one_of! {
     LagPolicyChoice(LagPolicy), "POLICY", "a policy: \"close\" or \"skip\"",
     "close" => LagPolicy::Close,
     "skip" => LagPolicy::Skip
+}
+
+one_of! {
+    /// What is promised when a message of a durable channel counts as published.
+    SyncChoice(Sync), "SYNC", "a choice: \"always\", \"interval\" or \"never\"",
+    "always" => Sync::Always,
+    "interval" => Sync::Interval,
+    "never" => Sync::Never
 }
 
 one_of! {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use throng_access::AccessControl;
 use throng_core::events::EventSink;
-use throng_core::{Epoch, MemoryEngine, MemoryPressure, MemoryThaw, Rules};
+use throng_core::{Engine, Epoch, MemoryEngine, MemoryPressure, MemoryThaw, Rules};
 use throng_edge::{Edge, Plan, Shared, StartError};
 use throng_handover::message::Listener;
 
@@ -20,7 +20,12 @@ pub(crate) struct Logs {
     pub(crate) plan: Plan,
     pub(crate) rules: Arc<Rules>,
     pub(crate) max_bytes: usize,
+    /// Those of a data directory, which no process takes over.
+    pub(crate) kept: Option<Engines>,
 }
+
+/// The logs in memory, and the engine above them.
+pub(crate) type Engines = (Arc<MemoryEngine>, Arc<dyn Engine>);
 
 impl Logs {
     /// Makes the logs and starts the workers, empty ones or those of the running server, with what
@@ -31,20 +36,26 @@ impl Logs {
         access: &Arc<AccessControl>,
         events: Option<Arc<dyn EventSink>>,
         mut arrival: Option<&mut Arrival>,
-    ) -> Result<(Edge, Arc<MemoryEngine>, Arc<MemoryPressure>)> {
-        let Logs { plan, rules, max_bytes } = self;
+    ) -> Result<(Edge, Engines, Arc<MemoryPressure>)> {
+        let Logs { plan, rules, max_bytes, kept } = self;
         let (of_logs, queues) = (Arc::clone(&rules), plan.queues());
-        let logs = match &mut arrival {
-            None => MemoryEngine::new(Epoch::random(), of_logs, queues, max_bytes),
-            Some(arrival) => {
+        let in_memory = |logs: MemoryEngine| -> Engines {
+            let logs = Arc::new(logs.with_events(events.clone()));
+            (Arc::clone(&logs), logs)
+        };
+        let (logs, engine) = match (&mut arrival, kept) {
+            (_, Some(kept)) => kept,
+            (None, None) => {
+                in_memory(MemoryEngine::new(Epoch::random(), of_logs, queues, max_bytes))
+            }
+            (Some(arrival), None) => {
                 let thaw = MemoryThaw::new(of_logs, queues, max_bytes);
-                arrival.engine(thaw, &access.kept)?
+                in_memory(arrival.engine(thaw, &access.kept)?)
             }
         };
-        let logs = Arc::new(logs.with_events(events.clone()));
         let pressure = Arc::<MemoryPressure>::default();
         let shared = Shared {
-            engine: Arc::clone(&logs) as _,
+            engine: Arc::clone(&engine),
             access: Arc::clone(access),
             rules,
             events,
@@ -54,7 +65,7 @@ impl Logs {
             None => plan.start(&shared, None)?,
             Some(arrival) => plan.start(&shared, Some(&mut || arrival.worker_channel()))?,
         };
-        Ok((edge, logs, pressure))
+        Ok((edge, (logs, engine), pressure))
     }
 }
 

@@ -59,7 +59,9 @@ impl Shard {
                 continue;
             }
             channel.expire(shared, now_ms);
-            if channel.is_forgettable() {
+            // The journal lists the durable channels that have had messages.
+            let is_listed_elsewhere = channel.head > 0 && shared.rules.get(channel.rule).is_durable;
+            if channel.is_forgettable() || is_listed_elsewhere {
                 continue;
             }
             step.channels.push(ListedChannel {

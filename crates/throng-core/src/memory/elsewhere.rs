@@ -1,0 +1,135 @@
+//! Channels whose logs a journal keeps, on a disk or elsewhere.
+//!
+//! The memory keeps their followers and, while they are followed, their heads. It delivers what the
+//! journal has, and answers for everything else that is not a log.
+//!
+//! # Contract
+//!
+//! * The journal hands over the messages of a channel in the order of their offsets.
+//! * A backlog is read under the lock of the channel's shard ([`MemoryEngine::follow_elsewhere`]).
+//!   It has all messages that were handed over before, or that are before its cursor; those that
+//!   are handed over later are posted, too.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::{MemoryEngine, SHARDS};
+use crate::engine::{Follow, Followed};
+use crate::id::{Epoch, MessageId};
+use crate::message::{Content, Message};
+use crate::name::ChannelName;
+use crate::publication::PublishError;
+use crate::receipt::Receipt;
+use crate::rules::Rule;
+use crate::stamp::{Stamp, Watermark};
+
+/// The place of the journal among those that give out stamps.
+const JOURNAL: u32 = SHARDS as u32;
+
+/// What a subscription gets of a log that is elsewhere.
+#[derive(Debug)]
+pub struct Backlog {
+    /// The id of the newest message.
+    pub head: MessageId,
+    /// The offset after which the subscription starts.
+    pub cursor: u64,
+    /// As in [`Followed::is_recovered`].
+    pub is_recovered: Option<bool>,
+    /// The messages after the cursor up to the head, oldest first.
+    pub messages: Vec<Arc<Message>>,
+}
+
+impl MemoryEngine {
+    /// The same engine, whose positions go on after those of earlier processes: they have this
+    /// epoch, and a stamp beyond `newest`. Messages up to it that only the memory had are lost.
+    #[must_use]
+    pub fn with_positions(mut self, epoch: Epoch, newest: Stamp) -> MemoryEngine {
+        self.shared.positions = epoch;
+        self.shared.stamps.resume_after(newest);
+        self.shared.lose_all(newest);
+        self
+    }
+
+    /// The rule of a channel.
+    pub fn rule(&self, name: &ChannelName) -> &Rule {
+        self.shared.rules.get(self.shared.rules.find(name))
+    }
+
+    /// Whether this position was given out, in this process or an earlier one.
+    pub fn is_known(&self, position: Watermark) -> bool {
+        self.shared.is_known(position)
+    }
+
+    /// Begins a group of messages that the journal writes: the stamps that it gets from now on are
+    /// not settled before [`MemoryEngine::end_group`].
+    pub fn begin_group(&self) {
+        self.shared.stamps.begin_group(JOURNAL);
+    }
+
+    /// The stamp of the next message of the group.
+    pub fn next_stamp(&self) -> Stamp {
+        self.shared.stamps.next()
+    }
+
+    /// Ends the group: each of its messages was delivered, or gets another stamp.
+    pub fn end_group(&self) {
+        self.shared.stamps.end(JOURNAL);
+    }
+
+    /// The highest stamp that was given out.
+    pub fn newest_stamp(&self) -> Stamp {
+        self.shared.stamps.newest()
+    }
+
+    /// Refuses a publication for which the followers of the channel have no room.
+    ///
+    /// # Errors
+    ///
+    /// [`PublishError::Busy`], and counts it.
+    pub fn check_room(&self, name: &ChannelName) -> Result<(), PublishError> {
+        let (at, hashed) = self.find(name);
+        self.lock(at).has_room(&self.shared, hashed)
+    }
+
+    /// Delivers a message that the journal has. Returns how many subscriptions it is for. `begin`
+    /// is called first, under the lock of the channel's shard.
+    pub fn deliver(
+        &self,
+        content: &Arc<Content>,
+        receipt: Option<&Arc<Receipt>>,
+        begin: impl FnOnce(),
+    ) -> u64 {
+        let (at, hashed) = self.find(&content.channel);
+        let (subscribers, wake) = {
+            let mut shard = self.lock(at);
+            begin();
+            shard.deliver(&self.shared, hashed.hash, content, receipt)
+        };
+        wake.into_iter().for_each(|worker| self.shared.queue(worker).wake());
+        self.shared.published.fetch_add(1, Ordering::Relaxed);
+        subscribers
+    }
+
+    /// Counts a publication whose idempotency key the journal knew.
+    pub fn count_duplicate(&self) {
+        self.shared.duplicates.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The offset of the newest message that was delivered, if the channel is followed.
+    pub fn followed_head(&self, name: &ChannelName) -> Option<u64> {
+        let (at, hashed) = self.find(name);
+        self.lock(at).followed_head(hashed)
+    }
+
+    /// As [`Engine::follow`](crate::Engine::follow), of a channel whose backlog `read` returns.
+    /// `read` is called under the lock of the channel's shard, and must not call the engine.
+    pub fn follow_elsewhere(
+        &self,
+        now_ms: u64,
+        follow: &Follow<'_>,
+        read: impl FnOnce() -> Backlog,
+    ) -> Followed {
+        let (at, hashed) = self.find(follow.channel);
+        self.lock(at).follow_elsewhere(&self.shared, now_ms, hashed.hash, follow, read)
+    }
+}

@@ -1,0 +1,85 @@
+//! What a shard knows of channels whose logs a journal keeps: followers and heads.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::{Hashed, Shard, Wake, post};
+use crate::engine::{Follow, Followed};
+use crate::id::MessageId;
+use crate::memory::elsewhere::Backlog;
+use crate::memory::shared::Shared;
+use crate::message::Content;
+use crate::publication::PublishError;
+use crate::receipt::Receipt;
+
+impl Shard {
+    /// Whether the queues of the channel's followers have room.
+    pub(in crate::memory) fn has_room(
+        &self,
+        shared: &Shared,
+        name: Hashed<'_>,
+    ) -> Result<(), PublishError> {
+        let Some(slot) = self.find(name) else { return Ok(()) };
+        let mut followers = self.channels[slot].followers.as_slice().iter();
+        if followers.all(|follower| shared.queue(follower.worker).has_room()) {
+            return Ok(());
+        }
+        shared.busy.fetch_add(1, Ordering::Relaxed);
+        Err(PublishError::Busy)
+    }
+
+    /// Posts a message of a journal to the followers of its channel. Returns how many subscriptions
+    /// these are, and whom to wake.
+    pub(in crate::memory) fn deliver(
+        &mut self,
+        shared: &Shared,
+        hash: u64,
+        content: &Arc<Content>,
+        receipt: Option<&Arc<Receipt>>,
+    ) -> (u64, Wake) {
+        let slot = self.find(Hashed { name: &content.channel, hash });
+        let subscribers = slot.map_or(0, |slot| self.channels[slot].followers.subscribers());
+        if let Some(receipt) = receipt {
+            receipt.begin(subscribers);
+        }
+        let Some(slot) = slot else { return (0, Wake::new()) };
+        let id = self.id(slot);
+        let channel = &mut self.channels[slot];
+        channel.head = channel.head.max(content.id.offset);
+        let (_, wake) = post(shared, id, channel.followers.as_slice(), content, receipt);
+        (subscribers, wake)
+    }
+
+    /// The offset of the newest message, if the channel is followed.
+    pub(in crate::memory) fn followed_head(&self, name: Hashed<'_>) -> Option<u64> {
+        let channel = &self.channels[self.find(name)?];
+        (!channel.followers.is_empty()).then_some(channel.head)
+    }
+
+    /// Adds a subscription of a channel whose log is elsewhere. `read` is called under the lock.
+    pub(in crate::memory) fn follow_elsewhere(
+        &mut self,
+        shared: &Shared,
+        now_ms: u64,
+        hash: u64,
+        follow: &Follow<'_>,
+        read: impl FnOnce() -> Backlog,
+    ) -> Followed {
+        let slot = self.find_or_create(shared, Hashed { name: follow.channel, hash });
+        let id = self.id(slot);
+        let Backlog { head, cursor, is_recovered, messages } = read();
+        let local = self.add_follower(shared, now_ms, slot, follow);
+        let channel = &mut self.channels[slot];
+        channel.head = channel.head.max(head.offset);
+        Followed {
+            channel: id,
+            local,
+            rule: channel.rule,
+            head,
+            cursor: MessageId { offset: cursor, ..head },
+            is_recovered,
+            are_offsets_consecutive: true,
+            backlog: messages,
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! The engine of a server with durable channels.
+//!
+//! The logs of durable channels are on the disk. Their followers, their heads while they are
+//! followed, and everything about other channels are the memory engine's. So a durable channel that
+//! nobody follows takes no memory.
+//!
+//! # Invariants
+//!
+//! * A message is delivered, and its publisher answered, when it is as safe as the journal's `sync`
+//!   promises; on the journal's thread, in the order of offsets.
+//! * Nobody waits for the disk: parts of logs are read by other threads ([`Engine::fetch`]), and
+//!   wait in memory for the subscription or page that they are for (`parts`).
+//!
+//! # Layout
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `shared` | what all threads share: the memory engine, the logs, the open parts |
+//! | `delivery` | what the journal's thread needs of the server |
+//! | `read` | what a subscription starts with, and pages |
+//! | `parts` | parts that were read, and what is delivered meanwhile |
+//! | `readers` | the threads that read |
+//! | `markers` | how far users have read durable inboxes |
+//! | `list` | the durable channels, for lists |
+
+mod delivery;
+mod list;
+mod markers;
+mod parts;
+mod read;
+mod readers;
+mod shared;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::sync::Arc;
+
+use throng_core::{
+    Answer, Audience, Backlog, ChannelId, ChannelName, Engine, EngineMetrics, Fetched, Follow,
+    Followed, History, HistoryQuery, Kind, Later, ListPlace, ListStep, Mark, MemoryEngine, Message,
+    MessageId, Notification, Outcome, PresenceCache, Publication, PublishError, ReadMarker,
+    Reading, Rule, Ticket, Watermark, WorkerId,
+};
+
+use crate::journal::{Done, Journal};
+pub use delivery::Delivery;
+use markers::Markers;
+use parts::Part;
+use read::{Limits, Page};
+use readers::Readers;
+use shared::Shared;
+
+/// See the module.
+pub struct DurableEngine {
+    shared: Arc<Shared>,
+    journal: Arc<Journal>,
+    readers: Readers,
+    markers: Markers,
+}
+
+impl DurableEngine {
+    /// The engine over what `delivery` has. `journal` writes its logs, and delivers to it.
+    ///
+    /// # Errors
+    ///
+    /// What the system reports if a thread cannot be started.
+    pub fn start(delivery: &Delivery, journal: Arc<Journal>) -> io::Result<DurableEngine> {
+        let shared = delivery.shared();
+        let markers = Markers::new(Arc::clone(&shared.logs), Arc::clone(&journal));
+        Ok(DurableEngine { shared, journal, readers: Readers::start()?, markers })
+    }
+
+    fn memory(&self) -> &MemoryEngine {
+        &self.shared.memory
+    }
+}
+
+fn limits(rule: &Rule) -> Limits {
+    Limits { messages: rule.max_lag_messages, bytes: rule.max_lag_bytes }
+}
+
+impl Engine for DurableEngine {
+    fn publish(
+        &self,
+        now_ms: u64,
+        publication: Publication,
+        later: Later<'_, Outcome>,
+    ) -> Answer<Outcome> {
+        let Some(rule) = self.shared.durable(&publication.channel) else {
+            return self.memory().publish(now_ms, publication).into();
+        };
+        if let Err(busy) = self.memory().check_room(&publication.channel) {
+            return Err(busy).into();
+        }
+        let retention = rule.retention;
+        let shared = Arc::clone(&self.shared);
+        let mut answer = None;
+        let done = || -> Done {
+            let (ticket, later): (Ticket<Outcome>, _) = later.ticket();
+            answer = Some(later);
+            Box::new(move |result| ticket.answer(shared.outcome(result)))
+        };
+        match (self.journal.publish(publication, retention, done), answer) {
+            (Ok(()), Some(later)) => later,
+            (Err(refused), _) => Err(refused.into()).into(),
+            (Ok(()), None) => Err(PublishError::Unknown).into(),
+        }
+    }
+
+    fn watermark(&self) -> Watermark {
+        self.memory().watermark()
+    }
+
+    fn fetch(
+        &self,
+        now_ms: u64,
+        channel: &ChannelName,
+        reading: Reading,
+        later: Later<'_, Fetched>,
+    ) -> Answer<Fetched> {
+        let Some(rule) = self.shared.durable(channel) else {
+            return self.memory().fetch(now_ms, channel, reading, later);
+        };
+        // Before anything is read: see `parts`.
+        let held = self.shared.parts.open(channel, reading, limits(rule));
+        if let Reading::Start(start) = reading
+            && let Some(part) = self.shared.start_now(channel, start)
+        {
+            held.fill(part);
+            return Fetched::held_by(held).into();
+        }
+        let (ticket, answer) = later.ticket();
+        let shared = Arc::clone(&self.shared);
+        self.readers.submit(move || {
+            // Dropped, the ticket says that there is no answer.
+            if !shared.parts.are_full()
+                && let Ok(part) = shared.read(now_ms, &held)
+            {
+                held.fill(part);
+                ticket.answer(Fetched::held_by(held));
+            }
+        });
+        answer
+    }
+
+    fn follow(&self, now_ms: u64, follow: Follow<'_>) -> Followed {
+        let Some(rule) = self.shared.durable(follow.channel) else {
+            return self.memory().follow(now_ms, follow);
+        };
+        let reading = Reading::Start(follow.start);
+        let found = self.shared.parts.find(follow.channel, reading);
+        // What was not fetched is read here, and holds up the thread.
+        let held =
+            found.is_none().then(|| self.shared.parts.open(follow.channel, reading, limits(rule)));
+        let part = match (found, &held) {
+            (None, Some(held)) => {
+                let part = self.shared.start_now(follow.channel, follow.start);
+                let part = part.map_or_else(|| self.shared.read(now_ms, held), Ok);
+                part.ok().map(|part| Arc::clone(held.fill(part)))
+            }
+            (found, _) => found,
+        };
+        let epoch = self.shared.logs.epoch();
+        self.memory().follow_elsewhere(now_ms, &follow, || {
+            match part.as_ref().map(|open| (open, open.part())) {
+                Some((open, Some(Part::Start(start)))) => open.backlog(start),
+                // The disk cannot be read: messages that come show the hole before them.
+                _ => Backlog {
+                    head: MessageId { epoch, offset: 0 },
+                    cursor: 0,
+                    is_recovered: Some(false),
+                    messages: Vec::new(),
+                },
+            }
+        })
+    }
+
+    fn unfollow(&self, now_ms: u64, channel: ChannelId, worker: WorkerId) {
+        self.memory().unfollow(now_ms, channel, worker);
+    }
+
+    fn set_subscribers(&self, now_ms: u64, channel: ChannelId, worker: WorkerId, subscribers: u32) {
+        self.memory().set_subscribers(now_ms, channel, worker, subscribers);
+    }
+
+    fn history(
+        &self,
+        now_ms: u64,
+        channel: &ChannelName,
+        query: HistoryQuery,
+        limit: usize,
+    ) -> History {
+        if self.shared.durable(channel).is_none() {
+            return self.memory().history(now_ms, channel, query, limit);
+        }
+        let reading = Reading::Page(query, limit);
+        let open = self.shared.parts.find(channel, reading);
+        let page = match open.as_ref().and_then(|open| open.part()) {
+            Some(Part::Page(page)) => Ok(page.clone()),
+            // What was not fetched is read here, and holds up the thread.
+            _ => self.shared.reader(now_ms, channel, reading).page(query, limit),
+        };
+        let Page { head, messages, has_more, is_recovered } = page.unwrap_or_else(|_| {
+            let head = MessageId { epoch: self.shared.logs.epoch(), offset: 0 };
+            Page { head, messages: Vec::new(), has_more: false, is_recovered: Some(false) }
+        });
+        let messages = messages.into_iter().map(|content| Arc::new(Message::from(content)));
+        History { head, messages: messages.collect(), has_more, is_recovered }
+    }
+
+    fn read_marker(&self, now_ms: u64, inbox: &ChannelName, mark: Option<Mark>) -> ReadMarker {
+        if self.shared.durable(inbox).is_none() {
+            return self.memory().read_marker(now_ms, inbox, mark);
+        }
+        self.markers.read_marker(now_ms, inbox, mark)
+    }
+
+    fn audience(&self, channel: &ChannelName) -> Audience {
+        self.memory().audience(channel)
+    }
+
+    fn name(&self, channel: ChannelId) -> Option<ChannelName> {
+        self.memory().name(channel)
+    }
+
+    fn names(&self, channels: &mut [ChannelId], each: &mut dyn FnMut(&ChannelName)) {
+        self.memory().names(channels, each);
+    }
+
+    fn list(&self, now_ms: u64, kind: Kind, after: Option<ListPlace>) -> ListStep {
+        list::step(&self.shared, now_ms, kind, after)
+    }
+
+    fn post(&self, worker: WorkerId, notification: Notification) {
+        self.memory().post(worker, notification);
+    }
+
+    fn tick(&self, now_ms: u64) {
+        self.memory().tick(now_ms);
+    }
+
+    fn set_memory_short(&self, is_short: bool) {
+        self.memory().set_memory_short(is_short);
+    }
+
+    fn log_bytes(&self) -> u64 {
+        self.memory().log_bytes()
+    }
+
+    fn metrics(&self) -> EngineMetrics {
+        self.memory().metrics()
+    }
+
+    fn presence_cache(&self) -> &Arc<PresenceCache> {
+        self.memory().presence_cache()
+    }
+}

@@ -1,0 +1,61 @@
+//! Lists: first what the memory has, then the durable channels by their numbers.
+
+use std::ops::ControlFlow;
+
+use throng_core::{Engine as _, Kind, ListPlace, ListStep, ListedChannel};
+
+use super::shared::Shared;
+
+/// Durable channels that one step looks at, at most: some hundred microseconds.
+const STEP_CHANNELS: usize = 128;
+
+/// The places of durable channels begin here, beyond those of the memory.
+const FIRST: u64 = 1 << 63;
+
+/// A step of a list.
+pub(super) fn step(shared: &Shared, now_ms: u64, kind: Kind, after: Option<ListPlace>) -> ListStep {
+    match after {
+        Some(ListPlace(place)) if place >= FIRST => durable(shared, kind, place - FIRST),
+        _ => {
+            let mut step = shared.memory.list(now_ms, kind, after);
+            if step.next.is_none() && kind != Kind::Internal {
+                step.next = Some(ListPlace(FIRST));
+            }
+            step
+        }
+    }
+}
+
+fn durable(shared: &Shared, kind: Kind, after: u64) -> ListStep {
+    let mut found = Vec::new();
+    let mut each = |number, name| {
+        found.push((number, name));
+        if found.len() < STEP_CHANNELS { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    };
+    let mut step = ListStep::default();
+    if shared.logs.list(after, &mut each).is_err() {
+        return step;
+    }
+    if found.len() == STEP_CHANNELS {
+        step.next = found.last().map(|(number, _)| ListPlace(FIRST + number));
+    }
+    for (number, name) in found {
+        if name.kind() != kind || shared.durable(&name).is_none() {
+            continue;
+        }
+        let Ok(bounds) = shared.logs.bounds(&name) else { continue };
+        let subscribers = shared.memory.audience(&name).subscribers;
+        let messages = usize::try_from(bounds.head.offset - bounds.floor).unwrap_or(usize::MAX);
+        if messages > 0 || subscribers > 0 {
+            let place = ListPlace(FIRST + number);
+            step.channels.push(ListedChannel {
+                place,
+                name,
+                subscribers,
+                head: bounds.head,
+                messages,
+            });
+        }
+    }
+    step
+}

@@ -1,0 +1,90 @@
+//! What the engine, the journal's thread and the readers share.
+
+use std::sync::Arc;
+
+use throng_core::{
+    ChannelName, HistoryQuery, MemoryEngine, MessageId, Outcome, PublishError, Published, Reading,
+    Rule, StartAt,
+};
+
+use super::parts::{HeldPart, Part, Parts};
+use super::read::{Reader, Start};
+use crate::journal::{Refused, Written};
+use crate::logs::{Appended, Logs};
+use crate::storage::StorageError;
+
+/// What the threads of the journal and the readers share with the engine.
+pub(super) struct Shared {
+    pub(super) memory: Arc<MemoryEngine>,
+    pub(super) logs: Arc<Logs>,
+    pub(super) parts: Arc<Parts>,
+}
+
+impl From<Refused> for PublishError {
+    fn from(refused: Refused) -> PublishError {
+        match refused {
+            Refused::Busy => PublishError::Busy,
+            Refused::Full => PublishError::DiskFull,
+            Refused::Failed => PublishError::Away,
+        }
+    }
+}
+
+impl Shared {
+    /// The rule of a channel, if the channel is durable.
+    pub(super) fn durable(&self, channel: &ChannelName) -> Option<&Rule> {
+        let rule = self.memory.rule(channel);
+        rule.is_durable.then_some(rule)
+    }
+
+    /// What the publisher is told.
+    pub(super) fn outcome(&self, written: Result<Written, Refused>) -> Outcome {
+        let Written { appended, subscribers } = written?;
+        Ok(match appended {
+            Appended::New(content) => {
+                Published { id: content.id, subscribers, is_duplicate: false }
+            }
+            Appended::Known(id) => {
+                self.memory.count_duplicate();
+                Published { id, subscribers, is_duplicate: true }
+            }
+        })
+    }
+
+    pub(super) fn reader<'a>(
+        &'a self,
+        now_ms: u64,
+        name: &'a ChannelName,
+        reading: Reading,
+    ) -> Reader<'a> {
+        let is_known = match reading {
+            Reading::Start(StartAt::Since(position))
+            | Reading::Page(HistoryQuery::Since(position), _) => self.memory.is_known(position),
+            _ => false,
+        };
+        Reader { logs: &self.logs, name, now_ms, is_known }
+    }
+
+    /// Reads a part from the disk.
+    pub(super) fn read(&self, now_ms: u64, held: &HeldPart) -> Result<Part, StorageError> {
+        let reader = self.reader(now_ms, held.channel(), held.reading());
+        match held.reading() {
+            Reading::Start(start) => reader.start(start, held.limits()).map(Part::Start),
+            Reading::Page(query, limit) => reader.page(query, limit).map(Part::Page),
+        }
+    }
+
+    /// What a subscription starts with, if that is known without the disk: the channel is followed,
+    /// and the client has all of its messages.
+    pub(super) fn start_now(&self, channel: &ChannelName, start: StartAt) -> Option<Part> {
+        let has_all = |head: MessageId| match start {
+            StartAt::Live | StartAt::Last(0) => Some(None),
+            StartAt::After(id) if id == head => Some(Some(true)),
+            _ => None,
+        };
+        let offset = self.memory.followed_head(channel)?;
+        let head = MessageId { epoch: self.logs.epoch(), offset };
+        let is_recovered = has_all(head)?;
+        Some(Part::Start(Start { head, cursor: offset, is_recovered, messages: Vec::new() }))
+    }
+}

@@ -1,0 +1,247 @@
+//! The tests that every engine passes, and what only an engine with a disk does.
+
+use throng_core::later::ask;
+use throng_core::{
+    Body, Content, Epoch, LocalId, QueueLimits, Receipt, Retention, Rules, Stamp, StartAt,
+    WorkerQueue, conformance,
+};
+
+use super::*;
+use crate::journal::Server;
+use crate::journal::Setup;
+use crate::logs::Logs;
+use crate::promise::Sync;
+use crate::storage::Storage;
+use crate::storage::disk::DiskStorage;
+use crate::storage::memory::{Fault, MemoryStorage};
+
+/// The time of the conformance tests.
+const NOW_MS: u64 = 1_700_000_000_000;
+
+/// A server whose clock stands still.
+struct StandingServer(Delivery);
+
+impl Server for StandingServer {
+    fn now_ms(&self) -> u64 {
+        NOW_MS
+    }
+
+    fn retention_of(&self, channel: &ChannelName) -> Retention {
+        self.0.retention_of(channel)
+    }
+
+    fn begin_group(&self) {
+        self.0.begin_group();
+    }
+
+    fn next_stamp(&self) -> Stamp {
+        self.0.next_stamp()
+    }
+
+    fn deliver(&self, content: &Arc<Content>, receipt: Option<&Arc<Receipt>>) -> u64 {
+        self.0.deliver(content, receipt)
+    }
+
+    fn end_group(&self) {
+        self.0.end_group();
+    }
+
+    fn newest_stamp(&self) -> Stamp {
+        self.0.newest_stamp()
+    }
+}
+
+/// An engine on a storage.
+fn engine(
+    storage: Arc<dyn Storage>,
+    sync: Sync,
+    rules: Arc<Rules>,
+    queues: Vec<Arc<WorkerQueue>>,
+) -> DurableEngine {
+    let (logs, opened) = Logs::open(storage, "boot").expect("it opens");
+    let logs = Arc::new(logs);
+    let memory = MemoryEngine::new(Epoch::random(), rules, queues, usize::MAX)
+        .with_positions(opened.epoch, opened.stamps);
+    let delivery = Delivery::new(Arc::new(memory), Arc::clone(&logs));
+    let server = Box::new(StandingServer(delivery.clone()));
+    let setup = Setup { sync, max_bytes: u64::MAX, server };
+    let journal = Arc::new(Journal::start(&logs, setup).expect("it starts"));
+    DurableEngine::start(&delivery, journal).expect("it starts")
+}
+
+#[test]
+fn an_engine_with_durable_channels_conforms() {
+    for sync in [Sync::Always, Sync::Interval, Sync::Never] {
+        conformance::run_with(true, |rules, queues| {
+            Box::new(engine(Arc::new(MemoryStorage::default()), sync, rules, queues))
+        });
+    }
+}
+
+#[test]
+fn an_engine_on_a_disk_conforms() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let number = std::cell::Cell::new(0);
+    conformance::run_with(true, |rules, queues| {
+        number.set(number.get() + 1);
+        let path = folder.path().join(number.get().to_string());
+        let storage = DiskStorage::open(&path, 1 << 20).expect("it opens");
+        Box::new(engine(Arc::new(storage), Sync::Never, rules, queues))
+    });
+}
+
+#[test]
+fn an_engine_without_durable_channels_conforms() {
+    conformance::run(|rules, queues| {
+        Box::new(engine(Arc::new(MemoryStorage::default()), Sync::Always, rules, queues))
+    });
+}
+
+/// Messages that each channel of these tests keeps and lags at most.
+const RETAINED: usize = 1_000_000;
+
+fn world(storage: &MemoryStorage) -> (DurableEngine, Arc<WorkerQueue>) {
+    let limits = QueueLimits { max_messages: RETAINED, ..QueueLimits::default() };
+    let queue = Arc::new(WorkerQueue::with_limits(limits, || {}));
+    let max_bytes = 1 << 30;
+    let rule = Rule {
+        retention: Retention { max_messages: RETAINED, max_bytes, max_age_ms: u64::MAX },
+        max_lag_messages: RETAINED,
+        max_lag_bytes: max_bytes,
+        ..Rule::default()
+    };
+    let durable = Rule { kind: None, pattern: "kept*".into(), is_durable: true, ..rule.clone() };
+    let rules = Arc::new(Rules::new(vec![durable], rule));
+    let engine = engine(Arc::new(storage.clone()), Sync::Always, rules, vec![Arc::clone(&queue)]);
+    (engine, queue)
+}
+
+fn publish(engine: &DurableEngine, channel: &ChannelName, text: &str) -> Outcome {
+    let publication = Publication {
+        channel: channel.clone(),
+        body: Body::Text(text.into()),
+        content_type: None,
+        idempotency_key: None,
+        excluded: None,
+        expires_in_ms: None,
+        receipt: None,
+    };
+    let answer = ask(|later| engine.publish(NOW_MS, publication, later)).recv();
+    answer.expect("it is answered").expect("it is known")
+}
+
+fn fetch(engine: &DurableEngine, channel: &ChannelName, start: StartAt) -> Fetched {
+    let reading = Reading::Start(start);
+    let fetched = ask(|later| engine.fetch(NOW_MS, channel, reading, later)).recv();
+    fetched.expect("it is answered").expect("the storage can be read")
+}
+
+fn follow(engine: &DurableEngine, channel: &ChannelName, start: StartAt) -> Followed {
+    let local_if_new = LocalId(std::num::NonZeroU32::MIN);
+    engine.follow(NOW_MS, Follow { channel, worker: WorkerId(0), local_if_new, start })
+}
+
+fn kept() -> ChannelName {
+    ChannelName::channel("kept")
+}
+
+fn offsets(messages: &[Arc<Message>]) -> Vec<u64> {
+    messages.iter().map(|message| message.id.offset).collect()
+}
+
+#[test]
+fn what_is_published_after_the_fetch_is_in_the_backlog() {
+    let (engine, _queue) = world(&MemoryStorage::default());
+    let first = publish(&engine, &kept(), "0").expect("it is published").id;
+    publish(&engine, &kept(), "1").expect("it is published");
+    let starts = [
+        (StartAt::After(first), vec![2, 3], Some(true)),
+        (StartAt::Live, vec![4], None),
+        (StartAt::Last(1), vec![4, 5], None),
+    ];
+    for (start, expected, is_recovered) in starts {
+        let held = fetch(&engine, &kept(), start);
+        publish(&engine, &kept(), "meanwhile").expect("it is published");
+        let followed = follow(&engine, &kept(), start);
+        drop(held);
+        assert_eq!(offsets(&followed.backlog), expected, "{start:?}");
+        assert_eq!(Some(&followed.head.offset), expected.last());
+        assert_eq!(
+            (followed.cursor.offset, followed.is_recovered),
+            (expected[0] - 1, is_recovered)
+        );
+        engine.unfollow(NOW_MS, followed.channel, WorkerId(0));
+    }
+}
+
+/// One thread publishes, another one follows and leaves all the time, and resumes after the last
+/// message that it has.
+#[test]
+fn whoever_resumes_while_others_publish_misses_nothing() {
+    const MESSAGES: u64 = 3_000;
+    let (engine, queue) = world(&MemoryStorage::default());
+    let mut last = publish(&engine, &kept(), "first").expect("it is published").id;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in 1..MESSAGES {
+                publish(&engine, &kept(), &n.to_string()).expect("it is published");
+            }
+        });
+        let mut turn = 0;
+        while last.offset < MESSAGES {
+            turn += 1;
+            let start = StartAt::After(last);
+            let held = fetch(&engine, &kept(), start);
+            let followed = follow(&engine, &kept(), start);
+            drop(held);
+            assert_eq!(followed.is_recovered, Some(true), "after {last}");
+            for message in &followed.backlog {
+                assert_eq!(message.previous, last.offset);
+                last = message.id;
+            }
+            // Some turns stay for live messages.
+            for _ in 0..turn % 3 {
+                std::thread::yield_now();
+                let mut notifications = Vec::new();
+                queue.take(&mut notifications);
+                for notification in notifications {
+                    let Notification::Message { message, .. } = notification else { continue };
+                    if message.id.offset > last.offset {
+                        assert_eq!(message.previous, last.offset);
+                        last = message.id;
+                    }
+                }
+            }
+            engine.unfollow(NOW_MS, followed.channel, WorkerId(0));
+            queue.take(&mut Vec::new());
+        }
+    });
+}
+
+#[test]
+fn a_disk_that_fails_refuses_durable_publications_only() {
+    for (fault, refused) in
+        [(Fault::CommitLost(true), PublishError::DiskFull), (Fault::Sync, PublishError::Away)]
+    {
+        let storage = MemoryStorage::default();
+        let (engine, _queue) = world(&storage);
+        let before = publish(&engine, &kept(), "before").expect("it is published").id;
+        storage.fail(fault, 0);
+        let other = ChannelName::channel("other");
+        let mut refusals = 0;
+        std::thread::scope(|scope| {
+            let under_way = scope.spawn(|| publish(&engine, &kept(), "under way"));
+            while !under_way.is_finished() {
+                publish(&engine, &other, "alone").expect("memory has room");
+                // Not by a publication: it might be the one that waits until the disk works.
+                if let Some(state) = engine.journal.state() {
+                    assert_eq!(PublishError::from(state), refused);
+                    refusals += 1;
+                }
+            }
+            let outcome = under_way.join().expect("it ends");
+            assert_eq!(outcome.expect("it is there").id.offset, before.offset + 1);
+        });
+        assert!(refusals > 0);
+    }
+}

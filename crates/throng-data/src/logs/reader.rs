@@ -1,0 +1,222 @@
+//! Reading: the messages, heads and numbers of channels.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use throng_core::frozen::ThawError;
+use throng_core::{ChannelName, Content, Epoch, MessageId, Stamp};
+
+use super::format::{self, Head};
+use crate::promise::Sync;
+use crate::storage::{Order, Space, Storage, StorageError};
+
+/// How the last run ended, and what it promised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Opened {
+    /// The epoch of all channels.
+    pub epoch: Epoch,
+    /// Whether acknowledged messages may have been lost, so that the epoch is new.
+    pub may_have_lost: bool,
+    /// No earlier run has given out a stamp beyond this one.
+    pub stamps: Stamp,
+}
+
+/// The logs of all channels.
+pub struct Logs {
+    pub(super) storage: Arc<dyn Storage>,
+    epoch: Epoch,
+    pub(super) boot: String,
+    /// The newest acknowledged offset of each channel for which a commit is under way.
+    unacknowledged: Mutex<HashMap<ChannelName, u64>>,
+}
+
+/// Where a channel's log begins and ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// The id of the newest message.
+    pub head: MessageId,
+    /// The offset of the newest message that is no longer there.
+    pub floor: u64,
+    /// The stamp of the newest message that is no longer there.
+    pub lost: Stamp,
+    /// Whether a message in the log expires, or has expired.
+    pub(crate) has_expiring: bool,
+}
+
+pub(super) fn unreadable(error: ThawError) -> StorageError {
+    StorageError::Failed(format!("an entry cannot be read: {error}"))
+}
+
+impl Logs {
+    /// Opens the logs of a storage. `boot` names the time since the machine was started: while it
+    /// is the same, nothing is lost that was committed.
+    ///
+    /// The epoch stays, unless acknowledged messages may be missing: if the machine has ended and
+    /// the last run did not sync before it acknowledged, nor end cleanly. Their ids would be given
+    /// to others.
+    ///
+    /// # Errors
+    ///
+    /// What the storage reports; a format that this build does not know.
+    pub fn open(storage: Arc<dyn Storage>, boot: &str) -> Result<(Logs, Opened), StorageError> {
+        format::check_version(&*storage)?;
+        let known = storage.get(Space::Meta, format::EPOCH)?.map(|value| format::epoch(&value));
+        let run = storage.get(Space::Meta, format::RUN)?;
+        if run.as_deref().is_some_and(|run| run != format::CLEAN) {
+            // A sync may have failed before the process ended.
+            storage.recover()?;
+        }
+        let is_safe = run.is_none_or(|run| {
+            run == format::CLEAN
+                || run.starts_with(format::SYNCED)
+                || [Sync::Interval, Sync::Never].iter().any(|sync| run == format::run(*sync, boot))
+        });
+        let known = known.transpose().map_err(unreadable)?;
+        let may_have_lost = known.is_some() && !is_safe;
+        let epoch = known.filter(|_| is_safe).unwrap_or_else(Epoch::random);
+        let stamps = storage.get(Space::Meta, format::STAMPS)?;
+        let stamps = stamps.map(|value| format::number(&value)).transpose().map_err(unreadable)?;
+        let unacknowledged = Mutex::default();
+        let logs = Logs { storage, epoch, boot: boot.to_owned(), unacknowledged };
+        Ok((logs, Opened { epoch, may_have_lost, stamps: Stamp(stamps.unwrap_or(0)) }))
+    }
+
+    pub(crate) fn storage(&self) -> &dyn Storage {
+        &*self.storage
+    }
+
+    /// The epoch of all channels.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    pub(super) fn unacknowledged(&self) -> MutexGuard<'_, HashMap<ChannelName, u64>> {
+        self.unacknowledged.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The head of a channel as it was committed last, acknowledged or not.
+    pub(super) fn committed_head(&self, name: &ChannelName) -> Result<Head, StorageError> {
+        match self.storage.get(Space::Heads, &format::name(name))? {
+            None => Ok(Head::default()),
+            Some(value) => Head::decode(&value).map_err(unreadable),
+        }
+    }
+
+    /// Where a channel's log begins and ends.
+    ///
+    /// # Errors
+    ///
+    /// What the storage reports.
+    pub fn bounds(&self, name: &ChannelName) -> Result<Bounds, StorageError> {
+        // In this order: whoever sees a commit also sees that it is not acknowledged, or it is.
+        let head = self.committed_head(name)?;
+        let acknowledged = self.unacknowledged().get(name).copied();
+        let offset = acknowledged.map_or(head.offset, |offset| offset.min(head.offset));
+        Ok(Bounds {
+            head: MessageId { epoch: self.epoch, offset },
+            floor: head.floor.min(offset),
+            lost: Stamp(head.lost),
+            has_expiring: head.expiring > 0,
+        })
+    }
+
+    /// Visits the messages after one offset and before another, until `each` breaks. Returns where
+    /// the log began and ended: what is trimmed while it is read is beyond its begin.
+    ///
+    /// # Errors
+    ///
+    /// What the storage reports.
+    pub fn visit(
+        &self,
+        name: &ChannelName,
+        (after, before): (u64, u64),
+        order: Order,
+        each: &mut dyn FnMut(Content) -> ControlFlow<()>,
+    ) -> Result<Bounds, StorageError> {
+        let bounds = self.bounds(name)?;
+        let last = before.saturating_sub(1).min(bounds.head.offset);
+        let first = after.max(bounds.floor).saturating_add(1);
+        if first > last {
+            return Ok(bounds);
+        }
+        let range = (format::message(name, first), format::message(name, last + 1));
+        let mut broken = None;
+        let mut visit = |_: &[u8], value: &[u8]| match format::content(value, self.epoch, name) {
+            Ok(content) => each(content),
+            Err(error) => {
+                broken = Some(unreadable(error));
+                ControlFlow::Break(())
+            }
+        };
+        self.storage.scan(Space::Messages, (&range.0, &range.1), order, &mut visit)?;
+        if let Some(error) = broken {
+            return Err(error);
+        }
+        let Bounds { floor, lost, .. } = self.bounds(name)?;
+        Ok(Bounds { floor, lost, ..bounds })
+    }
+
+    /// The offset of the newest message up to a stamp. All messages beyond it are in the log.
+    ///
+    /// # Errors
+    ///
+    /// What the storage reports.
+    pub(crate) fn offset_at(
+        &self,
+        name: &ChannelName,
+        bounds: &Bounds,
+        stamp: Stamp,
+    ) -> Result<u64, StorageError> {
+        let (mut low, mut high) = (bounds.floor, bounds.head.offset);
+        // The message at `low` has the stamp or an earlier one, all after `high` have later ones.
+        while low < high {
+            let middle = low + (high - low).div_ceil(2);
+            let value = self.storage.get(Space::Messages, &format::message(name, middle))?;
+            let measure = value.map(|value| format::measure(&value).map_err(unreadable));
+            // One that was trimmed meanwhile is older than all others.
+            if measure.transpose()?.is_none_or(|measure| measure.stamp <= stamp.0) {
+                low = middle;
+            } else {
+                high = middle - 1;
+            }
+        }
+        Ok(low)
+    }
+
+    /// Visits the channels whose numbers are above `after`, in their order, until `each` breaks.
+    ///
+    /// # Errors
+    ///
+    /// What the storage reports.
+    pub fn list(
+        &self,
+        after: u64,
+        each: &mut dyn FnMut(u64, ChannelName) -> ControlFlow<()>,
+    ) -> Result<(), StorageError> {
+        let mut broken = None;
+        let mut visit =
+            |key: &[u8], value: &[u8]| match (format::number(key), format::name_of(value)) {
+                (Ok(number), Ok(name)) => each(number, name),
+                (Err(error), _) | (_, Err(error)) => {
+                    broken = Some(unreadable(error));
+                    ControlFlow::Break(())
+                }
+            };
+        let (from, to) = (after.saturating_add(1).to_be_bytes(), u64::MAX.to_be_bytes());
+        self.storage.scan(Space::Numbers, (&from, &to), Order::Up, &mut visit)?;
+        broken.map_or(Ok(()), Err)
+    }
+
+    /// The highest number of a channel.
+    pub(super) fn newest_number(&self) -> Result<u64, StorageError> {
+        let mut newest = Ok(0);
+        let mut visit = |key: &[u8], _: &[u8]| {
+            newest = format::number(key).map_err(unreadable);
+            ControlFlow::Break(())
+        };
+        let range: (&[u8], &[u8]) = (&[], &u64::MAX.to_be_bytes());
+        self.storage.scan(Space::Numbers, range, Order::Down, &mut visit)?;
+        newest
+    }
+}

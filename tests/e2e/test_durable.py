@@ -1,0 +1,266 @@
+"""Durable channels: what was acknowledged is there after the end of the process, under its id."""
+
+import itertools
+import json
+import os
+import threading
+
+import httpx
+import pytest
+from websockets.exceptions import WebSocketException
+from websockets.sync.client import connect
+
+from support import TIMEOUT_SECONDS
+from support.server import Server, eventually, run_throng
+from support.transports import TRANSPORTS, subscribe
+
+SETTINGS = """
+[[channels]]
+match = "kept*"
+durable = true
+messages = 100000
+bytes = "64MiB"
+max-lag-messages = 100000
+max-lag-bytes = "64MiB"
+
+[[channels]]
+users = "*"
+durable = true
+"""
+
+# `THRONG_KILLS=1000` for a long run.
+KILLS = int(os.environ.get("THRONG_KILLS", "20"))
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts servers on one data directory and one port, one after the other."""
+    (tmp_path / "throng.toml").write_text(SETTINGS)
+    servers = []
+
+    def start_next(*flags):
+        port = servers[-1].port if servers else 0
+        flags = ["--data", tmp_path / "data", "--drain-window", "0ms", *flags]
+        servers.append(Server(tmp_path, *flags, port=port))
+        return servers[-1]
+
+    yield start_next
+    if servers[-1].process.poll() is None:
+        servers[-1].stop()
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_ids_resume_over_a_restart(start, transport, is_killed):
+    first = start()
+    with subscribe(transport, first, "/channels/kept") as subscriber:
+        first.publish("kept", "heard")
+        id, data = subscriber.next()
+        assert data == "heard"
+    missed = [first.publish("kept", f"missed {n}")["id"] for n in range(3)]
+    (first.kill if is_killed else first.stop)()
+    second = start()
+    with subscribe(transport, second, "/channels/kept", since=id) as subscriber:
+        assert subscriber.recovered is True
+        live = second.publish("kept", "live")["id"]
+        got = [subscriber.next() for _ in range(4)]
+    assert [id for id, _ in got] == [*missed, live]
+    assert [data for _, data in got] == ["missed 0", "missed 1", "missed 2", "live"]
+    page = second.http.get("/channels/kept/history").json()
+    assert [message["data"] for message in page["messages"]][0] == "heard"
+
+
+def test_an_inbox_and_its_read_marker_outlive_the_process(start):
+    first = start()
+    ids = [first.http.post("/users/ann", content=f"letter {n}").json()["id"] for n in range(3)]
+    read = first.http.put("/users/ann/read", params={"id": ids[1]}).json()
+    assert (read["read"], read["unread"]) == (ids[1], 1)
+    first.stop()
+    second = start()
+    read = second.http.get("/users/ann/read").json()
+    assert (read["read"], read["unread"]) == (ids[1], 1)
+    with subscribe("websocket", second, "/users/ann", since=ids[1]) as subscriber:
+        assert (subscriber.recovered, subscriber.take(1)) == (True, ["letter 2"])
+    assert [user["user"] for user in second.http.get("/users").json()["users"]] == ["ann"]
+
+
+def test_an_idempotency_key_holds_over_a_restart(start):
+    first = start()
+    publish = {"url": "/channels/kept", "content": "once", "headers": {"Idempotency-Key": "1"}}
+    id = first.http.post(**publish).json()["id"]
+    first.kill()
+    second = start()
+    again = second.http.post(**publish).json()
+    assert (again["id"], again["duplicate"]) == (id, True)
+
+
+def test_other_channels_are_forgotten_as_before(start):
+    first = start()
+    id = first.publish("brief", "gone")["id"]
+    first.stop()
+    second = start()
+    with subscribe("sse", second, "/channels/brief", since=id) as subscriber:
+        assert subscriber.recovered is False
+        second.publish("brief", "new")
+        assert subscriber.take(1) == ["new"]
+
+
+def test_beyond_the_limit_of_the_directory_only_durable_publications_are_refused(start):
+    first = start()
+    id = first.publish("kept", "before")["id"]
+    first.stop()
+    limited = start("--data-max-bytes", "1B")
+
+    def publish():
+        return limited.http.post("/channels/kept", content="x")
+
+    eventually(lambda: publish().status_code == 507, "a refusal")
+    answer = publish()
+    assert answer.json()["error"] == "not_stored"
+    assert "data directory is full" in answer.json()["message"]
+    assert limited.http.post("/channels/brief", content="x").status_code == 201
+    with subscribe("sse", limited, "/channels/kept", since=id) as subscriber:
+        assert subscriber.recovered is True
+    limited.stop()
+    assert start().http.post("/channels/kept", content="x").status_code == 201
+
+
+def test_durable_channels_need_a_directory(tmp_path):
+    (tmp_path / "throng.toml").write_text(SETTINGS)
+    done = run_throng("serve", "--listen", "127.0.0.1:0", directory=tmp_path)
+    assert done.returncode == 78
+    assert "set `data`" in done.stderr
+
+
+class Publisher(threading.Thread):
+    """Publishes numbered messages, each with a key, until it is acknowledged."""
+
+    def __init__(self, url, name, send):
+        super().__init__(daemon=True)
+        self.url, self.prefix, self.send = url, name, send
+        self.acknowledged = []
+        self.ending = threading.Event()
+        self.error = None
+
+    def run(self):
+        try:
+            for number in itertools.count():
+                text = f"{self.prefix} {number}"
+                while (id := self.send(self.url, text)) is None:
+                    pass
+                self.acknowledged.append((id, text))
+                if self.ending.is_set():
+                    return
+        except Exception as error:  # the test reports it
+            self.error = error
+
+
+def over_http(url, text):
+    """Publishes over HTTP; returns the id, or None if it is not known what became of it."""
+    try:
+        headers = {"Idempotency-Key": text}
+        answer = httpx.post(
+            f"{url}/channels/kept",
+            content=text,
+            headers=headers,
+            timeout=TIMEOUT_SECONDS,
+            trust_env=False,
+        )
+    except httpx.HTTPError:
+        return None
+    if answer.status_code in (503, 504):
+        return None
+    assert answer.status_code in (200, 201), answer.text
+    return answer.json()["id"]
+
+
+def over_websocket(url, text):
+    """The same with `throng.v1`."""
+    command = {"type": "publish", "channel": "kept", "data": text, "key": text}
+    try:
+        with connect(
+            url.replace("http", "ws", 1) + "/subscribe",
+            subprotocols=["throng.v1"],
+            proxy=None,
+            open_timeout=TIMEOUT_SECONDS,
+        ) as socket:
+            socket.send(json.dumps(command))
+            while True:
+                answer = json.loads(socket.recv(timeout=TIMEOUT_SECONDS))
+                if answer["type"] in ("published", "error"):
+                    break
+    except (OSError, EOFError, TimeoutError, WebSocketException):
+        return None
+    if answer["type"] == "error":
+        assert answer["error"] in ("unavailable", "outcome_unknown", "draining", "busy"), answer
+        return None
+    return answer["id"]
+
+
+class Reader(threading.Thread):
+    """Follows the channel, and resumes after its last id whenever the server was killed."""
+
+    def __init__(self, server, transport, id):
+        super().__init__(daemon=True)
+        self.server, self.transport, self.id = server, transport, id
+        self.got = []
+        self.ending = threading.Event()
+        self.error = None
+
+    def run(self):
+        while not self.ending.is_set() and self.error is None:
+            try:
+                with subscribe(self.transport, self.server, "/channels/kept", self.id) as reader:
+                    if reader.recovered is not True:
+                        raise ValueError(f"{self.transport}: not recovered after {self.id}")
+                    while not self.ending.is_set():
+                        self.id, data = reader.next()
+                        self.got.append((self.id, data))
+            except ValueError as error:
+                self.error = error
+            except (httpx.HTTPError, OSError, EOFError, StopIteration, RuntimeError):
+                pass
+            except (WebSocketException, AssertionError, TimeoutError):
+                pass
+
+
+def test_kills_lose_nothing_and_repeat_nothing(start):
+    server = start()
+    first = server.publish("kept", "first")["id"]
+    publishers = [
+        Publisher(server.url, f"{send.__name__} {n}", send)
+        for n, send in itertools.product(range(2), (over_http, over_websocket))
+    ]
+    readers = [Reader(server, transport, first) for transport in TRANSPORTS]
+    for thread in [*publishers, *readers]:
+        thread.start()
+    for _ in range(KILLS):
+        counts = [len(publisher.acknowledged) for publisher in publishers]
+        more = lambda: all(  # noqa: E731
+            publisher.error or len(publisher.acknowledged) > count + 1
+            for publisher, count in zip(publishers, counts, strict=True)
+        )
+        eventually(more, "acknowledgements")  # noqa: B023
+        server.kill()
+        server = start()
+    for publisher in publishers:
+        publisher.ending.set()
+        publisher.join(TIMEOUT_SECONDS)
+        assert publisher.error is None and not publisher.is_alive(), publisher.error
+    last = server.publish("kept", "last")["id"]
+    for reader in readers:
+        eventually(lambda: reader.error or reader.id == last, "the last message")  # noqa: B023
+        reader.ending.set()
+        assert reader.error is None, reader.error
+    server.publish("kept", "so that each reader sees that it ends")
+    acknowledged = {id: text for publisher in publishers for id, text in publisher.acknowledged}
+    for reader in readers:
+        got = [(id, text) for id, text in reader.got if id in acknowledged or text == "last"]
+        texts = [text for _, text in reader.got]
+        assert len(texts) == len(set(texts)), f"{reader.transport} got a message twice"
+        offsets = [int(id.rpartition("-")[2]) for id, _ in reader.got]
+        assert offsets == list(range(offsets[0], offsets[0] + len(offsets))), reader.transport
+        assert dict(got).items() >= acknowledged.items(), reader.transport
+    for publisher in publishers:
+        texts = [text for _, text in readers[0].got if text.startswith(publisher.prefix)]
+        assert texts == [text for _, text in publisher.acknowledged]
