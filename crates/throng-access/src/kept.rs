@@ -312,6 +312,13 @@ pub struct KeptPlan {
     channels: usize,
 }
 
+impl KeptPlan {
+    /// Channels that the user begins to follow.
+    pub fn added_channels(&self) -> impl Iterator<Item = ChannelName> {
+        self.add.iter().map(|name| ChannelName::channel(name))
+    }
+}
+
 impl State {
     fn has(&self, user: &str, channel: &str) -> bool {
         let pair = self.users.find(user).zip(self.channels.find(channel));

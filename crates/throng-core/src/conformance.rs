@@ -18,7 +18,7 @@ use crate::listing::{ListedChannel, STEP_CHANNELS_MAX};
 use crate::message::{Body, ConnectionName, Message};
 use crate::name::{ChannelName, Kind};
 use crate::publication::{Outcome, Publication, PublishError, Published};
-use crate::read_marker::Mark;
+use crate::read_marker::{Mark, ReadMarker};
 use crate::reading::{Fetched, HistoryQuery, Reading, StartAt};
 use crate::rules::{Retention, Rule, Rules};
 use crate::stamp::{Stamp, Watermark};
@@ -363,10 +363,15 @@ impl Subject {
         assert!(self.engine.metrics().expired <= 1);
     }
 
+    fn read_marker(&self, now_ms: u64, inbox: &ChannelName, mark: Option<Mark>) -> ReadMarker {
+        let answer = ask(|later| self.engine.read_marker(now_ms, inbox, mark, later)).recv();
+        answer.ok().flatten().expect("the engine keeps markers")
+    }
+
     fn a_read_marker_goes_forward_unless_asked(&self) {
         let inbox = ChannelName::user("ann");
         let marker = |mark| {
-            let marker = self.engine.read_marker(NOW_MS, &inbox, mark);
+            let marker = self.read_marker(NOW_MS, &inbox, mark);
             (marker.read, marker.unread)
         };
         let to = |id, may_go_back| marker(Some(Mark { id, may_go_back }));
@@ -385,7 +390,7 @@ impl Subject {
         let brief = Publication { expires_in_ms: Some(1000), ..publication(&inbox, "brief") };
         self.outcome(brief).expect("there is room");
         assert_eq!(marker(None), (Some(ids[2]), 1));
-        let later = self.engine.read_marker(NOW_MS + 1000, &inbox, None);
+        let later = self.read_marker(NOW_MS + 1000, &inbox, None);
         assert_eq!((later.read, later.unread), (Some(ids[2]), 0), "what expires is not unread");
     }
 

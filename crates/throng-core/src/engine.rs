@@ -132,6 +132,12 @@ pub trait Engine: Send + Sync {
     /// channel's log, and in the queues of the workers that follow the channel.
     fn watermark(&self) -> Watermark;
 
+    /// Whether parts of some logs have to be [fetched](Engine::fetch). If not, nobody need ask for
+    /// each of many channels.
+    fn fetches(&self) -> bool {
+        false
+    }
+
     /// Makes a part of a channel's log readable at once, for [`Engine::follow`] or
     /// [`Engine::history`]. Answers later if the part has to be fetched from elsewhere. It stays
     /// readable until what is returned is dropped.
@@ -171,12 +177,19 @@ pub trait Engine: Send + Sync {
     ) -> History;
 
     /// How far a user has read the inbox, after `mark` if that is given. Markers go forward only,
-    /// unless the mark says otherwise.
+    /// unless the mark says otherwise. Answers when the marker is where the inbox's journal keeps
+    /// it; not at all if the journal does not take it.
     ///
     /// An engine that keeps no markers need not implement it.
-    fn read_marker(&self, now_ms: u64, inbox: &ChannelName, mark: Option<Mark>) -> ReadMarker {
-        let _ = (now_ms, inbox, mark);
-        ReadMarker::default()
+    fn read_marker(
+        &self,
+        now_ms: u64,
+        inbox: &ChannelName,
+        mark: Option<Mark>,
+        later: Later<'_, ReadMarker>,
+    ) -> Answer<ReadMarker> {
+        let _ = (now_ms, inbox, mark, later);
+        ReadMarker::default().into()
     }
 
     /// The followers of a channel.

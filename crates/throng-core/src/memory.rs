@@ -172,6 +172,12 @@ impl MemoryEngine {
         self.evict();
         Ok(published)
     }
+
+    /// As [`Engine::read_marker`], which a memory answers at once.
+    pub fn read_marker(&self, now_ms: u64, inbox: &ChannelName, mark: Option<Mark>) -> ReadMarker {
+        let (at, name) = self.find(inbox);
+        self.lock(at).read_marker(&self.shared, now_ms, name, mark)
+    }
 }
 
 impl Engine for MemoryEngine {
@@ -214,9 +220,14 @@ impl Engine for MemoryEngine {
         self.lock(at).history(&self.shared, now_ms, name, query, limit)
     }
 
-    fn read_marker(&self, now_ms: u64, inbox: &ChannelName, mark: Option<Mark>) -> ReadMarker {
-        let (at, name) = self.find(inbox);
-        self.lock(at).read_marker(&self.shared, now_ms, name, mark)
+    fn read_marker(
+        &self,
+        now_ms: u64,
+        inbox: &ChannelName,
+        mark: Option<Mark>,
+        _: Later<'_, ReadMarker>,
+    ) -> Answer<ReadMarker> {
+        MemoryEngine::read_marker(self, now_ms, inbox, mark).into()
     }
 
     fn audience(&self, channel: &ChannelName) -> Audience {

@@ -17,6 +17,7 @@ use crate::message::{ConnectionName, Message};
 use crate::name::ChannelName;
 use crate::presence::{Presence, PresenceQuery};
 use crate::publication::Outcome;
+use crate::read_marker::ReadMarker;
 use crate::reading::Fetched;
 use crate::receipt::ReceiptPart;
 
@@ -135,6 +136,8 @@ pub enum LateAnswer {
     Fetched(Fetched),
     /// Of the engine: what became of a publication.
     Published(Outcome),
+    /// Of the engine: how far a user has read.
+    Marker(ReadMarker),
 }
 
 /// Messages that may wait for one worker. Beyond it publications are refused with `busy`, because

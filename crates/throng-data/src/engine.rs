@@ -56,7 +56,7 @@ pub struct DurableEngine {
     shared: Arc<Shared>,
     journal: Arc<Journal>,
     readers: Readers,
-    markers: Markers,
+    markers: Arc<Markers>,
 }
 
 impl DurableEngine {
@@ -67,7 +67,7 @@ impl DurableEngine {
     /// What the system reports if a thread cannot be started.
     pub fn start(delivery: &Delivery, journal: Arc<Journal>) -> io::Result<DurableEngine> {
         let shared = delivery.shared();
-        let markers = Markers::new(Arc::clone(&shared.logs), Arc::clone(&journal));
+        let markers = Arc::new(Markers::new(Arc::clone(&shared.logs), Arc::clone(&journal)));
         Ok(DurableEngine { shared, journal, readers: Readers::start()?, markers })
     }
 
@@ -110,6 +110,10 @@ impl Engine for DurableEngine {
 
     fn watermark(&self) -> Watermark {
         self.memory().watermark()
+    }
+
+    fn fetches(&self) -> bool {
+        true
     }
 
     fn fetch(
@@ -209,11 +213,20 @@ impl Engine for DurableEngine {
         History { head, messages: messages.collect(), has_more, is_recovered }
     }
 
-    fn read_marker(&self, now_ms: u64, inbox: &ChannelName, mark: Option<Mark>) -> ReadMarker {
+    fn read_marker(
+        &self,
+        now_ms: u64,
+        inbox: &ChannelName,
+        mark: Option<Mark>,
+        later: Later<'_, ReadMarker>,
+    ) -> Answer<ReadMarker> {
         if self.shared.durable(inbox).is_none() {
-            return self.memory().read_marker(now_ms, inbox, mark);
+            return self.memory().read_marker(now_ms, inbox, mark).into();
         }
-        self.markers.read_marker(now_ms, inbox, mark)
+        let (ticket, answer) = later.ticket();
+        let (markers, inbox) = (Arc::clone(&self.markers), inbox.clone());
+        self.readers.submit(move || markers.read_marker(now_ms, &inbox, mark, ticket));
+        answer
     }
 
     fn audience(&self, channel: &ChannelName) -> Audience {

@@ -55,6 +55,7 @@
 //! | `session/command` | the commands of `throng.v1` in them |
 //! | `session/refresh` | the command that shows a newer token |
 //! | `session/subscribe` | parks a connection: follows its channels, answers the request |
+//! | `session/fetch` | lets the engine fetch what subscriptions begin with |
 //! | `session/kept` | follows what the server keeps for users, and changes of that |
 //! | `session/identify` | finds out who a client is |
 //! | `session/ask` | asks whether something is allowed, and lets a connection wait for the answer |

@@ -308,8 +308,14 @@ impl Engine for Recorder {
         self.engine().list(now_ms, kind, after)
     }
 
-    fn read_marker(&self, now_ms: u64, inbox: &ChannelName, mark: Option<Mark>) -> ReadMarker {
-        self.engine().read_marker(now_ms, inbox, mark)
+    fn read_marker(
+        &self,
+        now_ms: u64,
+        inbox: &ChannelName,
+        mark: Option<Mark>,
+        later: Later<'_, ReadMarker>,
+    ) -> Answer<ReadMarker> {
+        self.engine().read_marker(now_ms, inbox, mark, later)
     }
 
     fn audience(&self, channel: &ChannelName) -> Audience {

@@ -1,19 +1,23 @@
 //! `GET` and `PUT /users/{user}/read`: how far a user has read the inbox.
 
+use std::convert::Infallible;
+
 use http::request::Parts;
 use http::{Method, StatusCode};
 use throng_access::Action;
 use throng_contract::query as known;
-use throng_core::{Kind, Mark, ReadMarker, clock};
-use throng_wire::v1;
+use throng_core::{Kind, Later, Mark, ReadMarker, clock};
+use throng_wire::{ErrorResponse, v1};
 
 use super::limit::Publisher;
+use super::log::FETCH_TIMEOUT;
 use super::parameters::id;
 use super::permit::Permit;
 use crate::authentication::Client;
 use crate::control::Control;
 use crate::http::answer::{self, Answer, ApiError};
 use crate::http::{names, query};
+use crate::late_answer::within;
 
 /// Answers with the marker, after a `PUT` has moved it. Whoever may follow the inbox may do both.
 pub(crate) async fn answer(
@@ -34,8 +38,14 @@ pub(crate) async fn answer(
     if !is_write {
         query::check(head.uri.query().unwrap_or_default(), known::NONE)?;
     }
-    let marker = control.engine.read_marker(clock::now_ms(), &inbox, mark);
-    let ReadMarker { read, unread } = marker;
+    let engine = &control.engine;
+    let ask = |later: Later<'_, _>| {
+        Ok::<_, Infallible>(engine.read_marker(clock::now_ms(), &inbox, mark, later))
+    };
+    let Ok(answer) = within(FETCH_TIMEOUT, ask).await;
+    let Some(ReadMarker { read, unread }) = answer else {
+        return Err(ErrorResponse::unanswered().into());
+    };
     let read = read.map(|id| id.to_string());
     let mut body = Vec::with_capacity(96);
     v1::read_body(&mut body, &names::target(&inbox), (read.as_deref(), unread));

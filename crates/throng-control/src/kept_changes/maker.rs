@@ -3,11 +3,16 @@
 //! A user has at most one change in a commit: the next one is planned when it is made.
 
 use std::collections::HashSet;
-use std::sync::{Arc, mpsc};
+use std::iter;
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
 
 use throng_access::{KeptChange, KeptChanged, KeptPlan, KeptSubscriptions, ServerKey};
 use throng_core::records::{Change, Records};
-use throng_core::{ChannelName, Engine, KeptNotice, Notification, Ticket};
+use throng_core::{
+    Answer, ChannelName, Engine, Fetched, KeptNotice, Later, Notification, Reading, StartAt,
+    Ticket, clock,
+};
 use throng_wire::{ErrorCode, ErrorResponse};
 use tokio::sync::oneshot;
 
@@ -20,6 +25,9 @@ mod tests;
 /// than that, which names 20,000 channels or ends 10,000, is still far less than what the store
 /// lets wait.
 const CHANGED_PER_COMMIT: usize = 10_000;
+
+/// How long a change waits for the engine to fetch what live connections need for it.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Makes changes on a thread that may wait.
 pub(super) struct Maker {
@@ -140,17 +148,44 @@ impl Maker {
         }
     }
 
+    /// Lets the engine fetch what live connections of a user need to follow more channels.
+    fn fetch_added(&self, inbox: &ChannelName, plan: &KeptPlan) -> Vec<Fetched> {
+        if !self.engine.fetches() || self.engine.audience(inbox).workers.is_empty() {
+            return Vec::new();
+        }
+        let (sender, fetched) = mpsc::channel();
+        for channel in plan.added_channels() {
+            let mut issue = || {
+                let sender = sender.clone();
+                // The send fails only if it takes too long.
+                Ticket::new(move |part| drop(part.map(|part| sender.send(part))))
+            };
+            let reading = Reading::Start(StartAt::Live);
+            let later = Later::new(&mut issue);
+            if let Answer::Now(part) = self.engine.fetch(clock::now_ms(), &channel, reading, later)
+            {
+                let _ = sender.send(part);
+            }
+        }
+        drop(sender);
+        let until = Instant::now() + FETCH_TIMEOUT;
+        let next = || fetched.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
+        iter::from_fn(next).collect()
+    }
+
     /// Makes a change, and tells the workers that have connections of the user.
     fn make(&self, order: &Order, plan: KeptPlan) -> (KeptChanged, Announced) {
         let Order { user, change, .. } = order;
+        let inbox = ChannelName::user(user);
+        let held = Arc::new(Mutex::new(self.fetch_added(&inbox, &plan)));
         let announce = |channels: Vec<ChannelName>| {
-            let inbox = ChannelName::user(user);
             let channels: Arc<[ChannelName]> = channels.into();
             let mut announced = Announced::default();
             for (worker, local, channel) in self.engine.audience(&inbox).workers {
                 let (sender, receiver) = oneshot::channel();
+                let held = Arc::clone(&held);
                 // Dropped by the worker when it is done, which is an answer, too.
-                let done = Ticket::new(move |_| drop(sender));
+                let done = Ticket::new(move |_| drop((sender, held)));
                 let (inbox, names) = (inbox.clone(), Arc::clone(&channels));
                 let notice = KeptNotice { inbox, local, channel, names, done };
                 self.engine.post(worker, Notification::Kept(Box::new(notice)));

@@ -30,6 +30,22 @@ pub trait Delegate: Send + Sync {
         self.behind().publish(now_ms, publication, later)
     }
 
+    /// Like [`Engine::fetches`], which it stands for.
+    fn fetches(&self) -> bool {
+        self.behind().fetches()
+    }
+
+    /// Like [`Engine::fetch`], which it stands for.
+    fn fetch(
+        &self,
+        now_ms: u64,
+        channel: &ChannelName,
+        reading: Reading,
+        later: Later<'_, Fetched>,
+    ) -> Answer<Fetched> {
+        self.behind().fetch(now_ms, channel, reading, later)
+    }
+
     /// Like [`Engine::follow`], which it stands for.
     fn follow(&self, now_ms: u64, follow: Follow<'_>) -> Followed {
         self.behind().follow(now_ms, follow)
@@ -47,8 +63,14 @@ pub trait Delegate: Send + Sync {
     }
 
     /// Like [`Engine::read_marker`], which it stands for.
-    fn read_marker(&self, now_ms: u64, inbox: &ChannelName, mark: Option<Mark>) -> ReadMarker {
-        self.behind().read_marker(now_ms, inbox, mark)
+    fn read_marker(
+        &self,
+        now_ms: u64,
+        inbox: &ChannelName,
+        mark: Option<Mark>,
+        later: Later<'_, ReadMarker>,
+    ) -> Answer<ReadMarker> {
+        self.behind().read_marker(now_ms, inbox, mark, later)
     }
 
     /// Like [`Engine::list`], which it stands for.
@@ -71,6 +93,10 @@ impl<D: Delegate> Engine for D {
         self.behind().watermark()
     }
 
+    fn fetches(&self) -> bool {
+        Delegate::fetches(self)
+    }
+
     fn fetch(
         &self,
         now_ms: u64,
@@ -78,7 +104,7 @@ impl<D: Delegate> Engine for D {
         reading: Reading,
         later: Later<'_, Fetched>,
     ) -> Answer<Fetched> {
-        self.behind().fetch(now_ms, channel, reading, later)
+        Delegate::fetch(self, now_ms, channel, reading, later)
     }
 
     fn follow(&self, now_ms: u64, follow: Follow<'_>) -> Followed {
@@ -103,8 +129,14 @@ impl<D: Delegate> Engine for D {
         Delegate::history(self, now_ms, channel, query, limit)
     }
 
-    fn read_marker(&self, now_ms: u64, inbox: &ChannelName, mark: Option<Mark>) -> ReadMarker {
-        Delegate::read_marker(self, now_ms, inbox, mark)
+    fn read_marker(
+        &self,
+        now_ms: u64,
+        inbox: &ChannelName,
+        mark: Option<Mark>,
+        later: Later<'_, ReadMarker>,
+    ) -> Answer<ReadMarker> {
+        Delegate::read_marker(self, now_ms, inbox, mark, later)
     }
 
     fn audience(&self, channel: &ChannelName) -> Audience {

@@ -1,10 +1,16 @@
 //! How far users have read durable inboxes. A marker is on the disk, as the inbox is.
+//!
+//! # Invariants
+//!
+//! * Of one inbox, a marker is compared with what it was before, and handed to the journal, under
+//!   one lock. So no marker overtakes another one.
+//! * Whoever has moved a marker is answered when the journal has written it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use throng_core::records::Table;
-use throng_core::{ChannelName, Mark, MessageId, ReadMarker};
+use throng_core::{ChannelName, Mark, MessageId, ReadMarker, Ticket};
 
 use super::read::Reader;
 use crate::journal::{ChangeDone, Journal};
@@ -14,18 +20,30 @@ use crate::storage::{Space, StorageError, Write};
 /// Messages that are counted as unread at most.
 const UNREAD_MAX: usize = 10_000;
 
-type UnderWay = HashMap<ChannelName, (u64, u32)>;
+/// Locks of inboxes, each for a part of them: more than there are threads that read.
+const LOCKS: usize = 64;
 
-/// The markers, and those that the journal has yet to write.
+/// The markers of some inboxes that the journal has yet to write, each with the number of writes.
+type UnderWay = Arc<Mutex<HashMap<ChannelName, (u64, u32)>>>;
+
+/// The markers.
 pub(super) struct Markers {
     logs: Arc<Logs>,
     journal: Arc<Journal>,
-    /// The newest marker of each inbox, with how many writes of it are under way.
-    under_way: Arc<Mutex<UnderWay>>,
+    /// Held while a marker is read and moved. Never by the journal.
+    moves: [Mutex<()>; LOCKS],
+    under_way: [UnderWay; LOCKS],
 }
 
-fn lock(under_way: &Mutex<UnderWay>) -> MutexGuard<'_, UnderWay> {
-    under_way.lock().unwrap_or_else(PoisonError::into_inner)
+/// What becomes of a marker.
+struct Move {
+    marker: ReadMarker,
+    /// What is to be written, if it moves.
+    write: Option<MessageId>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The key of a marker in the table of all records.
@@ -33,48 +51,58 @@ fn key(inbox: &ChannelName) -> Vec<u8> {
     [&[Table::ReadMarkers as u8], inbox.name().as_bytes()].concat()
 }
 
+/// The lock of an inbox.
+fn at(inbox: &ChannelName) -> usize {
+    let mix = |sum: usize, byte: &u8| sum.wrapping_mul(31).wrapping_add(usize::from(*byte));
+    inbox.name().as_bytes().iter().fold(0, mix) % LOCKS
+}
+
 impl Markers {
     pub(super) fn new(logs: Arc<Logs>, journal: Arc<Journal>) -> Markers {
-        Markers { logs, journal, under_way: Arc::default() }
+        let (moves, under_way) =
+            (std::array::from_fn(|_| Mutex::default()), std::array::from_fn(|_| Arc::default()));
+        Markers { logs, journal, moves, under_way }
     }
 
-    /// The marker of an inbox, after `mark`. Blocks while it is read.
+    /// Answers with the marker of an inbox, after `mark`. Blocks while it is read. There is no
+    /// answer if the disk cannot be read, or does not take the marker.
     pub(super) fn read_marker(
         &self,
         now_ms: u64,
         inbox: &ChannelName,
         mark: Option<Mark>,
-    ) -> ReadMarker {
-        // A disk that cannot be read knows of no marker.
-        self.try_read_marker(now_ms, inbox, mark).unwrap_or_default()
+        ticket: Ticket<ReadMarker>,
+    ) {
+        let _moves = mark.map(|_| lock(&self.moves[at(inbox)]));
+        let Ok(Move { marker, write }) = self.look(now_ms, inbox, mark) else { return };
+        match write {
+            None => ticket.answer(marker),
+            Some(id) => self.write(inbox, id, move || ticket.answer(marker)),
+        }
     }
 
-    fn try_read_marker(
+    fn look(
         &self,
         now_ms: u64,
         inbox: &ChannelName,
         mark: Option<Mark>,
-    ) -> Result<ReadMarker, StorageError> {
+    ) -> Result<Move, StorageError> {
         let Bounds { head, .. } = self.logs.bounds(inbox)?;
-        let mut offset = self.offset(inbox, head)?;
-        if let Some(Mark { id, may_go_back }) = mark
-            && id.epoch == head.epoch
-            && id.offset <= head.offset
-            && (id.offset > offset || may_go_back)
-        {
-            // One that the disk refuses at once does not move.
-            if self.write(inbox, id) {
-                offset = id.offset;
-            }
-        }
+        let old = self.offset(inbox, head)?;
+        let moves_to = |mark: &Mark| {
+            let is_known = mark.id.epoch == head.epoch && mark.id.offset <= head.offset;
+            is_known && (mark.id.offset > old || mark.may_go_back)
+        };
+        let write = mark.filter(moves_to).map(|mark| mark.id);
+        let offset = write.map_or(old, |id| id.offset);
         let reader = Reader { logs: &self.logs, name: inbox, now_ms, is_known: false };
         let unread = reader.unread(offset, UNREAD_MAX)? as u64;
         let read = (offset > 0).then_some(MessageId { offset, ..head });
-        Ok(ReadMarker { read, unread })
+        Ok(Move { marker: ReadMarker { read, unread }, write })
     }
 
     fn offset(&self, inbox: &ChannelName, head: MessageId) -> Result<u64, StorageError> {
-        if let Some((offset, _)) = lock(&self.under_way).get(inbox) {
+        if let Some((offset, _)) = lock(&self.under_way[at(inbox)]).get(inbox) {
             return Ok(*offset);
         }
         let value = self.logs.storage().get(Space::Records, &key(inbox))?;
@@ -84,30 +112,42 @@ impl Markers {
         Ok(id.filter(|id| id.epoch == head.epoch).map_or(0, |id| id.offset.min(head.offset)))
     }
 
-    /// Lets the journal write a marker. Returns whether it has taken it.
-    fn write(&self, inbox: &ChannelName, id: MessageId) -> bool {
+    /// Lets the journal write a marker, and calls `done` then. Drops it if the journal refuses.
+    fn write(&self, inbox: &ChannelName, id: MessageId, done: impl FnOnce() + Send + 'static) {
         let value = Some(id.to_string().into_bytes());
         let write = Write { space: Space::Records, key: key(inbox), value };
-        let mut under_way = lock(&self.under_way);
-        let (offset, writes) = under_way.entry(inbox.clone()).or_default();
+        let under_way = &self.under_way[at(inbox)];
+        let mut all = lock(under_way);
+        let (offset, writes) = all.entry(inbox.clone()).or_default();
+        let before = (*offset, *writes);
         (*offset, *writes) = (id.offset, *writes + 1);
-        drop(under_way);
-        let (all, of) = (Arc::clone(&self.under_way), inbox.clone());
-        let end = move || {
-            let mut all = lock(&all);
-            if let Some((_, writes)) = all.get_mut(&of) {
-                *writes -= 1;
-                if *writes == 0 {
-                    all.remove(&of);
+        drop(all);
+        let (all, of) = (Arc::clone(under_way), inbox.clone());
+        let written = || -> ChangeDone {
+            Box::new(move |result| {
+                end(&all, &of);
+                if result.is_ok() {
+                    done();
                 }
-            }
+            })
         };
-        let undone = end.clone();
-        let done = || -> ChangeDone { Box::new(move |_| end()) };
-        let is_taken = self.journal.change(vec![write], done).is_ok();
-        if !is_taken {
-            undone();
+        if self.journal.change(vec![write], written).is_err() {
+            // Nobody else moves the marker meanwhile.
+            if let Some(entry) = lock(under_way).get_mut(inbox) {
+                entry.0 = before.0;
+            }
+            end(under_way, inbox);
         }
-        is_taken
+    }
+}
+
+/// One write of a marker less is under way.
+fn end(under_way: &UnderWay, inbox: &ChannelName) {
+    let mut all = lock(under_way);
+    if let Some((_, writes)) = all.get_mut(inbox) {
+        *writes -= 1;
+        if *writes == 0 {
+            all.remove(inbox);
+        }
     }
 }

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use throng_core::{Backlog, ChannelName, Content, Message, Reading};
+use throng_core::{Backlog, ChannelName, Content, Message, Reading, StartAt};
 
 use super::read::{Limits, Page, Start};
 
@@ -82,6 +82,10 @@ impl OpenPart {
         let head = all
             .last()
             .map_or(head, |last| if last.id.offset > head.offset { last.id } else { head });
+        if let Reading::Start(StartAt::Live) = self.reading {
+            // With the next message, whatever has come since it was read.
+            return Backlog { head, cursor: head.offset, is_recovered, messages: Vec::new() };
+        }
         if tail.is_over {
             let is_recovered = is_recovered.map(|_| false);
             return Backlog { head, cursor: head.offset, is_recovered, messages: Vec::new() };

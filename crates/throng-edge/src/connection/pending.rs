@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use throng_access::Identity;
-use throng_core::{Body, Fetched};
+use throng_core::{Body, Fetched, Watermark};
 
 /// What a client has asked and is not answered yet.
 #[derive(Debug)]
@@ -54,13 +54,37 @@ pub(crate) enum Stage {
     Publish,
     /// That the engine can read what the request reads, all of which is allowed.
     Fetch {
-        /// Parts of logs that are still to come, at least one.
+        /// What is still to come, at least one.
         left: u32,
-        /// The earliest end of what is allowed, in milliseconds since 1970.
-        until_ms: Option<u64>,
-        /// Keeps those that have come.
-        held: Vec<Fetched>,
+        /// What has come.
+        fetched: FetchedParts,
     },
+    /// How far a user has read.
+    Marker,
+}
+
+/// What the engine has fetched for a request, all of which is allowed.
+#[derive(Debug, Default)]
+pub(crate) struct FetchedParts {
+    /// The earliest end of what is allowed, in milliseconds since 1970.
+    pub(crate) until_ms: Option<u64>,
+    /// Keeps the parts of logs readable.
+    pub(crate) held: Vec<Fetched>,
+    /// Where the connection starts in the channels that the server keeps for its user.
+    pub(crate) position: Option<Watermark>,
+    /// How many messages the user has not read.
+    pub(crate) unread: Option<u64>,
+    /// Whether the message is among the parts that tells the position.
+    pub(crate) has_position: bool,
+    /// Whether all that the subscriptions start with is among the parts.
+    pub(crate) is_complete: bool,
+}
+
+impl FetchedParts {
+    /// Nothing yet, of what is allowed until this time.
+    pub(crate) fn until(until_ms: Option<u64>) -> FetchedParts {
+        FetchedParts { until_ms, ..FetchedParts::default() }
+    }
 }
 
 impl Pending {

@@ -6,6 +6,7 @@ mod certified;
 mod client;
 mod command;
 mod connect;
+pub(super) mod fetch;
 mod frames;
 mod hand_off;
 mod identify;

@@ -9,6 +9,7 @@ mod fan_out;
 mod freeze;
 mod journal_world;
 mod kept;
+mod kept_elsewhere;
 mod kept_world;
 mod limit_world;
 mod limits;

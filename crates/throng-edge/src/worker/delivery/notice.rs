@@ -1,6 +1,6 @@
 //! Notices: JSON that the server sends a subscriber beside messages.
 
-use throng_core::ChannelName;
+use throng_core::{ChannelName, Later, Ticket};
 use throng_wire::subscribe::Request;
 use throng_wire::websocket::{Opcode, write_frame};
 
@@ -27,10 +27,20 @@ impl<N: Net> Worker<N> {
     }
 
     /// What a welcome says of the inbox: how many messages the user of a request has not read;
-    /// `None` without a user.
-    pub(in crate::worker) fn unread_of(&self, request: &Request) -> Option<u64> {
+    /// `None` without a user. `fetched` is what the engine has answered before.
+    pub(in crate::worker) fn unread_of(
+        &self,
+        request: &Request,
+        fetched: Option<u64>,
+    ) -> Option<u64> {
         let inbox = ChannelName::user(request.user()?);
-        Some(self.engine.read_marker(self.clock.unix_ms(), &inbox, None).unread)
+        fetched.or_else(|| {
+            // An engine that answers later has been asked.
+            let mut issue = || Ticket::new(drop);
+            let later = Later::new(&mut issue);
+            let answer = self.engine.read_marker(self.clock.unix_ms(), &inbox, None, later);
+            answer.now().map(|marker| marker.unread)
+        })
     }
 
     /// Writes one JSON text as a frame.

@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use throng_access::{Action, Asker, Decision, Details, Identity};
 use throng_core::{
-    Answer, ChannelName, Engine, Fetched, LateAnswer, Later, Listener, Notification, Outcome,
-    Presence, Publication, QuestionId, Reading, Ticket, WorkerId,
+    Answer, ChannelName, Engine, LateAnswer, Later, Listener, Notification, Outcome, Presence,
+    Publication, QuestionId, ReadMarker, Ticket, WorkerId,
 };
 use throng_wire::ErrorResponse;
 
 use super::client::Client;
-use crate::connection::{Asked, ConnectionId, Pending, Stage};
+use crate::connection::{Asked, ConnectionId, FetchedParts, Pending, Stage};
 use crate::counters::Counter;
 use crate::net::Net;
 use crate::worker::Worker;
@@ -43,21 +43,23 @@ pub(in crate::worker) enum Known {
     Keys,
     /// The application has said who the client is.
     Client(Arc<Identity>),
-    /// It is allowed, and the engine can read what it reads.
-    Fetched {
-        /// When what is allowed ends, in milliseconds since 1970; `None` if it does not.
-        until_ms: Option<u64>,
-        /// Keeps it readable.
-        held: Vec<Fetched>,
-    },
+    /// It is allowed, and the engine can read this of what it reads.
+    Fetched(FetchedParts),
+    /// It is allowed, and so far has the user read.
+    Marker(ReadMarker),
 }
 
 impl Known {
     /// When what is allowed ends, in milliseconds since 1970; `None` if it does not.
     pub(super) fn until_ms(&self) -> Option<u64> {
         match self {
-            Known::Allowed(until_ms) | Known::Fetched { until_ms, .. } => *until_ms,
-            Known::Presence(_) | Known::Published(_) | Known::Keys | Known::Client(_) => None,
+            Known::Allowed(until_ms) => *until_ms,
+            Known::Fetched(fetched) => fetched.until_ms,
+            Known::Presence(_)
+            | Known::Published(_)
+            | Known::Keys
+            | Known::Client(_)
+            | Known::Marker(_) => None,
         }
     }
 }
@@ -184,33 +186,6 @@ impl<N: Net> Worker<N> {
         match self.engine.publish(self.clock.unix_ms(), publication, later) {
             Answer::Now(outcome) => Ok(outcome),
             Answer::Later(_) => Err(Wait::new(question, Stage::Publish)),
-        }
-    }
-
-    /// Lets the engine fetch what is read of these channels' logs. Returns what keeps it readable,
-    /// or what to wait for; what is read is allowed until `until_ms`.
-    pub(in crate::worker) fn fetch<'a>(
-        &mut self,
-        id: ConnectionId,
-        until_ms: Option<u64>,
-        readings: impl Iterator<Item = (&'a ChannelName, Reading)>,
-    ) -> Result<Vec<Fetched>, Wait> {
-        let question = self.next_question(id);
-        let (engine, worker) = (&self.engine, self.metrics.worker());
-        let (mut left, mut held) = (0, Vec::new());
-        for (part, (channel, reading)) in (0..).zip(readings) {
-            let question = QuestionId { part, ..question };
-            let mut issue = || ticket(engine, worker, question, LateAnswer::Fetched);
-            let later = Later::new(&mut issue);
-            match self.engine.fetch(self.clock.unix_ms(), channel, reading, later) {
-                // Of an engine in memory there is nothing to keep, and nothing is allocated.
-                Answer::Now(fetched) => held.extend(Some(fetched).filter(Fetched::is_held)),
-                Answer::Later(_) => left += 1,
-            }
-        }
-        match left {
-            0 => Ok(held),
-            _ => Err(Wait::new(question, Stage::Fetch { left, until_ms, held })),
         }
     }
 

@@ -1,6 +1,6 @@
 //! The commands of `throng.v1`.
 
-use std::iter;
+use std::{iter, slice};
 
 use throng_access::Action;
 use throng_core::{
@@ -12,9 +12,10 @@ use throng_wire::v1::{self, Command, RawValue};
 use throng_wire::{ErrorCode, ErrorResponse, Target};
 
 use super::ask::{Known, Permission, Wait};
+use super::fetch::Starts;
 use super::identify::Unidentified;
 use super::subscribe::write_subscribed;
-use crate::connection::{Asked, ConnectionId};
+use crate::connection::{Asked, ConnectionId, FetchedParts};
 use crate::counters::Counter;
 use crate::net::Net;
 use crate::worker::Worker;
@@ -142,7 +143,7 @@ impl<N: Net> Worker<N> {
                 self.presence_command(call, &target, limit, known)
             }
             Command::Read { target, id, back } => {
-                self.read_command(call, &target, (id.as_deref(), back))
+                self.read_command(call, &target, (id.as_deref(), back), known)
             }
             Command::Auth { token } => self.auth_command(call, &token, known),
             Command::Ping => {
@@ -190,12 +191,12 @@ impl<N: Net> Worker<N> {
         reading: Reading,
         known: Known,
     ) -> Option<Known> {
-        if matches!(known, Known::Fetched { .. }) {
+        if matches!(known, Known::Fetched(_)) {
             return Some(known);
         }
-        let until_ms = known.until_ms();
-        match self.fetch(call.id, until_ms, iter::once((name, reading))) {
-            Ok(held) => Some(Known::Fetched { until_ms, held }),
+        let fetched = FetchedParts::until(known.until_ms());
+        match self.fetch(call.id, fetched, None, iter::once((name, reading))) {
+            Ok(fetched) => Some(Known::Fetched(fetched)),
             Err(wait) => {
                 self.wait(call.id, wait, Asked::Command(call.text.into()));
                 None
@@ -237,12 +238,28 @@ impl<N: Net> Worker<N> {
             (None, Some(count)) => StartAt::Last(count as usize),
             (None, None) => StartAt::Live,
         };
-        let known = self.fetch_for_command(call, &name, Reading::Start(start), known);
-        let Some(known) = known else { return Ok(()) };
+        let is_of_kept = name.kind() == Kind::User && self.has_kept_of(id, name.name());
+        let begin_with = match known {
+            Known::Fetched(fetched) => fetched,
+            known => FetchedParts::until(known.until_ms()),
+        };
+        let wanted = Starts {
+            names: slice::from_ref(&name),
+            starts: &[start],
+            kept_of: (is_of_kept && self.engine.fetches()).then(|| name.clone()),
+            unread_of: None,
+        };
+        let fetched = match self.fetch_starts(id, &wanted, begin_with) {
+            Ok(fetched) => fetched,
+            Err(wait) => {
+                self.wait(id, wait, Asked::Command(call.text.into()));
+                return Ok(());
+            }
+        };
         // After all that may refuse or wait, so that each subscription is counted once.
         self.limit_subscriptions(id, count).inspect_err(|_| self.count(Counter::RefusedLimit))?;
-        let kept = (name.kind() == Kind::User && self.has_kept_of(id, name.name()))
-            .then(|| self.kept_position(&name, start));
+        let position = || fetched.position.unwrap_or_else(|| self.kept_position(&name, start));
+        let kept = is_of_kept.then(position);
         let start = match kept {
             Some(position) if start == StartAt::Live => StartAt::Since(position),
             _ => start,
@@ -271,7 +288,7 @@ impl<N: Net> Worker<N> {
             self.catch_up(id, joined);
             self.subscriptions.trim_channel_of(joined);
         }
-        self.limit(id, known.until_ms());
+        self.limit(id, fetched.until_ms);
         Ok(())
     }
 
@@ -403,11 +420,21 @@ impl<N: Net> Worker<N> {
         call: Call<'_>,
         target: &Target,
         (id, may_go_back): (Option<&str>, bool),
+        known: Known,
     ) -> Result<(), ErrorResponse> {
         let id = id.map(str::parse::<MessageId>).transpose()?;
         let mark = id.map(|id| Mark { id, may_go_back });
-        let ReadMarker { read, unread } =
-            self.engine.read_marker(self.clock.unix_ms(), &name_of(target), mark);
+        let found = match known {
+            Known::Marker(marker) => Ok(marker),
+            _ => self.ask_marker(call.id, &name_of(target), mark),
+        };
+        let ReadMarker { read, unread } = match found {
+            Ok(marker) => marker,
+            Err(wait) => {
+                self.wait(call.id, wait, Asked::Command(call.text.into()));
+                return Ok(());
+            }
+        };
         let read = read.map(|id| id.to_string());
         self.reply(call.id, |out| v1::read(out, target, (read.as_deref(), unread), call.reference));
         Ok(())
@@ -428,7 +455,8 @@ impl<N: Net> Worker<N> {
             | Known::Published(_)
             | Known::Keys
             | Known::Client(_)
-            | Known::Fetched { .. } => self.ask_presence(call.id, &name_of(target), limit)?,
+            | Known::Marker(_)
+            | Known::Fetched(_) => self.ask_presence(call.id, &name_of(target), limit)?,
         };
         match found {
             Ok(Presence { connections, users, is_cut }) => self.reply(call.id, |out| {

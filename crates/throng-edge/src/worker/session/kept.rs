@@ -40,6 +40,13 @@ const CHECKED_PER_SLICE: usize = 256;
 /// Subscriptions that take as long to pass as everything else of a look-up.
 const PASSED_PER_CHECK: usize = 32;
 
+/// The page of the inbox that has the message of this id, which tells where a client that has
+/// followed the inbox alone starts in the kept channels.
+pub(in crate::worker) fn page_before_next(id: MessageId) -> (HistoryQuery, usize) {
+    let next = MessageId { offset: id.offset.saturating_add(1), ..id };
+    (HistoryQuery::Before(next), 1)
+}
+
 impl<N: Net> Worker<N> {
     /// The user whose kept channels a request follows, if there are any. The connection has its
     /// session already.
@@ -79,13 +86,25 @@ impl<N: Net> Worker<N> {
             StartAt::Live | StartAt::Last(_) => now,
             // The client has followed the inbox alone, up to this message.
             StartAt::After(id) => {
-                let next = MessageId { offset: id.offset.saturating_add(1), ..id };
-                let page = HistoryQuery::Before(next);
-                let history = self.engine.history(self.clock.unix_ms(), inbox, page, 1);
+                let (page, limit) = page_before_next(id);
+                let history = self.engine.history(self.clock.unix_ms(), inbox, page, limit);
                 let found = history.messages.last().filter(|message| message.id == id);
                 // Otherwise it is a position that was never given out.
                 let stamp = found.map_or(Stamp(u64::MAX), |message| message.stamp);
                 Watermark { stamp, ..now }
+            }
+        }
+    }
+
+    /// The channels that the server keeps for a user.
+    pub(in crate::worker) fn kept_channels(&self, user: &str) -> Vec<ChannelName> {
+        let (mut all, mut after) = (Vec::new(), None);
+        loop {
+            let page = self.access.kept.channels_page(user, after, PAGE);
+            all.extend(page.names.iter().map(|name| ChannelName::channel(name)));
+            after = page.next;
+            if after.is_none() {
+                return all;
             }
         }
     }

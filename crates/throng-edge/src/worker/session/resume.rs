@@ -57,13 +57,21 @@ impl<N: Net> Worker<N> {
                 }
             },
             (Some(LateAnswer::Presence(presence)), Stage::Presence) => Known::Presence(presence),
-            (Some(LateAnswer::Fetched(fetched)), Stage::Fetch { left, until_ms, held }) => {
-                held.push(fetched);
+            (Some(LateAnswer::Marker(marker)), Stage::Marker) => Known::Marker(marker),
+            (
+                Some(part @ (LateAnswer::Fetched(_) | LateAnswer::Marker(_))),
+                Stage::Fetch { left, fetched },
+            ) => {
+                match part {
+                    LateAnswer::Marker(marker) => fetched.unread = Some(marker.unread),
+                    LateAnswer::Fetched(part) => fetched.held.push(part),
+                    _ => {}
+                }
                 *left -= 1;
                 if *left > 0 {
                     return;
                 }
-                Known::Fetched { until_ms: *until_ms, held: std::mem::take(held) }
+                Known::Fetched(std::mem::take(fetched))
             }
             (Some(answer), stage) => {
                 debug_assert!(false, "{answer:?} does not answer {stage:?}");

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use throng_access::Identity;
 use throng_core::{
-    ChannelName, Followed, Message, Position, PresenceState, Reading, RefusedForMemory, Stamp,
-    StartAt, Watermark, clock,
+    ChannelName, Followed, Message, Position, PresenceState, RefusedForMemory, Stamp, StartAt,
+    Watermark, clock,
 };
 use throng_wire::head::Head;
 use throng_wire::response::{self, SubscriptionHeaders};
@@ -16,7 +16,7 @@ use super::ask::{Known, Permission};
 use super::client::Client;
 use super::identify::Unidentified;
 use super::presence_events;
-use crate::connection::{Asked, Connection, ConnectionId, Flags, LongPoll, State};
+use crate::connection::{Asked, Connection, ConnectionId, FetchedParts, Flags, LongPoll, State};
 use crate::counters::Counter;
 use crate::encoding::{Encoding, Framing, frame_notice};
 use crate::net::Net;
@@ -32,6 +32,8 @@ struct Begun {
     position: Option<Watermark>,
     /// Who is in the channels, where the client asks for that and does not know it.
     presence: Vec<Arc<PresenceState>>,
+    /// How many messages its user has not read, if that was fetched.
+    unread: Option<u64>,
 }
 
 /// What a request follows.
@@ -40,8 +42,6 @@ struct Channels {
     names: Vec<ChannelName>,
     /// Where each subscription starts.
     starts: Vec<StartAt>,
-    /// The earliest end of what is allowed, in milliseconds since 1970; `None` if there is none.
-    until_ms: Option<u64>,
 }
 
 impl<N: Net> Worker<N> {
@@ -136,8 +136,8 @@ impl<N: Net> Worker<N> {
         let details = self.details(id, passed.as_ref());
         match self.ask_access(id, (client, details), actions) {
             Permission::Granted(until_ms) => {
-                let channels = Channels { until_ms, ..channels };
-                self.fetch_and_follow(id, request, head, (client, channels));
+                let none = FetchedParts::until(until_ms);
+                self.fetch_and_follow((id, request, head), (client, channels), none);
             }
             Permission::Refused(error) => self.refuse_subscriber(id, request, head, &error),
             Permission::Later(wait) => self.wait(id, wait.of(client), Asked::Head(head.into())),
@@ -166,7 +166,7 @@ impl<N: Net> Worker<N> {
             self.check(id, request)
         };
         let channels = match checked {
-            Ok(channels) => Channels { until_ms, ..channels },
+            Ok(channels) => channels,
             Err(error) => return self.refuse_subscriber(id, request, head, &error),
         };
         let client = match self.identify_again(id, request, head, told) {
@@ -196,20 +196,25 @@ impl<N: Net> Worker<N> {
             return self.refuse_limited(id, refusal, head);
         }
         // What has waited for a decision or for messages goes by the rules that hold now.
-        if let Known::Allowed(_) | Known::Fetched { .. } = known
+        if let Known::Allowed(_) | Known::Fetched(_) = known
             && let Err(error) =
                 self.ask_again(&client, presence_events::actions(request, &channels.names))
         {
             return self.refuse_subscriber(id, request, head, &error);
         }
         match known {
-            Known::Fetched { held, .. } => {
-                self.follow_all(id, request, head, (&client, channels));
-                // Until here the engine had to keep what was fetched.
-                drop(held);
+            Known::Fetched(fetched) => {
+                self.fetch_and_follow((id, request, head), (&client, channels), fetched);
             }
-            Known::Allowed(_) => self.fetch_and_follow(id, request, head, (&client, channels)),
-            Known::Keys | Known::Client(_) | Known::Presence(_) | Known::Published(_) => {
+            Known::Allowed(_) => {
+                let none = FetchedParts::until(until_ms);
+                self.fetch_and_follow((id, request, head), (&client, channels), none);
+            }
+            Known::Keys
+            | Known::Client(_)
+            | Known::Presence(_)
+            | Known::Marker(_)
+            | Known::Published(_) => {
                 self.follow_if_allowed(id, request, head, (&client, channels));
             }
         }
@@ -234,17 +239,16 @@ impl<N: Net> Worker<N> {
     }
 
     /// Follows the channels once the engine can read what their subscriptions start with.
+    /// `fetched` is what it can read so far.
     fn fetch_and_follow(
         &mut self,
-        id: ConnectionId,
-        request: &Request,
-        head: &[u8],
+        (id, request, head): (ConnectionId, &Request, &[u8]),
         (client, channels): (&Client, Channels),
+        fetched: FetchedParts,
     ) {
-        let starts = channels.starts.iter().copied().map(Reading::Start);
-        let fetched = self.fetch(id, channels.until_ms, channels.names.iter().zip(starts));
-        match fetched {
-            Ok(_held) => self.follow_all(id, request, head, (client, channels)),
+        let wanted = self.starts_of(request, client, (&channels.names, &channels.starts));
+        match self.fetch_starts(id, &wanted, fetched) {
+            Ok(fetched) => self.follow_all((id, request, head), (client, channels), &fetched),
             Err(wait) => self.wait(id, wait.of(client), Asked::Head(head.into())),
         }
     }
@@ -252,12 +256,12 @@ impl<N: Net> Worker<N> {
     /// Follows channels whose starts are fetched, and answers.
     fn follow_all(
         &mut self,
-        id: ConnectionId,
-        request: &Request,
-        head: &[u8],
+        (id, request, head): (ConnectionId, &Request, &[u8]),
         (client, channels): (&Client, Channels),
+        fetched: &FetchedParts,
     ) {
-        let Channels { names, starts, until_ms } = channels;
+        let Channels { names, starts } = channels;
+        let (until_ms, unread) = (fetched.until_ms, fetched.unread);
         let count = presence_events::subscriptions_of(request);
         if let Err(refusal) = self.hold_subscriber(id, client, count) {
             return self.refuse_limited(id, refusal, head);
@@ -267,9 +271,12 @@ impl<N: Net> Worker<N> {
         self.begin_session(id, client);
         self.notify_connected(id, request, client.credentials());
         let kept = self.kept_user(id, request).map(|user| {
-            let inbox = ChannelName::user(user);
-            let start = names.iter().zip(&starts).find(|(name, _)| **name == inbox);
-            (user, self.kept_position(&inbox, start.map_or(StartAt::Live, |(_, start)| *start)))
+            let position = fetched.position.unwrap_or_else(|| {
+                let inbox = ChannelName::user(user);
+                let start = names.iter().zip(&starts).find(|(name, _)| **name == inbox);
+                self.kept_position(&inbox, start.map_or(StartAt::Live, |(_, start)| *start))
+            });
+            (user, position)
         });
         // A message between two reads of the logs must not be missed in one channel only.
         let starts = starts.into_iter().map(|start| match (&kept, start) {
@@ -302,11 +309,11 @@ impl<N: Net> Worker<N> {
         match request.transport {
             Transport::LongPoll { wait_ms } => {
                 let backlogs = followed.into_iter().map(|followed| followed.backlog).collect();
-                let begun = Begun { is_recovered, position, presence };
+                let begun = Begun { is_recovered, position, presence, unread };
                 self.start_long_poll(id, request, wait_ms, begun, backlogs);
             }
             _ => {
-                let begun = Begun { is_recovered, position, presence };
+                let begun = Begun { is_recovered, position, presence, unread };
                 self.start_stream(id, request, &followed, begun);
             }
         }
@@ -359,7 +366,7 @@ impl<N: Net> Worker<N> {
             ));
         }
         let names = request.targets.iter().map(name_of).collect();
-        Ok(Channels { names, starts: StartAt::of_request(request)?, until_ms: None })
+        Ok(Channels { names, starts: StartAt::of_request(request)? })
     }
 
     /// Fails unless pages of the request's origin may subscribe, and unless it may follow the
@@ -435,7 +442,7 @@ impl<N: Net> Worker<N> {
         id: ConnectionId,
         request: &Request,
         wait_ms: u32,
-        Begun { is_recovered, position: begin, presence }: Begun,
+        Begun { is_recovered, position: begin, presence, .. }: Begun,
         backlogs: Vec<Vec<Arc<Message>>>,
     ) {
         let no_referrer = request.has_query_token;
@@ -474,7 +481,7 @@ impl<N: Net> Worker<N> {
         id: ConnectionId,
         request: &Request,
         followed: &[Followed],
-        Begun { is_recovered, position, presence }: Begun,
+        Begun { is_recovered, position, presence, unread }: Begun,
     ) {
         let cursors = || Position(followed.iter().map(|followed| followed.cursor).collect());
         let position =
@@ -500,7 +507,7 @@ impl<N: Net> Worker<N> {
             Transport::Sse => response::sse(&mut out, is_chunked, &headers),
             _ => response::stream(&mut out, is_chunked, content_type(request), &headers),
         }
-        self.greet(id, &mut out, request, followed, &headers);
+        self.greet(id, &mut out, (request, followed), &headers, unread);
         self.greet_with_presence(id, &mut out, &presence);
         self.send(id, &out);
         self.buffers.return_output(out);
@@ -517,9 +524,9 @@ impl<N: Net> Worker<N> {
         &self,
         id: ConnectionId,
         out: &mut Vec<u8>,
-        request: &Request,
-        followed: &[Followed],
+        (request, followed): (&Request, &[Followed]),
         headers: &SubscriptionHeaders<'_>,
+        unread: Option<u64>,
     ) {
         let Some(connection) = self.connections.expect_live(id) else { return };
         let (encoding, is_chunked) = (connection.encoding(), connection.has(Flags::CHUNKED));
@@ -532,7 +539,13 @@ impl<N: Net> Worker<N> {
             let name = headers.connection.unwrap_or_default();
             let heartbeat_s = self.settings.heartbeat.as_secs();
             let max_channels = self.settings.max_channels_per_connection;
-            v1::welcome(&mut json, name, heartbeat_s, max_channels, self.unread_of(request));
+            v1::welcome(
+                &mut json,
+                name,
+                heartbeat_s,
+                max_channels,
+                self.unread_of(request, unread),
+            );
             notice("welcome", &mut json);
             for (target, followed) in request.targets.iter().zip(followed) {
                 write_subscribed(&mut json, target, followed, None);
@@ -553,7 +566,7 @@ impl<N: Net> Worker<N> {
         }
         if request.welcome.unwrap_or(self.settings.welcome) {
             let SubscriptionHeaders { connection, id, recovered, .. } = *headers;
-            v1::greeting(&mut json, connection, id, recovered, self.unread_of(request));
+            v1::greeting(&mut json, connection, id, recovered, self.unread_of(request, unread));
             notice("welcome", &mut json);
         }
     }

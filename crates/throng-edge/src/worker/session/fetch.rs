@@ -1,0 +1,147 @@
+//! Lets the engine fetch what connections read of channels' logs, and lets them wait for it.
+//!
+//! Of an engine that keeps all logs in memory there is nothing to fetch. Otherwise a subscription
+//! begins with what was fetched for it, so that no worker waits for a disk. What changes between the
+//! two, such as a channel that the server has begun to keep for the user, the engine reads at once.
+
+use std::iter;
+
+use throng_access::Identity;
+use throng_core::{
+    Answer, ChannelName, Fetched, LateAnswer, Later, Mark, QuestionId, ReadMarker, Reading, StartAt,
+};
+use throng_wire::subscribe::Request;
+
+use super::ask::{Wait, ticket};
+use super::client::Client;
+use super::kept::page_before_next;
+use crate::connection::{ConnectionId, FetchedParts, Stage};
+use crate::net::Net;
+use crate::worker::Worker;
+
+/// What a subscription begins with.
+pub(in crate::worker) struct Starts<'a> {
+    /// The channels in the order of the request.
+    pub(in crate::worker) names: &'a [ChannelName],
+    /// Where each subscription starts.
+    pub(in crate::worker) starts: &'a [StartAt],
+    /// The inbox of the user whose kept channels are followed, too.
+    pub(in crate::worker) kept_of: Option<ChannelName>,
+    /// The inbox whose unread messages are counted.
+    pub(in crate::worker) unread_of: Option<ChannelName>,
+}
+
+impl<N: Net> Worker<N> {
+    /// What the subscriptions of a request begin with, of a client whose session has not begun.
+    pub(in crate::worker) fn starts_of<'a>(
+        &self,
+        request: &Request,
+        client: &Client,
+        (names, starts): (&'a [ChannelName], &'a [StartAt]),
+    ) -> Starts<'a> {
+        let user = request.user().filter(|_| self.engine.fetches());
+        let is_own = |user: &str| match client {
+            Client::Token(identity) => Identity::user(identity) == Some(user),
+            Client::Key { .. } => false,
+            _ => !self.access.has_keys(),
+        };
+        let is_v1 = request.transport.is_v1();
+        let follows_kept = is_v1 || !request.is_multiple();
+        let has_kept = |user: &&str| follows_kept && self.access.kept.channels_of(user) > 0;
+        let is_greeted = is_v1 || request.welcome.unwrap_or(self.settings.welcome);
+        let kept_of = user.filter(has_kept).filter(|user| is_own(user)).map(ChannelName::user);
+        let unread_of = user.filter(|_| is_greeted).map(ChannelName::user);
+        Starts { names, starts, kept_of, unread_of }
+    }
+
+    /// Lets the engine fetch all that subscriptions begin with. `fetched` is what it has fetched
+    /// before. Returns all of it, or what to wait for.
+    pub(in crate::worker) fn fetch_starts(
+        &mut self,
+        id: ConnectionId,
+        wanted: &Starts<'_>,
+        mut fetched: FetchedParts,
+    ) -> Result<FetchedParts, Wait> {
+        if fetched.is_complete {
+            return Ok(fetched);
+        }
+        let Starts { names, starts, kept_of, unread_of } = wanted;
+        let all = names.iter().zip(starts.iter().copied());
+        let mut kept = Vec::new();
+        if let Some(inbox) = kept_of {
+            let start = all.clone().find(|(name, _)| *name == inbox);
+            let start = start.map_or(StartAt::Live, |(_, start)| start);
+            if let StartAt::After(last) = start
+                && !std::mem::replace(&mut fetched.has_position, true)
+            {
+                let (query, limit) = page_before_next(last);
+                let page = iter::once((inbox, Reading::Page(query, limit)));
+                fetched = self.fetch(id, fetched, None, page)?;
+            }
+            fetched.position = Some(self.kept_position(inbox, start));
+            kept = self.kept_channels(inbox.name());
+        }
+        fetched.is_complete = true;
+        let position = fetched.position.map(StartAt::Since);
+        let start = |start| match start {
+            StartAt::Live => position.unwrap_or(StartAt::Live),
+            start => start,
+        };
+        let kept = kept.iter().map(|name| (name, StartAt::Live));
+        let readings = all.chain(kept).map(|(name, of)| (name, Reading::Start(start(of))));
+        self.fetch(id, fetched, unread_of.as_ref(), readings)
+    }
+
+    /// Lets the engine fetch what is read of these channels' logs, and count what is unread in an
+    /// inbox. Returns it with what was fetched before, or what to wait for.
+    pub(in crate::worker) fn fetch<'a>(
+        &mut self,
+        id: ConnectionId,
+        mut fetched: FetchedParts,
+        unread_of: Option<&ChannelName>,
+        readings: impl Iterator<Item = (&'a ChannelName, Reading)>,
+    ) -> Result<FetchedParts, Wait> {
+        let question = self.next_question(id);
+        let (engine, worker) = (&self.engine, self.metrics.worker());
+        let now_ms = self.clock.unix_ms();
+        let mut left = 0;
+        if let Some(inbox) = unread_of {
+            let mut issue = || ticket(engine, worker, question, LateAnswer::Marker);
+            match self.engine.read_marker(now_ms, inbox, None, Later::new(&mut issue)) {
+                Answer::Now(marker) => fetched.unread = Some(marker.unread),
+                Answer::Later(_) => left += 1,
+            }
+        }
+        for (part, (channel, reading)) in (0..).zip(readings) {
+            let question = QuestionId { part, ..question };
+            let mut issue = || ticket(engine, worker, question, LateAnswer::Fetched);
+            let later = Later::new(&mut issue);
+            match self.engine.fetch(now_ms, channel, reading, later) {
+                // Of an engine in memory there is nothing to keep, and nothing is allocated.
+                Answer::Now(part) => fetched.held.extend(Some(part).filter(Fetched::is_held)),
+                Answer::Later(_) => left += 1,
+            }
+        }
+        match left {
+            0 => Ok(fetched),
+            _ => Err(Wait::new(question, Stage::Fetch { left, fetched })),
+        }
+    }
+
+    /// Asks how far a user has read the inbox, after `mark`. Returns it, or what to wait for.
+    pub(in crate::worker) fn ask_marker(
+        &mut self,
+        id: ConnectionId,
+        inbox: &ChannelName,
+        mark: Option<Mark>,
+    ) -> Result<ReadMarker, Wait> {
+        let question = self.next_question(id);
+        let (engine, worker) = (&self.engine, self.metrics.worker());
+        let mut issue = || ticket(engine, worker, question, LateAnswer::Marker);
+        let later = Later::new(&mut issue);
+        match self.engine.read_marker(self.clock.unix_ms(), inbox, mark, later) {
+            Answer::Now(marker) => Ok(marker),
+            Answer::Later(_) => Err(Wait::new(question, Stage::Marker)),
+        }
+    }
+}

@@ -1,0 +1,110 @@
+"""A data directory on a file system that is full, and has room again."""
+
+import ctypes
+import os
+from pathlib import Path
+
+import pytest
+
+from support.server import Server, eventually
+from support.transports import subscribe
+
+SETTINGS = """
+[[channels]]
+match = "kept"
+durable = true
+messages = 100000
+bytes = "64MiB"
+"""
+
+CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000
+MS_REC_PRIVATE = 0x44000
+
+SYSTEM = ctypes.CDLL(None, use_errno=True)
+
+MESSAGE = "x" * 4096
+
+
+def must(result):
+    if result != 0:
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error))
+
+
+def mount_small(path, mib):
+    """A function that gives its process a small file system of its own at `path`."""
+    user, group = os.geteuid(), os.getegid()
+
+    def mount():
+        must(SYSTEM.unshare(CLONE_NEWNS | (0 if user == 0 else CLONE_NEWUSER)))
+        if user != 0:
+            Path("/proc/self/setgroups").write_text("deny")
+            Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
+            Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+        must(SYSTEM.mount(b"none", b"/", None, MS_REC_PRIVATE, None))
+        options = f"size={mib}m,mode=700".encode()
+        must(SYSTEM.mount(b"tmpfs", bytes(path), b"tmpfs", 0, options))
+
+    return mount
+
+
+@pytest.fixture
+def server(tmp_path):
+    (tmp_path / "throng.toml").write_text(SETTINGS)
+    data = tmp_path / "data"
+    data.mkdir()
+    flags = ["--data", data, "--idempotency-window", "1h"][:2]
+    server = Server(tmp_path, *flags, prepare=mount_small(data, 192))
+    # The file system is in the server's namespace only.
+    server.disk = Path(f"/proc/{server.process.pid}/root{data}")
+    yield server
+    server.stop()
+
+
+def fill(disk):
+    """Writes a file until nothing fits any more; returns it."""
+    filler = disk / "filler"
+    with filler.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(1 << 16))
+        except OSError:
+            pass
+    return filler
+
+
+def test_a_full_file_system_refuses_durable_messages_until_it_has_room(server):
+    def publish(channel="kept"):
+        return server.http.post(f"/channels/{channel}", content=MESSAGE)
+
+    first = publish().json()["id"]
+    with subscribe("sse", server, "/channels/kept", since=first) as subscriber:
+        acknowledged = []
+
+        def accepted():
+            answer = publish()
+            assert answer.status_code in (201, 507), answer.text
+            if answer.status_code == 201:
+                acknowledged.append(answer.json()["id"])
+            return answer.status_code == 201
+
+        filler = fill(server.disk)
+        eventually(lambda: not accepted(), "a refusal")
+        assert publish().json()["error"] == "not_stored"
+        # Everything else goes on.
+        assert publish("brief").status_code == 201
+        history = server.http.get("/channels/kept/history", params={"limit": 1})
+        assert history.status_code == 200 and len(history.json()["messages"]) == 1
+        assert "the data directory is full" in server.log() or eventually(
+            lambda: "the data directory is full" in server.log(), "a line in the log"
+        )
+        filler.unlink()
+        eventually(accepted, "an acknowledgement")
+        last = acknowledged[-1]
+        got = [subscriber.next()[0]]
+        while got[-1] != last:
+            got.append(subscriber.next()[0])
+    # What was refused is not there; what was under way may be.
+    assert [id for id in got if id in set(acknowledged)] == acknowledged
+    offsets = [int(id.split("-")[1]) for id in [first, *got]]
+    assert offsets == list(range(offsets[0], offsets[0] + len(offsets)))
