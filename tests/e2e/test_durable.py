@@ -38,8 +38,9 @@ def start(tmp_path):
     (tmp_path / "throng.toml").write_text(SETTINGS)
     servers = []
 
-    def start_next(*flags):
-        port = servers[-1].port if servers else 0
+    def start_next(*flags, port=None):
+        if port is None:
+            port = servers[-1].port if servers else 0
         flags = ["--data", tmp_path / "data", "--drain-window", "0ms", *flags]
         servers.append(Server(tmp_path, *flags, port=port))
         return servers[-1]
@@ -82,6 +83,57 @@ def test_an_inbox_and_its_read_marker_outlive_the_process(start):
     with subscribe("websocket", second, "/users/ann", since=ids[1]) as subscriber:
         assert (subscriber.recovered, subscriber.take(1)) == (True, ["letter 2"])
     assert [user["user"] for user in second.http.get("/users").json()["users"]] == ["ann"]
+
+
+def test_pages_in_a_browser_get_what_they_missed(start, node, chromium):
+    first = start()
+    page = node("comeback.mjs", chromium, first.url, "kept")
+
+    def read(count):
+        lines = [json.loads(page.stdout.readline()) for _ in range(count)]
+        return {(line["way"], line["data"]) for line in lines}
+
+    assert read(1) == {("page", "ready")}
+    first.wait_for_connections("kept", 3)
+    first.publish("kept", "before")
+    ways = ["EventSource", "WebSocket", "Throng"]
+    assert read(3) == {(way, "before") for way in ways}
+    first.kill()
+    # Where the page does not look.
+    other = start(port=0)
+    other.publish("kept", "missed")
+    other.stop()
+    second = start(port=first.port)
+    # A plain WebSocket of a page knows no id after which it could go on.
+    assert read(2) == {("EventSource", "missed"), ("Throng", "missed")}
+    second.wait_for_connections("kept", 3)
+    second.publish("kept", "after")
+    assert read(3) == {(way, "after") for way in ways}
+    page.communicate(timeout=TIMEOUT_SECONDS)
+
+
+def test_a_user_of_kept_channels_resumes_over_a_restart(start):
+    first = start()
+    channels = {"channels": ["kept:a", "kept:b", "brief"]}
+    assert first.http.put("/users/ann/subscriptions", json=channels).status_code == 200
+    with subscribe("sse", first, "/users/ann") as subscriber:
+        first.publish("kept:a", "heard")
+        id, data = subscriber.next()
+        assert data == "heard" and id.startswith("~")
+    first.publish("kept:b", "missed")
+    first.http.post("/users/ann", content="letter")
+    first.kill()
+    second = start()
+    for transport in TRANSPORTS:
+        # All but the channel that is not kept on disk, whose messages are lost with the process.
+        with subscribe(transport, second, "/users/ann", since=id) as subscriber:
+            assert subscriber.take(2) == ["missed", "letter"]
+            # A channel that begins to be kept is followed at once.
+            added = {"add": [f"kept:{transport}"]}
+            assert second.http.post("/users/ann/subscriptions", json=added).status_code == 200
+            if transport != "poll":
+                second.publish(f"kept:{transport}", "added")
+                assert subscriber.take(1) == ["added"]
 
 
 def test_an_idempotency_key_holds_over_a_restart(start):

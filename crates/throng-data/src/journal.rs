@@ -18,7 +18,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use throng_core::{ChannelName, Content, Histogram, Publication, Receipt, Retention, Stamp};
+use throng_core::{
+    ChannelName, Content, Histogram, Publication, Receipt, Retention, Snapshot, Stamp,
+};
 
 use crate::logs::{Appended, Logs, Writer};
 use crate::promise::Sync;
@@ -143,8 +145,25 @@ struct Queue {
 struct Shared {
     /// How the disk is: see [`Journal::state`].
     state: AtomicU8,
-    written: AtomicU64,
-    syncs: Histogram,
+    messages: AtomicU64,
+    message_bytes: AtomicU64,
+    /// How long commits took, with their syncs.
+    commits: Histogram,
+    /// What the directory takes, as it was at the last look.
+    disk_bytes: AtomicU64,
+}
+
+/// What a journal has written since its start.
+#[derive(Debug)]
+pub struct Figures {
+    /// How many messages.
+    pub messages: u64,
+    /// Bytes of their bodies.
+    pub message_bytes: u64,
+    /// What the directory takes on the disk, at most half a second ago.
+    pub disk_bytes: u64,
+    /// How long commits took, with their syncs.
+    pub commits: Snapshot,
 }
 
 const WORKS: u8 = 0;
@@ -302,9 +321,15 @@ impl Journal {
         }
     }
 
-    /// Messages written since the start.
-    pub fn written(&self) -> u64 {
-        self.shared.written.load(Ordering::Relaxed)
+    /// What was written so far.
+    pub fn figures(&self) -> Figures {
+        let get = |number: &AtomicU64| number.load(Ordering::Relaxed);
+        Figures {
+            messages: get(&self.shared.messages),
+            message_bytes: get(&self.shared.message_bytes),
+            disk_bytes: get(&self.shared.disk_bytes),
+            commits: Snapshot::of(std::iter::once(&self.shared.commits)),
+        }
     }
 }
 
@@ -405,9 +430,15 @@ impl Thread {
             };
         }
         shared.state.store(WORKS, Ordering::Relaxed);
-        shared.syncs.record(began.elapsed().as_micros() as u64);
+        shared.commits.record(began.elapsed().as_micros() as u64);
         let Ok(appended) = result else { return false };
-        shared.written.fetch_add(appended.len() as u64, Ordering::Relaxed);
+        let new = appended.iter().filter_map(|appended| match appended {
+            Appended::New(content) => Some(content.body.bytes().len() as u64),
+            Appended::Known(_) => None,
+        });
+        let (messages, bytes) = new.fold((0, 0), |(count, sum), bytes| (count + 1, sum + bytes));
+        shared.messages.fetch_add(messages, Ordering::Relaxed);
+        shared.message_bytes.fetch_add(bytes, Ordering::Relaxed);
         let deliver = |(appended, (publication, _)): (Appended, &(Publication, Retention))| {
             let subscribers = match &appended {
                 Appended::New(content) => server.deliver(content, publication.receipt.as_ref()),
@@ -436,8 +467,9 @@ impl Thread {
         let retention_of = |name: &ChannelName| server.retention_of(name);
         match result.and_then(|()| writer.expire(server.now_ms(), &retention_of)) {
             Ok(has_more) => {
-                let is_over = writer.bytes().is_ok_and(|bytes| bytes > setup.max_bytes);
-                let state = if is_over { FULL } else { WORKS };
+                let bytes = writer.bytes().unwrap_or_default();
+                shared.disk_bytes.store(bytes, Ordering::Relaxed);
+                let state = if bytes > setup.max_bytes { FULL } else { WORKS };
                 shared.state.store(state, Ordering::Relaxed);
                 has_more
             }

@@ -6,6 +6,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use throng_core::Histogram;
+use throng_wire::subscribe::{Request, Transport};
 
 /// Declares [`Counter`]. A row gives a metric's name and help text, and its counter in braces; a
 /// metric with a label has one counter for each value of the label.
@@ -224,6 +225,19 @@ impl Default for Counters {
             parked: Default::default(),
             handshakes: AtomicU32::new(0),
             latency: Histogram::default(),
+        }
+    }
+}
+
+impl Counter {
+    /// The counter of subscriptions like this one.
+    pub(crate) fn of_subscription(request: &Request) -> Counter {
+        match request.transport {
+            _ if request.is_status() => Counter::SubscribedStatus,
+            Transport::WebSocket { .. } => Counter::SubscribedWebSocket,
+            Transport::Sse => Counter::SubscribedSse,
+            Transport::Stream => Counter::SubscribedStream,
+            Transport::LongPoll { .. } => Counter::SubscribedPoll,
         }
     }
 }

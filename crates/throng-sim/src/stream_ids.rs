@@ -268,8 +268,14 @@ impl Delegate for StreamIds {
     }
 
     /// Markers are ids, and nobody marks what is read here.
-    fn read_marker(&self, _: u64, _: &ChannelName, mark: Option<Mark>) -> ReadMarker {
+    fn read_marker(
+        &self,
+        _: u64,
+        _: &ChannelName,
+        mark: Option<Mark>,
+        _: Later<'_, ReadMarker>,
+    ) -> Answer<ReadMarker> {
         debug_assert!(mark.is_none(), "its id would have to be translated");
-        ReadMarker::default()
+        ReadMarker::default().into()
     }
 }

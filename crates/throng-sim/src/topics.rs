@@ -83,6 +83,7 @@ fn topic(
         lag_policy,
         slow_timeout: None,
         presence_events: false,
+        is_durable: false,
     };
     Topic { name, kind, rule, is_pinned: true }
 }

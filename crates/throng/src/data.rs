@@ -1,5 +1,7 @@
 //! The data directory: what the server keeps over a restart.
 
+mod metrics;
+
 use std::fs;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -19,6 +21,7 @@ use throng_data::storage::disk::DiskStorage;
 use throng_units::format::{count, seconds};
 
 use crate::settings::{Settings, SettingsError};
+use metrics::JournalMetrics;
 
 /// Names the time since the machine was started.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
@@ -61,6 +64,11 @@ impl Data {
     /// The engine in memory, and the one with the directory.
     pub(crate) fn engines(&self) -> (Arc<MemoryEngine>, Arc<dyn Engine>) {
         (Arc::clone(&self.memory), Arc::clone(&self.engine) as _)
+    }
+
+    /// What the directory takes and does; nothing if there is none.
+    pub(crate) fn journal_metrics(data: Option<&Data>) -> JournalMetrics {
+        JournalMetrics(data.map(|data| Arc::clone(&data.journal)))
     }
 
     /// Reads which channels users follow.

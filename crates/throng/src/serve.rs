@@ -34,7 +34,7 @@ use throng_acme::Renewer;
 use throng_certificates::ServerTls;
 use throng_control::{AdminListener, Control};
 use throng_core::events::EventSink;
-use throng_core::{Engine, Rules, WorkerQueue, clock};
+use throng_core::{Engine, Epoch, MemoryEngine, Rules, WorkerQueue, clock};
 use throng_edge::{Counter, Edge, Metrics, Plan, StartError};
 use throng_handover::message::Listener;
 use throng_host::limits::MemoryMeter;
@@ -230,8 +230,7 @@ impl<'r> Prepared<'r> {
         let max_bytes = settings.history.total_bytes.0.min(memory.logs);
         let kept = data.as_ref().map(Data::engines);
         let logs = Logs { plan, max_bytes, rules, kept };
-        let (mut edge, (logs, engine), pressure) =
-            logs.start(&access, events, arrival.as_mut())?;
+        let (mut edge, (logs, engine), pressure) = logs.start(&access, events, arrival.as_mut())?;
         let workers = workers(&edge, queues);
         let (of_control, of_access) = (Arc::clone(&workers) as _, Arc::clone(&access));
         let control = Control::new(Arc::clone(&engine), of_access, of_control, control_settings)
@@ -240,6 +239,7 @@ impl<'r> Prepared<'r> {
             .with_metrics(Arc::new(TlsMetrics { tls: tls.clone(), renewer: renewer.clone() }))
             .with_metrics(Arc::new(AcmeMetrics(renewer.clone())))
             .with_metrics(Arc::new(DataMetrics::of(data.as_ref())))
+            .with_metrics(Arc::new(Data::journal_metrics(data.as_ref())))
             .with_records(data.as_ref().map(|data| Arc::clone(&data.records)))
             .with_pressure(Arc::clone(&pressure));
         let control = Arc::new(control);

@@ -92,5 +92,6 @@ fn message(operation: Operation) -> Operation {
             ErrorCode::BadUtf8,
             ErrorCode::Unavailable,
             ErrorCode::OutcomeUnknown,
+            ErrorCode::NotStored,
         ])
 }

@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use throng_access::ServerKey;
 use throng_contract::query as known;
 use throng_core::glob::glob;
-use throng_core::{Kind, ListPlace, ListStep, ListedChannel, clock};
+use throng_core::{Engine, Kind, ListPlace, ListStep, ListedChannel, clock};
+use tokio::task::spawn_blocking;
 
 use super::parameters::limit;
 use crate::authentication::Operation;
@@ -93,7 +94,7 @@ async fn read(
     loop {
         // Only the work is timed: after a yield the thread may be busy with other requests.
         let begun = Instant::now();
-        let step = control.engine.list(clock::now_ms(), wanted.kind, after);
+        let step = step(&control.engine, wanted.kind, after).await;
         let is_late = || worked + begun.elapsed() >= WORK_MAX;
         page.next = take(step, wanted, limit, is_late, &mut page.channels);
         worked += begun.elapsed();
@@ -107,6 +108,17 @@ async fn read(
         after = page.next;
         tokio::task::yield_now().await;
     }
+}
+
+/// A step of a list. An engine that reads logs elsewhere takes a thread that may wait.
+async fn step(engine: &Arc<dyn Engine>, kind: Kind, after: Option<ListPlace>) -> ListStep {
+    if !engine.fetches() {
+        return engine.list(clock::now_ms(), kind, after);
+    }
+    let engine = Arc::clone(engine);
+    let list = move || engine.list(clock::now_ms(), kind, after);
+    // It panics only with the process.
+    spawn_blocking(list).await.unwrap_or_default()
 }
 
 /// Adds the wanted channels of a step to `page`, until it has `limit` of them or `is_late`. Returns

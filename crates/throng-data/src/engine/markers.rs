@@ -26,7 +26,7 @@ const LOCKS: usize = 64;
 /// The markers of some inboxes that the journal has yet to write, each with the number of writes.
 type UnderWay = Arc<Mutex<HashMap<ChannelName, (u64, u32)>>>;
 
-/// The markers.
+/// The markers, which the journal writes.
 pub(super) struct Markers {
     logs: Arc<Logs>,
     journal: Arc<Journal>,

@@ -104,7 +104,7 @@ fn publications_are_answered_in_their_order_and_counted() {
         .collect();
     let offsets: Vec<_> = all.iter().map(offset).collect();
     assert!(offsets.windows(2).all(|two| two[0] + 1 == two[1]), "{offsets:?}");
-    assert_eq!(journal.written(), all.len() as u64);
+    assert_eq!(journal.figures().messages, all.len() as u64);
     let bounds = logs.bounds(&ChannelName::channel("news")).expect("it is read");
     assert_eq!(Some(&bounds.head.offset), offsets.last());
 }

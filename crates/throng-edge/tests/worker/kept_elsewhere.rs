@@ -1,4 +1,4 @@
-//! Connections with kept channels whose logs have to be fetched: nothing is read before it is there.
+//! Connections with kept channels whose logs have to be fetched: nothing is read before.
 
 use std::sync::{Arc, Mutex};
 

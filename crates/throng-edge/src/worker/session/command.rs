@@ -204,6 +204,34 @@ impl<N: Net> Worker<N> {
         }
     }
 
+    /// What the engine has fetched for a subscription to `name`, and to what the server keeps for
+    /// its user; `None` if the command waits for that.
+    fn fetch_for_subscription(
+        &mut self,
+        call: Call<'_>,
+        (name, start): (&ChannelName, StartAt),
+        is_of_kept: bool,
+        known: Known,
+    ) -> Option<FetchedParts> {
+        let fetched = match known {
+            Known::Fetched(fetched) => fetched,
+            known => FetchedParts::until(known.until_ms()),
+        };
+        let wanted = Starts {
+            names: slice::from_ref(name),
+            starts: &[start],
+            kept_of: (is_of_kept && self.engine.fetches()).then(|| name.clone()),
+            unread_of: None,
+        };
+        match self.fetch_starts(call.id, &wanted, fetched) {
+            Ok(fetched) => Some(fetched),
+            Err(wait) => {
+                self.wait(call.id, wait, Asked::Command(call.text.into()));
+                None
+            }
+        }
+    }
+
     /// Subscribes to a channel. `begin` is the id after which it starts, or the number of messages
     /// before the next one.
     fn subscribe_command(
@@ -239,23 +267,8 @@ impl<N: Net> Worker<N> {
             (None, None) => StartAt::Live,
         };
         let is_of_kept = name.kind() == Kind::User && self.has_kept_of(id, name.name());
-        let begin_with = match known {
-            Known::Fetched(fetched) => fetched,
-            known => FetchedParts::until(known.until_ms()),
-        };
-        let wanted = Starts {
-            names: slice::from_ref(&name),
-            starts: &[start],
-            kept_of: (is_of_kept && self.engine.fetches()).then(|| name.clone()),
-            unread_of: None,
-        };
-        let fetched = match self.fetch_starts(id, &wanted, begin_with) {
-            Ok(fetched) => fetched,
-            Err(wait) => {
-                self.wait(id, wait, Asked::Command(call.text.into()));
-                return Ok(());
-            }
-        };
+        let fetched = self.fetch_for_subscription(call, (&name, start), is_of_kept, known);
+        let Some(fetched) = fetched else { return Ok(()) };
         // After all that may refuse or wait, so that each subscription is counted once.
         self.limit_subscriptions(id, count).inspect_err(|_| self.count(Counter::RefusedLimit))?;
         let position = || fetched.position.unwrap_or_else(|| self.kept_position(&name, start));

@@ -1,8 +1,8 @@
 //! Lets the engine fetch what connections read of channels' logs, and lets them wait for it.
 //!
 //! Of an engine that keeps all logs in memory there is nothing to fetch. Otherwise a subscription
-//! begins with what was fetched for it, so that no worker waits for a disk. What changes between the
-//! two, such as a channel that the server has begun to keep for the user, the engine reads at once.
+//! begins with what was fetched for it, so that no worker waits for a disk. What has changed since,
+//! such as a channel that the server has begun to keep for the user, the engine reads at once.
 
 use std::iter;
 

@@ -422,7 +422,7 @@ impl<N: Net> Worker<N> {
         };
         self.connections.park(id, state, flags.with_encoding(encoding));
         if !flags.has(Flags::CANARY) {
-            self.count(subscribed_counter(request));
+            self.count(Counter::of_subscription(request));
             if encoding.is_compressed() {
                 self.count(Counter::SubscribedDeflate);
             }
@@ -569,16 +569,6 @@ impl<N: Net> Worker<N> {
             v1::greeting(&mut json, connection, id, recovered, self.unread_of(request, unread));
             notice("welcome", &mut json);
         }
-    }
-}
-
-fn subscribed_counter(request: &Request) -> Counter {
-    match request.transport {
-        _ if request.is_status() => Counter::SubscribedStatus,
-        Transport::WebSocket { .. } => Counter::SubscribedWebSocket,
-        Transport::Sse => Counter::SubscribedSse,
-        Transport::Stream => Counter::SubscribedStream,
-        Transport::LongPoll { .. } => Counter::SubscribedPoll,
     }
 }
 

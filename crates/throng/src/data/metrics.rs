@@ -1,0 +1,37 @@
+//! What the data directory takes on the disk, and how fast it is written, on `/metrics`.
+
+use std::sync::Arc;
+
+use throng_control::{MetricSource, OtherMetric, OtherValue};
+use throng_data::journal::{Figures, Journal};
+
+/// The figures of a journal; none without a data directory.
+pub(crate) struct JournalMetrics(pub(super) Option<Arc<Journal>>);
+
+impl MetricSource for JournalMetrics {
+    fn metrics(&self) -> Vec<OtherMetric> {
+        let Some(journal) = &self.0 else { return Vec::new() };
+        let Figures { messages, message_bytes, disk_bytes, commits } = journal.figures();
+        let metric = |name, help, value| OtherMetric { name, help, value };
+        vec![
+            metric(
+                "data_bytes",
+                "What the data directory takes on the disk.",
+                OtherValue::Gauge(disk_bytes),
+            ),
+            metric(
+                "data_written_total",
+                "Messages of durable channels that were written, and the bytes of their bodies.",
+                OtherValue::CountersBy(
+                    "of",
+                    vec![("messages", messages), ("bytes", message_bytes)],
+                ),
+            ),
+            metric(
+                "data_commit_seconds",
+                "How long it took to write what waited at a time, with its sync.",
+                OtherValue::Histogram(commits),
+            ),
+        ]
+    }
+}
