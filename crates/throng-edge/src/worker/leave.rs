@@ -19,15 +19,17 @@ const WINDOW: Duration = Duration::from_secs(1);
 impl<N: Net> Worker<N> {
     pub(super) fn begin_leave(&mut self, over_ms: u64) {
         let over = ticks(Duration::from_millis(over_ms));
-        self.shutdown.leave(self.clock.tick(), over);
+        let clients = u32::try_from(self.connections.parked()).unwrap_or(u32::MAX);
+        self.shutdown.leave(self.clock.tick(), over, clients);
     }
 
     /// Asks those whose turn it is, a slice of them.
     pub(super) fn continue_leave(&mut self) {
         let extent = if self.connections.is_empty() { 0 } else { self.connections.extent() };
-        for index in self.shutdown.next_to_leave(self.clock.tick(), extent) {
+        while let Some(index) = self.shutdown.next_to_leave(self.clock.tick(), extent) {
             let id = ConnectionId::new(index);
             if self.may_be_asked_to_leave(id) {
+                self.shutdown.note_asked_to_leave();
                 self.send_away(id, WINDOW);
             }
         }

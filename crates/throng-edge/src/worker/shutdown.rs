@@ -90,10 +90,10 @@ impl Shutdown {
         self.stopped_accepting.is_some()
     }
 
-    /// Refuses new subscriptions, and asks the clients to leave within `over` ticks. A second call
-    /// begins anew, with the new time.
-    pub(super) fn leave(&mut self, tick: u32, over: u32) {
-        self.leave = Some(Pace::new(tick, over));
+    /// Refuses new subscriptions, and asks this many clients to leave within `over` ticks. A second
+    /// call begins anew, with the new time.
+    pub(super) fn leave(&mut self, tick: u32, over: u32, clients: u32) {
+        self.leave = Some(Pace::new(tick, over, clients));
     }
 
     /// Serves as before [`Shutdown::leave`]. What has ended stays ended.
@@ -101,13 +101,17 @@ impl Shutdown {
         self.leave = None;
     }
 
-    /// The connections whose clients are asked to leave now; none once the drain has begun, which
-    /// closes all. All connections have indices below `extent`.
-    pub(super) fn next_to_leave(&mut self, tick: u32, extent: u32) -> Range<u32> {
-        match &mut self.leave {
-            Some(pace) if self.drain.is_none() => pace.next(tick, extent),
-            _ => 0..0,
-        }
+    /// The next connection whose client is asked to leave now, if it can be; `None` at the end of
+    /// the slice, and once the drain has begun, which closes all. All connections have indices below
+    /// `extent`.
+    pub(super) fn next_to_leave(&mut self, tick: u32, extent: u32) -> Option<u32> {
+        let pace = self.leave.as_mut().filter(|_| self.drain.is_none())?;
+        pace.next(tick, extent)
+    }
+
+    /// The client of the last connection is asked to leave.
+    pub(super) fn note_asked_to_leave(&mut self) {
+        self.leave.iter_mut().for_each(Pace::note_asked);
     }
 
     /// When a client last had the answer to a long-poll that it follows up on another connection.
