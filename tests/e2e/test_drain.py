@@ -150,6 +150,31 @@ def test_a_drain_that_is_cancelled_leaves_a_server_that_serves(serve, tmp_path):
     assert none.returncode == RUNTIME_ERROR and "no drain is under way" in none.stderr
 
 
+def test_the_canary_goes_on_after_a_drain_that_was_cancelled(serve, tmp_path):
+    server = serve("--canary-interval", "100ms", "--drain-delay", "1h")
+    draining = Draining(server, tmp_path)
+    # Samples are a second apart, in which the canary has several turns.
+    times = set()
+
+    def has_lasted():
+        shown = sample(server)
+        times.update([shown["time_ms"]] if shown["draining"] else [])
+        return len(times) >= 2
+
+    eventually(has_lasted, "two samples of the drain")
+    assert drain(server, tmp_path, "--cancel").returncode == 0
+    draining.wait()
+
+    def arrived():
+        return {name: found["count"] for name, found in sample(server)["canary"].items()}
+
+    before = arrived()
+    eventually(lambda: all(arrived()[name] > before[name] for name in before), "the canary")
+    assert all(found["failures"] == 0 for found in sample(server)["canary"].values())
+    # It would wait an hour before it ends.
+    server.kill()
+
+
 def test_the_deadline_ends_a_drain_that_would_take_longer(serve, tmp_path):
     server = serve()
     with ExitStack() as stack:

@@ -59,8 +59,9 @@ pub(crate) async fn run(control: Arc<Control>) {
     let deadline = DEADLINE_MAX.min(interval * DEADLINE_INTERVALS);
     for round in 0u64.. {
         if control.is_leaving() {
-            // Nobody is to subscribe any more.
-            return;
+            // Nobody is to subscribe now. Its operator may take the drain back.
+            sleep(interval).await;
+            continue;
         }
         control.hold.becomes(false).await;
         let held_before = control.hold.times();
@@ -86,7 +87,7 @@ pub(crate) async fn run(control: Arc<Control>) {
         } else {
             [None; TRANSPORTS.len()]
         };
-        if control.hold.times() != held_before {
+        if control.hold.times() != held_before || control.is_leaving() {
             // Its connections may have been closed, and nothing was wrong.
             continue;
         }

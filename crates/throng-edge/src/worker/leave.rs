@@ -36,12 +36,13 @@ impl<N: Net> Worker<N> {
     }
 
     /// Whether a client can be asked now: it is parked, and has all messages. Viewers of the status
-    /// watch the drain to its end.
+    /// watch the drain to its end, and the canary leaves by itself.
     fn may_be_asked_to_leave(&self, id: ConnectionId) -> bool {
         // The place has no connection.
         let Some(connection) = self.connections.get(id) else { return false };
         match connection.state {
             State::Head | State::Waiting | State::Closing => return false,
+            _ if connection.has(Flags::CANARY) => return false,
             // It is answered with what waits for it.
             State::LongPolling => return true,
             State::Streaming => {}

@@ -102,8 +102,8 @@ impl Shutdown {
     }
 
     /// The next connection whose client is asked to leave now, if it can be; `None` at the end of
-    /// the slice, and once the drain has begun, which closes all. All connections have indices below
-    /// `extent`.
+    /// the slice, and once the drain has begun, which closes all. All connections have indices
+    /// below `extent`.
     pub(super) fn next_to_leave(&mut self, tick: u32, extent: u32) -> Option<u32> {
         let pace = self.leave.as_mut().filter(|_| self.drain.is_none())?;
         pace.next(tick, extent)
