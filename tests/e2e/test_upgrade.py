@@ -3,6 +3,8 @@
 import os
 import shutil
 import signal
+import socket
+import struct
 import subprocess
 import threading
 
@@ -19,6 +21,8 @@ from support.upgrades import FAILED, UpgradableServer
 
 QUIET = ["--heartbeat", "1h", "--drain-window", "0ms"]
 RUNTIME_ERROR = 1
+# Kinds of messages between two processes.
+HELLO, WELCOME, READY = 1, 2, 3
 WHOLE = ["lost == 0", "missed == 0", "duplicated == 0", "reordered == 0", "failures == 0"]
 
 
@@ -417,3 +421,52 @@ def test_a_server_that_drains_is_upgraded_once_the_drain_is_taken_back(start, tm
         # The new process drains, as the old one would have done.
         drained = run_throng("drain", "--deadline", "0s", *listen, directory=tmp_path)
         assert drained.returncode == 0, drained.stdout + drained.stderr
+
+
+@pytest.mark.parametrize("last", ["hello", "welcome", "ready"])
+def test_a_new_process_ends_if_the_old_one_dies_before_the_last_word(tmp_path, last):
+    near, far = socket.socketpair()
+    port = socket.socket()
+    port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    port.bind(("127.0.0.1", 0))
+    listen = "{}:{}".format(*port.getsockname())
+    with near, port:
+        near.settimeout(TIMEOUT_SECONDS)
+        process = subprocess.Popen(
+            [BINARY, "serve", "--listen", listen, "--workers", "1"],
+            cwd=tmp_path,
+            env=clean_environment({"TAKE_OVER_FROM_THRONG": "1"}),
+            stdin=far,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        far.close()
+        assert hear(near)[0] == HELLO
+        if last != "hello":
+            content = struct.pack("<I16sIBI", 1, bytes(16), 1, 1, 0)
+            message = struct.pack("<IBH", len(content), WELCOME, 1) + content
+            socket.send_fds(near, [message], [port.fileno()])
+        if last == "ready":
+            assert hear(near)[0] == READY
+        near.close()
+        said, _ = process.communicate(timeout=TIMEOUT_SECONDS)
+        assert process.returncode == RUNTIME_ERROR and "error: " in said, said
+        # It has not printed that it listens.
+        assert "http://" not in said, said
+
+
+def hear(channel):
+    """Reads one message without descriptors; returns its kind and its content."""
+    head = read_until_count(channel, 7)
+    length, kind, _ = struct.unpack("<IBH", head)
+    return kind, read_until_count(channel, length)
+
+
+def read_until_count(channel, count):
+    data = b""
+    while len(data) < count:
+        piece = channel.recv(count - len(data))
+        assert piece, "the new process has ended"
+        data += piece
+    return data

@@ -11,6 +11,43 @@ const HAS_SOCKET: u32 = 1 << 31;
 /// A message with records is sent when it is this long.
 const BATCH_BYTES: usize = 64 << 10;
 
+/// Sends records without sockets while they are made, so that no copy of all of them is needed.
+#[derive(Debug)]
+pub struct RecordStream<'c> {
+    channel: &'c Channel,
+    /// Records that are not sent yet.
+    bytes: Vec<u8>,
+}
+
+impl<'c> RecordStream<'c> {
+    /// One that has sent nothing.
+    pub fn new(channel: &'c Channel) -> RecordStream<'c> {
+        RecordStream { channel, bytes: Vec::with_capacity(2 * BATCH_BYTES) }
+    }
+
+    /// Sends a record, now or with later ones.
+    pub fn push(&mut self, record: &[u8]) -> Result<(), ChannelError> {
+        debug_assert!(record.len() < HAS_SOCKET as usize);
+        self.bytes.extend_from_slice(&(record.len() as u32).to_le_bytes());
+        self.bytes.extend_from_slice(record);
+        if self.bytes.len() >= BATCH_BYTES { self.send() } else { Ok(()) }
+    }
+
+    /// Sends what is left, and a message without records, which is the end.
+    pub fn finish(mut self) -> Result<(), ChannelError> {
+        if !self.bytes.is_empty() {
+            self.send()?;
+        }
+        self.channel.send_with(Kind::State, &[], &[])
+    }
+
+    fn send(&mut self) -> Result<(), ChannelError> {
+        self.channel.send_with(Kind::State, &self.bytes, &[])?;
+        self.bytes.clear();
+        Ok(())
+    }
+}
+
 /// Frozen state that is complete, with the sockets that belong to it.
 #[derive(Debug, Default)]
 pub struct Frozen {
@@ -160,6 +197,38 @@ mod tests {
         let mut again = 0;
         frozen.into_records(|record, socket| check(&mut again, record, socket)).unwrap();
         assert_eq!(again, expected);
+    }
+
+    #[test]
+    fn records_come_while_they_are_made() {
+        let (sender, receiver) = Channel::pair().unwrap();
+        let minute = Duration::from_secs(60);
+        let sender = Channel::new(sender, minute).unwrap();
+        let mut receiver = Channel::new(receiver, minute).unwrap();
+        let lengths = [0, 1, BATCH_BYTES, 7, 3 * BATCH_BYTES, 5, BATCH_BYTES - 4, 9];
+        let mut received = Vec::new();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut records = RecordStream::new(&sender);
+                for (number, length) in lengths.into_iter().enumerate() {
+                    records.push(&vec![number as u8; length]).unwrap();
+                }
+                records.finish().unwrap();
+            });
+            loop {
+                let message = receiver.receive().unwrap();
+                if message.content.is_empty() {
+                    break;
+                }
+                let each = |record: &[u8], _: Option<OwnedFd>| {
+                    assert!(record.iter().all(|&byte| usize::from(byte) == received.len()));
+                    received.push(record.len());
+                    Ok::<(), Malformed>(())
+                };
+                read(&message.content, Vec::new(), each).unwrap();
+            }
+        });
+        assert_eq!(received, lengths);
     }
 
     proptest! {

@@ -220,13 +220,8 @@ impl Upgrader {
         channel.set_timeout(THAW_TIMEOUT)?;
         ensure!(phase.freeze(), "the new process is not ready");
         self.edge.send_workers();
-        for frozen in [
-            parts::freeze_engine(&self.departing.engine),
-            parts::freeze_kept(&self.departing.access.kept),
-        ] {
-            frozen.send(channel).map_err(ended)?;
-            channel.send_with(Kind::State, &[], &[]).map_err(ended)?;
-        }
+        parts::send_engine(&self.departing.engine, channel).map_err(ended)?;
+        parts::send_kept(&self.departing.access.kept, channel).map_err(ended)?;
         for worker in workers {
             channel.send_with(Kind::State, b"worker", &[worker.as_fd()]).map_err(ended)?;
         }

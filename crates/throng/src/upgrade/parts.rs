@@ -1,6 +1,5 @@
 //! What is moved beside workers, as bytes.
 
-use std::convert::Infallible;
 use std::io;
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
@@ -9,27 +8,37 @@ use anyhow::{Result, anyhow, ensure};
 use throng_access::{KeptChange, KeptSubscriptions};
 use throng_control::Handoff;
 use throng_core::{Listener, MemoryEngine};
-use throng_handover::records::Frozen;
+use throng_handover::channel::{Channel, ChannelError};
+use throng_handover::records::RecordStream;
 
 use crate::planes;
 
-/// All logs, with idempotency keys and followers.
-pub(super) fn freeze_engine(engine: &MemoryEngine) -> Frozen {
-    let mut frozen = Frozen::default();
-    let done = engine.freeze(|record| {
-        frozen.push(&record, None);
-        Ok::<(), Infallible>(())
+/// Sends all logs, with idempotency keys and followers.
+pub(super) fn send_engine(engine: &MemoryEngine, channel: &Channel) -> Result<(), ChannelError> {
+    let mut records = RecordStream::new(channel);
+    engine.freeze(|record| records.push(&record))?;
+    records.finish()
+}
+
+/// Sends what the server keeps for users.
+pub(super) fn send_kept(kept: &KeptSubscriptions, channel: &Channel) -> Result<(), ChannelError> {
+    let mut records = RecordStream::new(channel);
+    let mut sent = Ok(());
+    freeze_kept(kept, |record| {
+        if sent.is_ok() {
+            sent = records.push(record);
+        }
     });
-    let Ok(()) = done;
-    frozen
+    sent?;
+    records.finish()
 }
 
 /// What the server keeps for users: a record for each, with the user's name and the channels, each
 /// behind its length in two bytes.
-pub(super) fn freeze_kept(kept: &KeptSubscriptions) -> Frozen {
-    let mut frozen = Frozen::default();
+fn freeze_kept(kept: &KeptSubscriptions, mut write: impl FnMut(&[u8])) {
+    let mut record = Vec::new();
     kept.each_user(|user, channels| {
-        let mut record = Vec::new();
+        record.clear();
         let mut put = |name: &str| {
             // Names are far shorter.
             record.extend_from_slice(&(name.len() as u16).to_le_bytes());
@@ -37,9 +46,8 @@ pub(super) fn freeze_kept(kept: &KeptSubscriptions) -> Frozen {
         };
         put(user);
         channels.for_each(&mut put);
-        frozen.push(&record, None);
+        write(&record);
     });
-    frozen
 }
 
 /// Reads a record of [`freeze_kept`].
@@ -92,7 +100,7 @@ mod tests {
             kept.make(user, &change, plan, drop);
         }
         let again = KeptSubscriptions::default();
-        freeze_kept(&kept).into_records(|record, _| thaw_kept(record, &again)).unwrap();
+        freeze_kept(&kept, |record| thaw_kept(record, &again).unwrap());
         assert_eq!(again.counts(), kept.counts());
         assert!(again.has("ann", "a") && again.has("ann", "b") && again.has("bob", "b"));
         assert!(thaw_kept(&[5, 0, b'x'], &again).is_err() && thaw_kept(&[], &again).is_err());
