@@ -1,0 +1,79 @@
+//! The requests and answers of JetStream, as JSON and headers. No I/O.
+
+pub mod ack;
+pub mod bucket;
+pub mod get;
+pub mod message;
+pub mod stream;
+
+use serde::Deserialize;
+use throng_core::Retention;
+
+/// An error of JetStream.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, thiserror::Error)]
+#[error("{description} (error {err_code})")]
+pub struct ApiError {
+    /// The class of error, as HTTP has it.
+    #[serde(default)]
+    pub code: u16,
+    /// The very error.
+    #[serde(default)]
+    pub err_code: u32,
+    /// The error in words.
+    #[serde(default)]
+    pub description: String,
+}
+
+impl ApiError {
+    /// The subject has no message.
+    pub(crate) const NO_MESSAGE: u32 = 10037;
+    /// There is no such stream.
+    pub(crate) const STREAM_NOT_FOUND: u32 = 10059;
+    /// The subject's last sequence is not the expected one. Servers have two numbers for it.
+    pub(crate) const WRONG_LAST_SEQUENCE: [u32; 2] = [10071, 10164];
+    /// The first publication with this id is not stored yet.
+    pub(crate) const DUPLICATE_IN_PROCESS: u32 = 10158;
+    /// The stream has too many publications that wait. This one was not stored.
+    pub(crate) const TOO_MANY_REQUESTS: u32 = 10167;
+
+    /// Whether the same request may succeed a moment later: servers elect a leader, say.
+    pub fn is_passing(&self) -> bool {
+        matches!(self.code, 408 | 503) || self.err_code == Self::DUPLICATE_IN_PROCESS
+    }
+}
+
+/// What a stream stores, where, and for how long. A stream is created so; one that is there and
+/// differs is refused and never changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamSettings {
+    /// Starts the names of streams and subjects, so that several installations share servers.
+    pub prefix: String,
+    /// The class of channels that share the stream, and a retention.
+    pub class: String,
+    /// How many servers have a copy: 1, 3 or 5.
+    pub replicas: u8,
+    /// Whether the stream is in the servers' memory only.
+    pub is_in_memory: bool,
+    /// What a channel keeps: messages and their age.
+    pub retention: Retention,
+    /// What the stream may take on each server, in bytes. Beyond it the oldest messages go.
+    pub bytes_max: u64,
+    /// The largest message, in bytes, with its headers.
+    pub message_bytes_max: u32,
+    /// For how long a publication is recognised when it comes again, in milliseconds. Each takes
+    /// about 250 bytes of the servers' memory for that time.
+    pub duplicate_window_ms: u64,
+}
+
+impl StreamSettings {
+    /// The name of the stream.
+    pub fn name(&self) -> String {
+        format!("{}-{}", self.prefix, self.class)
+    }
+
+    /// The messages of a channel that the stream keeps: one more than the channel's history, so
+    /// that one that was dropped by their number shows.
+    pub fn per_channel(&self) -> u64 {
+        self.retention.max_messages as u64 + 1
+    }
+}

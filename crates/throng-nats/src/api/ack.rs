@@ -1,0 +1,73 @@
+//! What became of a publication.
+
+use serde::Deserialize;
+
+use super::ApiError;
+use crate::protocol::headers::Headers;
+
+/// A stream's answer to a publication.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ack {
+    /// It is stored.
+    Stored {
+        /// Its sequence, or that of the first publication with its id.
+        sequence: u64,
+        /// Whether a publication with its id was stored before.
+        is_duplicate: bool,
+    },
+    /// It is not stored.
+    Refused(ApiError),
+    /// Nobody was there to store it.
+    Nobody,
+    /// The answer cannot be understood.
+    Unreadable,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    error: Option<ApiError>,
+    #[serde(default)]
+    seq: u64,
+    #[serde(default)]
+    duplicate: bool,
+}
+
+/// Reads the answer to a publication.
+pub fn parse(headers: Headers<'_>, payload: &[u8]) -> Ack {
+    if headers.status() == Some(503) {
+        return Ack::Nobody;
+    }
+    match serde_json::from_slice(payload) {
+        Ok(Answer { error: Some(error), .. }) => Ack::Refused(error),
+        Ok(Answer { error: None, seq, duplicate }) if seq > 0 => {
+            Ack::Stored { sequence: seq, is_duplicate: duplicate }
+        }
+        _ => Ack::Unreadable,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_read_as_servers_write_them() {
+        let read = |payload: &str| parse(Headers::default(), payload.as_bytes());
+        assert_eq!(
+            read(r#"{"stream":"a","seq":7}"#),
+            Ack::Stored { sequence: 7, is_duplicate: false }
+        );
+        assert_eq!(
+            read(r#"{"stream":"a", "seq":7,"duplicate": true}"#),
+            Ack::Stored { sequence: 7, is_duplicate: true }
+        );
+        let refused = read(
+            r#"{"error":{"code":429,"err_code":10167,"description":"too many requests"},"seq":0}"#,
+        );
+        let Ack::Refused(error) = refused else { panic!("{refused:?}") };
+        assert_eq!(error.err_code, ApiError::TOO_MANY_REQUESTS);
+        assert_eq!(error.to_string(), "too many requests (error 10167)");
+        assert_eq!(read("+OK"), Ack::Unreadable);
+        assert_eq!(parse(Headers::new(b"NATS/1.0 503\r\n\r\n"), b""), Ack::Nobody);
+    }
+}

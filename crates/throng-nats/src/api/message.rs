@@ -1,0 +1,173 @@
+//! A message as a stream stores it, and as it comes back.
+
+use throng_core::{Body, ConnectionName, Publication};
+
+use crate::protocol::headers::{HeaderWriter, Headers};
+
+/// A message that a stream has stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredMessage {
+    /// Its place in the stream. The sequences of a channel's messages grow and skip.
+    pub sequence: u64,
+    /// When the stream stored it, in milliseconds since 1970 by the server's clock.
+    pub wall_ms: u64,
+    /// The message itself.
+    pub body: Body,
+    /// The body's content type; `None` for the usual one of its kind.
+    pub content_type: Option<Box<str>>,
+    /// The connection that does not get it.
+    pub excluded: Option<ConnectionName>,
+    /// For how long it is worth anything after it was stored, in milliseconds.
+    pub expires_in_ms: Option<u64>,
+}
+
+const KIND: &str = "Throng-Kind";
+const TYPE: &str = "Throng-Type";
+const EXCEPT: &str = "Throng-Except";
+const EXPIRES: &str = "Throng-Expires-In";
+const EXPECTED_STREAM: &str = "Nats-Expected-Stream";
+const MESSAGE_ID: &str = "Nats-Msg-Id";
+
+/// The headers of a publication to the stream with this name. Within the stream's window it is
+/// stored once, however often it is sent with this id.
+pub fn headers(publication: &Publication, stream: &str, id: &str) -> Vec<u8> {
+    let mut headers = HeaderWriter::default().field(EXPECTED_STREAM, stream).field(MESSAGE_ID, id);
+    // Text, the usual kind, goes without saying.
+    match publication.body {
+        Body::Text(_) => {}
+        Body::Json(_) => headers = headers.field(KIND, "json"),
+        Body::Binary(_) => headers = headers.field(KIND, "binary"),
+    }
+    if let Some(content_type) = &publication.content_type {
+        headers = headers.field(TYPE, content_type);
+    }
+    if let Some(ConnectionName(name)) = publication.excluded {
+        headers = headers.field(EXCEPT, name);
+    }
+    if let Some(expires_in_ms) = publication.expires_in_ms {
+        headers = headers.field(EXPIRES, expires_in_ms);
+    }
+    headers.finish()
+}
+
+/// Reads a message; `None` if it has no sequence, so that no stream has stored it. A body that is
+/// not what its headers say is binary: somebody else than a node has published it.
+pub fn parse(headers: Headers<'_>, payload: &[u8]) -> Option<StoredMessage> {
+    let sequence = headers.number("Nats-Sequence")?;
+    let text = || std::str::from_utf8(payload).ok().map(Box::<str>::from);
+    let is_json = || serde_json::from_slice::<serde::de::IgnoredAny>(payload).is_ok();
+    let body = match headers.get(KIND) {
+        None => text().map(Body::Text),
+        Some("json") => text().filter(|_| is_json()).map(Body::Json),
+        Some(_) => None,
+    };
+    Some(StoredMessage {
+        sequence,
+        wall_ms: headers.get("Nats-Time-Stamp").and_then(wall_ms).unwrap_or(0),
+        body: body.unwrap_or_else(|| Body::Binary(payload.into())),
+        content_type: headers.get(TYPE).map(Box::from),
+        excluded: headers.number(EXCEPT).map(ConnectionName),
+        expires_in_ms: headers.number(EXPIRES),
+    })
+}
+
+/// Parses a time in UTC as RFC 3339 has it: `2026-01-02T03:04:05.678901234Z`.
+fn wall_ms(text: &str) -> Option<u64> {
+    let (date, time) = text.strip_suffix('Z')?.split_once('T')?;
+    let mut date = date.splitn(3, '-').map(str::parse::<u64>);
+    let (year, month, day) = (date.next()?.ok()?, date.next()?.ok()?, date.next()?.ok()?);
+    let (time, fraction) = time.split_once('.').unwrap_or((time, ""));
+    let mut time = time.splitn(3, ':').map(str::parse::<u64>);
+    let (hour, minute, second) = (time.next()?.ok()?, time.next()?.ok()?, time.next()?.ok()?);
+    let is_time = (1970..=9999).contains(&year)
+        && (1..=12).contains(&month)
+        && (1..=31).contains(&day)
+        && hour < 24
+        && minute < 60
+        && second <= 60;
+    if !is_time || !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let milliseconds = fraction.bytes().chain(*b"000").take(3);
+    let milliseconds = milliseconds.fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0'));
+    // Years begin in March, so that the day that leap years have is their last.
+    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let days = year * 365 + year / 4 - year / 100 + year / 400 + (month * 153 + 2) / 5 + day;
+    let days = days.checked_sub(DAYS_TO_1970)?;
+    Some((((days * 24 + hour) * 60 + minute) * 60 + second) * 1000 + milliseconds)
+}
+
+/// The days that the sum above gives for 1970-01-01.
+const DAYS_TO_1970: u64 = 719_469;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use throng_core::ChannelName;
+
+    #[test]
+    fn times_are_read() {
+        assert_eq!(wall_ms("1970-01-01T00:00:00Z"), Some(0));
+        assert_eq!(wall_ms("2000-02-29T12:00:00.5Z"), Some(951_825_600_500));
+        assert_eq!(wall_ms("2026-11-23T13:33:39.123456789Z"), Some(1_795_440_819_123));
+        assert_eq!(wall_ms("2024-12-31T23:59:59.999Z"), Some(1_735_689_599_999));
+        for text in ["", "Z", "1970-01-01T00:00:00", "1969-12-31T00:00:00Z", "1970-13-01T00:00:00Z"]
+        {
+            assert_eq!(wall_ms(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_as_it_says_is_binary() {
+        let parse = |block: &[u8], payload: &[u8]| {
+            parse(Headers::new(block), payload).map(|message| message.body)
+        };
+        let json = b"NATS/1.0\r\nThrong-Kind: json\r\nNats-Sequence: 1\r\n\r\n";
+        assert_eq!(parse(json, b"{}"), Some(Body::Json("{}".into())));
+        assert_eq!(parse(json, b"{"), Some(Body::Binary(b"{".as_slice().into())));
+        let text = b"NATS/1.0\r\nNats-Sequence: 1\r\n\r\n";
+        assert_eq!(parse(text, b"\xff"), Some(Body::Binary(b"\xff".as_slice().into())));
+        assert_eq!(parse(b"NATS/1.0\r\n\r\n", b"x"), None);
+    }
+
+    fn bodies() -> impl Strategy<Value = Body> {
+        prop_oneof![
+            "(?s).{0,20}".prop_map(|text| Body::Text(text.into())),
+            any::<u32>().prop_map(|number| Body::Json(number.to_string().into())),
+            any::<Vec<u8>>().prop_map(|bytes| Body::Binary(bytes.into())),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn messages_round_trip(
+            body in bodies(),
+            content_type in prop::option::of("[a-z]{1,9}/[a-z;= ]{0,9}[a-z]"),
+            excluded in prop::option::of(any::<u64>()),
+            expires_in_ms: Option<u64>,
+            sequence in 1u64..,
+        ) {
+            let publication = Publication {
+                channel: ChannelName::channel("a"),
+                body,
+                content_type: content_type.map(Box::from),
+                idempotency_key: None,
+                excluded: excluded.map(ConnectionName),
+                expires_in_ms,
+                receipt: None,
+            };
+            let mut block = headers(&publication, "throng-default", "id");
+            block.truncate(block.len() - 2);
+            block.extend_from_slice(format!("Nats-Sequence: {sequence}\r\n\r\n").as_bytes());
+            let headers = Headers::new(&block);
+            prop_assert_eq!(headers.get(MESSAGE_ID), Some("id"));
+            let found = parse(headers, publication.body.bytes()).expect("it has a sequence");
+            prop_assert_eq!(found.sequence, sequence);
+            prop_assert_eq!(found.body, publication.body);
+            prop_assert_eq!(found.content_type, publication.content_type);
+            prop_assert_eq!(found.excluded, publication.excluded);
+            prop_assert_eq!(found.expires_in_ms, publication.expires_in_ms);
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! A stream: how it is created, and whether one that is there is as it should be.
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::{ApiError, StreamSettings};
+
+/// The format of what a stream stores. Another one is another stream.
+const FORMAT: &str = "1";
+
+/// A stream keeps messages longer than a channel's history by this share, so that what has expired
+/// for a client is still there to tell whether it missed it.
+const AGE_PERCENT: u64 = 125;
+
+/// What a server says about a stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamInfo {
+    /// When it was created: as the server writes it, only to be compared.
+    pub created: String,
+    /// The sequence of the oldest message, or of the next one if there is none.
+    pub first: u64,
+    /// The sequence of the newest message there ever was.
+    pub last: u64,
+    /// The server that leads, and since when; empty with one server.
+    pub leader: String,
+    /// How the stream differs from what it should be: a sentence for each difference.
+    pub differences: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    error: Option<ApiError>,
+    #[serde(default)]
+    created: String,
+    #[serde(default)]
+    config: Value,
+    #[serde(default)]
+    state: State,
+    cluster: Option<Cluster>,
+}
+
+#[derive(Deserialize, Default)]
+struct State {
+    #[serde(default)]
+    first_seq: u64,
+    #[serde(default)]
+    last_seq: u64,
+}
+
+#[derive(Deserialize)]
+struct Cluster {
+    #[serde(default)]
+    leader: String,
+    #[serde(default)]
+    leader_since: String,
+}
+
+/// The configuration of a stream of messages.
+pub fn config(settings: &StreamSettings) -> Value {
+    let StreamSettings { prefix, class, .. } = settings;
+    let age_ns = settings.retention.max_age_ms.saturating_mul(1_000_000) / 100 * AGE_PERCENT;
+    json!({
+        "name": settings.name(),
+        "subjects": [format!("{prefix}.in.{class}.>")],
+        "retention": "limits",
+        "discard": "old",
+        "storage": if settings.is_in_memory { "memory" } else { "file" },
+        "num_replicas": settings.replicas,
+        "max_msgs_per_subject": settings.per_channel(),
+        "max_age": age_ns,
+        "max_bytes": settings.bytes_max,
+        "max_msgs": -1,
+        "max_msg_size": settings.message_bytes_max,
+        "max_consumers": -1,
+        // The window may not be longer than messages are kept.
+        "duplicate_window": settings.duplicate_window_ms.saturating_mul(1_000_000).min(age_ns),
+        "allow_direct": true,
+        "mirror_direct": false,
+        "allow_msg_ttl": false,
+        "allow_rollup_hdrs": false,
+        "deny_delete": true,
+        "deny_purge": true,
+        "republish": {
+            "src": format!("{prefix}.in.{class}.>"),
+            "dest": format!("{prefix}.live.{class}.>"),
+        },
+        "metadata": { "throng.format": FORMAT },
+    })
+}
+
+/// Reads the answer to a request for, or to create, a stream with the configuration `wanted`.
+///
+/// # Errors
+///
+/// What the server says, or that its answer cannot be read.
+pub fn parse(payload: &[u8], wanted: &Value) -> Result<StreamInfo, ApiError> {
+    let answer: Answer = serde_json::from_slice(payload).map_err(|error| ApiError {
+        code: 500,
+        err_code: 0,
+        description: format!("the answer about the stream cannot be read: {error}"),
+    })?;
+    if let Some(error) = answer.error {
+        return Err(error);
+    }
+    let Cluster { leader, leader_since } =
+        answer.cluster.unwrap_or(Cluster { leader: String::new(), leader_since: String::new() });
+    Ok(StreamInfo {
+        created: answer.created,
+        first: answer.state.first_seq,
+        last: answer.state.last_seq,
+        leader: format!("{leader} {leader_since}").trim().to_owned(),
+        differences: differences(wanted, &answer.config),
+    })
+}
+
+/// How `found` differs in what is `wanted`. Servers leave out what is false or nothing.
+fn differences(wanted: &Value, found: &Value) -> Vec<String> {
+    let empty = Map::new();
+    let wanted = wanted.as_object().unwrap_or(&empty);
+    let is_nothing = |value: &Value| matches!(value, Value::Null | Value::Bool(false));
+    let mut said = Vec::new();
+    for (key, wanted) in wanted {
+        let found = &found[key];
+        if key == "metadata" {
+            // Servers add their own.
+            let inner = differences(wanted, found);
+            said.extend(inner.into_iter().map(|difference| format!("metadata {difference}")));
+        } else if found != wanted && !(is_nothing(found) && is_nothing(wanted)) {
+            said.push(format!("{key} is {found}, but should be {wanted}"));
+        }
+    }
+    said
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use throng_core::Retention;
+
+    fn settings() -> StreamSettings {
+        StreamSettings {
+            prefix: "throng".into(),
+            class: "default".into(),
+            replicas: 1,
+            is_in_memory: false,
+            retention: Retention { max_messages: 100, max_bytes: 1 << 20, max_age_ms: 60_000 },
+            bytes_max: 1 << 30,
+            message_bytes_max: 1 << 17,
+            duplicate_window_ms: 300_000,
+        }
+    }
+
+    #[test]
+    fn a_stream_keeps_one_message_more_and_a_quarter_longer() {
+        let config = config(&settings());
+        assert_eq!(config["max_msgs_per_subject"], 101);
+        assert_eq!(config["max_age"], 75_000_000_000u64);
+        assert_eq!(config["duplicate_window"], 75_000_000_000u64);
+        assert_eq!(config["name"], "throng-default");
+    }
+
+    #[test]
+    fn a_stream_as_wanted_has_no_differences_and_others_say_theirs() {
+        let wanted = config(&settings());
+        let mut found = wanted.clone();
+        let object = found.as_object_mut().expect("it is one");
+        object.remove("allow_rollup_hdrs");
+        object.insert("compression".into(), "none".into());
+        object["metadata"]["_nats.ver"] = "2.15.2".into();
+        assert_eq!(differences(&wanted, &found), [""; 0]);
+        found["max_age"] = 1.into();
+        found["metadata"]["throng.format"] = "2".into();
+        found["deny_purge"] = Value::Null;
+        let mut said = differences(&wanted, &found);
+        said.sort();
+        assert_eq!(
+            said,
+            [
+                "deny_purge is null, but should be true",
+                "max_age is 1, but should be 75000000000",
+                "metadata throng.format is \"2\", but should be \"1\"",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_servers_say_is_read() {
+        let payload = br#"{"type":"x","config":{},"created":"2026-01-02T03:04:05.6Z",
+            "state":{"messages":2,"first_seq":7,"last_seq":9},
+            "cluster":{"name":"c","leader":"n1","leader_since":"2026-01-02T03:04:05Z"}}"#;
+        let info = parse(payload, &json!({})).expect("it is an answer");
+        assert_eq!((info.first, info.last), (7, 9));
+        assert_eq!(info.leader, "n1 2026-01-02T03:04:05Z");
+        let error = parse(br#"{"error":{"code":404,"err_code":10059}}"#, &json!({}));
+        assert_eq!(error.map_err(|error| error.err_code), Err(ApiError::STREAM_NOT_FOUND));
+        assert!(parse(b"", &json!({})).is_err());
+    }
+}

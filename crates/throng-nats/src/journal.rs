@@ -1,0 +1,278 @@
+//! The journal of one stream, without I/O: it is told what happened, and says what is to be done.
+//!
+//! One journal has one stream and one connection, so all that it hears has one order: answers,
+//! republished messages, and the loss of the connection.
+//!
+//! # How nothing is lost
+//!
+//! A stream republishes each message with its sequence and that of the channel's message before.
+//! What is republished is only a hint, which may be lost, late, repeated or out of order: the
+//! stream has the message. So a message that continues a channel is taken at once. Any other one
+//! only says how far the channel is, and what lies between is read from the stream, in order.
+//!
+//! A lost *last* message leaves no hole. So all channels are compared with the stream after each
+//! event that can lose one: a new connection, a new leader, a new subscription.
+//!
+//! # Invariants
+//!
+//! * A channel's messages are reported in the order of their sequences, each once. Where one is
+//!   missing, [`Report::Gap`] comes before the next.
+//! * [`Report::Opened`] tells the epoch before anything is reported under it.
+//! * Each publication gets exactly one [`Report::Published`], and each reading one
+//!   [`Report::Read`].
+//! * Of each channel, one publication is under way at a time. So they are stored in the order in
+//!   which they were handed over, even if one has to be sent again.
+
+mod following;
+mod outbox;
+mod publishing;
+mod reading;
+mod report;
+mod subscription;
+mod watch;
+
+use serde_json::Value;
+use throng_core::{ChannelName, Publication};
+
+use crate::api::stream;
+use crate::protocol::decoder::Delivery;
+use crate::subject::{self, Subjects};
+use following::Following;
+use outbox::{Outbox, Question};
+use publishing::Publishing;
+use reading::{Purpose, Readings};
+use watch::{Watch, Watched};
+
+pub use outbox::Action;
+pub use report::{Event, Outcome, Reading, Report, Settings};
+
+/// The journal of one stream.
+pub struct Journal {
+    subjects: Subjects,
+    outbox: Outbox,
+    watch: Watch,
+    following: Following,
+    publishing: Publishing,
+    readings: Readings,
+}
+
+impl Journal {
+    /// A journal that is not connected.
+    pub fn new(settings: Settings) -> Journal {
+        let Settings { stream, nonce, publish_ms } = settings;
+        Journal {
+            subjects: Subjects::new(&stream.prefix, &stream.class),
+            outbox: Outbox::new(stream.name(), &nonce),
+            following: Following::new(stream.replicas > 1),
+            readings: Readings::new(&stream),
+            publishing: Publishing::new(stream.name(), &nonce, publish_ms),
+            watch: Watch::new(stream, &nonce),
+        }
+    }
+
+    /// Takes an event. What is to be done is appended to `actions`.
+    pub fn step(&mut self, now_ms: u64, event: Event<'_>, actions: &mut Vec<Action>) {
+        match event {
+            Event::Connected { payload_bytes_max } => self.connected(now_ms, payload_bytes_max),
+            Event::Disconnected => self.disconnected(),
+            Event::Received(delivery) => self.received(now_ms, delivery),
+            Event::Publish(token, publication) => self.publish(now_ms, token, &publication),
+            Event::Follow(channels) => {
+                self.following.follow(
+                    &self.subjects,
+                    channels,
+                    self.watch.last(),
+                    &mut self.outbox,
+                );
+            }
+            Event::Unfollow(channel) => {
+                if let Some(suffix) = subject::suffix(&channel) {
+                    self.following.unfollow(&suffix, &mut self.outbox);
+                }
+            }
+            Event::Read { token, channel, after, at_least } => {
+                self.read(now_ms, token, &channel, after, at_least);
+            }
+            Event::Tick => self.tick(now_ms),
+        }
+        self.go_on(now_ms);
+        actions.append(&mut self.outbox.actions);
+    }
+
+    /// The number of channels that are followed.
+    pub fn followed(&self) -> usize {
+        self.following.len()
+    }
+
+    /// Publications whose outcome is not known yet.
+    pub fn outstanding(&self) -> usize {
+        self.publishing.outstanding()
+    }
+
+    fn connected(&mut self, now_ms: u64, payload_bytes_max: usize) {
+        self.outbox.connected();
+        self.outbox.subscribe_hint(self.subjects.hint());
+        self.following.connected(&self.subjects, &mut self.outbox);
+        self.publishing.connected(payload_bytes_max);
+        self.watch.connected(now_ms, &mut self.outbox);
+    }
+
+    fn disconnected(&mut self) {
+        self.outbox.disconnected();
+        self.watch.disconnected();
+        self.following.disconnected();
+        self.publishing.disconnected();
+        self.readings.cancel(&mut self.outbox);
+        self.outbox.report(Report::Away);
+    }
+
+    fn received(&mut self, now_ms: u64, delivery: Delivery<'_>) {
+        if delivery.sid == outbox::INBOX_SID {
+            self.answered(now_ms, delivery);
+        } else if delivery.sid == outbox::HINT_SID {
+            let Ok(hint) = std::str::from_utf8(delivery.payload) else { return };
+            if let Some((sequence, suffix)) = hint.split_once(' ')
+                && let Ok(sequence) = sequence.parse()
+            {
+                self.following.hint(now_ms, suffix, sequence);
+            }
+        } else {
+            let (is_open, outbox) = (self.watch.is_open(), &mut self.outbox);
+            if let Some(sequence) = self.following.live(now_ms, delivery, is_open, outbox) {
+                self.watch.reached(sequence);
+            }
+        }
+    }
+
+    fn answered(&mut self, now_ms: u64, delivery: Delivery<'_>) {
+        let Some((token, question)) = self.outbox.question(delivery.subject) else { return };
+        let Delivery { headers, payload, .. } = delivery;
+        match question {
+            Question::Watch => {
+                self.outbox.answered(token);
+                let watched =
+                    self.watch.answered(now_ms, token, (headers, payload), &mut self.outbox);
+                self.watched(now_ms, watched);
+            }
+            Question::First => {
+                self.outbox.answered(token);
+                // Without an answer that can be read, the question is asked again after a while.
+                if let Ok(info) = stream::parse(payload, &Value::Null) {
+                    for done in self.readings.first_is(token, info.first) {
+                        self.batch_done(now_ms, done);
+                    }
+                }
+            }
+            Question::Ack(suffix) => {
+                self.outbox.answered(token);
+                let outbox = &mut self.outbox;
+                let stored =
+                    self.publishing.answered(now_ms, (token, &suffix), (headers, payload), outbox);
+                if let Some(stored) = stored {
+                    self.watch.reached(stored.sequence);
+                    if stored.needs_hint {
+                        // The copy is a duplicate, so it was not republished, and whether the
+                        // first one was is not known.
+                        let hint = format!("{} {suffix}", stored.sequence);
+                        self.outbox.publish(self.subjects.hint(), hint.into_bytes());
+                        self.following.hint(now_ms, &suffix, stored.sequence);
+                    }
+                }
+            }
+            Question::Heads => {
+                let subject = headers.get("Nats-Subject");
+                let suffix = subject.and_then(|subject| self.subjects.suffix_of(subject));
+                let is_end = self.following.heads_answered(
+                    now_ms,
+                    (token, headers),
+                    suffix,
+                    &mut self.outbox,
+                );
+                if is_end {
+                    self.outbox.answered(token);
+                }
+            }
+            Question::Batch => {
+                let (is_end, done) =
+                    self.readings.answered(now_ms, token, headers, payload, self.watch.first());
+                if is_end {
+                    self.outbox.answered(token);
+                }
+                if let Some(done) = done {
+                    self.batch_done(now_ms, done);
+                }
+            }
+        }
+    }
+
+    fn watched(&mut self, now_ms: u64, watched: Watched) {
+        match watched {
+            Watched::Nothing => {}
+            Watched::Refused(reason) => {
+                self.readings.cancel(&mut self.outbox);
+                self.outbox.report(Report::Refused { reason });
+            }
+            Watched::Opened { epoch, is_new_epoch } => {
+                self.outbox.report(Report::Opened { epoch });
+                if is_new_epoch {
+                    self.readings.cancel(&mut self.outbox);
+                    self.following.rejoin(now_ms, self.watch.last(), &mut self.outbox);
+                } else {
+                    self.following.suspect_twice(now_ms);
+                }
+            }
+            Watched::NewLeader => self.following.suspect_twice(now_ms),
+        }
+    }
+
+    fn batch_done(&mut self, now_ms: u64, done: reading::Done) {
+        match done.purpose {
+            Purpose::Fill(channel) => {
+                self.following.filled(now_ms, channel, done.batch, &mut self.outbox);
+            }
+            Purpose::Read { token } => {
+                self.outbox.report(Report::Read { token, reading: Some(done.batch) });
+            }
+        }
+    }
+
+    fn publish(&mut self, now_ms: u64, token: u64, publication: &Publication) {
+        let is_open = self.watch.is_open();
+        self.publishing.publish(now_ms, token, publication, is_open, &mut self.outbox);
+    }
+
+    fn read(&mut self, now_ms: u64, token: u64, channel: &ChannelName, after: u64, at_least: u64) {
+        let suffix = subject::suffix(channel).filter(|_| self.watch.is_open());
+        let is_taken = suffix.is_some_and(|suffix| {
+            let subject = self.subjects.ingest(&suffix);
+            self.readings.ask(now_ms, Purpose::Read { token }, subject, (after, at_least))
+        });
+        if !is_taken {
+            self.outbox.report(Report::Read { token, reading: None });
+        }
+    }
+
+    fn tick(&mut self, now_ms: u64) {
+        self.publishing.tick(now_ms, &mut self.outbox);
+        self.following.tick(now_ms, &mut self.outbox);
+        self.readings.tick(now_ms, &mut self.outbox);
+        self.watch.tick(now_ms, &mut self.outbox);
+    }
+
+    /// Sends what waits and may go now.
+    fn go_on(&mut self, now_ms: u64) {
+        if !self.watch.is_open() {
+            return;
+        }
+        self.following.ask_heads(now_ms, &self.subjects, &mut self.outbox);
+        while self.readings.has_room()
+            && let Some((channel, suffix, after, target)) = self.following.next_fill()
+        {
+            let subject = self.subjects.ingest(suffix);
+            self.readings.ask(now_ms, Purpose::Fill(channel), subject, (after, target));
+        }
+        self.readings.send(now_ms, &mut self.outbox);
+        self.publishing.send(now_ms, &self.subjects, &mut self.outbox);
+        self.readings.ask_first(now_ms, &mut self.outbox);
+    }
+}

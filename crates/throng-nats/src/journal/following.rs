@@ -1,0 +1,523 @@
+//! The channels that are followed, and how far each is.
+//!
+//! A channel has a head, up to which all messages were reported, and a target, up to which there
+//! are messages for certain. Where the target is beyond the head, the channel is filled: what lies
+//! between is read from the stream. Nothing that was republished is kept for later, since the
+//! stream has it.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use hashbrown::HashTable;
+use throng_core::{ChannelId, ChannelName};
+
+use super::outbox::{self, Action, Outbox, Question};
+use super::report::{Reading, Report};
+use super::subscription::Subscription;
+use crate::api::get::{self, Chain, Part};
+use crate::api::message;
+use crate::protocol::decoder::Delivery;
+use crate::protocol::headers::Headers;
+use crate::subject::{self, Subjects};
+
+/// Requests for heads that are under way at a time.
+const HEADS_IN_FLIGHT_MAX: usize = 4;
+
+/// A request for heads has at most this many bytes: servers accept 1 MiB by default.
+const HEADS_BYTES_MAX: usize = 256 << 10;
+
+/// After this time without an end, a request for heads is made again.
+const HEADS_MS: u64 = 2_000;
+
+/// How much later new subscriptions are compared with the stream once more, if it has several
+/// servers: the interest in a channel reaches the leader some time after the server of this node.
+const CONFIRM_MS: u64 = 250;
+
+/// The same after a new leader: replicas may lag.
+const CONFIRM_LEADER_MS: u64 = 1_000;
+
+/// After this time a filling that did not reach its target is tried again.
+const REFILL_MS: u64 = 50;
+
+/// After this time a target that is not reached counts as lost. All servers would have to lag so
+/// far, or the message be dropped within that time.
+const LOST_MS: u64 = 5_000;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// No channel has this slot.
+    Free,
+    /// The head is not known yet.
+    Joining,
+    /// All up to the head is reported, and nothing more is known to be there.
+    Live,
+    /// Something after the head may be missing: it is compared with the stream, or filled.
+    Behind,
+}
+
+/// A followed channel.
+struct Channel {
+    suffix: Box<str>,
+    /// While it joins, a sequence that the stream had reached before.
+    head: u64,
+    target: u64,
+    /// Since when the target could be reached, in milliseconds, cut to 32 bits.
+    target_since_ms: u32,
+    key: ChannelId,
+    generation: u16,
+    state: State,
+    /// Whether it waits to be filled, or is.
+    is_filling: bool,
+}
+
+// With its place in the index, its name and a second copy of neither: far below 400 bytes.
+const _: () = assert!(size_of::<Channel>() <= 48);
+
+/// A request for the heads of channels.
+struct Heads {
+    /// Those that have no answer yet.
+    slots: BTreeMap<u32, u16>,
+    /// A sequence that the stream had reached before the first of them was subscribed to.
+    floor: u64,
+    chain: Chain,
+    /// Whether a part of the answer is missing, so that no channel is known to be empty.
+    is_torn: bool,
+    asked_ms: u64,
+}
+
+/// The channels that are followed.
+pub(super) struct Following {
+    channels: Vec<Channel>,
+    free: Vec<u32>,
+    index: HashTable<u32>,
+    hasher: foldhash::fast::RandomState,
+    /// Slots whose heads are to be asked for, and what was known when they were queued.
+    unasked: VecDeque<(u32, u64)>,
+    heads: BTreeMap<u64, Heads>,
+    fills: VecDeque<Subscription>,
+    /// Fills to be tried again, oldest first.
+    refills: VecDeque<(u64, Subscription)>,
+    /// Comparisons to be made again, by time.
+    confirms: VecDeque<(u64, Subscription)>,
+    confirm_all_ms: Option<u64>,
+    has_replicas: bool,
+}
+
+impl Following {
+    pub(super) fn new(has_replicas: bool) -> Following {
+        Following {
+            channels: Vec::new(),
+            free: Vec::new(),
+            index: HashTable::new(),
+            hasher: foldhash::fast::RandomState::default(),
+            unasked: VecDeque::new(),
+            heads: BTreeMap::new(),
+            fills: VecDeque::new(),
+            refills: VecDeque::new(),
+            confirms: VecDeque::new(),
+            confirm_all_ms: None,
+            has_replicas,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    fn hash(&self, suffix: &str) -> u64 {
+        std::hash::BuildHasher::hash_one(&self.hasher, suffix)
+    }
+
+    fn find(&self, suffix: &str) -> Option<u32> {
+        let is_it = |slot: &u32| &*self.channels[*slot as usize].suffix == suffix;
+        self.index.find(self.hash(suffix), is_it).copied()
+    }
+
+    fn get(&mut self, subscription: Subscription) -> Option<&mut Channel> {
+        let channel = self.channels.get_mut(subscription.slot as usize)?;
+        let is_it = channel.generation == subscription.generation && channel.state != State::Free;
+        is_it.then_some(channel)
+    }
+
+    fn subscription(&self, slot: u32) -> Subscription {
+        Subscription { slot, generation: self.channels[slot as usize].generation }
+    }
+
+    /// Follows channels. `last` is a sequence that the stream has reached.
+    pub(super) fn follow(
+        &mut self,
+        subjects: &Subjects,
+        channels: Vec<(ChannelId, ChannelName)>,
+        last: u64,
+        outbox: &mut Outbox,
+    ) {
+        for (key, name) in channels {
+            let Some(suffix) = subject::suffix(&name) else { continue };
+            if let Some(slot) = self.find(&suffix) {
+                let channel = &mut self.channels[slot as usize];
+                channel.key = key;
+                if channel.state != State::Joining {
+                    outbox.report(Report::Followed { channel: key, head: channel.head });
+                }
+                continue;
+            }
+            let slot = self.insert(suffix, key, last);
+            self.unasked.push_back((slot, last));
+            if outbox.is_connected() {
+                self.subscribe(slot, subjects, outbox);
+            }
+        }
+    }
+
+    fn insert(&mut self, suffix: Box<str>, key: ChannelId, last: u64) -> u32 {
+        let hash = self.hash(&suffix);
+        let channel = Channel {
+            suffix,
+            key,
+            head: last,
+            target: 0,
+            target_since_ms: 0,
+            generation: 0,
+            state: State::Joining,
+            is_filling: false,
+        };
+        let slot = if let Some(slot) = self.free.pop() {
+            let place = &mut self.channels[slot as usize];
+            *place = Channel { generation: place.generation.wrapping_add(1), ..channel };
+            slot
+        } else {
+            self.channels.push(channel);
+            (self.channels.len() - 1) as u32
+        };
+        let (channels, hasher) = (&self.channels, &self.hasher);
+        self.index.insert_unique(hash, slot, |slot| {
+            std::hash::BuildHasher::hash_one(hasher, &*channels[*slot as usize].suffix)
+        });
+        slot
+    }
+
+    fn subscribe(&self, slot: u32, subjects: &Subjects, outbox: &mut Outbox) {
+        let subject = subjects.live(&self.channels[slot as usize].suffix);
+        let sid = self.subscription(slot).sid();
+        debug_assert!(sid > outbox::HINT_SID);
+        outbox.actions.push(Action::Subscribe { subject, sid });
+    }
+
+    pub(super) fn unfollow(&mut self, suffix: &str, outbox: &mut Outbox) {
+        let hash = self.hash(suffix);
+        let channels = &self.channels;
+        let is_it = |slot: &u32| &*channels[*slot as usize].suffix == suffix;
+        let Ok(entry) = self.index.find_entry(hash, is_it) else { return };
+        let (slot, _) = entry.remove();
+        if outbox.is_connected() {
+            outbox.actions.push(Action::Unsubscribe { sid: self.subscription(slot).sid() });
+        }
+        let channel = &mut self.channels[slot as usize];
+        channel.state = State::Free;
+        channel.suffix = "".into();
+        self.free.push(slot);
+    }
+
+    /// Subscribes to all channels on a new connection.
+    pub(super) fn connected(&mut self, subjects: &Subjects, outbox: &mut Outbox) {
+        for slot in 0..self.channels.len() as u32 {
+            if self.channels[slot as usize].state != State::Free {
+                self.subscribe(slot, subjects, outbox);
+            }
+        }
+    }
+
+    /// Forgets what was asked: it is asked again for all channels once the stream is open.
+    pub(super) fn disconnected(&mut self) {
+        self.heads.clear();
+        self.fills.clear();
+        self.refills.clear();
+        self.confirms.clear();
+        self.unasked.clear();
+        self.confirm_all_ms = None;
+        for channel in &mut self.channels {
+            channel.is_filling = false;
+        }
+    }
+
+    /// Compares all channels with the stream.
+    fn suspect(&mut self, now_ms: u64) {
+        self.unasked.clear();
+        for (slot, channel) in self.channels.iter_mut().enumerate() {
+            if channel.state == State::Live {
+                channel.state = State::Behind;
+            }
+            // What could not be read meanwhile is not lost yet.
+            channel.target_since_ms = now_ms as u32;
+            if channel.state != State::Free {
+                self.unasked.push_back((slot as u32, channel.head));
+            }
+        }
+    }
+
+    /// Compares all channels with the stream, and again when replicas have caught up.
+    pub(super) fn suspect_twice(&mut self, now_ms: u64) {
+        self.suspect(now_ms);
+        self.confirm_all_ms = self.has_replicas.then_some(now_ms + CONFIRM_LEADER_MS);
+    }
+
+    /// Begins anew with all channels: their sequences mean nothing any more. `last` is a sequence
+    /// that the stream has reached under the new epoch.
+    pub(super) fn rejoin(&mut self, now_ms: u64, last: u64, outbox: &mut Outbox) {
+        for token in std::mem::take(&mut self.heads).into_keys() {
+            outbox.answered(token);
+        }
+        self.disconnected();
+        for channel in self.channels.iter_mut().filter(|channel| channel.state != State::Free) {
+            channel.state = State::Joining;
+            (channel.head, channel.target) = (last, 0);
+        }
+        self.suspect_twice(now_ms);
+    }
+
+    /// Asks for the heads of channels that wait for it.
+    pub(super) fn ask_heads(&mut self, now_ms: u64, subjects: &Subjects, outbox: &mut Outbox) {
+        while self.heads.len() < HEADS_IN_FLIGHT_MAX && !self.unasked.is_empty() {
+            let (mut wanted, mut bytes, mut floor) = (Vec::new(), 0, u64::MAX);
+            let mut slots = BTreeMap::new();
+            while wanted.len() < get::HEADS_MAX
+                && bytes < HEADS_BYTES_MAX
+                && let Some((slot, reached)) = self.unasked.pop_front()
+            {
+                let channel = &self.channels[slot as usize];
+                let is_asked = slots.contains_key(&slot);
+                if channel.state == State::Free || is_asked {
+                    continue;
+                }
+                slots.insert(slot, channel.generation);
+                let subject = subjects.ingest(&channel.suffix);
+                bytes += subject.len();
+                floor = floor.min(reached);
+                wanted.push(subject);
+            }
+            if wanted.is_empty() {
+                continue;
+            }
+            let token = outbox.read(Question::Heads, get::heads(&wanted));
+            self.heads.insert(
+                token,
+                Heads { slots, floor, chain: Chain::default(), is_torn: false, asked_ms: now_ms },
+            );
+        }
+    }
+
+    /// Takes one answer about heads. Returns whether it was the last one.
+    pub(super) fn heads_answered(
+        &mut self,
+        now_ms: u64,
+        (token, headers): (u64, Headers<'_>),
+        suffix: Option<&str>,
+        outbox: &mut Outbox,
+    ) -> bool {
+        match get::part(headers) {
+            Part::Message { sequence, previous } => {
+                let Some(heads) = self.heads.get_mut(&token) else { return true };
+                heads.is_torn |= heads.chain.continues(sequence, previous).is_none();
+                let Some(slot) = suffix.and_then(|suffix| self.find(suffix)) else { return false };
+                let heads = self.heads.get_mut(&token);
+                let generation = heads.and_then(|heads| heads.slots.remove(&slot));
+                if let Some(generation) = generation {
+                    let subscription = Subscription { slot, generation };
+                    self.head_is(now_ms, subscription, sequence, outbox);
+                }
+                false
+            }
+            Part::End { last, left, up_to } => {
+                let Some(heads) = self.heads.remove(&token) else { return true };
+                let is_torn = heads.is_torn || !heads.chain.ends(last);
+                // A replica that lags may lack messages up to what others have reached.
+                let floor = if self.has_replicas { 0 } else { heads.floor };
+                for (slot, generation) in heads.slots {
+                    if left > 0 || is_torn {
+                        self.unasked.push_back((slot, heads.floor));
+                    } else {
+                        // An empty channel: all that comes later has a higher sequence.
+                        let subscription = Subscription { slot, generation };
+                        self.head_is(now_ms, subscription, floor.max(up_to), outbox);
+                    }
+                }
+                true
+            }
+            Part::Failed => {
+                if let Some(heads) = self.heads.get_mut(&token) {
+                    // The next tick asks again.
+                    heads.asked_ms = 0;
+                }
+                false
+            }
+        }
+    }
+
+    /// A channel's last sequence, as a server has it; of an empty channel, a sequence that the
+    /// stream has reached.
+    fn head_is(
+        &mut self,
+        now_ms: u64,
+        subscription: Subscription,
+        sequence: u64,
+        outbox: &mut Outbox,
+    ) {
+        let Some(channel) = self.get(subscription) else { return };
+        let (target, slot) = (channel.target, subscription.slot);
+        if channel.state == State::Joining {
+            channel.state = State::Behind;
+            channel.head = sequence;
+            outbox.report(Report::Followed { channel: channel.key, head: sequence });
+            if self.has_replicas {
+                self.confirms.push_back((now_ms + CONFIRM_MS, subscription));
+            }
+            self.reach(now_ms, slot, target);
+        } else {
+            self.reach(now_ms, slot, sequence);
+        }
+        let channel = &mut self.channels[slot as usize];
+        if channel.target <= channel.head && !channel.is_filling {
+            channel.state = State::Live;
+        }
+    }
+
+    /// There is a message with this sequence, or was.
+    fn reach(&mut self, now_ms: u64, slot: u32, sequence: u64) {
+        let subscription = self.subscription(slot);
+        let channel = &mut self.channels[slot as usize];
+        if sequence > channel.target {
+            channel.target = sequence;
+            channel.target_since_ms = now_ms as u32;
+        }
+        if channel.state == State::Joining || channel.target <= channel.head {
+            return;
+        }
+        channel.state = State::Behind;
+        if !channel.is_filling {
+            channel.is_filling = true;
+            self.fills.push_back(subscription);
+        }
+    }
+
+    /// Another node knows of a message that may not have been republished.
+    pub(super) fn hint(&mut self, now_ms: u64, suffix: &str, sequence: u64) {
+        if let Some(slot) = self.find(suffix) {
+            self.reach(now_ms, slot, sequence);
+        }
+    }
+
+    /// Takes a republished message. Returns its sequence.
+    pub(super) fn live(
+        &mut self,
+        now_ms: u64,
+        delivery: Delivery<'_>,
+        is_open: bool,
+        outbox: &mut Outbox,
+    ) -> Option<u64> {
+        let subscription = Subscription::of_sid(delivery.sid)?;
+        let channel = self.get(subscription)?;
+        let sequence = delivery.headers.number("Nats-Sequence")?;
+        let previous = delivery.headers.number("Nats-Last-Sequence").unwrap_or(0);
+        if channel.state != State::Joining && sequence <= channel.head {
+            return None;
+        }
+        // With 0, those before have expired: whether all of them were reported only a channel that
+        // was not behind knows.
+        let continues = match channel.state {
+            State::Live => previous <= channel.head,
+            State::Behind => previous != 0 && previous <= channel.head,
+            State::Joining | State::Free => false,
+        };
+        // Before the stream is known to be the same, a sequence says nothing.
+        if is_open
+            && continues
+            && let Some(message) = message::parse(delivery.headers, delivery.payload)
+        {
+            channel.head = sequence;
+            outbox.report(Report::Message { channel: channel.key, message });
+        } else {
+            self.reach(now_ms, subscription.slot, sequence);
+        }
+        is_open.then_some(sequence)
+    }
+
+    /// The next channel to be filled: from its head, at least to its target.
+    pub(super) fn next_fill(&mut self) -> Option<(Subscription, &str, u64, u64)> {
+        while let Some(subscription) = self.fills.pop_front() {
+            if self.get(subscription).is_some() {
+                let channel = &self.channels[subscription.slot as usize];
+                return Some((subscription, &channel.suffix, channel.head, channel.target));
+            }
+        }
+        None
+    }
+
+    /// Takes what was read to fill a channel.
+    pub(super) fn filled(
+        &mut self,
+        now_ms: u64,
+        subscription: Subscription,
+        batch: Reading,
+        outbox: &mut Outbox,
+    ) {
+        let Some(channel) = self.get(subscription) else { return };
+        channel.is_filling = false;
+        let mut messages = batch.messages.into_iter().peekable();
+        // What came live meanwhile is reported already.
+        while messages.next_if(|message| message.sequence <= channel.head).is_some() {}
+        let key = channel.key;
+        if !batch.is_whole && messages.peek().is_some() {
+            outbox.report(Report::Gap { channel: key });
+        }
+        for message in messages {
+            channel.head = message.sequence;
+            outbox.report(Report::Message { channel: key, message });
+        }
+        if batch.left > 0 {
+            channel.is_filling = true;
+            self.fills.push_back(subscription);
+        } else if channel.head >= channel.target {
+            channel.state = State::Live;
+        } else if (now_ms as u32).wrapping_sub(channel.target_since_ms) > LOST_MS as u32 {
+            channel.head = channel.target;
+            channel.state = State::Live;
+            outbox.report(Report::Gap { channel: key });
+        } else {
+            channel.is_filling = true;
+            self.refills.push_back((now_ms + REFILL_MS, subscription));
+        }
+    }
+
+    pub(super) fn tick(&mut self, now_ms: u64, outbox: &mut Outbox) {
+        while let Some((due_ms, subscription)) = self.refills.front().copied()
+            && due_ms <= now_ms
+        {
+            self.refills.pop_front();
+            self.fills.push_back(subscription);
+        }
+        if self.confirm_all_ms.is_some_and(|due_ms| due_ms <= now_ms) {
+            self.confirm_all_ms = None;
+            self.suspect(now_ms);
+        }
+        while let Some((due_ms, subscription)) = self.confirms.front().copied()
+            && due_ms <= now_ms
+        {
+            self.confirms.pop_front();
+            if let Some(channel) = self.get(subscription) {
+                let head = channel.head;
+                self.unasked.push_back((subscription.slot, head));
+            }
+        }
+        let is_late = |heads: &Heads| now_ms.saturating_sub(heads.asked_ms) >= HEADS_MS;
+        let late: Vec<_> = self
+            .heads
+            .iter()
+            .filter(|(_, heads)| is_late(heads))
+            .map(|(token, _)| *token)
+            .collect();
+        for token in late {
+            outbox.answered(token);
+            let Some(heads) = self.heads.remove(&token) else { continue };
+            self.unasked.extend(heads.slots.into_keys().map(|slot| (slot, heads.floor)));
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! What is to be done, and which answers are expected.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+use super::report::Report;
+
+/// The subscription that answers come to.
+pub(super) const INBOX_SID: u64 = 1;
+/// The subscription that hints of other nodes come to.
+pub(super) const HINT_SID: u64 = 2;
+
+/// What a journal wants to have done, in this order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Subscribe to a subject.
+    Subscribe {
+        /// What to subscribe to.
+        subject: String,
+        /// The number of the subscription.
+        sid: u64,
+    },
+    /// End a subscription.
+    Unsubscribe {
+        /// The number of the subscription.
+        sid: u64,
+    },
+    /// Publish a message.
+    Publish {
+        /// Where it goes to.
+        subject: String,
+        /// Where answers go.
+        reply: Option<String>,
+        /// The block of headers; may be empty.
+        headers: Arc<[u8]>,
+        /// The body; may be empty.
+        payload: Arc<[u8]>,
+    },
+    /// Tell the owner of the journal.
+    Report(Report),
+}
+
+/// What was asked, and so who gets the answer.
+#[derive(Debug, Clone)]
+pub(super) enum Question {
+    /// About the stream itself.
+    Watch,
+    /// A publication to the channel with this suffix.
+    Ack(Arc<str>),
+    /// The last messages of many channels.
+    Heads,
+    /// A batch of messages.
+    Batch,
+    /// The stream's first sequence.
+    First,
+}
+
+/// What is to be done, and which answers are expected.
+pub(super) struct Outbox {
+    pub(super) actions: Vec<Action>,
+    stream: String,
+    inbox: String,
+    questions: HashMap<u64, Question, foldhash::fast::RandomState>,
+    next_token: u64,
+    is_connected: bool,
+}
+
+impl Outbox {
+    pub(super) fn new(stream: String, nonce: &str) -> Outbox {
+        Outbox {
+            actions: Vec::new(),
+            stream,
+            inbox: format!("_INBOX.{nonce}."),
+            questions: HashMap::default(),
+            next_token: 1,
+            is_connected: false,
+        }
+    }
+
+    pub(super) fn connected(&mut self) {
+        self.is_connected = true;
+        let subject = format!("{}*", self.inbox);
+        self.actions.push(Action::Subscribe { subject, sid: INBOX_SID });
+    }
+
+    /// No answer to an earlier question comes any more.
+    pub(super) fn disconnected(&mut self) {
+        self.is_connected = false;
+        self.questions.clear();
+    }
+
+    pub(super) fn is_connected(&self) -> bool {
+        self.is_connected
+    }
+
+    pub(super) fn subscribe_hint(&mut self, subject: &str) {
+        self.actions.push(Action::Subscribe { subject: subject.to_owned(), sid: HINT_SID });
+    }
+
+    pub(super) fn report(&mut self, report: Report) {
+        self.actions.push(Action::Report(report));
+    }
+
+    /// Publishes without an answer.
+    pub(super) fn publish(&mut self, subject: &str, payload: Vec<u8>) {
+        let (reply, headers) = (None, [].into());
+        let payload = payload.into();
+        self.actions.push(Action::Publish { subject: subject.to_owned(), reply, headers, payload });
+    }
+
+    /// Reads the stream. Returns the token under which the answers come.
+    pub(super) fn read(&mut self, question: Question, request: Vec<u8>) -> u64 {
+        let subject = format!("$JS.API.DIRECT.GET.{}", self.stream);
+        let token = self.token();
+        self.ask_again(token, question, subject, ([].into(), request.into()));
+        token
+    }
+
+    /// Asks for the state of the stream.
+    pub(super) fn ask_state(&mut self, question: Question) -> u64 {
+        let subject = format!("$JS.API.STREAM.INFO.{}", self.stream);
+        let token = self.token();
+        self.ask_again(token, question, subject, ([].into(), [].into()));
+        token
+    }
+
+    /// A token that is not in use.
+    pub(super) fn token(&mut self) -> u64 {
+        self.next_token += 1;
+        self.next_token
+    }
+
+    /// Asks under a token: an answer to any earlier question under it is as good.
+    pub(super) fn ask_again(
+        &mut self,
+        token: u64,
+        question: Question,
+        subject: String,
+        (headers, payload): (Arc<[u8]>, Arc<[u8]>),
+    ) {
+        self.questions.insert(token, question);
+        let reply = Some(format!("{}{token}", self.inbox));
+        self.actions.push(Action::Publish { subject, reply, headers, payload });
+    }
+
+    /// What an answer to this subject answers.
+    pub(super) fn question(&self, subject: &str) -> Option<(u64, Question)> {
+        let token = subject.strip_prefix(&self.inbox)?.parse().ok()?;
+        self.questions.get(&token).cloned().map(|question| (token, question))
+    }
+
+    /// No more answers are wanted.
+    pub(super) fn answered(&mut self, token: u64) {
+        self.questions.remove(&token);
+    }
+}

@@ -1,0 +1,136 @@
+//! What a journal is told, and what it reports.
+
+use throng_core::{ChannelId, ChannelName, Publication};
+
+use crate::api::StreamSettings;
+use crate::api::message::StoredMessage;
+use crate::protocol::decoder::Delivery;
+
+/// What a journal is told.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// A server has accepted the connection. All subscriptions have to be made again.
+    Connected {
+        /// The largest message that the server accepts, in bytes, with its headers.
+        payload_bytes_max: usize,
+    },
+    /// The connection is lost.
+    Disconnected,
+    /// A message came.
+    Received(Delivery<'a>),
+    /// To publish this. The token comes back with the outcome.
+    Publish(u64, Publication),
+    /// To follow these channels. Following one again reports it again.
+    Follow(Vec<(ChannelId, ChannelName)>),
+    /// To follow this channel no more.
+    Unfollow(ChannelName),
+    /// To read a channel. The token comes back with what was read.
+    Read {
+        /// Comes back with what was read.
+        token: u64,
+        /// The channel to read.
+        channel: ChannelName,
+        /// The messages after this sequence.
+        after: u64,
+        /// What the reader knows to be there: an answer that does not reach it is not yet complete.
+        at_least: u64,
+    },
+    /// Time has passed. Due about twenty times a second.
+    Tick,
+}
+
+/// What a journal reports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Report {
+    /// Messages can be published and read, under this epoch. With another epoch than before, all
+    /// earlier sequences mean nothing any more: each followed channel is reported again.
+    Opened {
+        /// The number of the epoch.
+        epoch: u64,
+    },
+    /// The server cannot be reached. Publications are refused, followed channels stay followed.
+    Away,
+    /// The stream cannot be used, and why. It is tried again every few seconds.
+    Refused {
+        /// What is wrong and what to do.
+        reason: String,
+    },
+    /// A channel is followed: all messages after `head` are reported from now on.
+    Followed {
+        /// Which channel it is.
+        channel: ChannelId,
+        /// The sequence of its last message, or a later one that belongs to no message of it.
+        head: u64,
+    },
+    /// The next message of a followed channel.
+    Message {
+        /// Which channel it is.
+        channel: ChannelId,
+        /// The message itself.
+        message: StoredMessage,
+    },
+    /// Messages of a followed channel are gone from the stream, before it could be read.
+    Gap {
+        /// Which channel it is.
+        channel: ChannelId,
+    },
+    /// What became of a publication.
+    Published {
+        /// The token of [`Event::Publish`].
+        token: u64,
+        /// What became of it.
+        outcome: Outcome,
+    },
+    /// What was read.
+    Read {
+        /// The token of [`Event::Read`].
+        token: u64,
+        /// What was read; `None` if the stream is away.
+        reading: Option<Reading>,
+    },
+}
+
+/// The settings of a journal.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The stream and its retention.
+    pub stream: StreamSettings,
+    /// Differs for each start of each node: names inboxes and publications. Only letters and
+    /// digits.
+    pub nonce: String,
+    /// How long a publication is sent again until its outcome is unknown, in milliseconds.
+    pub publish_ms: u64,
+}
+
+/// What became of a publication.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The stream has it.
+    Stored {
+        /// Its sequence in the stream.
+        sequence: u64,
+        /// Whether its idempotency key was known, and the sequence is that of the first
+        /// publication.
+        is_duplicate: bool,
+    },
+    /// It is not stored: too many are under way.
+    Busy,
+    /// It is not stored: the stream cannot be reached.
+    Away,
+    /// It may be stored, or not, or still be.
+    Unknown,
+    /// It is not stored, and would not be a moment later.
+    Refused(String),
+}
+
+/// What was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reading {
+    /// The messages, oldest first.
+    pub messages: Vec<StoredMessage>,
+    /// Later messages that were left out, because there are too many for one batch. The next
+    /// reading starts after the last message.
+    pub left: u64,
+    /// Whether no message is missing between the position and what was read.
+    pub is_whole: bool,
+}

@@ -1,0 +1,418 @@
+//! The stream itself: that it is there and as it should be, which epoch it has, who leads it.
+//!
+//! All of that is asked for in a cycle of requests, first on each new connection and then every two
+//! seconds. Sequences mean something within an epoch only. It ends when the stream was created
+//! anew, or when its last sequence fell: a server lost messages which it had acknowledged, and
+//! gives out their sequences again. Nodes agree on the epoch through an entry in a bucket, which
+//! one of them replaces.
+
+use serde_json::Value;
+
+use super::outbox::{Outbox, Question};
+use crate::api::ack::{self, Ack};
+use crate::api::bucket::{self, EpochRecord};
+use crate::api::{ApiError, StreamSettings, stream};
+use crate::protocol::headers::{HeaderWriter, Headers};
+
+/// How often the stream is asked for.
+const POLL_MS: u64 = 2_000;
+
+/// How often the entry with the epoch is read, and says anew how far the stream is. A fall that no
+/// living node has seen is noticed if the stream is not yet again where it was said to be.
+const RECORD_MS: u64 = 10_000;
+
+/// After this time without an answer the cycle begins anew.
+const ANSWER_MS: u64 = 2_000;
+
+/// After a failure that may pass the cycle begins anew.
+const RETRY_MS: u64 = 100;
+
+/// After this many failures that may pass, which are five seconds, they are reported.
+const FAILURES_MAX: u32 = 50;
+
+/// With several servers, one that was cut off may still answer as the leader that it was. So the
+/// last sequence has to be too low in this many cycles.
+const FALLS_SEEN: u32 = 2;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Idle,
+    FindBucket,
+    MakeBucket,
+    ReadRecord,
+    FindStream,
+    MakeStream,
+    WriteRecord,
+}
+
+/// What a cycle found.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Watched {
+    /// Nothing that concerns others.
+    Nothing,
+    /// The stream cannot be used.
+    Refused(String),
+    /// The stream can be used, as of now or under another epoch than before.
+    Opened { epoch: u64, is_new_epoch: bool },
+    /// Another server leads.
+    NewLeader,
+}
+
+/// The stream, as servers describe it.
+pub(super) struct Watch {
+    settings: StreamSettings,
+    wanted_stream: Value,
+    wanted_bucket: Value,
+    step: Step,
+    token: u64,
+    asked_ms: u64,
+    next_ms: u64,
+    is_open: bool,
+    knows_bucket: bool,
+    record: Option<EpochRecord>,
+    revision: u64,
+    record_ms: u64,
+    /// Whether the entry was read in this cycle.
+    has_read: bool,
+    /// Cycles in a row that failed for a reason that may pass.
+    failures: u32,
+    /// What is to be written.
+    candidate: Option<EpochRecord>,
+    epoch: Option<u64>,
+    created: String,
+    first: u64,
+    last: u64,
+    /// What the stream had reached before the question about it.
+    floor: u64,
+    leader: String,
+    falls: u32,
+    said: Option<String>,
+    random: u64,
+}
+
+impl Watch {
+    pub(super) fn new(settings: StreamSettings, nonce: &str) -> Watch {
+        let StreamSettings { prefix, replicas, is_in_memory, .. } = &settings;
+        Watch {
+            wanted_stream: stream::config(&settings),
+            wanted_bucket: bucket::config(prefix, *replicas, *is_in_memory),
+            step: Step::Idle,
+            token: 0,
+            asked_ms: 0,
+            next_ms: u64::MAX,
+            is_open: false,
+            knows_bucket: false,
+            record: None,
+            revision: 0,
+            record_ms: 0,
+            has_read: false,
+            failures: 0,
+            candidate: None,
+            epoch: None,
+            created: String::new(),
+            first: 0,
+            last: 0,
+            floor: 0,
+            leader: String::new(),
+            falls: 0,
+            said: None,
+            // Nodes have different nonces, and so different epochs.
+            random: nonce.bytes().fold(FNV_START, |sum, byte| mix(sum ^ u64::from(byte))),
+            settings,
+        }
+    }
+
+    /// Whether the stream can be used.
+    pub(super) fn is_open(&self) -> bool {
+        self.is_open
+    }
+
+    /// A sequence that the stream has reached.
+    pub(super) fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// A lower bound of the first sequence.
+    pub(super) fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// The stream has a message with this sequence.
+    pub(super) fn reached(&mut self, sequence: u64) {
+        self.last = self.last.max(sequence);
+    }
+
+    pub(super) fn connected(&mut self, now_ms: u64, outbox: &mut Outbox) {
+        self.knows_bucket = false;
+        self.begin(now_ms, outbox);
+    }
+
+    pub(super) fn disconnected(&mut self) {
+        self.is_open = false;
+        self.step = Step::Idle;
+        self.next_ms = u64::MAX;
+        self.said = None;
+        self.failures = 0;
+    }
+
+    pub(super) fn tick(&mut self, now_ms: u64, outbox: &mut Outbox) {
+        let is_late = self.step != Step::Idle && now_ms.saturating_sub(self.asked_ms) >= ANSWER_MS;
+        if is_late || (self.step == Step::Idle && now_ms >= self.next_ms) {
+            self.begin(now_ms, outbox);
+        }
+    }
+
+    fn begin(&mut self, now_ms: u64, outbox: &mut Outbox) {
+        let is_due = !self.is_open || now_ms.saturating_sub(self.record_ms) >= RECORD_MS;
+        let step = match (self.knows_bucket, is_due) {
+            (false, _) => Step::FindBucket,
+            (true, true) => Step::ReadRecord,
+            (true, false) => Step::FindStream,
+        };
+        self.ask(now_ms, step, outbox);
+    }
+
+    fn ask(&mut self, now_ms: u64, step: Step, outbox: &mut Outbox) {
+        let StreamSettings { prefix, class, .. } = &self.settings;
+        let (name, bucket) = (self.settings.name(), bucket::stream(prefix));
+        let key = bucket::subject(prefix, class);
+        let mut headers = Vec::new();
+        let (subject, payload) = match step {
+            Step::Idle => return,
+            Step::FindBucket => (format!("$JS.API.STREAM.INFO.{bucket}"), Vec::new()),
+            Step::MakeBucket => {
+                (format!("$JS.API.STREAM.CREATE.{bucket}"), self.wanted_bucket.to_string().into())
+            }
+            // The leader answers this one, not any replica.
+            Step::ReadRecord => (format!("$JS.API.STREAM.MSG.GET.{bucket}"), bucket::read(&key)),
+            Step::FindStream => {
+                self.floor = self.last;
+                (format!("$JS.API.STREAM.INFO.{name}"), Vec::new())
+            }
+            Step::MakeStream => {
+                (format!("$JS.API.STREAM.CREATE.{name}"), self.wanted_stream.to_string().into())
+            }
+            Step::WriteRecord => {
+                headers = HeaderWriter::default()
+                    .field("Nats-Expected-Last-Subject-Sequence", self.revision)
+                    .finish();
+                // Texts and numbers always become JSON.
+                (key, serde_json::to_vec(&self.candidate).unwrap_or_default())
+            }
+        };
+        self.step = step;
+        self.asked_ms = now_ms;
+        self.token = outbox.token();
+        outbox.ask_again(self.token, Question::Watch, subject, (headers.into(), payload.into()));
+    }
+
+    /// Takes the answer to a question of the cycle.
+    pub(super) fn answered(
+        &mut self,
+        now_ms: u64,
+        token: u64,
+        (headers, payload): (Headers<'_>, &[u8]),
+        outbox: &mut Outbox,
+    ) -> Watched {
+        if token != self.token || self.step == Step::Idle {
+            return Watched::Nothing;
+        }
+        let step = std::mem::replace(&mut self.step, Step::Idle);
+        self.next_ms = now_ms + if self.is_open { POLL_MS } else { RETRY_MS };
+        if headers.status().is_some() {
+            // Nobody answers: JetStream is not enabled, or has no leader yet.
+            return self.failed(step, None);
+        }
+        match step {
+            Step::Idle => Watched::Nothing,
+            Step::FindBucket | Step::MakeBucket => {
+                match stream::parse(payload, &self.wanted_bucket) {
+                    Ok(info) if info.differences.is_empty() => {
+                        self.knows_bucket = true;
+                        self.ask(now_ms, Step::ReadRecord, outbox);
+                        Watched::Nothing
+                    }
+                    Ok(info) => self.differs(&bucket::stream(&self.settings.prefix), &info),
+                    Err(error) if error.err_code == ApiError::STREAM_NOT_FOUND => {
+                        self.ask(now_ms, Step::MakeBucket, outbox);
+                        Watched::Nothing
+                    }
+                    Err(error) => self.failed(step, Some(&error)),
+                }
+            }
+            Step::ReadRecord => match bucket::parse(payload) {
+                Ok((record, revision)) => {
+                    (self.record, self.revision, self.record_ms) = (record, revision, now_ms);
+                    self.has_read = true;
+                    self.ask(now_ms, Step::FindStream, outbox);
+                    Watched::Nothing
+                }
+                Err(error) => {
+                    // The bucket may be gone.
+                    self.knows_bucket = false;
+                    self.failed(step, Some(&error))
+                }
+            },
+            Step::FindStream | Step::MakeStream => {
+                match stream::parse(payload, &self.wanted_stream) {
+                    Ok(info) if info.differences.is_empty() => self.found(now_ms, info, outbox),
+                    Ok(info) => self.differs(&self.settings.name(), &info),
+                    Err(error) if error.err_code == ApiError::STREAM_NOT_FOUND => {
+                        self.ask(now_ms, Step::MakeStream, outbox);
+                        Watched::Nothing
+                    }
+                    Err(error) => self.failed(step, Some(&error)),
+                }
+            }
+            Step::WriteRecord => self.written(now_ms, ack::parse(headers, payload), outbox),
+        }
+    }
+
+    fn differs(&mut self, name: &str, info: &stream::StreamInfo) -> Watched {
+        self.next_ms += POLL_MS;
+        let list = info.differences.join("; ");
+        self.refuse(format!(
+            "the stream {name} differs from the settings, and is never changed: {list}. Change the \
+             settings, or edit the stream with the tools of NATS"
+        ))
+    }
+
+    /// The cycle ends without a result. What may pass is not reported.
+    fn failed(&mut self, step: Step, error: Option<&ApiError>) -> Watched {
+        match error {
+            Some(error) if !error.is_passing() => {
+                self.next_ms += POLL_MS;
+                let doing = match step {
+                    Step::MakeStream | Step::MakeBucket => "create",
+                    _ => "read",
+                };
+                let name = self.settings.name();
+                self.refuse(format!(
+                    "NATS does not let this node {doing} the stream {name}: {error}"
+                ))
+            }
+            _ => {
+                self.failures += 1;
+                if self.failures < FAILURES_MAX {
+                    return Watched::Nothing;
+                }
+                self.refuse(
+                    "no server answers requests of JetStream: it has no leader yet, or is not \
+                     enabled (start nats-server with -js)"
+                        .into(),
+                )
+            }
+        }
+    }
+
+    fn refuse(&mut self, reason: String) -> Watched {
+        self.is_open = false;
+        if self.said.as_ref() == Some(&reason) {
+            return Watched::Nothing;
+        }
+        self.said = Some(reason.clone());
+        Watched::Refused(reason)
+    }
+
+    /// The stream is there and as it should be.
+    fn found(&mut self, now_ms: u64, info: stream::StreamInfo, outbox: &mut Outbox) -> Watched {
+        let is_other = |record: &EpochRecord| record.created != info.created;
+        let known = self.record.as_ref().filter(|record| !is_other(record));
+        let reached = known.map_or(0, |record| {
+            let is_mine = self.epoch == Some(record.epoch) && self.created == record.created;
+            if is_mine { record.last.max(self.floor) } else { record.last }
+        });
+        let has_fallen = info.last < reached;
+        self.falls = if has_fallen { self.falls + 1 } else { 0 };
+        if has_fallen && self.settings.replicas > 1 && self.falls < FALLS_SEEN {
+            self.next_ms = now_ms + POLL_MS;
+            return Watched::Nothing;
+        }
+        match known.cloned() {
+            Some(record) if !has_fallen => {
+                let is_stale = std::mem::take(&mut self.has_read) && info.last > record.last;
+                let watched = self.settle(record.clone(), info);
+                if is_stale {
+                    // For nodes that start when no other lives.
+                    self.candidate = Some(EpochRecord { last: self.last, ..record });
+                    self.ask(now_ms, Step::WriteRecord, outbox);
+                }
+                watched
+            }
+            _ => {
+                self.random = mix(self.random ^ now_ms);
+                let epoch = self.random & EPOCH_MASK;
+                let (created, last) = (info.created, info.last);
+                self.candidate = Some(EpochRecord { epoch, created, last });
+                self.ask(now_ms, Step::WriteRecord, outbox);
+                Watched::Nothing
+            }
+        }
+    }
+
+    /// Takes the epoch of the entry, and what the server said.
+    fn settle(&mut self, record: EpochRecord, info: stream::StreamInfo) -> Watched {
+        let is_new_epoch = self.epoch != Some(record.epoch);
+        let has_new_leader = !is_new_epoch && self.leader != info.leader;
+        let was_open = std::mem::replace(&mut self.is_open, true);
+        if is_new_epoch {
+            (self.last, self.first) = (info.last, info.first);
+        }
+        self.last = self.last.max(info.last);
+        self.first = self.first.max(info.first);
+        (self.epoch, self.created, self.leader) = (Some(record.epoch), record.created, info.leader);
+        self.said = None;
+        (self.falls, self.failures) = (0, 0);
+        self.next_ms = self.asked_ms + POLL_MS;
+        if !was_open || is_new_epoch {
+            Watched::Opened { epoch: record.epoch, is_new_epoch }
+        } else if has_new_leader {
+            Watched::NewLeader
+        } else {
+            Watched::Nothing
+        }
+    }
+
+    fn written(&mut self, now_ms: u64, ack: Ack, outbox: &mut Outbox) -> Watched {
+        match ack {
+            Ack::Stored { sequence, .. } => {
+                let Some(record) = self.candidate.take() else { return Watched::Nothing };
+                let is_mine = self.is_open && self.epoch == Some(record.epoch);
+                (self.record, self.revision) = (Some(record), sequence);
+                if !is_mine {
+                    // Settled by what the server says now.
+                    self.ask(now_ms, Step::FindStream, outbox);
+                }
+                Watched::Nothing
+            }
+            Ack::Refused(error) if ApiError::WRONG_LAST_SEQUENCE.contains(&error.err_code) => {
+                // Another node was faster: what it wrote holds.
+                self.candidate = None;
+                if !self.is_open {
+                    self.ask(now_ms, Step::ReadRecord, outbox);
+                } else {
+                    self.record_ms = 0;
+                }
+                Watched::Nothing
+            }
+            Ack::Refused(error) => {
+                self.candidate = None;
+                self.failed(Step::WriteRecord, Some(&error))
+            }
+            Ack::Nobody | Ack::Unreadable => Watched::Nothing,
+        }
+    }
+}
+
+const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;
+
+/// Epochs have 46 bits in an id.
+const EPOCH_MASK: u64 = (1 << 46) - 1;
+
+/// A step of splitmix64.
+fn mix(value: u64) -> u64 {
+    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}

@@ -1,0 +1,102 @@
+//! The subjects of a stream: which channel a message belongs to.
+//!
+//! A channel's name becomes exactly one token. What means something in a subject is written as `%`
+//! and two digits, so that no name reaches another subject, and no wildcard gets into one.
+
+use throng_core::{ChannelName, Kind};
+
+/// The token of the kind, a dot, and the token of the name. A channel's subjects end with it.
+pub fn suffix(channel: &ChannelName) -> Option<Box<str>> {
+    let kind = match channel.kind() {
+        Kind::Channel => "c.",
+        Kind::User => "u.",
+        // Those logs stay in the node.
+        Kind::Internal => return None,
+    };
+    if channel.is_presence_events() {
+        return None;
+    }
+    let mut suffix = String::with_capacity(kind.len() + channel.name().len());
+    suffix.push_str(kind);
+    for char in channel.name().chars() {
+        if matches!(char, '.' | '*' | '>' | '%' | '\0'..=' ' | '\u{7f}') {
+            // All of these are one byte.
+            suffix.push_str(&format!("%{:02X}", char as u32));
+        } else {
+            suffix.push(char);
+        }
+    }
+    Some(suffix.into_boxed_str())
+}
+
+/// The subjects of one stream.
+#[derive(Debug, Clone)]
+pub struct Subjects {
+    ingest: Box<str>,
+    live: Box<str>,
+    hint: Box<str>,
+}
+
+impl Subjects {
+    /// The subjects of the stream `class` of the installation `prefix`.
+    pub fn new(prefix: &str, class: &str) -> Subjects {
+        Subjects {
+            ingest: format!("{prefix}.in.{class}.").into(),
+            live: format!("{prefix}.live.{class}.").into(),
+            hint: format!("{prefix}.hint.{class}").into(),
+        }
+    }
+
+    /// Where publications to a channel go.
+    pub(crate) fn ingest(&self, suffix: &str) -> String {
+        format!("{}{suffix}", self.ingest)
+    }
+
+    /// Where the stream republishes what it has stored.
+    pub fn live(&self, suffix: &str) -> String {
+        format!("{}{suffix}", self.live)
+    }
+
+    /// Where nodes tell each other of messages that may not have been republished.
+    pub fn hint(&self) -> &str {
+        &self.hint
+    }
+
+    /// The suffix of a subject that publications go to.
+    pub(crate) fn suffix_of<'a>(&self, subject: &'a str) -> Option<&'a str> {
+        subject.strip_prefix(&*self.ingest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_means_something_in_a_subject_is_encoded() {
+        let channel = suffix(&ChannelName::channel("a.b *>%/ü"));
+        assert_eq!(channel.as_deref(), Some("c.a%2Eb%20%2A%3E%25/ü"));
+        assert_eq!(suffix(&ChannelName::user("7")).as_deref(), Some("u.7"));
+        assert_eq!(suffix(&ChannelName::status()), None);
+        assert_eq!(suffix(&ChannelName::presence_events("a")), None);
+        let subjects = Subjects::new("throng", "default");
+        assert_eq!(subjects.ingest("c.a"), "throng.in.default.c.a");
+        assert_eq!(subjects.live("c.a"), "throng.live.default.c.a");
+        assert_eq!(subjects.suffix_of("throng.in.default.c.a"), Some("c.a"));
+        assert_eq!(subjects.suffix_of("throng.in.other.c.a"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn a_name_is_one_token_of_its_own(names in prop::array::uniform2("(?s).{1,40}")) {
+            let suffixes = names.each_ref().map(|name| suffix(&ChannelName::channel(name)));
+            let [first, second] = suffixes.each_ref().map(|suffix| suffix.as_deref().unwrap_or(""));
+            for token in [first, second].map(|suffix| &suffix[2..]) {
+                prop_assert!(!token.is_empty());
+                prop_assert!(!token.contains(['.', '*', '>', ' ', '\r', '\n', '\t', '\0']));
+            }
+            prop_assert_eq!(first == second, names[0] == names[1]);
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! A journal on a connection, and all that it has reported.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use throng_core::{Body, ChannelId, ChannelName, Publication, Retention, clock};
+use throng_nats::api::StreamSettings;
+use throng_nats::client::{self, ClientSettings, Login, Notice};
+use throng_nats::journal::{Event, Journal, Outcome, Reading, Report, Settings};
+use tokio::sync::mpsc::{self, Sender, UnboundedReceiver};
+
+use crate::nats_server::{NatsServer, PATIENCE};
+
+/// The settings of the tests' stream.
+pub(crate) fn stream() -> StreamSettings {
+    StreamSettings {
+        prefix: "throng".into(),
+        class: "default".into(),
+        replicas: 1,
+        is_in_memory: false,
+        retention: Retention { max_messages: 1_000, max_bytes: 1 << 20, max_age_ms: 3_600_000 },
+        bytes_max: 256 << 20,
+        message_bytes_max: 1 << 17,
+        duplicate_window_ms: 300_000,
+    }
+}
+
+pub(crate) fn publication(channel: &str, body: &str, key: Option<&str>) -> Publication {
+    Publication {
+        channel: ChannelName::channel(channel),
+        body: Body::Text(body.into()),
+        content_type: None,
+        idempotency_key: key.map(Box::from),
+        excluded: None,
+        expires_in_ms: None,
+        receipt: None,
+    }
+}
+
+/// A node of the cluster.
+pub(crate) struct Node {
+    pub(crate) events: Sender<Event<'static>>,
+    notices: UnboundedReceiver<Notice>,
+    next_token: u64,
+    pub(crate) epoch: Option<u64>,
+    /// Heads of followed channels, as often as they were reported.
+    pub(crate) heads: HashMap<ChannelId, Vec<u64>>,
+    pub(crate) messages: HashMap<ChannelId, Vec<(u64, String)>>,
+    pub(crate) outcomes: HashMap<u64, Outcome>,
+    pub(crate) readings: HashMap<u64, Option<Reading>>,
+    pub(crate) gaps: usize,
+    pub(crate) aways: usize,
+    pub(crate) refusals: Vec<String>,
+    pub(crate) troubles: Vec<String>,
+}
+
+static NODES: AtomicU64 = AtomicU64::new(0);
+
+impl Node {
+    pub(crate) fn start(server: &NatsServer, stream: StreamSettings, login: Login) -> Node {
+        let (events, receiver) = mpsc::channel(1024);
+        let (sender, notices) = mpsc::unbounded_channel();
+        let number = NODES.fetch_add(1, Ordering::Relaxed);
+        let settings = Settings {
+            stream,
+            nonce: format!("test{}x{number}", std::process::id()),
+            publish_ms: 30_000,
+        };
+        let client = ClientSettings {
+            servers: vec![server.address.clone()],
+            login,
+            name: "throng test".into(),
+            now_ms: clock::now_ms,
+        };
+        let notify = move |notice| {
+            // The node may be gone.
+            let _ = sender.send(notice);
+        };
+        tokio::spawn(client::run(client, Journal::new(settings), receiver, notify));
+        Node {
+            events,
+            notices,
+            next_token: 0,
+            epoch: None,
+            heads: HashMap::new(),
+            messages: HashMap::new(),
+            outcomes: HashMap::new(),
+            readings: HashMap::new(),
+            gaps: 0,
+            aways: 0,
+            refusals: Vec::new(),
+            troubles: Vec::new(),
+        }
+    }
+
+    /// Takes what is reported until `is_there` is true.
+    pub(crate) async fn until(&mut self, what: &str, mut is_there: impl FnMut(&Node) -> bool) {
+        let waiting = async {
+            while !is_there(self) {
+                let notice = self.notices.recv().await.expect("the client runs");
+                self.take(notice);
+            }
+        };
+        if tokio::time::timeout(PATIENCE, waiting).await.is_err() {
+            panic!("waited in vain: {what}; {:?} {:?}", self.troubles, self.refusals);
+        }
+    }
+
+    fn take(&mut self, notice: Notice) {
+        match notice {
+            Notice::Trouble { error, .. } => self.troubles.push(error),
+            Notice::Report(Report::Opened { epoch }) => self.epoch = Some(epoch),
+            Notice::Report(Report::Away) => self.aways += 1,
+            Notice::Report(Report::Refused { reason }) => self.refusals.push(reason),
+            Notice::Report(Report::Followed { channel, head }) => {
+                self.heads.entry(channel).or_default().push(head);
+            }
+            Notice::Report(Report::Message { channel, message }) => {
+                let body = String::from_utf8_lossy(message.body.bytes()).into_owned();
+                self.messages.entry(channel).or_default().push((message.sequence, body));
+            }
+            Notice::Report(Report::Gap { .. }) => self.gaps += 1,
+            Notice::Report(Report::Published { token, outcome }) => {
+                assert!(self.outcomes.insert(token, outcome).is_none(), "answered twice");
+            }
+            Notice::Report(Report::Read { token, reading }) => {
+                self.readings.insert(token, reading);
+            }
+        }
+    }
+
+    pub(crate) async fn open(&mut self) {
+        self.until("the stream is open", |node| node.epoch.is_some()).await;
+    }
+
+    pub(crate) async fn send(&self, event: Event<'static>) {
+        self.events.send(event).await.expect("the client runs");
+    }
+
+    pub(crate) async fn follow(&mut self, channels: &[&str]) {
+        let wanted = channels.iter().enumerate();
+        let wanted = wanted
+            .map(|(index, name)| (ChannelId(index as u32), ChannelName::channel(name)))
+            .collect();
+        self.send(Event::Follow(wanted)).await;
+        let count = channels.len();
+        self.until("all channels are followed", |node| node.heads.len() == count).await;
+    }
+
+    /// Publishes, and returns the token.
+    pub(crate) async fn publish(&mut self, publication: Publication) -> u64 {
+        self.next_token += 1;
+        self.send(Event::Publish(self.next_token, publication)).await;
+        self.next_token
+    }
+
+    pub(crate) async fn published(&mut self, publication: Publication) -> Outcome {
+        let token = self.publish(publication).await;
+        self.until("it is published", |node| node.outcomes.contains_key(&token)).await;
+        self.outcomes[&token].clone()
+    }
+
+    /// Publishes until it is stored, and returns its sequence.
+    pub(crate) async fn stored(&mut self, channel: &str, body: &str) -> u64 {
+        match self.published(publication(channel, body, None)).await {
+            Outcome::Stored { sequence, is_duplicate: false } => sequence,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) async fn read(&mut self, channel: &str, after: u64) -> Reading {
+        self.next_token += 1;
+        let token = self.next_token;
+        let channel = ChannelName::channel(channel);
+        self.send(Event::Read { token, channel, after, at_least: after }).await;
+        self.until("it is read", |node| node.readings.contains_key(&token)).await;
+        self.readings.remove(&token).flatten().expect("the stream is open")
+    }
+}

@@ -1,0 +1,311 @@
+//! A model of servers with JetStream: as much of it as a journal uses.
+
+use std::collections::{BTreeMap, HashMap};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use throng_nats::protocol::headers::Headers;
+
+/// A message on its way to a client.
+#[derive(Debug, Clone)]
+pub(crate) struct Sent {
+    pub(crate) subject: String,
+    pub(crate) headers: Vec<u8>,
+    pub(crate) payload: Vec<u8>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct StoredBytes {
+    pub(crate) subject: String,
+    headers: Vec<u8>,
+    pub(crate) payload: Vec<u8>,
+}
+
+struct Stream {
+    config: Value,
+    created: u64,
+    messages: BTreeMap<u64, StoredBytes>,
+    /// Messages that were dropped because their channel had too many, and the sequence with which
+    /// that was: a replica that lags still has them.
+    dropped: BTreeMap<u64, (u64, StoredBytes)>,
+    first: u64,
+    last: u64,
+    ids: HashMap<String, u64>,
+    leader: u64,
+}
+
+/// What the servers do with a publication.
+#[derive(Default)]
+pub(crate) struct Effects {
+    /// Goes to the publisher.
+    pub(crate) answers: Vec<Sent>,
+    /// Goes to all who subscribe.
+    pub(crate) others: Vec<Sent>,
+    /// What a stream of messages stored: its sequence and message.
+    pub(crate) stored: Option<(u64, StoredBytes)>,
+}
+
+#[derive(Default)]
+pub(crate) struct Broker {
+    streams: BTreeMap<String, Stream>,
+    created: u64,
+    /// By how many messages the replica lags that answers next.
+    pub(crate) lag: u64,
+}
+
+impl Broker {
+    /// Loses all streams, as servers with memory only do.
+    pub(crate) fn forget(&mut self) {
+        self.streams.clear();
+    }
+
+    pub(crate) fn elect(&mut self) {
+        self.streams.values_mut().for_each(|stream| stream.leader += 1);
+    }
+
+    /// Drops the oldest messages of a stream.
+    pub(crate) fn expire(&mut self, name: &str, keep: usize) {
+        let Some(stream) = self.streams.get_mut(name) else { return };
+        while stream.messages.len() > keep {
+            stream.messages.pop_first();
+        }
+        stream.dropped.clear();
+        stream.first = stream.messages.keys().next().copied().unwrap_or(stream.last + 1);
+    }
+
+    /// The first sequence of a stream.
+    pub(crate) fn first(&self, name: &str) -> u64 {
+        self.streams.get(name).map_or(0, |stream| stream.first)
+    }
+
+    /// The last sequence of each subject of a stream.
+    pub(crate) fn last(&self, name: &str) -> HashMap<String, u64> {
+        let stream = self.streams.get(name);
+        let messages = stream.into_iter().flat_map(|stream| &stream.messages);
+        messages.map(|(sequence, stored)| (stored.subject.clone(), *sequence)).collect()
+    }
+
+    /// A client publishes.
+    pub(crate) fn publish(
+        &mut self,
+        subject: &str,
+        reply: Option<&str>,
+        headers: &[u8],
+        payload: &[u8],
+    ) -> Effects {
+        let mut effects = Effects::default();
+        let mut answer = |headers: &str, payload: Value| {
+            let payload = if payload.is_null() { Vec::new() } else { payload.to_string().into() };
+            if let Some(reply) = reply {
+                let (subject, headers) = (reply.to_owned(), headers.as_bytes().to_vec());
+                effects.answers.push(Sent { subject, headers, payload });
+            }
+        };
+        if let Some(request) = subject.strip_prefix("$JS.API.") {
+            let request = request.strip_prefix("STREAM.").unwrap_or(request);
+            if subject.starts_with("$JS.API.DIRECT.GET.") {
+                let name = request.strip_prefix("DIRECT.GET.").unwrap_or_default();
+                match self.streams.get(name) {
+                    Some(stream) => effects.answers = get(stream, reply, payload, self.lag),
+                    None => answer(NOBODY, Value::Null),
+                }
+            } else {
+                answer("", self.api(request, payload));
+            }
+            return effects;
+        }
+        let stream = self.streams.iter_mut().find(|(_, stream)| {
+            let pattern = stream.config["subjects"][0].as_str().unwrap_or_default();
+            subject.starts_with(pattern.trim_end_matches('>'))
+        });
+        match stream {
+            Some((name, stream)) => {
+                let (said, stored) = stream.store(name, subject, headers, payload);
+                answer("", said);
+                if let Some((sequence, republished)) = stored {
+                    effects.others.extend(republished);
+                    let stored = stream.messages[&sequence].clone();
+                    effects.stored = (!subject.starts_with("$KV")).then_some((sequence, stored));
+                }
+            }
+            None => {
+                answer(NOBODY, Value::Null);
+                let sent = Sent {
+                    subject: subject.to_owned(),
+                    headers: headers.to_vec(),
+                    payload: payload.to_vec(),
+                };
+                effects.others.push(sent);
+            }
+        }
+        effects
+    }
+
+    fn api(&mut self, request: &str, payload: &[u8]) -> Value {
+        let not_found = json!({ "error": { "code": 404, "err_code": 10059, "description": "" } });
+        if let Some(name) = request.strip_prefix("CREATE.") {
+            self.created += 1;
+            let config = serde_json::from_slice(payload).expect("journals send JSON");
+            let stream = Stream {
+                config,
+                created: self.created,
+                messages: BTreeMap::new(),
+                dropped: BTreeMap::new(),
+                first: 1,
+                last: 0,
+                ids: HashMap::new(),
+                leader: 0,
+            };
+            return self.streams.entry(name.to_owned()).or_insert(stream).info();
+        }
+        if let Some(name) = request.strip_prefix("INFO.") {
+            return self.streams.get(name).map_or(not_found, Stream::info);
+        }
+        let name = request.strip_prefix("MSG.GET.").expect("journals use no other request");
+        let Some(stream) = self.streams.get(name) else { return not_found };
+        let request: Value = serde_json::from_slice(payload).expect("journals send JSON");
+        let wanted = request["last_by_subj"].as_str().unwrap_or_default();
+        match stream.messages.iter().rev().find(|(_, stored)| stored.subject == wanted) {
+            Some((sequence, stored)) => {
+                let data = STANDARD.encode(&stored.payload);
+                json!({ "message": { "subject": wanted, "seq": sequence, "data": data } })
+            }
+            None => json!({ "error": { "code": 404, "err_code": 10037, "description": "" } }),
+        }
+    }
+}
+
+const NOBODY: &str = "NATS/1.0 503\r\n\r\n";
+
+impl Stream {
+    fn info(&self) -> Value {
+        json!({
+            "config": self.config,
+            "created": self.created.to_string(),
+            "state": { "first_seq": self.first, "last_seq": self.last },
+            "cluster": { "leader": self.leader.to_string() },
+        })
+    }
+
+    fn last_of(&self, subject: &str) -> u64 {
+        let mut stored = self.messages.iter().rev();
+        stored.find(|(_, stored)| stored.subject == subject).map_or(0, |(sequence, _)| *sequence)
+    }
+
+    fn store(
+        &mut self,
+        name: &str,
+        subject: &str,
+        block: &[u8],
+        payload: &[u8],
+    ) -> (Value, Option<(u64, Option<Sent>)>) {
+        let headers = Headers::new(block);
+        if let Some(expected) = headers.number("Nats-Expected-Last-Subject-Sequence")
+            && expected != self.last_of(subject)
+        {
+            let error = json!({ "code": 400, "err_code": 10071, "description": "wrong last" });
+            return (json!({ "error": error, "seq": 0 }), None);
+        }
+        let id = headers.get("Nats-Msg-Id").map(str::to_owned);
+        if let Some(sequence) = id.as_ref().and_then(|id| self.ids.get(id)) {
+            return (json!({ "stream": name, "seq": sequence, "duplicate": true }), None);
+        }
+        let previous = self.last_of(subject);
+        self.last += 1;
+        self.ids.extend(id.map(|id| (id, self.last)));
+        let stored = StoredBytes {
+            subject: subject.to_owned(),
+            headers: block.to_vec(),
+            payload: payload.to_vec(),
+        };
+        let republished = self.config["republish"]["dest"].as_str().map(|dest| {
+            let source = self.config["republish"]["src"].as_str().unwrap_or_default();
+            let rest = subject.strip_prefix(source.trim_end_matches('>')).unwrap_or_default();
+            let fields = format!("Nats-Last-Sequence: {previous}\r\n");
+            Sent {
+                subject: format!("{}{rest}", dest.trim_end_matches('>')),
+                headers: with_fields(&stored, self.last, &fields),
+                payload: payload.to_vec(),
+            }
+        });
+        self.messages.insert(self.last, stored);
+        let most = self.config["max_msgs_per_subject"].as_u64().unwrap_or(u64::MAX);
+        let of: Vec<u64> = self
+            .messages
+            .iter()
+            .filter(|(_, stored)| stored.subject == subject)
+            .map(|(sequence, _)| *sequence)
+            .collect();
+        for sequence in &of[..of.len().saturating_sub(most as usize)] {
+            let stored = self.messages.remove(sequence);
+            self.dropped.extend(stored.map(|stored| (*sequence, (self.last, stored))));
+        }
+        self.first = self.messages.keys().next().copied().unwrap_or(self.last);
+        (json!({ "stream": name, "seq": self.last }), Some((self.last, republished)))
+    }
+}
+
+/// The headers of a message as it comes back.
+fn with_fields(stored: &StoredBytes, sequence: u64, fields: &str) -> Vec<u8> {
+    let mut block = stored.headers.clone();
+    if block.is_empty() {
+        block.extend_from_slice(b"NATS/1.0\r\n\r\n");
+    }
+    block.truncate(block.len() - 2);
+    let subject = &stored.subject;
+    let own = format!("Nats-Subject: {subject}\r\nNats-Sequence: {sequence}\r\n{fields}\r\n");
+    block.extend_from_slice(own.as_bytes());
+    block
+}
+
+/// The answer of a replica that lags behind by `lag` messages.
+fn get(stream: &Stream, reply: Option<&str>, payload: &[u8], lag: u64) -> Vec<Sent> {
+    let request: Value = serde_json::from_slice(payload).expect("journals send JSON");
+    let up_to = stream.last.saturating_sub(lag);
+    let mut messages = stream.messages.clone();
+    let dropped = stream.dropped.iter().filter(|(_, (with, _))| *with > up_to);
+    messages.extend(dropped.map(|(sequence, (_, stored))| (*sequence, stored.clone())));
+    let visible = || messages.range(..=up_to);
+    let (found, left): (Vec<_>, usize) = if let Some(wanted) = request["multi_last"].as_array() {
+        let last = |subject: &Value| visible().rev().find(|(_, stored)| stored.subject == *subject);
+        let mut found: Vec<_> = wanted.iter().filter_map(last).collect();
+        found.sort_by_key(|(sequence, _)| **sequence);
+        (found, 0)
+    } else {
+        let from = request["seq"].as_u64().unwrap_or(0);
+        let matching: Vec<_> = visible()
+            .filter(|(sequence, stored)| {
+                **sequence >= from && request["next_by_subj"] == *stored.subject
+            })
+            .collect();
+        // Batches are small here, so that several are needed.
+        let taken = matching.len().min(3);
+        (matching[..taken].to_vec(), matching.len() - taken)
+    };
+    let subject = reply.unwrap_or_default().to_owned();
+    let mut last = 0;
+    let mut sent: Vec<_> = found
+        .iter()
+        .map(|(sequence, stored)| {
+            let fields = format!("Nats-Last-Sequence: {last}\r\n");
+            last = **sequence;
+            let headers = with_fields(stored, **sequence, &fields);
+            Sent { subject: subject.clone(), headers, payload: stored.payload.clone() }
+        })
+        .collect();
+    let end = if found.is_empty() {
+        "NATS/1.0 404 No Results\r\n\r\n".to_owned()
+    } else {
+        let up_to = match request["multi_last"] {
+            Value::Null => String::new(),
+            _ => format!("Nats-UpTo-Sequence: {up_to}\r\n"),
+        };
+        format!(
+            "NATS/1.0 204 EOB\r\nNats-Num-Pending: {left}\r\nNats-Last-Sequence: {last}\r\n\
+             {up_to}\r\n"
+        )
+    };
+    sent.push(Sent { subject, headers: end.into(), payload: Vec::new() });
+    sent
+}

@@ -1,0 +1,42 @@
+//! Journals of several nodes and a model of the servers, driven by a seed: messages are lost, late,
+//! repeated and reordered; connections are lost and what was sent on them arrives later; leaders
+//! change, replicas lag, messages expire, streams are gone. `THRONG_SEED` replays one seed,
+//! `THRONG_SEEDS` runs more.
+
+mod broker;
+mod oracle;
+mod random;
+mod world;
+
+use world::{Tally, World};
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+#[test]
+fn whatever_happens_followers_get_each_message_once_and_in_order() {
+    let seeds = match number("THRONG_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("THRONG_SEEDS").unwrap_or(256),
+    };
+    let mut sum = Tally::default();
+    let is_single = seeds.end - seeds.start == 1;
+    for seed in seeds {
+        let run = std::panic::AssertUnwindSafe(|| World::new(seed).run(3_000));
+        let tally = std::panic::catch_unwind(run).unwrap_or_else(|_| panic!("THRONG_SEED={seed}"));
+        sum.stored += tally.stored;
+        sum.messages += tally.messages;
+        sum.gaps += tally.gaps;
+        sum.unknown += tally.unknown;
+        sum.away += tally.away;
+        sum.read += tally.read;
+        sum.epochs += tally.epochs;
+    }
+    if !is_single {
+        // A simulation in which these do not happen tests nothing.
+        let Tally { stored, messages, gaps, unknown, away, read, epochs } = sum;
+        let all = [stored, messages, gaps, unknown, away, read, epochs];
+        assert!(all.iter().all(|count| *count > 0), "{sum:?}");
+    }
+}

@@ -1,0 +1,511 @@
+//! Nodes, a model of the servers, and everything that goes wrong between them.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use throng_core::{Body, ChannelId, ChannelName, Publication, Retention};
+use throng_nats::api::StreamSettings;
+use throng_nats::journal::{Action, Event, Journal, Outcome, Report, Settings};
+use throng_nats::protocol::decoder::Delivery;
+use throng_nats::protocol::headers::Headers;
+
+use crate::broker::{Broker, Effects, Sent};
+use crate::oracle::{Oracle, Position};
+use crate::random::Random;
+
+const CHANNELS: usize = 5;
+const STREAM: &str = "throng-default";
+
+fn channel(index: usize) -> ChannelName {
+    ChannelName::channel(&format!("room.{index}"))
+}
+
+fn subject(index: usize) -> String {
+    format!("throng.in.default.c.room%2E{index}")
+}
+
+struct Node {
+    journal: Journal,
+    is_connected: bool,
+    to_broker: VecDeque<Action>,
+    answers: VecDeque<Sent>,
+    live: VecDeque<(u64, Sent)>,
+    subscriptions: BTreeMap<u64, String>,
+    epoch: Option<u64>,
+    era: usize,
+    is_open: bool,
+    /// Whether messages were lost, and no new connection has followed yet.
+    has_lost: bool,
+    followed: BTreeMap<usize, Option<Position>>,
+    /// By token: channel, body, whether with a key.
+    publications: BTreeMap<u64, (usize, String, bool)>,
+    /// By token: channel, position, era.
+    reads: BTreeMap<u64, (usize, u64, usize)>,
+    /// Bodies in the order of their publication, without a key.
+    order: HashMap<usize, Vec<String>>,
+}
+
+/// How many of the interesting things happened.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Tally {
+    pub(crate) stored: usize,
+    pub(crate) messages: usize,
+    pub(crate) gaps: usize,
+    pub(crate) unknown: usize,
+    pub(crate) away: usize,
+    pub(crate) read: usize,
+    pub(crate) epochs: usize,
+}
+
+pub(crate) struct World {
+    random: Random,
+    now_ms: u64,
+    broker: Broker,
+    has_replicas: bool,
+    nodes: Vec<Node>,
+    /// Publications on connections that are gone, which a frozen server has yet to read.
+    late: Vec<Action>,
+    oracle: Oracle,
+    next_token: u64,
+    pub(crate) tally: Tally,
+}
+
+impl World {
+    pub(crate) fn new(seed: u64) -> World {
+        let mut random = Random::new(seed);
+        let has_replicas = random.percent(50);
+        let stream = StreamSettings {
+            prefix: "throng".into(),
+            class: "default".into(),
+            replicas: if has_replicas { 3 } else { 1 },
+            is_in_memory: false,
+            retention: Retention {
+                max_messages: 3 + random.below(30),
+                max_bytes: 1 << 20,
+                max_age_ms: 60_000,
+            },
+            bytes_max: 1 << 30,
+            message_bytes_max: 1 << 17,
+            duplicate_window_ms: 60_000,
+        };
+        let node = |index| Node {
+            journal: Journal::new(Settings {
+                stream: stream.clone(),
+                nonce: format!("node{index}x{seed}"),
+                publish_ms: 5_000,
+            }),
+            is_connected: false,
+            to_broker: VecDeque::new(),
+            answers: VecDeque::new(),
+            live: VecDeque::new(),
+            subscriptions: BTreeMap::new(),
+            epoch: None,
+            era: 0,
+            is_open: false,
+            has_lost: false,
+            followed: BTreeMap::new(),
+            publications: BTreeMap::new(),
+            reads: BTreeMap::new(),
+            order: HashMap::new(),
+        };
+        World {
+            nodes: (0..2 + random.below(2)).map(node).collect(),
+            random,
+            now_ms: 1_000_000,
+            broker: Broker::default(),
+            has_replicas,
+            late: Vec::new(),
+            oracle: Oracle::new(),
+            next_token: 0,
+            tally: Tally::default(),
+        }
+    }
+
+    pub(crate) fn run(mut self, steps: usize) -> Tally {
+        for _ in 0..steps {
+            self.random_step();
+        }
+        self.heal();
+        self.finish();
+        self.tally
+    }
+
+    fn random_step(&mut self) {
+        let node = self.random.below(self.nodes.len());
+        match self.random.below(1000) {
+            0..300 => self.carry_up(node),
+            300..600 => self.carry_down(node),
+            600..720 => self.publish(node),
+            720..760 => self.follow(node),
+            760..775 => self.unfollow(node),
+            775..820 => self.read(node),
+            820..940 => {
+                self.now_ms += 20;
+                self.step(node, Event::Tick);
+            }
+            940..955 => self.connect(node),
+            955..962 => self.disconnect(node),
+            962..975 => self.late_copy(),
+            975..985 => self.lose_live(node),
+            985..990 => self.swap_live(node),
+            990..993 => self.elect(),
+            993..995 => self.expire(),
+            995..996 => self.forget(),
+            _ => self.broker.lag = if self.has_replicas { self.random.below(4) as u64 } else { 0 },
+        }
+    }
+
+    fn step(&mut self, node: usize, event: Event<'_>) {
+        let mut actions = Vec::new();
+        self.nodes[node].journal.step(self.now_ms, event, &mut actions);
+        for action in actions {
+            match action {
+                Action::Report(report) => self.reported(node, report),
+                other => {
+                    assert!(self.nodes[node].is_connected, "sent without a connection: {other:?}");
+                    self.nodes[node].to_broker.push_back(other);
+                }
+            }
+        }
+    }
+
+    fn connect(&mut self, node: usize) {
+        if !self.nodes[node].is_connected {
+            self.nodes[node].is_connected = true;
+            self.step(node, Event::Connected { payload_bytes_max: 1 << 20 });
+        }
+    }
+
+    fn disconnect(&mut self, node: usize) {
+        let of = &mut self.nodes[node];
+        if !of.is_connected {
+            return;
+        }
+        of.is_connected = false;
+        // The server may have the first of them, and read them some time later.
+        let kept = self.random.below(of.to_broker.len() + 1);
+        let is_copy = |action: &Action| match action {
+            Action::Publish { subject, .. } => !subject.starts_with('$'),
+            _ => false,
+        };
+        self.late.extend(of.to_broker.drain(..kept).filter(is_copy));
+        of.to_broker.clear();
+        of.answers.clear();
+        of.live.clear();
+        of.has_lost = false;
+        of.subscriptions.clear();
+        self.step(node, Event::Disconnected);
+    }
+
+    /// A server that was frozen reads what a connection left behind.
+    fn late_copy(&mut self) {
+        if self.late.is_empty() {
+            return;
+        }
+        let Action::Publish { subject, headers, payload, .. } = self.late.remove(0) else { return };
+        let effects = self.broker.publish(&subject, None, &headers, &payload);
+        self.spread(None, effects);
+    }
+
+    fn carry_up(&mut self, node: usize) {
+        let of = &mut self.nodes[node];
+        let Some(action) = of.to_broker.pop_front() else { return };
+        match action {
+            Action::Subscribe { subject, sid } => {
+                assert!(of.subscriptions.insert(sid, subject).is_none(), "{sid} is in use");
+            }
+            Action::Unsubscribe { sid } => drop(of.subscriptions.remove(&sid)),
+            Action::Publish { subject, reply, headers, payload } => {
+                let effects = self.broker.publish(&subject, reply.as_deref(), &headers, &payload);
+                self.spread(Some(node), effects);
+            }
+            Action::Report(_) => unreachable!("reports are not sent"),
+        }
+    }
+
+    fn spread(&mut self, publisher: Option<usize>, effects: Effects) {
+        if let Some((sequence, stored)) = effects.stored {
+            let body = String::from_utf8_lossy(&stored.payload).into_owned();
+            self.oracle.stored(&stored.subject, sequence, body);
+            self.tally.stored += 1;
+        }
+        if let Some(node) = publisher {
+            self.nodes[node].answers.extend(effects.answers);
+        }
+        for sent in effects.others {
+            for (index, node) in self.nodes.iter_mut().enumerate() {
+                let subscribed = node.subscriptions.iter().find(|(_, to)| **to == sent.subject);
+                // Clients do not hear themselves, but the stream is another client.
+                let is_own = publisher == Some(index) && sent.subject.contains(".hint.");
+                if let Some((sid, _)) = subscribed
+                    && !is_own
+                {
+                    node.live.push_back((*sid, sent.clone()));
+                }
+            }
+        }
+    }
+
+    fn carry_down(&mut self, node: usize) {
+        let of = &mut self.nodes[node];
+        let from_live = !of.live.is_empty() && (of.answers.is_empty() || self.random.percent(50));
+        let taken = if from_live {
+            of.live.pop_front()
+        } else {
+            of.answers.pop_front().map(|sent| (1, sent))
+        };
+        let Some((sid, sent)) = taken else { return };
+        let times = if self.random.percent(3) { 2 } else { 1 };
+        for _ in 0..times {
+            let delivery = Delivery {
+                subject: &sent.subject,
+                sid,
+                reply: None,
+                headers: Headers::new(&sent.headers),
+                payload: &sent.payload,
+            };
+            self.step(node, Event::Received(delivery));
+        }
+    }
+
+    /// Loses some of what was republished. The loss of a channel's last message is told only by a
+    /// new connection or leader, as with real servers.
+    fn lose_live(&mut self, node: usize) {
+        let random = &mut self.random;
+        self.nodes[node].live.retain(|_| random.percent(50));
+        self.nodes[node].has_lost = true;
+    }
+
+    /// The oldest messages expire. That takes minutes, in which whatever is under way arrives, and
+    /// replicas catch up.
+    fn expire(&mut self) {
+        if self.nodes.iter().any(|node| node.has_lost) {
+            return;
+        }
+        self.settle(100);
+        self.broker.expire(STREAM, 2 + self.random.below(10));
+    }
+
+    fn swap_live(&mut self, node: usize) {
+        let live = &mut self.nodes[node].live;
+        if live.len() > 1 {
+            let at = self.random.below(live.len() - 1);
+            live.swap(at, at + 1);
+        }
+    }
+
+    fn elect(&mut self) {
+        if !self.has_replicas {
+            return;
+        }
+        self.broker.elect();
+        for node in 0..self.nodes.len() {
+            self.lose_live(node);
+            let random = &mut self.random;
+            self.nodes[node].answers.retain(|_| random.percent(70));
+        }
+    }
+
+    /// Servers that had all in memory start again.
+    fn forget(&mut self) {
+        (0..self.nodes.len()).for_each(|node| self.disconnect(node));
+        self.broker.forget();
+        self.oracle.eras.push(Default::default());
+    }
+
+    fn publish(&mut self, node: usize) {
+        self.next_token += 1;
+        let (token, index) = (self.next_token, self.random.below(CHANNELS));
+        let key = self.random.percent(20).then(|| self.random.below(40));
+        let body = match key {
+            Some(key) => format!("key {key} of {index}"),
+            None => format!("{token}"),
+        };
+        let publication = Publication {
+            channel: channel(index),
+            body: Body::Text(body.clone().into()),
+            content_type: None,
+            idempotency_key: key.map(|key| key.to_string().into()),
+            excluded: None,
+            expires_in_ms: None,
+            receipt: None,
+        };
+        if key.is_none() {
+            self.nodes[node].order.entry(index).or_default().push(body.clone());
+        }
+        self.nodes[node].publications.insert(token, (index, body, key.is_some()));
+        self.step(node, Event::Publish(token, publication));
+    }
+
+    fn follow(&mut self, node: usize) {
+        let mut wanted = Vec::new();
+        for index in 0..CHANNELS {
+            if self.random.percent(30) {
+                self.nodes[node].followed.entry(index).or_insert(None);
+                wanted.push((ChannelId(index as u32), channel(index)));
+            }
+        }
+        self.step(node, Event::Follow(wanted));
+    }
+
+    fn unfollow(&mut self, node: usize) {
+        let index = self.random.below(CHANNELS);
+        self.nodes[node].followed.remove(&index);
+        self.step(node, Event::Unfollow(channel(index)));
+    }
+
+    fn read(&mut self, node: usize) {
+        self.next_token += 1;
+        let (token, index) = (self.next_token, self.random.below(CHANNELS));
+        let position = self.nodes[node].followed.get(&index).copied().flatten();
+        let after = match position {
+            Some(position) if self.random.percent(50) => position.sequence,
+            _ => self.random.below(60) as u64,
+        };
+        let era = self.nodes[node].era;
+        self.nodes[node].reads.insert(token, (index, after, era));
+        let channel = channel(index);
+        self.step(node, Event::Read { token, channel, after, at_least: after });
+    }
+
+    fn reported(&mut self, node: usize, report: Report) {
+        match report {
+            Report::Opened { epoch } => {
+                let era = self.oracle.era();
+                let of = &mut self.nodes[node];
+                of.is_open = true;
+                if of.epoch != Some(epoch) {
+                    of.followed.values_mut().for_each(|position| *position = None);
+                    self.tally.epochs += 1;
+                } else {
+                    assert_eq!(of.era, era, "the stream is another one, and its epoch is not");
+                }
+                (of.epoch, of.era) = (Some(epoch), era);
+            }
+            Report::Away => self.nodes[node].is_open = false,
+            Report::Refused { reason } => panic!("{reason}"),
+            Report::Followed { channel, head } => {
+                let of = &mut self.nodes[node];
+                let position = of.followed.get_mut(&(channel.0 as usize)).expect("it is followed");
+                match position {
+                    Some(position) => assert!(position.has_gap || position.sequence >= head),
+                    None => {
+                        // What had expired before is behind it, even if its head does not say so.
+                        let sequence = head.max(self.broker.first(STREAM).saturating_sub(1));
+                        *position = Some(Position { sequence, has_gap: false });
+                    }
+                }
+            }
+            Report::Message { channel, message } => {
+                self.tally.messages += 1;
+                let index = channel.0 as usize;
+                let of = &mut self.nodes[node];
+                assert!(of.is_open, "a message before the epoch is known");
+                let position = of.followed.get_mut(&index).expect("it is followed");
+                let position = position.as_mut().expect("its head is known");
+                let Body::Text(body) = &message.body else { panic!("{message:?}") };
+                let found = (message.sequence, &**body);
+                self.oracle.reported(of.era, &subject(index), position, found);
+            }
+            Report::Gap { channel } => {
+                self.tally.gaps += 1;
+                let of = &mut self.nodes[node];
+                let position = of.followed.get_mut(&(channel.0 as usize)).expect("it is followed");
+                position.as_mut().expect("its head is known").has_gap = true;
+            }
+            Report::Published { token, outcome } => self.published(node, token, outcome),
+            Report::Read { token, reading } => {
+                let of = &mut self.nodes[node];
+                let (index, after, era) = of.reads.remove(&token).expect("it was asked once");
+                let Some(reading) = reading else { return };
+                self.tally.read += 1;
+                let messages = reading.messages.into_iter();
+                let found: Vec<_> = messages
+                    .map(|message| {
+                        let body = String::from_utf8_lossy(message.body.bytes()).into_owned();
+                        (message.sequence, body)
+                    })
+                    .collect();
+                self.oracle.read(era, &subject(index), after, &found, reading.is_whole);
+            }
+        }
+    }
+
+    fn published(&mut self, node: usize, token: u64, outcome: Outcome) {
+        let published = self.nodes[node].publications.remove(&token);
+        let (index, body, has_key) = published.expect("it was published once");
+        match outcome {
+            Outcome::Stored { sequence, is_duplicate } => {
+                assert!(has_key || !is_duplicate);
+                self.oracle.acknowledged(&subject(index), sequence, &body, has_key);
+            }
+            Outcome::Unknown => self.tally.unknown += 1,
+            Outcome::Busy | Outcome::Away => {
+                self.tally.away += 1;
+                if !has_key {
+                    self.oracle.refused.insert(body);
+                }
+            }
+            Outcome::Refused(reason) => panic!("{reason}"),
+        }
+    }
+
+    /// Nothing goes wrong any more, and time passes until all is quiet.
+    fn heal(&mut self) {
+        while !self.late.is_empty() {
+            self.late_copy();
+        }
+        for node in 0..self.nodes.len() {
+            // What was lost without a sign is found on a new connection.
+            self.disconnect(node);
+            self.connect(node);
+        }
+        while !self.late.is_empty() {
+            self.late_copy();
+        }
+        self.settle(400);
+    }
+
+    /// Time passes, and all arrives.
+    fn settle(&mut self, ticks: usize) {
+        self.broker.lag = 0;
+        for _ in 0..ticks {
+            self.now_ms += 50;
+            for node in 0..self.nodes.len() {
+                self.step(node, Event::Tick);
+            }
+            for node in 0..self.nodes.len() {
+                while !self.nodes[node].to_broker.is_empty() {
+                    self.carry_up(node);
+                }
+            }
+            for node in 0..self.nodes.len() {
+                while !self.nodes[node].answers.is_empty() || !self.nodes[node].live.is_empty() {
+                    self.carry_down(node);
+                }
+            }
+        }
+    }
+
+    fn finish(&self) {
+        self.oracle.finish();
+        let last = self.broker.last(STREAM);
+        let epoch = self.nodes[0].epoch;
+        for node in &self.nodes {
+            assert!(node.is_open && node.epoch == epoch, "all nodes have one epoch");
+            assert!(node.publications.is_empty(), "{:?}", node.publications);
+            assert!(node.reads.is_empty(), "{:?}", node.reads);
+            assert_eq!(node.journal.outstanding(), 0);
+            assert_eq!(node.journal.followed(), node.followed.len());
+            for (index, position) in &node.followed {
+                let position = position.expect("its head is known").sequence;
+                let newest = last.get(&subject(*index)).copied().unwrap_or(0);
+                assert!(position >= newest, "channel {index} is at {position}, not at {newest}");
+            }
+            for bodies in node.order.values() {
+                let places = bodies.iter().filter_map(|body| self.oracle.acknowledged.get(body));
+                let places: Vec<_> = places.map(|(era, _, sequence)| (*era, *sequence)).collect();
+                assert!(places.is_sorted(), "stored in another order: {places:?}");
+            }
+        }
+    }
+}
