@@ -76,6 +76,6 @@ fn a_followed_channel_takes_few_bytes() {
     journal.step(1, Event::Connected { payload_bytes_max: 1 << 20 }, &mut actions);
     answer_all(&mut journal, actions);
     assert_eq!(journal.followed(), CHANNELS as usize);
-    let each = (private_bytes().expect("as above") - before) / u64::from(CHANNELS);
+    let each = private_bytes().expect("as above").saturating_sub(before) / u64::from(CHANNELS);
     assert!(each <= BYTES_MAX, "{each} bytes for each channel");
 }
