@@ -179,7 +179,7 @@ test("once: receives one event only", async (t) => {
 test("state: successive events differ", async (t) => {
   const { server, connect } = await start(t);
   server.faults.upgrade = "hang";
-  const client = connect();
+  const client = connect({ openTimeoutMs: 1_000 });
   const told = [];
   client.on("state", ({ state, transport }) => told.push(`${state} ${transport}`));
   client.subscribe("a");

@@ -16,7 +16,7 @@ export async function start(test) {
     await server.stop();
   });
   const connect = (options = {}) => {
-    const quick = { random: () => 0, openTimeoutMs: 300 };
+    const quick = { random: () => 0, openTimeoutMs: 5_000 };
     const client = new Throng(server.url, { WebSocket, ...quick, ...options });
     clients.push(client);
     return client;

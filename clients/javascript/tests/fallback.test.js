@@ -3,6 +3,8 @@ import { test } from "node:test";
 import { inbox, next, start } from "./context.js";
 
 const isOpen = ({ state }) => state === "open";
+/** For a server that hangs, where the test waits until the client gives up. */
+const IMPATIENT = { openTimeoutMs: 1_000 };
 
 function holdStreams(request, response) {
   if (!request.url.includes("transport=sse")) return false;
@@ -27,7 +29,7 @@ test("a hanging WebSocket and a buffered stream lead to long-poll", async (t) =>
   const { server, connect } = await start(t);
   server.faults.upgrade = "hang";
   server.faults.request = holdStreams;
-  const client = connect();
+  const client = connect(IMPATIENT);
   const box = inbox();
   const early = client.publish("a", "before");
   client.subscribe("a", { history: 10 }, box.listen);
@@ -48,7 +50,7 @@ test("a stream with only a time to retry is not a subscription", async (t) => {
     response.writeHead(200, headers).end(": full: no room\nretry: 1\n\n");
     return true;
   };
-  const client = connect();
+  const client = connect(IMPATIENT);
   client.subscribe("a");
   const opened = await next(client, "state", isOpen);
   assert.deepEqual([opened.transport, refusals], ["sse", 2]);
@@ -57,7 +59,7 @@ test("a stream with only a time to retry is not a subscription", async (t) => {
 test("messages that waited for a WebSocket are posted after the fallback", async (t) => {
   const { server, connect } = await start(t);
   server.faults.upgrade = "hang";
-  const client = connect();
+  const client = connect(IMPATIENT);
   client.subscribe("a");
   assert.equal((await client.publish("a", "x")).id, "e1-1");
   assert.equal(client.transport, "sse");
