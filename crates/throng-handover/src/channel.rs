@@ -89,6 +89,8 @@ pub struct Channel {
     bytes: Vec<u8>,
     /// Descriptors that came and belong to the next messages.
     descriptors: VecDeque<OwnedFd>,
+    /// When waiting ends, whatever the timeout of a call is.
+    deadline: Option<Instant>,
 }
 
 impl Channel {
@@ -100,7 +102,8 @@ impl Channel {
 
     /// A channel over one end. Each call waits at most for `timeout`.
     pub fn new(socket: OwnedFd, timeout: Duration) -> io::Result<Channel> {
-        let channel = Channel { socket, bytes: Vec::new(), descriptors: VecDeque::new() };
+        let (bytes, descriptors) = (Vec::new(), VecDeque::new());
+        let channel = Channel { socket, bytes, descriptors, deadline: None };
         channel.set_timeout(timeout)?;
         Ok(channel)
     }
@@ -111,6 +114,22 @@ impl Channel {
         sockopt::set_socket_timeout(&self.socket, Timeout::Send, Some(timeout))?;
         sockopt::set_socket_timeout(&self.socket, Timeout::Recv, Some(timeout))?;
         Ok(())
+    }
+
+    /// Sets when all calls together have waited long enough: a process that takes a little at a
+    /// time is in time for each of them. `None` takes that back, but for the timeout: set it again.
+    pub fn set_deadline(&mut self, deadline: Option<Instant>) {
+        self.deadline = deadline;
+    }
+
+    /// Limits the next wait to what is left until the deadline.
+    fn limit_wait(&self) -> Result<(), ChannelError> {
+        let Some(deadline) = self.deadline else { return Ok(()) };
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ChannelError::TimedOut);
+        }
+        self.set_timeout(left).map_err(ChannelError::System)
     }
 
     /// Sends a message without descriptors.
@@ -176,6 +195,7 @@ impl Channel {
         slices: &[IoSlice<'_>],
         control: &mut SendAncillaryBuffer<'_, '_, '_>,
     ) -> Result<usize, ChannelError> {
+        self.limit_wait()?;
         loop {
             match rustix::net::sendmsg(&self.socket, slices, control, SendFlags::NOSIGNAL) {
                 Err(Errno::INTR) => {}
@@ -226,6 +246,7 @@ impl Channel {
     }
 
     fn read_at(&mut self, at: usize) -> Result<usize, ChannelError> {
+        self.limit_wait()?;
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut slices = [IoSliceMut::new(&mut self.bytes[at..])];
@@ -319,6 +340,26 @@ mod tests {
         assert!(matches!(near.receive(), Err(ChannelError::TimedOut)));
         let much = vec![0; 16 << 20];
         assert!(matches!(near.send_with(Kind::State, &much, &[]), Err(ChannelError::TimedOut)));
+    }
+
+    #[test]
+    fn a_process_that_takes_a_little_at_a_time_is_waited_for_until_the_deadline() {
+        let (mut near, far) = pair();
+        let mut far = UnixStream::from(far.socket);
+        near.set_deadline(Some(Instant::now() + Duration::from_millis(200)));
+        std::thread::scope(|scope| {
+            // Each read makes room for a part of a message.
+            scope.spawn(move || while far.read(&mut [0; 4096]).is_ok_and(|read| read > 0) {});
+            let sent = loop {
+                let sent = near.send_with(Kind::State, &[0; 64 << 10], &[]);
+                if sent.is_err() {
+                    break sent;
+                }
+            };
+            assert!(matches!(sent, Err(ChannelError::TimedOut)), "{sent:?}");
+            assert!(matches!(near.receive(), Err(ChannelError::TimedOut)));
+            drop(near);
+        });
     }
 
     #[test]

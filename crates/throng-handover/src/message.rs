@@ -25,13 +25,15 @@ pub enum Kind {
     State = 5,
     /// The new process has everything: [`Message::Thawed`].
     Thawed = 6,
-    /// The new process serves: [`Message::Commit`].
+    /// The new process is to serve: [`Message::Commit`].
     Commit = 7,
+    /// The new process serves: [`Message::Serves`].
+    Serves = 8,
 }
 
 impl Kind {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Kind; 7] = [
+    pub const ALL: [Kind; 8] = [
         Kind::Hello,
         Kind::Welcome,
         Kind::Ready,
@@ -39,6 +41,7 @@ impl Kind {
         Kind::State,
         Kind::Thawed,
         Kind::Commit,
+        Kind::Serves,
     ];
 
     /// The kind with this number.
@@ -69,6 +72,8 @@ pub enum Message {
     Thawed,
     /// The successor serves from now on.
     Commit,
+    /// The successor has heard it, and serves.
+    Serves,
 }
 
 /// What the successor has to know before it prepares.
@@ -125,6 +130,7 @@ impl Message {
             Message::Refused(_) => Kind::Refused,
             Message::Thawed => Kind::Thawed,
             Message::Commit => Kind::Commit,
+            Message::Serves => Kind::Serves,
         }
     }
 
@@ -147,7 +153,7 @@ impl Message {
             Message::Refused(reason) => {
                 put(&mut out, &reason.as_bytes()[..reason.len().min(REASON_BYTES_MAX)]);
             }
-            Message::Ready | Message::Thawed | Message::Commit => {}
+            Message::Ready | Message::Thawed | Message::Commit | Message::Serves => {}
         }
         out
     }
@@ -179,6 +185,7 @@ impl Message {
             Kind::Ready => Message::Ready,
             Kind::Thawed => Message::Thawed,
             Kind::Commit => Message::Commit,
+            Kind::Serves => Message::Serves,
             Kind::State => return Err(Malformed("state is no message")),
         };
         if rest.is_empty() { Ok(message) } else { Err(Malformed("it goes on behind its end")) }
@@ -232,6 +239,7 @@ mod tests {
             Message::Refused("the settings ask for 3 workers".to_owned()),
             Message::Thawed,
             Message::Commit,
+            Message::Serves,
         ]
     }
 

@@ -9,10 +9,12 @@
 //! freezes     ── state ────────────>  thaws
 //!             <─────────── Thawed ──
 //! gives up    ── Commit ───────────>  serves
+//!             <─────────── Serves ──
 //! ```
 //!
 //! Until it gives up, the predecessor takes everything back if anything goes wrong: the successor
-//! refuses or ends, a message is out of order, a deadline passes. After that, nothing can go back.
+//! refuses or ends, a message is out of order, a deadline passes. After that, nothing can go back;
+//! the successor's last message only tells whether it lives.
 
 use crate::message::{Kind, Message};
 
@@ -85,13 +87,19 @@ impl Predecessor {
         may
     }
 
-    /// Gives up, if the successor has everything. Send [`Message::Commit`] after this, whatever
-    /// comes of sending it: the successor may have it even if sending fails.
+    /// Gives up, if the successor has everything. Send [`Message::Commit`] after this. If no byte
+    /// of it has left, call [`Predecessor::take_back`].
     pub fn give_up(&mut self) -> Option<Message> {
         (self.0 == Phase::Thawed).then(|| {
             self.0 = Phase::Committed;
             Message::Commit
         })
+    }
+
+    /// The last word has not left: nobody can have heard it. The handover has failed.
+    pub fn take_back(&mut self) {
+        debug_assert_eq!(self.0, Phase::Committed, "only the last word can be taken back");
+        self.0 = Phase::Failed;
     }
 
     /// The successor has gone or refused, or time is up. Returns whether this process goes on
@@ -256,6 +264,9 @@ mod tests {
             if predecessor.freeze() {
                 self.to_successor.push_back(Kind::State);
             } else if predecessor.give_up().is_some() {
+                if self.successor.is_none() {
+                    return predecessor.take_back();
+                }
                 self.has_committed = true;
                 self.to_successor.push_back(Kind::Commit);
             }

@@ -35,7 +35,7 @@ pub(crate) type Turns = Arc<AtomicU64>;
 /// Starts the thread. It runs until the process ends, and feeds the watchdog of systemd, if the
 /// service has one.
 pub(crate) fn start(workers: Metrics, control: Turns, health: Arc<Health>) -> io::Result<()> {
-    let watchdog = watchdog(|name| env::var(name).ok(), std::process::id());
+    let watchdog = watchdog_time();
     // Half the time of the watchdog: so it is fed in time, and a loop that stands still is reported
     // before the service is killed.
     let standstill = watchdog.map_or(STANDSTILL, |time| STANDSTILL.min(time / 2));
@@ -69,6 +69,11 @@ fn turns(workers: &Metrics, control: &Turns) -> Vec<(String, Option<u64>)> {
     };
     let control = ("control".to_owned(), Some(control.load(Ordering::Relaxed)));
     workers.workers().iter().enumerate().map(of_worker).chain([control]).collect()
+}
+
+/// The time in which systemd expects this process to notify it; `None` if it does not.
+pub(crate) fn watchdog_time() -> Option<Duration> {
+    watchdog(|name| env::var(name).ok(), std::process::id())
 }
 
 /// The time in which systemd expects to be notified; `None` if it does not, or expects another

@@ -17,7 +17,6 @@ use std::time::Duration;
 use throng_handover::channel::Channel;
 
 use super::assembly::Order;
-use super::departure::CHANNEL_TIMEOUT;
 use super::edge::Edge;
 use crate::net::HandoffHeader;
 
@@ -62,11 +61,10 @@ impl Edge {
         self.departure.assembly.order(Order::Send);
     }
 
-    /// Waits until all workers have sent what they were.
-    pub fn await_workers(&self) -> io::Result<()> {
+    /// Waits until all workers have sent what they were, at most for `timeout`.
+    pub fn await_workers(&self, timeout: Duration) -> io::Result<()> {
         let assembly = &self.departure.assembly;
-        // Each gives up by itself when the other process does not answer.
-        if !assembly.all_wait(self.queues.len(), 4 * CHANNEL_TIMEOUT) {
+        if !assembly.all_wait(self.queues.len(), timeout) {
             return Err(io::Error::other("a worker does not come to an end"));
         }
         assembly.take_failure().map_or(Ok(()), |why| Err(io::Error::other(why)))

@@ -125,6 +125,26 @@ impl ControlSocket {
         Ok(ControlSocket { listener, path: path.to_owned(), file: (file.dev(), file.ino()) })
     }
 
+    /// Frees the path for a process that takes over, or takes it back.
+    pub(crate) fn step_aside(&self, is_aside: bool) {
+        let aside = self.aside();
+        let (from, to) = if is_aside { (&self.path, &aside) } else { (&aside, &self.path) };
+        if self.is_at(from) {
+            // Without the path the other process has no socket, and says so.
+            let _ = fs::rename(from, to);
+        }
+    }
+
+    fn aside(&self) -> PathBuf {
+        self.path.with_added_extension("old")
+    }
+
+    /// Whether it is this socket that the path leads to.
+    fn is_at(&self, path: &Path) -> bool {
+        let found = fs::symlink_metadata(path);
+        found.is_ok_and(|found| (found.dev(), found.ino()) == self.file)
+    }
+
     /// Where it is.
     pub(crate) fn path(&self) -> &Path {
         &self.path
@@ -178,9 +198,10 @@ fn remove_if_left(path: &Path) -> Result<(), String> {
 
 impl Drop for ControlSocket {
     fn drop(&mut self) {
-        let is_own = |found: fs::Metadata| (found.dev(), found.ino()) == self.file;
-        if fs::symlink_metadata(&self.path).is_ok_and(is_own) {
-            let _ = fs::remove_file(&self.path);
+        for path in [&self.path, &self.aside()] {
+            if self.is_at(path) {
+                let _ = fs::remove_file(path);
+            }
         }
     }
 }

@@ -154,8 +154,11 @@ impl Arrival {
         Ok(())
     }
 
-    /// Receives the connections between two requests that no worker had.
+    /// Says that this process serves, and receives the connections between two requests that no
+    /// worker had.
     pub(crate) fn receive_rest(mut self, control: &Control) {
+        // It may have died.
+        let _ = self.channel.send(&Message::Serves);
         loop {
             match self.channel.receive() {
                 Ok(received) => {

@@ -5,7 +5,8 @@
 //! | the new process starts, and loads its settings | this one | this one goes on |
 //! | no request begins; those that have begun end | the workers of this one | the same |
 //! | all workers halt, freeze and send; the logs are sent | nobody | the workers thaw, and go on |
-//! | the new process has everything, and is told to serve | the new one | there is no way back |
+//! | the new process has everything: it is told to serve | the new one | unsent, it is the same |
+//! | it says that it serves | the new one | there is no way back |
 //! | this process writes what slow clients have not read, and ends | the new one | |
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -16,6 +17,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::Shutdown;
+use rustix::process::{Pid, Signal, kill_process};
 use throng_access::AccessControl;
 use throng_certificates::ServerTls;
 use throng_control::Control;
@@ -23,18 +25,23 @@ use throng_core::{MemoryEngine, frozen};
 use throng_edge::Edge;
 use throng_handover::channel::{Channel, ChannelError};
 use throng_handover::message::{Kind, Listener, Message, PROTOCOL, Welcome};
-use throng_handover::phase::Predecessor;
+use throng_handover::phase::{OutOfOrder, Predecessor};
 
 use super::binary::Successor;
 use super::parts;
 use crate::control_socket::ControlSocket;
 use crate::service::notify;
+use crate::watch::watchdog_time;
 
 /// How long the new process may take to start and to load its settings.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long the new process may take to read the state.
-const THAW_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long nothing may be delivered at most: then this process goes on. Half the time of a
+/// watchdog of systemd, if that is shorter: workers that stand still do not feed it.
+const PAUSE_MAX: Duration = Duration::from_secs(15);
+
+/// How long the new process may take to say that it serves, once it has been told to.
+const SERVES_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The time for requests that have begun. After it, bodies that are still arriving are refused.
 const REQUESTS_PATIENCE: Duration = Duration::from_secs(2);
@@ -81,6 +88,8 @@ pub(crate) struct Upgraded {
     pub(crate) process: u32,
     /// How long nothing was delivered.
     pub(crate) pause: Duration,
+    /// Why the new process has ended since, and all connections with it.
+    pub(crate) lost: Option<String>,
 }
 
 /// A new process that has not taken over. Ended when dropped.
@@ -143,8 +152,8 @@ impl Upgrader {
             Ok(pause) => {
                 // It serves: it must not end with this value.
                 starting.0 = None;
-                self.attempt.lock().unwrap_or_else(PoisonError::into_inner).take();
-                Ok(Upgraded { control: Arc::clone(&self.control), channel, process, pause })
+                let lost = lost(&mut channel);
+                Ok(Upgraded { control: Arc::clone(&self.control), channel, process, pause, lost })
             }
             Err(error) => {
                 phase.fail();
@@ -217,7 +226,9 @@ impl Upgrader {
             }
             self.edge.go_on();
         };
-        channel.set_timeout(THAW_TIMEOUT)?;
+        let pause_max = watchdog_time().map_or(PAUSE_MAX, |time| PAUSE_MAX.min(time / 2));
+        let pause_end = began + pause_max;
+        channel.set_deadline(Some(pause_end));
         ensure!(phase.freeze(), "the new process is not ready");
         self.edge.send_workers();
         parts::send_engine(&self.departing.engine, channel).map_err(ended)?;
@@ -229,15 +240,30 @@ impl Upgrader {
             Message::Thawed => {}
             _ => bail!("it does not say that it has everything"),
         }
-        self.edge.await_workers().context("a worker")?;
-        drop(self.control_socket.lock().unwrap_or_else(PoisonError::into_inner).take());
-        let commit = phase.give_up().ok_or_else(|| anyhow!("it does not have everything"))?;
-        // There is no way back, even if this fails: the new process may have heard it.
-        if let Err(error) = channel.send(&commit) {
-            tracing::error!("the new process may not know that it serves: {error}");
-        }
+        let left = pause_end.saturating_duration_since(Instant::now());
+        self.edge.await_workers(left).context("a worker")?;
+        self.commit(channel, phase)?;
         self.edge.leave();
         Ok(began.elapsed())
+    }
+
+    /// Tells the new process that it serves. There is no way back after that.
+    fn commit(&self, channel: &mut Channel, phase: &mut Predecessor) -> Result<()> {
+        // Whoever takes it decides: a channel that is shut now would leave nobody who serves.
+        let attempt = self.attempt.lock().unwrap_or_else(PoisonError::into_inner).take();
+        ensure!(attempt.is_some(), "a signal has come that ends the server");
+        let commit = phase.give_up().ok_or_else(|| anyhow!("it does not have everything"))?;
+        // The new process takes its path as soon as it has heard the word.
+        let mut socket = self.control_socket.lock().unwrap_or_else(PoisonError::into_inner);
+        socket.iter().for_each(|socket| socket.step_aside(true));
+        // So few bytes leave together, or not at all.
+        if let Err(error) = channel.send(&commit) {
+            phase.take_back();
+            socket.iter().for_each(|socket| socket.step_aside(false));
+            return Err(ended(error));
+        }
+        *socket = None;
+        Ok(())
     }
 
     /// Waits until no request and no TLS handshake is under way.
@@ -281,11 +307,34 @@ impl Upgraded {
         }
     }
 
+    /// Passes on a signal that came too late for this process.
+    pub(crate) fn end(&self) {
+        let process = Pid::from_raw(self.process as i32);
+        // Fails only if it has ended. Nobody else has its id: nobody has waited for it.
+        let _ = process.map(|process| kill_process(process, Signal::TERM));
+    }
+
     /// Tells the service manager, and says it in one sentence.
     pub(crate) fn announce(&self) -> String {
         let Upgraded { process, pause, .. } = self;
         notify(&format!("MAINPID={process}"));
         format!("process {process} has taken over after a pause of {} ms", pause.as_millis())
+    }
+}
+
+/// Why the new process has ended although it was told to serve; `None` if it serves.
+fn lost(channel: &mut Channel) -> Option<String> {
+    channel.set_deadline(Some(Instant::now() + SERVES_TIMEOUT));
+    let said = channel.receive_message();
+    channel.set_deadline(None);
+    // Fails for no socket.
+    let _ = channel.set_timeout(SERVES_TIMEOUT);
+    match said {
+        // One that is slow is there.
+        Ok((Message::Serves, _)) | Err(ChannelError::TimedOut) => None,
+        Ok((Message::Refused(reason), _)) => Some(reason),
+        Ok(_) => Some(OutOfOrder.to_string()),
+        Err(error) => Some(ended(error).to_string()),
     }
 }
 

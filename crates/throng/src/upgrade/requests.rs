@@ -93,7 +93,12 @@ impl Requests {
             tracing::info!("{cause}: starting a new process to take over");
             let (outcome, conversation, ended_by) = attempt(&upgrader, signals, conversation).await;
             match outcome {
-                Ok(upgraded) => ending.end(upgraded, conversation).await,
+                Ok(upgraded) => {
+                    if ended_by.is_some() {
+                        upgraded.end();
+                    }
+                    ending.end(upgraded, conversation).await
+                }
                 Err(error) => {
                     let message =
                         format!("this process goes on, as if nothing had been: {error:#}");
@@ -168,6 +173,14 @@ fn in_the_way(stage: Stage) -> &'static str {
 impl Ending {
     /// Ends this process, which another one has taken over from.
     async fn end(self, upgraded: Upgraded, conversation: Option<Conversation>) -> ! {
+        if let Some(reason) = &upgraded.lost {
+            let process = upgraded.process;
+            let message = format!("process {process} has taken over and ended: {reason}");
+            fail(message, conversation).await;
+            self.log.flush();
+            // So that the service manager starts the server again.
+            std::process::exit(EXIT_RUNTIME.into());
+        }
         upgraded.send_rest();
         let sentence = upgraded.announce();
         tracing::info!("{sentence}; this one ends");

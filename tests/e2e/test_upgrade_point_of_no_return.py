@@ -1,0 +1,148 @@
+"""A new process that fails just before it serves, or just after."""
+
+import os
+import shutil
+import signal
+
+import pytest
+
+from support import TIMEOUT_SECONDS
+from support.raw import Raw
+from support.server import BINARY, eventually, run_throng
+from support.tls_server import stream_request
+from support.upgrades import FAILED, UpgradableServer
+
+# A new process that takes everything, and fails after a step.
+IMPOSTOR = '''#!/usr/bin/env python3
+import os, signal, socket, struct, threading
+
+class Channel:
+    def __init__(self, socket):
+        self.socket, self.bytes, self.descriptors = socket, b"", []
+
+    def say(self, kind, content=b""):
+        self.socket.sendall(struct.pack("<IBH", len(content), kind, 0) + content)
+
+    def fill(self, count):
+        while len(self.bytes) < count:
+            piece, descriptors, _, _ = socket.recv_fds(self.socket, 65536, 253)
+            if not piece:
+                os._exit(1)
+            self.bytes += piece
+            self.descriptors += descriptors
+
+    def hear(self):
+        self.fill(7)
+        length, _, count = struct.unpack("<IBH", self.bytes[:7])
+        self.fill(7 + length)
+        content, self.bytes = self.bytes[7:7 + length], self.bytes[7 + length:]
+        descriptors, self.descriptors = self.descriptors[:count], self.descriptors[count:]
+        return content, descriptors
+
+    def hear_worker(self):
+        self.hear()
+        while self.hear()[0]:
+            pass
+
+def fail_at(step):
+    if step == "{last}":
+        print("impostor:", step, flush=True)
+        if "{how}" == "waits":
+            print("impostor: ended by signal", signal.sigwait([signal.SIGTERM]), flush=True)
+        os._exit(1)
+
+# So that it does not outlive a test that has failed.
+signal.alarm(300)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+channel = Channel(socket.socket(fileno=0))
+channel.say(1, struct.pack("<HHI", 1, 65535, 0))
+workers = struct.unpack("<I", channel.hear()[0][:4])[0]
+channel.say(3)
+fail_at("ready")
+for _ in ["logs", "kept subscriptions"]:
+    while channel.hear()[0]:
+        pass
+of_workers = [Channel(socket.socket(fileno=channel.hear()[1][0])) for _ in range(workers)]
+readers = [threading.Thread(target=worker.hear_worker) for worker in of_workers]
+for reader in readers:
+    reader.start()
+for reader in readers:
+    reader.join()
+if "{last}" == "thawed":
+    # With its end closed already, the last word cannot reach it.
+    channel.socket.shutdown(socket.SHUT_RD)
+channel.say(6)
+fail_at("thawed")
+channel.hear()
+fail_at("commit")
+'''
+
+
+@pytest.fixture
+def start(tmp_path, monkeypatch):
+    """Starts a server whose next version is an impostor."""
+    copy = tmp_path / "throng"
+    shutil.copy(BINARY, copy)
+    monkeypatch.setattr("support.server.BINARY", copy)
+    started = []
+
+    def start(last, how="ends", **options):
+        flags = ["--heartbeat", "1h", "--drain-window", "0ms", "--workers", "2"]
+        server = UpgradableServer(tmp_path, *flags, **options)
+        started.append(server)
+        impostor = tmp_path / "impostor"
+        impostor.write_text(IMPOSTOR.replace("{last}", last).replace("{how}", how))
+        impostor.chmod(0o755)
+        os.replace(impostor, copy)
+        return server
+
+    yield start
+    for server in started:
+        server.kill()
+        server.process.wait()
+
+
+def subscribe(server):
+    stream = Raw(server)
+    stream.send(stream_request("a").decode())
+    stream.read_until(b"\r\n\r\n")
+    return stream
+
+
+def upgrade_fails(server):
+    server.signal(signal.SIGUSR2)
+    eventually(lambda: FAILED in server.log(), "the failure of the upgrade")
+    return server.log().rpartition(FAILED)[2].splitlines()[0]
+
+
+def test_a_last_word_that_nobody_can_hear_is_taken_back(start, tmp_path):
+    server = start("thawed")
+    with subscribe(server) as stream:
+        assert "this process goes on" in upgrade_fails(server)
+        server.publish("a", "hello")
+        stream.read_until(b"data: hello")
+        # Commands reach it as before.
+        said = run_throng("upgrade", "--listen", f"127.0.0.1:{server.port}", directory=tmp_path)
+        assert said.returncode == 1 and "this process goes on" in said.stderr, said.stdout + said.stderr
+
+
+def test_a_process_that_stalls_stops_delivery_for_less_than_the_time_of_the_watchdog(start):
+    server = start("ready", "waits", environment={"WATCHDOG_USEC": "4000000"})
+    with subscribe(server) as stream:
+        assert "did not answer in time" in upgrade_fails(server)
+        server.publish("a", "hello")
+        stream.read_until(b"data: hello")
+
+
+def test_a_process_that_ends_after_the_last_word_is_reported_as_a_failure(start):
+    server = start("commit")
+    assert "has taken over and ended" in upgrade_fails(server)
+    assert server.process.wait(TIMEOUT_SECONDS) == 1
+
+
+def test_a_signal_after_the_last_word_reaches_the_process_that_serves(start):
+    server = start("commit", "waits")
+    server.signal(signal.SIGUSR2)
+    eventually(lambda: "impostor: commit" in server.log(), "the last word")
+    server.signal(signal.SIGTERM)
+    eventually(lambda: "impostor: ended by signal" in server.log(), "the signal")
