@@ -206,7 +206,8 @@ def test_commands_that_have_gone_keep_nobody_from_cancelling(serve, tmp_path):
     server = serve("--drain-delay", "1h")
     path = f"{RUNTIME}/127.0.0.1:{server.port}.sock"
     for _ in range(20):
-        with socket.socket(socket.AF_UNIX) as client:
+        # A server without a place says so, and hangs up before it is asked.
+        with socket.socket(socket.AF_UNIX) as client, contextlib.suppress(ConnectionError):
             client.settimeout(TIMEOUT_SECONDS)
             client.connect(path)
             client.sendall(b'{"request":"drain","deadline-ms":3600000}\n')
