@@ -17,6 +17,12 @@ use super::{Each, Order, Space, Storage, StorageError, Write};
 /// How long the recovery waits for the library to write some memtables, each of at most 64 MiB.
 const REWRITE_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// Journals of the library, at most. A start reads them into memory.
+const JOURNAL_BYTES_MAX: u64 = 64 << 20;
+
+/// What the library holds of a table before it writes a file of it.
+const MEMTABLE_BYTES_MAX: u64 = 8 << 20;
+
 /// What is written to find out whether the disk is full.
 const PROBE_BYTES: usize = 64 << 10;
 
@@ -190,12 +196,15 @@ impl DiskStorage {
         let database = Database::builder(&self.path)
             .cache_size(self.cache_bytes)
             .manual_journal_persist(true)
+            .max_journaling_size(JOURNAL_BYTES_MAX)
             .open()
             .map_err(|error| unopened(&error))?;
         let mut keyspaces = HashMap::new();
         for space in Space::ALL {
             let name = format!("{space:?}").to_ascii_lowercase();
-            let keyspace = database.keyspace(&name, KeyspaceCreateOptions::default);
+            let keyspace = database.keyspace(&name, || {
+                KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE_BYTES_MAX)
+            });
             keyspaces.insert(space, keyspace.map_err(|error| unopened(&error))?);
         }
         *slot = Some(Arc::new(Open { database, keyspaces }));
