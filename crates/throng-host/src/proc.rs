@@ -371,9 +371,10 @@ mod tests {
     fn a_listening_process_is_found() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
         let port = listener.local_addr().expect("an address").port();
-        assert_eq!(listeners(port), [std::process::id()]);
+        // A child that another test is starting has the listener for a moment, even a closed one.
+        let own = [std::process::id()];
+        assert!((0..1000).any(|_| listeners(port) == own), "{:?}", listeners(port));
         assert!(is_listened_on(port));
-        // A closed listener may live on for a moment, in a child that another test is starting.
         let client = TcpStream::connect(("127.0.0.1", port)).expect("connected");
         assert!(!is_listened_on(client.local_addr().expect("an address").port()));
     }

@@ -93,7 +93,7 @@ const RELEASE_BYTES: u64 = 64 << 20;
 pub(crate) fn serve(arguments: ServeArguments, early_hangups: &EarlyHangups) -> Result<()> {
     let runtime = Runtime::new().context("cannot start the control plane")?;
     // Before anything else: the file of the binary may be replaced from now on.
-    let successor = Successor::of_this_process().context("cannot find this program's file")?;
+    let successor = Successor::of_this_process();
     let mut arrival = Arrival::begin()?;
     let outcome = run(&runtime, arguments, early_hangups, (successor, &mut arrival));
     if let (Err(error), Some(arrival)) = (&outcome, &mut arrival) {

@@ -26,15 +26,13 @@ pub(crate) struct Successor {
 impl Successor {
     /// The binary of this process, with its arguments.
     ///
-    /// # Errors
-    ///
-    /// The system does not say which binary this is.
-    pub(crate) fn of_this_process() -> io::Result<Successor> {
+    /// Where the kernel does not say which file this is, because `/proc` is not mounted, it is the
+    /// one by whose name the process was called.
+    pub(crate) fn of_this_process() -> Successor {
         let mut arguments = env::args_os();
         let name = arguments.next().unwrap_or_default();
-        let own = env::current_exe()?;
-        let path = called(&name).filter(|path| is_same(path, &own)).unwrap_or(own);
-        Ok(Successor { path, name, arguments: arguments.collect() })
+        let path = binary(&name, env::current_exe().ok());
+        Successor { path, name, arguments: arguments.collect() }
     }
 
     /// Starts it, with its end of the channel as standard input.
@@ -51,6 +49,15 @@ impl Successor {
     /// Where it is.
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+}
+
+/// The file of a process that was called by `name`, of which the kernel says that it is `own`.
+fn binary(name: &OsString, own: Option<PathBuf>) -> PathBuf {
+    match (called(name), own) {
+        (Some(path), Some(own)) if is_same(&path, &own) => path,
+        (_, Some(own)) => own,
+        (path, None) => path.unwrap_or_else(|| PathBuf::from(name)),
     }
 }
 
@@ -91,7 +98,18 @@ mod tests {
 
     #[test]
     fn this_process_is_found() {
-        let successor = Successor::of_this_process().unwrap();
+        let successor = Successor::of_this_process();
         assert!(is_same(successor.path(), &env::current_exe().unwrap()));
+    }
+
+    #[test]
+    fn without_proc_the_name_says_which_file_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let [file, other] = ["throng", "other"].map(|name| folder.path().join(name));
+        std::fs::write(&file, "").unwrap();
+        let name = file.clone().into_os_string();
+        assert_eq!(binary(&name, None), file);
+        assert_eq!(binary(&OsString::from("/no/such/file"), None), Path::new("/no/such/file"));
+        assert_eq!(binary(&name, Some(other.clone())), other);
     }
 }
