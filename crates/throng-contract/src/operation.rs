@@ -41,9 +41,9 @@ const CREDENTIALS: &[ErrorCode] = &[
 pub(crate) enum Access {
     /// Everybody, on every server.
     Anyone,
-    /// On a server with keys, who has a token or a server key.
+    /// On a server with keys, only clients with a token or a server key.
     Client,
-    /// On a server with keys, who has a server key with this scope.
+    /// On a server with keys, only clients with a server key of this scope.
     Key(&'static str),
 }
 

@@ -59,7 +59,7 @@ pub(crate) async fn run(control: Arc<Control>) {
     let deadline = DEADLINE_MAX.min(interval * DEADLINE_INTERVALS);
     for round in 0u64.. {
         if control.is_leaving() {
-            // Nobody is to subscribe now. Its operator may take the drain back.
+            // A server that drains accepts no subscription, but the drain may be cancelled.
             sleep(interval).await;
             continue;
         }

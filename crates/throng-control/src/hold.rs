@@ -1,9 +1,9 @@
 //! Holds the control plane while another process may take over: nothing is begun any more.
 //!
-//! A connection between two requests goes back to a worker, which freezes it like all others. Kept
-//! here are those of the admin listener, and those whose client reads its last response late: the
-//! workers may have been frozen by then. What has begun is finished, and [`Hold::is_at_rest`] says
-//! when.
+//! A connection between two requests goes back to a worker, which freezes it like all others. The
+//! control plane keeps connections of the admin listener, and those whose client reads its last
+//! response late, because the workers may have been frozen by then. Requests that have begun are
+//! finished; [`Hold::is_at_rest`] is true once they all are.
 //!
 //! # Invariants
 //!

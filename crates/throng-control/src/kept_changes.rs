@@ -1,8 +1,7 @@
 //! Changes what users follow, and waits until their connections do.
 //!
-//! A change may take milliseconds, so none is made on a thread that serves requests. One thread
-//! makes changes at a time: those of all requests that wait, so that they wait for the disk
-//! together.
+//! A change may take milliseconds, so none is made on a thread that serves requests. One thread at
+//! a time makes the changes of all requests that wait, with one sync of the disk for all of them.
 //!
 //! # Store first, memory second
 //!

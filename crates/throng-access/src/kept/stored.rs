@@ -57,8 +57,8 @@ impl KeptPlan {
 }
 
 impl KeptSubscriptions {
-    /// Adds what is stored. For the start, when nothing is kept and nobody reads. Limits do not
-    /// count: what was accepted stays.
+    /// Adds the stored subscriptions. Call it once at the start, before anything is kept or read.
+    /// Limits do not apply: what was accepted stays.
     ///
     /// # Errors
     ///

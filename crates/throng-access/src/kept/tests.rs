@@ -26,7 +26,7 @@ fn all(page: impl Fn(Option<u32>) -> KeptPage) -> Vec<String> {
     }
 }
 
-/// Makes a change that nobody has to store.
+/// Makes a change on a server without a data directory.
 fn change_in<T>(
     kept: &KeptSubscriptions,
     user: &str,
