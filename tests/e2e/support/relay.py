@@ -7,16 +7,22 @@ import threading
 from . import TIMEOUT_SECONDS
 
 
+class Relayed:
+    """What has gone through one connection, in each direction."""
+
+    def __init__(self):
+        self.from_server, self.from_client = bytearray(), bytearray()
+
+
 class Relay:
-    """Listens on a port of its own and passes everything on. `from_server` and `from_client` are what
-    has gone through, over all connections. Without a `server`, `target` is set later."""
+    """Listens on a port of its own and passes everything on. `relayed` is what has gone through, one
+    for each connection. Without a `server`, `target` is set later."""
 
     def __init__(self, server):
         self.target = server and (server.host, server.port)
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.host, self.port = self.listener.getsockname()[:2]
-        self.from_server, self.from_client = bytearray(), bytearray()
-        self.sockets = []
+        self.relayed, self.sockets = [], []
         threading.Thread(target=self._accept, daemon=True).start()
 
     def __enter__(self):
@@ -44,10 +50,13 @@ class Relay:
             except OSError:
                 return
             self.sockets += [client, server]
-            threading.Thread(target=self._relay, args=(client, server), daemon=True).start()
+            relayed = Relayed()
+            self.relayed.append(relayed)
+            args = (client, server, relayed)
+            threading.Thread(target=self._relay, args=args, daemon=True).start()
 
-    def _relay(self, client, server):
-        ways = {client: (server, self.from_client), server: (client, self.from_server)}
+    def _relay(self, client, server, relayed):
+        ways = {client: (server, relayed.from_client), server: (client, relayed.from_server)}
         with selectors.DefaultSelector() as selector:
             for source in ways:
                 selector.register(source, selectors.EVENT_READ)
