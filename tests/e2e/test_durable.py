@@ -169,7 +169,10 @@ def test_beyond_the_limit_of_the_directory_only_durable_publications_are_refused
     eventually(lambda: publish().status_code == 507, "a refusal")
     answer = publish()
     assert answer.json()["error"] == "not_stored"
-    assert "data directory is full" in answer.json()["message"]
+    assert "beyond `data-max-bytes`" in answer.json()["message"]
+    ready = limited.http.get("/health/ready").json()
+    assert [reason["reason"] for reason in ready["reasons"]] == ["data_over_limit"]
+    eventually(lambda: "is beyond `data-max-bytes`" in limited.log(), "a line in the log")
     assert limited.http.post("/channels/brief", content="x").status_code == 201
     with subscribe("sse", limited, "/channels/kept", since=id) as subscriber:
         assert subscriber.recovered is True

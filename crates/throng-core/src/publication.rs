@@ -60,6 +60,12 @@ pub enum PublishError {
     /// The journal has no space left. Nothing was published.
     #[error("the data directory is full, so the message was not accepted; free space on its disk")]
     DiskFull,
+    /// The data directory takes more than it may. Nothing was published.
+    #[error(
+        "the data directory is beyond `data-max-bytes`, so the message was not accepted; raise \
+         that limit, or let channels keep less"
+    )]
+    OverLimit,
     /// The journal has not answered, in time or at all. The message may be published already, or
     /// still be.
     #[error("it is not known whether this is published; repeat it with its idempotency key")]
@@ -74,7 +80,7 @@ impl From<PublishError> for ErrorResponse {
         let code = match error {
             PublishError::Busy | PublishError::NoOffset => ErrorCode::Busy,
             PublishError::Away => ErrorCode::Unavailable,
-            PublishError::DiskFull => ErrorCode::NotStored,
+            PublishError::DiskFull | PublishError::OverLimit => ErrorCode::NotStored,
             PublishError::Unknown => ErrorCode::OutcomeUnknown,
         };
         ErrorResponse::new(code, error.to_string())

@@ -42,6 +42,12 @@ pub enum StoreError {
     /// The disk has no space.
     #[error("the disk of the data directory is full, so the change is not made")]
     Full,
+    /// The directory takes more than it may.
+    #[error(
+        "the data directory is beyond `data-max-bytes`, so the change is not made; raise that \
+         limit, or let channels keep less"
+    )]
+    OverLimit,
     /// The disk fails.
     #[error("the disk of the data directory fails, so the change is not made")]
     Failed,
@@ -51,7 +57,7 @@ impl From<StoreError> for ErrorResponse {
     fn from(error: StoreError) -> ErrorResponse {
         let code = match error {
             StoreError::Busy => ErrorCode::Busy,
-            StoreError::Full => ErrorCode::NotStored,
+            StoreError::Full | StoreError::OverLimit => ErrorCode::NotStored,
             StoreError::Failed => ErrorCode::Unavailable,
         };
         ErrorResponse::new(code, error.to_string())

@@ -13,7 +13,7 @@ pub(crate) mod tests;
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -58,6 +58,9 @@ pub enum Refused {
     /// The disk has no space.
     #[error("the disk of the data directory is full, so the message was not accepted")]
     Full,
+    /// The directory takes more than [`Setup::max_bytes`].
+    #[error("the data directory is beyond its limit, so the message was not accepted")]
+    OverLimit,
     /// The disk fails.
     #[error("the disk of the data directory fails, so the message was not accepted")]
     Failed,
@@ -145,6 +148,8 @@ struct Queue {
 struct Shared {
     /// How the disk is: see [`Journal::state`].
     state: AtomicU8,
+    /// Whether the directory took more than it may at the last look.
+    is_over_limit: AtomicBool,
     messages: AtomicU64,
     message_bytes: AtomicU64,
     /// How long commits took, with their syncs.
@@ -198,7 +203,8 @@ pub trait Server: Send {
 pub struct Setup {
     /// What is promised.
     pub sync: Sync,
-    /// Bytes on the disk beyond which publications are refused as if it were full.
+    /// Bytes on the disk beyond which publications and changes are refused. What waits when the
+    /// thread finds it is taken nevertheless.
     pub max_bytes: u64,
     /// The clock, the stamps and the followers.
     pub server: Box<dyn Server>,
@@ -312,11 +318,13 @@ impl Journal {
         Ok(())
     }
 
-    /// Why publications are refused; `None` while the disk works.
+    /// Why publications are refused; `None` while the disk works and the directory is within its
+    /// limit.
     pub fn state(&self) -> Option<Refused> {
         match self.shared.state.load(Ordering::Relaxed) {
             FULL => Some(Refused::Full),
             FAILED => Some(Refused::Failed),
+            _ if self.shared.is_over_limit.load(Ordering::Relaxed) => Some(Refused::OverLimit),
             _ => None,
         }
     }
@@ -469,8 +477,8 @@ impl Thread {
             Ok(has_more) => {
                 let bytes = writer.bytes().unwrap_or_default();
                 shared.disk_bytes.store(bytes, Ordering::Relaxed);
-                let state = if bytes > setup.max_bytes { FULL } else { WORKS };
-                shared.state.store(state, Ordering::Relaxed);
+                shared.is_over_limit.store(bytes > setup.max_bytes, Ordering::Relaxed);
+                shared.state.store(WORKS, Ordering::Relaxed);
                 has_more
             }
             Err(error) => {

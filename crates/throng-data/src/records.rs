@@ -28,6 +28,7 @@ impl From<Refused> for StoreError {
         match refused {
             Refused::Busy => StoreError::Busy,
             Refused::Full => StoreError::Full,
+            Refused::OverLimit => StoreError::OverLimit,
             Refused::Failed => StoreError::Failed,
         }
     }

@@ -107,6 +107,10 @@ async fn log_state(journal: Weak<Journal>) {
                     "the data directory is full: durable channels refuse messages until there is \
                      room"
                 ),
+                Some(Refused::OverLimit) => tracing::error!(
+                    "the data directory is beyond `data-max-bytes`: durable channels refuse \
+                     messages until it is smaller"
+                ),
                 Some(_) => tracing::error!(
                     "the disk of the data directory fails: durable channels refuse messages \
                      until it works"

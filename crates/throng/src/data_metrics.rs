@@ -27,7 +27,11 @@ impl MetricSource for DataMetrics {
             return Vec::new();
         }
         let error = self.error();
-        let reasons = [("full", StoreError::Full), ("failed", StoreError::Failed)];
+        let reasons = [
+            ("full", StoreError::Full),
+            ("limit", StoreError::OverLimit),
+            ("failed", StoreError::Failed),
+        ];
         let gauges = reasons.map(|(name, reason)| (name.into(), u64::from(error == Some(reason))));
         vec![OtherMetric {
             name: "data_directory_refuses",
@@ -41,6 +45,10 @@ impl MetricSource for DataMetrics {
             StoreError::Full => Ailment::new(
                 "data_full",
                 "the disk of the data directory is full: it is not written",
+            ),
+            StoreError::OverLimit => Ailment::new(
+                "data_over_limit",
+                "the data directory is beyond `data-max-bytes`: it is not written",
             ),
             StoreError::Failed | StoreError::Busy => Ailment::new(
                 "data_failed",
@@ -77,9 +85,10 @@ mod tests {
     #[test]
     fn a_disk_that_takes_nothing_is_shown() {
         for (state, gauges, reason) in [
-            (Ok(()), [0, 0], None),
-            (Err(StoreError::Full), [1, 0], Some("data_full")),
-            (Err(StoreError::Failed), [0, 1], Some("data_failed")),
+            (Ok(()), [0, 0, 0], None),
+            (Err(StoreError::Full), [1, 0, 0], Some("data_full")),
+            (Err(StoreError::OverLimit), [0, 1, 0], Some("data_over_limit")),
+            (Err(StoreError::Failed), [0, 0, 1], Some("data_failed")),
         ] {
             let data = DataMetrics(Some(Arc::new(Store(state))));
             let [OtherMetric { value: OtherValue::GaugesBy(_, values), .. }] = &data.metrics()[..]

@@ -82,6 +82,7 @@ fn a_change_is_made_and_answered_once_it_is_stored() {
 fn a_store_that_refuses_leaves_everything_as_it_was() {
     for (error, status, code) in [
         (StoreError::Full, 507, "not_stored"),
+        (StoreError::OverLimit, 507, "not_stored"),
         (StoreError::Failed, 503, "unavailable"),
         (StoreError::Busy, 503, "busy"),
     ] {

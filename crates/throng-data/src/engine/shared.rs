@@ -25,6 +25,7 @@ impl From<Refused> for PublishError {
         match refused {
             Refused::Busy => PublishError::Busy,
             Refused::Full => PublishError::DiskFull,
+            Refused::OverLimit => PublishError::OverLimit,
             Refused::Failed => PublishError::Away,
         }
     }

@@ -1,7 +1,7 @@
 //! The thread that writes, over a storage in memory.
 
 use std::sync::atomic::AtomicU64;
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc::{self, Receiver, Sender};
 
 use throng_core::Body;
 
@@ -48,6 +48,46 @@ impl Server for Alone {
 
     fn newest_stamp(&self) -> Stamp {
         Stamp(self.0.load(Ordering::Relaxed))
+    }
+}
+
+/// Stops in its first tick, says so, and goes on when it is told to.
+struct Stopped {
+    alone: Alone,
+    calls: AtomicU64,
+    stops: Mutex<(Sender<()>, Receiver<()>)>,
+}
+
+impl Server for Stopped {
+    fn now_ms(&self) -> u64 {
+        self.alone.now_ms()
+    }
+
+    fn retention_of(&self, channel: &ChannelName) -> Retention {
+        self.alone.retention_of(channel)
+    }
+
+    fn begin_group(&self) {}
+
+    fn next_stamp(&self) -> Stamp {
+        self.alone.next_stamp()
+    }
+
+    fn deliver(&self, content: &Arc<Content>, receipt: Option<&Arc<Receipt>>) -> u64 {
+        self.alone.deliver(content, receipt)
+    }
+
+    fn end_group(&self) {}
+
+    fn newest_stamp(&self) -> Stamp {
+        // The start asks first.
+        if self.calls.fetch_add(1, Ordering::Relaxed) == 1 {
+            let stops = self.stops.lock().expect("nobody panics");
+            stops.0.send(()).expect("the test waits");
+            // The test may have failed.
+            let _ = stops.1.recv();
+        }
+        self.alone.newest_stamp()
     }
 }
 
@@ -159,4 +199,29 @@ fn an_end_while_the_disk_fails_leaves_the_outcome_open() {
     storage.end_process();
     let (_, reopened) = Logs::open(Arc::new(storage), "boot").expect("it opens");
     assert!(!reopened.may_have_lost);
+}
+
+#[test]
+fn what_is_taken_while_the_limit_is_found_does_not_open_the_directory_again() {
+    let (stopped, stops) = mpsc::channel();
+    let (go_on, goes_on) = mpsc::channel();
+    let server = Box::new(Stopped {
+        alone: Alone::default(),
+        calls: AtomicU64::new(0),
+        stops: Mutex::new((stopped, goes_on)),
+    });
+    let storage = MemoryStorage::default();
+    let setup = Setup { sync: Sync::Never, max_bytes: 0, server };
+    let journal = Journal::start(&logs(&storage, "boot"), setup).expect("it starts");
+    stops.recv_timeout(PATIENCE).expect("it looks");
+    let answers = publish(&journal, "waits").expect("it is taken");
+    go_on.send(()).expect("it waits");
+    assert_eq!(offset(&answers), 1);
+    assert_eq!(journal.state(), Some(Refused::OverLimit));
+    assert_eq!(publish(&journal, "refused").map(drop), Err(Refused::OverLimit));
+    drop(journal);
+    // The disk works, so that the end is clean.
+    storage.lose_power(0);
+    let (_, opened) = Logs::open(Arc::new(storage), "another boot").expect("it opens");
+    assert!(!opened.may_have_lost);
 }

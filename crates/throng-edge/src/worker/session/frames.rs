@@ -236,6 +236,9 @@ impl<N: Net> Worker<N> {
             Err(PublishError::Busy) => "delivery lags, so the message was not accepted",
             Err(PublishError::Away) => "the journal is away, so the message was not accepted",
             Err(PublishError::DiskFull) => "the disk is full, so the message was not accepted",
+            Err(PublishError::OverLimit) => {
+                "the data directory is beyond its limit, so the message was not accepted"
+            }
             Err(PublishError::Unknown) => "it is not known whether the message is published",
             Err(PublishError::NoOffset) => "the channel has no id left for another message",
         };
