@@ -157,11 +157,15 @@ def test_other_channels_are_forgotten_as_before(start):
         assert subscriber.take(1) == ["new"]
 
 
-def test_beyond_the_limit_of_the_directory_only_durable_publications_are_refused(start):
+def test_beyond_the_limit_of_the_directory_only_durable_publications_are_refused(start, tmp_path):
     first = start()
     id = first.publish("kept", "before")["id"]
     first.stop()
-    limited = start("--data-max-bytes", "1B")
+    limited = start("--data-max-bytes", "256MiB")
+    # What counts is what the disk has given, whoever has asked for it.
+    filler = tmp_path / "data/store/filler"
+    with filler.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, 256 << 20)
 
     def publish():
         return limited.http.post("/channels/kept", content="x")
@@ -176,8 +180,15 @@ def test_beyond_the_limit_of_the_directory_only_durable_publications_are_refused
     assert limited.http.post("/channels/brief", content="x").status_code == 201
     with subscribe("sse", limited, "/channels/kept", since=id) as subscriber:
         assert subscriber.recovered is True
-    limited.stop()
-    assert start().http.post("/channels/kept", content="x").status_code == 201
+    filler.unlink()
+    eventually(lambda: publish().status_code == 201, "room")
+
+
+def test_a_limit_that_the_empty_directory_reaches_is_refused(tmp_path):
+    flags = ["--data", tmp_path / "data", "--data-max-bytes", "10MiB"]
+    done = run_throng("serve", "--listen", "127.0.0.1:0", *flags, directory=tmp_path)
+    assert done.returncode == 78
+    assert "data-max-bytes (10MiB) is less than 256MiB" in done.stderr
 
 
 def test_durable_channels_need_a_directory(tmp_path):

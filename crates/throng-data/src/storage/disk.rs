@@ -3,9 +3,14 @@
 //! After a failed write the library accepts no more until it is opened again: it cannot know what
 //! the file system has kept. So [`Storage::recover`] closes and opens it; readers get errors
 //! meanwhile.
+//!
+//! The library keeps its own journals at the top of the directory, and what it has of each table in
+//! files below.
 
 use std::collections::HashMap;
+use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -19,6 +24,15 @@ const REWRITE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Journals of the library, at most. A start reads them into memory.
 const JOURNAL_BYTES_MAX: u64 = 64 << 20;
+
+/// The least limit of the directory: journals alone must not reach it, with the one that is written
+/// and those that are being removed. A server with few messages would refuse all of them for ever.
+pub const BYTES_LIMIT_MIN: u64 = 256 << 20;
+
+const _: () = assert!(BYTES_LIMIT_MIN >= 4 * JOURNAL_BYTES_MAX);
+
+/// Bytes of a block, as the system counts those of a file.
+const BLOCK_BYTES: u64 = 512;
 
 /// What the library holds of a table before it writes a file of it.
 const MEMTABLE_BYTES_MAX: u64 = 8 << 20;
@@ -174,17 +188,36 @@ impl Storage for DiskStorage {
     }
 
     fn bytes(&self) -> Result<u64, StorageError> {
-        self.get_open()?.database.disk_space().map_err(|error| failed(&error))
+        let open = self.get_open()?;
+        let tables: u64 = open.keyspaces.values().map(Keyspace::disk_space).sum();
+        // The library counts journals by their length, most of which is a hole at first.
+        let journals =
+            blocks_bytes(&self.path).map_err(|error| failed(&fjall::Error::Io(error)))?;
+        Ok(tables + journals)
     }
+}
+
+/// What the files of a directory take on the disk, without those of directories in it.
+fn blocks_bytes(path: &Path) -> io::Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(path)? {
+        match entry?.metadata() {
+            Ok(metadata) if metadata.is_file() => bytes += metadata.blocks() * BLOCK_BYTES,
+            // A journal that is not needed any more is removed at any time.
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(bytes)
 }
 
 impl DiskStorage {
     /// Why the library is closed for writes, which it does not say.
     fn why_closed(&self) -> StorageError {
         let probe = self.path.with_extension("probe");
-        let written = std::fs::write(&probe, [1; PROBE_BYTES]);
+        let written = fs::write(&probe, [1; PROBE_BYTES]);
         // It is replaced the next time if it stays.
-        let _ = std::fs::remove_file(&probe);
+        let _ = fs::remove_file(&probe);
         let error = written.err().unwrap_or_else(|| io::Error::other("a flush has failed"));
         failed(&fjall::Error::Io(error))
     }
@@ -209,5 +242,32 @@ impl DiskStorage {
         }
         *slot = Some(Arc::new(Open { database, keyspaces }));
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_it_takes_is_what_is_written_and_not_the_length_of_files() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let storage = DiskStorage::open(folder.path(), 1 << 20).expect("it opens");
+        let empty = storage.bytes().expect("it is counted");
+        assert!(empty < 1 << 20, "{empty}");
+        // The library compresses what it can.
+        let mut random = 1_u64;
+        let value: Vec<u8> = std::iter::repeat_with(|| {
+            random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            (random >> 56) as u8
+        })
+        .take(4 << 20)
+        .collect();
+        let written = value.len() as u64;
+        let write = Write { space: Space::Messages, key: b"key".to_vec(), value: Some(value) };
+        storage.commit(vec![write]).expect("it writes");
+        storage.sync().expect("it syncs");
+        let bytes = storage.bytes().expect("it is counted");
+        assert!((written..2 * written).contains(&bytes), "{bytes} bytes");
     }
 }

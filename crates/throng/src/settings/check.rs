@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use throng_data::storage::disk::BYTES_LIMIT_MIN;
 use throng_edge::HEAD_BYTES_MAX;
 use throng_edge::limits::WORKERS_MAX;
-use throng_units::{Count, Time};
+use throng_units::{Count, Size, Time};
 
 use super::channels::{ChannelTable, TABLES_MAX};
 use super::table::{AccessOptions, Settings, SettingsError};
@@ -63,6 +64,7 @@ pub(super) fn check(settings: &Settings) -> Result<(), SettingsError> {
         .or_else(|| times(settings))
         .or_else(|| lag(settings))
         .or_else(|| channels(settings))
+        .or_else(|| data(settings))
         .or_else(|| tokens(settings))
         .or_else(|| access_without_keys(settings));
     problem.map_or(Ok(()), |message| Err(SettingsError(message)))
@@ -237,6 +239,17 @@ fn lag(settings: &Settings) -> Option<String> {
 fn slow_timeout(key: &str, time: Time) -> Option<String> {
     let is_possible = time.0.is_zero() || time.0 >= Duration::from_secs(1);
     (!is_possible).then(|| format!("{key} must be at least 1s, or 0 for none, not {time}"))
+}
+
+fn data(settings: &Settings) -> Option<String> {
+    let limit = settings.data_max_bytes;
+    (limit.0 > 0 && (limit.0 as u64) < BYTES_LIMIT_MIN).then(|| {
+        format!(
+            "data-max-bytes ({limit}) is less than {}, which the data directory may take without \
+             any message; set it to at least that, or to 0 for no limit",
+            Size(BYTES_LIMIT_MIN as usize)
+        )
+    })
 }
 
 /// Why the channels of a table cannot be durable.
