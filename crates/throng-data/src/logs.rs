@@ -13,6 +13,7 @@
 
 mod format;
 mod reader;
+mod retention;
 #[cfg(test)]
 mod tests;
 mod writer;

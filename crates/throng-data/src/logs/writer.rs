@@ -1,8 +1,7 @@
-//! Writing: appends, with retention and idempotency keys, and what expires.
+//! Writing: appends, with retention and idempotency keys.
 
 use std::collections::HashMap;
 use std::num::NonZeroU64;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use throng_core::{
@@ -12,13 +11,18 @@ use throng_core::{
 use super::format::{self, Head, KnownKey, Measure};
 use super::reader::{Logs, unreadable};
 use crate::promise::Sync;
-use crate::storage::{Order, Space, Storage, StorageError, Write};
+use crate::storage::{Space, Storage, StorageError, Write};
 
 /// Channels whose heads the writer keeps in memory.
-const HEADS_MAX: usize = 65_536;
+pub(super) const HEADS_MAX: usize = 65_536;
 
-/// Entries that one step of [`Writer::expire`] removes: some milliseconds of work.
-const EXPIRED_PER_STEP: usize = 1_000;
+/// Messages that a commit drops at most, beside what each publication may: some milliseconds of
+/// work.
+pub(super) const TRIMMED_PER_COMMIT: usize = 2_000;
+
+/// Messages that a publication may drop beside those of its commit: more than it adds, so that a
+/// log that is too long becomes shorter however busy its channel is.
+const TRIMMED_PER_PUBLICATION: usize = 2;
 
 /// Stamps that are reserved at a time: so many that a run seldom notes more than one reservation,
 /// and few beside the 2^62 that there are.
@@ -35,10 +39,10 @@ pub enum Appended {
 
 /// Appends to the logs. There is one.
 pub struct Writer {
-    logs: Arc<Logs>,
+    pub(super) logs: Arc<Logs>,
     sync: Sync,
     /// Heads of channels that were written lately.
-    heads: HashMap<ChannelName, Head>,
+    pub(super) heads: HashMap<ChannelName, Head>,
     /// The number of the newest channel.
     newest_number: u64,
     /// The stamp up to which stamps may be given out without another note.
@@ -58,14 +62,16 @@ struct Pending {
 
 /// What one commit is made of.
 #[derive(Default)]
-struct Group {
-    writes: Vec<Write>,
+pub(super) struct Group {
+    pub(super) writes: Vec<Write>,
     /// New heads, which have not been committed.
-    heads: HashMap<ChannelName, Head>,
+    pub(super) heads: HashMap<ChannelName, Head>,
     /// New idempotency keys.
     keys: HashMap<Vec<u8>, KnownKey>,
     /// New messages by their keys: an append may drop one of its own group.
-    measures: HashMap<Vec<u8>, Measure>,
+    pub(super) measures: HashMap<Vec<u8>, Measure>,
+    /// How many more messages may be dropped.
+    pub(super) trims_left: usize,
     /// The newest acknowledged offsets of the channels of the group.
     acknowledged: HashMap<ChannelName, u64>,
     /// Where the new messages are, as in [`Pending::messages`].
@@ -75,11 +81,16 @@ struct Group {
 }
 
 impl Group {
-    fn put(&mut self, space: Space, key: Vec<u8>, value: Vec<u8>) {
+    /// A commit that may drop this many messages.
+    pub(super) fn with_trims(trims_left: usize) -> Group {
+        Group { trims_left, ..Group::default() }
+    }
+
+    pub(super) fn put(&mut self, space: Space, key: Vec<u8>, value: Vec<u8>) {
         self.writes.push(Write { space, key, value: Some(value) });
     }
 
-    fn remove(&mut self, space: Space, key: Vec<u8>) {
+    pub(super) fn remove(&mut self, space: Space, key: Vec<u8>) {
         self.writes.push(Write { space, key, value: None });
     }
 }
@@ -122,7 +133,7 @@ impl Writer {
         Ok(())
     }
 
-    fn storage(&self) -> &dyn Storage {
+    pub(super) fn storage(&self) -> &dyn Storage {
         &*self.logs.storage
     }
 
@@ -169,7 +180,8 @@ impl Writer {
         next_stamp: &mut dyn FnMut() -> Stamp,
     ) -> Result<Vec<Appended>, StorageError> {
         let now_ms = clock::wall_ms(now_ms);
-        let mut group = Group { writes: changes, ..Group::default() };
+        let trims_left = TRIMMED_PER_COMMIT + publications.len() * TRIMMED_PER_PUBLICATION;
+        let mut group = Group { writes: changes, ..Group::with_trims(trims_left) };
         let mut appended = Vec::with_capacity(publications.len());
         for (publication, retention) in publications {
             let added = self.add(&mut group, now_ms, publication, retention, next_stamp)?;
@@ -204,11 +216,16 @@ impl Writer {
             return Ok(Vec::new());
         };
         self.logs.unacknowledged().clear();
+        self.remember(heads);
+        Ok(appended)
+    }
+
+    /// Keeps heads that were committed in memory.
+    pub(super) fn remember(&mut self, heads: HashMap<ChannelName, Head>) {
         if self.heads.len() + heads.len() > HEADS_MAX {
             self.heads.clear();
         }
         self.heads.extend(heads);
-        Ok(appended)
     }
 
     /// Makes writing possible again after an error, and acknowledges what was appended then, if
@@ -298,122 +315,16 @@ impl Writer {
         Ok(Appended::New(Arc::new(content)))
     }
 
-    fn known_key(&self, group: &Group, key: &[u8]) -> Result<Option<KnownKey>, StorageError> {
+    pub(super) fn known_key(
+        &self,
+        group: &Group,
+        key: &[u8],
+    ) -> Result<Option<KnownKey>, StorageError> {
         if let Some(known) = group.keys.get(key) {
             return Ok(Some(*known));
         }
         let known = self.storage().get(Space::Keys, key)?;
         known.map(|value| KnownKey::decode(&value).map_err(unreadable)).transpose()
-    }
-
-    /// Drops the oldest messages that the retention does not cover, and notes when the next one
-    /// expires.
-    fn trim(
-        &self,
-        group: &mut Group,
-        name: &ChannelName,
-        head: &mut Head,
-        retention: &Retention,
-        now_ms: u64,
-    ) -> Result<(), StorageError> {
-        let mut oldest = None;
-        while head.floor < head.offset {
-            let key = format::message(name, head.floor + 1);
-            let Measure { bytes, time_ms, stamp, is_expiring } = match group.measures.get(&key) {
-                Some(known) => *known,
-                None => match self.storage().get(Space::Messages, &key)? {
-                    Some(value) => format::measure(&value).map_err(unreadable)?,
-                    // Lost with the machine, in an epoch before this one.
-                    None => Measure::default(),
-                },
-            };
-            let is_over = head.offset - head.floor > retention.max_messages as u64
-                || head.bytes > retention.max_bytes as u64
-                || time_ms.saturating_add(retention.max_age_ms) <= now_ms;
-            if !is_over {
-                oldest = Some(time_ms.saturating_add(retention.max_age_ms));
-                break;
-            }
-            group.remove(Space::Messages, key);
-            head.floor += 1;
-            head.lost = head.lost.max(stamp);
-            head.expiring = head.expiring.saturating_sub(u64::from(is_expiring));
-            head.bytes = head.bytes.saturating_sub(bytes);
-        }
-        if head.expires_ms != oldest {
-            if let Some(at_ms) = head.expires_ms {
-                group.remove(Space::Expiry, format::at(at_ms, &format::name(name)));
-            }
-            if let Some(at_ms) = oldest {
-                group.put(Space::Expiry, format::at(at_ms, &format::name(name)), Vec::new());
-            }
-            head.expires_ms = oldest;
-        }
-        Ok(())
-    }
-
-    /// Drops messages and idempotency keys whose time is over, some at a time. Returns whether
-    /// there may be more.
-    ///
-    /// # Errors
-    ///
-    /// What the storage reports. Then call [`Writer::retry`].
-    pub fn expire(
-        &mut self,
-        now_ms: u64,
-        retention_of: &dyn Fn(&ChannelName) -> Retention,
-    ) -> Result<bool, StorageError> {
-        let now_ms = clock::wall_ms(now_ms);
-        let mut group = Group::default();
-        let due = self.due(Space::Expiry, now_ms)?;
-        let keys = self.due(Space::KeyExpiry, now_ms)?;
-        let has_more = due.len() + keys.len() >= EXPIRED_PER_STEP;
-        for entry in due {
-            let name = format::name_of(&entry[format::TIME_BYTES..]).map_err(unreadable)?;
-            let mut head = match group.heads.get(&name) {
-                Some(head) => *head,
-                None => self.logs.committed_head(&name)?,
-            };
-            if head
-                .expires_ms
-                .is_some_and(|at_ms| format::at(at_ms, &[]) == entry[..format::TIME_BYTES])
-            {
-                head.expires_ms = None;
-            }
-            group.remove(Space::Expiry, entry);
-            self.trim(&mut group, &name, &mut head, &retention_of(&name), now_ms)?;
-            group.put(Space::Heads, format::name(&name), head.encode());
-            group.heads.insert(name, head);
-        }
-        for entry in keys {
-            let key = entry[format::TIME_BYTES..].to_vec();
-            // The key may have been used again since.
-            let known = self.known_key(&group, &key)?;
-            if known.is_some_and(|known| known.at_ms.saturating_add(IDEMPOTENCY_MS) <= now_ms) {
-                group.remove(Space::Keys, key);
-            }
-            group.remove(Space::KeyExpiry, entry);
-        }
-        if !group.writes.is_empty() {
-            self.storage().commit(group.writes)?;
-            self.heads.extend(group.heads);
-        }
-        Ok(has_more)
-    }
-
-    /// Keys of a table that is ordered by time, up to now.
-    fn due(&self, space: Space, now_ms: u64) -> Result<Vec<Vec<u8>>, StorageError> {
-        let mut due = Vec::new();
-        let end = format::at(now_ms.saturating_add(1), &[]);
-        self.storage().scan(space, (&[], &end), Order::Up, &mut |key, _| {
-            due.push(key.to_vec());
-            if due.len() < EXPIRED_PER_STEP / 2 {
-                ControlFlow::Continue(())
-            } else {
-                ControlFlow::Break(())
-            }
-        })?;
-        Ok(due)
     }
 
     /// Bytes on the disk.

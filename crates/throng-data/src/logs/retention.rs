@@ -1,0 +1,238 @@
+//! What is dropped: messages beyond the retention of their channels, and idempotency keys whose
+//! time is over.
+//!
+//! A commit drops some messages only, as everything else waits for it. A log that is still too long
+//! then is due at once in [`Space::Expiry`], so that [`Writer::expire`] goes on with it, also after
+//! a restart.
+
+use std::ops::ControlFlow;
+
+use throng_core::{ChannelName, IDEMPOTENCY_MS, Retention, clock};
+
+use super::format::{self, Head, Measure};
+use super::reader::unreadable;
+use super::writer::{Group, TRIMMED_PER_COMMIT, Writer};
+use crate::storage::{Order, Space, StorageError};
+
+/// Entries of the tables of expiries that one step of [`Writer::expire`] removes: some milliseconds
+/// of work.
+const EXPIRED_PER_STEP: usize = 1_000;
+
+impl Writer {
+    /// Drops the oldest messages that the retention does not cover, as many as the group may, and
+    /// notes when the next one expires.
+    pub(super) fn trim(
+        &self,
+        group: &mut Group,
+        name: &ChannelName,
+        head: &mut Head,
+        retention: &Retention,
+        now_ms: u64,
+    ) -> Result<(), StorageError> {
+        let mut oldest = None;
+        while head.floor < head.offset {
+            let key = format::message(name, head.floor + 1);
+            let Measure { bytes, time_ms, stamp, is_expiring } = match group.measures.get(&key) {
+                Some(known) => *known,
+                None => match self.storage().get(Space::Messages, &key)? {
+                    Some(value) => format::measure(&value).map_err(unreadable)?,
+                    // Lost with the machine, in an epoch before this one.
+                    None => Measure::default(),
+                },
+            };
+            let is_over = head.offset - head.floor > retention.max_messages as u64
+                || head.bytes > retention.max_bytes as u64
+                || time_ms.saturating_add(retention.max_age_ms) <= now_ms;
+            if !is_over {
+                oldest = Some(time_ms.saturating_add(retention.max_age_ms));
+                break;
+            }
+            let Some(left) = group.trims_left.checked_sub(1) else {
+                oldest = Some(now_ms);
+                break;
+            };
+            group.trims_left = left;
+            group.remove(Space::Messages, key);
+            head.floor += 1;
+            head.lost = head.lost.max(stamp);
+            head.expiring = head.expiring.saturating_sub(u64::from(is_expiring));
+            head.bytes = head.bytes.saturating_sub(bytes);
+        }
+        note_expiry(group, name, head, oldest);
+        Ok(())
+    }
+
+    /// Drops messages and idempotency keys whose time is over, some at a time. Returns whether
+    /// there may be more.
+    ///
+    /// # Errors
+    ///
+    /// What the storage reports. Then call [`Writer::retry`].
+    pub fn expire(
+        &mut self,
+        now_ms: u64,
+        retention_of: &dyn Fn(&ChannelName) -> Retention,
+    ) -> Result<bool, StorageError> {
+        let now_ms = clock::wall_ms(now_ms);
+        let mut group = Group::with_trims(TRIMMED_PER_COMMIT);
+        let due = self.due(Space::Expiry, now_ms)?;
+        let keys = self.due(Space::KeyExpiry, now_ms)?;
+        let has_more = due.len() + keys.len() >= EXPIRED_PER_STEP / 2;
+        for entry in due {
+            if group.trims_left == 0 {
+                break;
+            }
+            let name = format::name_of(&entry[format::TIME_BYTES..]).map_err(unreadable)?;
+            let mut head = match group.heads.get(&name) {
+                Some(head) => *head,
+                None => self.logs.committed_head(&name)?,
+            };
+            if head
+                .expires_ms
+                .is_some_and(|at_ms| format::at(at_ms, &[]) == entry[..format::TIME_BYTES])
+            {
+                head.expires_ms = None;
+            }
+            group.remove(Space::Expiry, entry);
+            self.trim(&mut group, &name, &mut head, &retention_of(&name), now_ms)?;
+            group.put(Space::Heads, format::name(&name), head.encode());
+            group.heads.insert(name, head);
+        }
+        for entry in keys {
+            let key = entry[format::TIME_BYTES..].to_vec();
+            // The key may have been used again since.
+            let known = self.known_key(&group, &key)?;
+            if known.is_some_and(|known| known.at_ms.saturating_add(IDEMPOTENCY_MS) <= now_ms) {
+                group.remove(Space::Keys, key);
+            }
+            group.remove(Space::KeyExpiry, entry);
+        }
+        let has_more = has_more || group.trims_left == 0;
+        if !group.writes.is_empty() {
+            self.storage().commit(group.writes)?;
+            self.remember(group.heads);
+        }
+        Ok(has_more)
+    }
+
+    /// Keys of a table that is ordered by time, up to now.
+    fn due(&self, space: Space, now_ms: u64) -> Result<Vec<Vec<u8>>, StorageError> {
+        let mut due = Vec::new();
+        let end = format::at(now_ms.saturating_add(1), &[]);
+        self.storage().scan(space, (&[], &end), Order::Up, &mut |key, _| {
+            due.push(key.to_vec());
+            if due.len() < EXPIRED_PER_STEP / 2 {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
+        })?;
+        Ok(due)
+    }
+}
+
+/// Notes when the oldest message of a channel expires.
+fn note_expiry(group: &mut Group, name: &ChannelName, head: &mut Head, at_ms: Option<u64>) {
+    if head.expires_ms == at_ms {
+        return;
+    }
+    if let Some(before_ms) = head.expires_ms {
+        group.remove(Space::Expiry, format::at(before_ms, &format::name(name)));
+    }
+    if let Some(at_ms) = at_ms {
+        group.put(Space::Expiry, format::at(at_ms, &format::name(name)), Vec::new());
+    }
+    head.expires_ms = at_ms;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use throng_core::{Body, Publication, Stamp};
+
+    use super::*;
+    use crate::logs::writer::HEADS_MAX;
+    use crate::logs::{Bounds, Logs};
+    use crate::promise::Sync;
+    use crate::storage::memory::MemoryStorage;
+
+    const NOW_MS: u64 = 1_700_000_000_000;
+    const LONG: Retention =
+        Retention { max_messages: usize::MAX, max_bytes: usize::MAX, max_age_ms: 1_000 };
+
+    fn publication(channel: &str) -> Publication {
+        Publication {
+            channel: ChannelName::channel(channel),
+            body: Body::Text("x".into()),
+            content_type: None,
+            idempotency_key: None,
+            excluded: None,
+            receipt: None,
+            expires_in_ms: None,
+        }
+    }
+
+    fn open(storage: &MemoryStorage) -> (Arc<Logs>, Writer) {
+        let (logs, opened) = Logs::open(Arc::new(storage.clone()), "boot").expect("it opens");
+        let logs = Arc::new(logs);
+        let writer = Writer::begin(&logs, Sync::Never, opened.stamps).expect("it can be written");
+        (logs, writer)
+    }
+
+    fn append<'a>(
+        writer: &mut Writer,
+        channels: impl Iterator<Item = &'a str>,
+        retention: Retention,
+    ) {
+        let publications: Vec<_> = channels.map(|name| (publication(name), retention)).collect();
+        let appended = writer.append(NOW_MS, &publications, Vec::new(), &mut Stamp::default);
+        assert_eq!(appended.expect("it writes").len(), publications.len());
+    }
+
+    fn kept(logs: &Logs, channel: &str) -> u64 {
+        let bounds = logs.bounds(&ChannelName::channel(channel)).expect("it is read");
+        let Bounds { head, floor, .. } = bounds;
+        head.offset - floor
+    }
+
+    #[test]
+    fn a_log_that_is_much_too_long_is_dropped_in_steps() {
+        const MESSAGES: usize = 3 * TRIMMED_PER_COMMIT;
+        let few = Retention { max_messages: 10, ..LONG };
+        let (logs, mut writer) = open(&MemoryStorage::default());
+        append(&mut writer, std::iter::repeat_n("long", MESSAGES), LONG);
+        append(&mut writer, std::iter::once("long"), few);
+        let mut before = kept(&logs, "long");
+        assert!(before > (MESSAGES - TRIMMED_PER_COMMIT - 10) as u64, "{before} are left");
+        while writer.expire(NOW_MS, &|_| few).expect("it writes") {
+            let left = kept(&logs, "long");
+            assert!(before - left <= TRIMMED_PER_COMMIT as u64, "{before}, then {left}");
+            before = left;
+        }
+        assert_eq!(kept(&logs, "long"), 10);
+    }
+
+    #[test]
+    fn a_busy_log_that_is_too_long_becomes_shorter() {
+        let few = Retention { max_messages: 10, ..LONG };
+        let (logs, mut writer) = open(&MemoryStorage::default());
+        append(&mut writer, std::iter::repeat_n("long", 20_000), LONG);
+        for _ in 0..3 {
+            append(&mut writer, std::iter::repeat_n("long", 4_096), few);
+        }
+        assert!(kept(&logs, "long") < 20_000, "{} are left", kept(&logs, "long"));
+    }
+
+    #[test]
+    fn channels_that_expire_do_not_fill_the_memory() {
+        let (logs, mut writer) = open(&MemoryStorage::default());
+        let names: Vec<_> = (0..HEADS_MAX + 1_000).map(|n| n.to_string()).collect();
+        for group in names.chunks(4_096) {
+            append(&mut writer, group.iter().map(String::as_str), LONG);
+        }
+        while writer.expire(NOW_MS + 1_000, &|_| LONG).expect("it writes") {}
+        assert_eq!(kept(&logs, "0") + kept(&logs, names.last().expect("there are some")), 0);
+        assert!(writer.heads.len() <= HEADS_MAX, "{}", writer.heads.len());
+    }
+}
