@@ -157,6 +157,42 @@ def test_other_channels_are_forgotten_as_before(start):
         assert subscriber.take(1) == ["new"]
 
 
+def kept_messages(server):
+    page = server.http.get("/channels/kept/history").json()
+    return [message["data"] for message in page["messages"]]
+
+
+def test_limits_that_are_lower_after_a_restart_hold_for_a_quiet_channel(start, tmp_path):
+    first = start()
+    for n in range(5):
+        first.publish("kept", f"{n}")
+    assert kept_messages(first) == ["0", "1", "2", "3", "4"]
+    first.stop()
+    lower = SETTINGS.replace("messages = 100000\nbytes", "messages = 2\nbytes")
+    assert lower != SETTINGS
+    (tmp_path / "throng.toml").write_text(lower)
+    second = start()
+    eventually(lambda: kept_messages(second) == ["3", "4"], "the limit")
+
+
+def test_messages_are_back_when_a_channel_is_durable_again(start, tmp_path):
+    first = start()
+    id = first.publish("kept", "first")["id"]
+    first.stop()
+    (tmp_path / "throng.toml").write_text("")
+    second = start()
+    assert kept_messages(second) == []
+    assert second.publish("kept", "in memory")["id"] != id
+    second.stop()
+    (tmp_path / "throng.toml").write_text(SETTINGS)
+    third = start()
+    with subscribe("sse", third, "/channels/kept", since=id) as subscriber:
+        assert subscriber.recovered is True
+        third.publish("kept", "third")
+        assert subscriber.take(1) == ["third"]
+    assert kept_messages(third) == ["first", "third"]
+
+
 def test_beyond_the_limit_of_the_directory_only_durable_publications_are_refused(start, tmp_path):
     first = start()
     id = first.publish("kept", "before")["id"]

@@ -162,6 +162,16 @@ impl Rules {
         self.list.iter().any(|rule| rule.presence_events)
     }
 
+    /// Which channels are durable, and what is kept of them: a text that is another one if any of
+    /// that is.
+    pub fn durable_retention(&self) -> String {
+        let line = |Rule { kind, pattern, retention, is_durable, .. }: &Rule| {
+            let retention = is_durable.then_some(retention);
+            format!("{kind:?} {pattern:?} {retention:?}\n")
+        };
+        self.list.iter().map(line).collect()
+    }
+
     /// The number of rules.
     pub(crate) fn len(&self) -> usize {
         self.list.len()

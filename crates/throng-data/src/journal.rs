@@ -180,8 +180,12 @@ pub trait Server: Send {
     /// The clock, in milliseconds as `throng_core::clock` has it.
     fn now_ms(&self) -> u64;
 
-    /// What is kept of a channel.
-    fn retention_of(&self, channel: &ChannelName) -> Retention;
+    /// What is kept of a channel, if it is durable.
+    fn retention_of(&self, channel: &ChannelName) -> Option<Retention>;
+
+    /// What [`Server::retention_of`] says of all channels: a text that is another one if any of
+    /// that is.
+    fn retention(&self) -> String;
 
     /// Begins to give out stamps that are settled when the group ends.
     fn begin_group(&self);
@@ -257,7 +261,8 @@ impl Journal {
     /// What the storage or the system reports.
     pub fn start(logs: &Arc<Logs>, setup: Setup) -> io::Result<Journal> {
         let newest = setup.server.newest_stamp();
-        let writer = Writer::begin(logs, setup.sync, newest).map_err(io::Error::other)?;
+        let mut writer = Writer::begin(logs, setup.sync, newest).map_err(io::Error::other)?;
+        writer.apply_retention(&setup.server.retention()).map_err(io::Error::other)?;
         let queue = Arc::<SharedQueue>::default();
         let shared = Arc::<Shared>::default();
         let (of_thread, shared_of_thread) = (Arc::clone(&queue), Arc::clone(&shared));
@@ -467,13 +472,15 @@ impl Thread {
     fn tick(&mut self) -> bool {
         let Thread { writer, setup, queue, shared } = self;
         let server = &*setup.server;
-        let mut result = match setup.sync {
+        let result = match setup.sync {
             Sync::Interval => writer.sync(),
             Sync::Always | Sync::Never => Ok(()),
         };
-        result = result.and_then(|()| writer.reserve_stamps(server.newest_stamp()));
+        let result = result.and_then(|()| writer.reserve_stamps(server.newest_stamp()));
         let retention_of = |name: &ChannelName| server.retention_of(name);
-        match result.and_then(|()| writer.expire(server.now_ms(), &retention_of)) {
+        let now_ms = server.now_ms();
+        let result = result.and_then(|()| writer.expire(now_ms, &retention_of));
+        match result.and_then(|more| Ok(writer.walk(now_ms, &retention_of)? || more)) {
             Ok(has_more) => {
                 let bytes = writer.bytes().unwrap_or_default();
                 shared.disk_bytes.store(bytes, Ordering::Relaxed);

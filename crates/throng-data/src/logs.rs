@@ -16,6 +16,7 @@ mod reader;
 mod retention;
 #[cfg(test)]
 mod tests;
+mod walk;
 mod writer;
 
 pub use reader::{Bounds, Logs, Opened};

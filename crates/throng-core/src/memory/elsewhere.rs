@@ -20,7 +20,7 @@ use crate::message::{Content, Message};
 use crate::name::ChannelName;
 use crate::publication::PublishError;
 use crate::receipt::Receipt;
-use crate::rules::Rule;
+use crate::rules::{Rule, Rules};
 use crate::stamp::{Stamp, Watermark};
 
 /// The place of the journal among those that give out stamps.
@@ -48,6 +48,11 @@ impl MemoryEngine {
         self.shared.stamps.resume_after(newest);
         self.shared.lose_all(newest);
         self
+    }
+
+    /// The rules of all channels.
+    pub fn rules(&self) -> &Rules {
+        &self.shared.rules
     }
 
     /// The rule of a channel.

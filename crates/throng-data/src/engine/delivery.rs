@@ -29,8 +29,12 @@ impl Server for Delivery {
         clock::now_ms()
     }
 
-    fn retention_of(&self, channel: &ChannelName) -> Retention {
-        self.0.memory.rule(channel).retention
+    fn retention_of(&self, channel: &ChannelName) -> Option<Retention> {
+        self.0.durable(channel).map(|rule| rule.retention)
+    }
+
+    fn retention(&self) -> String {
+        self.0.memory.rules().durable_retention()
     }
 
     fn begin_group(&self) {

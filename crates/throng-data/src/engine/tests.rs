@@ -26,8 +26,12 @@ impl Server for StandingServer {
         NOW_MS
     }
 
-    fn retention_of(&self, channel: &ChannelName) -> Retention {
+    fn retention_of(&self, channel: &ChannelName) -> Option<Retention> {
         self.0.retention_of(channel)
+    }
+
+    fn retention(&self) -> String {
+        self.0.retention()
     }
 
     fn begin_group(&self) {

@@ -30,8 +30,12 @@ impl Server for Alone {
         NOW_MS
     }
 
-    fn retention_of(&self, _: &ChannelName) -> Retention {
-        KEPT
+    fn retention_of(&self, _: &ChannelName) -> Option<Retention> {
+        Some(KEPT)
+    }
+
+    fn retention(&self) -> String {
+        "all".into()
     }
 
     fn begin_group(&self) {}
@@ -63,8 +67,12 @@ impl Server for Stopped {
         self.alone.now_ms()
     }
 
-    fn retention_of(&self, channel: &ChannelName) -> Retention {
+    fn retention_of(&self, channel: &ChannelName) -> Option<Retention> {
         self.alone.retention_of(channel)
+    }
+
+    fn retention(&self) -> String {
+        self.alone.retention()
     }
 
     fn begin_group(&self) {}

@@ -19,6 +19,10 @@ pub(super) const RUN: &[u8] = b"run";
 /// The stamp up to which the server may give out stamps without another note.
 pub(super) const STAMPS: &[u8] = b"stamps";
 
+/// What says which channels are durable and what is kept of them, as all logs follow it. Not there
+/// while some may not.
+pub(super) const RETENTION: &[u8] = b"retention";
+
 /// The value of [`RUN`] after a clean end.
 pub(super) const CLEAN: &[u8] = b"clean";
 

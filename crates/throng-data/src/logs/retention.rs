@@ -18,6 +18,9 @@ use crate::storage::{Order, Space, StorageError};
 /// of work.
 const EXPIRED_PER_STEP: usize = 1_000;
 
+/// What is kept of a channel, if it is durable.
+pub(super) type RetentionOf<'a> = &'a dyn Fn(&ChannelName) -> Option<Retention>;
+
 impl Writer {
     /// Drops the oldest messages that the retention does not cover, as many as the group may, and
     /// notes when the next one expires.
@@ -63,7 +66,8 @@ impl Writer {
     }
 
     /// Drops messages and idempotency keys whose time is over, some at a time. Returns whether
-    /// there may be more.
+    /// there may be more. `retention_of` has nothing for a channel that is not durable now: its
+    /// messages stay, until it is durable again.
     ///
     /// # Errors
     ///
@@ -71,7 +75,7 @@ impl Writer {
     pub fn expire(
         &mut self,
         now_ms: u64,
-        retention_of: &dyn Fn(&ChannelName) -> Retention,
+        retention_of: RetentionOf<'_>,
     ) -> Result<bool, StorageError> {
         let now_ms = clock::wall_ms(now_ms);
         let mut group = Group::with_trims(TRIMMED_PER_COMMIT);
@@ -94,7 +98,10 @@ impl Writer {
                 head.expires_ms = None;
             }
             group.remove(Space::Expiry, entry);
-            self.trim(&mut group, &name, &mut head, &retention_of(&name), now_ms)?;
+            match retention_of(&name) {
+                Some(retention) => self.trim(&mut group, &name, &mut head, &retention, now_ms)?,
+                None => note_expiry(&mut group, &name, &mut head, None),
+            }
             group.put(Space::Heads, format::name(&name), head.encode());
             group.heads.insert(name, head);
         }
@@ -205,7 +212,7 @@ mod tests {
         append(&mut writer, std::iter::once("long"), few);
         let mut before = kept(&logs, "long");
         assert!(before > (MESSAGES - TRIMMED_PER_COMMIT - 10) as u64, "{before} are left");
-        while writer.expire(NOW_MS, &|_| few).expect("it writes") {
+        while writer.expire(NOW_MS, &|_| Some(few)).expect("it writes") {
             let left = kept(&logs, "long");
             assert!(before - left <= TRIMMED_PER_COMMIT as u64, "{before}, then {left}");
             before = left;
@@ -231,7 +238,7 @@ mod tests {
         for group in names.chunks(4_096) {
             append(&mut writer, group.iter().map(String::as_str), LONG);
         }
-        while writer.expire(NOW_MS + 1_000, &|_| LONG).expect("it writes") {}
+        while writer.expire(NOW_MS + 1_000, &|_| Some(LONG)).expect("it writes") {}
         assert_eq!(kept(&logs, "0") + kept(&logs, names.last().expect("there are some")), 0);
         assert!(writer.heads.len() <= HEADS_MAX, "{}", writer.heads.len());
     }

@@ -244,7 +244,7 @@ impl World {
     fn expire(&mut self) {
         let now_ms = self.now_ms;
         loop {
-            match self.writer().expire(now_ms, &|_| retention()) {
+            match self.writer().expire(now_ms, &|_| Some(retention())) {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(_) => {

@@ -49,6 +49,16 @@ pub struct Writer {
     stamps: u64,
     /// What an error has kept from being acknowledged.
     pending: Option<Pending>,
+    /// The visit of all channels, if it is under way.
+    pub(super) walk: Option<Walk>,
+}
+
+/// A visit of all channels: see `walk`.
+pub(super) struct Walk {
+    /// What is noted at its end.
+    pub(super) retention: Vec<u8>,
+    /// The first key that was not visited.
+    pub(super) next: Vec<u8>,
 }
 
 /// A commit that is to be acknowledged.
@@ -109,6 +119,7 @@ impl Writer {
             newest_number: logs.newest_number()?,
             stamps: 0,
             pending: None,
+            walk: None,
         };
         writer.note_run(format::run(sync, &writer.logs.boot))?;
         writer.reserve_stamps(newest)?;

@@ -1,0 +1,229 @@
+//! What is kept may have changed since the last run, and a channel that is quiet has no publication
+//! that would drop what is too much. So the heads of all channels are visited once, some at a time,
+//! beside what is written.
+//!
+//! What all logs follow is noted in [`Space::Meta`] when the visit is over. Without the note the
+//! next run begins anew.
+
+use std::ops::ControlFlow;
+
+use throng_core::clock;
+
+use super::format::{self, Head};
+use super::reader::unreadable;
+use super::retention::RetentionOf;
+use super::writer::{Group, TRIMMED_PER_COMMIT, Walk, Writer};
+use crate::storage::{Order, Space, StorageError, Write};
+
+/// Channels that are visited in a step: some milliseconds of work.
+const VISITED_PER_STEP: usize = 500;
+
+/// Beyond the keys of all heads.
+const HEADS_END: &[u8] = &[u8::MAX];
+
+impl Writer {
+    /// Has all logs follow what is kept in this run, which `retention` tells from that of other
+    /// runs: [`Writer::walk`] does it. Call it before anything is appended.
+    ///
+    /// # Errors
+    ///
+    /// What the storage reports.
+    pub(crate) fn apply_retention(&mut self, retention: &str) -> Result<(), StorageError> {
+        let key = format::RETENTION.to_vec();
+        let known = self.storage().get(Space::Meta, &key)?;
+        if known.as_deref() == Some(retention.as_bytes()) {
+            return Ok(());
+        }
+        self.storage().commit(vec![Write { space: Space::Meta, key, value: None }])?;
+        self.walk = Some(Walk { retention: retention.into(), next: Vec::new() });
+        Ok(())
+    }
+
+    /// Visits some channels, and drops what is too much or leaves that to [`Writer::expire`].
+    /// Returns whether there may be more for either.
+    ///
+    /// # Errors
+    ///
+    /// What the storage reports. Then call [`Writer::retry`].
+    pub(crate) fn walk(
+        &mut self,
+        now_ms: u64,
+        retention_of: RetentionOf<'_>,
+    ) -> Result<bool, StorageError> {
+        let Some(walk) = &self.walk else { return Ok(false) };
+        let now_ms = clock::wall_ms(now_ms);
+        let heads = self.heads_from(&walk.next)?;
+        let mut group = Group::with_trims(TRIMMED_PER_COMMIT);
+        for (key, before) in &heads {
+            let name = format::name_of(key).map_err(unreadable)?;
+            let Some(retention) = retention_of(&name) else { continue };
+            let mut head = *before;
+            self.trim(&mut group, &name, &mut head, &retention, now_ms)?;
+            if head != *before {
+                group.put(Space::Heads, key.clone(), head.encode());
+                group.heads.insert(name, head);
+            }
+        }
+        let has_more = heads.len() == VISITED_PER_STEP;
+        if !has_more {
+            group.put(Space::Meta, format::RETENTION.to_vec(), walk.retention.clone());
+        }
+        // What is left of a log that is too long is due at once.
+        let is_over = group.trims_left > 0 && !has_more;
+        let next = heads.into_iter().next_back().map(|(mut key, _)| {
+            key.push(0);
+            key
+        });
+        if !group.writes.is_empty() {
+            self.storage().commit(group.writes)?;
+            self.remember(group.heads);
+        }
+        match (&mut self.walk, next) {
+            (Some(walk), Some(next)) if has_more => walk.next = next,
+            (walk, _) => *walk = None,
+        }
+        Ok(!is_over)
+    }
+
+    /// The heads of some channels from a key on, with their keys.
+    fn heads_from(&self, from: &[u8]) -> Result<Vec<(Vec<u8>, Head)>, StorageError> {
+        let (mut heads, mut broken) = (Vec::new(), None);
+        self.storage().scan(Space::Heads, (from, HEADS_END), Order::Up, &mut |key, value| {
+            match Head::decode(value) {
+                Ok(head) => heads.push((key.to_vec(), head)),
+                Err(error) => broken = Some(unreadable(error)),
+            }
+            if heads.len() < VISITED_PER_STEP && broken.is_none() {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
+        })?;
+        broken.map_or(Ok(heads), Err)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use throng_core::{Body, ChannelName, Publication, Retention, Stamp};
+
+    use super::*;
+    use crate::logs::Logs;
+    use crate::promise::Sync;
+    use crate::storage::memory::MemoryStorage;
+
+    const NOW_MS: u64 = 1_700_000_000_000;
+    const MANY: Retention =
+        Retention { max_messages: usize::MAX, max_bytes: usize::MAX, max_age_ms: 1_000_000 };
+    const ONE: Retention = Retention { max_messages: 1, ..MANY };
+
+    struct Run {
+        logs: Arc<Logs>,
+        writer: Writer,
+        retention: Option<Retention>,
+    }
+
+    impl Run {
+        fn new(storage: &MemoryStorage, retention: Option<Retention>) -> Run {
+            let (logs, opened) = Logs::open(Arc::new(storage.clone()), "boot").expect("it opens");
+            let logs = Arc::new(logs);
+            let mut writer = Writer::begin(&logs, Sync::Never, opened.stamps).expect("it writes");
+            writer.apply_retention(&format!("{retention:?}")).expect("it writes");
+            Run { logs, writer, retention }
+        }
+
+        fn publish(&mut self, channel: &str, count: usize) {
+            let publication = Publication {
+                channel: ChannelName::channel(channel),
+                body: Body::Text("x".into()),
+                content_type: None,
+                idempotency_key: None,
+                excluded: None,
+                receipt: None,
+                expires_in_ms: None,
+            };
+            let publications = vec![(publication, self.retention.expect("it is durable")); count];
+            let mut stamp = Stamp::default;
+            self.writer.append(NOW_MS, &publications, Vec::new(), &mut stamp).expect("it writes");
+        }
+
+        /// One step. Returns whether there may be more.
+        fn step(&mut self, now_ms: u64) -> bool {
+            let retention = self.retention;
+            let more = self.writer.expire(now_ms, &|_| retention).expect("it writes");
+            self.writer.walk(now_ms, &|_| retention).expect("it writes") || more
+        }
+
+        fn settle(&mut self, now_ms: u64) {
+            while self.step(now_ms) {}
+        }
+
+        fn kept(&self, channel: &str) -> u64 {
+            let bounds = self.logs.bounds(&ChannelName::channel(channel)).expect("it is read");
+            bounds.head.offset - bounds.floor
+        }
+    }
+
+    #[test]
+    fn channels_that_are_quiet_follow_what_is_kept_now() {
+        let storage = MemoryStorage::default();
+        let mut before = Run::new(&storage, Some(MANY));
+        before.publish("quiet", 5);
+        before.publish("long", 3 * TRIMMED_PER_COMMIT);
+        before.settle(NOW_MS);
+        assert_eq!(before.kept("quiet"), 5);
+        drop(before);
+        let mut after = Run::new(&storage, Some(ONE));
+        after.settle(NOW_MS);
+        assert_eq!((after.kept("quiet"), after.kept("long")), (1, 1));
+        drop(after);
+        // A shorter age, too, and a longer one.
+        let brief = Retention { max_age_ms: 10, ..ONE };
+        let mut last = Run::new(&storage, Some(brief));
+        last.settle(NOW_MS);
+        assert_eq!(last.kept("quiet"), 1);
+        last.settle(NOW_MS + 10);
+        assert_eq!(last.kept("quiet"), 0);
+    }
+
+    #[test]
+    fn a_visit_that_did_not_end_begins_anew_and_one_that_did_does_not() {
+        let storage = MemoryStorage::default();
+        let names: Vec<_> = (0..2 * VISITED_PER_STEP).map(|n| format!("{n:06}")).collect();
+        let mut before = Run::new(&storage, Some(MANY));
+        before.settle(NOW_MS);
+        names.iter().for_each(|name| before.publish(name, 2));
+        drop(before);
+        let mut cut_off = Run::new(&storage, Some(ONE));
+        assert!(cut_off.step(NOW_MS), "there are more");
+        let left = |run: &Run| names.iter().filter(|name| run.kept(name) > 1).count();
+        assert_eq!(left(&cut_off), names.len() - VISITED_PER_STEP);
+        drop(cut_off);
+        // What the first run kept, and then what the second one did.
+        drop(Run::new(&storage, Some(MANY)));
+        let mut again = Run::new(&storage, Some(ONE));
+        again.settle(NOW_MS);
+        assert_eq!(left(&again), 0);
+        drop(again);
+        assert!(Run::new(&storage, Some(ONE)).writer.walk.is_none());
+    }
+
+    #[test]
+    fn what_is_not_durable_any_more_stays_until_it_is_again() {
+        let storage = MemoryStorage::default();
+        let mut before = Run::new(&storage, Some(MANY));
+        before.publish("quiet", 5);
+        drop(before);
+        let mut off = Run::new(&storage, None);
+        off.settle(NOW_MS + MANY.max_age_ms);
+        assert_eq!(off.kept("quiet"), 5);
+        drop(off);
+        let mut on = Run::new(&storage, Some(MANY));
+        on.settle(NOW_MS + MANY.max_age_ms - 1);
+        assert_eq!(on.kept("quiet"), 5);
+        on.settle(NOW_MS + MANY.max_age_ms);
+        assert_eq!(on.kept("quiet"), 0);
+    }
+}
