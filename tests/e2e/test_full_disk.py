@@ -74,6 +74,25 @@ def fill(disk):
     return filler
 
 
+def test_a_disk_that_messages_fill_is_full_and_does_not_fail(server):
+    # Little room, so that the first to find none is whatever writes files of messages.
+    with (server.disk / "filler").open("wb") as filler:
+        disk = os.statvfs(server.disk)
+        os.posix_fallocate(filler.fileno(), 0, disk.f_bavail * disk.f_frsize - (24 << 20))
+
+    def publish():
+        # Nothing that could be compressed.
+        return server.http.post("/channels/kept", content=os.urandom(30_000).hex()).status_code
+
+    answers = []
+    while 507 not in answers:
+        answers.append(publish())
+        assert len(answers) < 5_000
+    assert set(answers) <= {201, 504, 507}
+    eventually(lambda: "the data directory is full" in server.log(), "a line in the log")
+    assert "the disk of the data directory fails" not in server.log()
+
+
 def test_a_full_file_system_refuses_durable_messages_until_it_has_room(server):
     def publish(channel="kept"):
         return server.http.post(f"/channels/{channel}", content=MESSAGE)

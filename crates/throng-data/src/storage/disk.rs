@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -37,8 +37,12 @@ const BLOCK_BYTES: u64 = 512;
 /// What the library holds of a table before it writes a file of it.
 const MEMTABLE_BYTES_MAX: u64 = 8 << 20;
 
-/// What is written to find out whether the disk is full.
-const PROBE_BYTES: usize = 64 << 10;
+/// What is written to find out whether the disk is full: as much as a file of a table may take.
+/// When that does not fit any more, less may.
+const PROBE_BYTES: u64 = MEMTABLE_BYTES_MAX;
+
+/// It is written in pieces, the first of which that does not fit is the last.
+static PROBE_PIECE: [u8; 64 << 10] = [1; 64 << 10];
 
 /// The library reports the end of a flush nowhere.
 const REWRITE_POLL: Duration = Duration::from_millis(5);
@@ -158,11 +162,12 @@ impl Storage for DiskStorage {
                 None => batch.remove(open.keyspace(space), key),
             }
         }
-        batch.commit().map_err(|error| failed(&error))
+        batch.commit().map_err(|error| self.failure(&error))
     }
 
     fn sync(&self) -> Result<(), StorageError> {
-        self.get_open()?.database.persist(PersistMode::SyncData).map_err(|error| failed(&error))
+        let synced = self.get_open()?.database.persist(PersistMode::SyncData);
+        synced.map_err(|error| self.failure(&error))
     }
 
     fn recover(&self) -> Result<(), StorageError> {
@@ -197,6 +202,15 @@ impl Storage for DiskStorage {
     }
 }
 
+fn write_probe(path: &Path) -> io::Result<()> {
+    let mut file = fs::File::create(path)?;
+    for _ in 0..PROBE_BYTES / PROBE_PIECE.len() as u64 {
+        file.write_all(&PROBE_PIECE)?;
+    }
+    // Some file systems find out only now.
+    file.sync_data()
+}
+
 /// What the files of a directory take on the disk, without those of directories in it.
 fn blocks_bytes(path: &Path) -> io::Result<u64> {
     let mut bytes = 0;
@@ -212,10 +226,19 @@ fn blocks_bytes(path: &Path) -> io::Result<u64> {
 }
 
 impl DiskStorage {
+    /// What an error of writing means. A thread of the library that could not write a file closes
+    /// it, and the next commit is told only that.
+    fn failure(&self, error: &fjall::Error) -> StorageError {
+        match error {
+            fjall::Error::Poisoned => self.why_closed(),
+            _ => failed(error),
+        }
+    }
+
     /// Why the library is closed for writes, which it does not say.
     fn why_closed(&self) -> StorageError {
         let probe = self.path.with_extension("probe");
-        let written = fs::write(&probe, [1; PROBE_BYTES]);
+        let written = write_probe(&probe);
         // It is replaced the next time if it stays.
         let _ = fs::remove_file(&probe);
         let error = written.err().unwrap_or_else(|| io::Error::other("a flush has failed"));
