@@ -1,5 +1,6 @@
 //! Waits for an answer that may come later: of the access policy, of the engine, of workers.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use throng_core::{Answer, Later, Ticket};
@@ -12,7 +13,13 @@ pub(crate) enum Asked<T> {
     /// The answer was there at once.
     Answered(T),
     /// The answer is on its way. The sender is dropped if there will be none.
-    Waits(oneshot::Receiver<T>),
+    Waits(oneshot::Receiver<T>, Asker),
+}
+
+/// Shows that somebody waits, until it is dropped.
+#[derive(Debug, Default)]
+pub(crate) struct Asker {
+    kept: Arc<()>,
 }
 
 /// Asks a question. Does not wait.
@@ -24,19 +31,22 @@ where
 {
     // On demand: an answer at once allocates nothing.
     let mut issued = None;
+    let mut asker = None;
     let mut issue = || {
         let (sender, receiver) = oneshot::channel();
         issued = Some(receiver);
-        Ticket::new(move |answer| {
+        let kept = Arc::downgrade(&asker.insert(Asker::default()).kept);
+        let ticket = Ticket::new(move |answer: Option<T>| {
             // Sending fails only if the client has gone or has been refused.
             let _ = Some(sender).zip(answer).map(|(sender, answer)| sender.send(answer));
-        })
+        });
+        ticket.for_asker(kept)
     };
     match question(Later::new(&mut issue))? {
         Answer::Now(answer) => Ok(Asked::Answered(answer)),
         Answer::Later(_) => {
             let receiver = issued.unwrap_or_else(|| oneshot::channel().1);
-            Ok(Asked::Waits(receiver))
+            Ok(Asked::Waits(receiver, asker.unwrap_or_default()))
         }
     }
 }
@@ -51,7 +61,9 @@ impl<T> Asked<T> {
     pub(crate) async fn within(self, max_wait: Duration) -> Option<T> {
         match self {
             Asked::Answered(answer) => Some(answer),
-            Asked::Waits(receiver) => timeout(max_wait, receiver).await.ok().and_then(Result::ok),
+            Asked::Waits(receiver, _asker) => {
+                timeout(max_wait, receiver).await.ok().and_then(Result::ok)
+            }
         }
     }
 }
@@ -88,6 +100,7 @@ mod tests {
         assert_eq!(ask_and_wait(LONG, |_| Err("refused")), Err("refused"));
         let later = ask_and_wait(LONG, |later| {
             let (ticket, answer) = later.ticket();
+            assert!(ticket.is_wanted());
             std::thread::spawn(|| ticket.answer(7));
             Ok(answer)
         });
@@ -108,5 +121,6 @@ mod tests {
             Ok(answer)
         });
         assert_eq!(late, Ok(None), "the ticket is kept for too long");
+        assert!(kept.is_some_and(|ticket| !ticket.is_wanted()), "nobody waits any more");
     }
 }

@@ -4,9 +4,11 @@
 //! A worker cannot wait for such an answer, nor may a task of the control plane hold a thread. So a
 //! question comes with a [`Later`]. Whoever answers at once returns [`Answer::Now`], which costs
 //! nothing. Otherwise the [`Ticket`] is taken from the `Later`, and the answer goes through it from
-//! any thread. The asker sets the deadline: an answer that comes after it is dropped.
+//! any thread. The asker sets the deadline: an answer that comes after it is dropped. Whoever has
+//! much to do for an answer first looks whether somebody still waits ([`Ticket::is_wanted`]).
 
 use std::fmt;
+use std::sync::Weak;
 
 /// What a question returns.
 #[derive(Debug, PartialEq, Eq)]
@@ -64,6 +66,8 @@ impl<'a, T> Later<'a, T> {
 pub struct Ticket<T> {
     /// Called with `None` if the ticket is dropped.
     reply: Option<Box<dyn FnOnce(Option<T>) + Send>>,
+    /// What the asker keeps while it waits, if it says so.
+    asker: Option<Weak<()>>,
 }
 
 impl<T> fmt::Debug for Ticket<T> {
@@ -76,7 +80,19 @@ impl<T> Ticket<T> {
     /// Calls `reply` once, on the thread that answers: with the answer, or with `None` if the
     /// ticket is dropped without one.
     pub fn new(reply: impl FnOnce(Option<T>) + Send + 'static) -> Ticket<T> {
-        Ticket { reply: Some(Box::new(reply)) }
+        Ticket { reply: Some(Box::new(reply)), asker: None }
+    }
+
+    /// The ticket of an asker that waits as long as it keeps what `asker` points to.
+    #[must_use]
+    pub fn for_asker(mut self, asker: Weak<()>) -> Ticket<T> {
+        self.asker = Some(asker);
+        self
+    }
+
+    /// Whether somebody may still wait for the answer.
+    pub fn is_wanted(&self) -> bool {
+        self.asker.as_ref().is_none_or(|asker| asker.strong_count() > 0)
     }
 
     /// Answers the question.
@@ -114,6 +130,8 @@ pub fn ask<T: Send + 'static>(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     #[test]
@@ -135,6 +153,16 @@ mod tests {
         let ticket = kept.expect("it was taken");
         std::thread::spawn(move || ticket.answer(7)).join().expect("it only answers");
         assert_eq!(answers.iter().collect::<Vec<_>>(), [Some(7)]);
+    }
+
+    #[test]
+    fn a_ticket_is_wanted_while_its_asker_waits() {
+        assert!(Ticket::<u32>::new(drop).is_wanted());
+        let asker = Arc::new(());
+        let ticket = Ticket::<u32>::new(drop).for_asker(Arc::downgrade(&asker));
+        assert!(ticket.is_wanted());
+        drop(asker);
+        assert!(!ticket.is_wanted());
     }
 
     #[test]

@@ -138,7 +138,8 @@ impl Engine for DurableEngine {
         let shared = Arc::clone(&self.shared);
         self.readers.submit(move || {
             // Dropped, the ticket says that there is no answer.
-            if !shared.parts.are_full()
+            if ticket.is_wanted()
+                && !shared.parts.are_full()
                 && let Ok(part) = shared.read(now_ms, &held)
             {
                 held.fill(part);

@@ -58,7 +58,7 @@ impl<'r> Permit<'r> {
     /// Fails unless the client may do this.
     pub(super) async fn ask(&mut self, action: Action<'_>) -> Result<(), ErrorResponse> {
         let asked = self.ask_policy(&self.asker(), action);
-        let waits = matches!(asked, Asked::Waits(_));
+        let waits = matches!(asked, Asked::Waits(..));
         let started = Instant::now();
         let decision = asked.within(self.wait_left).await;
         self.wait_left = self.wait_left.saturating_sub(started.elapsed());
@@ -74,7 +74,7 @@ impl<'r> Permit<'r> {
         let asker = Asker { is_repeated: true, ..self.asker() };
         match self.ask_policy(&asker, action) {
             Asked::Answered(decision) => decision.allowed_until_ms().map(drop),
-            Asked::Waits(_) => Ok(()),
+            Asked::Waits(..) => Ok(()),
         }
     }
 

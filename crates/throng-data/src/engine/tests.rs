@@ -176,6 +176,31 @@ fn what_is_published_after_the_fetch_is_in_the_backlog() {
 }
 
 #[test]
+fn nothing_is_read_for_an_asker_that_has_gone() {
+    let (engine, _queue) = world(&MemoryStorage::default());
+    let first = publish(&engine, &kept(), "0").expect("it is published").id;
+    publish(&engine, &kept(), "1").expect("it is published");
+    for is_gone in [false, true] {
+        let (sender, answers) = std::sync::mpsc::channel();
+        let asker = Arc::new(());
+        let kept_asker = (!is_gone).then(|| Arc::clone(&asker));
+        let mut asker = Some(asker);
+        let mut issue = || {
+            let sender = sender.clone();
+            let ticket = Ticket::new(move |answer: Option<Fetched>| {
+                sender.send(answer.is_some()).expect("the test waits");
+            });
+            ticket.for_asker(asker.take().map(|asker| Arc::downgrade(&asker)).unwrap_or_default())
+        };
+        let reading = Reading::Start(StartAt::After(first));
+        let answer = engine.fetch(NOW_MS, &kept(), reading, Later::new(&mut issue));
+        assert!(matches!(answer, Answer::Later(_)));
+        assert_eq!(answers.recv(), Ok(!is_gone));
+        drop(kept_asker);
+    }
+}
+
+#[test]
 fn a_live_subscription_starts_with_the_next_message() {
     let (engine, _queue) = world(&MemoryStorage::default());
     publish(&engine, &kept(), "before").expect("it is published");

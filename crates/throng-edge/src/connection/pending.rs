@@ -78,6 +78,8 @@ pub(crate) struct FetchedParts {
     pub(crate) has_position: bool,
     /// Whether all that the subscriptions start with is among the parts.
     pub(crate) is_complete: bool,
+    /// Shows the engine that the connection waits for the rest.
+    pub(crate) asker: Option<Arc<()>>,
 }
 
 impl FetchedParts {

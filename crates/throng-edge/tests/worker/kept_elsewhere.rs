@@ -200,6 +200,26 @@ fn a_position_resumes_in_all_kept_channels() {
 }
 
 #[test]
+fn nothing_is_wanted_for_a_client_that_has_gone() {
+    let mut world = World::new();
+    let client = world.sse("");
+    world.rig.work();
+    let wanted = |world: &World| {
+        let open = world.open.lock().unwrap();
+        let fetches = open.iter().filter_map(|open| match open {
+            Open::Fetch(.., ticket) => Some(ticket.is_wanted()),
+            Open::Marker(..) => None,
+        });
+        fetches.collect::<Vec<_>>()
+    };
+    assert_eq!(wanted(&world), [true; 3]);
+    world.rig.hang_up(&client);
+    world.rig.work();
+    assert_eq!(wanted(&world), [false; 3]);
+    world.settle();
+}
+
+#[test]
 fn commands_wait_for_logs_and_markers() {
     let mut world = World::new();
     world.write(ChannelName::user("ann"), "letter");

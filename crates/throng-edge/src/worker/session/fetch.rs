@@ -5,6 +5,7 @@
 //! such as a channel that the server has begun to keep for the user, the engine reads at once.
 
 use std::iter;
+use std::sync::Arc;
 
 use throng_access::Identity;
 use throng_core::{
@@ -114,7 +115,11 @@ impl<N: Net> Worker<N> {
         }
         for (part, (channel, reading)) in (0..).zip(readings) {
             let question = QuestionId { part, ..question };
-            let mut issue = || ticket(engine, worker, question, LateAnswer::Fetched);
+            let asker = &mut fetched.asker;
+            let mut issue = || {
+                let asker = Arc::downgrade(asker.get_or_insert_default());
+                ticket(engine, worker, question, LateAnswer::Fetched).for_asker(asker)
+            };
             let later = Later::new(&mut issue);
             match self.engine.fetch(now_ms, channel, reading, later) {
                 // Of an engine in memory there is nothing to keep, and nothing is allocated.
