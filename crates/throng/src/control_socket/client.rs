@@ -34,8 +34,13 @@ impl Connection {
         if let Some(ControlChoice::Path(path)) = options.control() {
             return Connection::to(path);
         }
-        let settings = settings::load(options, std::env::vars_os(), config.as_deref())
-            .map_err(|error| SettingsError(format!("{error}; the server was not asked")))?;
+        let settings =
+            settings::load(options, std::env::vars_os(), config.as_deref()).map_err(|error| {
+                SettingsError(format!(
+                    "{error}; the server was not asked: if it was started with flags or variables, \
+                     give them to this command, too, or name its socket with --control"
+                ))
+            })?;
         match &settings.control {
             ControlChoice::Path(path) => Connection::to(path),
             ControlChoice::None => bail!(
