@@ -108,6 +108,10 @@ pub trait Storage: Send + Sync {
     /// Makes everything that is committed survive the end of the machine.
     fn sync(&self) -> Result<(), StorageError>;
 
+    /// Makes everything that can be read survive the end of the machine, as [`Storage::recover`]
+    /// does, of a storage that was opened and not written.
+    fn settle(&self) -> Result<(), StorageError>;
+
     /// Makes commits possible again after an error, and everything that can be read survive the end
     /// of the machine. A sync is not enough for that: the system drops what a failed sync had to
     /// write, although reads still find it, so it is written anew.

@@ -133,8 +133,11 @@ impl Store {
             .map_err(|error| SettingsError(format!("the data directory {shown} {error}")))?;
         let boot = fs::read_to_string(BOOT).with_context(|| format!("cannot read {BOOT}"))?;
         let broken = || format!("cannot open the data directory {shown}");
+        tracing::info!("opening the data directory {shown}");
+        let begin = Instant::now();
         let storage = DiskStorage::open(&directory.store(), CACHE_BYTES).with_context(broken)?;
         let (logs, opened) = Logs::open(Arc::new(storage), boot.trim()).with_context(broken)?;
+        tracing::info!("opened the data directory in {}", seconds(begin.elapsed().as_secs_f64()));
         if opened.may_have_lost {
             tracing::warn!(
                 "the machine ended before all of the data directory was on the disk: the newest \

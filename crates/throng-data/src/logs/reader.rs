@@ -65,7 +65,7 @@ impl Logs {
         let run = storage.get(Space::Meta, format::RUN)?;
         if run.as_deref().is_some_and(|run| run != format::CLEAN) {
             // A sync may have failed before the process ended.
-            storage.recover()?;
+            storage.settle()?;
         }
         let is_safe = run.is_none_or(|run| {
             run == format::CLEAN

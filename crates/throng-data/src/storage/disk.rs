@@ -172,6 +172,10 @@ impl Storage for DiskStorage {
 
     fn recover(&self) -> Result<(), StorageError> {
         self.reopen()?;
+        self.settle()
+    }
+
+    fn settle(&self) -> Result<(), StorageError> {
         let open = self.get_open()?;
         // Opening has read what is only in the library's journal; now it goes to files of its own.
         for keyspace in open.keyspaces.values() {

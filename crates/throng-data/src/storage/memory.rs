@@ -149,6 +149,14 @@ impl Storage for MemoryStorage {
         Ok(())
     }
 
+    fn settle(&self) -> Result<(), StorageError> {
+        let mut state = self.lock();
+        debug_assert!(!state.is_broken, "it was opened anew");
+        state.unsynced.clear();
+        state.synced = state.now.clone();
+        Ok(())
+    }
+
     fn recover(&self) -> Result<(), StorageError> {
         let mut state = self.lock();
         if let Some(left) = state.failing_recoveries.checked_sub(1) {
