@@ -99,6 +99,7 @@ const REASONS = {
     forbidden: "not allowed",
     too_large: "too large",
     draining: "draining",
+    storm: "told a moment in a storm",
   },
   dropped: {
     skipped: "skipped by a slow subscriber",

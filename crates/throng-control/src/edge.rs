@@ -5,6 +5,7 @@ use std::future::Future;
 use std::io;
 use std::net::TcpStream;
 
+use serde::Serialize;
 use throng_access::CountedAddress;
 use throng_core::{Answer, Later, Listener, ScanAction, ScanTarget, Scanned, Snapshot};
 use throng_tls::{CertifiedUser, Incoming, Outgoing};
@@ -55,6 +56,8 @@ pub struct EdgeMetrics {
     pub behind: u64,
     /// TLS handshakes of the workers that are under way.
     pub handshakes: u64,
+    /// How new connections wait.
+    pub admission: AdmissionMetrics,
     /// Connections accepted since the start.
     pub accepted: u64,
     /// Messages written to subscribers.
@@ -73,6 +76,20 @@ pub struct EdgeMetrics {
     pub latency: Snapshot,
     /// All counters, for `/metrics`. Those of one metric are consecutive.
     pub counters: Vec<EdgeCounter>,
+}
+
+/// How new connections wait, and which moments clients were told.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub struct AdmissionMetrics {
+    /// How long the first connection in the longest queue has waited, in milliseconds; 0 if the
+    /// queues are short.
+    pub queue_wait_ms: u64,
+    /// Clients that were told a moment, since the start.
+    pub told: u64,
+    /// How far ahead the last moment is, in milliseconds; 0 if nobody waits for one.
+    pub ahead_ms: u64,
+    /// Clients that would be told to come back in a second.
+    pub rate: u64,
 }
 
 /// Subscribed connections by transport.

@@ -72,7 +72,8 @@ mod status;
 pub use certificates::{CertificateStatus, RenewalStatus, TlsStatus};
 pub use control::Control;
 pub use edge::{
-    Edge, EdgeCounter, EdgeMetrics, Handoff, HandoffReceiver, SubscribedConnections, TlsConnection,
+    AdmissionMetrics, Edge, EdgeCounter, EdgeMetrics, Handoff, HandoffReceiver,
+    SubscribedConnections, TlsConnection,
 };
 pub use health::{Ailment, Departure, Health};
 pub use hold::Hold;

@@ -40,6 +40,7 @@
 //! | [`slab`] | storage with stable indices |
 //! | [`stamp`] | one order of all messages of a server |
 //! | [`retry`] | when closed and refused clients should come back |
+//! | [`admission`] | moments for clients that come faster than they can be served |
 //! | `ages` | finds the owner of the oldest message |
 //! | [`clock`] | the clock of a running server |
 //!
@@ -52,6 +53,7 @@
 //!   misses no message in between. A message that comes both as backlog and as notification is
 //!   recognised by its offset.
 
+pub mod admission;
 mod ages;
 pub mod clock;
 #[cfg(any(test, feature = "conformance"))]
@@ -86,6 +88,7 @@ pub mod subscriptions;
 mod watched_presence;
 pub mod worker_queue;
 
+pub use admission::{Admission, AdmissionSettings, QueueLook, QueueWatch};
 pub use connection_scan::{
     ConnectionScan, FoundConnection, FoundLag, FoundTransport, ScanAction, ScanClose, ScanTarget,
     Scanned, WantedTags,

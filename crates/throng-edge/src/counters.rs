@@ -110,6 +110,7 @@ counters! {
         RefusedCommand "command",
         RefusedProxy "proxy_header",
         RefusedLimit "limit",
+        RefusedStorm "storm",
     }
     "waits_total"
         "Requests and commands that waited for a decision, or for another answer from elsewhere."

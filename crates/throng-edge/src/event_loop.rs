@@ -19,10 +19,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use throng_core::{AdmissionSettings, QueueLook, QueueWatch};
+
 use crate::connection::Token;
 use crate::net::HandoffHeader;
 use crate::sys::epoll::Epoll;
 use crate::sys::handoff::HandoffReceiver;
+use crate::sys::listener;
 use crate::sys::sockets::{self, Sockets};
 use crate::tls::TlsNet;
 use crate::worker::{Now, TICKS_PER_S, Worker};
@@ -74,11 +77,48 @@ pub(crate) struct Listening {
     is_tls: bool,
     /// Whether it is out of epoll until the next tick.
     is_resting: bool,
+    /// Whether the last batch left connections in the queue.
+    has_left: bool,
+    /// Connections accepted since the last look at the queue.
+    accepted: u32,
+    /// How long the queue is.
+    queue: QueueWatch,
 }
 
 impl Listening {
     pub(crate) fn new(socket: OwnedFd, steering: Arc<Steering>, is_tls: bool) -> Listening {
-        Listening { socket, steering, is_tls, is_resting: false }
+        let queue = QueueWatch::default();
+        let (is_resting, has_left, accepted) = (false, false, 0);
+        Listening { socket, steering, is_tls, is_resting, has_left, accepted, queue }
+    }
+
+    /// Looks how long `first`, the first connection of a batch, has waited, if the batch before did
+    /// not empty the queue. So a server that keeps up never looks.
+    fn look(&mut self, first: &OwnedFd, worker: &mut ThreadWorker) {
+        if let Some(settings) = worker.admission_settings().filter(|_| self.has_left) {
+            let AdmissionSettings { wait, rate } = *settings;
+            let queued = listener::queued(&self.socket);
+            let (at, waited) = (Instant::now(), sockets::waited(first));
+            let accepted = std::mem::take(&mut self.accepted);
+            self.queue.observe(wait, QueueLook { at, waited, queued, accepted, rate });
+            worker.set_crowd(self.is_tls, self.queue);
+        }
+    }
+
+    /// Finds out whether a batch that was full has emptied the queue: no event says so.
+    fn look_again(&mut self, worker: &mut ThreadWorker) {
+        if self.has_left && listener::queued(&self.socket) == 0 {
+            self.emptied(worker);
+        }
+    }
+
+    /// The queue is empty.
+    fn emptied(&mut self, worker: &mut ThreadWorker) {
+        self.accepted = 0;
+        if std::mem::take(&mut self.has_left) {
+            self.queue.emptied();
+            worker.set_crowd(self.is_tls, self.queue);
+        }
     }
 
     /// The socket, and whether all of its connections begin with a TLS handshake.
@@ -185,6 +225,7 @@ fn handle(worker: &mut ThreadWorker, sources: &mut Sources, buffer: &mut Vec<u8>
 fn tick(worker: &mut ThreadWorker, sources: &mut Sources) {
     worker.tick();
     for listening in &mut sources.listeners {
+        listening.look_again(worker);
         listening.wake(&worker.net().inner().epoll);
         listening.steering.update(&listening.socket);
     }
@@ -194,10 +235,11 @@ fn accept(worker: &mut ThreadWorker, sources: &mut Sources, token: u64) {
     // An event of the same batch may have made the worker close its listeners.
     let listening = sources.listeners.iter_mut().find(|listening| listening.token() == token);
     let Some(listening) = listening else { return };
-    for _ in 0..ACCEPTS_PER_BATCH {
+    for number in 0..ACCEPTS_PER_BATCH {
         let is_held = worker.net().inner().is_held.load(Ordering::SeqCst);
         if listening.is_tls && (is_held || !worker.net().takes_handshakes()) {
             // They wait in the backlog. A handshake cannot leave for another process.
+            listening.has_left = true;
             return listening.rest(&worker.net().inner().epoll);
         }
         match sockets::accept(&listening.socket) {
@@ -207,9 +249,13 @@ fn accept(worker: &mut ThreadWorker, sources: &mut Sources, token: u64) {
                 if worker.room() <= LAST_PLACES {
                     listening.steering.update(&listening.socket);
                 }
+                if number == 0 {
+                    listening.look(&socket, worker);
+                }
+                listening.accepted = listening.accepted.wrapping_add(1);
                 take_accepted(worker, socket, listening.is_tls);
             }
-            Ok(None) => return,
+            Ok(None) => return listening.emptied(worker),
             Err(_) => {
                 // Descriptors or memory are exhausted.
                 worker.accept_failed();
@@ -217,6 +263,7 @@ fn accept(worker: &mut ThreadWorker, sources: &mut Sources, token: u64) {
             }
         }
     }
+    listening.has_left = true;
 }
 
 fn take_accepted(worker: &mut ThreadWorker, socket: OwnedFd, is_tls: bool) {
@@ -270,6 +317,7 @@ fn close_listeners(worker: &mut ThreadWorker, sources: &mut Sources) -> io::Resu
         while let Ok(Some(socket)) = sockets::accept(&listening.socket) {
             take_accepted(worker, socket, listening.is_tls);
         }
+        worker.set_crowd(listening.is_tls, QueueWatch::default());
         if !listening.is_resting {
             worker.net().inner().epoll.remove(&listening.socket)?;
         }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use throng_core::{Snapshot, WorkerId};
 
@@ -20,6 +21,9 @@ pub struct WorkerMetrics {
     reserved: AtomicU32,
     /// The number of subscribers that it has room for.
     pub capacity: u32,
+    /// How long the first connection in its queue had waited when it was accepted, in
+    /// milliseconds; 0 if the queue is short.
+    pub queue_wait_ms: AtomicU32,
     /// Ticks of its event loop, several a second: they stand still only if the loop does.
     pub ticks: AtomicU64,
     /// Whether it has ended, and takes no more connections.
@@ -38,6 +42,12 @@ impl WorkerMetrics {
         let taken = self.taken.load(Ordering::Relaxed);
         let reserved = self.reserved.load(Ordering::Relaxed);
         self.capacity.saturating_sub(taken.saturating_add(reserved))
+    }
+
+    /// Shows how long the first connection in its queue had waited.
+    pub(crate) fn set_queue_wait(&self, waited: Duration) {
+        let waited_ms = u32::try_from(waited.as_millis()).unwrap_or(u32::MAX);
+        self.queue_wait_ms.store(waited_ms, Ordering::Relaxed);
     }
 
     /// Keeps a place for a connection that is about to be handed off to it, so that a burst is
@@ -116,6 +126,12 @@ impl Metrics {
     pub fn handshakes(&self) -> u64 {
         let of = |worker: &WorkerMetrics| worker.counters.handshakes.load(Ordering::Relaxed);
         self.0.iter().map(|worker| u64::from(of(worker))).sum()
+    }
+
+    /// The longest wait of new connections in the queues of the workers, in milliseconds.
+    pub fn queue_wait_ms(&self) -> u64 {
+        let of = |worker: &WorkerMetrics| worker.queue_wait_ms.load(Ordering::Relaxed);
+        self.0.iter().map(|worker| u64::from(of(worker))).max().unwrap_or(0)
     }
 
     /// The connections that are behind now, summed over the workers.

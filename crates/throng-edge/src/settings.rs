@@ -1,9 +1,11 @@
 //! The settings of the data plane.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use throng_access::{AllowedPages, SharedPages};
+use throng_core::Admission;
 use throng_tls::Acceptor;
 use throng_wire::OriginPolicy;
 
@@ -66,6 +68,8 @@ pub struct Settings {
     pub welcome: bool,
     /// Whether the end of each connection that streams is logged.
     pub logs_connections: bool,
+    /// The moments that clients are told when they come faster than they can be served.
+    pub admission: Arc<Admission>,
     /// The time from the start of a request head, or of its connection, to the end of the head.
     pub head_timeout: Duration,
     /// The time after which a kept-alive connection without a request is closed.
@@ -119,6 +123,7 @@ impl Settings {
             ping_interval: Duration::from_secs(225),
             welcome: false,
             logs_connections: false,
+            admission: Arc::default(),
             head_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(75),
             drain_window: Duration::from_secs(10),

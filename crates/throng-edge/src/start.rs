@@ -284,6 +284,7 @@ impl Plan {
             to_workers: senders.clone(),
             steering: Arc::clone(&common.steering[0]),
             metrics: metrics.clone(),
+            admission: Arc::clone(&common.settings.admission),
             takers: common.takers.clone(),
             departure: Arc::clone(departure),
         });
@@ -291,6 +292,7 @@ impl Plan {
             to_control: ControlHandoffs::new(self.to_control.1, Arc::clone(&shared.access.clients)),
             to_workers: WorkerHandoffs::new(senders.clone(), metrics.clone()),
             metrics: metrics.clone(),
+            admission: Arc::clone(&common.settings.admission),
             send_method,
             queues: self.queues,
             threads,

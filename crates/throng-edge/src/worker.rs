@@ -56,6 +56,7 @@
 //! | `session/refresh` | the command that shows a newer token |
 //! | `session/subscribe` | parks a connection: follows its channels, answers the request |
 //! | `session/fetch` | lets the engine fetch what subscriptions begin with |
+//! | `session/admission` | tells clients moments when they come faster than they are served |
 //! | `session/kept` | follows what the server keeps for users, and changes of that |
 //! | `session/identify` | finds out who a client is |
 //! | `session/ask` | asks whether something is allowed, and lets a connection wait for the answer |
@@ -116,7 +117,7 @@ use std::sync::Arc;
 use throng_access::{AccessControl, Verifier};
 use throng_core::events::EventSink;
 use throng_core::{
-    Engine, MemoryPressure, Rules, SubscriptionTable, Watermark, WorkerId, WorkerQueue,
+    Engine, MemoryPressure, QueueWatch, Rules, SubscriptionTable, Watermark, WorkerId, WorkerQueue,
 };
 
 use crate::compression::Compression;
@@ -208,6 +209,8 @@ pub struct Worker<N: Net> {
     has_kept: bool,
     /// How far the end of the worker has come.
     shutdown: Shutdown,
+    /// How long the queues of new connections are: of plain ones, and of those with TLS.
+    crowds: [QueueWatch; 2],
     /// Numbers the questions whose answers may come later.
     questions: Questions,
     /// Reused memory, so that an idle connection needs none.
@@ -245,6 +248,7 @@ impl<N: Net> Worker<N> {
             unwritten: UnwrittenReceipts::default(),
             budget: Budget::new(limits.slice_bytes),
             shutdown: Shutdown::default(),
+            crowds: [QueueWatch::default(); 2],
             questions: Questions::default(),
             buffers: Buffers::new(),
             settings,

@@ -29,6 +29,8 @@ pub struct ClientCounts {
     pub subscribed: u64,
     /// Clients closed on purpose.
     pub ended: u64,
+    /// Clients that the server told when to come back, and that did.
+    pub told: u64,
     /// Failures by reason.
     pub failures: BTreeMap<Failure, u64>,
     /// Messages with a mark.
@@ -116,6 +118,7 @@ impl Default for ClientCounts {
             attempts: 0,
             subscribed: 0,
             ended: 0,
+            told: 0,
             failures: BTreeMap::new(),
             received: 0,
             early: 0,
@@ -152,6 +155,7 @@ impl ClientCounts {
             &mut self.attempts,
             &mut self.subscribed,
             &mut self.ended,
+            &mut self.told,
             &mut self.received,
             &mut self.early,
             &mut self.stray,
@@ -180,6 +184,7 @@ impl ClientCounts {
         self.attempts += other.attempts;
         self.subscribed += other.subscribed;
         self.ended += other.ended;
+        self.told += other.told;
         for (failure, count) in &other.failures {
             self.add_failures(failure.clone(), *count);
         }

@@ -45,6 +45,14 @@ pub enum Failure {
     Reported(String),
     /// The client's agent is lost.
     AgentLost,
+    /// A refusal with the moment to come back, in milliseconds from then. Never counted as such:
+    /// clients that come back have not failed, and for all others the refusal is counted.
+    ComeBack {
+        /// The time until then, in milliseconds.
+        after_ms: u64,
+        /// Why the server did not take it now.
+        refusal: Box<Failure>,
+    },
 }
 
 impl fmt::Display for Failure {
@@ -65,6 +73,7 @@ impl fmt::Display for Failure {
             Failure::NoDescriptors => f.write_str("no descriptor is left"),
             Failure::Reported(words) => f.write_str(words),
             Failure::AgentLost => f.write_str("agent lost"),
+            Failure::ComeBack { refusal, .. } => refusal.fmt(f),
             Failure::Os(number) => write!(f, "{}", std::io::Error::from_raw_os_error(*number)),
             Failure::Refusal(status, text) => write!(f, "status {status}: {text}"),
             Failure::Message(text) => write!(f, "the server says {text}"),
@@ -73,6 +82,14 @@ impl fmt::Display for Failure {
 }
 
 impl Failure {
+    /// The same with the moment to come back, if there is one.
+    pub(crate) fn with_moment(self, after_ms: Option<u64>) -> Failure {
+        match after_ms {
+            Some(after_ms) => Failure::ComeBack { after_ms, refusal: Box::new(self) },
+            None => self,
+        }
+    }
+
     /// The failure without the server's text.
     pub(crate) fn without_words(&self) -> Failure {
         match self {

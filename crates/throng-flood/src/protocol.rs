@@ -24,6 +24,7 @@ pub(crate) mod chunked;
 mod event;
 pub(crate) mod http;
 mod long_poll;
+pub(crate) mod moment;
 pub(crate) mod refusal;
 mod sse;
 pub(crate) mod url;

@@ -8,6 +8,8 @@
 //! | `crowd` | many clients on one channel, some of which leave and join during fan-outs |
 //! | `memory` | how short memory is |
 //! | `shortage` | memory that becomes short and suffices again |
+//! | `storms` | which queues of new connections become long |
+//! | `storm` | queues of new connections that become long and short again |
 //! | `seat` | a worker and the state of its event loop |
 //! | `turns` | turns of the event loops and of the control plane |
 //! | `receipt_desk` | the receipts under way |
@@ -30,6 +32,8 @@ mod rest;
 mod script;
 mod seat;
 mod shortage;
+mod storm;
+mod storms;
 mod turns;
 
 use std::rc::Rc;
@@ -55,6 +59,7 @@ use crate::tls_end::TlsWorld;
 use memory::Memory;
 use receipt_desk::ReceiptDesk;
 use seat::Seat;
+use storms::Storms;
 
 /// The time at which every world begins.
 const BEGINNING_MS: u64 = 1_700_000_000_000;
@@ -106,6 +111,7 @@ pub(crate) struct World {
     tamper: Option<Tamper>,
     receipts: ReceiptDesk,
     memory: Memory,
+    storms: Storms,
     /// The number of bodies made so far.
     bodies: u64,
     /// Per channel, the last offset that the witness received.

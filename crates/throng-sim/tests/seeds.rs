@@ -79,6 +79,8 @@ const INTERESTING: &[&str] = &[
     "overload: cut off",
     "memory: command refused",
     "memory: request refused",
+    "storm: a long queue",
+    "storm: request told",
     "offsets skip: gap",
     "offsets skip: gap, out of reach",
     "offsets skip: resume between two messages",

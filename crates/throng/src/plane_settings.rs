@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use throng_access::SharedPages;
 use throng_certificates::ServerTls;
+use throng_core::{Admission, AdmissionSettings};
 use throng_edge::compression::CompressionSettings;
 use throng_edge::{Limits, Plan};
 use throng_host::limits::MemoryMeter;
@@ -40,6 +41,10 @@ pub(crate) fn edge_settings(settings: &Settings, memory: memory::Plan) -> throng
         ping_interval: settings.ping_interval.0,
         welcome: settings.welcome.0,
         logs_connections: settings.log_connections.0,
+        admission: Arc::new(Admission::new(AdmissionSettings {
+            wait: settings.admission_wait.0,
+            rate: settings.admission_rate.0.map(|rate| rate as u64),
+        })),
         head_timeout: settings.head_timeout.0,
         idle_timeout: settings.idle_timeout.0,
         drain_window: settings.drain_window.0,

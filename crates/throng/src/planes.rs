@@ -12,10 +12,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use throng_access::CountedAddress;
-use throng_control::{EdgeCounter, EdgeMetrics, Handoff, SubscribedConnections, TlsConnection};
+use throng_control::{
+    AdmissionMetrics, EdgeCounter, EdgeMetrics, Handoff, SubscribedConnections, TlsConnection,
+};
 use throng_core::{
-    Answer, ConnectionScan, Later, Listener, Notification, ScanAction, ScanTarget, Scanned, Ticket,
-    WorkerQueue,
+    Admission, Answer, ConnectionScan, Later, Listener, Notification, ScanAction, ScanTarget,
+    Scanned, Ticket, WorkerQueue, clock,
 };
 use throng_edge::{Counter, Edge, Metrics, Parked, WorkerBusyError, WorkerHandoffs};
 use tokio::io::Interest;
@@ -86,6 +88,8 @@ pub(crate) struct Workers {
     pub(crate) queues: Vec<Arc<WorkerQueue>>,
     /// Their load and their counters.
     pub(crate) metrics: Metrics,
+    /// The moments that clients were told.
+    pub(crate) admission: Arc<Admission>,
 }
 
 impl Workers {
@@ -192,6 +196,12 @@ impl throng_control::Edge for Workers {
             },
             behind: metrics.behind(),
             handshakes: metrics.handshakes(),
+            admission: AdmissionMetrics {
+                queue_wait_ms: metrics.queue_wait_ms(),
+                told: metrics.sum(Counter::RefusedStorm),
+                ahead_ms: self.admission.ahead_ms(clock::now_ms()),
+                rate: self.admission.rate(),
+            },
             accepted: metrics.sum(Counter::Accepted),
             deliveries: metrics.sum(Counter::Deliveries),
             sent_bytes: metrics.sum(Counter::SentBytes),

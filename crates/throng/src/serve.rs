@@ -301,7 +301,7 @@ fn finish(runtime: &Runtime, edge: Edge, callouts: RunningCallouts) {
 /// The workers, as the control plane reaches them.
 fn workers(edge: &Edge, queues: Vec<Arc<WorkerQueue>>) -> Arc<Workers> {
     let (handoffs, metrics) = (edge.to_workers.clone(), edge.metrics.clone());
-    Arc::new(Workers { handoffs, queues, metrics })
+    Arc::new(Workers { handoffs, queues, metrics, admission: Arc::clone(&edge.admission) })
 }
 
 fn outbound_metrics(

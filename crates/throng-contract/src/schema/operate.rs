@@ -113,6 +113,7 @@ fn status() -> Vec<(&'static str, Value)> {
             ("connections", any()),
             ("channels", count()),
             ("accepted", any()),
+            ("admission", any()),
             ("messages_in", any()),
             ("deliveries", any()),
             ("sent_bytes", any()),

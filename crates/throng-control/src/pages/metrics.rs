@@ -8,7 +8,7 @@ use throng_wire::ErrorCode;
 
 use crate::canary_report::CanaryReport;
 use crate::control::Control;
-use crate::edge::{EdgeCounter, EdgeMetrics};
+use crate::edge::{AdmissionMetrics, EdgeCounter, EdgeMetrics};
 use crate::metrics::{HttpCounter, OtherMetric, OtherValue};
 
 /// The prefix of all names.
@@ -54,10 +54,22 @@ pub(super) fn text(control: &Control) -> String {
     for metric in control.other_metrics.iter().flat_map(|source| source.metrics()) {
         page.other(metric);
     }
+    admission(&mut page, &edge.admission);
     memory(&mut page, &control.pressure);
     health(&mut page, control);
     page.gauge("uptime_seconds", "Time since the start.", control.started.elapsed().as_secs());
     page.0
+}
+
+/// How new connections wait, and which moments clients are told.
+fn admission(page: &mut Page, admission: &AdmissionMetrics) {
+    let AdmissionMetrics { queue_wait_ms, ahead_ms, rate, .. } = *admission;
+    let help = "How long the first connection in the longest queue of new ones has waited.";
+    page.gauge_of_ms("admission_queue_wait_seconds", help, queue_wait_ms);
+    let help = "How far ahead the last moment is that a client was told to come back at.";
+    page.gauge_of_ms("admission_ahead_seconds", help, ahead_ms);
+    let help = "Clients that would be told to come back in a second.";
+    page.gauge("admission_rate", help, rate);
 }
 
 /// What is given up for want of memory.
@@ -280,6 +292,12 @@ impl Page {
 
     fn sample(&mut self, name: &str, labels: &str, value: u64) {
         let _ = writeln!(self.0, "{PREFIX}{name}{labels} {value}");
+    }
+
+    /// A gauge of seconds.
+    fn gauge_of_ms(&mut self, name: &str, help: &str, ms: u64) {
+        self.describe(name, help, "gauge");
+        let _ = writeln!(self.0, "{PREFIX}{name} {}", ms as f64 / 1e3);
     }
 
     fn gauge(&mut self, name: &str, help: &str, value: u64) {

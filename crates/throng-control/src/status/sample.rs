@@ -8,6 +8,7 @@ use serde_json::Value;
 use throng_core::Snapshot;
 
 use crate::certificates::TlsStatus;
+use crate::edge::AdmissionMetrics;
 use crate::health::Departure;
 
 /// Counts by reason. Reasons that have not occurred are left out.
@@ -24,6 +25,7 @@ pub(crate) struct Sample {
     pub(super) connections: Connections,
     pub(super) channels: u64,
     pub(super) accepted: Rate,
+    pub(super) admission: AdmissionMetrics,
     pub(super) messages_in: Rate,
     pub(super) deliveries: Rate,
     pub(super) sent_bytes: Rate,

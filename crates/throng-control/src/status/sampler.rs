@@ -116,6 +116,7 @@ impl Sampler {
             departure: control.health.departure(),
             channels: now.engine.channels,
             accepted: rate(|totals| totals.accepted),
+            admission: edge.admission,
             messages_in: rate(|totals| totals.engine.published),
             deliveries: rate(|totals| totals.deliveries),
             sent_bytes: rate(|totals| totals.sent_bytes),

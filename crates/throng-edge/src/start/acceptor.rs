@@ -8,9 +8,9 @@ use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use throng_core::WorkerId;
+use throng_core::{Admission, AdmissionSettings, QueueLook, QueueWatch, WorkerId};
 
 use super::departure::Departure;
 use crate::counters::Counter;
@@ -19,11 +19,14 @@ use crate::event_loop::steering::Steering;
 use crate::metrics::Metrics;
 use crate::net::HandoffHeader;
 use crate::sys::handoff::HandoffSender;
-use crate::sys::sockets;
+use crate::sys::{listener, sockets};
 
 /// How often the thread looks whether workers take connections, and how long it waits for workers
 /// that take none for now.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// While the queue is not empty, one connection of this many shows how long it is.
+const LOOK_EVERY: u32 = 64;
 
 /// The thread's stack. It keeps no buffers.
 const STACK_BYTES: usize = 128 << 10;
@@ -35,6 +38,7 @@ pub(super) struct Acceptor {
     pub(super) to_workers: Vec<HandoffSender>,
     pub(super) steering: Arc<Steering>,
     pub(super) metrics: Metrics,
+    pub(super) admission: Arc<Admission>,
     pub(super) takers: TakesConnections,
     pub(super) departure: Arc<Departure>,
 }
@@ -45,12 +49,27 @@ impl Acceptor {
     pub(super) fn spawn(self) -> io::Result<JoinHandle<()>> {
         let builder = std::thread::Builder::new().name("acceptor".into()).stack_size(STACK_BYTES);
         builder.spawn(move || {
+            let mut queue = QueueWatch::default();
+            // Connections accepted since the queue was empty.
+            let mut accepted = 0_u32;
             while self.takers.has_any() {
                 // While the workers may leave for another process, connections wait in the backlog.
                 let _may_hand_out = self.departure.await_permission();
                 match sockets::accept(&self.listener) {
-                    Ok(Some(socket)) => self.hand_out(&socket),
-                    Ok(None) => sockets::wait_readable(&self.listener, PAUSE),
+                    Ok(Some(socket)) => {
+                        accepted = accepted.wrapping_add(1);
+                        if accepted.is_multiple_of(LOOK_EVERY) {
+                            self.look(&mut queue, &socket);
+                        }
+                        self.hand_out(&socket);
+                    }
+                    Ok(None) => {
+                        if std::mem::take(&mut accepted) >= LOOK_EVERY {
+                            queue.emptied();
+                            self.show(queue);
+                        }
+                        sockets::wait_readable(&self.listener, PAUSE);
+                    }
                     Err(_) => {
                         // Descriptors or memory are short.
                         let worker = self.metrics.worker(WorkerId(0));
@@ -60,6 +79,21 @@ impl Acceptor {
                 }
             }
         })
+    }
+
+    /// Looks how long a connection has waited.
+    fn look(&self, queue: &mut QueueWatch, socket: &OwnedFd) {
+        let Some(&AdmissionSettings { wait, rate }) = self.admission.settings() else { return };
+        let (waited, queued) = (sockets::waited(socket), listener::queued(&self.listener));
+        let look = QueueLook { at: Instant::now(), waited, queued, accepted: LOOK_EVERY, rate };
+        queue.observe(wait, look);
+        self.show(*queue);
+    }
+
+    /// Shows the workers how long the queue is.
+    fn show(&self, queue: QueueWatch) {
+        self.admission.set_shared_queue(&queue);
+        self.metrics.workers()[0].set_queue_wait(queue.waited());
     }
 
     /// Hands a connection off to the least loaded worker of those that take connections now.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use throng_access::{Clients, CountedAddress};
-use throng_core::{Notification, WorkerQueue};
+use throng_core::{Admission, Notification, WorkerQueue};
 use throng_handover::message::Listener;
 
 use super::acceptor::Acceptor;
@@ -29,6 +29,8 @@ pub struct Edge {
     pub to_workers: WorkerHandoffs,
     /// The workers' metrics.
     pub metrics: Metrics,
+    /// The moments that clients were told.
+    pub admission: Arc<Admission>,
     /// How fan-outs are written.
     pub send_method: SendMethod,
     pub(super) queues: Vec<Arc<WorkerQueue>>,

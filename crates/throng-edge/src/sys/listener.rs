@@ -179,6 +179,11 @@ pub(crate) fn steer(listener: &OwnedFd, to: &Range<usize>) -> io::Result<()> {
     options::set_reuseport_range(listener, to.start as u32, to.len() as u32)
 }
 
+/// The number of connections that wait to be accepted.
+pub(crate) fn queued(listener: &OwnedFd) -> u32 {
+    options::queued(listener)
+}
+
 fn socket(address: SocketAddr) -> io::Result<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
@@ -236,6 +241,28 @@ mod tests {
             for (nth, count) in accepted.into_iter().enumerate() {
                 assert_eq!(count > 0, chosen.contains(&nth), "listener {nth} of {chosen:?}");
             }
+        }
+    }
+
+    #[test]
+    fn a_queue_shows_how_long_it_is_and_how_long_its_connections_have_waited() {
+        let listener = open_alone(any_port(), Duration::ZERO).unwrap();
+        let address = SocketAddr::try_from(getsockname(&listener).unwrap()).unwrap();
+        let _clients: Vec<_> = (0..3)
+            .map(|_| {
+                let mut client = TcpStream::connect(address).unwrap();
+                std::io::Write::write_all(&mut client, b"x").unwrap();
+                client
+            })
+            .collect();
+        while queued(&listener) < 3 {
+            std::thread::yield_now();
+        }
+        let first = crate::sys::sockets::accept(&listener).unwrap().expect("it waits");
+        assert_eq!(queued(&listener), 2);
+        let least = Duration::from_millis(20);
+        while crate::sys::sockets::waited(&first) < least {
+            std::thread::yield_now();
         }
     }
 

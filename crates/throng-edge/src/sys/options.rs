@@ -2,12 +2,14 @@
 //!
 //! # Why `unsafe`
 //!
-//! `setsockopt` and `ioctl` take a pointer: here always to a live value of the expected type. A BPF
-//! program is such a value with a pointer to its instructions, which live as long.
+//! `setsockopt`, `getsockopt` and `ioctl` take a pointer: here always to a live value of the
+//! expected type. A BPF program is such a value with a pointer to its instructions, which live as
+//! long.
 
 use std::ffi::c_int;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
 
 /// Sets an option to a value of the type that it takes.
 fn set<T>(socket: impl AsFd, level: c_int, name: c_int, value: &T) -> io::Result<()> {
@@ -44,6 +46,37 @@ pub(crate) fn unacknowledged_bytes(socket: impl AsFd) -> usize {
     // SAFETY: the descriptor is borrowed for the call, and the kernel writes one `int`.
     let result = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
     if result == 0 { usize::try_from(bytes).unwrap_or(0) } else { 0 }
+}
+
+/// The time since a peer last sent something, or since its connection was made (`TCP_INFO`,
+/// tcp(7)). Zero if the kernel does not say.
+pub(crate) fn silence(socket: impl AsFd) -> Duration {
+    let info = tcp_info(socket);
+    info.map_or(Duration::ZERO, |info| Duration::from_millis(info.tcpi_last_data_recv.into()))
+}
+
+/// The number of connections that wait to be accepted at a listener; 0 if the kernel does not say.
+pub(crate) fn queued(listener: impl AsFd) -> u32 {
+    // The meaning of this field for a listener (`tcp_get_info` in the kernel).
+    tcp_info(listener).map_or(0, |info| info.tcpi_unacked)
+}
+
+fn tcp_info(socket: impl AsFd) -> Option<libc::tcp_info> {
+    // SAFETY: a struct of numbers, for which zeros are values.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut length = size_of_val(&info) as libc::socklen_t;
+    // SAFETY: the descriptor is borrowed for the call, the kernel writes at most `length` bytes to
+    // `info`, which lives as long.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            (&raw mut info).cast(),
+            &raw mut length,
+        )
+    };
+    (result == 0).then_some(info)
 }
 
 /// Of the sockets that share a port, lets `count` take all new connections: from the `first`, in

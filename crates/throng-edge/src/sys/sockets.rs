@@ -50,6 +50,11 @@ pub(crate) fn accept(listener: &OwnedFd) -> io::Result<Option<OwnedFd>> {
     }
 }
 
+/// How long a connection has waited that was just accepted: since its peer last sent something.
+pub(crate) fn waited(socket: &OwnedFd) -> Duration {
+    options::silence(socket)
+}
+
 /// Waits until a connection waits at the listener, or the time is up, or a signal comes.
 pub(crate) fn wait_readable(listener: &OwnedFd, time: Duration) {
     let timeout = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use throng_core::WorkerId;
 
@@ -53,6 +54,16 @@ impl OwnMetrics {
     /// Records the time from the acceptance of a message to the end of its fan-out.
     pub(super) fn record_latency(&self, us: u64) {
         self.counters.latency.record(us);
+    }
+
+    /// The connections that all workers have accepted.
+    pub(super) fn accepted_by_all(&self) -> u64 {
+        self.all.sum(Counter::Accepted)
+    }
+
+    /// Shows how long new connections of this worker have waited.
+    pub(super) fn set_queue_wait(&self, waited: Duration) {
+        self.own().set_queue_wait(waited);
     }
 
     /// The other worker with the most room, if it has any.

@@ -1,6 +1,7 @@
 //! Handles the input of a connection: from its accept to its last request.
 
 mod accept;
+mod admission;
 mod ask;
 mod certified;
 mod client;

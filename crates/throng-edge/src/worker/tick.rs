@@ -27,6 +27,7 @@ impl<N: Net> Worker<N> {
         self.connections.publish_load();
         self.metrics.set_total(Counter::ReplayMessagesEvicted, self.subscriptions.dropped());
         self.relieve();
+        self.measure_admission();
         self.subscriptions.end_receipts();
         self.allow_heartbeats();
         // Deliveries go before heartbeats.

@@ -22,6 +22,7 @@ mod read;
 mod receipts;
 mod rig;
 mod scan;
+mod storm;
 mod tls_world;
 mod token_world;
 mod tokens;

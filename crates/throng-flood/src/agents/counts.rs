@@ -27,6 +27,9 @@ pub(super) struct WireCounts {
     attempts: u64,
     subscribed: u64,
     ended: u64,
+    /// Absent in replies of agents that heed no moments.
+    #[serde(default)]
+    told: u64,
     /// By reason, as text.
     failures: BTreeMap<String, u64>,
     received: u64,
@@ -105,6 +108,7 @@ impl WireCounts {
             attempts: counts.attempts,
             subscribed: counts.subscribed,
             ended: counts.ended,
+            told: counts.told,
             failures,
             received: counts.received,
             early: counts.early,
@@ -138,6 +142,7 @@ impl WireCounts {
             attempts: self.attempts,
             subscribed: self.subscribed,
             ended: self.ended,
+            told: self.told,
             failures: failures.map(|(words, count)| (Failure::Reported(words), count)).collect(),
             received: self.received,
             early: self.early,

@@ -45,7 +45,7 @@ type SingleMetric = (&'static str, MetricUnit, Option<Requirement>, fn(&Report) 
 const PUBLISHING: Option<Requirement> = Some(Requirement::Publishing);
 const SERVER: Option<Requirement> = Some(Requirement::Server);
 
-const SINGLE_METRICS: [SingleMetric; 34] = [
+const SINGLE_METRICS: [SingleMetric; 36] = [
     ("lost", MetricUnit::Plain, PUBLISHING, |report| Some(report.total.lost as f64)),
     ("missed", MetricUnit::Plain, PUBLISHING, |report| Some(report.total.missed as f64)),
     ("duplicated", MetricUnit::Plain, PUBLISHING, |report| Some(report.total.duplicated as f64)),
@@ -93,6 +93,16 @@ const SINGLE_METRICS: [SingleMetric; 34] = [
         report.total.machine.as_ref()?.cpu_us_per_delivery
     }),
     ("storm.recovered", MetricUnit::Seconds, Some(Requirement::Storm), recovered),
+    ("storm.told", MetricUnit::Plain, Some(Requirement::Storm), |report| {
+        let told =
+            report.phases.iter().filter(|phase| is_storm(phase)).map(|phase| phase.totals.told);
+        Some(told.sum::<u64>() as f64)
+    }),
+    ("storm.connect.p99", MetricUnit::Milliseconds, Some(Requirement::Storm), |report| {
+        let connects = report.phases.iter().filter(|phase| is_storm(phase));
+        let p99s = connects.map(|phase| phase.totals.connect.as_ref().map(|found| found.p99));
+        p99s.flatten().reduce(f64::max)
+    }),
     ("storm.failures", MetricUnit::Plain, Some(Requirement::Storm), |report| {
         let of_storm = |phase: &&PhaseReport| is_storm(phase);
         let count = |phase: &PhaseReport| phase.totals.failures.values().sum::<u64>();

@@ -1,9 +1,11 @@
 //! Opens and closes clients: ramps, storms, churn, reconnects and timeouts.
 //!
-//! There are no timer objects: clients that are due after a constant time wait in a queue, whose
-//! front is checked before each sleep.
+//! There are no timer objects: clients that are due later wait in queues, whose fronts are checked
+//! before each sleep.
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use super::client::{Client, ClientState};
 use super::opening::{EventSchedule, RECHECK_NS};
@@ -41,7 +43,7 @@ impl ClientThread {
     /// Closes all clients and reopens them.
     pub(super) fn storm(&mut self, in_flight: usize) {
         self.opening.max_in_flight = in_flight.max(1);
-        self.opening.struck = Some(0);
+        (self.opening.struck, self.opening.is_stormy) = (Some(0), true);
     }
 
     /// Closes the next slice of clients in a storm. Returns whether there are more.
@@ -65,9 +67,10 @@ impl ClientThread {
         false
     }
 
-    /// Schedules a reconnect after a pause.
-    pub(super) fn retry(&mut self, position: usize) {
-        self.opening.retries.push_back((now_ns() + RETRY_PAUSE_NS, position as u32));
+    /// Schedules a reconnect: after the time that the server has told, or after a pause.
+    pub(super) fn retry(&mut self, position: usize, told: Option<Duration>) {
+        let after_ns = told.map_or(RETRY_PAUSE_NS, |told| told.as_nanos() as u64);
+        self.opening.retries.push(Reverse((now_ns() + after_ns, position as u32)));
     }
 
     /// Schedules a reconnect as soon as the connect limit allows.
@@ -97,9 +100,9 @@ impl ClientThread {
         self.time_out(now);
         self.churn_due(now);
         self.close_due(now);
-        while self.opening.retries.front().is_some_and(|&(due, _)| due <= now) {
-            let retry = self.opening.retries.pop_front();
-            self.opening.wanted.extend(retry.map(|(_, position)| position));
+        while self.opening.retries.peek().is_some_and(|Reverse((due, _))| *due <= now) {
+            let retry = self.opening.retries.pop();
+            self.opening.wanted.extend(retry.map(|Reverse((_, position))| position));
         }
         while self.opening.in_flight < self.max_in_flight() {
             let Some(position) = self.next_to_open(now) else { break };
@@ -224,7 +227,7 @@ impl ClientThread {
         let look_again = is_in_turns.then(|| now_ns() + RECHECK_NS);
         let ramp = opening.schedule.filter(|_| is_ramping).map(|schedule| schedule.next_ns());
         let churn = opening.churn.map(|churn| churn.next_ns());
-        let retry = opening.retries.front().map(|&(due, _)| due);
+        let retry = opening.retries.peek().map(|Reverse((due, _))| *due);
         let timeout_ns = self.shared.handshake_timeout_ns;
         let timeout = opening.begun.front().map(|&(since, _)| since.saturating_add(timeout_ns));
         [ramp, churn, retry, timeout, look_again].into_iter().flatten().min().unwrap_or(u64::MAX)

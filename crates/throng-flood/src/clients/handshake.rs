@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::marker::now_ns;
 use crate::plan::Transport;
 use crate::protocol::http::{BodyEnd, ResponseHead};
-use crate::protocol::refusal;
+use crate::protocol::{moment, refusal};
 use crate::template::TemplateValues;
 
 /// Unsent pongs and requests, above which the server counts as one that does not read.
@@ -169,11 +169,12 @@ impl ClientThread {
                 client.extra().head = whole.to_vec();
                 return Ok(None);
             };
-            return Err(refusal);
+            let moment = moment::of_response(&head, &whole[head.bytes..], position);
+            return Err(refusal.with_moment(moment));
         }
         let after = &bytes[head.bytes.saturating_sub(before_bytes)..];
         self.clients[position].shrink();
-        self.accept(position, &head)?;
+        self.accept(position, &head, after)?;
         Ok(Some(after))
     }
 
@@ -186,14 +187,20 @@ impl ClientThread {
         Some(refusal::of_last(&head, &bytes[head.bytes..]))
     }
 
-    /// Handles a complete head with the expected status.
-    fn accept(&mut self, position: usize, head: &ResponseHead<'_>) -> Result<(), Failure> {
+    /// Handles a complete head with the expected status, and `after` it what has come.
+    fn accept(
+        &mut self,
+        position: usize,
+        head: &ResponseHead<'_>,
+        after: &[u8],
+    ) -> Result<(), Failure> {
         let transport = self.shared.transport;
         let is_turned_away = head.header("retry-after").is_some();
         if is_turned_away && matches!(transport, Transport::WebSocket | Transport::Sse) {
             // Throng accepts a connection it must reject if a browser could not read the status,
             // and says in the response when to come back.
-            return Err(Failure::Handshake("told to come back later"));
+            let refusal = Failure::Handshake("told to come back later");
+            return Err(refusal.with_moment(moment::of_response(head, after, position)));
         }
         if transport == Transport::WebSocket {
             if head.header("sec-websocket-accept") != Some(&*self.shared.requests.accept) {

@@ -7,7 +7,8 @@
 //! receiving would cost them and the sender more for every message. A test of many clients would
 //! then show that instead of the server.
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -27,7 +28,7 @@ pub(super) struct Opening {
     /// Clients to be opened as soon as the connect limit allows.
     pub(super) wanted: VecDeque<u32>,
     /// Clients to be opened later, with the time.
-    pub(super) retries: VecDeque<(u64, u32)>,
+    pub(super) retries: BinaryHeap<Reverse<(u64, u32)>>,
     /// Clients that started to connect, with the time.
     pub(super) begun: VecDeque<(u64, u32)>,
     pub(super) in_flight: usize,
@@ -37,6 +38,8 @@ pub(super) struct Opening {
     /// In a storm, the clients below this position are closed already. None is opened before all
     /// are.
     pub(super) struck: Option<usize>,
+    /// Whether there was a storm.
+    pub(super) is_stormy: bool,
 }
 
 impl Default for Opening {
@@ -48,13 +51,14 @@ impl Default for Opening {
             schedule: None,
             groups: None,
             wanted: VecDeque::new(),
-            retries: VecDeque::new(),
+            retries: BinaryHeap::new(),
             begun: VecDeque::new(),
             in_flight: 0,
             max_in_flight: 1,
             churn: None,
             churn_cursor: 0,
             struck: None,
+            is_stormy: false,
         }
     }
 }

@@ -12,8 +12,8 @@ use super::thread::ClientThread;
 use crate::failure::Failure;
 use crate::marker::{Mark, now_ns};
 use crate::plan::Transport;
-use crate::protocol::refusal;
 use crate::protocol::{self, Event, Framing, LongPollResponse};
+use crate::protocol::{moment, refusal};
 use crate::tls::TlsEnd;
 
 /// Why a connection ends after it has received bytes.
@@ -222,7 +222,9 @@ impl ClientThread {
     ) -> Result<(), Disconnect> {
         // Nchan answers 304 or 408 when its timeout is over.
         if !matches!(response.status, 200 | 204 | 304 | 408) {
-            return Err(Disconnect::Fail(response.refusal()));
+            let told = |seconds| moment::of_seconds(seconds, position);
+            let refusal = response.refusal().with_moment(response.retry_after_s.map(told));
+            return Err(Disconnect::Fail(refusal));
         }
         self.ids.set_next(&mut self.clients[position].resume, &response.next);
         if response.has_gap {

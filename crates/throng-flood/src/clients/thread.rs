@@ -20,6 +20,7 @@ use crate::audit::Audit;
 use crate::counts::{ClientCounts, States};
 use crate::failure::Failure;
 use crate::marker::now_ns;
+use crate::plan::Transport;
 use throng_tunnel::Tunnel;
 
 /// Bytes of the receive buffer: more than a socket usually holds. Unused pages cost nothing.
@@ -253,14 +254,25 @@ impl ClientThread {
         *in_flight += usize::from(state.is_in_flight());
     }
 
-    /// Fails a client: closes it, and schedules a reconnect if it is to have one.
+    /// Fails a client: closes it, and schedules a reconnect if it is to have one. One that was told
+    /// when to come back, and does, has not failed.
     pub(super) fn fail(&mut self, position: usize, failure: Failure) {
-        // A rejection may have arrived in part.
-        self.counts.fail(self.partial_refusal(position).unwrap_or(failure));
-        let returns = self.keeps || self.clients[position].returns;
+        let (moment, failure) = match failure {
+            Failure::ComeBack { after_ms, refusal } => (Some(after_ms), *refusal),
+            failure => (None, failure),
+        };
+        let polls = self.shared.transport == Transport::LongPoll && self.opening.is_stormy;
+        let returns = self.keeps || self.clients[position].returns || polls && moment.is_some();
+        let moment = moment.filter(|_| returns);
+        if moment.is_some() {
+            self.counts.told += 1;
+        } else {
+            // A rejection may have arrived in part.
+            self.counts.fail(self.partial_refusal(position).unwrap_or(failure));
+        }
         self.close(position, returns, false);
         if returns {
-            self.retry(position);
+            self.retry(position, moment.map(Duration::from_millis));
         }
     }
 

@@ -46,6 +46,8 @@ pub(crate) struct LongPollResponse<'a> {
     pub has_gap: bool,
     /// Whether the body is a page for people.
     pub is_page: bool,
+    /// The seconds of `Retry-After`.
+    pub retry_after_s: Option<u64>,
 }
 
 impl LongPollResponse<'_> {

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::chunked::{Chunked, Piece};
 use super::event::{Event, LongPollResponse, ResumeHeaders, check_length};
 use super::http::{BodyEnd, ResponseHead};
-use super::refusal;
+use super::{moment, refusal};
 
 /// Passes each complete response to `sink`. Returns how many bytes were used.
 pub(super) fn decode(
@@ -29,6 +29,7 @@ pub(super) fn decode(
             },
             keeps_alive: head.keeps_alive(),
             has_gap: head.has_gap(),
+            retry_after_s: moment::seconds(&head),
             is_page: head.header("content-type").is_some_and(refusal::is_page),
         }));
     }

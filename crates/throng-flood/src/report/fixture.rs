@@ -134,6 +134,7 @@ fn totals(series: &[Sample], pooled: &Nanoseconds, slowness: f64, noise: &mut No
     Totals {
         active: CLIENTS,
         attempts: 2 * CLIENTS + 419,
+        told: 0,
         subscribed: 2 * CLIENTS,
         failures: BTreeMap::from([
             ("connection refused".to_owned(), 412),
@@ -225,6 +226,7 @@ fn phases(series: &[Sample], total: &Totals) -> Vec<PhaseReport> {
     };
     let mut storm = phase("storm", STORM_AT_S - 1, 110);
     storm.recovered_s = Some(9.4);
+    storm.totals.told = 31_000;
     vec![
         phase("ramp to 100000", 0, 25),
         phase("hold 70s", 25, STORM_AT_S - 1),

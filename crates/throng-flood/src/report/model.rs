@@ -116,6 +116,8 @@ pub struct Totals {
     pub attempts: u64,
     /// Subscriptions that succeeded.
     pub subscribed: u64,
+    /// Clients that the server told when to come back, and that did.
+    pub told: u64,
     /// Failures of clients by reason.
     pub failures: BTreeMap<String, u64>,
     /// Messages that the server accepted.

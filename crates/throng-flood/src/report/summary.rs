@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use throng_units::format::{self, count};
+use throng_units::format::{self, count, milliseconds};
 
 use super::Distribution;
-use super::model::{AgentReport, ClockReport, MachineCost, Report, TlsTotals, Totals};
+use super::model::{AgentReport, ClockReport, MachineCost, PhaseReport, Report, TlsTotals, Totals};
 
 /// Below this number of clients, the server's fixed memory dominates its growth.
 const FEW_CLIENTS: u64 = 10_000;
@@ -172,6 +172,18 @@ pub(super) fn clock_text(agent: &AgentReport) -> String {
 pub(crate) fn signed_milliseconds(ms: f64) -> String {
     let sign = if ms < 0.0 { "−" } else { "" };
     format!("{sign}{}", format::milliseconds(ms.abs()))
+}
+
+/// How many clients of a storm were told moments, and how long the others took to connect.
+pub(super) fn told(phase: &PhaseReport) -> String {
+    let Totals { told, connect, .. } = &phase.totals;
+    if *told == 0 {
+        return String::new();
+    }
+    let connects = connect.as_ref().map_or_else(String::new, |connect| {
+        format!("; connects took {} (p99)", milliseconds(connect.p99))
+    });
+    format!("; they were told {} moments{connects}", count(*told))
 }
 
 #[cfg(test)]

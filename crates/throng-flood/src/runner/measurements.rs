@@ -137,6 +137,7 @@ impl Measurements {
         Totals {
             active,
             attempts: self.clients.attempts,
+            told: self.clients.told,
             subscribed: self.clients.subscribed,
             failures: self.failures(),
             published: self.publishes.published,

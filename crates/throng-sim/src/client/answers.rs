@@ -220,6 +220,7 @@ impl Client {
             || view.has_stopped_accepting
             || handoff_failed
             || (view.may_be_late() && plan.is_some());
+        let is_told = !is_full && plan.is_some() && view.may_be_told();
         let may_be_short = view.may_be_short(MemoryStep::RefuseSubscriptions);
         let is_for_memory = !is_full && plan.is_some() && may_be_short;
         let may_refuse = match head.status {
@@ -228,7 +229,7 @@ impl Client {
             408 => waited_ms >= view.terms.head_ms,
             503 => {
                 ensure!(head.header("retry-after").is_some(), "503 without Retry-After");
-                let may_refuse = is_full || is_for_memory;
+                let may_refuse = is_full || is_for_memory || is_told;
                 self.is_evicted = !may_refuse && view.may_evict(self.pipe.borrow().read_bytes());
                 may_refuse || self.is_evicted
             }
@@ -248,6 +249,7 @@ impl Client {
             408 => view.notes.saw("refused: slow head"),
             _ if view.has_stopped_accepting => view.notes.saw("refused: draining"),
             _ if self.is_evicted => view.notes.saw("overload: refused"),
+            _ if is_told && !is_for_memory => view.notes.saw("storm: request told"),
             _ if is_for_memory => view.notes.saw("memory: request refused"),
             _ => view.notes.saw("refused: full"),
         }

@@ -51,7 +51,8 @@ impl Client {
         let was_read = is_complete || !self.engine.begins.is_empty();
         // One that waits for a decision may be refused before it is decided.
         let may_be_late = is_late || view.may_be_late();
-        let may_be_refused = view.terms.is_scarce || view.terms.memory_varies || may_be_late;
+        let may_be_refused =
+            view.terms.is_scarce || view.terms.memory_varies || view.may_be_told() || may_be_late;
         if plan.transport != Transport::Poll || may_be_refused || !was_read {
             return Ok(());
         }

@@ -21,6 +21,9 @@ pub(super) const ANSWER_MS: u64 = 15 * 60_000;
 /// The times to reconnect to a full server, in milliseconds.
 const FULL_WINDOW_MS: std::ops::Range<u64> = 1_000..10_000;
 
+/// The times to reconnect in a storm, in milliseconds.
+const STORM_WINDOW_MS: std::ops::RangeInclusive<u64> = 250..=61_000;
+
 impl Client {
     /// Checks the head of a response that begins the transport, but no subscription.
     pub(super) fn refused_with_reconnect(
@@ -40,13 +43,16 @@ impl Client {
             ensure!(is_secret && is_websocket, "denied with {head:?}");
         } else {
             let may_be_short = view.may_be_short(MemoryStep::RefuseSubscriptions);
-            let may_refuse = is_full || view.may_be_late() || may_be_short;
+            let may_refuse = is_full || view.may_be_late() || may_be_short || view.may_be_told();
             ensure!(may_refuse, "refused with {head:?}");
-            if view.may_be_late() && !is_full && !may_be_short {
+            if view.may_be_late() && !is_full && !may_be_short && !view.may_be_told() {
                 view.notes.saw("wait: request refused");
             }
-            if may_be_short && !is_full && !view.may_be_late() {
+            if may_be_short && !is_full && !view.may_be_late() && !view.may_be_told() {
                 view.notes.saw("memory: request refused");
+            }
+            if view.may_be_told() && !is_full && !view.may_be_late() && !may_be_short {
+                view.notes.saw("storm: request told");
             }
         }
         if plan.transport == Transport::Sse {
@@ -101,7 +107,8 @@ impl Client {
     pub(super) fn check_reconnect_ms(&self, ms: u64, view: View<'_>) -> Check {
         let is_drain = view.has_stopped_accepting && ms <= view.away_ms_max();
         let is_full = self.must_reconnect && FULL_WINDOW_MS.contains(&ms);
-        ensure!(is_drain || is_full, "told to reconnect in {ms} ms");
+        let is_storm = self.must_reconnect && view.may_be_told() && STORM_WINDOW_MS.contains(&ms);
+        ensure!(is_drain || is_full || is_storm, "told to reconnect in {ms} ms");
         Ok(())
     }
 

@@ -64,6 +64,8 @@ pub(crate) struct Terms {
     pub(crate) max_blocked_bytes: usize,
     /// Whether memory is short now and then, so that subscriptions are refused.
     pub(crate) memory_varies: bool,
+    /// The rate of the moments that clients are told in storms; `None` without storms.
+    pub(crate) storm_rate: Option<u64>,
     /// The limits of each worker queue.
     pub(crate) queue: QueueLimits,
     /// The bytes that all logs together may keep, if it is less than the channels' rules allow.
@@ -122,6 +124,11 @@ impl View<'_> {
     /// Whether the server may have refused for want of memory what this step refuses.
     pub(crate) fn may_be_short(&self, refusing: MemoryStep) -> bool {
         self.shortest >= refusing
+    }
+
+    /// Whether the server may have told a client that subscribes a moment to come back.
+    pub(crate) fn may_be_told(&self) -> bool {
+        self.terms.storm_rate.is_some()
     }
 
     /// Whether the access policy denies everything about a channel.

@@ -20,6 +20,7 @@ use throng_edge::{Limits, Metrics, Settings};
 use super::memory::Memory;
 use super::receipt_desk::ReceiptDesk;
 use super::seat::Seat;
+use super::storms::{self, Storms};
 use super::{BEGINNING_MS, Kind, World};
 use crate::client::Tamper;
 use crate::client::view::{MESSAGE_BYTES_MAX, Terms};
@@ -52,14 +53,14 @@ struct Design {
 }
 
 impl Design {
-    fn new(random: &mut Random, memory_varies: bool) -> Design {
+    fn new(random: &mut Random, memory_varies: bool, storm_rate: Option<u64>) -> Design {
         let kind = kind(random);
         let workers = if kind.is_crowd { 1 } else { random.between(1, 3) };
         let is_scarce = !kind.is_crowd && random.percent(25);
         let capacity = if is_scarce { random.between(2, 6) } else { 10_000 };
         let mut terms = terms(random, is_scarce);
         let limits = limits(random, &terms);
-        terms.memory_varies = memory_varies;
+        (terms.memory_varies, terms.storm_rate) = (memory_varies, storm_rate);
         // While memory is short, workers keep a part of it.
         let parts = if memory_varies { 4 * workers } else { workers };
         terms.max_blocked_bytes = limits.max_blocked_bytes / parts;
@@ -103,8 +104,9 @@ impl World {
     pub(super) fn new(seed: u64, notes: &Rc<Notes>, tamper: Option<Tamper>) -> World {
         let mut random = Random::new(seed);
         let memory = Memory::new(Random::new(seed + 5));
+        let storms = Storms::new(Random::new(seed + 6));
         let Design { kind, workers, capacity, terms, limits, topics } =
-            Design::new(&mut random, memory.is_scarce);
+            Design::new(&mut random, memory.is_scarce, storms.rate());
         let (stamp, rules) = (Arc::new(Stamp::new(BEGINNING_MS)), Arc::new(topics::rules(&topics)));
         let queues = Queues::new(workers, terms.queue);
         let permits = Arc::new(FanOutPermits::new(&queues.queues, random.between(1, workers)));
@@ -113,15 +115,13 @@ impl World {
         let stream_numbers = (!counts_up).then(|| Random::new(seed + 1));
         let heard = Arc::default();
         let parts = parts(&terms, &rules, &queues, &heard);
-        let has_times = terms.max_logs_bytes.is_some();
         let (engine, epochs) = engine(&parts, stream_numbers, &topics);
         let fetches = Fetches::new(terms.lateness.fetch_percent, Random::new(seed + 2));
-        let post = queues.post();
+        let (post, has_times) = (queues.post(), terms.max_logs_bytes.is_some());
         let engine = Arc::new(Recorder::new(engine, parts, &stamp, post, fetches, has_times));
         let metrics = Metrics::new((0..workers).map(|_| capacity as u32));
         let (settings, compression) = settings(&terms, limits);
-        let policy = LatePolicy::new(terms.lateness, &stamp, Random::new(seed));
-        let access = Arc::new(AccessControl::open(Arc::clone(&policy) as Arc<dyn Access>));
+        let (policy, access) = access(&terms, &stamp, Random::new(seed));
         let tls = tls(&mut random, &terms, Random::new(seed + 4));
         let acceptor = tls.as_ref().map(|tls| tls.acceptor.clone());
         let seat = |id: usize| {
@@ -166,6 +166,7 @@ impl World {
             tamper,
             receipts: ReceiptDesk::new(Random::new(seed + 3)),
             memory,
+            storms,
             bodies: 0,
             spoken: 0,
             busy: 0,
@@ -285,6 +286,7 @@ fn terms(random: &mut Random, is_scarce: bool) -> Terms {
         held_bytes_floor: random.percent(30).then_some(700),
         max_blocked_bytes: usize::MAX,
         memory_varies: false,
+        storm_rate: None,
         queue: if random.percent(25) {
             QueueLimits {
                 max_messages: random.between(1, 12),
@@ -315,6 +317,17 @@ fn limits(random: &mut Random, terms: &Terms) -> Limits {
     }
 }
 
+/// Who may do what, and what the workers ask about it.
+fn access(
+    terms: &Terms,
+    stamp: &Arc<Stamp>,
+    random: Random,
+) -> (Arc<LatePolicy>, Arc<AccessControl>) {
+    let policy = LatePolicy::new(terms.lateness, stamp, random);
+    let access = AccessControl::open(Arc::clone(&policy) as Arc<dyn Access>);
+    (policy, Arc::new(access))
+}
+
 /// The settings of the workers, and what compresses for all of them.
 fn settings(terms: &Terms, limits: Limits) -> (Arc<Settings>, Arc<Compression>) {
     let settings = Settings {
@@ -322,6 +335,7 @@ fn settings(terms: &Terms, limits: Limits) -> (Arc<Settings>, Arc<Compression>) 
         heartbeat: Duration::from_millis(terms.heartbeat_ms),
         ping_interval: Duration::from_millis(terms.ping_ms),
         welcome: terms.welcome,
+        admission: Arc::new(storms::admission(terms.storm_rate)),
         head_timeout: Duration::from_millis(terms.head_ms),
         idle_timeout: Duration::from_millis(terms.idle_ms),
         drain_window: Duration::from_millis(terms.drain_window_ms),

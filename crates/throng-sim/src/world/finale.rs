@@ -5,6 +5,7 @@ use throng_edge::{Counter, Parked};
 
 use super::World;
 use super::seat::TICK_MS;
+use super::storms::Storms;
 use crate::client::plan::{Start, Transport};
 use crate::topics::SQUARE;
 use crate::{Check, ensure};
@@ -18,6 +19,8 @@ const LAST_MS: u64 = 3500;
 impl World {
     pub(super) fn finale(&mut self) -> Check {
         self.end_shortage()?;
+        self.end_storm();
+        self.storms = Storms::none();
         match self.drain {
             Some(_) => self.end_drain(),
             None => self.all_clients_leave(),

@@ -37,6 +37,8 @@ impl World {
                 seat.worker.readable(event.token, event.is_ended);
             }
         }
+        self.look_at_queue(at);
+        let seat = &mut self.seats[at];
         for _ in 0..batch.sockets.min(seat.backlog.len()) {
             let Some(socket) = seat.backlog.pop_front() else { break };
             seat.taken += 1;

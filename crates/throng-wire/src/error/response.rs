@@ -94,6 +94,12 @@ impl ErrorResponse {
         Self::new(ErrorCode::Busy, "the server is short of memory; try again later")
     }
 
+    /// A subscription that has to come back at its own moment.
+    pub fn crowded() -> Self {
+        let message = "more clients connect than the server can take at once; come back in time";
+        Self::new(ErrorCode::Busy, message)
+    }
+
     /// A request head that is not complete after the head timeout.
     pub fn slow_head() -> Self {
         Self::new(ErrorCode::TooSlow, "the request head did not arrive in time")

@@ -38,6 +38,11 @@ const NAMED_MAX: usize = 1000;
 /// Higher levels take twice the time of a worker for less than one byte in a hundred.
 const COMPRESSION_LEVEL_MAX: usize = 6;
 
+/// A shorter wait would be the usual one of a busy server, and a longer one is no wait that clients
+/// have patience for.
+const ADMISSION_WAIT_MIN: Duration = Duration::from_millis(100);
+const ADMISSION_WAIT_MAX: Duration = Duration::from_secs(30);
+
 /// Shorter ones would load the server.
 const CANARY_MIN: Duration = Duration::from_millis(100);
 
@@ -177,6 +182,7 @@ fn times(settings: &Settings) -> Option<String> {
         ("head-timeout", settings.head_timeout),
         ("idle-timeout", settings.idle_timeout),
         ("canary-interval", settings.canary_interval),
+        ("admission-wait", settings.admission_wait),
         ("drain-delay", settings.drain_delay),
         ("drain-window", settings.drain_window),
         ("drain-timeout", settings.drain_timeout),
@@ -193,6 +199,12 @@ fn times(settings: &Settings) -> Option<String> {
         if !interval.0.is_zero() && interval.0 < HEARTBEAT_MIN {
             return Some(format!("{key} must be at least 1s, or 0 for none, not {interval}"));
         }
+    }
+    let wait = settings.admission_wait;
+    if !wait.0.is_zero() && !(ADMISSION_WAIT_MIN..=ADMISSION_WAIT_MAX).contains(&wait.0) {
+        return Some(format!(
+            "admission-wait must be between 100ms and 30s, or 0 for none, not {wait}"
+        ));
     }
     let canary = settings.canary_interval;
     if !canary.0.is_zero() && !(CANARY_MIN..=CANARY_MAX).contains(&canary.0) {
@@ -416,10 +428,8 @@ mod tests {
             ("max-head-bytes = \"65KiB\"", "max-head-bytes must be between 1KiB and 64KiB, not"),
             ("heartbeat = '500ms'", "heartbeat must be at least 1s, or 0 for none, not 500ms"),
             ("canary-interval = '2m'", "canary-interval must be between 100ms and 1m, or 0"),
-            (
-                "ping-interval = '500ms'",
-                "ping-interval must be at least 1s, or 0 for none, not 500ms",
-            ),
+            ("admission-wait = '31s'", "admission-wait must be between 100ms and 30s, or 0"),
+            ("ping-interval = '500ms'", "ping-interval must be at least 1s, or 0 for none, not"),
             ("head-timeout = 0", "head-timeout must be more than 0"),
             ("max-channels-per-connection = 0", "max-channels-per-connection must be between"),
             ("lag = { max-bytes = 1000 }", "lag.max-bytes (1000) is less than max-message-bytes"),

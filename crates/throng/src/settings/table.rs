@@ -207,6 +207,10 @@ settings! {
             "Time for a request head to arrive completely";
         "idle-timeout" idle_timeout: Time = "75s",
             "Time after which a kept-alive connection without a request is closed";
+        "admission-wait" admission_wait: Time = "600ms",
+            "Time that new connections may wait before clients are told a moment; 0: they wait";
+        "admission-rate" admission_rate: AutoCount = "auto",
+            "Clients per second that are told to come back; auto: as many as can be served";
         "drain-delay" drain_delay: Time = "0",
             "On shutdown, time in which /health/ready fails and everything is still served";
         "drain-window" drain_window: Time = "10s",

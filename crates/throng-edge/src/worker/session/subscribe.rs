@@ -71,6 +71,10 @@ impl<N: Net> Worker<N> {
             self.refuse_subscriber(id, request, bytes, &ErrorResponse::short_of_memory());
             return true;
         }
+        if self.is_excess(id, request) {
+            self.tell_moment(id, request, bytes, length);
+            return true;
+        }
         let mut id = id;
         // The canary stays in the place of its request head, which a full server has, too.
         if !self.connections.is_canary(id) {

@@ -81,3 +81,48 @@ fn a_storm_closes_all_before_it_opens_any() {
     watched.wait("all closed", |counts| counts.states.closed == all);
     drop((back, peers));
 }
+
+/// Tells each second client to come back after some milliseconds, and lets in all that come later.
+fn tell_some(request: &str) -> Vec<u8> {
+    static REQUESTS: AtomicUsize = AtomicUsize::new(0);
+    let number = REQUESTS.fetch_add(1, Ordering::Relaxed);
+    let mut answer = upgrade(request);
+    if (10..20).contains(&number) {
+        answer.truncate(answer.len() - 2);
+        answer.extend_from_slice(b"Retry-After: 3600\r\n\r\n");
+        write_close(&mut answer, 1013, "reconnect in 7 ms");
+    }
+    answer
+}
+
+#[test]
+fn clients_of_a_storm_come_back_at_the_moments_that_they_are_told() {
+    let (port, peers) = serve(tell_some);
+    let plan = plan(Transport::WebSocket, &format!("ws://127.0.0.1:{port}/"));
+    let mut watched = Watched::start(&plan, 10);
+    watched.wait_active(10);
+    watched.pool.storm(IN_FLIGHT);
+    watched.wait("all back", |counts| counts.subscribed == 20 && counts.states.active == 10);
+    assert_eq!((watched.all.told, watched.all.attempts), (10, 30));
+    assert_eq!(watched.all.failures, [].into(), "who comes back has not failed");
+    drop(peers);
+}
+
+#[test]
+fn polls_of_a_storm_come_back_and_others_fail() {
+    const LATER: &[u8] = b"HTTP/1.1 503 Later\r\nRetry-After: 0\r\nContent-Length: 0\r\n\r\n";
+    let (port, peers) = serve(|_| Vec::new());
+    let plan = plan(Transport::LongPoll, &format!("http://127.0.0.1:{port}/"));
+    let mut watched = Watched::start(&plan, 2);
+    watched.wait_active(2);
+    let (mut first, second) = (peers.recv().expect("a peer"), peers.recv().expect("another"));
+    first.send(LATER);
+    watched.wait_failure(&Failure::Status(503), 1);
+    watched.pool.storm(IN_FLIGHT);
+    let mut back = peers.recv().expect("it is back");
+    back.send(LATER);
+    let again = peers.recv().expect("it has come again");
+    watched.wait("a moment", |counts| counts.told == 1 && counts.states.active == 1);
+    assert_eq!(watched.all.failures, [(Failure::Status(503), 1)].into());
+    drop((first, second, back, again));
+}

@@ -9,7 +9,7 @@ use throng_units::format::{self, ABSENT, count, milliseconds, or_absent, rate};
 
 use crate::report::summary::{
     NO_FAULTS, clock_text, distributions, faults, machine_notes, memory_note, most_frequent_first,
-    tls_text,
+    tls_text, told,
 };
 use crate::report::{AgentReport, Cost, Distribution, Report};
 
@@ -211,9 +211,10 @@ pub(super) fn phases(report: &Report) -> String {
         if let Some(recovered) = phase.recovered_s {
             let _ = write!(
                 html,
-                "<p>{}: all clients were back after {}.</p>",
+                "<p>{}: all clients were back after {}{}.</p>",
                 escaped(&phase.name),
-                format::seconds(recovered)
+                format::seconds(recovered),
+                told(phase)
             );
         }
     }
