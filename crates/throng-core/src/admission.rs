@@ -25,7 +25,8 @@
 //!   Whose moment that was is told again, as one of the many that wait, and the sum stays.
 //! * *To push the moments of others back* takes a whole request for each step, with TLS a whole
 //!   handshake, and its address is counted before by the limits per address. No moment is further
-//!   away than a minute; beyond it clients are spread over the second half of that time.
+//!   away than a minute; beyond it clients are spread over the second half of that time, and have
+//!   no moment of their own: they are told again if the queue is long then.
 
 mod queue_watch;
 
@@ -196,12 +197,14 @@ impl Admission {
         let give =
             |next_us: u64| (moment(next_us) < latest_us).then(|| moment(next_us) + interval_us);
         let given = self.next_us.fetch_update(Ordering::Relaxed, Ordering::Relaxed, give);
-        let ahead_ms = match given {
-            Ok(next_us) => (moment(next_us) / 1000).saturating_sub(now_ms),
-            Err(_) => retry::delay_ms(nth as u32, &(AHEAD_MS_MAX / 2..AHEAD_MS_MAX)),
+        let Ok(next_us) = given else {
+            // The schedule is full. Who is admitted then depends on the queue alone: else more
+            // would be than the pace allows.
+            return retry::delay_ms(nth as u32, &(AHEAD_MS_MAX / 2..AHEAD_MS_MAX));
         };
-        self.add_moment((now_ms + ahead_ms) / SPAN_MS);
-        ahead_ms
+        let at_ms = moment(next_us) / 1000;
+        self.add_moment(at_ms / SPAN_MS);
+        at_ms.saturating_sub(now_ms)
     }
 
     /// Takes a moment that has come, if there is one: a connection may come in for it.

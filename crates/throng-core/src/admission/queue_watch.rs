@@ -7,6 +7,10 @@ use std::time::{Duration, Instant};
 /// moments that are much too far apart.
 const PACE_KNOWN_AFTER: Duration = Duration::from_millis(400);
 
+/// What is older than this counts half for the pace: a queue may last for hours, in which the pace
+/// changes.
+const PACE_OF: Duration = Duration::from_secs(4);
+
 /// What is known about the queue of one listener.
 ///
 /// A queue becomes long when its first connection has waited for longer than it may, and those
@@ -18,7 +22,7 @@ const PACE_KNOWN_AFTER: Duration = Duration::from_millis(400);
 pub struct QueueWatch {
     is_long: bool,
     waited: Duration,
-    /// When it was first looked at, if it was not empty since.
+    /// Since when its pace is counted, if it was not empty since.
     began: Option<Instant>,
     /// Connections accepted since then, and in which time.
     accepted: u32,
@@ -54,6 +58,10 @@ impl QueueWatch {
                 // Over all looks: between two of them other work may come.
                 self.took = at.saturating_duration_since(began);
                 self.accepted = self.accepted.saturating_add(accepted);
+                if self.took > PACE_OF {
+                    (self.took, self.accepted) = (self.took / 2, self.accepted / 2);
+                    self.began = Some(at - self.took);
+                }
             }
         }
         (self.waited, self.queued, self.rate) = (waited, queued, rate);
@@ -143,6 +151,21 @@ mod tests {
         assert!(!watch.is_long(), "a fifth of a second");
         watch.observe(WAIT, QueueLook { at, rate: None, ..look(501, 600) });
         assert!(watch.is_long(), "few, but they take long");
+    }
+
+    #[test]
+    fn the_pace_of_long_ago_is_forgotten() {
+        let (mut watch, mut at) = (QueueWatch::default(), Instant::now());
+        let mut looks = |every_ms: u64, seconds: u64| {
+            for _ in 0..seconds * 1000 / every_ms {
+                at += Duration::from_millis(every_ms);
+                watch.observe(WAIT, QueueLook { at, rate: None, ..look(100, 1000) });
+            }
+            watch.clears_in()
+        };
+        assert!(looks(8, 3600) < Duration::from_millis(150), "an eighth of a millisecond each");
+        let slower = looks(128, 20);
+        assert!(slower > Duration::from_millis(1900), "two milliseconds each, not {slower:?}");
     }
 
     #[test]

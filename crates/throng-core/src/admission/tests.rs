@@ -33,6 +33,9 @@ fn no_moment_is_further_ahead_than_a_minute() {
     assert!(moments.iter().all(|&ms| ms < AHEAD_MS_MAX + 1000), "{moments:?}");
     let (first, second) = moments[60..].iter().partition::<Vec<u64>, _>(|&&ms| ms < 45_000);
     assert!(first.len().abs_diff(second.len()) < 10, "beyond it they are spread evenly");
+    let steps_ms = (START_MS..START_MS + 120_000).step_by(100);
+    let let_in = steps_ms.filter(|&now_ms| admission.take_due(now_ms)).count();
+    assert_eq!(let_in, 60, "no more than one a second");
 }
 
 #[test]
