@@ -54,9 +54,15 @@ class Application:
         threading.Thread(target=read, daemon=True).start()
         assert started.wait(TIMEOUT_SECONDS) and self.url, self.output
 
+    def http(self, **options):
+        """A client of the application."""
+        return httpx.Client(
+            base_url=self.url, trust_env=False, timeout=TIMEOUT_SECONDS, **options
+        )
+
     def token(self, user, password):
         """Logs in as a browser does, and returns the token."""
-        with httpx.Client(base_url=self.url, trust_env=False, follow_redirects=True) as client:
+        with self.http(follow_redirects=True) as client:
             assert client.get("/push-token").status_code == 401
             answer = client.post("/login", data={"user": user, "password": password})
             assert answer.status_code == 200, answer.text
@@ -147,7 +153,7 @@ def test_each_user_gets_what_their_token_grants(chat, tmp_path):
 @pytest.mark.parametrize(("user", "password"), [("ann", "banana"), ("eve", "apple"), ("", "")])
 def test_a_wrong_password_gives_no_token(chat, user, password):
     _, application = chat
-    with httpx.Client(base_url=application.url, trust_env=False) as client:
+    with application.http() as client:
         data = {"user": user, "password": password}
         assert client.post("/login", data=data).status_code == 403
         assert client.get("/push-token").status_code == 401

@@ -255,7 +255,9 @@ def test_published_values_stand_beside_ours(bench):
     last = measurements["memory_4"]
     assert last["published"]["value"] == pytest.approx(6.84 * 1024)
     assert last["published"]["connections"] == 10000 and last["connections"] == 200
-    assert last["ratio"] == pytest.approx(last["published"]["value"] / last["ours"])
+    # Of so few clients, the memory may be none.
+    ratio = last["published"]["value"] / last["ours"] if (last["ours"] or 0) > 0 else None
+    assert last["ratio"] == (pytest.approx(ratio) if ratio else None)
     assert measurements["answer_all"]["ratio"] is None, "200 responses are not compared with 10,000"
     assert "6.84 KiB" in done.stdout and "different size" in done.stdout
     steps = results["benchmarks"][0]["tables"][0]

@@ -1,7 +1,9 @@
 """`throng publish` and `throng tail`, as scripts use them."""
 
 import json
+import os
 import re
+import signal
 import socket
 import subprocess
 import time
@@ -314,7 +316,11 @@ def test_tail_reports_a_restart_once(tmp_path, tail, channel):
     child = tail(first.url, channel)
     child.stderr.readline()
     first.wait_for_connections(channel, 1)
+    # It sees the end once there is no server any more: until then it would be refused, and say so.
+    child.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, child.pid, os.WSTOPPED)
     first.stop()
+    child.send_signal(signal.SIGCONT)
     assert re.fullmatch("note: the server ended the connection" + AGAIN, child.stderr.readline())
     unreachable = child.stderr.readline()
     hint = "connection refused; is `throng serve` running there?"

@@ -10,7 +10,7 @@ from websockets.sync.client import connect
 
 from support import TIMEOUT_SECONDS
 from support.access import SECRET, bearer, now, server_key, token
-from support.application import MISBEHAVIOUR, NEW, OLD, Application, metric
+from support.application import MISBEHAVIOUR, NEW, OLD, Application, deadline, metric
 from support.raw import Raw
 from support.server import eventually, run_throng
 
@@ -147,7 +147,7 @@ def test_answers_are_cached_and_never_for_another_client(world):
 
 @pytest.mark.parametrize("misbehaviour", MISBEHAVIOUR)
 def test_an_application_that_misbehaves_lets_nobody_in(world, misbehaviour):
-    world = world("decides = ['connect']\nheaders = ['x-session']\ntimeout = '300ms'")
+    world = world(f"decides = ['connect']\nheaders = ['x-session']\n{deadline(misbehaviour)}")
     ann, room = session("ann"), "/channels/rooms%2Fa"
     with connect(f"{world.server.ws}{room}", additional_headers=ann) as before:
         world.application.decide = MISBEHAVIOUR[misbehaviour]
@@ -187,7 +187,8 @@ def test_an_answer_ends_and_a_revoked_user_is_asked_about_again(world):
     assert len(answers) > 1
     world.application.decide = lambda *arguments: {
         **log_in(*arguments),
-        "expires": int(time.time()) + 2,
+        # Some seconds for a busy machine, between this answer and the connection.
+        "expires": int(time.time()) + 5,
     }
     with connect(room, additional_headers=session("bob")) as socket:
         with pytest.raises(ConnectionClosed) as closed:
@@ -206,9 +207,14 @@ def test_a_neighbour_who_is_not_let_in_locks_out_nobody_who_is(world):
         published = world.http.post(room, headers=ann, content="x").status_code
         return strangers, world.poll(**ann).status_code, published
 
-    assert attempts() == (401, 204, 201)
-    statuses = {attempts() for _ in range(20)}
-    assert statuses == {(401, 204, 201), (429, 204, 201)}
+    def is_refused():
+        """Whether the stranger is beyond the limit; the others are let in all the same."""
+        stranger, *others = attempts()
+        assert stranger in (401, 429) and others == [204, 201]
+        return stranger == 429
+
+    assert not is_refused()
+    eventually(is_refused, "the limit")
 
 
 def test_one_address_cannot_fill_the_queue(world):
@@ -355,10 +361,13 @@ def test_tokens_are_asked_about_where_the_application_wants_it(world):
     world.application.decide = lambda *_: {"allow": True, "user": "bob"}
     response = world.http.get(f"{room}?wait=0", headers=paid)
     assert (response.status_code, response.json()["error"]) == (403, "forbidden")
-    world.application.decide = lambda *_: {"allow": True, "expires": now() + 2}
+    world.application.decide = lambda *_: {"allow": True}
     with connect(f"{world.server.ws}{room}", additional_headers=paid) as socket:
         socket.send("hello")
         assert socket.recv(TIMEOUT_SECONDS) == "hello"
+    # Some seconds for a busy machine, between this answer and the connection.
+    world.application.decide = lambda *_: {"allow": True, "expires": now() + 5}
+    with connect(f"{world.server.ws}{room}", additional_headers=paid) as socket:
         with pytest.raises(ConnectionClosed) as closed:
             socket.recv(TIMEOUT_SECONDS)
     assert closed.value.rcvd.code == 4002
@@ -390,7 +399,13 @@ def test_a_newer_token_does_not_get_around_the_application(world):
 def test_a_user_beyond_a_limit_is_refused_before_the_application_is_asked(world):
     world = with_tokens(world, "[per-user]\nconnect-rate = 2")
     room, paid = "/channels/rooms%2Fa?wait=0", bearer(of_plan("paid"))
-    statuses = [world.http.get(room, headers=paid).status_code for _ in range(20)]
+    statuses = []
+
+    def is_refused():
+        statuses.append(world.http.get(room, headers=paid).status_code)
+        return statuses[-1] == 429
+
+    eventually(is_refused, "the limit")
     assert set(statuses) == {204, 429}
     assert len(world.asked()) == statuses.count(204)
 

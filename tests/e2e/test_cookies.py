@@ -68,9 +68,9 @@ def protected(serve, pages, tmp_path):
     return server
 
 
-def visit(chromium, server, page, channel, same_site):
-    """What a page can do with the cookie."""
-    arguments = [chromium, page, server.url, channel, token(), same_site]
+def visit(chromium, server, page, channel, same_site, *sent):
+    """What a page can do with the cookie, which the browser sends with these queries."""
+    arguments = [chromium, page, server.url, channel, token(), same_site, *sent]
     done = subprocess.run(
         ["node", HERE / "node" / "cookies.mjs", *arguments],
         env=clean_environment({"NO_PROXY": "*"}),
@@ -100,12 +100,14 @@ def test_a_page_of_a_listed_origin_uses_the_cookie(protected, chromium, pages, c
 @pytest.mark.parametrize("same_site", ["Lax", "Strict"])
 def test_a_foreign_page_cannot_use_the_cookie(protected, chromium, pages, channel, same_site):
     protected.publish(channel, "secret")
-    found = visit(chromium, protected, f"http://127.0.0.1:{pages[1]}/", channel, same_site)
+    # The browser sends the cookie: without it the status would be 401, and a WebSocket would be
+    # opened to be closed with 4003.
+    sent = ["?history=1&_=events", "?_=form"]
+    page = f"http://127.0.0.1:{pages[1]}/"
+    found = visit(chromium, protected, page, channel, same_site, *sent)
     assert set(found["outcomes"].values()) == {None}, found
     assert kept(protected, channel) == ["secret"]
-    # The browser has sent the cookie: without it the status would be 401, and a WebSocket would be
-    # opened to be closed with 4003.
-    assert {"?history=1&_=events", "?_=form"} <= set(found["sent"]), found
+    assert set(sent) <= set(found["sent"]), found
     assert found["closeCode"] == 1006, found
     assert set(found["statuses"].values()) == {403}, found
 
@@ -126,7 +128,9 @@ def test_the_rules_of_cookies_without_a_browser(protected, pages, channel):
     listed, foreign = (f"http://127.0.0.1:{port}" for port in pages)
 
     def status(method, path, **headers):
-        with httpx.Client(base_url=protected.url, trust_env=False) as client:
+        with httpx.Client(
+            base_url=protected.url, trust_env=False, timeout=TIMEOUT_SECONDS
+        ) as client:
             headers = {name.replace("_", "-"): value for name, value in headers.items()}
             response = client.request(method, path, headers={**cookie, **headers}, content=b"")
             return response.status_code, response.headers

@@ -151,7 +151,8 @@ def test_a_drain_that_is_cancelled_leaves_a_server_that_serves(serve, tmp_path):
 
 
 def test_the_canary_goes_on_after_a_drain_that_was_cancelled(serve, tmp_path):
-    server = serve("--canary-interval", "100ms", "--drain-delay", "1h")
+    # Its messages may take ten intervals, on a busy machine as well.
+    server = serve("--canary-interval", "500ms", "--drain-delay", "1h")
     draining = Draining(server, tmp_path)
     # Samples are a second apart, in which the canary has several turns.
     times = set()

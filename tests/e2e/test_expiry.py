@@ -2,7 +2,6 @@
 
 import json
 
-import httpx
 import pytest
 
 from support.raw import Raw
@@ -11,13 +10,13 @@ from support.transports import subscribe
 
 
 def post(server, path, body, **headers):
-    response = httpx.post(server.url + path, content=body, headers=headers, trust_env=False)
+    response = server.http.post(path, content=body, headers=headers)
     assert response.status_code == 201, response.text
     return response.json()["id"]
 
 
 def page(server, path):
-    return httpx.get(f"{server.url}{path}/history", trust_env=False).json()["messages"]
+    return server.http.get(f"{path}/history").json()["messages"]
 
 
 def test_an_expired_message_is_in_no_history_and_leaves_no_gap(server, channel):
@@ -25,7 +24,7 @@ def test_an_expired_message_is_in_no_history_and_leaves_no_gap(server, channel):
     before = post(server, path, "before")
     brief = post(server, path, "brief", **{"Throng-Expires-In": "1"})
     line = {"channel": channel, "data": "brief, too", "expires_in": 1}
-    batch = httpx.post(f"{server.url}/publish", content=json.dumps(line), trust_env=False)
+    batch = server.http.post("/publish", content=json.dumps(line))
     assert "id" in batch.json()
     after = post(server, path, "after", **{"Throng-Expires-In": "31536000"})
     found = [message["id"] for message in page(server, path)]
@@ -53,11 +52,7 @@ def test_a_client_that_is_there_gets_what_expires_later(server, channel, transpo
 
 @pytest.mark.parametrize("value", ["0", "-1", "1.5", "soon", "31536001"])
 def test_a_time_that_is_none_is_refused(server, channel, value):
-    response = httpx.post(
-        f"{server.url}/channels/{channel}",
-        content="x",
-        headers={"Throng-Expires-In": value},
-        trust_env=False,
-    )
+    headers = {"Throng-Expires-In": value}
+    response = server.http.post(f"/channels/{channel}", content="x", headers=headers)
     assert (response.status_code, response.json()["error"]) == (400, "bad_parameter")
     assert page(server, f"/channels/{channel}") == []

@@ -19,14 +19,16 @@ MAY_BE_MISSING = os.environ.get("THRONG_TEST_WITHOUT_IO_URING") == "1"
 
 @pytest.fixture(params=["auto", "off"])
 def server_that_sends(request, tmp_path):
-    server = Server(tmp_path, "--io-uring", request.param, "--drain-window", "0ms")
+    # On a machine with many cores, each worker would have few subscribers.
+    flags = ["--workers", "2", "--drain-window", "0ms"]
+    server = Server(tmp_path, "--io-uring", request.param, *flags)
     server.io_uring = request.param
     yield server
     server.kill()
 
 
 async def collect(uri, count, ready):
-    async with websockets.connect(uri, proxy=None) as socket:
+    async with websockets.connect(uri, proxy=None, open_timeout=TIMEOUT_SECONDS) as socket:
         ready.release()
         return [await socket.recv() for _ in range(count)]
 

@@ -48,7 +48,8 @@ def clock(tmp_path):
 
 def test_a_clock_that_jumps_expires_nothing_and_is_followed(serve, channel, clock):
     move, environment = clock
-    server = serve("--canary-interval", "100ms", environment=environment)
+    # Its messages may take ten intervals, on a busy machine as well.
+    server = serve("--canary-interval", "500ms", environment=environment)
 
     def published_ms():
         (message,) = server.history(channel)["messages"]
@@ -70,7 +71,12 @@ def test_a_clock_that_jumps_expires_nothing_and_is_followed(serve, channel, cloc
         assert websocket.read_message() == b"after"
         assert len(server.history(channel)["messages"]) == 2
     assert server.http.get("/health/live").status_code == 200
-    assert server.http.get("/status.json").json()["canary"]["websocket"]["failures"] == 0
+
+    def canary():
+        return server.http.get("/status.json").json()["canary"]["websocket"]
+
+    eventually(lambda: canary()["count"] > 0, "a message of the canary")
+    assert canary()["failures"] == 0
 
 
 def test_a_signal_while_the_settings_are_read_ends_the_start(tmp_path):
@@ -163,4 +169,7 @@ def test_many_scrapes_during_a_fan_out_get_whole_answers_and_lose_no_message(ser
             assert received == [f"{number}".encode() for number in range(messages)]
         is_over.set()
         assert all(scraper.result(TIMEOUT_SECONDS) > 0 for scraper in scrapers)
-    assert server.metrics()["throng_deliveries_total"] == subscribers * messages
+    # A delivery is counted once it is written.
+    eventually(
+        lambda: server.metrics()["throng_deliveries_total"] == subscribers * messages, "the count"
+    )

@@ -4,16 +4,21 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
 from support import TIMEOUT_SECONDS
 from support.floods import assert_delivered
-from support.server import BINARY, clean_environment, limit_descriptors, run_throng
+from support.server import (
+    BINARY,
+    clean_environment,
+    closed_port,
+    eventually,
+    limit_descriptors,
+    run_throng,
+)
 from support.tunnel import needs_tunnel, without_rights
 
 TUNNEL = ["--network", "tunnel"]
@@ -73,9 +78,12 @@ def started(server, directory, clients, *arguments):
     """A flood whose clients are connected."""
     command = [BINARY, "flood", server.url, *TUNNEL, *arguments]
     child = subprocess.Popen(command, cwd=directory, env=clean_environment({}))
-    deadline = time.monotonic() + TIMEOUT_SECONDS
-    while sockets(server)[0] < clients:
-        assert child.poll() is None and time.monotonic() < deadline
+
+    def are_connected():
+        assert child.poll() is None
+        return sockets(server)[0] >= clients
+
+    eventually(are_connected, "all clients")
     return child
 
 
@@ -138,10 +146,9 @@ def test_a_server_that_is_killed_closes_all(serve, tmp_path):
 
 @needs_tunnel
 def test_a_closed_port_is_reported(flood):
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
     flags = ["--clients", "10", "--hold", "1s"]
-    done, report = flood(f"http://127.0.0.1:{port}", *flags, check=False)
+    with closed_port() as port:
+        done, report = flood(f"http://127.0.0.1:{port}", *flags, check=False)
     assert done.returncode == 1
     assert report["total"]["failures"] == {"refused": 10}
 

@@ -29,7 +29,7 @@ class Load:
 
     def __init__(self, server, shown):
         self.server, self.shown, self.unexpected = server, shown, []
-        self.done, self.requests = threading.Event(), 0
+        self.done, self.requests = threading.Event(), [0] * CLIENTS
         self.threads = [threading.Thread(target=self.run, args=(n,)) for n in range(CLIENTS)]
 
     def run(self, number):
@@ -44,7 +44,7 @@ class Load:
                     status = client.read_head().status
             if status not in (200, 201, 204):
                 self.unexpected.append(status)
-            self.requests += 1
+            self.requests[number] += 1
 
     def __enter__(self):
         for thread in self.threads:
@@ -57,9 +57,14 @@ class Load:
             thread.join()
 
     def go_on(self):
-        """Waits until each client has asked again."""
-        enough = self.requests + 4 * CLIENTS
-        eventually(lambda: self.requests > enough or self.unexpected, "further requests")
+        """Waits until each client has asked again, also with what it is to show from now on: its
+        present request may still show the former."""
+        before = list(self.requests)
+
+        def have_asked():
+            return all(now >= then + 2 for now, then in zip(self.requests, before, strict=True))
+
+        eventually(lambda: have_asked() or self.unexpected, "further requests")
         assert self.unexpected == []
 
 

@@ -156,18 +156,28 @@ def test_each_line_of_a_batch_is_a_message(serve, channel):
 def test_published_bytes_are_limited(serve, channel):
     server = serve("--publish-byte-rate-per-address", "10k")
     path, source = f"/channels/{channel}", "127.0.0.2"
-    statuses = [ask(server, "POST", path, source, body=b"x" * 4000).status for _ in range(20)]
-    assert statuses[:2] == [201, 201] and 429 in statuses, statuses
+    statuses = []
+
+    def is_limited():
+        statuses.append(ask(server, "POST", path, source, body=b"x" * 4000).status)
+        return statuses[-1] == 429
+
+    eventually(is_limited, "the limit")
+    assert statuses[:2] == [201, 201], statuses
     assert server.metrics()[BYTES] == statuses.count(429)
     # A body without a length counts once it is read.
     chunks = b"fa0\r\n" + b"x" * 4000 + b"\r\n0\r\n\r\n"
     chunked = []
-    for _ in range(20):
+
+    def is_limited_then():
         with Raw(server, source="127.0.0.3") as client:
             client.request("POST", path, {"Transfer-Encoding": "chunked"})
             client.send(chunks)
             chunked.append(client.read_response().status)
-    assert 201 in chunked and 429 in chunked, chunked
+        return chunked[-1] == 429
+
+    eventually(is_limited_then, "the limit of bodies without a length")
+    assert chunked[0] == 201, chunked
 
 
 def test_what_a_head_announces_silences_nobody(serve, tmp_path, channel):
@@ -188,8 +198,7 @@ def test_what_a_head_announces_silences_nobody(serve, tmp_path, channel):
 def test_a_plain_websocket_that_publishes_too_often_is_closed(serve, channel):
     server = serve("--publish-rate-per-address", 5)
     with RawWebSocket(server, f"/channels/{channel}", source="127.0.0.2") as socket:
-        for _ in range(40):
-            socket.send_anyway(frame(TEXT, "again"))
+        socket.send_anyway(frame(TEXT, "again") * 40)
         # Its own messages come first.
         while (received := socket.read_frame())[0] != CLOSE:
             pass
@@ -203,8 +212,8 @@ def test_throng_v1_says_so_and_stays(serve, channel):
     command = {"type": "publish", "channel": channel, "data": "x", "echo": False, "ref": 1}
     path = f"/channels/{channel}"
     with RawWebSocket(server, path, "throng.v1", source="127.0.0.2") as socket:
-        for _ in range(30):
-            socket.send(frame(TEXT, json.dumps(command)))
+        # At once: it does not matter how fast this machine sends.
+        socket.send(frame(TEXT, json.dumps(command)) * 30)
         answers = []
         while len(answers) < 30:
             answer = json.loads(socket.read_message())
@@ -242,7 +251,7 @@ def token(user):
 def test_a_user_is_limited_wherever_the_user_is(serve, tmp_path, channel):
     (tmp_path / "throng.toml").write_text(
         f'[[token-keys]]\nalgorithm = "HS256"\nsecret = "{SECRET}"\n'
-        "[per-user]\npublish-rate = 3\n"
+        "[per-user]\npublish-rate = 2\n"
     )
     server = serve()
     path = f"/channels/{channel}"
@@ -253,6 +262,7 @@ def test_a_user_is_limited_wherever_the_user_is(serve, tmp_path, channel):
             source = f"127.0.0.{2 + number % 2}"
             yield ask(server, "POST", path, source, headers, b"x").status
 
-    answers = list(statuses("ann", 30))
-    assert set(answers) == {201, 429} and answers.count(429) >= 5, answers
+    answers = []
+    eventually(lambda: answers.extend(statuses("ann", 10)) or 429 in answers, "the limit")
+    assert set(answers) == {201, 429}, answers
     assert list(statuses("bob", 2)) == [201, 201]

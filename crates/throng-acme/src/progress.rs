@@ -32,12 +32,10 @@ impl Progress {
         self.state().names = names;
     }
 
-    pub(crate) fn obtained(&self) {
-        self.state().obtained += 1;
-    }
-
-    pub(crate) fn failed(&self) {
-        self.state().failed += 1;
+    /// Counts an attempt that has ended.
+    pub(crate) fn count(&self, is_obtained: bool) {
+        let mut state = self.state();
+        *(if is_obtained { &mut state.obtained } else { &mut state.failed }) += 1;
     }
 
     /// The state of each name.

@@ -98,8 +98,10 @@ impl Renewal {
                 }
                 continue;
             }
-            self.attempt(nth).await;
+            let is_obtained = self.attempt(nth).await;
+            // Last: what is counted has come to its end, and is seen everywhere else.
             self.tell();
+            self.progress.count(is_obtained);
         }
     }
 
@@ -109,17 +111,18 @@ impl Renewal {
         }
     }
 
-    async fn attempt(&mut self, nth: usize) {
+    /// Obtains a certificate, shows it, and notes what came of it. Returns whether it was obtained.
+    async fn attempt(&mut self, nth: usize) -> bool {
         let name = self.names[nth].name.clone();
         tracing::info!("obtaining a certificate for {name}");
         let obtained = self.orders.obtain(&name).await;
         let (now, store) = (SystemTime::now(), &self.orders.store);
         let entry = &mut self.names[nth];
+        let is_obtained = obtained.is_ok();
         let failures = match obtained {
             Ok(()) => {
                 entry.next = due(store, &name, now);
                 (entry.failures, entry.error) = (0, None);
-                self.progress.obtained();
                 self.orders.shown.has_changed();
                 let next = fmt_http_date(entry.next);
                 tracing::info!("a certificate for {name} was obtained; it is renewed at {next}");
@@ -134,7 +137,6 @@ impl Renewal {
                     "no certificate for {name}: {error}; the next attempt is at {next}"
                 );
                 entry.error = Some(error.to_string());
-                self.progress.failed();
                 Failures { count: entry.failures, next: Some(entry.next) }
             }
         };
@@ -142,6 +144,7 @@ impl Renewal {
             // The attempt itself has told so, if it could not store anything either.
             tracing::debug!("{error}");
         }
+        is_obtained
     }
 
     fn tell(&self) {

@@ -1,9 +1,13 @@
 // A page in Chromium that tries to use a server with the visitor's cookie: node cookies.mjs CHROMIUM
-// PAGE SERVER CHANNEL COOKIE SAME_SITE. Prints one JSON object: the outcome of each try.
+// PAGE SERVER CHANNEL COOKIE SAME_SITE [QUERY...]. Prints one JSON object: the outcome of each try, once
+// it is known that the cookie was sent with these queries.
 
+import { setTimeout as delay } from "node:timers/promises";
 import { chromium } from "playwright-core";
 
-const [executablePath, pageUrl, serverUrl, channel, cookie, sameSite] = process.argv.slice(2);
+const TIMEOUT_MS = 20_000;
+const [executablePath, pageUrl, serverUrl, channel, cookie, sameSite, ...expected] =
+  process.argv.slice(2);
 const browser = await chromium.launch({ executablePath, args: ["--no-sandbox"] });
 const context = await browser.newContext();
 await context.addCookies([
@@ -75,7 +79,12 @@ const { outcomes, closeCode } = await page.evaluate(
   },
   { serverUrl, channel },
 );
-// The events about one request come in any order.
-const sent = [...withCookie].map((requestId) => queries.get(requestId));
+// The events about one request come in any order, and after what the page has seen of it.
+const sentWithCookie = () => [...withCookie].map((requestId) => queries.get(requestId));
+const deadline = Date.now() + TIMEOUT_MS;
+while (!expected.every((query) => sentWithCookie().includes(query)) && Date.now() < deadline) {
+  await delay(20);
+}
+const sent = sentWithCookie();
 console.log(JSON.stringify({ outcomes, closeCode, statuses, sent }));
 await browser.close();

@@ -6,8 +6,8 @@ import { createServer } from "node:http";
 import { WebSocketServer } from "ws";
 
 const PING_MS = 300;
-// Shorter than a test of two seconds, and longer than a busy machine takes to answer.
-const UNANSWERED_MAX = 3;
+// Together shorter than a test of four seconds, and longer than a busy machine takes to answer.
+const UNANSWERED_MAX = 9;
 const TOKEN = "secret";
 const kind = process.argv[2];
 // Every command is answered with an error (Centrifugo only).

@@ -12,6 +12,8 @@ from .server import run_throng
 
 SECRET = "0123456789abcdef0123456789abcdef"
 MINUTE = 60
+# Longer than any test, and any module that keeps tokens.
+LIFE = 30 * MINUTE
 
 
 def now():
@@ -19,9 +21,9 @@ def now():
 
 
 def token(secret=SECRET, algorithm="HS256", headers=None, **claims):
-    """A token of `ann` that is valid for a minute, unless the claims say otherwise. A claim that is
-    None is left out."""
-    claims = {"sub": "ann", "iat": now(), "exp": now() + MINUTE, **claims}
+    """A token of `ann` that is valid for as long as tests run, unless the claims say otherwise. A claim
+    that is None is left out."""
+    claims = {"sub": "ann", "iat": now(), "exp": now() + LIFE, **claims}
     claims = {name: value for name, value in claims.items() if value is not None}
     return jwt.encode(claims, secret, algorithm, headers)
 
@@ -34,7 +36,7 @@ def signed(header, payload, secret=SECRET):
 
 
 def payload(**claims):
-    return json.dumps({"sub": "ann", "iat": now(), "exp": now() + MINUTE, **claims})
+    return json.dumps({"sub": "ann", "iat": now(), "exp": now() + LIFE, **claims})
 
 
 def bearer(credential):

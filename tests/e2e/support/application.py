@@ -96,6 +96,12 @@ MISBEHAVIOUR = {
 }
 
 
+def deadline(misbehaviour):
+    """The setting of the callout for a misbehaviour: short where it has to pass, and elsewhere the
+    longest that there is, so that no answer of a busy machine is too late."""
+    return "timeout = '1s'" if misbehaviour == "timeout" else "timeout = '4s'"
+
+
 def metric(server, name, operator=None, **labels):
     """The value of a metric. A server that controls access shows it to an operator's key."""
     label = ",".join(f'{key}="{value}"' for key, value in labels.items())

@@ -90,9 +90,13 @@ class Pebble:
 
     def start(self):
         """Starts it, at the same ports as before, or else at free ones."""
+        if self.port is not None:
+            # Others may have the ports for a moment, as those of a connection.
+            eventually(self._start, "pebble at its ports")
+            return self
         for _ in range(10):
-            if self.port is None or self._process is None:
-                self.port, self._management = free_ports(2)
+            # Others may take the ports before it does.
+            self.port, self._management = free_ports(2)
             if self._start():
                 return self
         raise AssertionError(f"pebble does not start: {self.log()}")

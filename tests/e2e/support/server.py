@@ -247,6 +247,14 @@ def on_free_port(start):
     raise AssertionError("the last attempt returns or raises")
 
 
+@contextmanager
+def closed_port():
+    """The number of a port at which nothing listens, nor will in the block."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
+
+
 def eventually(condition, what):
     """Polls until `condition` holds: for states that no connection reports."""
     deadline = time.monotonic() + TIMEOUT_SECONDS
