@@ -375,6 +375,41 @@ def test_the_command_says_how_it_goes_on(start, tmp_path):
         server.upgraded(count)
 
 
+@pytest.fixture
+def start_waiting(start, tmp_path, monkeypatch):
+    """Starts a server whose next version begins once a file is there; returns both."""
+    copy, go = tmp_path / "throng", tmp_path / "go"
+    shutil.copy(BINARY, copy)
+    monkeypatch.setattr("support.server.BINARY", copy)
+
+    def start_waiting(*flags):
+        server = start(*flags)
+        script = tmp_path / "waiting"
+        # The process with this id is what the server has started.
+        script.write_text(f'#!/bin/sh\nuntil [ -e "{go}" ]; do sleep 0.05; done\nexec {BINARY} "$@"\n')
+        script.chmod(0o755)
+        os.replace(script, copy)
+        return server, go
+
+    return start_waiting
+
+
+def test_a_reload_during_an_upgrade_reaches_both_processes_or_is_refused(start_waiting, tmp_path):
+    server, go = start_waiting()
+    server.signal(signal.SIGUSR2)
+    eventually(lambda: " starts: " in server.log(), "the new process")
+    said = run_throng("reload", "--listen", f"127.0.0.1:{server.port}", directory=tmp_path)
+    assert said.returncode == RUNTIME_ERROR and "an upgrade is under way" in said.stderr, said.stderr
+    done = "SIGHUP: the settings were read again"
+    server.signal(signal.SIGHUP)
+    eventually(lambda: server.log().count(done) == 1, "the reload of the old process")
+    go.touch()
+    server.upgraded(0)
+    eventually(lambda: server.log().count(done) == 2, "the reload of the new process")
+    said = run_throng("reload", "--listen", f"127.0.0.1:{server.port}", directory=tmp_path)
+    assert said.returncode == 0, said.stderr
+
+
 @pytest.mark.parametrize(
     "flags, reason",
     [

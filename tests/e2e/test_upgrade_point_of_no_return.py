@@ -48,12 +48,15 @@ def fail_at(step):
     if step == "{last}":
         print("impostor:", step, flush=True)
         if "{how}" == "waits":
-            print("impostor: ended by signal", signal.sigwait([signal.SIGTERM]), flush=True)
+            while (number := signal.sigwait(HEARD)) != signal.SIGTERM:
+                print("impostor: heard signal", number, flush=True)
+            print("impostor: ended by signal", number, flush=True)
         os._exit(1)
 
 # So that it does not outlive a test that has failed.
 signal.alarm(300)
-signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+HEARD = [signal.SIGTERM, signal.SIGHUP]
+signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)
 channel = Channel(socket.socket(fileno=0))
 channel.say(1, struct.pack("<HHI", 1, 65535, 0))
 workers = struct.unpack("<I", channel.hear()[0][:4])[0]
@@ -146,3 +149,13 @@ def test_a_signal_after_the_last_word_reaches_the_process_that_serves(start):
     eventually(lambda: "impostor: commit" in server.log(), "the last word")
     server.signal(signal.SIGTERM)
     eventually(lambda: "impostor: ended by signal" in server.log(), "the signal")
+
+
+def test_a_reload_after_the_last_word_reaches_the_process_that_serves(start):
+    server = start("commit", "waits")
+    server.signal(signal.SIGUSR2)
+    eventually(lambda: "impostor: commit" in server.log(), "the last word")
+    server.signal(signal.SIGHUP)
+    eventually(lambda: "impostor: heard signal 1" in server.log(), "the signal")
+    server.signal(signal.SIGTERM)
+    eventually(lambda: "impostor: ended by signal" in server.log(), "the end")

@@ -15,7 +15,7 @@ use crate::reload::{Reloader, Report};
 use crate::service::Hangups;
 use crate::settings::SettingsError;
 use crate::terminal::{EXIT_CONFIGURATION, EXIT_RUNTIME};
-use crate::upgrade::Asking;
+use crate::upgrade::{Asking, Reloads};
 use crate::version;
 
 /// How often a command prints how far a drain has come.
@@ -28,6 +28,7 @@ const DEADLINE_MAX: Duration = Duration::from_secs(86_400);
 #[derive(Clone)]
 pub(crate) struct Operator {
     reloader: Arc<Reloader>,
+    reloads: Arc<Reloads>,
     renewer: Option<Renewer>,
     departure: Arc<Departure>,
     /// Where an upgrade is asked for.
@@ -38,12 +39,12 @@ impl Operator {
     /// One who reloads and tries to obtain certificates that failed, who drains, and who asks for
     /// upgrades.
     pub(crate) fn new(
-        reloader: Reloader,
+        (reloader, reloads): (Reloader, Arc<Reloads>),
         renewer: Option<Renewer>,
         departure: Arc<Departure>,
         upgrades: Asking,
     ) -> Operator {
-        Operator { reloader: Arc::new(reloader), renewer, departure, upgrades }
+        Operator { reloader: Arc::new(reloader), reloads, renewer, departure, upgrades }
     }
 
     /// Serves signals and commands until the runtime, which is entered, ends. `file` is that of the
@@ -70,7 +71,10 @@ impl Operator {
             };
             socket.serve(about, Arc::new(self.clone()))?;
         }
-        tokio::spawn(hangups.serve(move || drop(self.reload("SIGHUP"))));
+        tokio::spawn(hangups.serve(move || {
+            let reload = self.reloads.by_signal();
+            drop(reload.map(|_under_way| self.reload("SIGHUP")));
+        }));
         Ok(())
     }
 
@@ -83,8 +87,17 @@ impl Operator {
 
     async fn reload_for_command(&self, mut conversation: Conversation) {
         let operator = self.clone();
-        let outcome = match spawn_blocking(move || operator.reload("throng reload")).await {
-            Ok(Ok(report)) => {
+        let reload = move || {
+            let _under_way = operator.reloads.by_command()?;
+            Some(operator.reload("throng reload"))
+        };
+        let outcome = match spawn_blocking(reload).await {
+            Ok(None) => {
+                let message = "an upgrade is under way, and the new process may have read the \
+                               settings before: reload again once it serves";
+                Err(Failure { message: message.into(), code: EXIT_RUNTIME })
+            }
+            Ok(Some(Ok(report))) => {
                 for warning in &report.warnings {
                     conversation.warn(warning).await;
                 }
@@ -94,7 +107,7 @@ impl Operator {
                 }
                 Ok(report.sentence())
             }
-            Ok(Err(error)) => {
+            Ok(Some(Err(error))) => {
                 let message = format!("everything stays as it was: {error}");
                 Err(Failure { message, code: EXIT_CONFIGURATION })
             }

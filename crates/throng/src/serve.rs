@@ -71,7 +71,7 @@ use crate::service::{EarlyHangups, Hangups, Signals, UpgradeSignals, notify};
 use crate::settings::{self, Settings};
 use crate::tls::{self, TlsMetrics};
 use crate::upgrade::start::Logs;
-use crate::upgrade::{self, Arrival, Departing, Ending, Successor, Upgrader};
+use crate::upgrade::{self, Arrival, Departing, Ending, Reloads, Successor, Upgrader};
 use crate::watch::{self, Turns};
 use announcement::{banner, log_send_method, print, start_line};
 
@@ -233,13 +233,9 @@ impl<'r> Prepared<'r> {
         let (mut edge, (logs, engine), pressure) = logs.start(&access, events, arrival.as_mut())?;
         let workers = workers(&edge, queues);
         let (of_control, of_access) = (Arc::clone(&workers) as _, Arc::clone(&access));
-        let control = Control::new(Arc::clone(&engine), of_access, of_control, control_settings)
-            .with_metrics(Arc::new(outbound_metrics))
-            .with_metrics(Arc::new(log.writer.clone()))
-            .with_metrics(Arc::new(TlsMetrics { tls: tls.clone(), renewer: renewer.clone() }))
-            .with_metrics(Arc::new(AcmeMetrics(renewer.clone())))
-            .with_metrics(Arc::new(DataMetrics::of(data.as_ref())))
-            .with_metrics(Arc::new(Data::journal_metrics(data.as_ref())))
+        let of_tls = TlsMetrics { tls: tls.clone(), renewer: renewer.clone() };
+        let control = Control::new(Arc::clone(&engine), of_access, of_control, control_settings);
+        let control = with_metrics(control, outbound_metrics, &log.writer, of_tls, data.as_ref())
             .with_records(data.as_ref().map(|data| Arc::clone(&data.records)))
             .with_pressure(Arc::clone(&pressure));
         let control = Arc::new(control);
@@ -267,12 +263,15 @@ impl<'r> Prepared<'r> {
             Reloader::new(reader(arguments), settings.clone(), replaceable, &access, &workers);
         let departure = departure_settings(settings);
         let departure = Departure::new(departure, workers, Arc::clone(control.health()));
+        let reloads = Arc::<Reloads>::default();
+        let reloader = (reloader, Arc::clone(&reloads));
         Operator::new(reloader, renewer, Arc::clone(&departure), upgrades.asking())
             .serve(hangups, control_socket.as_ref(), address, file)
             .context("cannot watch the control socket")?;
         let presence_events = presence_events::spawn(settings, &engine);
         let obstacle = upgrade::start::obstacle(&loaded, presence_events.is_some());
-        let departing = Departing { engine: logs, access, tls: tls.clone(), listeners, obstacle };
+        let departing =
+            Departing { engine: logs, access, tls: tls.clone(), listeners, reloads, obstacle };
         if let Some(arrival) = arrival.take() {
             let control = Arc::clone(&control);
             runtime.spawn_blocking(move || arrival.receive_rest(&control));
@@ -302,6 +301,24 @@ fn finish(runtime: &Runtime, edge: Edge, callouts: RunningCallouts) {
 fn workers(edge: &Edge, queues: Vec<Arc<WorkerQueue>>) -> Arc<Workers> {
     let (handoffs, metrics) = (edge.to_workers.clone(), edge.metrics.clone());
     Arc::new(Workers { handoffs, queues, metrics, admission: Arc::clone(&edge.admission) })
+}
+
+/// Adds the metrics of everything beside the two planes.
+fn with_metrics(
+    control: Control,
+    outbound: OutboundMetrics,
+    log: &LogWriter,
+    tls: TlsMetrics,
+    data: Option<&Data>,
+) -> Control {
+    let acme = AcmeMetrics(tls.renewer.clone());
+    control
+        .with_metrics(Arc::new(outbound))
+        .with_metrics(Arc::new(log.clone()))
+        .with_metrics(Arc::new(tls))
+        .with_metrics(Arc::new(acme))
+        .with_metrics(Arc::new(DataMetrics::of(data)))
+        .with_metrics(Arc::new(Data::journal_metrics(data)))
 }
 
 fn outbound_metrics(

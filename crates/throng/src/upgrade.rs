@@ -6,6 +6,7 @@
 //! | `departure` | the running server's side |
 //! | `arrival` | the new process's side |
 //! | `requests` | what asks for an upgrade, and the end of the process that has been replaced |
+//! | `reloads` | what becomes of reloads meanwhile |
 //! | `start` | what is different in the start of the new process |
 //! | `parts` | what is moved beside workers: logs, kept subscriptions, admin connections |
 
@@ -13,10 +14,12 @@ mod arrival;
 mod binary;
 mod departure;
 mod parts;
+mod reloads;
 mod requests;
 pub(crate) mod start;
 
 pub(crate) use arrival::Arrival;
 pub(crate) use binary::Successor;
 pub(crate) use departure::{Departing, Upgrader};
+pub(crate) use reloads::Reloads;
 pub(crate) use requests::{Asking, Ending, Requests};

@@ -29,6 +29,7 @@ use throng_handover::phase::{OutOfOrder, Predecessor};
 
 use super::binary::Successor;
 use super::parts;
+use super::reloads::Reloads;
 use crate::control_socket::ControlSocket;
 use crate::service::notify;
 use crate::watch::watchdog_time;
@@ -64,6 +65,8 @@ pub(crate) struct Departing {
     pub(crate) tls: Option<Arc<ServerTls>>,
     /// The listeners that no worker has.
     pub(crate) listeners: Vec<(Listener, OwnedFd)>,
+    /// The reloads here meanwhile.
+    pub(crate) reloads: Arc<Reloads>,
     /// Why this server cannot be upgraded, if anything is in the way.
     pub(crate) obstacle: Option<String>,
 }
@@ -85,7 +88,7 @@ pub(crate) struct Upgraded {
     control: Arc<Control>,
     channel: Channel,
     /// The id of the process.
-    pub(crate) process: u32,
+    pub(crate) process: Pid,
     /// How long nothing was delivered.
     pub(crate) pause: Duration,
     /// Why the new process has ended since, and all connections with it.
@@ -134,14 +137,24 @@ impl Upgrader {
         if let Some(obstacle) = &self.departing.obstacle {
             bail!("{obstacle}");
         }
+        let reloads = &self.departing.reloads;
+        ensure!(reloads.begin_upgrade(), "a reload is under way and does not end; restart instead");
+        let upgraded = self.attempt(say);
+        if upgraded.is_err() {
+            reloads.fail_upgrade();
+        }
+        upgraded
+    }
+
+    fn attempt(&self, say: &dyn Fn(&str)) -> Result<Upgraded> {
         let (near, far) = Channel::pair().context("cannot make a channel")?;
         let attempt = near.try_clone().context("cannot make a channel")?;
         *self.attempt.lock().unwrap_or_else(PoisonError::into_inner) = Some(attempt);
         let path = self.successor.path();
         let child = self.successor.start(far);
         let child = child.with_context(|| format!("cannot start {}", path.display()))?;
-        let process = child.id();
-        say(&format!("process {process} starts: {}", path.display()));
+        let process = Pid::from_child(&child);
+        say(&format!("process {} starts: {}", child.id(), path.display()));
         let mut starting = Starting(Some(child));
         let mut channel = Channel::new(near, START_TIMEOUT)?;
         let mut phase = Predecessor::default();
@@ -152,6 +165,7 @@ impl Upgrader {
             Ok(pause) => {
                 // It serves: it must not end with this value.
                 starting.0 = None;
+                self.departing.reloads.end_upgrade(process);
                 let lost = lost(&mut channel);
                 Ok(Upgraded { control: Arc::clone(&self.control), channel, process, pause, lost })
             }
@@ -309,14 +323,14 @@ impl Upgraded {
 
     /// Passes on a signal that came too late for this process.
     pub(crate) fn end(&self) {
-        let process = Pid::from_raw(self.process as i32);
         // Fails only if it has ended. Nobody else has its id: nobody has waited for it.
-        let _ = process.map(|process| kill_process(process, Signal::TERM));
+        let _ = kill_process(self.process, Signal::TERM);
     }
 
     /// Tells the service manager, and says it in one sentence.
     pub(crate) fn announce(&self) -> String {
         let Upgraded { process, pause, .. } = self;
+        let process = process.as_raw_nonzero();
         notify(&format!("MAINPID={process}"));
         format!("process {process} has taken over after a pause of {} ms", pause.as_millis())
     }

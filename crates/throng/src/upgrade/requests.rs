@@ -174,7 +174,7 @@ impl Ending {
     /// Ends this process, which another one has taken over from.
     async fn end(self, upgraded: Upgraded, conversation: Option<Conversation>) -> ! {
         if let Some(reason) = &upgraded.lost {
-            let process = upgraded.process;
+            let process = upgraded.process.as_raw_nonzero();
             let message = format!("process {process} has taken over and ended: {reason}");
             fail(message, conversation).await;
             self.log.flush();
