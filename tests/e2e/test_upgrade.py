@@ -410,6 +410,31 @@ def test_a_reload_during_an_upgrade_reaches_both_processes_or_is_refused(start_w
     assert said.returncode == 0, said.stderr
 
 
+def test_a_second_command_hears_that_the_first_has_upgraded_the_server(start_waiting, tmp_path):
+    server, go = start_waiting()
+
+    def upgrading(line):
+        command = subprocess.Popen(
+            [BINARY, "upgrade", "--listen", f"127.0.0.1:{server.port}"],
+            cwd=tmp_path,
+            env=clean_environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        said = command.stdout.readline()
+        assert line in said, said
+        return command
+
+    first, second = upgrading(" starts: "), upgrading("an upgrade is under way")
+    go.touch()
+    said = first.communicate(timeout=TIMEOUT_SECONDS)
+    assert first.returncode == 0 and "has taken over" in said[0], said
+    _, said = second.communicate(timeout=TIMEOUT_SECONDS)
+    assert second.returncode == RUNTIME_ERROR and "another command has upgraded the server" in said, said
+    server.upgraded(0)
+
+
 @pytest.mark.parametrize(
     "flags, reason",
     [

@@ -44,13 +44,17 @@ class Channel:
         while self.hear()[0]:
             pass
 
+def tell(*words):
+    # At once: the log of the server goes to the same pipe.
+    os.write(1, " ".join(["impostor:", *words, "\\n"]).encode())
+
 def fail_at(step):
     if step == "{last}":
-        print("impostor:", step, flush=True)
+        tell(step)
         if "{how}" == "waits":
             while (number := signal.sigwait(HEARD)) != signal.SIGTERM:
-                print("impostor: heard signal", number, flush=True)
-            print("impostor: ended by signal", number, flush=True)
+                tell("heard", signal.Signals(number).name)
+            tell("ended by", signal.Signals(number).name)
         os._exit(1)
 
 # So that it does not outlive a test that has failed.
@@ -148,7 +152,7 @@ def test_a_signal_after_the_last_word_reaches_the_process_that_serves(start):
     server.signal(signal.SIGUSR2)
     eventually(lambda: "impostor: commit" in server.log(), "the last word")
     server.signal(signal.SIGTERM)
-    eventually(lambda: "impostor: ended by signal" in server.log(), "the signal")
+    eventually(lambda: "impostor: ended by SIGTERM" in server.log(), "the signal")
 
 
 def test_a_reload_after_the_last_word_reaches_the_process_that_serves(start):
@@ -156,6 +160,6 @@ def test_a_reload_after_the_last_word_reaches_the_process_that_serves(start):
     server.signal(signal.SIGUSR2)
     eventually(lambda: "impostor: commit" in server.log(), "the last word")
     server.signal(signal.SIGHUP)
-    eventually(lambda: "impostor: heard signal 1" in server.log(), "the signal")
+    eventually(lambda: "impostor: heard SIGHUP" in server.log(), "the signal")
     server.signal(signal.SIGTERM)
-    eventually(lambda: "impostor: ended by signal" in server.log(), "the end")
+    eventually(lambda: "impostor: ended by SIGTERM" in server.log(), "the end")

@@ -119,6 +119,20 @@ impl Operator {
 }
 
 impl Operator {
+    /// Asks for an upgrade, whose end answers the command.
+    async fn upgrade(&self, mut conversation: Conversation) {
+        if *self.departure.watch().borrow() == Stage::Upgrading {
+            let message = "an upgrade is under way; this one begins if that fails";
+            conversation.progress(message).await;
+        }
+        if let Err(TrySendError::Full(conversation) | TrySendError::Closed(conversation)) =
+            self.upgrades.try_send(conversation)
+        {
+            let message = "an upgrade is under way, or the server ends".into();
+            conversation.end(Err(Failure { message, code: EXIT_RUNTIME })).await;
+        }
+    }
+
     async fn drain(&self, wanted: Wanted, mut conversation: Conversation) {
         match self.departure.begin(wanted) {
             Stage::Upgrading => {
@@ -187,14 +201,7 @@ impl Act for Operator {
         match request {
             // The socket has answered it.
             Request::About => {}
-            Request::Upgrade => {
-                if let Err(TrySendError::Full(conversation) | TrySendError::Closed(conversation)) =
-                    self.upgrades.try_send(conversation)
-                {
-                    let message = "an upgrade is under way, or the server ends".into();
-                    conversation.end(Err(Failure { message, code: EXIT_RUNTIME })).await;
-                }
-            }
+            Request::Upgrade => self.upgrade(conversation).await,
             Request::Reload => self.reload_for_command(conversation).await,
             Request::Drain { return_rate, deadline_ms } => {
                 let deadline = Duration::from_millis(deadline_ms).min(DEADLINE_MAX);

@@ -97,7 +97,7 @@ impl Requests {
                     if ended_by.is_some() {
                         upgraded.end();
                     }
-                    ending.end(upgraded, conversation).await
+                    ending.end(upgraded, conversation, &mut self.asked).await
                 }
                 Err(error) => {
                     let message =
@@ -159,6 +159,13 @@ async fn fail(message: String, conversation: Option<Conversation>) {
     }
 }
 
+/// Tells the commands that wait for an upgrade of their own that there will be none.
+async fn answer_all(asked: &mut mpsc::Receiver<Conversation>, message: &str) {
+    while let Ok(conversation) = asked.try_recv() {
+        conversation.end(Err(Failure { message: message.into(), code: EXIT_RUNTIME })).await;
+    }
+}
+
 /// Why a server in this stage is not upgraded.
 fn in_the_way(stage: Stage) -> &'static str {
     match stage {
@@ -172,11 +179,19 @@ fn in_the_way(stage: Stage) -> &'static str {
 
 impl Ending {
     /// Ends this process, which another one has taken over from.
-    async fn end(self, upgraded: Upgraded, conversation: Option<Conversation>) -> ! {
+    async fn end(
+        self,
+        upgraded: Upgraded,
+        conversation: Option<Conversation>,
+        asked: &mut mpsc::Receiver<Conversation>,
+    ) -> ! {
+        // Those who ask from now on hear that the server ends.
+        asked.close();
         if let Some(reason) = &upgraded.lost {
             let process = upgraded.process.as_raw_nonzero();
             let message = format!("process {process} has taken over and ended: {reason}");
-            fail(message, conversation).await;
+            fail(message.clone(), conversation).await;
+            answer_all(asked, &message).await;
             self.log.flush();
             // So that the service manager starts the server again.
             std::process::exit(EXIT_RUNTIME.into());
@@ -184,9 +199,14 @@ impl Ending {
         upgraded.send_rest();
         let sentence = upgraded.announce();
         tracing::info!("{sentence}; this one ends");
+        let late = format!(
+            "another command has upgraded the server: {sentence}; ask again if its \
+             file or settings have been replaced since"
+        );
         if let Some(conversation) = conversation {
             conversation.end(Ok(sentence)).await;
         }
+        answer_all(asked, &late).await;
         let deadline = Instant::now() + RESPONSES_PATIENCE;
         while self.control.connections() > 0 && Instant::now() < deadline {
             sleep(CHECK_INTERVAL).await;
