@@ -234,8 +234,10 @@ def test_a_replaced_binary_is_the_one_that_starts(start, tmp_path, monkeypatch):
     replacement = tmp_path / "new"
     shutil.copy(BINARY, replacement)
     os.replace(replacement, copy)
+    score = oom_score_adj(server.pid)
     server.upgrade()
     assert os.path.samefile(f"/proc/{server.pid}/exe", copy)
+    assert oom_score_adj(server.pid) == score
 
 
 @pytest.mark.parametrize(
@@ -503,6 +505,8 @@ def test_a_new_process_ends_if_the_old_one_dies_before_the_last_word(tmp_path, l
         )
         far.close()
         assert hear(near)[0] == HELLO
+        # If memory is short, it is this one that the kernel ends.
+        assert oom_score_adj(process.pid) == 1000
         if last != "hello":
             content = struct.pack("<I16sIBI", 1, bytes(16), 1, 1, 0)
             message = struct.pack("<IBH", len(content), WELCOME, 1) + content
@@ -514,6 +518,11 @@ def test_a_new_process_ends_if_the_old_one_dies_before_the_last_word(tmp_path, l
         assert process.returncode == RUNTIME_ERROR and "error: " in said, said
         # It has not printed that it listens.
         assert "http://" not in said, said
+
+
+def oom_score_adj(pid):
+    with open(f"/proc/{pid}/oom_score_adj", encoding="utf-8") as score:
+        return int(score.read())
 
 
 def hear(channel):

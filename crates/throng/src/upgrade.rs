@@ -8,6 +8,7 @@
 //! | `requests` | what asks for an upgrade, and the end of the process that has been replaced |
 //! | `reloads` | what becomes of reloads meanwhile |
 //! | `start` | what is different in the start of the new process |
+//! | `victim` | which of the two processes is ended if memory is short |
 //! | `parts` | what is moved beside workers: logs, kept subscriptions, admin connections |
 
 mod arrival;
@@ -17,6 +18,7 @@ mod parts;
 mod reloads;
 mod requests;
 pub(crate) mod start;
+mod victim;
 
 pub(crate) use arrival::Arrival;
 pub(crate) use binary::Successor;

@@ -19,6 +19,7 @@ use throng_handover::phase;
 use throng_handover::records;
 
 use super::parts;
+use super::victim::Victim;
 use crate::version;
 
 /// Says that standard input leads to a server to take over from.
@@ -34,6 +35,7 @@ pub(crate) struct Arrival {
     phase: phase::Successor,
     welcome: Welcome,
     descriptors: HashMap<u8, OwnedFd>,
+    victim: Victim,
 }
 
 impl Arrival {
@@ -52,6 +54,7 @@ impl Arrival {
         if parent.is_none() || parent != rustix::process::getppid() {
             bail!("{VARIABLE} is set, and no server has started this one to take over; unset it");
         }
+        let victim = Victim::volunteer();
         rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
         let mut channel = Channel::new(channel, TIMEOUT)?;
         let hello = Message::Hello {
@@ -67,7 +70,7 @@ impl Arrival {
         ensure!(welcome.listeners.len() == descriptors.len(), "a listener was lost on the way");
         let numbers = welcome.listeners.iter().map(|listener| *listener as u8);
         let descriptors = numbers.zip(descriptors).collect();
-        Ok(Some(Arrival { channel, phase, welcome, descriptors }))
+        Ok(Some(Arrival { channel, phase, welcome, descriptors, victim }))
     }
 
     /// Takes a descriptor that came with the greeting.
@@ -151,6 +154,7 @@ impl Arrival {
         let (message, _) = self.channel.receive_message().map_err(given_up)?;
         self.phase.received(message.kind())?;
         ensure!(self.phase.serves(), phase::OutOfOrder);
+        self.victim.serve();
         Ok(())
     }
 
