@@ -14,6 +14,7 @@ import websockets.sync.client
 
 from support import TIMEOUT_SECONDS, tls_server
 from support.access import SECRET, bearer, server_key, token
+from support.certificates import make_certificate
 from support.raw import TEXT, Raw, RawWebSocket, frame
 from support.server import BINARY, clean_environment, eventually, run_throng
 from support.tls_server import read_until, start_tls, stream_request
@@ -518,6 +519,39 @@ def test_a_new_process_ends_if_the_old_one_dies_before_the_last_word(tmp_path, l
         assert process.returncode == RUNTIME_ERROR and "error: " in said, said
         # It has not printed that it listens.
         assert "http://" not in said, said
+
+
+def test_a_new_process_redirects_nobody_before_the_last_word(tmp_path):
+    certificate, key = make_certificate(tmp_path, "own", "localhost")
+    near, far = socket.socketpair()
+    ports = [socket.socket() for _ in range(3)]
+    for port in ports:
+        port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        port.bind(("127.0.0.1", 0))
+    ports[2].listen()
+    plain, tls, redirect = ["{}:{}".format(*port.getsockname()) for port in ports]
+    flags = ["--tls-listen", tls, "--tls-cert", certificate, "--tls-key", key, "--redirect-http", redirect]
+    with near, ports[0], ports[1], ports[2]:
+        near.settimeout(TIMEOUT_SECONDS)
+        process = subprocess.Popen(
+            [BINARY, "serve", "--listen", plain, "--workers", "1", *flags],
+            cwd=tmp_path,
+            env=clean_environment({"TAKE_OVER_FROM_THRONG": "1"}),
+            stdin=far,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        far.close()
+        assert hear(near)[0] == HELLO
+        content = struct.pack("<I16sIBBBI", 1, bytes(16), 3, 1, 2, 5, 0)
+        message = struct.pack("<IBH", len(content), WELCOME, 3) + content
+        socket.send_fds(near, [message], [port.fileno() for port in ports])
+        assert hear(near)[0] == READY
+        near.close()
+        # Its log is whole: it has ended.
+        said, _ = process.communicate(timeout=TIMEOUT_SECONDS)
+        assert process.returncode == RUNTIME_ERROR and "redirecting to https" not in said, said
 
 
 def oom_score_adj(pid):

@@ -9,7 +9,6 @@ use throng_acme::{AcmeSettings, Answer, NameState, Renewal, Renewer, Shown, Stor
 use throng_certificates::{CertificateFiles, ServerTls, Validation};
 use throng_control::{Ailment, MetricSource, OtherMetric, OtherValue};
 use throng_outbound::Trust;
-use tokio::runtime::Runtime;
 
 use crate::settings::Settings;
 
@@ -42,25 +41,22 @@ pub(crate) fn files(settings: &Settings) -> Vec<CertificateFiles> {
     settings.acme.0.iter().map(files).collect()
 }
 
-/// Begins to obtain and renew, if the settings have names. `look` makes the server look at its
-/// files.
+/// What obtains and renews once it runs, if the settings have names. `look` makes the server look
+/// at its files.
 ///
 /// # Errors
 ///
 /// The directory cannot be used, or no authority is trusted to sign the connection.
-pub(crate) fn start(
-    runtime: &Runtime,
+pub(crate) fn prepare(
     settings: &Settings,
     tls: Option<&Arc<ServerTls>>,
     look: fn(&ServerTls),
-) -> Result<Option<Renewer>> {
+) -> Result<Option<Renewal>> {
     let Some((acme, tls)) = acme_settings(settings).zip(tls) else { return Ok(None) };
     Store::new(&acme).prepare().context("acme cannot keep certificates")?;
     let trust = Trust::load(settings.acme_ca.0.as_deref()).context("acme-ca")?;
-    let renewal = Renewal::new(acme, trust, Arc::new(OfServer { tls: Arc::clone(tls), look }));
-    let renewer = renewal.renewer();
-    runtime.spawn(renewal.run());
-    Ok(Some(renewer))
+    let shown = Arc::new(OfServer { tls: Arc::clone(tls), look });
+    Ok(Some(Renewal::new(acme, trust, shown)))
 }
 
 /// The server's TLS, as the renewal needs it.

@@ -1,10 +1,10 @@
 //! The listener that sends clients from http to https, from the settings.
 
 use std::net::TcpListener;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use anyhow::{Context as _, Result};
-use throng_control::Redirect;
+use throng_control::Redirect as Answers;
 use throng_edge::{Plan, StartError};
 use throng_handover::message::Listener;
 use tokio::runtime::Runtime;
@@ -12,14 +12,22 @@ use tokio::runtime::Runtime;
 use crate::settings::Settings;
 use crate::upgrade::{self, Arrival};
 
-/// Starts the listener that sends clients from http to https, if there is one.
-/// Returns a copy of it.
-pub(crate) fn start(
-    runtime: &Runtime,
+/// The listener that sends clients from http to https, before its start.
+pub(crate) struct Redirect {
+    answers: Answers,
+    listener: TcpListener,
+}
+
+/// The listener that sends clients from http to https, if there is one.
+///
+/// # Errors
+///
+/// The address cannot be used.
+pub(crate) fn prepare(
     settings: &Settings,
     plan: &Plan,
     arrival: Option<&mut Arrival>,
-) -> Result<Option<OwnedFd>> {
+) -> Result<Option<Redirect>> {
     let Some((address, tls)) = settings.redirect_http.0.zip(plan.tls_address()) else {
         return Ok(None);
     };
@@ -33,15 +41,28 @@ pub(crate) fn start(
         })
     };
     let listener = upgrade::start::listener(address, passed, open)?;
-    let copy = listener.try_clone().with_context(failed)?;
     listener.set_nonblocking(true).with_context(failed)?;
-    let redirect = Redirect {
+    let answers = Answers {
         // Checked to be a port.
         port: settings.redirect_port.0.map_or(tls.port(), |port| port as u16),
         max_head_bytes: settings.max_head_bytes.0,
         timeout: settings.head_timeout.0,
     };
-    tracing::info!("redirecting to https from http://{}", listener.local_addr()?);
-    runtime.spawn(redirect.serve(listener));
-    Ok(Some(copy.into()))
+    Ok(Some(Redirect { answers, listener }))
+}
+
+impl Redirect {
+    /// Accepts connections until the runtime ends.
+    pub(crate) fn start(self, runtime: &Runtime) {
+        if let Ok(address) = self.listener.local_addr() {
+            tracing::info!("redirecting to https from http://{address}");
+        }
+        runtime.spawn(self.answers.serve(self.listener));
+    }
+}
+
+impl AsFd for Redirect {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
 }

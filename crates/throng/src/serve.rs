@@ -22,7 +22,6 @@ mod announcement;
 
 use std::io;
 use std::net::TcpListener;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -30,7 +29,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow};
 use arc_swap::ArcSwap;
 use throng_access::{AccessControl, AccessRules, SharedPages};
-use throng_acme::Renewer;
+use throng_acme::Renewal;
 use throng_certificates::ServerTls;
 use throng_control::{AdminListener, Control};
 use throng_core::events::EventSink;
@@ -65,7 +64,7 @@ use crate::outbound::{self, OutboundMetrics};
 use crate::plane_settings::{control_settings, memory_plan, shared_edge_settings};
 use crate::planes::{Handover, Workers};
 use crate::presence_events;
-use crate::redirect;
+use crate::redirect::{self, Redirect};
 use crate::reload::{self, Reloader, Replaceable};
 use crate::service::{EarlyHangups, Hangups, Signals, UpgradeSignals, notify};
 use crate::settings::{self, Settings};
@@ -133,11 +132,11 @@ struct Prepared<'r> {
     access_rules: Arc<ArcSwap<AccessRules>>,
     token_keys: Option<ConfiguredKeys>,
     outbound_metrics: OutboundMetrics,
-    renewer: Option<Renewer>,
+    renewal: Option<Renewal>,
     events: Option<Arc<dyn EventSink>>,
     callouts: RunningCallouts,
     admin: Option<TcpListener>,
-    redirect: Option<OwnedFd>,
+    redirect: Option<Redirect>,
     rules: Arc<Rules>,
     data: Option<Data>,
 }
@@ -181,10 +180,10 @@ impl<'r> Prepared<'r> {
         data.iter().try_for_each(|data| data.load_kept(&access.kept))?;
         let outbound_metrics = outbound_metrics(settings, &callouts, key_sets.as_ref());
         keep_up_to_date(runtime, key_sets, token_keys.as_ref(), tls.as_ref());
-        let renewer = acme::start(runtime, settings, tls.as_ref(), tls::look)?;
+        let renewal = acme::prepare(settings, tls.as_ref(), tls::look)?;
         let callouts = callouts.start();
         let admin = admin_listener(settings, arrival.as_deref_mut())?;
-        let redirect = redirect::start(runtime, settings, &plan, arrival)?;
+        let redirect = redirect::prepare(settings, &plan, arrival)?;
         Ok(Prepared {
             runtime,
             log,
@@ -198,7 +197,7 @@ impl<'r> Prepared<'r> {
             access_rules,
             token_keys,
             outbound_metrics,
-            renewer,
+            renewal,
             events,
             callouts,
             admin,
@@ -217,7 +216,7 @@ impl<'r> Prepared<'r> {
         (successor, arrival): (Successor, &mut Option<Arrival>),
     ) -> Result<()> {
         let Prepared { runtime, log, tls, meter, memory, pages, plan, access, .. } = self;
-        let Prepared { access_rules, token_keys, outbound_metrics, renewer, events, .. } = self;
+        let Prepared { access_rules, token_keys, outbound_metrics, renewal, events, .. } = self;
         let Prepared { callouts, admin, redirect, rules, data, loaded, .. } = self;
         let settings = &loaded.settings;
         let address = plan.address();
@@ -225,7 +224,8 @@ impl<'r> Prepared<'r> {
         let signals = Signals::new().context("cannot wait for signals")?;
         let banner = banner(&loaded, &plan, admin.as_ref())?;
         let start_line = start_line(settings, &plan, admin.as_ref(), meter.as_ref(), memory)?;
-        let listeners = upgrade::start::copies(admin.as_ref(), redirect)?;
+        let listeners = upgrade::start::copies(admin.as_ref(), redirect.as_ref())?;
+        let renewer = renewal.as_ref().map(Renewal::renewer);
         let queues = plan.queues();
         let max_bytes = settings.history.total_bytes.0.min(memory.logs);
         let kept = data.as_ref().map(Data::engines);
@@ -241,6 +241,7 @@ impl<'r> Prepared<'r> {
         let control = Arc::new(control);
         // From here on this process serves: what may fail comes before.
         upgrade::start::take_over(arrival.as_mut(), &mut edge)?;
+        start_beside(runtime, redirect, renewal);
         // What the settings gave reason to say comes first.
         log.writer.flush();
         let control_socket = match arrival {
@@ -287,6 +288,12 @@ impl<'r> Prepared<'r> {
         finish(runtime, edge, callouts);
         Ok(())
     }
+}
+
+/// Starts what serves or acts beside the two planes, and what only one process may do at a time.
+fn start_beside(runtime: &Runtime, redirect: Option<Redirect>, renewal: Option<Renewal>) {
+    redirect.into_iter().for_each(|redirect| redirect.start(runtime));
+    renewal.into_iter().for_each(|renewal| drop(runtime.spawn(renewal.run())));
 }
 
 /// Waits for the workers and for the last events, and says what was done.

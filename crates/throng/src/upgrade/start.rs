@@ -1,7 +1,8 @@
 //! The parts of a server's start that differ if it takes over from a running one.
 
+use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
@@ -97,14 +98,16 @@ pub(crate) fn listener(
 
 /// Copies of the listeners that no worker has, for a process that takes over.
 pub(crate) fn copies(
-    admin: Option<&TcpListener>,
-    redirect: Option<OwnedFd>,
+    admin: Option<&impl AsFd>,
+    redirect: Option<&impl AsFd>,
 ) -> Result<Vec<(Listener, OwnedFd)>> {
-    let admin = admin.map(|listener| listener.try_clone().map(OwnedFd::from));
-    let admin = admin.transpose().context("cannot keep the admin listener")?;
-    let admin = admin.map(|listener| (Listener::Admin, listener));
-    let redirect = redirect.map(|listener| (Listener::Redirect, listener));
-    Ok(admin.into_iter().chain(redirect).collect())
+    let admin = admin.map(|own| (Listener::Admin, own.as_fd()));
+    let redirect = redirect.map(|own| (Listener::Redirect, own.as_fd()));
+    let copy = |(listener, own): (Listener, BorrowedFd<'_>)| -> io::Result<_> {
+        Ok((listener, own.try_clone_to_owned()?))
+    };
+    let copies: io::Result<_> = admin.into_iter().chain(redirect).map(copy).collect();
+    copies.context("cannot keep the listeners for an upgrade")
 }
 
 /// Checks that a server with these settings can take over, if it is to.
