@@ -8,7 +8,7 @@
 //! | `thread` | starts one worker's thread |
 //! | `error` | why the data plane cannot start |
 //! | `assembly` | brings all workers to a halt at the same time |
-//! | `departure`, `halt`, `leave` | workers leave for another process |
+//! | `succession`, `halt`, `leave` | workers leave for another process |
 //! | `arrival`, `gate` | workers come from another process |
 //! | `edge` | the running data plane, as the control plane and the binary see it |
 
@@ -16,13 +16,13 @@ mod acceptor;
 mod arrival;
 mod assembly;
 mod capacity;
-mod departure;
 mod edge;
 mod error;
 mod gate;
 mod halt;
 mod leave;
 mod send_method;
+mod succession;
 mod thread;
 
 use std::hash::{BuildHasher as _, RandomState};
@@ -49,12 +49,12 @@ use crate::sys::listener::{self, Port, PortReservation};
 use crate::worker::Setup;
 use acceptor::Acceptor;
 pub use capacity::{DESCRIPTORS_APART, DESCRIPTORS_PER_WORKER};
-use departure::Departure;
 pub use edge::{ControlHandoffs, Edge, Handoff, WorkerBusyError, WorkerHandoffs};
 pub use error::StartError;
 use error::{cannot_listen, system};
 use gate::Gate;
 pub use send_method::SendMethod;
+use succession::Succession;
 use thread::Thread;
 
 /// Opens a listener for the control plane. The connections that it accepts have the socket options
@@ -265,7 +265,7 @@ impl Plan {
                 send_method = method;
             }
         }
-        let Common { senders, metrics, departure, .. } = &common;
+        let Common { senders, metrics, succession, .. } = &common;
         if let Some(next) = channels {
             let passed = pass_channels(next, senders).map_err(system("take over the workers"));
             let arrived = passed.and_then(|()| {
@@ -286,7 +286,7 @@ impl Plan {
             metrics: metrics.clone(),
             admission: Arc::clone(&common.settings.admission),
             takers: common.takers.clone(),
-            departure: Arc::clone(departure),
+            succession: Arc::clone(succession),
         });
         let mut edge = Edge {
             to_control: ControlHandoffs::new(self.to_control.1, Arc::clone(&shared.access.clients)),
@@ -296,7 +296,7 @@ impl Plan {
             send_method,
             queues: self.queues,
             threads,
-            departure: Arc::clone(departure),
+            succession: Arc::clone(succession),
             gate: self.gate,
             acceptor,
             ports: (self.port, self.tls_port),
@@ -321,7 +321,7 @@ impl Plan {
             steering: [(); 2].map(|()| Arc::new(Steering::new(metrics.clone(), concurrency))),
             permits: Arc::new(FanOutPermits::new(&self.queues, concurrency)),
             takers: TakesConnections::default(),
-            departure: Arc::default(),
+            succession: Arc::default(),
             settings: Arc::new(settings),
             metrics,
         }
@@ -354,7 +354,7 @@ impl Plan {
             takes_connections: common.takers.clone(),
             has_listener: self.port.passed().is_none(),
             is_last: number + 1 == self.to_workers.len(),
-            departure: Arc::clone(&common.departure),
+            succession: Arc::clone(&common.succession),
             arrives: self.gate.clone(),
         }
     }
@@ -370,7 +370,7 @@ struct Common {
     steering: [Arc<Steering>; 2],
     permits: Arc<FanOutPermits>,
     takers: TakesConnections,
-    departure: Arc<Departure>,
+    succession: Arc<Succession>,
 }
 
 /// Passes each worker its channel to the worker of the same number in the other process.

@@ -70,7 +70,7 @@ use crate::service::{EarlyHangups, Hangups, Signals, UpgradeSignals, notify};
 use crate::settings::{self, Settings};
 use crate::tls::{self, TlsMetrics};
 use crate::upgrade::start::Logs;
-use crate::upgrade::{self, Arrival, Departing, Ending, Reloads, Successor, Upgrader};
+use crate::upgrade::{self, Arrival, Ending, Reloads, Running, Successor, Upgrader};
 use crate::watch::{self, Turns};
 use announcement::{banner, log_send_method, print, start_line};
 
@@ -271,14 +271,14 @@ impl<'r> Prepared<'r> {
             .context("cannot watch the control socket")?;
         let presence_events = presence_events::spawn(settings, &engine);
         let obstacle = upgrade::start::obstacle(&loaded, presence_events.is_some());
-        let departing =
-            Departing { engine: logs, access, tls: tls.clone(), listeners, reloads, obstacle };
+        let running =
+            Running { engine: logs, access, tls: tls.clone(), listeners, reloads, obstacle };
         if let Some(arrival) = arrival.take() {
             let control = Arc::clone(&control);
             runtime.spawn_blocking(move || arrival.receive_rest(&control));
         }
         let (delay, log) = (settings.drain_delay.0, log.writer.clone());
-        let upgrade = (upgrades, departing, successor, control_socket);
+        let upgrade = (upgrades, running, successor, control_socket);
         let leaving =
             Leaving { signals, departure, delay, log, upgrade, callouts, presence_events };
         let tls = tls.filter(|_| settings.admin_tls.0).map(|tls| tls.acceptor());
@@ -374,7 +374,7 @@ struct Leaving {
     log: LogWriter,
     /// What asks for a new process that takes over; what that process gets, which it is, and the
     /// socket of commands, which it takes.
-    upgrade: (upgrade::Requests, Departing, Successor, Option<ControlSocket>),
+    upgrade: (upgrade::Requests, Running, Successor, Option<ControlSocket>),
     callouts: RunningCallouts,
 }
 
@@ -398,8 +398,8 @@ async fn control_plane(
     let accepting = Arc::clone(&edge);
     let Leaving { mut signals, departure, delay, log, upgrade, callouts, presence_events } =
         leaving;
-    let (mut upgrades, departing, successor, control_socket) = upgrade;
-    let upgrade = (departing, successor, control_socket);
+    let (mut upgrades, running, successor, control_socket) = upgrade;
+    let upgrade = (running, successor, control_socket);
     let upgrader = Arc::new(Upgrader::new(upgrade, Arc::clone(&control), Arc::clone(&edge)));
     let ending = Ending { control: Arc::clone(&control), callouts, log: log.clone() };
     let (kept, keeps) = tokio::sync::oneshot::channel();

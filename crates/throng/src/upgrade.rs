@@ -3,7 +3,7 @@
 //! | module | contents |
 //! |---|---|
 //! | `binary` | which binary is started, found when the server starts |
-//! | `departure` | the running server's side |
+//! | `upgrader` | the running server's side |
 //! | `arrival` | the new process's side |
 //! | `requests` | what asks for an upgrade, and the end of the process that has been replaced |
 //! | `reloads` | what becomes of reloads meanwhile |
@@ -13,15 +13,15 @@
 
 mod arrival;
 mod binary;
-mod departure;
 mod parts;
 mod reloads;
 mod requests;
 pub(crate) mod start;
+mod upgrader;
 mod victim;
 
 pub(crate) use arrival::Arrival;
 pub(crate) use binary::Successor;
-pub(crate) use departure::{Departing, Upgrader};
 pub(crate) use reloads::Reloads;
 pub(crate) use requests::{Asking, Ending, Requests};
+pub(crate) use upgrader::{Running, Upgrader};

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use throng_core::{Admission, AdmissionSettings, QueueLook, QueueWatch, WorkerId};
 
-use super::departure::Departure;
+use super::succession::Succession;
 use crate::counters::Counter;
 use crate::event_loop::TakesConnections;
 use crate::event_loop::steering::Steering;
@@ -40,7 +40,7 @@ pub(super) struct Acceptor {
     pub(super) metrics: Metrics,
     pub(super) admission: Arc<Admission>,
     pub(super) takers: TakesConnections,
-    pub(super) departure: Arc<Departure>,
+    pub(super) succession: Arc<Succession>,
 }
 
 impl Acceptor {
@@ -54,7 +54,7 @@ impl Acceptor {
             let mut accepted = 0_u32;
             while self.takers.has_any() {
                 // While the workers may leave for another process, connections wait in the backlog.
-                let _may_hand_out = self.departure.await_permission();
+                let _may_hand_out = self.succession.await_permission();
                 match sockets::accept(&self.listener) {
                     Ok(Some(socket)) => {
                         accepted = accepted.wrapping_add(1);

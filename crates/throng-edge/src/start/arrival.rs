@@ -10,9 +10,9 @@ use throng_handover::channel::{Channel, ChannelError, Received};
 use throng_handover::message::Kind;
 use throng_handover::records;
 
-use super::departure::CHANNEL_TIMEOUT;
 use super::error::{StartError, system};
 use super::gate::Gate;
+use super::succession::CHANNEL_TIMEOUT;
 use super::thread::{Prepared, Thread};
 use crate::event_loop::{self, Clock, Listening};
 use crate::worker::WorkerThaw;

@@ -11,9 +11,9 @@ use throng_core::{Admission, Notification, WorkerQueue};
 use throng_handover::message::Listener;
 
 use super::acceptor::Acceptor;
-use super::departure::Departure;
 use super::gate::Gate;
 use super::send_method::SendMethod;
+use super::succession::Succession;
 use crate::metrics::Metrics;
 use crate::net::HandoffHeader;
 use crate::sys::handoff::{HandoffReceiver, HandoffSender};
@@ -35,7 +35,7 @@ pub struct Edge {
     pub send_method: SendMethod,
     pub(super) queues: Vec<Arc<WorkerQueue>>,
     pub(super) threads: Vec<JoinHandle<()>>,
-    pub(super) departure: Arc<Departure>,
+    pub(super) succession: Arc<Succession>,
     /// Opens once the workers may act, if they come from another process.
     pub(super) gate: Option<Arc<Gate>>,
     /// Starts once the workers may act.

@@ -27,13 +27,13 @@ impl Edge {
     /// Keeps connections from the control plane until [`Edge::go_back`]: what it would serve waits
     /// with the workers.
     pub fn hold(&self) {
-        self.departure.hold(true);
+        self.succession.hold(true);
     }
 
     /// Stops all workers, and lets them finish what is under way between them. Returns their
     /// channels to the other process, in order.
     pub fn halt(&self) -> io::Result<Vec<OwnedFd>> {
-        let assembly = &self.departure.assembly;
+        let assembly = &self.succession.assembly;
         let (mut near, mut far) = (Vec::new(), Vec::new());
         for _ in &self.queues {
             let (mine, its) = Channel::pair()?;
@@ -58,12 +58,12 @@ impl Edge {
 
     /// Lets the halted workers freeze and send what they are.
     pub fn send_workers(&self) {
-        self.departure.assembly.order(Order::Send);
+        self.succession.assembly.order(Order::Send);
     }
 
     /// Waits until all workers have sent what they were, at most for `timeout`.
     pub fn await_workers(&self, timeout: Duration) -> io::Result<()> {
-        let assembly = &self.departure.assembly;
+        let assembly = &self.succession.assembly;
         if !assembly.all_wait(self.queues.len(), timeout) {
             return Err(io::Error::other("a worker does not come to an end"));
         }
@@ -72,17 +72,17 @@ impl Edge {
 
     /// Ends the workers, whose connections another process has.
     pub fn leave(&self) {
-        self.departure.assembly.order(Order::Leave);
+        self.succession.assembly.order(Order::Leave);
     }
 
     /// The workers go on, and what the control plane would serve still waits with them.
     pub fn go_on(&self) {
-        self.departure.assembly.order(Order::Return);
+        self.succession.assembly.order(Order::Return);
     }
 
     /// The workers go on, as if nothing had been.
     pub fn go_back(&self) {
         self.go_on();
-        self.departure.hold(false);
+        self.succession.hold(false);
     }
 }

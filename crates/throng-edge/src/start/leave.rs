@@ -7,7 +7,7 @@ use throng_handover::message::Kind;
 use throng_handover::records::Frozen;
 
 use super::assembly::Order;
-use super::departure::CHANNEL_TIMEOUT;
+use super::succession::CHANNEL_TIMEOUT;
 use super::thread::{Thread, cannot_go_on};
 use crate::event_loop::{self, Clock, Listening, Sources, ThreadWorker};
 use crate::worker::WorkerThaw;
@@ -21,7 +21,7 @@ impl Thread {
         clock: &Clock,
     ) -> Option<ThreadWorker> {
         let channel = sources.channel.take();
-        let assembly = &self.departure.assembly;
+        let assembly = &self.succession.assembly;
         loop {
             match assembly.await_order() {
                 Order::Settle => self.settle(&mut worker, sources, clock),
@@ -57,7 +57,7 @@ impl Thread {
             has_done_something |= !self.setup.queue.is_empty();
             worker.close_unfinished();
             worker.prepare_to_freeze();
-            if self.departure.assembly.vote(!has_done_something, self.to_workers.len()) {
+            if self.succession.assembly.vote(!has_done_something, self.to_workers.len()) {
                 return;
             }
         }

@@ -5,10 +5,10 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
-use super::departure::Departure;
 use super::error::{StartError, cannot_listen, system};
 use super::gate::Gate;
 use super::send_method::{self, SendMethod};
+use super::succession::Succession;
 use crate::event_loop::permits::{FanOutPermits, PermitHolder};
 use crate::event_loop::sleep::Sleep;
 use crate::event_loop::steering::Steering;
@@ -46,7 +46,7 @@ pub(super) struct Thread {
     /// steered.
     pub(super) is_last: bool,
     /// What brings all workers to a halt when another process takes over.
-    pub(super) departure: Arc<Departure>,
+    pub(super) succession: Arc<Succession>,
     /// If the worker comes from another process: opens once that has ended its own.
     pub(super) arrives: Option<Arc<Gate>>,
 }
@@ -151,7 +151,7 @@ impl Thread {
             counters: Arc::clone(counters),
             epoll: Epoll::new().map_err(system("make an epoll instance"))?,
             to_control: self.to_control.clone(),
-            is_held: Arc::clone(&self.departure.is_held),
+            is_held: Arc::clone(&self.succession.is_held),
             to_workers: self.to_workers.clone(),
         };
         let acceptor = settings.tls.as_ref().map(|tls| tls.acceptor.clone());

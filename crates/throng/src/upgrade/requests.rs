@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::sleep;
 
-use super::departure::{Upgraded, Upgrader};
+use super::upgrader::{Upgraded, Upgrader};
 use crate::control_socket::{Conversation, Failure};
 use crate::departure::{Departure, Stage};
 use crate::log_writer::LogWriter;

@@ -9,9 +9,9 @@ use super::assembly::Assembly;
 /// How long a worker waits for the other process to take what it sends.
 pub(super) const CHANNEL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What the workers share about their departure.
+/// What the workers share about those of another process that succeed them.
 #[derive(Debug, Default)]
-pub(crate) struct Departure {
+pub(crate) struct Succession {
     /// While set, no connection goes to the control plane, and no TLS handshake begins.
     pub(super) is_held: Arc<AtomicBool>,
     pub(super) assembly: Assembly,
@@ -20,13 +20,13 @@ pub(crate) struct Departure {
     is_accepting_released: Condvar,
 }
 
-impl Departure {
+impl Succession {
     fn lock(&self) -> MutexGuard<'_, bool> {
         self.is_accepting_held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until connections may be accepted for the workers: while the guard is there,
-    /// [`Departure::hold`] waits.
+    /// [`Succession::hold`] waits.
     pub(super) fn await_permission(&self) -> MutexGuard<'_, bool> {
         let held = self.is_accepting_released.wait_while(self.lock(), |is_held| *is_held);
         held.unwrap_or_else(PoisonError::into_inner)

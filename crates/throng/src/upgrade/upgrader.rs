@@ -59,7 +59,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 const CHECKS: u32 = 2;
 
 /// What an upgrade needs of the running server.
-pub(crate) struct Departing {
+pub(crate) struct Running {
     pub(crate) engine: Arc<MemoryEngine>,
     pub(crate) access: Arc<AccessControl>,
     pub(crate) tls: Option<Arc<ServerTls>>,
@@ -73,7 +73,7 @@ pub(crate) struct Departing {
 
 /// Starts new processes that take over from this one.
 pub(crate) struct Upgrader {
-    departing: Departing,
+    running: Running,
     successor: Successor,
     control: Arc<Control>,
     edge: Arc<Edge>,
@@ -110,12 +110,12 @@ impl Drop for Starting {
 
 impl Upgrader {
     pub(crate) fn new(
-        (departing, successor, control_socket): (Departing, Successor, Option<ControlSocket>),
+        (running, successor, control_socket): (Running, Successor, Option<ControlSocket>),
         control: Arc<Control>,
         edge: Arc<Edge>,
     ) -> Upgrader {
         let control_socket = Mutex::new(control_socket);
-        Upgrader { departing, successor, control, edge, control_socket, attempt: Mutex::default() }
+        Upgrader { running, successor, control, edge, control_socket, attempt: Mutex::default() }
     }
 
     /// Makes an upgrade that is under way fail, if it can still fail.
@@ -134,10 +134,10 @@ impl Upgrader {
     ///
     /// Why it was not possible, in one sentence. Then this process goes on as if nothing had been.
     pub(crate) fn upgrade(&self, say: &dyn Fn(&str)) -> Result<Upgraded> {
-        if let Some(obstacle) = &self.departing.obstacle {
+        if let Some(obstacle) = &self.running.obstacle {
             bail!("{obstacle}");
         }
-        let reloads = &self.departing.reloads;
+        let reloads = &self.running.reloads;
         ensure!(reloads.begin_upgrade(), "a reload is under way and does not end; restart instead");
         let upgraded = self.attempt(say);
         if upgraded.is_err() {
@@ -165,7 +165,7 @@ impl Upgrader {
             Ok(pause) => {
                 // It serves: it must not end with this value.
                 starting.0 = None;
-                self.departing.reloads.end_upgrade(process);
+                self.running.reloads.end_upgrade(process);
                 let lost = lost(&mut channel);
                 Ok(Upgraded { control: Arc::clone(&self.control), channel, process, pause, lost })
             }
@@ -197,14 +197,14 @@ impl Upgrader {
              restart instead",
             frozen::VERSION
         );
-        let own = self.departing.listeners.iter().map(|(listener, it)| (*listener, it.as_fd()));
+        let own = self.running.listeners.iter().map(|(listener, it)| (*listener, it.as_fd()));
         let ports = self.edge.ports().into_iter().chain(own);
         let (listeners, descriptors): (Vec<_>, Vec<BorrowedFd<'_>>) = ports.unzip();
-        let tls = self.departing.tls.as_ref();
+        let tls = self.running.tls.as_ref();
         let ticket_keys = tls.map(|tls| tls.ticket_keys().to_vec()).unwrap_or_default();
         let welcome = Message::Welcome(Welcome {
             workers: self.edge.workers() as u32,
-            tag_seed: self.departing.access.tagger.seed(),
+            tag_seed: self.running.access.tagger.seed(),
             listeners,
             ticket_keys,
         });
@@ -245,8 +245,8 @@ impl Upgrader {
         channel.set_deadline(Some(pause_end));
         ensure!(phase.freeze(), "the new process is not ready");
         self.edge.send_workers();
-        parts::send_engine(&self.departing.engine, channel).map_err(ended)?;
-        parts::send_kept(&self.departing.access.kept, channel).map_err(ended)?;
+        parts::send_engine(&self.running.engine, channel).map_err(ended)?;
+        parts::send_kept(&self.running.access.kept, channel).map_err(ended)?;
         for worker in workers {
             channel.send_with(Kind::State, b"worker", &[worker.as_fd()]).map_err(ended)?;
         }
