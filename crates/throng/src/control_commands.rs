@@ -7,6 +7,7 @@ use clap::Args;
 use throng_units::{Count, Invalid, Time};
 
 use crate::control_socket::{Connection, Request};
+use crate::operator::DEADLINE_MAX;
 use crate::settings::Sources;
 
 /// The end of the help.
@@ -43,9 +44,9 @@ pub(crate) struct DrainArguments {
     #[arg(long, value_name = "NUMBER", value_parser = return_rate)]
     return_rate: Option<Count>,
 
-    /// Time after which the server ends with the clients that are left; they are asked faster if
-    /// they would take longer
-    #[arg(long, value_name = "TIME", default_value = "10m")]
+    /// Time after which the server ends with the clients that are left, at most 24h; they are asked
+    /// faster if they would take longer
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = deadline)]
     deadline: Time,
 
     /// Take a drain back: the server serves again
@@ -60,6 +61,11 @@ pub(crate) struct DrainArguments {
 fn return_rate(text: &str) -> Result<Count, Invalid> {
     let rate = text.parse::<Count>().ok().filter(|rate| rate.0 > 0);
     rate.ok_or_else(|| Invalid::new(text, "a whole number of at least 1, like 500 or 5k"))
+}
+
+fn deadline(text: &str) -> Result<Time, Invalid> {
+    let deadline = text.parse::<Time>().ok().filter(|deadline| deadline.0 <= DEADLINE_MAX);
+    deadline.ok_or_else(|| Invalid::new(text, "a time of at most 24h, like 30s or 10m"))
 }
 
 /// Runs `throng drain`.
@@ -112,4 +118,16 @@ pub(crate) fn upgrade(arguments: UpgradeArguments) -> Result<ExitCode> {
 /// Runs `throng reload`.
 pub(crate) fn reload(arguments: ReloadArguments) -> Result<ExitCode> {
     Connection::open(arguments.sources)?.ask(&Request::Reload)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deadline_that_the_server_would_shorten_is_refused() {
+        assert_eq!(deadline("24h").map(|time| time.0).ok(), Some(DEADLINE_MAX));
+        assert!(deadline("25h").unwrap_err().to_string().contains("at most 24h"));
+        assert!(deadline("soon").is_err());
+    }
 }

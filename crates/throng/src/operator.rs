@@ -22,7 +22,7 @@ use crate::version;
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The longest deadline of a drain; more would be a slip of the pen.
-const DEADLINE_MAX: Duration = Duration::from_secs(86_400);
+pub(crate) const DEADLINE_MAX: Duration = Duration::from_secs(86_400);
 
 /// Acts for the operator. Clones are the same.
 #[derive(Clone)]
