@@ -8,6 +8,7 @@ import shutil
 import subprocess
 
 import pytest
+from support.access import MINUTE, SECRET, now, server_key, token
 from support.server import ROOT
 
 CONTRACTS = ROOT / "tests" / "contracts"
@@ -22,6 +23,10 @@ CHECKS = [
     "response_schema_conformance",
     "unsupported_method",
     "allow_header_conformance",
+]
+SCOPES = [
+    *("publish", "history", "presence", "subscribe"),
+    *("listing", "subscriptions", "administration"),
 ]
 
 
@@ -97,15 +102,39 @@ def test_generated_typescript_types_fit_what_is_served(openapi, tmp_path):
     run(NODE_TOOLS / "tsc", "--strict", "--noEmit", "--target", "es2022", tmp_path / "use-types.ts")
 
 
-def test_requests_of_all_kinds_get_documented_answers(serve, openapi, tmp_path):
-    server = serve("--data", str(tmp_path / "data"))
-    path = written(strict(openapi), tmp_path)
+def try_requests(server, document, folder, *options):
+    """Sends requests of all kinds, the same each time; fails for an answer that the document lacks."""
+    path = written(strict(document), folder)
     environment = {**os.environ, "SCHEMATHESIS_HOOKS": "hooks", "PYTHONPATH": str(CONTRACTS)}
     command = [TOOLS / "st", "run", path, "--url", server.url, "--no-color"]
-    # The same requests each time. The stream of the status has no end.
-    command += ["--generation-deterministic", "--max-examples", "10", "--workers", "2"]
+    # The stream of the status has no end.
+    command += ["--generation-deterministic", "--workers", "2", *options]
     command += ["--phases", "coverage,fuzzing", "--checks", ",".join(CHECKS)]
     command += ["--max-redirects", "0", "--exclude-path", "/status/stream"]
     command += ["--request-timeout", "20"]
-    said = run(*command, cwd=tmp_path, env=environment)
+    said = run(*command, cwd=folder, env=environment)
     assert "Errors:" not in said and "Failures:" not in said, said[-8000:]
+
+
+def test_requests_of_all_kinds_get_documented_answers(serve, openapi, tmp_path):
+    server = serve("--data", str(tmp_path / "data"))
+    try_requests(server, openapi, tmp_path, "--max-examples", "10")
+
+
+@pytest.mark.parametrize("credential", ["key", "token"])
+def test_so_do_requests_with_credentials(serve, openapi, tmp_path, credential):
+    key, table = server_key(tmp_path, "app", *SCOPES)
+    (tmp_path / "secret").write_text(SECRET)
+    config = tmp_path / "throng.toml"
+    config.write_text(table + '\n[[token-keys]]\nsecret-file = "secret"\n')
+    for path in (config, tmp_path / "secret"):
+        path.chmod(0o600)
+    server = serve("--config", config, "--data", tmp_path / "data")
+    grants = {"subscribe": ["*"], "publish": ["*"], "history": ["*"], "presence": ["*"]}
+    shown = key if credential == "key" else token(exp=now() + 60 * MINUTE, throng=grants)
+    header = f"Authorization: Bearer {shown}"
+    options = ["--max-examples", "3", "--header", header]
+    if credential == "token":
+        # What takes server keys only is refused to any token.
+        options += ["--include-path-regex", "^/(channels|users|subscribe|publish)"]
+    try_requests(server, openapi, tmp_path, *options)

@@ -182,7 +182,12 @@ fn headers() -> Value {
         ("ETag", "What `If-None-Match` may name.", "Text"),
         ("Retry-After", "After how many seconds to try again.", "Seconds"),
         ("WWW-Authenticate", "`Bearer`, with `error` if there was a token.", "Text"),
-        ("X-Request-Id", "The id of the request, as the log has it.", "Text"),
+        (
+            "X-Request-Id",
+            "The id of the request, as the log has it. Subscriptions have that which the request \
+                has brought, or none.",
+            "Text",
+        ),
     ];
     let headers = described.into_iter().map(|(name, description, schema)| {
         let schema = match schema {

@@ -167,7 +167,7 @@ impl Operation {
     pub(crate) fn document(&self) -> Value {
         let mut responses = Map::new();
         for (status, answer) in &self.answers {
-            responses.insert(status.to_string(), answer.document(self.request_id()));
+            responses.insert(status.to_string(), answer.document());
         }
         for status in self.refusals.iter().map(|code| code.status()) {
             if !self.answers.contains_key(&status) {
@@ -211,17 +211,10 @@ impl Operation {
                 "schema": (parameter.schema)(),
             })
         });
-        let headers = self.headers.iter().chain(self.request_id());
+        let headers = self.headers.iter().chain([&"X-Request-Id"]);
         let headers =
             headers.map(|name| json!({ "$ref": format!("#/components/parameters/{name}") }));
         segments.chain(query).chain(headers).collect()
-    }
-
-    /// The header with the id of the request. Subscriptions have the name of their connection.
-    fn request_id(&self) -> Option<&'static &'static str> {
-        let is_subscription =
-            self.answers.values().any(|answer| answer.headers.contains(&"Throng-Connection"));
-        (!is_subscription).then_some(&"X-Request-Id")
     }
 
     /// An empty object stands for servers without keys.
@@ -237,9 +230,9 @@ impl Operation {
 }
 
 impl Answer {
-    fn document(&self, request_id: Option<&&str>) -> Value {
+    fn document(&self) -> Value {
         let mut headers = Map::new();
-        for name in self.headers.iter().chain(request_id) {
+        for name in self.headers.iter().chain([&"X-Request-Id"]) {
             let reference = format!("#/components/headers/{name}");
             headers.insert((*name).to_owned(), json!({ "$ref": reference }));
         }

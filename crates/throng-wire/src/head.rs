@@ -21,6 +21,7 @@ use memchr::memchr_iter;
 use self::body_length::{BodyLength, Fields};
 use crate::error::{ErrorCode, ErrorResponse};
 use crate::origin::split_authority;
+use crate::request_id;
 
 /// The limit on headers of one request. Browsers send about 15, and proxies add a few.
 pub const HEADERS_MAX: usize = 64;
@@ -81,6 +82,11 @@ impl<'a> Head<'a> {
     /// The first header of this name.
     pub fn header(&self, name: &str) -> Option<&'a [u8]> {
         self.headers(name).next()
+    }
+
+    /// The id that the request brings for itself.
+    pub fn request_id(&self) -> Option<&'a str> {
+        request_id::given(self.headers(request_id::X_REQUEST_ID))
     }
 
     /// All headers of this name, in order.

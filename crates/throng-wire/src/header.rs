@@ -1,6 +1,7 @@
 //! Response headers, as both the heads of subscriptions and errors write them.
 
 use crate::date::Date;
+use crate::request_id::X_REQUEST_ID;
 
 /// Forbids browsers to guess the content type from the body.
 pub(crate) fn push_nosniff(out: &mut Vec<u8>) {
@@ -20,6 +21,13 @@ pub(crate) fn push_no_referrer(out: &mut Vec<u8>) {
     push_header(out, "Referrer-Policy", "no-referrer");
 }
 
+/// Repeats the id of the request, if it has brought one.
+pub(crate) fn push_request_id(out: &mut Vec<u8>, id: Option<&str>) {
+    if let Some(id) = id {
+        push_header(out, X_REQUEST_ID, id);
+    }
+}
+
 /// Lets pages of this origin read the response, also of requests with cookies if
 /// `allow_credentials`.
 pub(crate) fn push_cors(out: &mut Vec<u8>, allow_origin: Option<&str>, allow_credentials: bool) {
@@ -31,7 +39,7 @@ pub(crate) fn push_cors(out: &mut Vec<u8>, allow_origin: Option<&str>, allow_cre
     out.extend_from_slice(
         b"Vary: Origin\r\n\
         Access-Control-Expose-Headers: \
-        Throng-Id, Throng-Recovered, Throng-Connection, Retry-After\r\n",
+        Throng-Id, Throng-Recovered, Throng-Connection, Retry-After, X-Request-Id\r\n",
     );
 }
 

@@ -10,6 +10,7 @@
 //! | [`credential`] | where a request shows a token, and when a cookie counts as one |
 //! | [`origin`] | the policy for `Origin` and `Host` |
 //! | [`prefer`] | preferences of a request |
+//! | [`request_id`] | the ids of requests |
 //! | [`proxied`] | requests that came through a proxy |
 //! | [`error`] | the errors that clients see: codes, messages, responses |
 //! | [`response`] | response heads of subscriptions; their refusal for now |
@@ -42,6 +43,7 @@ pub mod origin;
 pub mod percent;
 pub mod prefer;
 pub mod proxied;
+pub mod request_id;
 pub mod response;
 pub mod sse;
 pub mod subscribe;

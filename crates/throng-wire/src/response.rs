@@ -13,6 +13,7 @@ use crate::date::Date;
 use crate::error::RetryAfter;
 use crate::header::{
     push_connection, push_cors, push_date, push_header, push_no_referrer, push_nosniff,
+    push_request_id,
 };
 use crate::subscribe::Subprotocol;
 use crate::websocket::extension::Deflate;
@@ -32,6 +33,8 @@ pub struct SubscriptionHeaders<'a> {
     pub recovered: Option<bool>,
     /// `Throng-Connection`, if the connection has a name.
     pub connection: Option<&'a str>,
+    /// `X-Request-Id`, if the request brings one.
+    pub request_id: Option<&'a str>,
     /// The request's origin, if it is allowed.
     pub allow_origin: Option<&'a str>,
     /// Whether pages of this origin may send cookies.
@@ -155,6 +158,7 @@ fn push_subscription(out: &mut Vec<u8>, headers: &SubscriptionHeaders<'_>) {
     if let Some(connection) = headers.connection {
         push_header(out, "Throng-Connection", connection);
     }
+    push_request_id(out, headers.request_id);
     if headers.no_referrer {
         push_no_referrer(out);
     }
@@ -176,6 +180,7 @@ mod tests {
         id: "k3-17",
         recovered: Some(true),
         connection: Some("c1"),
+        request_id: Some("r1"),
         allow_origin: Some("http://a"),
         allow_credentials: false,
         no_referrer: false,
@@ -183,9 +188,10 @@ mod tests {
     };
 
     const HEADER_LINES: &str = "Throng-Id: k3-17\r\nThrong-Recovered: true\r\n\
-        Throng-Connection: c1\r\nAccess-Control-Allow-Origin: http://a\r\nVary: Origin\r\n\
+        Throng-Connection: c1\r\nX-Request-Id: r1\r\n\
+        Access-Control-Allow-Origin: http://a\r\nVary: Origin\r\n\
         Access-Control-Expose-Headers: \
-        Throng-Id, Throng-Recovered, Throng-Connection, Retry-After\r\n";
+        Throng-Id, Throng-Recovered, Throng-Connection, Retry-After, X-Request-Id\r\n";
 
     fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
         let mut out = Vec::new();
@@ -230,7 +236,12 @@ mod tests {
     #[test]
     fn long_polls_have_a_body_or_are_a_204() {
         let body = PollBody { content_type: Some("text/plain"), length: 12 };
-        let start = SubscriptionHeaders { connection: None, allow_origin: None, ..HEADERS };
+        let start = SubscriptionHeaders {
+            connection: None,
+            request_id: None,
+            allow_origin: None,
+            ..HEADERS
+        };
         assert_eq!(
             written(|out| poll(out, Some(body), true, None, &start)),
             "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 12\r\n\

@@ -54,6 +54,8 @@ pub struct Request {
     pub keep_alive: bool,
     /// Whether the query contains a token, which the referrer of a page would give away.
     pub has_query_token: bool,
+    /// The id that the request brings for itself.
+    pub request_id: Option<String>,
     /// The header `Origin`, which only browsers send.
     pub origin: Option<String>,
     /// The host and port that the request is for.
@@ -124,6 +126,7 @@ pub fn route(head: &Head<'_>) -> Result<Route, ErrorResponse> {
         is_http10: head.version == Version::Http10,
         keep_alive: head.keep_alive(),
         has_query_token: query.token.is_some(),
+        request_id: head.request_id().map(str::to_owned),
         origin: origin(head)?,
         host: head.host().map(str::to_owned),
     })))
@@ -144,6 +147,7 @@ fn status(head: &Head<'_>) -> Result<Request, ErrorResponse> {
         is_http10: head.version == Version::Http10,
         keep_alive: head.keep_alive(),
         has_query_token: false,
+        request_id: head.request_id().map(str::to_owned),
         origin: origin(head)?,
         host: head.host().map(str::to_owned),
     })

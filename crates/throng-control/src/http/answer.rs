@@ -178,6 +178,7 @@ impl Refusals {
             allow_origin,
             allow_credentials: false,
             no_referrer: false,
+            request_id: None,
             retry_after: self.retry_after(error.code),
             date: Some(Date::at_ms(clock::wall_ms(clock::now_ms()))),
         };

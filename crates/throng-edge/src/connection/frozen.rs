@@ -134,9 +134,10 @@ const HAS_RECOVERED: u8 = 1 << 1;
 const IS_RECOVERED: u8 = 1 << 2;
 const NO_REFERRER: u8 = 1 << 3;
 const ALLOW_CREDENTIALS: u8 = 1 << 4;
+const HAS_REQUEST_ID: u8 = 1 << 5;
 
 const LONG_POLL_FACTS: u8 =
-    HAS_ORIGIN | HAS_RECOVERED | IS_RECOVERED | NO_REFERRER | ALLOW_CREDENTIALS;
+    HAS_ORIGIN | HAS_RECOVERED | IS_RECOVERED | NO_REFERRER | ALLOW_CREDENTIALS | HAS_REQUEST_ID;
 
 /// A byte of facts, of which only `known` ones may be set.
 fn facts(decoder: &mut Decoder<'_>, known: u8) -> Result<u8, ThawError> {
@@ -452,18 +453,21 @@ fn encode_long_poll(long_poll: &LongPoll, encoder: &mut Encoder) {
         | bit(HAS_RECOVERED, long_poll.is_recovered.is_some())
         | bit(IS_RECOVERED, long_poll.is_recovered == Some(true))
         | bit(NO_REFERRER, long_poll.no_referrer)
-        | bit(ALLOW_CREDENTIALS, long_poll.allow_credentials));
-    if let Some(origin) = &long_poll.origin {
-        encoder.bytes(origin.as_bytes());
+        | bit(ALLOW_CREDENTIALS, long_poll.allow_credentials)
+        | bit(HAS_REQUEST_ID, long_poll.request_id.is_some()));
+    for text in [&long_poll.origin, &long_poll.request_id].into_iter().flatten() {
+        encoder.bytes(text.as_bytes());
     }
 }
 
 fn decode_long_poll(decoder: &mut Decoder<'_>) -> Result<LongPoll, ThawError> {
     let facts = facts(decoder, LONG_POLL_FACTS)?;
-    let origin = if facts & HAS_ORIGIN == 0 { None } else { Some(decoder.text()?.to_owned()) };
+    let mut text = |bit| (facts & bit != 0).then(|| decoder.text().map(str::to_owned)).transpose();
+    let (origin, request_id) = (text(HAS_ORIGIN)?, text(HAS_REQUEST_ID)?);
     let is_recovered = (facts & HAS_RECOVERED != 0).then_some(facts & IS_RECOVERED != 0);
     Ok(LongPoll {
         origin,
+        request_id,
         allow_credentials: facts & ALLOW_CREDENTIALS != 0,
         no_referrer: facts & NO_REFERRER != 0,
         is_recovered,

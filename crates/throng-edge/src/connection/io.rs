@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use throng_core::{Message, Watermark};
+use throng_wire::subscribe::Request;
 use throng_wire::websocket::Reader;
 
 use super::buffers::Buffered;
@@ -46,6 +47,8 @@ pub(crate) struct Partial {
 pub(crate) struct LongPoll {
     /// The origin of the page that may read it.
     pub(crate) origin: Option<String>,
+    /// The id that the request has brought.
+    pub(crate) request_id: Option<String>,
     /// Whether pages of this origin may send cookies.
     pub(crate) allow_credentials: bool,
     /// Whether the URL contains a token.
@@ -57,6 +60,28 @@ pub(crate) struct LongPoll {
     pub(crate) begin: Option<Watermark>,
 }
 
+impl LongPoll {
+    /// What the answer to a request needs; `None` if it needs nothing, as most polls do, which
+    /// then wait without an [`Io`].
+    pub(crate) fn of(
+        request: &Request,
+        allow_credentials: bool,
+        is_recovered: Option<bool>,
+        begin: Option<Watermark>,
+    ) -> Option<LongPoll> {
+        let poll = LongPoll {
+            origin: request.origin.clone(),
+            request_id: request.request_id.clone(),
+            allow_credentials,
+            no_referrer: request.has_query_token,
+            is_recovered,
+            begin,
+        };
+        let has_more = poll.origin.is_some() || poll.request_id.is_some() || poll.no_referrer;
+        (has_more || is_recovered.is_some() || begin.is_some()).then_some(poll)
+    }
+}
+
 impl Io {
     /// The state of a connection whose input `bytes` is not handled yet.
     pub(crate) fn with_inbound(bytes: &[u8]) -> Io {
@@ -64,13 +89,13 @@ impl Io {
     }
 
     /// Memory that no other connection shares, in bytes: of half-read input, of answers that wait
-    /// to be written, and of a long-poll's origin, whose length the client chooses.
+    /// to be written, and of a long-poll's origin and id, whose lengths the client chooses.
     pub(super) fn buffered_bytes(&self) -> usize {
         let outbound = self.outbound.as_ref().map_or(0, |outbound| outbound.capacity_bytes());
-        let origin = self.long_poll.as_ref().and_then(|poll| poll.origin.as_ref());
-        let origin = origin.map_or(0, String::capacity);
-        let of_worker = self.inbound.capacity() + self.reader.buffered_bytes() + outbound + origin;
-        of_worker + self.held_bytes
+        let of_poll = self.long_poll.iter().flat_map(|poll| [&poll.origin, &poll.request_id]);
+        let of_poll: usize = of_poll.flatten().map(String::capacity).sum();
+        let of_worker = self.inbound.capacity() + self.reader.buffered_bytes() + outbound;
+        of_worker + of_poll + self.held_bytes
     }
 
     /// Whether nothing in it is needed.

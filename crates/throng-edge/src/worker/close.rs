@@ -12,6 +12,7 @@ use throng_wire::{ErrorCode, ErrorResponse};
 
 use super::Worker;
 use super::clock::TICKS_PER_S;
+use super::error_response::Reader;
 use super::send::LAST_READ_TICKS;
 use crate::close_reason::CloseReason;
 use crate::connection::{ConnectionId, Flags, State};
@@ -22,12 +23,24 @@ use crate::net::{Net, Transfer};
 const LINGER_TICKS: u32 = 2 * TICKS_PER_S;
 
 impl<N: Net> Worker<N> {
-    /// Refuses a request with an error response, and closes. Pages of `origin` may read the error.
-    pub(super) fn refuse(&mut self, id: ConnectionId, error: &ErrorResponse, origin: Option<&str>) {
-        let options = self.response_options(error.code, origin);
+    /// Refuses a request with an error response for `reader`, and closes.
+    pub(super) fn refuse(&mut self, id: ConnectionId, error: &ErrorResponse, reader: &Reader) {
+        self.refuse_for(id, error, reader, CloseReason::Complete);
+    }
+
+    /// Answers a request with an error response for `reader`, and closes for `reason`.
+    pub(super) fn refuse_for(
+        &mut self,
+        id: ConnectionId,
+        error: &ErrorResponse,
+        reader: &Reader,
+        reason: CloseReason,
+    ) {
+        let mut options = self.response_options(error.code, reader.origin.as_deref());
+        options.request_id = reader.request_id.as_deref();
         let mut out = self.buffers.take_output();
         error.write_response(&mut out, &options);
-        self.close_after(id, &out, CloseReason::Complete);
+        self.close_after(id, &out, reason);
         self.buffers.return_output(out);
     }
 

@@ -5,7 +5,24 @@ use throng_wire::head::Head;
 use throng_wire::{ErrorCode, ErrorResponse, RetryAfter};
 
 use super::Worker;
+use crate::connection::LongPoll;
 use crate::net::Net;
+
+/// Who reads an error; nothing is known of one whose request has not come whole.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Reader {
+    /// The origin of the request, if its pages may read the error.
+    pub(super) origin: Option<String>,
+    /// The id that the request has brought.
+    pub(super) request_id: Option<String>,
+}
+
+impl Reader {
+    /// The one of a long-poll that waits.
+    pub(super) fn of_poll(poll: &LongPoll) -> Reader {
+        Reader { origin: poll.origin.clone(), request_id: poll.request_id.clone() }
+    }
+}
 
 impl<N: Net> Worker<N> {
     /// Appends the response to a request that does not subscribe, or is not known yet.
@@ -26,6 +43,7 @@ impl<N: Net> Worker<N> {
             allow_origin,
             allow_credentials: self.allows_cookies(allow_origin),
             no_referrer: false,
+            request_id: None,
             retry_after: self.retry_after(code),
             date: Some(self.clock.date()),
         }
@@ -38,8 +56,13 @@ impl<N: Net> Worker<N> {
         self.access.uses_cookies() && origin.is_some_and(lists)
     }
 
-    /// The origin of the request, if its pages may read an error.
-    pub(super) fn reader_of(&self, head: &Head<'_>) -> Option<String> {
+    /// Who reads an error that answers this request.
+    pub(super) fn reader_of(&self, head: &Head<'_>) -> Reader {
+        let request_id = head.request_id().map(str::to_owned);
+        Reader { origin: self.origin_of_reader(head), request_id }
+    }
+
+    fn origin_of_reader(&self, head: &Head<'_>) -> Option<String> {
         let origin = str::from_utf8(head.header("origin")?).ok()?;
         let pages = self.settings.pages.load();
         let policy = self.settings.origin_policy(&pages);

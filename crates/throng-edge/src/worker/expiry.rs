@@ -7,6 +7,7 @@
 use throng_wire::{ErrorCode, ErrorResponse, chunk, v1};
 
 use super::Worker;
+use super::error_response::Reader;
 use crate::close_reason::CloseReason;
 use crate::connection::{ConnectionId, Flags, State};
 use crate::encoding::frame_notice;
@@ -59,12 +60,9 @@ impl<N: Net> Worker<N> {
         }
         if connection.state == State::LongPolling {
             // No byte of a response is written yet, so that there can still be a status.
-            let origin = connection.io.as_ref().and_then(|io| io.long_poll.as_ref());
-            let origin = origin.and_then(|long_poll| long_poll.origin.clone());
-            let error = error();
-            let mut out = Vec::new();
-            error.write_response(&mut out, &self.response_options(error.code, origin.as_deref()));
-            return self.close_after(id, &out, reason);
+            let long_poll = connection.io.as_ref().and_then(|io| io.long_poll.as_deref());
+            let reader = long_poll.map(Reader::of_poll).unwrap_or_default();
+            return self.refuse_for(id, &error(), &reader, reason);
         }
         let (word, code) = (reason.word(), reason.close_frame().map_or(0, |(code, _)| code));
         let mut json = Vec::new();

@@ -2,6 +2,7 @@
 //! them.
 
 use throng_wire::ErrorCode;
+use throng_wire::head::{self, Limits, Parsed};
 use throng_wire::log::request_line;
 use throng_wire::subscribe::{Request, Transport};
 use tracing::Level;
@@ -23,7 +24,13 @@ impl<N: Net> Worker<N> {
         let connection = self.connections.get(id);
         let peer = connection.and_then(|connection| self.net.peer(&connection.socket));
         let peer = peer.map(|peer| peer.to_string()).unwrap_or_default();
-        tracing::debug!(%peer, "{} {status} {outcome}", request_line(bytes));
+        let limits = Limits { max_head_bytes: self.settings.max_head_bytes };
+        let request = match head::parse(bytes, limits) {
+            Ok(Parsed::Complete { head, .. }) => head.request_id(),
+            Ok(Parsed::Incomplete) | Err(_) => None,
+        };
+        let request = request.map(tracing::field::display);
+        tracing::debug!(%peer, request, "{} {status} {outcome}", request_line(bytes));
     }
 
     /// Logs a request that is refused.

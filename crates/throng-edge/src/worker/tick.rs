@@ -8,6 +8,7 @@ use throng_wire::{ErrorCode, ErrorResponse};
 use super::Worker;
 use super::clock::{TICKS_PER_S, ticks};
 use super::delivery::heartbeat::DEFERRED_TICKS_MAX;
+use super::error_response::Reader;
 use crate::close_reason::CloseReason;
 use crate::connection::{Connection, ConnectionId, Flags, Io, State};
 use crate::counters::Counter;
@@ -89,7 +90,7 @@ impl<N: Net> Worker<N> {
                 let has_begun = connection.io.as_ref().is_some_and(|io| !io.inbound.is_empty());
                 if has_begun && !connection.has(Flags::BLOCKED) {
                     self.count(Counter::RefusedTooSlow);
-                    self.refuse(id, &ErrorResponse::slow_head(), None);
+                    self.refuse(id, &ErrorResponse::slow_head(), &Reader::default());
                 } else {
                     self.release(id, CloseReason::Idle);
                 }

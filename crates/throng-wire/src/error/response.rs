@@ -7,6 +7,7 @@ use super::{ErrorCode, RetryAfter};
 use crate::date::Date;
 use crate::header::{
     push_connection, push_cors, push_date, push_header, push_no_referrer, push_nosniff,
+    push_request_id,
 };
 use crate::json::write_json_string;
 
@@ -30,6 +31,8 @@ pub struct ResponseOptions<'a> {
     pub allow_credentials: bool,
     /// Whether browsers must not tell others the URL, because it contains a token.
     pub no_referrer: bool,
+    /// The id of the request, if it has brought one.
+    pub request_id: Option<&'a str>,
     /// When the client may try again: for exactly the codes that have a [`Retry`](super::Retry).
     pub retry_after: Option<RetryAfter>,
     /// When the response is made.
@@ -135,6 +138,7 @@ impl ErrorResponse {
         push_header(out, "Cache-Control", "no-store");
         push_nosniff(out);
         push_date(out, options.date);
+        push_request_id(out, options.request_id);
         if let Some(retry_after) = options.retry_after {
             push_header(out, "Retry-After", &retry_after.seconds().to_string());
         }

@@ -13,6 +13,7 @@ use super::push_upgrade;
 use crate::error::{ErrorResponse, ResponseOptions, RetryAfter};
 use crate::header::{
     push_connection, push_cors, push_date, push_header, push_no_referrer, push_nosniff,
+    push_request_id,
 };
 use crate::sse;
 use crate::subscribe::{Request, Transport};
@@ -27,7 +28,11 @@ impl ErrorResponse {
         request: &Request,
         options: &ResponseOptions<'_>,
     ) {
-        let options = &ResponseOptions { no_referrer: request.has_query_token, ..*options };
+        let options = &ResponseOptions {
+            no_referrer: request.has_query_token,
+            request_id: request.request_id.as_deref(),
+            ..*options
+        };
         match (&request.transport, options.retry_after, self.code.subscription_close_code()) {
             (Transport::WebSocket { accept, subprotocol, .. }, retry_after, Some(close_code)) => {
                 push_upgrade(out, accept, *subprotocol);
@@ -67,6 +72,7 @@ impl ErrorResponse {
 /// Appends the headers that do not depend on the transport.
 fn push_headers(out: &mut Vec<u8>, options: &ResponseOptions<'_>) {
     push_date(out, options.date);
+    push_request_id(out, options.request_id);
     if let Some(retry_after) = options.retry_after {
         push_header(out, "Retry-After", &retry_after.seconds().to_string());
     }
@@ -181,6 +187,17 @@ mod tests {
         let text = refused(ErrorCode::TooManyRequests, events);
         let text = String::from_utf8(text).unwrap();
         assert!(text.starts_with("HTTP/1.1 200 ") && text.contains("\nretry: 2345\n"), "{text}");
+    }
+
+    #[test]
+    fn every_form_repeats_the_id_of_the_request() {
+        let events = "Accept: text/event-stream\r\n";
+        for fields in ["", "Prefer: wait=3\r\n", events, UPGRADE] {
+            let out = refused(ErrorCode::Full, &format!("{fields}X-Request-Id: r-7\r\n"));
+            assert!(split(&out).0.contains("\r\nX-Request-Id: r-7\r\n"), "{fields}");
+            let out = refused(ErrorCode::Full, &format!("{fields}X-Request-Id: r 7\r\n"));
+            assert!(!split(&out).0.contains("\r\nX-Request-Id:"), "{fields}");
+        }
     }
 
     #[test]

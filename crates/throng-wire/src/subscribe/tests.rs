@@ -113,6 +113,7 @@ fn a_subscription_without_parameters() {
             is_http10: false,
             keep_alive: true,
             has_query_token: false,
+            request_id: None,
             origin: None,
             host: Some("push.example".to_owned()),
         }

@@ -61,6 +61,7 @@ fn busy() -> FrozenConnection {
         }),
         long_poll: Some(LongPoll {
             origin: Some("origin".into()),
+            request_id: Some("request".into()),
             allow_credentials: true,
             no_referrer: true,
             is_recovered: Some(true),

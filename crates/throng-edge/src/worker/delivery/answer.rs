@@ -105,6 +105,7 @@ impl Answer {
             // A gap found while the poll waited overrules a resume that was complete when it began.
             recovered: if self.has_gap { Some(false) } else { recovered },
             connection: None,
+            request_id: poll.and_then(|poll| poll.request_id.as_deref()),
             allow_origin: poll.and_then(|poll| poll.origin.as_deref()),
             allow_credentials: poll.is_some_and(|poll| poll.allow_credentials),
             no_referrer: poll.is_some_and(|poll| poll.no_referrer),

@@ -7,6 +7,7 @@ use crate::connection::{ConnectionId, Flags, State};
 use crate::counters::Counter;
 use crate::net::Net;
 use crate::worker::Worker;
+use crate::worker::error_response::Reader;
 
 impl<N: Net> Worker<N> {
     /// Closes the connections that buffer most until all together are within the limit. Call it
@@ -30,7 +31,7 @@ impl<N: Net> Worker<N> {
             State::Head | State::Waiting | State::LongPolling => {
                 self.count(Counter::ClosedOverload);
                 let message = format!("{what}; try again later");
-                self.refuse(id, &ErrorResponse::new(ErrorCode::Busy, message), None);
+                self.refuse(id, &ErrorResponse::new(ErrorCode::Busy, message), &Reader::default());
             }
             State::Streaming | State::Closing => self.cut_off(id),
         }

@@ -21,6 +21,7 @@ use crate::connection::{ConnectionId, Flags};
 use crate::counters::Counter;
 use crate::net::{Net, Read, Transfer};
 use crate::worker::Worker;
+use crate::worker::error_response::Reader;
 
 impl<N: Net> Worker<N> {
     /// What is known about the client of a new connection. `None` if it is refused, and `socket`
@@ -97,25 +98,25 @@ impl<N: Net> Worker<N> {
             Ok(Parsed::Complete { head, .. }) => Some(head),
             Ok(Parsed::Incomplete) | Err(_) => None,
         };
-        let origin = head.as_ref().and_then(|head| self.reader_of(head));
+        let reader = head.as_ref().map(|head| self.reader_of(head)).unwrap_or_default();
         let request = head.and_then(|head| match subscribe::route(&head) {
             Ok(Route::Subscribe(request)) => Some(request),
             Ok(Route::Other) | Err(_) => None,
         });
-        self.write_answer(refusal, request.as_deref(), origin.as_deref(), out);
+        self.write_answer(refusal, request.as_deref(), &reader, out);
     }
 
-    /// Appends the answer to a request that subscribes, or to one that is not known. Pages of
-    /// `origin` may read it.
+    /// Appends the answer to a request that subscribes, or to one that is not known.
     fn write_answer(
         &self,
         refusal: Refusal,
         request: Option<&Request>,
-        origin: Option<&str>,
+        reader: &Reader,
         out: &mut Vec<u8>,
     ) {
         let error = ErrorResponse::from(refusal);
-        let mut options = self.response_options(error.code, origin);
+        let mut options = self.response_options(error.code, reader.origin.as_deref());
+        options.request_id = reader.request_id.as_deref();
         options.retry_after = self.retry_of(refusal);
         match request {
             Some(request) => error.write_for_subscriber(out, request, &options),
@@ -159,7 +160,8 @@ impl<N: Net> Worker<N> {
         self.count(Counter::RefusedLimit);
         self.log_error(id, bytes, ErrorCode::TooManyRequests);
         let mut out = self.buffers.take_output();
-        self.write_answer(refusal, Some(request), request.origin.as_deref(), &mut out);
+        let reader = Reader { origin: request.origin.clone(), request_id: None };
+        self.write_answer(refusal, Some(request), &reader, &mut out);
         if bytes.len() == length {
             self.close_at_once_after(id, &out);
         } else {
@@ -250,7 +252,8 @@ impl<N: Net> Worker<N> {
             Err(error) => {
                 let error = ErrorResponse::new(ErrorCode::BadRequest, error.to_string());
                 self.count(Counter::RefusedSubscribe);
-                self.refuse(id, &error, None);
+                let request_id = request.request_id.clone();
+                self.refuse(id, &error, &Reader { origin: None, request_id });
                 return false;
             }
         };

@@ -11,6 +11,7 @@ use crate::connection::{Connection, ConnectionId, Flags, State, Token};
 use crate::counters::Counter;
 use crate::net::{Net, Read};
 use crate::worker::Worker;
+use crate::worker::error_response::Reader;
 
 /// The number of reads from one connection in a turn.
 const READS_PER_TURN: usize = 4;
@@ -129,7 +130,7 @@ impl<N: Net> Worker<N> {
             Read::Gone => self.release(id, CloseReason::Peer),
             Read::NotTls => {
                 self.count(Counter::RefusedHead);
-                self.refuse(id, &ErrorResponse::not_tls(), None);
+                self.refuse(id, &ErrorResponse::not_tls(), &Reader::default());
             }
             Read::Failed => self.close_after(id, b"", CloseReason::TlsFailed),
             Read::Bytes(_) | Read::More(_) | Read::Blocked | Read::Later => {}
@@ -226,7 +227,7 @@ impl<N: Net> Worker<N> {
                 // Nothing tells where a next request would begin, so that this is the last one.
                 self.count(Counter::RefusedHead);
                 self.log_error(id, bytes, error.code);
-                self.refuse(id, &error, None);
+                self.refuse(id, &error, &Reader::default());
                 return bytes.len();
             }
         };
@@ -261,10 +262,10 @@ impl<N: Net> Worker<N> {
                 bytes.len()
             }
             Err(error) => {
-                let origin = self.reader_of(&head);
+                let reader = self.reader_of(&head);
                 self.count(Counter::RefusedSubscribe);
                 self.log_error(id, bytes, error.code);
-                self.refuse(id, &error, origin.as_deref());
+                self.refuse(id, &error, &reader);
                 bytes.len()
             }
         }

@@ -12,6 +12,7 @@ use crate::connection::{Asked, ConnectionId, Pending, Stage};
 use crate::counters::Counter;
 use crate::net::Net;
 use crate::worker::Worker;
+use crate::worker::error_response::Reader;
 
 impl<N: Net> Worker<N> {
     /// A late answer has come; `None` if there will be none.
@@ -113,7 +114,7 @@ impl<N: Net> Worker<N> {
         match &pending.asked {
             Asked::Head(head) => match self.parse_again(head) {
                 Some(request) => self.refuse_subscriber(id, &request, head, &error),
-                None => self.refuse(id, &error, None),
+                None => self.refuse(id, &error, &Reader::default()),
             },
             Asked::Command(text) => self.refuse_command(id, text, error),
             Asked::Message(_) => self.refuse_message(id, &error),
@@ -137,7 +138,7 @@ impl<N: Net> Worker<N> {
         match pending.asked {
             Asked::Head(head) => match self.parse_again(&head) {
                 Some(request) => self.follow_after_wait(id, &request, &head, known, pending.told),
-                None => self.refuse(id, &ErrorResponse::unanswered(), None),
+                None => self.refuse(id, &ErrorResponse::unanswered(), &Reader::default()),
             },
             Asked::Command(text) => self.resume_command(id, &text, known),
             Asked::Message(body) => self.publish_allowed(id, body),

@@ -449,16 +449,11 @@ impl<N: Net> Worker<N> {
         Begun { is_recovered, position: begin, presence, .. }: Begun,
         backlogs: Vec<Vec<Arc<Message>>>,
     ) {
-        let no_referrer = request.has_query_token;
         let allow_credentials = self.allows_cookies(request.origin.as_deref());
         let Some(connection) = self.connections.expect_live_mut(id) else { return };
         let wait = std::time::Duration::from_millis(u64::from(wait_ms));
         connection.due = self.clock.deadline_ticks(ticks(wait).max(1));
-        // Most polls need none of it, and wait without an `Io`.
-        if request.origin.is_some() || is_recovered.is_some() || no_referrer || begin.is_some() {
-            let origin = request.origin.clone();
-            let long_poll =
-                LongPoll { origin, allow_credentials, no_referrer, is_recovered, begin };
+        if let Some(long_poll) = LongPoll::of(request, allow_credentials, is_recovered, begin) {
             connection.io_mut().long_poll = Some(Box::new(long_poll));
         }
         // A gap is reported at once, even without a message.
@@ -496,6 +491,7 @@ impl<N: Net> Worker<N> {
             id: &position,
             recovered: is_recovered,
             connection: Some(&connection_name),
+            request_id: request.request_id.as_deref(),
             allow_origin: request.origin.as_deref(),
             allow_credentials: self.allows_cookies(request.origin.as_deref()),
             no_referrer: request.has_query_token,
