@@ -1,18 +1,16 @@
 """The commands of README and the first guide, run in order."""
 
-import functools
-import http.server
 import json
 import re
 import shlex
 import shutil
 import subprocess
-import threading
 
 import pytest
 
 from conftest import HERE
 from support import TIMEOUT_SECONDS
+from support.pages import served
 from support.server import BINARY, ROOT, clean_environment
 
 DOCUMENTED = "http://127.0.0.1:8080"
@@ -38,18 +36,8 @@ def test_the_documents_name_the_required_rust_version(name):
 @pytest.fixture
 def pages(tmp_path):
     """Serves a directory over HTTP; returns its URL."""
-
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *_):
-            pass
-
-    handler = functools.partial(Quiet, directory=tmp_path)
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
-        thread = threading.Thread(target=running.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{running.server_address[1]}"
-        running.shutdown()
-        thread.join()
+    with served(tmp_path) as url:
+        yield url
 
 
 def test_the_first_page_shows_every_message_that_the_documents_send(serve, pages, tmp_path):

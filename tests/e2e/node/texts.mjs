@@ -1,0 +1,18 @@
+// Opens a page in Chromium, and ends once it shows all texts.
+// Usage: node texts.mjs CHROMIUM URL TEXT…
+import { chromium } from "playwright-core";
+
+const [, , executablePath, url, ...texts] = process.argv;
+const flags = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"];
+const browser = await chromium.launch({ executablePath, args: flags });
+try {
+  const page = await browser.newPage();
+  page.on("pageerror", (error) => console.error(String(error)));
+  page.on("console", (message) => console.error(message.text()));
+  // The caller limits the time.
+  page.setDefaultTimeout(0);
+  await page.goto(url);
+  await Promise.all(texts.map((text) => page.getByText(text).waitFor()));
+} finally {
+  await browser.close();
+}
