@@ -1,5 +1,5 @@
-"""The programs of the README, as printed there but for the server's address: from an empty directory
-to a message in a browser."""
+"""The programs of the README, as printed there but for the address of the server: from an empty
+directory to a message in a browser."""
 
 import os
 import re

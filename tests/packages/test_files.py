@@ -59,6 +59,7 @@ def test_a_linter_accepts(tmp_path, name):
 def test_shellcheck_accepts_the_scripts():
     scripts = [PACKAGING / name for name in ("build", "archive", "install.sh")]
     scripts += [*(PACKAGING / "debian").iterdir(), HERE / "container"]
+    scripts += [PACKAGING.parent / "examples" / "run"]
     output(TOOLS / "shellcheck", *scripts)
     output(TOOLS / "shellcheck", "--shell=bash", HERE / "installation.sh")
 

@@ -1,0 +1,82 @@
+// Uses an example as people do, in Chromium. Usage: node examples.mjs CHROMIUM EXAMPLE URL
+import assert from "node:assert";
+import { chromium } from "playwright-core";
+
+const [, , executablePath, example, url] = process.argv;
+const flags = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"];
+const browser = await chromium.launch({ executablePath, args: flags });
+
+/** A page of somebody with cookies of their own. */
+async function open() {
+  const context = await browser.newContext();
+  // The caller limits the time.
+  context.setDefaultTimeout(0);
+  const page = await context.newPage();
+  page.on("pageerror", (error) => console.error(String(error)));
+  page.on("console", (message) => console.error(message.text()));
+  await page.goto(url);
+  return page;
+}
+
+async function notifications() {
+  const [ann, bob] = [await open(), await open()];
+  await ann.fill("[name=user]", "ann");
+  await ann.fill("[name=password]", "banana");
+  await ann.click("button");
+  await ann.getByRole("alert").waitFor();
+  for (const [page, user, password] of [[ann, "ann", "apple"], [bob, "bob", "banana"]]) {
+    await page.fill("[name=user]", user);
+    await page.fill("[name=password]", password);
+    await page.click("button");
+    await page.getByText(`Notifications for ${user}`).waitFor();
+  }
+  const send = async (user, text) => {
+    await bob.selectOption("[name=user]", user);
+    await bob.fill("[name=text]", text);
+    await bob.getByRole("button", { name: "Send" }).click();
+  };
+  await send("ann", "first");
+  await ann.getByText("bob: first").waitFor();
+  await ann.reload();
+  await ann.getByText("bob: first").waitFor();
+  await send("ann", "second");
+  await ann.getByText("bob: second").waitFor();
+  await send("bob", "to myself");
+  await bob.getByText("bob: to myself").waitFor();
+  assert.deepEqual(await ann.locator("li").allInnerTexts(), ["bob: second", "bob: first"]);
+  assert.deepEqual(await bob.locator("li").allInnerTexts(), ["bob: to myself"]);
+  await ann.getByRole("button", { name: "Log out" }).click();
+  await ann.getByRole("heading", { name: "Log in" }).waitFor();
+}
+
+async function prices() {
+  const page = await open();
+  await page.waitForFunction(() => {
+    const items = [...document.querySelectorAll("li")];
+    return items.length === 200 && items.every((item) => /^S\d{3} \d+\.\d\d$/.test(item.innerText));
+  });
+  // Prices that move, and not only the first ones.
+  await page.waitForFunction(() => document.querySelector(".down"));
+}
+
+async function expressSse() {
+  const pages = [await open(), await open()];
+  for (const page of pages) {
+    await page.waitForFunction(() => events.readyState === EventSource.OPEN);
+  }
+  for (const [page, item] of [[pages[0], "tea"], [pages[1], "cake"]]) {
+    await page.fill("[name=article]", item);
+    await page.getByRole("button", { name: "Order" }).click();
+    await Promise.all(pages.map((each) => each.getByText(item).waitFor()));
+  }
+  for (const page of pages) {
+    assert.deepEqual(await page.locator("li").allInnerTexts(), ["tea", "cake"]);
+  }
+}
+
+const run = { notifications, prices, "express-sse": expressSse }[example];
+try {
+  await run();
+} finally {
+  await browser.close();
+}

@@ -1,0 +1,117 @@
+"""The examples, started as their README says, and used in a browser."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from conftest import HERE
+from support import TIMEOUT_SECONDS
+from support.server import BINARY, ROOT, clean_environment
+
+EXAMPLES = ROOT / "examples"
+OPEN = re.compile(r"open (http://127\.0\.0\.1:\d+)")
+
+
+class Program:
+    """A program that says where to open it, and is ended with Ctrl-C."""
+
+    def __init__(self, command, directory, environment):
+        self.process = subprocess.Popen(
+            command,
+            cwd=directory,
+            env=clean_environment(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            # Ctrl-C reaches all that it has started.
+            start_new_session=True,
+        )
+        self.output, self.url = [], None
+        self.is_open = threading.Event()
+        self.reader = threading.Thread(target=self.read)
+        self.reader.start()
+
+    def read(self):
+        for line in self.process.stdout:
+            self.output.append(line)
+            if found := OPEN.search(line):
+                self.url = found.group(1)
+                self.is_open.set()
+        self.is_open.set()
+
+    def wait_until_open(self):
+        assert self.is_open.wait(TIMEOUT_SECONDS * 6) and self.url, "".join(self.output)
+        return self.url
+
+    def stop(self):
+        os.killpg(self.process.pid, signal.SIGINT)
+        self.process.wait(TIMEOUT_SECONDS)
+        self.reader.join(TIMEOUT_SECONDS)
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts an example, or another command in its directory; what it would install is there."""
+    folder = tmp_path / "examples"
+    shutil.copytree(EXAMPLES, folder, ignore=shutil.ignore_patterns(".venv", "node_modules"))
+    started = []
+
+    def start(name, *command):
+        directory = folder / name
+        if not (directory / ".venv").exists():
+            (directory / ".venv").symlink_to(sys.prefix)
+            (directory / "node_modules").symlink_to(ROOT / "tests" / "node_modules")
+        environment = {
+            "THRONG_BIN": str(BINARY),
+            "THRONG_LISTEN": "127.0.0.1:0",
+            "PORT": "0",
+            "PYTHONPATH": str(ROOT / "clients" / "python" / "src"),
+            "NO_PROXY": "*",
+        }
+        program = Program(command or [folder / "run", name], directory, environment)
+        started.append(program)
+        return program.wait_until_open()
+
+    yield start
+    for program in started:
+        program.stop()
+    said = "".join(line for program in started for line in program.output)
+    assert "Traceback" not in said and "panicked" not in said, said
+
+
+def use(chromium, example, url):
+    done = subprocess.run(
+        ["node", HERE / "node" / "examples.mjs", chromium, example, url],
+        env=clean_environment({"NO_PROXY": "*"}),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=TIMEOUT_SECONDS * 5,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def test_notifications_with_a_login_reach_their_user(start, chromium):
+    use(chromium, "notifications", start("notifications"))
+
+
+def test_a_page_shows_the_prices_of_200_channels(start, chromium):
+    use(chromium, "prices", start("prices"))
+
+
+@pytest.mark.parametrize("command", [[], ["node", "before.mjs"]], ids=["after", "before"])
+def test_pages_are_told_of_orders_before_and_after_the_move(start, chromium, command):
+    use(chromium, "express-sse", start("express-sse", *command))
+
+
+def test_an_unknown_example_is_refused():
+    done = subprocess.run([EXAMPLES / "run", "x"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "notifications, prices or express-sse" in done.stderr
