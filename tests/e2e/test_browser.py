@@ -115,10 +115,12 @@ class Page:
 
 
 def test_pages_reconnect_when_the_server_has_capacity_again(serve, node, chromium, channel):
-    server = serve("--max-connections", 3, "--workers", 1)
+    # Places for all, and for connections that the browser opens in advance.
+    places = 2 * len(Page.WAYS)
+    server = serve("--max-connections", places, "--workers", 1)
     refused = 'throng_refused_total{reason="full"}'
     with ExitStack() as stack:
-        for _ in range(3):
+        for _ in range(places):
             other = stack.enter_context(Raw(server))
             other.request("GET", "/channels/other", {"Accept": "text/event-stream"})
             assert other.read_head().header("Throng-Id")

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 
 import pytest
+from support import TIMEOUT_SECONDS
 from support.access import MINUTE, SECRET, now, server_key, token
 from support.server import ROOT
 
@@ -44,7 +45,7 @@ def run(*command, **options):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=110,
+        timeout=14 * TIMEOUT_SECONDS,
         check=False,
         **options,
     )

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from support.access import SECRET, bearer, server_key
-from support.server import Server, run_throng
+from support.server import Server, eventually, run_throng
 from support.transports import subscribe
 
 
@@ -49,7 +49,7 @@ def test_kept_subscriptions_survive_a_restart(start):
     server = start()
     assert kept(server, "ann") == ["b/c", "d"] and kept(server, "bob") == ["a", "é"]
     assert server.http.get("/channels/a/followers").json()["followers"] == ["bob"]
-    assert "read 4 subscriptions of 2 users" in server.log()
+    eventually(lambda: "read 4 subscriptions of 2 users" in server.log(), "the log")
     with subscribe("sse", server, "/users/bob") as subscriber:
         server.publish("a", "after the restart")
         assert subscriber.take(1) == ["after the restart"]
