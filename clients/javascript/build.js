@@ -18,6 +18,9 @@ const HTTP = `throng-http-${version}.js`;
 /** The largest compressed sizes in bytes. */
 const SIZES_MAX = { "throng.js": 9_000, [HTTP]: 3_700 };
 
+/** The largest compressed size of the part for React, in bytes. */
+const REACT_MAX = 2_000;
+
 /**
  * What the part for HTTP gets from `throng.js`, by module: a copy of its own would be larger, and
  * its errors would be of another class.
@@ -125,13 +128,29 @@ function check(name, text) {
   return size > most ? `dist/${name} has ${size} bytes compressed, more than ${most}` : undefined;
 }
 
+/** The part for React as a page's bundler makes it, without what it imports. */
+async function checkReact() {
+  const options = { ...common, mangleProps: undefined, entryPoints: ["react/index.js"] };
+  const bundled = await build({ ...options, format: "esm", external: ["react"] });
+  const text = await squeeze(bundled);
+  const size = gzipSync(text, { level: 9 }).length;
+  console.log(`react: ${text.length} bytes, ${size} compressed`);
+  const fault = `react/index.js has ${size} bytes compressed, more than ${REACT_MAX}`;
+  return size > REACT_MAX ? fault : undefined;
+}
+
 async function writePackage() {
-  const { outputFiles } = await build({
-    ...{ absWorkingDir: HERE, entryPoints: ["src/throng.js"], bundle: true, write: false },
-    ...{ format: "cjs", platform: "neutral", target: "es2022", banner: { js: BANNER } },
-  });
-  writeFileSync(`${HERE}dist/throng.cjs`, outputFiles[0].text);
-  writeFileSync(`${HERE}throng.d.cts`, readFileSync(`${HERE}throng.d.ts`));
+  for (const [from, to] of [["src/throng.js", "throng"], ["react/index.js", "react"]]) {
+    const { outputFiles } = await build({
+      ...{ absWorkingDir: HERE, entryPoints: [from], bundle: true, write: false },
+      ...{ format: "cjs", platform: "neutral", target: "es2022", banner: { js: BANNER } },
+      external: ["react"],
+    });
+    writeFileSync(`${HERE}dist/${to}.cjs`, outputFiles[0].text);
+  }
+  for (const types of ["throng.d", "react/index.d"]) {
+    writeFileSync(`${HERE}${types}.cts`, readFileSync(`${HERE}${types}.ts`));
+  }
 }
 
 function write(files) {
@@ -146,6 +165,7 @@ if (process.argv.includes("--package")) await writePackage();
 else if (!process.argv.includes("--check")) write(await bundle());
 else {
   const faults = Object.entries(await bundle()).map(([name, text]) => check(name, text));
+  faults.push(await checkReact());
   for (const fault of faults.filter(Boolean)) {
     console.error(fault);
     process.exitCode = 1;

@@ -55,7 +55,8 @@ class Follower {
 
   receive(name, value) {
     if (this.signal.aborted) return;
-    if (this.#queued) this.#queued.push([name, value]);
+    // After an error there is nothing to wait for.
+    if (this.#queued && name !== "error") this.#queued.push([name, value]);
     else this.#emit(name, value);
   }
 

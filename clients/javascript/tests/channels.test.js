@@ -145,6 +145,14 @@ for (const transport of ["websocket", "sse", "poll"]) {
   });
 }
 
+test("all subscriptions of a refused channel hear of it, also one that waits for its history", async (t) => {
+  const { connect } = await start(t);
+  const client = connect();
+  const all = [{}, { history: 5 }].map((options) => client.subscribe("forbidden", options));
+  const errors = await Promise.all(all.map((each) => next(each, "error")));
+  assert.deepEqual(errors.map(({ code }) => code), ["forbidden", "forbidden"]);
+});
+
 test("a late subscription reports a gap, or an error if its history is refused", async (t) => {
   const { server, connect } = await start(t);
   const client = connect();

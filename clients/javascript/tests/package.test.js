@@ -2,7 +2,15 @@
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import {
+  copyFileSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
@@ -35,12 +43,23 @@ test("the package is for import and for require, with types for both", (t) => {
       return client.publish("a", 1).catch((error) => error instanceof ThrongError && error.code);
     };
     const both = [import("${name}").then(check), check(require("${name}"))];
-    Promise.all(both).then((codes) => console.log(codes.join()));
+    const hooks = [import("${name}/react"), require("${name}/react")];
+    const named = async () => (await Promise.all(hooks)).map(({ useChannel }) => useChannel.name);
+    Promise.all([...both, named()]).then((found) => console.log(found.flat().join()));
   `;
   const run = (command, parameters) =>
     execFileSync(command, parameters, { cwd: directory, encoding: "utf8" }).trim();
-  assert.equal(run(process.execPath, ["-e", script]), "closed,closed");
-  const program = 'import { Throng } from "@throng-push/client";\nnew Throng().publish("a", 1);\n';
+  for (const package_ of ["react", join("@types", "react"), "csstype"]) {
+    mkdirSync(join(directory, "node_modules", "@types"), { recursive: true });
+    const link = join(directory, "node_modules", package_);
+    symlinkSync(join(HERE, "node_modules", package_), link);
+  }
+  assert.equal(run(process.execPath, ["-e", script]), "closed,closed,useChannel,useChannel");
+  const program = `import { Throng } from "${name}";
+    import { useChannel } from "${name}/react";
+    export const use = () => useChannel<string>("a").messages[0]?.data.length;
+    new Throng().publish("a", 1);
+  `;
   writeFileSync(join(directory, "a.mts"), program);
   writeFileSync(join(directory, "b.cts"), program);
   const compiler = join(HERE, "node_modules", "typescript", "bin", "tsc");

@@ -1,6 +1,7 @@
 // Compiled, but never run: code that the types must accept or reject.
 
 import { Throng, ThrongError, type Message } from "@throng-push/client";
+import { ThrongProvider, useChannel, usePresence, useThrong } from "@throng-push/client/react";
 
 interface Say {
   kind: "say";
@@ -49,3 +50,19 @@ throng.subscribe({ room: "lobby" });
 
 chat.unsubscribe();
 throng.close();
+
+export function Room(): string {
+  const chat = useChannel<Say>("chat:lobby", { history: 50, keep: 10, onGap: ({ missed }) => void missed });
+  void chat.publish({ kind: "say", text: "hello" }, { echo: false });
+  void useChannel({ user: "ann" }).messages.length;
+  void useChannel(null).isSubscribed;
+  const { users, connections } = usePresence("chat:lobby", { refreshMs: 0 });
+  // @ts-expect-error there is no such option
+  useChannel("chat:lobby", { histroy: 50 });
+  // @ts-expect-error messages are not for changing
+  chat.messages.push();
+  return `${chat.messages.at(-1)?.data.text} ${users.join()} ${connections} ${useThrong().state}`;
+}
+void ThrongProvider({ client: throng });
+// @ts-expect-error the client is missing
+void ThrongProvider({});

@@ -9,8 +9,8 @@ const browser = await chromium.launch({ executablePath, args: flags });
 /** A page of somebody with cookies of their own. */
 async function open() {
   const context = await browser.newContext();
-  // The caller limits the time.
-  context.setDefaultTimeout(0);
+  // Less than the caller waits, so that the step is named.
+  context.setDefaultTimeout(60_000);
   const page = await context.newPage();
   page.on("pageerror", (error) => console.error(String(error)));
   page.on("console", (message) => console.error(message.text()));

@@ -9,8 +9,8 @@ try {
   const page = await browser.newPage();
   page.on("pageerror", (error) => console.error(String(error)));
   page.on("console", (message) => console.error(message.text()));
-  // The caller limits the time.
-  page.setDefaultTimeout(0);
+  // Less than the caller waits, so that the step is named.
+  page.setDefaultTimeout(60_000);
   await page.goto(url);
   await Promise.all(texts.map((text) => page.getByText(text).waitFor()));
 } finally {

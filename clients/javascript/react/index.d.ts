@@ -1,0 +1,78 @@
+/** The types of Throng's hooks for React. */
+
+import type { FunctionComponent, ReactNode } from "react";
+import type {
+  Message,
+  Published,
+  PublishOptions,
+  State,
+  SubscribeOptions,
+  SubscriptionEvents,
+  Target,
+  Throng,
+  ThrongError,
+} from "@throng-push/client";
+
+/** Lets the hooks below it use `client`. Make the client once, outside of components. */
+export declare const ThrongProvider: FunctionComponent<{ client: Throng; children?: ReactNode }>;
+
+/** The client of the provider. Throws without one. */
+export declare function useThrong(): Throng;
+
+/** The state of the client. */
+export declare function useThrongState(): State;
+
+/** `history` and `since` are read when the subscription begins; later changes do nothing. */
+export interface ChannelOptions<Data = unknown> extends SubscribeOptions {
+  /** How many of the newest messages `messages` has; 0 for all. Default: 100. */
+  keep?: number;
+  onMessage?: (message: Message<Data>) => void;
+  /** Messages are missing; the next one comes after this call. */
+  onGap?: (gap: SubscriptionEvents["gap"]) => void;
+}
+
+export interface Channel<Data = unknown> {
+  /** Oldest first. Empty after `target` has changed. */
+  messages: readonly Message<Data>[];
+  /** The subscription was active once, and has not ended. */
+  isSubscribed: boolean;
+  /** How often messages were missing. */
+  gaps: number;
+  /** The server refused the subscription; it has ended. */
+  error?: ThrongError;
+  /** Publishes to the channel, as `Throng.publish` does. The same function until `target` changes. */
+  publish(data: unknown, options?: PublishOptions): Promise<Published>;
+}
+
+/**
+ * Follows a channel, or the client's own inbox, while the component is there. Components may follow
+ * the same channel. With null it follows nothing, and `publish` must not be called.
+ */
+export declare function useChannel<Data = unknown>(
+  target: Target | null | undefined,
+  options?: ChannelOptions<Data>,
+): Channel<Data>;
+
+export interface PresenceOptions {
+  /** Time between two reads while the page is visible; 0 for none. Default: 15,000. */
+  refreshMs?: number;
+  /** The most users to list. Default: the server's. */
+  limit?: number;
+}
+
+export interface ChannelPresence {
+  connections: number;
+  users: readonly string[];
+  /** Whether there are more users than listed. */
+  more: boolean;
+  /** Nothing was read yet. */
+  isLoading: boolean;
+  /** Why the last read failed; the other values are those before. */
+  error?: unknown;
+}
+
+/** Who follows a channel: read at once, after each reconnect, and every `refreshMs`. */
+export declare function usePresence(
+  target: Target | null | undefined,
+  options?: PresenceOptions,
+): ChannelPresence;

@@ -1,0 +1,146 @@
+/**
+ * Throng in React: a provider with a client, and hooks that follow channels.
+ *
+ * Invariants:
+ * - A component shows the messages of the channel that it names now, never those of the one before.
+ * - A hook ends what it has begun when its component goes, or names another channel. So React may run
+ *   effects twice, as in strict mode: subscriptions of a client are counted.
+ */
+
+import {
+  createContext,
+  createElement,
+  useCallback,
+  useContext,
+  useEffect,
+  useRef,
+  useState,
+  useSyncExternalStore,
+} from "react";
+
+const Context = createContext(undefined);
+
+/** Lets the hooks below it use `client`, a `Throng`. */
+export const ThrongProvider = ({ client, children }) =>
+  createElement(Context.Provider, { value: client }, children);
+
+/** The client of the provider. */
+export function useThrong() {
+  const client = useContext(Context);
+  if (!client) throw new Error("Throng's hooks need a <ThrongProvider client={…}> around them");
+  return client;
+}
+
+/** The state of the client: "idle", "connecting", "open", "waiting" or "closed". */
+export function useThrongState() {
+  const client = useThrong();
+  const subscribe = useCallback((changed) => client.on("state", changed), [client]);
+  return useSyncExternalStore(subscribe, () => client.state, () => "idle");
+}
+
+/** Names a target as text, which stays equal when an object with the same names is made anew. */
+const keyOf = (target) =>
+  target && JSON.stringify(typeof target === "string" ? { channel: target } : target);
+
+/** The newest value, for what runs later. */
+function useLatest(value) {
+  const latest = useRef(value);
+  useEffect(() => {
+    latest.current = value;
+  });
+  return latest;
+}
+
+/**
+ * State that belongs to a client and a target, and is `empty` for any other. `begin` follows the
+ * target; it is called with a function that changes the state, and returns what ends it.
+ */
+function useFollowed(target, empty, begin) {
+  const client = useThrong();
+  const key = keyOf(target);
+  const [held, hold] = useState();
+  const latest = useLatest(begin);
+  useEffect(() => {
+    if (!key) return undefined;
+    const own = { client, key };
+    hold({ own, client, key, state: empty });
+    const change = (to) =>
+      hold((before) => (before?.own === own ? { ...before, state: to(before.state) } : before));
+    return latest.current(client, JSON.parse(key), change);
+  }, [client, key]);
+  return held && held.client === client && held.key === key ? held.state : empty;
+}
+
+const NO_MESSAGES = { messages: [], isSubscribed: false, gaps: 0 };
+
+/**
+ * Follows a channel or an inbox while the component is there; nothing while `target` is null.
+ * `messages` has the newest `keep`, oldest first.
+ */
+export function useChannel(target, options = {}) {
+  const client = useThrong();
+  const latest = useLatest(options);
+  const state = useFollowed(target, NO_MESSAGES, (client, target, change) => {
+    const { history, since } = latest.current;
+    const subscription = client.subscribe(target, { history, since }, (message) => {
+      const { keep = 100, onMessage } = latest.current;
+      onMessage?.(message);
+      change((to) => ({ ...to, messages: [...to.messages, message].slice(-keep || Infinity) }));
+    });
+    subscription.on("subscribed", () => change((to) => ({ ...to, isSubscribed: true })));
+    subscription.on("gap", (gap) => {
+      latest.current.onGap?.(gap);
+      change((to) => ({ ...to, gaps: to.gaps + 1 }));
+    });
+    subscription.on("error", (error) => change((to) => ({ ...to, isSubscribed: false, error })));
+    return () => subscription.unsubscribe();
+  });
+  const key = keyOf(target);
+  const publish = useCallback(
+    (data, options) => client.publish(JSON.parse(key), data, options),
+    [client, key],
+  );
+  return { ...state, publish };
+}
+
+const NOBODY = { connections: 0, users: [], more: false, isLoading: true };
+
+/**
+ * Who follows a channel: read at once, after each reconnect, and every `refreshMs` while the page is
+ * visible.
+ */
+export function usePresence(target, options = {}) {
+  const latest = useLatest(options);
+  return useFollowed(target, NOBODY, (client, target, change) => {
+    let timer;
+    let reads = 0;
+    const read = async () => {
+      clearTimeout(timer);
+      reads += 1;
+      const number = reads;
+      const { refreshMs = 15_000, limit } = latest.current;
+      let found;
+      try {
+        const { connections, users, more } = await client.presence(target, limit && { limit });
+        found = { connections, users, more, error: undefined };
+      } catch (error) {
+        found = { error };
+      }
+      // A newer one has begun, or the component has gone.
+      if (number !== reads) return;
+      change((to) => ({ ...to, ...found, isLoading: false }));
+      if (refreshMs > 0) timer = setTimeout(again, refreshMs);
+    };
+    // A page that nobody sees reads again when it is seen.
+    const again = () => globalThis.document?.hidden || read();
+    const off = client.on("state", ({ state }) => state === "open" && read());
+    globalThis.document?.addEventListener("visibilitychange", again);
+    read();
+    return () => {
+      reads += 1;
+      clearTimeout(timer);
+      off();
+      globalThis.document?.removeEventListener("visibilitychange", again);
+    };
+  });
+}

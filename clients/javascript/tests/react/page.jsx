@@ -1,0 +1,48 @@
+// What tests/e2e/test_react.py looks at, in strict mode. The server's URL is behind the `#`.
+
+import { StrictMode, useState } from "react";
+import { createRoot } from "react-dom/client";
+import { Throng } from "@throng-push/client";
+import { ThrongProvider, useChannel, usePresence, useThrongState } from "@throng-push/client/react";
+
+const throng = new Throng(location.hash.slice(1), { user: "ann" });
+
+function Room({ id, name }) {
+  const options = { history: 10, keep: 3 };
+  const { messages, isSubscribed, error, publish } = useChannel(name, options);
+  return (
+    <section id={id}>
+      <h2>{error?.code ?? (isSubscribed ? `in ${name.channel ?? name}` : "nowhere")}</h2>
+      <ol>{messages.map(({ id, data }) => <li key={id}>{data}</li>)}</ol>
+      <button onClick={() => publish("from the page")}>Publish</button>
+    </section>
+  );
+}
+
+function Here({ name }) {
+  const { connections, users, isLoading } = usePresence(name, { refreshMs: 100 });
+  return <p id="here">{isLoading ? "" : `${connections} here: ${users.join()}`}</p>;
+}
+
+/** Two components that follow one channel, which the test chooses. */
+function Page() {
+  const [name, choose] = useState("a");
+  window.choose = choose;
+  const state = useThrongState();
+  return (
+    <>
+      <p id="state">{state}</p>
+      <Room id="one" name={name} />
+      {name && <Room id="two" name={{ channel: name }} />}
+      <Here name={name} />
+    </>
+  );
+}
+
+createRoot(document.getElementById("root")).render(
+  <StrictMode>
+    <ThrongProvider client={throng}>
+      <Page />
+    </ThrongProvider>
+  </StrictMode>,
+);

@@ -1,0 +1,83 @@
+// Looks at the page of clients/javascript/tests/react in Chromium.
+// Usage: node react.mjs CHROMIUM PAGE SERVER
+import assert from "node:assert";
+import { chromium } from "playwright-core";
+
+const [, , executablePath, url, server] = process.argv;
+const flags = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"];
+const browser = await chromium.launch({ executablePath, args: flags });
+
+async function publish(channel, ...texts) {
+  for (const text of texts) {
+    const response = await fetch(`${server}/channels/${channel}`, { method: "POST", body: text });
+    assert.equal(response.status, 201);
+  }
+}
+
+try {
+  await publish("a", "old 1", "old 2");
+  await publish("b", "of b");
+  const page = await browser.newPage();
+  // Less than the caller waits, so that the step is named.
+  page.setDefaultTimeout(60_000);
+  const faults = [];
+  page.on("pageerror", (error) => faults.push(String(error)));
+  await page.goto(`${url}#${server}`);
+
+  /** Waits until both components show exactly these messages. */
+  const shows = async (...texts) => {
+    const expected = JSON.stringify([texts, texts]);
+    await page.waitForFunction((expected) => {
+      const of = (id) => [...document.querySelectorAll(`#${id} li`)].map((item) => item.innerText);
+      return JSON.stringify([of("one"), of("two")]) === expected;
+    }, expected);
+  };
+
+  await shows("old 1", "old 2");
+  await page.getByText("in a").nth(1).waitFor();
+  await publish("a", "live");
+  await shows("old 1", "old 2", "live");
+  await page.locator("#one button").click();
+  // Of more, the newest three.
+  await shows("old 2", "live", "from the page");
+  await page.getByText("1 here: ann").waitFor();
+  assert.equal(await page.locator("#state").innerText(), "open");
+
+  // Another channel: what is shown is never of the one before.
+  await page.evaluate(() => {
+    window.mixed = [];
+    new MutationObserver(() => {
+      const [heading, ...items] = [...document.querySelectorAll("#one h2, #one li")];
+      if (heading.innerText === "in b") window.mixed.push(...items.map((item) => item.innerText));
+    }).observe(document.body, { subtree: true, childList: true, characterData: true });
+    window.choose("b");
+  });
+  await shows("of b");
+  await publish("a", "to nobody");
+  await publish("b", "to both");
+  await shows("of b", "to both");
+  assert.deepEqual([...new Set(await page.evaluate(() => window.mixed))].sort(), ["of b", "to both"]);
+
+  // A name that the server refuses.
+  await page.evaluate(() => window.choose("x".repeat(300)));
+  await page.getByText("bad_name").nth(1).waitFor();
+
+  // No channel: the server has no subscription left.
+  await page.evaluate(() => window.choose(null));
+  await page.getByText("nowhere").waitFor();
+  for (const channel of ["a", "b"]) {
+    const left = async () => {
+      const response = await fetch(`${server}/channels/${channel}/presence`);
+      return (await response.json()).connections;
+    };
+    while ((await left()) > 0) await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+  assert.deepEqual(faults, []);
+} catch (error) {
+  for (const page of browser.contexts().flatMap((context) => context.pages())) {
+    console.error(await page.content());
+  }
+  throw error;
+} finally {
+  await browser.close();
+}
