@@ -62,13 +62,14 @@ signal.alarm(300)
 HEARD = [signal.SIGTERM, signal.SIGHUP]
 signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)
 channel = Channel(socket.socket(fileno=0))
-channel.say(1, struct.pack("<HHI", 1, 65535, 0))
+channel.say(1, struct.pack("<HHI", 2, 65535, 0))
 workers = struct.unpack("<I", channel.hear()[0][:4])[0]
 channel.say(3)
 fail_at("ready")
-for _ in ["logs", "kept subscriptions"]:
+for _ in ["logs", "kept subscriptions", "presence events"]:
     while channel.hear()[0]:
         pass
+channel.hear()  # The file of revocations, if there is one.
 of_workers = [Channel(socket.socket(fileno=channel.hear()[1][0])) for _ in range(workers)]
 readers = [threading.Thread(target=worker.hear_worker) for worker in of_workers]
 for reader in readers:

@@ -11,7 +11,7 @@ mod storage;
 
 pub use log::{OpenError, RevocationLog, RevokeError};
 pub use page::RevocationPage;
-pub use storage::{FileStorage, Storage};
+pub use storage::{FileStorage, PassedFile, Storage};
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};

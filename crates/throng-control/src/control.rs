@@ -1,9 +1,11 @@
 //! What all connections of the control plane share.
 
 use std::fmt;
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use throng_access::revocation::PassedFile;
 use throng_access::{Access, AccessControl, Clients, KeptSubscriptions};
 use throng_core::records::Records;
 use throng_core::{Engine, MemoryPressure, MemoryStep, Receipts, RefusedForMemory};
@@ -60,7 +62,7 @@ pub struct Control {
     /// Shutdown: refuses publications, and knows those in progress.
     pub(crate) drain: Drain,
     /// At rest, while another process may take over.
-    pub(crate) hold: Hold,
+    pub(crate) hold: Arc<Hold>,
     /// Counts error responses, and says when a refused client may come back.
     pub(crate) refusals: Refusals,
     /// Reads request bodies within the limits and quotas of the settings.
@@ -95,7 +97,8 @@ impl Control {
         edge: Arc<dyn Edge>,
         settings: Settings,
     ) -> Control {
-        let (revoker, revocation_task) = revocations::new(&access, Arc::clone(&edge));
+        let hold = Arc::<Hold>::default();
+        let (revoker, revocation_task) = revocations::new(&access, Arc::clone(&edge), &hold);
         let kept_changes = KeptChanges::new(Arc::clone(&access.kept), Arc::clone(&engine));
         Control {
             engine,
@@ -113,7 +116,7 @@ impl Control {
             canary: CanaryReport::default(),
             health: Arc::default(),
             drain: Drain::default(),
-            hold: Hold::default(),
+            hold,
             refusals: Refusals::new(settings.drain_window),
             bodies: BodyReader::new(&settings),
             cursors: Cursors::random(),
@@ -169,6 +172,16 @@ impl Control {
     /// Brings the control plane to rest, while another process may take over.
     pub fn hold(&self) -> &Hold {
         &self.hold
+    }
+
+    /// Copies of the open file of revocations for another process, if there is one. Call it while
+    /// the control plane is held and at rest.
+    ///
+    /// # Errors
+    ///
+    /// The process is short of descriptors.
+    pub fn pass_revocations(&self) -> io::Result<Option<PassedFile>> {
+        self.revoker.pass()
     }
 
     /// The number of connections that the control plane has.

@@ -122,7 +122,7 @@ impl Hold {
     }
 
     /// As [`Hold::count`], unless the control plane is held.
-    pub(crate) fn act(&self) -> Option<Acting> {
+    pub fn act(&self) -> Option<Acting> {
         // Count first, check second: see the invariant.
         let acting = self.count();
         (!self.is_held()).then_some(acting)
@@ -131,7 +131,7 @@ impl Hold {
 
 /// Something that may act, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Acting(Arc<AtomicUsize>);
+pub struct Acting(Arc<AtomicUsize>);
 
 impl Drop for Acting {
     fn drop(&mut self) {

@@ -3,11 +3,15 @@
 //! One task owns the file. It writes the revocations of all requests that wait at the same time in
 //! one step, so that a thousand of them take little longer than one. The disk is waited for on a
 //! thread that serves no connections.
+//!
+//! Once the control plane is held and at rest, nothing is written, and another process can go on
+//! with the file: an order counts as acting until it is done, and tidying waits.
 
-use std::sync::Arc;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use throng_access::revocation::{FileStorage, RevokeError};
+use throng_access::revocation::{FileStorage, PassedFile, RevokeError};
 use throng_access::{AccessControl, Revocation, RevocationLog, Revocations, Subject};
 use throng_core::{Later, ScanAction, ScanClose, ScanTarget, Ticket, clock};
 use throng_wire::websocket::close_code;
@@ -16,6 +20,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::edge::Edge;
+use crate::hold::{Acting, Hold};
 
 /// Requests that may wait for the disk. Beyond it they are refused with `busy`.
 const WAITING_MAX: usize = 1024;
@@ -38,6 +43,8 @@ type Outcome = Result<bool, ErrorResponse>;
 struct Order {
     change: Change,
     done: oneshot::Sender<Outcome>,
+    /// The request that it belongs to may have ended.
+    _acting: Acting,
 }
 
 /// The way to the owner of the file.
@@ -45,26 +52,34 @@ struct Order {
 pub(crate) struct Revoker {
     /// `None` if the settings name no file.
     open: Option<(mpsc::Sender<Order>, Arc<Revocations>)>,
+    /// The file, while it has an owner.
+    log: Weak<Mutex<RevocationLog<FileStorage>>>,
+    hold: Arc<Hold>,
 }
 
 /// The owner of the file.
 pub(crate) struct RevocationTask {
-    log: RevocationLog<FileStorage>,
+    log: Arc<Mutex<RevocationLog<FileStorage>>>,
     orders: mpsc::Receiver<Order>,
     access: Arc<AccessControl>,
     edge: Arc<dyn Edge>,
+    hold: Arc<Hold>,
 }
 
 /// The two ends. There is no owner if the settings name no file.
 pub(crate) fn new(
     access: &Arc<AccessControl>,
     edge: Arc<dyn Edge>,
+    hold: &Arc<Hold>,
 ) -> (Revoker, Option<RevocationTask>) {
     let log = access.revocations.lock().ok().and_then(|mut log| log.take());
-    let Some(log) = log else { return (Revoker { open: None }, None) };
+    let hold = Arc::clone(hold);
+    let Some(log) = log else { return (Revoker { open: None, log: Weak::new(), hold }, None) };
     let (sender, orders) = mpsc::channel(WAITING_MAX);
-    let revoker = Revoker { open: Some((sender, Arc::clone(log.revocations()))) };
-    (revoker, Some(RevocationTask { log, orders, access: Arc::clone(access), edge }))
+    let open = Some((sender, Arc::clone(log.revocations())));
+    let log = Arc::new(Mutex::new(log));
+    let revoker = Revoker { open, log: Arc::downgrade(&log), hold: Arc::clone(&hold) };
+    (revoker, Some(RevocationTask { log, orders, access: Arc::clone(access), edge, hold }))
 }
 
 impl Revoker {
@@ -98,10 +113,23 @@ impl Revoker {
         self.open.as_ref().map(|(_, revocations)| revocations).ok_or_else(no_file)
     }
 
+    /// Copies of the open file for another process, if there is one. Call it while the control
+    /// plane is held and at rest.
+    ///
+    /// # Errors
+    ///
+    /// The process is short of descriptors.
+    pub(crate) fn pass(&self) -> io::Result<Option<PassedFile>> {
+        let Some(log) = self.log.upgrade() else { return Ok(None) };
+        let passed = lock(&log).storage().pass()?;
+        Ok(Some(passed))
+    }
+
     async fn order(&self, change: Change) -> Outcome {
         let (sender, _) = self.open.as_ref().ok_or_else(no_file)?;
         let (done, outcome) = oneshot::channel();
-        if sender.try_send(Order { change, done }).is_err() {
+        let order = Order { change, done, _acting: self.hold.count() };
+        if sender.try_send(order).is_err() {
             let message = "too many revocations wait for the disk; try again later";
             return Err(ErrorResponse::new(ErrorCode::Busy, message));
         }
@@ -114,6 +142,10 @@ fn no_file() -> ErrorResponse {
     let message = "this server keeps no revocations: give it keys for tokens, and start it with \
         --data or --revocations-file";
     ErrorResponse::new(ErrorCode::Forbidden, message)
+}
+
+fn lock(log: &Mutex<RevocationLog<FileStorage>>) -> MutexGuard<'_, RevocationLog<FileStorage>> {
+    log.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl RevocationTask {
@@ -131,12 +163,16 @@ impl RevocationTask {
                 }
                 _ = tidying.tick() => {}
             }
-            let RevocationTask { log, .. } = self;
-            let Ok((log, made)) = tokio::task::spawn_blocking(move || execute(log, orders)).await
-            else {
+            let acting = self.hold.act();
+            if orders.is_empty() && acting.is_none() {
+                continue;
+            }
+            let log = Arc::clone(&self.log);
+            let execute = move || execute(&mut lock(&log), orders);
+            let Ok(made) = tokio::task::spawn_blocking(execute).await else {
                 return tracing::error!("the file of revocations is not written any more");
             };
-            self = RevocationTask { log, ..self };
+            drop(acting);
             self.enforce(made);
         }
     }
@@ -178,12 +214,8 @@ fn come_back() -> ScanAction {
     ScanAction::Close(ScanClose { code, reason: reason.into(), may_return: true })
 }
 
-/// Makes changes on the disk. Returns the log and what became of each order. Without orders it only
-/// forgets.
-fn execute(
-    mut log: RevocationLog<FileStorage>,
-    orders: Vec<Order>,
-) -> (RevocationLog<FileStorage>, Vec<(Order, Outcome)>) {
+/// Makes changes on the disk. Returns what became of each order. Without orders it only forgets.
+fn execute(log: &mut RevocationLog<FileStorage>, orders: Vec<Order>) -> Vec<(Order, Outcome)> {
     let now_s = clock::machine_ms() / 1000;
     if orders.is_empty()
         && let Err(error) = log.tidy(now_s)
@@ -205,7 +237,7 @@ fn execute(
         Change::Lift(subject) => log.lift(subject, now_s).map_err(refusal),
     };
     let outcomes: Vec<_> = orders.iter().map(outcome).collect();
-    (log, orders.into_iter().zip(outcomes).collect())
+    orders.into_iter().zip(outcomes).collect()
 }
 
 /// The response to an operator whose revocation was not made.

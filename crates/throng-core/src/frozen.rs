@@ -71,10 +71,14 @@ pub enum RecordKind {
     User = 22,
     /// When the connections of a worker were accepted.
     Acceptances = 23,
+    /// The first record of what subscribers of presence events have been told.
+    PresenceEvents = 32,
+    /// A channel whose presence events somebody follows.
+    WatchedChannel = 33,
 }
 
 impl RecordKind {
-    const ALL: [RecordKind; 13] = [
+    const ALL: [RecordKind; 15] = [
         RecordKind::Engine,
         RecordKind::Channel,
         RecordKind::Message,
@@ -88,6 +92,8 @@ impl RecordKind {
         RecordKind::Grants,
         RecordKind::User,
         RecordKind::Acceptances,
+        RecordKind::PresenceEvents,
+        RecordKind::WatchedChannel,
     ];
 }
 

@@ -102,7 +102,7 @@ pub use memory::{Backlog, MemoryEngine, MemoryThaw};
 pub use message::{Body, BodyError, ConnectionName, Content, InFlight, Message};
 pub use name::{ChannelName, Kind};
 pub use presence::{Presence, PresenceBusy, PresenceCache, PresenceQuery};
-pub use presence_events::{PresenceEventSettings, PresenceEvents};
+pub use presence_events::{PresenceEventSettings, PresenceEvents, PresenceThaw};
 pub use pressure::{MemoryDefence, MemoryPressure, MemoryStep, MemoryThresholds, RefusedForMemory};
 pub use publication::{IDEMPOTENCY_MS, Outcome, Publication, PublishError, Published};
 pub use read_marker::{Mark, ReadMarker};

@@ -13,7 +13,11 @@
 //! * Beyond [`PresenceEventSettings::max_named`] connections, events have their number only, and
 //!   nobody is looked for.
 //!
+//! Another process goes on with all of that: `frozen` writes and reads it.
+//!
 //! It does no I/O: call [`PresenceEvents::step`] about ten times a second.
+
+mod frozen;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,6 +31,7 @@ use crate::name::ChannelName;
 use crate::presence::Presence;
 use crate::publication::Publication;
 use crate::watched_presence::PresenceState;
+pub use frozen::PresenceThaw;
 
 /// The shortest time between two events of a channel.
 const INTERVAL_MS: u64 = 500;

@@ -119,6 +119,22 @@ impl WatchedPresence {
         }
     }
 
+    /// What new subscribers of a channel's presence events are told.
+    pub(crate) fn state(&self, channel: &ChannelName) -> Option<Arc<PresenceState>> {
+        self.lock().watched.get(channel)?.state.clone()
+    }
+
+    /// Watches a channel that was watched in another process.
+    pub(crate) fn resume(&self, channel: &ChannelName, state: Option<Arc<PresenceState>>) {
+        let watched = Watched { is_changed: false, state };
+        self.lock().watched.insert(channel.clone(), watched);
+    }
+
+    /// Counts on from the presence events of another process.
+    pub(crate) fn resume_events(&self, events: u64) {
+        self.events.store(events, Ordering::Relaxed);
+    }
+
     pub(crate) fn count_event(&self) {
         self.events.fetch_add(1, Ordering::Relaxed);
     }

@@ -4,7 +4,7 @@
 //! message raises [`PROTOCOL`].
 
 /// The version of the messages.
-pub const PROTOCOL: u16 = 1;
+pub const PROTOCOL: u16 = 2;
 
 /// The longest reason of a refusal that is read, in bytes.
 const REASON_BYTES_MAX: usize = 4096;

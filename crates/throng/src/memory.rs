@@ -5,12 +5,12 @@
 //! the kernel, is watched: a thread reads what is used, and decides on the steps of
 //! [`MemoryDefence`].
 
-use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use anyhow::{Context as _, Result};
 use throng_core::{
     ConnectionName, Engine, FoundConnection, MemoryDefence, MemoryPressure, MemoryStep, ScanAction,
     ScanTarget, Scanned, Ticket,
@@ -78,12 +78,16 @@ impl Plan {
 
 /// Starts the thread that watches the memory, if there is a meter for it. It runs until the process
 /// ends.
+///
+/// # Errors
+///
+/// There is no room for a thread.
 pub(crate) fn watch(
     meter: Option<MemoryMeter>,
     pressure: &Arc<MemoryPressure>,
     engine: &Arc<dyn Engine>,
     workers: &Arc<Workers>,
-) -> io::Result<()> {
+) -> Result<()> {
     let Some(meter) = meter else { return Ok(()) };
     let mut watch = Watch {
         meter,
@@ -95,12 +99,13 @@ pub(crate) fn watch(
         found: None,
     };
     let builder = thread::Builder::new().name("memory".into()).stack_size(STACK_BYTES);
-    builder.spawn(move || {
+    let run = move || {
         loop {
             watch.turn();
             thread::sleep(INTERVAL);
         }
-    })?;
+    };
+    builder.spawn(run).context("cannot start the thread that watches the memory")?;
     Ok(())
 }
 

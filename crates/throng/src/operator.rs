@@ -1,6 +1,5 @@
 //! What the server does when its operator asks: by a signal, or by a command at the control socket.
 
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -49,17 +48,13 @@ impl Operator {
 
     /// Serves signals and commands until the runtime, which is entered, ends. `file` is that of the
     /// settings.
-    ///
-    /// # Errors
-    ///
-    /// The runtime cannot watch the socket.
     pub(crate) fn serve(
         self,
         hangups: Hangups,
         socket: Option<&ControlSocket>,
         listen: SocketAddr,
         file: Option<String>,
-    ) -> io::Result<()> {
+    ) {
         if let Some(socket) = socket {
             tracing::debug!("commands reach the server at {}", socket.path().display());
             let about = About {
@@ -69,13 +64,15 @@ impl Operator {
                 settings: file,
                 network: control_socket::network(),
             };
-            socket.serve(about, Arc::new(self.clone()))?;
+            // No reason to end: the process may have taken connections over.
+            if let Err(error) = socket.serve(about, Arc::new(self.clone())) {
+                tracing::error!("commands cannot reach the server: {error}");
+            }
         }
         tokio::spawn(hangups.serve(move || {
             let reload = self.reloads.by_signal();
             drop(reload.map(|_under_way| self.reload("SIGHUP")));
         }));
-        Ok(())
     }
 
     /// Reads the settings again, because of `cause`, and tries to obtain certificates that failed.

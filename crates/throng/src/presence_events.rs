@@ -1,8 +1,9 @@
 //! Runs the presence events of a server.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use throng_control::Control;
 use throng_core::{Engine, PresenceEventSettings, PresenceEvents, clock};
 use tokio::task::AbortHandle;
 use tokio::time::MissedTickBehavior;
@@ -12,22 +13,33 @@ use crate::settings::{self, Settings};
 /// How often the channels that have changed are looked at: how late an event may be.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Publishes presence events until it is aborted; `None` if no channel has them. Requires the
-/// runtime.
-pub(crate) fn spawn(settings: &Settings, engine: &Arc<dyn Engine>) -> Option<AbortHandle> {
-    if !settings::rules(settings).have_any_presence_events() {
-        return None;
-    }
-    let mut events = PresenceEvents::new(PresenceEventSettings {
+/// The presence events of a running server. While the control plane is held and at rest, nobody
+/// else uses them.
+pub(crate) type Shared = Arc<Mutex<PresenceEvents>>;
+
+/// What the settings say; `None` if no channel has presence events.
+pub(crate) fn settings(settings: &Settings) -> Option<PresenceEventSettings> {
+    settings::rules(settings).have_any_presence_events().then(|| PresenceEventSettings {
         grace_ms: u64::try_from(settings.presence.grace.0.as_millis()).unwrap_or(u64::MAX),
         max_named: settings.presence.max_named.0,
-    });
-    let engine = Arc::clone(engine);
+    })
+}
+
+/// Publishes presence events, if there are any, until it is aborted. Requires the runtime.
+pub(crate) fn spawn(
+    events: Option<&Shared>,
+    engine: &Arc<dyn Engine>,
+    control: &Arc<Control>,
+) -> Option<AbortHandle> {
+    let (events, engine, control) = (Arc::clone(events?), Arc::clone(engine), Arc::clone(control));
     let task = tokio::spawn(async move {
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         loop {
             ticks.tick().await;
+            // Another process may go on with them.
+            let Some(_acting) = control.hold().act() else { continue };
+            let mut events = events.lock().unwrap_or_else(PoisonError::into_inner);
             events.step(clock::now_ms(), &*engine);
         }
     });

@@ -31,7 +31,7 @@ use arc_swap::ArcSwap;
 use throng_access::{AccessControl, AccessRules, SharedPages};
 use throng_acme::Renewal;
 use throng_certificates::ServerTls;
-use throng_control::{AdminListener, Control};
+use throng_control::{AdminListener, Control, Health};
 use throng_core::events::EventSink;
 use throng_core::{Engine, Epoch, MemoryEngine, Rules, WorkerQueue, clock};
 use throng_edge::{Counter, Edge, Metrics, Plan, StartError};
@@ -47,7 +47,7 @@ use tokio::time::MissedTickBehavior;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-use crate::access::{AccessSettings, ConfiguredKeys, ServerAccess};
+use crate::access::{AccessSettings, ConfiguredKeys, RevocationsFile, ServerAccess};
 use crate::acme::{self, AcmeMetrics};
 use crate::activation;
 use crate::cli::ServeArguments;
@@ -69,7 +69,7 @@ use crate::reload::{self, Reloader, Replaceable};
 use crate::service::{EarlyHangups, Hangups, Signals, UpgradeSignals, notify};
 use crate::settings::{self, Settings};
 use crate::tls::{self, TlsMetrics};
-use crate::upgrade::start::Logs;
+use crate::upgrade::start::{Logs, Started};
 use crate::upgrade::{self, Arrival, Ending, Reloads, Running, Successor, Upgrader};
 use crate::watch::{self, Turns};
 use announcement::{banner, log_send_method, print, start_line};
@@ -129,6 +129,7 @@ struct Prepared<'r> {
     plan: Plan,
     control_socket: Option<ControlSocket>,
     access: Arc<AccessControl>,
+    revocations: Option<RevocationsFile>,
     access_rules: Arc<ArcSwap<AccessRules>>,
     token_keys: Option<ConfiguredKeys>,
     outbound_metrics: OutboundMetrics,
@@ -175,8 +176,13 @@ impl<'r> Prepared<'r> {
         };
         let data = Data::open(settings, logs)?;
         let tagger = arrival.as_ref().map(|arrival| arrival.tagger());
-        let ServerAccess { control: access, rules: access_rules, token_keys, key_sets } =
-            ServerAccess::new(access, settings, clients, &mut callouts, (&trust, tagger))?;
+        let ServerAccess {
+            control: access,
+            rules: access_rules,
+            token_keys,
+            key_sets,
+            revocations,
+        } = ServerAccess::new(access, settings, clients, &mut callouts, (&trust, tagger))?;
         data.iter().try_for_each(|data| data.load_kept(&access.kept))?;
         let outbound_metrics = outbound_metrics(settings, &callouts, key_sets.as_ref());
         keep_up_to_date(runtime, key_sets, token_keys.as_ref(), tls.as_ref());
@@ -194,6 +200,7 @@ impl<'r> Prepared<'r> {
             plan,
             control_socket,
             access,
+            revocations,
             access_rules,
             token_keys,
             outbound_metrics,
@@ -217,28 +224,31 @@ impl<'r> Prepared<'r> {
     ) -> Result<()> {
         let Prepared { runtime, log, tls, meter, memory, pages, plan, access, .. } = self;
         let Prepared { access_rules, token_keys, outbound_metrics, renewal, events, .. } = self;
-        let Prepared { callouts, admin, redirect, rules, data, loaded, .. } = self;
+        let Prepared { callouts, admin, redirect, rules, data, loaded, revocations, .. } = self;
         let settings = &loaded.settings;
         let address = plan.address();
         let control_settings = control_settings(settings, &plan, memory, &pages);
         let signals = Signals::new().context("cannot wait for signals")?;
         let banner = banner(&loaded, &plan, admin.as_ref())?;
-        let start_line = start_line(settings, &plan, admin.as_ref(), meter.as_ref(), memory)?;
+        let limit = meter.as_ref().map(|meter| meter.limit().clone());
+        let start_line = start_line(settings, &plan, admin.as_ref(), limit.as_ref(), memory)?;
         let listeners = upgrade::start::copies(admin.as_ref(), redirect.as_ref())?;
         let renewer = renewal.as_ref().map(Renewal::renewer);
         let queues = plan.queues();
         let max_bytes = settings.history.total_bytes.0.min(memory.logs);
         let kept = data.as_ref().map(Data::engines);
-        let logs = Logs { plan, max_bytes, rules, kept };
-        let (mut edge, (logs, engine), pressure) = logs.start(&access, events, arrival.as_mut())?;
+        let presence = presence_events::settings(settings);
+        let logs = Logs { plan, max_bytes, rules, kept, presence, revocations };
+        let Started { mut edge, engines: (logs, engine), pressure, presence_events } =
+            logs.start(&access, events, arrival.as_mut())?;
         let workers = workers(&edge, queues);
         let (of_control, of_access) = (Arc::clone(&workers) as _, Arc::clone(&access));
-        let of_tls = TlsMetrics { tls: tls.clone(), renewer: renewer.clone() };
-        let control = Control::new(Arc::clone(&engine), of_access, of_control, control_settings);
-        let control = with_metrics(control, outbound_metrics, &log.writer, of_tls, data.as_ref())
-            .with_records(data.as_ref().map(|data| Arc::clone(&data.records)))
+        let control = Control::new(Arc::clone(&engine), of_access, of_control, control_settings)
             .with_pressure(Arc::clone(&pressure));
+        let of_tls = TlsMetrics { tls: tls.clone(), renewer: renewer.clone() };
+        let control = with_others(control, outbound_metrics, &log.writer, of_tls, data.as_ref());
         let control = Arc::new(control);
+        memory::watch(meter, &pressure, &engine, &workers)?;
         // From here on this process serves: what may fail comes before.
         upgrade::start::take_over(arrival.as_mut(), &mut edge)?;
         start_beside(runtime, redirect, renewal);
@@ -253,39 +263,36 @@ impl<'r> Prepared<'r> {
         };
         start_line.log();
         log_send_method(&edge.send_method);
-        memory::watch(meter, &pressure, &engine, &workers)
-            .context("cannot start the thread that watches the memory")?;
-
         let (certificates, log_level) = (tls.clone(), log.level.clone());
         let replaceable =
             Replaceable { rules: access_rules, pages, token_keys, tls: certificates, log_level };
         let file = settings::file_in_use(arguments.sources.config.as_deref());
+        let reloads = Arc::<Reloads>::default();
         let reloader =
             Reloader::new(reader(arguments), settings.clone(), replaceable, &access, &workers);
-        let departure = departure_settings(settings);
-        let departure = Departure::new(departure, workers, Arc::clone(control.health()));
-        let reloads = Arc::<Reloads>::default();
+        let departure = departure(settings, workers, control.health());
         let reloader = (reloader, Arc::clone(&reloads));
-        Operator::new(reloader, renewer, Arc::clone(&departure), upgrades.asking())
-            .serve(hangups, control_socket.as_ref(), address, file)
-            .context("cannot watch the control socket")?;
-        let presence_events = presence_events::spawn(settings, &engine);
-        let obstacle = upgrade::start::obstacle(&loaded, presence_events.is_some());
-        let running =
-            Running { engine: logs, access, tls: tls.clone(), listeners, reloads, obstacle };
-        if let Some(arrival) = arrival.take() {
-            let control = Arc::clone(&control);
-            runtime.spawn_blocking(move || arrival.receive_rest(&control));
-        }
+        let operator = Operator::new(reloader, renewer, Arc::clone(&departure), upgrades.asking());
+        operator.serve(hangups, control_socket.as_ref(), address, file);
+        let ending_events = presence_events::spawn(presence_events.as_ref(), &engine, &control);
+        let obstacle = upgrade::start::obstacle(&loaded);
+        let running = Running {
+            engine: logs,
+            access,
+            tls: tls.clone(),
+            presence_events,
+            listeners,
+            reloads,
+            obstacle,
+        };
+        upgrade::start::receive_rest(runtime, arrival.take(), &control);
         let (delay, log) = (settings.drain_delay.0, log.writer.clone());
         let upgrade = (upgrades, running, successor, control_socket);
-        let leaving =
-            Leaving { signals, departure, delay, log, upgrade, callouts, presence_events };
+        let leaving = Leaving { signals, departure, delay, log, upgrade, callouts, ending_events };
         let tls = tls.filter(|_| settings.admin_tls.0).map(|tls| tls.acceptor());
         let admin = admin.map(|listener| AdminListener { listener, tls });
-        let (edge, callouts) =
-            runtime.block_on(control_plane(control, engine, edge, admin, leaving))?;
-        finish(runtime, edge, callouts);
+        let ended = runtime.block_on(control_plane(control, engine, edge, admin, leaving))?;
+        finish(runtime, ended);
         Ok(())
     }
 }
@@ -297,7 +304,7 @@ fn start_beside(runtime: &Runtime, redirect: Option<Redirect>, renewal: Option<R
 }
 
 /// Waits for the workers and for the last events, and says what was done.
-fn finish(runtime: &Runtime, edge: Edge, callouts: RunningCallouts) {
+fn finish(runtime: &Runtime, (edge, callouts): (Edge, RunningCallouts)) {
     let metrics = edge.metrics.clone();
     edge.join();
     runtime.block_on(callouts.finish(EVENTS_GRACE));
@@ -310,8 +317,8 @@ fn workers(edge: &Edge, queues: Vec<Arc<WorkerQueue>>) -> Arc<Workers> {
     Arc::new(Workers { handoffs, queues, metrics, admission: Arc::clone(&edge.admission) })
 }
 
-/// Adds the metrics of everything beside the two planes.
-fn with_metrics(
+/// Adds the metrics of everything beside the two planes, and the tables of the data directory.
+fn with_others(
     control: Control,
     outbound: OutboundMetrics,
     log: &LogWriter,
@@ -326,6 +333,7 @@ fn with_metrics(
         .with_metrics(Arc::new(acme))
         .with_metrics(Arc::new(DataMetrics::of(data)))
         .with_metrics(Arc::new(Data::journal_metrics(data)))
+        .with_records(data.map(|data| Arc::clone(&data.records)))
 }
 
 fn outbound_metrics(
@@ -354,12 +362,13 @@ fn keep_up_to_date(
     }
 }
 
-fn departure_settings(settings: &Settings) -> DepartureSettings {
-    DepartureSettings {
+fn departure(settings: &Settings, workers: Arc<Workers>, health: &Arc<Health>) -> Arc<Departure> {
+    let settings = DepartureSettings {
         delay: settings.drain_delay.0,
         patience: settings.drain_timeout.0,
         has_tls: settings.tls_listen.0.is_some(),
-    }
+    };
+    Departure::new(settings, workers, Arc::clone(health))
 }
 
 /// When the server shuts down.
@@ -370,7 +379,7 @@ struct Leaving {
     /// The time from the signal to the drain, in which the server is not ready and serves.
     delay: Duration,
     /// They end before the connections do: nobody is told that everybody leaves.
-    presence_events: Option<AbortHandle>,
+    ending_events: Option<AbortHandle>,
     log: LogWriter,
     /// What asks for a new process that takes over; what that process gets, which it is, and the
     /// socket of commands, which it takes.
@@ -396,8 +405,7 @@ async fn control_plane(
         .context("cannot start the thread that watches the event loops")?;
     notify("READY=1");
     let accepting = Arc::clone(&edge);
-    let Leaving { mut signals, departure, delay, log, upgrade, callouts, presence_events } =
-        leaving;
+    let Leaving { mut signals, departure, delay, log, upgrade, callouts, ending_events } = leaving;
     let (mut upgrades, running, successor, control_socket) = upgrade;
     let upgrade = (running, successor, control_socket);
     let upgrader = Arc::new(Upgrader::new(upgrade, Arc::clone(&control), Arc::clone(&edge)));
@@ -420,7 +428,7 @@ async fn control_plane(
         if was_serving {
             tokio::time::sleep(delay).await;
         }
-        presence_events.iter().for_each(AbortHandle::abort);
+        ending_events.iter().for_each(AbortHandle::abort);
         accepting.stop_accepting();
         tokio::time::sleep(ACCEPT_GRACE).await;
     };

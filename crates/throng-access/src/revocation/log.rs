@@ -63,6 +63,27 @@ impl<S: Storage> RevocationLog<S> {
     ///
     /// See [`OpenError`].
     pub fn open(
+        storage: S,
+        revocations: Arc<Revocations>,
+        policy: &Policy,
+        max_entries: usize,
+        now_s: u64,
+    ) -> Result<RevocationLog<S>, OpenError> {
+        let mut log = RevocationLog::take_over(storage, revocations, policy, max_entries, now_s)?;
+        // A torn end has to go before a record is appended behind it.
+        if log.length == 0 || log.has_torn_end || log.is_long() {
+            log.compact()?;
+        }
+        Ok(log)
+    }
+
+    /// As [`RevocationLog::open`], but changes nothing that is stored before a revocation is made:
+    /// for a medium that another process may go on with.
+    ///
+    /// # Errors
+    ///
+    /// See [`OpenError`].
+    pub fn take_over(
         mut storage: S,
         revocations: Arc<Revocations>,
         policy: &Policy,
@@ -71,7 +92,7 @@ impl<S: Storage> RevocationLog<S> {
     ) -> Result<RevocationLog<S>, OpenError> {
         let stored = storage.read()?;
         let contents = record::read(&stored).map_err(|Damaged(line)| OpenError::Damaged(line))?;
-        let mut log = RevocationLog {
+        let log = RevocationLog {
             storage,
             revocations,
             max_entries,
@@ -90,10 +111,6 @@ impl<S: Storage> RevocationLog<S> {
             }
         }
         log.forget(now_s);
-        // A torn end has to go before a record is appended behind it.
-        if log.length == 0 || log.has_torn_end || log.is_long() {
-            log.compact()?;
-        }
         Ok(log)
     }
 
@@ -147,8 +164,17 @@ impl<S: Storage> RevocationLog<S> {
         &self.revocations
     }
 
+    /// Where they are stored.
+    pub fn storage(&self) -> &S {
+        &self.storage
+    }
+
     /// Adds lines to the medium, after what a failed write has left there is removed.
     fn append(&mut self, lines: &str, count: usize) -> io::Result<()> {
+        if self.length == 0 {
+            // Somebody has emptied it while another process had it.
+            self.compact()?;
+        }
         if self.has_torn_end {
             self.storage.truncate(self.length)?;
             self.has_torn_end = false;

@@ -2,6 +2,8 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 /// The bytes of a log, on a medium that survives a crash.
@@ -42,7 +44,7 @@ pub struct FileStorage {
     path: PathBuf,
     file: File,
     /// The locked file beside it. `replace` exchanges the file itself, and a lock with it.
-    _lock: File,
+    lock: File,
 }
 
 impl FileStorage {
@@ -61,7 +63,55 @@ impl FileStorage {
         lock.try_lock().map_err(io::Error::from)?;
         let file = open(path)?;
         sync_folder(path)?;
-        Ok(FileStorage { path: path.to_owned(), file, _lock: lock })
+        Ok(FileStorage { path: path.to_owned(), file, lock })
+    }
+}
+
+/// An open file with its lock, on the way to another process. Both processes have the lock until
+/// both have closed it.
+#[derive(Debug)]
+pub struct PassedFile {
+    file: OwnedFd,
+    lock: OwnedFd,
+}
+
+impl PassedFile {
+    /// From the descriptors of [`PassedFile::descriptors`].
+    pub fn new([file, lock]: [OwnedFd; 2]) -> PassedFile {
+        PassedFile { file, lock }
+    }
+
+    /// What is to be sent.
+    pub fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
+        [self.file.as_fd(), self.lock.as_fd()]
+    }
+}
+
+impl FileStorage {
+    /// Copies for another process. Only one of the two may write.
+    ///
+    /// # Errors
+    ///
+    /// The process is short of descriptors.
+    pub fn pass(&self) -> io::Result<PassedFile> {
+        let copy = |file: &File| file.as_fd().try_clone_to_owned();
+        Ok(PassedFile { file: copy(&self.file)?, lock: copy(&self.lock)? })
+    }
+
+    /// The file that another process has passed, if it is the one at this path; otherwise `None`.
+    ///
+    /// # Errors
+    ///
+    /// What the system reports.
+    pub fn take_over(path: &Path, passed: PassedFile) -> io::Result<Option<FileStorage>> {
+        let (file, lock) = (File::from(passed.file), File::from(passed.lock));
+        let at_path = match std::fs::metadata(beside(path, "lock")) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            found => found?,
+        };
+        let its = lock.metadata()?;
+        let is_same = (at_path.dev(), at_path.ino()) == (its.dev(), its.ino());
+        Ok(is_same.then(|| FileStorage { path: path.to_owned(), file, lock }))
     }
 }
 
@@ -159,6 +209,27 @@ mod tests {
         assert_eq!(second.unwrap_err().kind(), ErrorKind::WouldBlock);
         drop(first);
         assert!(FileStorage::open(&path).is_ok());
+    }
+
+    #[test]
+    fn another_process_goes_on_with_the_file_and_its_lock() {
+        let folder = tempfile::tempdir().unwrap();
+        let [path, elsewhere] = ["revocations", "others"].map(|name| folder.path().join(name));
+        let mut first = FileStorage::open(&path).unwrap();
+        first.replace(b"one").unwrap();
+        first.append(b"two").unwrap();
+        let passed = || first.pass().unwrap();
+        assert!(FileStorage::take_over(&elsewhere, passed()).unwrap().is_none());
+        drop(FileStorage::open(&elsewhere).unwrap());
+        assert!(FileStorage::take_over(&elsewhere, passed()).unwrap().is_none());
+        let mut second = FileStorage::take_over(&path, passed()).unwrap().unwrap();
+        drop(first);
+        assert_eq!(second.read().unwrap(), b"onetwo");
+        second.append(b"three").unwrap();
+        let third = FileStorage::open(&path);
+        assert_eq!(third.unwrap_err().kind(), ErrorKind::WouldBlock);
+        drop(second);
+        assert_eq!(FileStorage::open(&path).unwrap().read().unwrap(), b"onetwothree");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use throng_access::{AccessControl, AllowAll};
-use throng_core::{Engine as _, PresenceEventSettings, PresenceEvents, Rule, Rules};
+use throng_core::{Engine as _, PresenceEventSettings, PresenceEvents, PresenceThaw, Rule, Rules};
 use throng_edge::Settings;
 
 use crate::rig::{Client, Rig};
@@ -16,6 +16,9 @@ const GRACE_MS: u64 = 2000;
 
 /// Connections up to which events name users.
 const MAX_NAMED: usize = 5;
+
+const SETTINGS: PresenceEventSettings =
+    PresenceEventSettings { grace_ms: GRACE_MS, max_named: MAX_NAMED };
 
 /// The shortest time between two events.
 const INTERVAL_MS: u64 = 500;
@@ -43,7 +46,7 @@ fn rig(rules: Rules) -> Rig {
 }
 
 fn events() -> PresenceEvents {
-    PresenceEvents::new(PresenceEventSettings { grace_ms: GRACE_MS, max_named: MAX_NAMED })
+    PresenceEvents::new(SETTINGS)
 }
 
 /// Takes the presence events out of what a client has received so far. The rest stays.
@@ -206,12 +209,22 @@ impl World {
                 self.seen.insert("process replaced");
                 self.rig.work();
                 self.rig.replace_process();
+                self.replace_events();
             }
             _ => self.rest(),
         }
         self.rig.worker.check_invariants();
         self.note();
         self.look();
+    }
+
+    /// As another process goes on with them.
+    fn replace_events(&mut self) {
+        let watched = &self.rig.engine.presence_cache().watched;
+        let mut thaw = PresenceThaw::new(SETTINGS, self.rig.now_ms());
+        let thawed = self.events.freeze(watched, |record| thaw.record(&record, watched));
+        thawed.expect("the records of the process before");
+        self.events = thaw.finish();
     }
 
     fn look(&mut self) {

@@ -1,16 +1,17 @@
 //! What both planes share to control access, made from the settings.
 
-use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context as _, Result, anyhow};
 use arc_swap::ArcSwap;
 use throng_access::authenticator::Authenticator;
 use throng_access::keys::{Key, KeySet, KeySources, Published, RefreshSettings, SourceId};
 use throng_access::policy::{Access, AllowAll, ReadOnlyClients, TrustAdmin};
-use throng_access::revocation::{FileStorage, RevocationLog, Revocations};
+use throng_access::revocation::{FileStorage, PassedFile, RevocationLog, Revocations};
 use throng_access::session::Tagger;
-use throng_access::{AccessControl, AccessRules, Authority, CertificateUsers, Clients};
+use throng_access::{AccessControl, AccessRules, Authority, CertificateUsers, Clients, Policy};
 use throng_outbound::{Callouts, KeySetTask, Trust};
 
 use super::AccessSettings;
@@ -27,6 +28,8 @@ pub(crate) struct ServerAccess {
     pub(crate) token_keys: Option<ConfiguredKeys>,
     /// Fetches the key sets at URLs; `None` if there are none.
     pub(crate) key_sets: Option<KeySetTask>,
+    /// The file of revocations, which is to be opened; `None` if there is none.
+    pub(crate) revocations: Option<RevocationsFile>,
 }
 
 impl ServerAccess {
@@ -36,7 +39,7 @@ impl ServerAccess {
     ///
     /// # Errors
     ///
-    /// The file of revocations cannot be used, or the system gives no random bytes.
+    /// The system gives no random bytes, or a key set has a URL that is none.
     pub(crate) fn new(
         access: AccessSettings,
         settings: &Settings,
@@ -50,13 +53,21 @@ impl ServerAccess {
         if !settings.has_keys() {
             let control =
                 Arc::new(AccessControl { clients, passed, ..AccessControl::open(policy) });
-            return Ok(ServerAccess { control, rules, token_keys: None, key_sets: None });
+            return Ok(ServerAccess {
+                control,
+                rules,
+                token_keys: None,
+                key_sets: None,
+                revocations: None,
+            });
         }
         let revocations = Arc::new(Revocations::default());
-        let log = match settings.revocations_path() {
-            Some(path) => Some(open_log(&path, &revocations, &access, settings)?),
-            None => None,
-        };
+        let file = settings.revocations_path().map(|path| RevocationsFile {
+            path,
+            revocations: Arc::clone(&revocations),
+            policy: access.policy.clone(),
+            most: settings.max_revocations.0,
+        });
         let (mut token_keys, mut key_sets) = (None, None);
         if settings.has_token_keys() {
             let mut task = KeySetTask::new(trust.clone());
@@ -78,7 +89,7 @@ impl ServerAccess {
             passed,
             tokens: token_keys.as_ref().map(|keys| Arc::clone(&keys.authenticator)),
             server_keys: Arc::new(access.server_keys).into(),
-            revocations: Mutex::new(log),
+            revocations: Mutex::default(),
             tagger: tagger
                 .or_else(Tagger::random)
                 .ok_or_else(|| anyhow!("the system has no random bytes"))?,
@@ -86,7 +97,8 @@ impl ServerAccess {
             clients,
             kept: Arc::default(),
         };
-        Ok(ServerAccess { control: Arc::new(control), rules, token_keys, key_sets })
+        let control = Arc::new(control);
+        Ok(ServerAccess { control, rules, token_keys, key_sets, revocations: file })
     }
 }
 
@@ -110,22 +122,44 @@ fn readable(policy: impl Access + 'static, settings: &Settings) -> Arc<dyn Acces
     if settings.clients_publish.0 { Arc::new(policy) } else { Arc::new(ReadOnlyClients(policy)) }
 }
 
-fn open_log(
-    path: &Path,
-    revocations: &Arc<Revocations>,
-    access: &AccessSettings,
-    settings: &Settings,
-) -> Result<RevocationLog<FileStorage>> {
-    let shown = path.display();
-    let storage = FileStorage::open(path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::WouldBlock => {
-            anyhow!("another server uses the revocations-file {shown}; give each its own")
-        }
-        _ => anyhow!("cannot open the revocations-file {shown}: {error}"),
-    })?;
-    let (set, most) = (Arc::clone(revocations), settings.max_revocations.0);
-    RevocationLog::open(storage, set, &access.policy, most, super::now_s())
-        .with_context(|| format!("the revocations-file {shown}"))
+/// The file of revocations of a server, which is yet to be opened.
+pub(crate) struct RevocationsFile {
+    path: PathBuf,
+    revocations: Arc<Revocations>,
+    policy: Policy,
+    most: usize,
+}
+
+impl RevocationsFile {
+    /// Opens the file for `access`. It is `passed` if another process has it, which may go on with
+    /// it: then nothing is written before the first revocation.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be used.
+    pub(crate) fn open(self, passed: Option<PassedFile>, access: &AccessControl) -> Result<()> {
+        let shown = self.path.display();
+        let about = || format!("the revocations-file {shown}");
+        let cannot = || format!("cannot open {}", about());
+        let passed = passed.map(|passed| FileStorage::take_over(&self.path, passed));
+        let passed = passed.transpose().with_context(cannot)?.flatten();
+        let (set, most, now_s) = (self.revocations, self.most, super::now_s());
+        let log = match passed {
+            Some(file) => RevocationLog::take_over(file, set, &self.policy, most, now_s),
+            None => {
+                let file = FileStorage::open(&self.path).map_err(|error| match error.kind() {
+                    ErrorKind::WouldBlock => {
+                        anyhow!("another server uses {}; give each its own", about())
+                    }
+                    _ => anyhow!("{}: {error}", cannot()),
+                })?;
+                RevocationLog::open(file, set, &self.policy, most, now_s)
+            }
+        };
+        let log = log.with_context(about)?;
+        *access.revocations.lock().unwrap_or_else(PoisonError::into_inner) = Some(log);
+        Ok(())
+    }
 }
 
 /// The keys of `[[token-keys]]` in a running server.

@@ -4,7 +4,7 @@ use std::io::{self, Write as _};
 use std::net::TcpListener;
 
 use throng_edge::{Plan, SendMethod};
-use throng_host::limits::MemoryMeter;
+use throng_host::limits::MemoryLimit;
 use throng_host::preflight::{self, Demand, Preflight, Tables};
 use throng_units::paint::Paint;
 
@@ -84,7 +84,7 @@ pub(super) fn start_line<'a>(
     settings: &'a Settings,
     plan: &Plan,
     admin: Option<&TcpListener>,
-    meter: Option<&'a MemoryMeter>,
+    limit: Option<&'a MemoryLimit>,
     memory: memory::Plan,
 ) -> io::Result<StartLine<'a>> {
     Ok(StartLine {
@@ -93,7 +93,7 @@ pub(super) fn start_line<'a>(
         tls_listen: plan.tls_address(),
         admin_listen: admin.map(TcpListener::local_addr).transpose()?,
         max_connections: plan.max_connections(),
-        memory: meter.map(MemoryMeter::limit),
+        memory: limit,
         plan: memory,
     })
 }

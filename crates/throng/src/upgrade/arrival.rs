@@ -9,9 +9,13 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use rustix::net::sockopt::socket_peercred;
 use throng_access::KeptSubscriptions;
+use throng_access::revocation::PassedFile;
 use throng_access::session::Tagger;
 use throng_control::{Control, Handoff};
-use throng_core::{MemoryEngine, MemoryThaw, frozen};
+use throng_core::{
+    MemoryEngine, MemoryThaw, PresenceEventSettings, PresenceEvents, PresenceThaw, WatchedPresence,
+    clock, frozen,
+};
 use throng_edge::PassedPorts;
 use throng_handover::channel::{Channel, ChannelError, Received};
 use throng_handover::message::{Kind, Listener, Message, PROTOCOL, Welcome};
@@ -115,6 +119,35 @@ impl Arrival {
         let engine = thaw.finish().context("the logs")?;
         self.records(|record| parts::thaw_kept(record, kept))?;
         Ok(engine)
+    }
+
+    /// Waits for what subscribers of presence events have been told, of a server with these
+    /// settings. `watched` is that of the engine, whose workers have not been thawed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Arrival::engine`].
+    pub(crate) fn presence_events(
+        &mut self,
+        settings: Option<PresenceEventSettings>,
+        watched: &WatchedPresence,
+    ) -> Result<Option<PresenceEvents>> {
+        let mut thaw = settings.map(|settings| PresenceThaw::new(settings, clock::now_ms()));
+        self.records(|record| {
+            let read = thaw.as_mut().map_or(Ok(()), |thaw| thaw.record(record, watched));
+            read.context("the presence events")
+        })?;
+        Ok(thaw.map(PresenceThaw::finish))
+    }
+
+    /// Waits for the file of revocations; `None` if the running server has none.
+    ///
+    /// # Errors
+    ///
+    /// As [`Arrival::engine`].
+    pub(crate) fn revocations(&mut self) -> Result<Option<PassedFile>> {
+        let descriptors = self.state()?.descriptors;
+        Ok(<[OwnedFd; 2]>::try_from(descriptors).ok().map(PassedFile::new))
     }
 
     /// Reads records until their end.

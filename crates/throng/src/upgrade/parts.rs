@@ -5,10 +5,12 @@ use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 
 use anyhow::{Result, anyhow, ensure};
+use throng_access::revocation::PassedFile;
 use throng_access::{KeptChange, KeptSubscriptions};
 use throng_control::Handoff;
-use throng_core::{Listener, MemoryEngine};
+use throng_core::{Engine as _, Listener, MemoryEngine, PresenceEvents};
 use throng_handover::channel::{Channel, ChannelError};
+use throng_handover::message::Kind;
 use throng_handover::records::RecordStream;
 
 use crate::planes;
@@ -31,6 +33,28 @@ pub(super) fn send_kept(kept: &KeptSubscriptions, channel: &Channel) -> Result<(
     });
     sent?;
     records.finish()
+}
+
+/// Sends what subscribers of presence events have been told, if any channel has them.
+pub(super) fn send_presence_events(
+    events: Option<&PresenceEvents>,
+    engine: &MemoryEngine,
+    channel: &Channel,
+) -> Result<(), ChannelError> {
+    let mut records = RecordStream::new(channel);
+    if let Some(events) = events {
+        events.freeze(&engine.presence_cache().watched, |record| records.push(&record))?;
+    }
+    records.finish()
+}
+
+/// Sends the file of revocations, if there is one.
+pub(super) fn send_revocations(
+    file: Option<&PassedFile>,
+    channel: &Channel,
+) -> Result<(), ChannelError> {
+    let descriptors: Vec<_> = file.into_iter().flat_map(PassedFile::descriptors).collect();
+    channel.send_with(Kind::State, b"revocations", &descriptors)
 }
 
 /// What the server keeps for users: a record for each, with the user's name and the channels, each

@@ -3,17 +3,24 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use anyhow::{Context as _, Result};
 use throng_access::AccessControl;
+use throng_control::Control;
 use throng_core::events::EventSink;
-use throng_core::{Engine, Epoch, MemoryEngine, MemoryPressure, MemoryThaw, Rules};
+use throng_core::{
+    Engine, Epoch, MemoryEngine, MemoryPressure, MemoryThaw, PresenceEventSettings, PresenceEvents,
+    Rules,
+};
 use throng_edge::{Edge, Plan, Shared, StartError};
 use throng_handover::message::Listener;
+use tokio::runtime::Runtime;
 
 use super::arrival::Arrival;
+use crate::access::RevocationsFile;
 use crate::load::Loaded;
+use crate::presence_events;
 use crate::settings::{Settings, SettingsError};
 
 /// What logs and workers are made of.
@@ -23,6 +30,18 @@ pub(crate) struct Logs {
     pub(crate) max_bytes: usize,
     /// Those of a data directory, which no process takes over.
     pub(crate) kept: Option<Engines>,
+    /// Those of presence events, if any channel has them.
+    pub(crate) presence: Option<PresenceEventSettings>,
+    /// The file of revocations, which is to be opened.
+    pub(crate) revocations: Option<RevocationsFile>,
+}
+
+/// What has been started.
+pub(crate) struct Started {
+    pub(crate) edge: Edge,
+    pub(crate) engines: Engines,
+    pub(crate) pressure: Arc<MemoryPressure>,
+    pub(crate) presence_events: Option<presence_events::Shared>,
 }
 
 /// The logs in memory, and the engine above them.
@@ -37,8 +56,8 @@ impl Logs {
         access: &Arc<AccessControl>,
         events: Option<Arc<dyn EventSink>>,
         mut arrival: Option<&mut Arrival>,
-    ) -> Result<(Edge, Engines, Arc<MemoryPressure>)> {
-        let Logs { plan, rules, max_bytes, kept } = self;
+    ) -> Result<Started> {
+        let Logs { plan, rules, max_bytes, kept, presence, revocations } = self;
         let (of_logs, queues) = (Arc::clone(&rules), plan.queues());
         let in_memory = |logs: MemoryEngine| -> Engines {
             let logs = Arc::new(logs.with_events(events.clone()));
@@ -54,6 +73,18 @@ impl Logs {
                 in_memory(arrival.engine(thaw, &access.kept)?)
             }
         };
+        // In the order in which the running server sends them.
+        let (presence_events, passed) = match &mut arrival {
+            None => (presence.map(PresenceEvents::new), None),
+            Some(arrival) => {
+                let watched = &logs.presence_cache().watched;
+                (arrival.presence_events(presence, watched)?, arrival.revocations()?)
+            }
+        };
+        if let Some(file) = revocations {
+            file.open(passed, access)?;
+        }
+        let presence_events = presence_events.map(|events| Arc::new(Mutex::new(events)));
         let pressure = Arc::<MemoryPressure>::default();
         let shared = Shared {
             engine: Arc::clone(&engine),
@@ -66,7 +97,7 @@ impl Logs {
             None => plan.start(&shared, None)?,
             Some(arrival) => plan.start(&shared, Some(&mut || arrival.worker_channel()))?,
         };
-        Ok((edge, (logs, engine), pressure))
+        Ok(Started { edge, engines: (logs, engine), pressure, presence_events })
     }
 }
 
@@ -76,6 +107,13 @@ pub(crate) fn take_over(arrival: Option<&mut Arrival>, edge: &mut Edge) -> Resul
     let Some(arrival) = arrival else { return Ok(()) };
     arrival.finish()?;
     edge.take_over().context("cannot start the acceptor")
+}
+
+/// Receives the connections that the control plane of the running server still has.
+pub(crate) fn receive_rest(runtime: &Runtime, arrival: Option<Arrival>, control: &Arc<Control>) {
+    let Some(arrival) = arrival else { return };
+    let control = Arc::clone(control);
+    runtime.spawn_blocking(move || arrival.receive_rest(&control));
 }
 
 /// The listener of the running server at this address, or a new one.
@@ -122,7 +160,7 @@ pub(crate) fn check(settings: &Settings, takes_over: bool) -> Result<(), Setting
 }
 
 /// Why this server cannot be upgraded.
-pub(crate) fn obstacle(loaded: &Loaded, has_presence_events: bool) -> Option<String> {
+pub(crate) fn obstacle(loaded: &Loaded) -> Option<String> {
     let Loaded { settings, dev_keys, dev_certificate } = loaded;
     if std::process::id() == 1 {
         return Some(
@@ -132,14 +170,8 @@ pub(crate) fn obstacle(loaded: &Loaded, has_presence_events: bool) -> Option<Str
     if dev_keys.is_some() || dev_certificate.is_some() {
         return Some("--dev and --dev-tls are for one run".to_owned());
     }
-    if has_presence_events {
-        return Some("presence events would be lost; restart instead".to_owned());
-    }
-    let own = [("data", &settings.data.0), ("revocations-file", &settings.revocations_file.0)];
-    own.into_iter().find_map(|(setting, path)| {
-        let path = path.as_ref()?.display();
-        Some(format!("{setting} {path} can belong to one process only; restart instead"))
-    })
+    let path = settings.data.0.as_ref()?.display();
+    Some(format!("data {path} can belong to one process only; restart instead"))
 }
 
 #[cfg(test)]

@@ -31,6 +31,7 @@ use super::binary::Successor;
 use super::parts;
 use super::reloads::Reloads;
 use crate::control_socket::ControlSocket;
+use crate::presence_events;
 use crate::service::notify;
 use crate::watch::watchdog_time;
 
@@ -63,6 +64,7 @@ pub(crate) struct Running {
     pub(crate) engine: Arc<MemoryEngine>,
     pub(crate) access: Arc<AccessControl>,
     pub(crate) tls: Option<Arc<ServerTls>>,
+    pub(crate) presence_events: Option<presence_events::Shared>,
     /// The listeners that no worker has.
     pub(crate) listeners: Vec<(Listener, OwnedFd)>,
     /// The reloads here meanwhile.
@@ -247,6 +249,9 @@ impl Upgrader {
         self.edge.send_workers();
         parts::send_engine(&self.running.engine, channel).map_err(ended)?;
         parts::send_kept(&self.running.access.kept, channel).map_err(ended)?;
+        self.send_presence_events(channel).map_err(ended)?;
+        let revocations = self.control.pass_revocations().context("the file of revocations")?;
+        parts::send_revocations(revocations.as_ref(), channel).map_err(ended)?;
         for worker in workers {
             channel.send_with(Kind::State, b"worker", &[worker.as_fd()]).map_err(ended)?;
         }
@@ -259,6 +264,13 @@ impl Upgrader {
         self.commit(channel, phase)?;
         self.edge.leave();
         Ok(began.elapsed())
+    }
+
+    fn send_presence_events(&self, channel: &Channel) -> Result<(), ChannelError> {
+        let Running { presence_events, engine, .. } = &self.running;
+        let events = presence_events.as_ref();
+        let events = events.map(|events| events.lock().unwrap_or_else(PoisonError::into_inner));
+        parts::send_presence_events(events.as_deref(), engine, channel)
     }
 
     /// Tells the new process that it serves. There is no way back after that.

@@ -1,0 +1,144 @@
+"""What a new process takes over beside connections and logs."""
+
+import json
+import signal
+
+import pytest
+import websockets.sync.client
+
+from support import TIMEOUT_SECONDS
+from support.access import SECRET, bearer, server_key, token
+from support.server import Server, eventually
+from support.upgrades import FAILED, UpgradableServer
+
+QUIET = ["--heartbeat", "1h", "--drain-window", "0ms"]
+GRANTS = {"publish": ["rooms/*"], "subscribe": ["rooms/*"]}
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts servers that can be upgraded, and stops them after the test."""
+    started = []
+
+    def start(*flags, **options):
+        started.append(UpgradableServer(tmp_path, *QUIET, *flags, **options))
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.stop()
+
+
+class Keyed:
+    """A server that keeps revocations, and its operator."""
+
+    def __init__(self, start, directory):
+        self.operator, table = server_key(directory, "operator", "administration")
+        settings = f"revocations-file = 'revoked'\n[[token-keys]]\nsecret = '{SECRET}'\n"
+        (directory / "throng.toml").write_text(settings + table)
+        self.server = start("--config", "throng.toml")
+
+    def revoke(self, subject):
+        made = self.server.http.post(f"/revocations/{subject}", headers=bearer(self.operator))
+        assert made.status_code == 201, made.text
+
+    def publish(self, credential):
+        path = "/channels/rooms%2Fa"
+        return self.server.http.post(path, content="x", headers=bearer(credential)).status_code
+
+
+def test_revocations_hold_over_upgrades_and_are_made_after_them(start, tmp_path):
+    keyed = Keyed(start, tmp_path)
+    tokens = {name: token(jti=name, throng=GRANTS) for name in ("t1", "t2", "t3")}
+    keyed.revoke("tokens/t1")
+    keyed.server.upgrade()
+    assert [keyed.publish(one) for one in tokens.values()] == [401, 201, 201]
+    keyed.revoke("tokens/t2")
+    keyed.server.upgrade()
+    assert [keyed.publish(one) for one in tokens.values()] == [401, 401, 201]
+    lifted = keyed.server.http.delete("/revocations/tokens/t1", headers=bearer(keyed.operator))
+    assert lifted.status_code == 204, lifted.text
+    assert [keyed.publish(one) for one in tokens.values()] == [201, 401, 201]
+    keyed.server.stop()
+    # All of it is in the file.
+    again = start("--config", "throng.toml")
+    for name, status in [("t1", 201), ("t2", 401), ("t3", 201)]:
+        headers = bearer(tokens[name])
+        answer = again.http.post("/channels/rooms%2Fa", content="x", headers=headers)
+        assert answer.status_code == status, name
+
+
+def test_a_revocation_ends_a_connection_that_was_taken_over(start, tmp_path):
+    keyed = Keyed(start, tmp_path)
+    url = f"{keyed.server.ws}/channels/rooms%2Fa"
+    headers = bearer(token(jti="t1", throng=GRANTS))
+    with websockets.sync.client.connect(url, additional_headers=headers, compression=None) as client:
+        keyed.server.upgrade()
+        keyed.revoke("tokens/t1")
+        with pytest.raises(websockets.exceptions.ConnectionClosed):
+            client.recv(TIMEOUT_SECONDS)
+
+
+def test_the_file_of_revocations_has_one_owner_after_an_upgrade(start, tmp_path):
+    keyed = Keyed(start, tmp_path)
+    keyed.server.upgrade()
+    with pytest.raises(RuntimeError, match="another server uses the revocations-file"):
+        Server(tmp_path, "--config", "throng.toml")
+
+
+def test_an_upgrade_that_fails_leaves_revocations_as_they_were(start, tmp_path):
+    keyed = Keyed(start, tmp_path)
+    keyed.revoke("tokens/t1")
+    settings = (tmp_path / "throng.toml").read_text()
+    # The new process is ready, and finds only then that it cannot use its own file.
+    (tmp_path / "no-file").mkdir()
+    (tmp_path / "throng.toml").write_text(settings.replace("'revoked'", "'no-file'"))
+    keyed.server.signal(signal.SIGUSR2)
+    eventually(lambda: FAILED in keyed.server.log(), "the failure of the upgrade")
+    assert "cannot open the revocations-file no-file" in keyed.server.log(), keyed.server.log()
+    (tmp_path / "throng.toml").write_text(settings)
+    keyed.revoke("tokens/t2")
+    tokens = [token(jti=name, throng=GRANTS) for name in ("t1", "t2", "t3")]
+    assert [keyed.publish(one) for one in tokens] == [401, 401, 201]
+    keyed.server.upgrade()
+    assert [keyed.publish(one) for one in tokens] == [401, 401, 201]
+
+
+def watch(server, channel, user):
+    """A WebSocket that follows a channel and its presence events."""
+    url = f"{server.ws}/channels/{channel}?presence=true&user={user}"
+    return websockets.sync.client.connect(url, compression=None, proxy=None)
+
+
+def until(client, condition):
+    """The presence events of a connection up to the first one for which this holds."""
+    events = []
+    while not (events and condition(events[-1])):
+        told = json.loads(client.recv(TIMEOUT_SECONDS))
+        events += [told] if told["type"] == "presence" else []
+    return events
+
+
+def changes(events):
+    """Who has joined and left, as told in these events."""
+    left = [user["user"] for told in events for user in told["left"]]
+    return [user for told in events for user in told["joined"]], left
+
+
+def test_presence_events_go_on_after_an_upgrade(start):
+    server = start("--presence-events", "--presence-grace", "0s")
+    with watch(server, "room", "ann") as ann:
+        until(ann, lambda told: told["users"] == ["ann"])
+        with watch(server, "room", "bob") as bob:
+            for client in (ann, bob):
+                until(client, lambda told: told["users"] == ["ann", "bob"])
+            events = server.metrics()["throng_presence_events_total"]
+            server.upgrade()
+            with watch(server, "room", "cy") as cy:
+                until(cy, lambda told: told["users"] == ["ann", "bob", "cy"])
+                # What was told before is not told again.
+                assert changes(until(ann, lambda told: "cy" in told["users"])) == (["cy"], [])
+            assert changes(until(ann, lambda told: told["users"] == ["ann", "bob"])) == ([], ["cy"])
+            assert server.metrics()["throng_presence_events_total"] > events
+        # One that has come before the upgrade and leaves after it.
+        assert changes(until(ann, lambda told: told["users"] == ["ann"])) == ([], ["bob"])
