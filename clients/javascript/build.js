@@ -140,15 +140,16 @@ async function checkReact() {
 }
 
 async function writePackage() {
-  for (const [from, to] of [["src/throng.js", "throng"], ["react/index.js", "react"]]) {
+  const parts = [["src/throng.js", "throng"], ["react/index.js", "react"]];
+  for (const [from, to] of [...parts, ["server/index.js", "server"]]) {
     const { outputFiles } = await build({
       ...{ absWorkingDir: HERE, entryPoints: [from], bundle: true, write: false },
       ...{ format: "cjs", platform: "neutral", target: "es2022", banner: { js: BANNER } },
-      external: ["react"],
+      external: ["react", "node:crypto"],
     });
     writeFileSync(`${HERE}dist/${to}.cjs`, outputFiles[0].text);
   }
-  for (const types of ["throng.d", "react/index.d"]) {
+  for (const types of ["throng.d", "react/index.d", "server/index.d"]) {
     writeFileSync(`${HERE}${types}.cts`, readFileSync(`${HERE}${types}.ts`));
   }
 }

@@ -45,7 +45,9 @@ test("the package is for import and for require, with types for both", (t) => {
     const both = [import("${name}").then(check), check(require("${name}"))];
     const hooks = [import("${name}/react"), require("${name}/react")];
     const named = async () => (await Promise.all(hooks)).map(({ useChannel }) => useChannel.name);
-    Promise.all([...both, named()]).then((found) => console.log(found.flat().join()));
+    const { makeToken } = require("${name}/server");
+    const served = import("${name}/server").then(({ Webhook }) => Webhook.name);
+    Promise.all([...both, named(), served, makeToken.name]).then((found) => console.log(found.flat().join()));
   `;
   const run = (command, parameters) =>
     execFileSync(command, parameters, { cwd: directory, encoding: "utf8" }).trim();
@@ -54,9 +56,12 @@ test("the package is for import and for require, with types for both", (t) => {
     const link = join(directory, "node_modules", package_);
     symlinkSync(join(HERE, "node_modules", package_), link);
   }
-  assert.equal(run(process.execPath, ["-e", script]), "closed,closed,useChannel,useChannel");
+  const expected = "closed,closed,useChannel,useChannel,Webhook,makeToken";
+  assert.equal(run(process.execPath, ["-e", script]), expected);
   const program = `import { Throng } from "${name}";
     import { useChannel } from "${name}/react";
+    import { Publisher } from "${name}/server";
+    new Publisher("http://a").publish("a", 1);
     export const use = () => useChannel<string>("a").messages[0]?.data.length;
     new Throng().publish("a", 1);
   `;

@@ -1,6 +1,7 @@
 // Compiled, but never run: code that the types must accept or reject.
 
 import { Throng, ThrongError, type Message } from "@throng-push/client";
+import { makeToken, Publisher, Webhook } from "@throng-push/client/server";
 import { ThrongProvider, useChannel, usePresence, useThrong } from "@throng-push/client/react";
 
 interface Say {
@@ -66,3 +67,15 @@ export function Room(): string {
 void ThrongProvider({ client: throng });
 // @ts-expect-error the client is missing
 void ThrongProvider({});
+
+const publisher = new Publisher("http://127.0.0.1:8080", { key: "throng_…" });
+void publisher.publish({ user: "ann" }, "hello", { expiresInSeconds: 60 }).then(({ id }) => id);
+void publisher
+  .publishBatch([{ channel: "a", data: 1 }, { user: "ann", data: "x", key: "k" }])
+  .then((results) => results.filter((result) => result instanceof ThrongError));
+// @ts-expect-error a message has a channel or a user
+void publisher.publishBatch([{ data: 1 }]);
+const signed: string = makeToken("secret", { user: "ann", subscribe: ["rooms/*"], claims: { jti: "1" } });
+// @ts-expect-error a list of channels
+makeToken("secret", { subscribe: "rooms/*" });
+void new Webhook(["whsec_a"]).verify(signed, new Headers());

@@ -1,0 +1,82 @@
+/** The types of what an application uses on its own servers. Needs `node:crypto`. */
+
+import type { Published, Target, ThrongError } from "@throng-push/client";
+
+export { ThrongError } from "@throng-push/client";
+
+/** An unknown option throws a `TypeError`. */
+export interface PublisherOptions {
+  /** A server key, as `throng key` prints it. A server without keys needs none. */
+  key?: string;
+  /** Time for a message with all its attempts; at most 240,000. Default: 30,000. */
+  publishTimeoutMs?: number;
+  /** Time after which a request counts as unanswered. Default: 10,000. */
+  requestTimeoutMs?: number;
+  fetch?: typeof globalThis.fetch;
+  /** Returns numbers from 0 to 1, for the jitter. */
+  random?: () => number;
+}
+
+export interface DraftOptions {
+  /** Idempotency key: repeated within five minutes, it publishes nothing. Default: random. */
+  key?: string;
+  contentType?: string;
+  /** The value of a `Throng-Connection`, which does not get the message. */
+  exclude?: string;
+  /** Time after which the message is not delivered any more. */
+  expiresInSeconds?: number;
+}
+
+/** A message of a batch. */
+export type Draft = DraftOptions & { data: unknown } & ({ channel: string } | { user: string });
+
+/**
+ * Publishes with a server key. A message has one idempotency key for all attempts. Errors have an
+ * `outcome` and the `key`, as those of `Throng.publish`.
+ */
+export declare class Publisher {
+  /** Throws a `TypeError` for a URL without a scheme or an unknown option. */
+  constructor(url: string | URL, options?: PublisherOptions);
+  /** Resolves once the server has the message. */
+  publish(target: Target, data: unknown, options?: DraftOptions): Promise<Published>;
+  /**
+   * Publishes messages in order, any number; resolves with the result of each, at its place. Rejects
+   * with a `TypeError` only, for data that JSON cannot represent, before anything is published.
+   */
+  publishBatch(drafts: Iterable<Draft>): Promise<(Published | ThrongError)[]>;
+}
+
+export interface TokenOptions {
+  /** Who the client is. It may always follow this user's inbox. */
+  user?: string;
+  /** The channels that the token grants: `*` stands for any text, and `{user}` for the user. */
+  subscribe?: readonly string[];
+  publish?: readonly string[];
+  history?: readonly string[];
+  presence?: readonly string[];
+  /** Default: 900. */
+  expiresInSeconds?: number;
+  /** Further claims, such as `jti` or `aud`, which override the others. */
+  claims?: Record<string, unknown>;
+}
+
+/** Signs a token (HS256) with the secret of the server's `[[token-keys]]`, at least 32 bytes. */
+export declare function makeToken(secret: string | Uint8Array, options?: TokenOptions): string;
+
+/** Throng has not signed the request. */
+export declare class WebhookError extends Error {}
+
+/** Verifies the requests that Throng makes to your application. */
+export declare class Webhook {
+  /** The callout's secret (`whsec_…`), or several while you change it. */
+  constructor(secrets: string | readonly string[]);
+  /**
+   * The JSON of a request. Throws a `WebhookError` if Throng has not signed it. `body` is as it was
+   * received, before any parser; `headers` are those of Node or of `fetch`.
+   */
+  verify(
+    body: string | Uint8Array,
+    headers: Headers | Record<string, string | readonly string[] | undefined>,
+    options?: { nowMs?: number },
+  ): unknown;
+}

@@ -1,0 +1,177 @@
+/**
+ * Publishes with a server key, in batches.
+ *
+ * Invariant: all attempts for a message have the same idempotency key, so that a retry cannot publish
+ * it twice.
+ */
+
+import { ThrongError } from "../src/errors.js";
+import {
+  backoffMs,
+  deadline,
+  delay,
+  foundNoConnection,
+  isTemporary,
+  orAborted,
+  retryAfterMs,
+  toError,
+} from "../src/http.js";
+import { isBinary, randomKey, toBase64, toBytes, toTarget } from "../src/message.js";
+import { checkNames, toUrl } from "../src/options.js";
+
+/**
+ * The messages and characters of one request: below the server's limits, and so few that a retry
+ * repeats little.
+ */
+const BATCH_LINES_MAX = 1_000;
+const BATCH_LENGTH_MAX = 1 << 20;
+/** The server remembers idempotency keys for five minutes; a retry after that could double. */
+const PUBLISH_TIMEOUT_MAX_MS = 240_000;
+/** Errors of a message after which the same message may be accepted. */
+const RETRIED_CODES = ["busy", "too_many_requests", "full", "draining", "outcome_unknown"];
+/** The error after which the message may have been published. */
+const UNKNOWN_CODE = "outcome_unknown";
+const DRAFT_NAMES = ["channel", "user", "data", "key", "contentType", "exclude", "expiresInSeconds"];
+
+/** A message on its way. */
+class Line {
+  /** What became of it: the answer, or an error. */
+  result;
+  /** An attempt has no response, or one that says so: it may have been published. */
+  isUnknown = false;
+
+  constructor(draft) {
+    checkNames(draft, DRAFT_NAMES, "a message");
+    const { data, key = randomKey(), contentType, exclude, expiresInSeconds } = draft;
+    this.key = key;
+    const body = isBinary(data) ? { data: toBase64(toBytes(data)), encoding: "base64" } : { data };
+    const more = { key, content_type: contentType, exclude, expires_in: expiresInSeconds };
+    if (body.data !== null && JSON.stringify(body.data) === undefined) {
+      throw new TypeError(`JSON cannot represent data of the type ${typeof body.data}`);
+    }
+    this.text = `${JSON.stringify({ ...toTarget(draft), ...body, ...more })}\n`;
+  }
+
+  /** Takes the answer to it. Returns whether it is to be sent again. */
+  take({ error, message, id, subscribers, duplicate }) {
+    if (error === undefined) {
+      this.result = { id, subscribers, ...(duplicate && { duplicate }) };
+      return false;
+    }
+    this.isUnknown ||= error === UNKNOWN_CODE;
+    this.fail(new ThrongError(error, message));
+    return RETRIED_CODES.includes(error);
+  }
+
+  fail({ code, message, status }) {
+    const outcome = this.isUnknown ? "unknown" : "unpublished";
+    this.result = Object.assign(new ThrongError(code, message, status), { outcome, key: this.key });
+  }
+}
+
+function* partsOf(lines) {
+  let part = [];
+  let length = 0;
+  for (const line of lines) {
+    const isFull = part.length === BATCH_LINES_MAX || length + line.text.length > BATCH_LENGTH_MAX;
+    if (isFull && part.length > 0) {
+      yield part;
+      [part, length] = [[], 0];
+    }
+    part.push(line);
+    length += line.text.length;
+  }
+  if (part.length > 0) yield part;
+}
+
+/** The answers to `count` messages. */
+function parse(text, count) {
+  const answers = text.split("\n").filter(Boolean).map((line) => JSON.parse(line));
+  if (answers.length === count) return answers;
+  throw new Error("the answer is not one of a Throng server");
+}
+
+function timeoutError(timeoutMs, reason) {
+  const message = `the server did not confirm the message in ${timeoutMs / 1000} s: ${reason}`;
+  return new ThrongError("timeout", message);
+}
+
+export class Publisher {
+  #url;
+  #options;
+
+  constructor(url, options = {}) {
+    const defaults = {
+      key: undefined,
+      publishTimeoutMs: 30_000,
+      requestTimeoutMs: 10_000,
+      fetch: globalThis.fetch,
+      random: Math.random,
+    };
+    checkNames(options, Object.keys(defaults), "Publisher");
+    this.#url = toUrl(url);
+    const given = Object.entries(options).filter(([, value]) => value !== undefined);
+    this.#options = { ...defaults, ...Object.fromEntries(given) };
+    if (!(this.#options.publishTimeoutMs <= PUBLISH_TIMEOUT_MAX_MS)) {
+      throw new TypeError(`"publishTimeoutMs" is a number, at most ${PUBLISH_TIMEOUT_MAX_MS}`);
+    }
+  }
+
+  async publish(target, data, options = {}) {
+    const [result] = await this.publishBatch([{ ...options, ...toTarget(target), data }]);
+    if (result instanceof ThrongError) throw result;
+    return result;
+  }
+
+  async publishBatch(drafts) {
+    const lines = Array.from(drafts, (draft) => new Line(draft));
+    // In order: those of a channel must not overtake each other.
+    for (const part of partsOf(lines)) await this.#publishPart(part);
+    return lines.map(({ result }) => result);
+  }
+
+  async #publishPart(part) {
+    const { publishTimeoutMs, requestTimeoutMs, random } = this.#options;
+    const until = performance.now() + publishTimeoutMs;
+    let open = part;
+    for (let attempt = 0; ; attempt += 1) {
+      let delayMs = backoffMs(attempt, random);
+      let error;
+      const limit = deadline(Math.min(requestTimeoutMs, until - performance.now()));
+      try {
+        const response = await orAborted(this.#send(open, limit.signal), limit.signal);
+        if (response.ok) {
+          const answers = parse(await orAborted(response.text(), limit.signal), open.length);
+          open = open.filter((line, index) => line.take(answers[index]));
+        } else {
+          error = await toError(response, limit.signal);
+          // A proxy's error says nothing about what the server behind it did.
+          if (error.code.startsWith("http_")) open.forEach((line) => (line.isUnknown = true));
+          if (!isTemporary(response)) return open.forEach((line) => line.fail(error));
+          delayMs = retryAfterMs(response, random) ?? delayMs;
+        }
+      } catch (lost) {
+        error = lost;
+        if (!foundNoConnection(lost)) open.forEach((line) => (line.isUnknown = true));
+      } finally {
+        limit.end();
+      }
+      if (open.length === 0) return undefined;
+      if (performance.now() + delayMs >= until) {
+        return open.forEach((line) => {
+          const reason = error?.cause?.message ?? error?.message ?? line.result.message;
+          line.fail(timeoutError(publishTimeoutMs, reason));
+        });
+      }
+      await delay(delayMs);
+    }
+  }
+
+  #send(lines, signal) {
+    const { key, fetch } = this.#options;
+    const headers = { "Content-Type": "application/x-ndjson" };
+    if (key !== undefined) headers.Authorization = `Bearer ${key}`;
+    const body = lines.map(({ text }) => text).join("");
+    return fetch(`${this.#url}/publish`, { method: "POST", headers, body, signal });
+  }
+}
