@@ -50,7 +50,9 @@ async def follow_all(server, count):
     """Connects clients; returns the connections of each worker, and what each client received."""
     async with asyncio.timeout(LOAD_SECONDS_MAX):
         uri = f"{server.ws}/channels/many"
-        sockets = [await websockets.connect(uri, proxy=None) for _ in range(count)]
+        # Without pings: what a client has not read hides the answers.
+        options = {"proxy": None, "open_timeout": TIMEOUT_SECONDS, "ping_interval": None}
+        sockets = [await websockets.connect(uri, **options) for _ in range(count)]
         workers = await asyncio.to_thread(filled, server, count)
         for number in range(MESSAGES):
             await asyncio.to_thread(server.publish, "many", f"message {number}")

@@ -26,6 +26,12 @@ def server(tmp_path_factory):
     running.stop()
 
 
+def connect(url, **options):
+    """A WebSocket by a library."""
+    options = {"proxy": None, "open_timeout": TIMEOUT_SECONDS, **options}
+    return websockets.sync.client.connect(url, **options)
+
+
 class Watcher:
     """A connection of a user that follows presence events. Its `lines` are all that it gets."""
 
@@ -77,8 +83,7 @@ class Watcher:
 
     def _websocket(self, server, path, parameters, **options):
         url = server.ws + target(path, None, parameters)
-        opened = websockets.sync.client.connect(url, proxy=None, **options)
-        self.socket = self.stack.enter_context(opened)
+        self.socket = self.stack.enter_context(connect(url, **options))
         return (json.loads(self.socket.recv(TIMEOUT_SECONDS)) for _ in iter(int, 1))
 
     def _v1(self, server, path, parameters):
@@ -184,8 +189,7 @@ def test_commands_of_v1(server, channel):
     with Watcher(server, "sse", channel, user="ann") as ann, ExitStack() as stack:
         ann.next()
         url = f"{server.ws}/subscribe"
-        opened = websockets.sync.client.connect(url, proxy=None, subprotocols=["throng.v1"])
-        socket = stack.enter_context(opened)
+        socket = stack.enter_context(connect(url, subprotocols=["throng.v1"]))
 
         def call(**command):
             socket.send(json.dumps(command))
@@ -236,12 +240,8 @@ def test_only_who_may_see_presence_gets_events(tmp_path, serve):
     assert server.http.get(path, headers=bearer(blind)).status_code == 403
     assert server.http.get(path, headers=bearer(seeing)).json()["users"] == ["ann"]
     with ExitStack() as stack:
-        opened = websockets.sync.client.connect(
-            f"{server.ws}/channels/room?presence=true&user=ann&token={seeing}",
-            proxy=None,
-            subprotocols=["throng.v1"],
-        )
-        socket = stack.enter_context(opened)
+        url = f"{server.ws}/channels/room?presence=true&user=ann&token={seeing}"
+        socket = stack.enter_context(connect(url, subprotocols=["throng.v1"]))
         seen = []
         while not seen or seen[-1]["type"] != "presence":
             seen.append(json.loads(socket.recv(TIMEOUT_SECONDS)))

@@ -14,7 +14,8 @@ PINGS = 20_000
 
 def test_a_burst_of_connections_with_bodies_is_answered(serve, channel):
     """More connections than the hand-off queue to the control plane holds."""
-    server = serve("--workers", 1)
+    # The last one of them sends nothing until most others have their answers.
+    server = serve("--workers", 1, "--head-timeout", "5m")
     connections = [Raw(server) for _ in range(CONNECTIONS)]
     head = f"POST /channels/{channel} HTTP/1.1\r\nHost: {connections[0].host}\r\n"
     request = f"{head}Content-Length: {len(BODY)}\r\n\r\n".encode() + BODY

@@ -2,29 +2,31 @@
 
 import json
 
-import httpx
 from websockets.sync.client import connect
 
 from support import TIMEOUT_SECONDS
 
 
 def ask(server, method, path):
-    response = httpx.request(method, server.url + path, trust_env=False)
+    response = server.http.request(method, path)
     assert response.status_code == 200, response.text
     return response.json()
+
+
+def follow(server, path, **options):
+    """A WebSocket by a library."""
+    return connect(server.ws + path, proxy=None, open_timeout=TIMEOUT_SECONDS, **options)
 
 
 def test_devices_share_a_marker(server, channel):
     path = f"/users/{channel}"
     ids = []
     for number in range(3):
-        response = httpx.post(server.url + path, content=str(number), trust_env=False)
-        ids.append(response.json()["id"])
+        ids.append(server.publish_to_user(channel, str(number))["id"])
     assert ask(server, "GET", f"{path}/read") == {"user": channel, "unread": 3}
     marked = ask(server, "PUT", f"{path}/read?id={ids[1]}")
     assert marked == {"user": channel, "read": ids[1], "unread": 1}
-    url = server.url.replace("http", "ws") + "/subscribe"
-    with connect(url, subprotocols=["throng.v1"]) as device:
+    with follow(server, "/subscribe", subprotocols=["throng.v1"]) as device:
         assert json.loads(device.recv(TIMEOUT_SECONDS))["type"] == "welcome"
         device.send(json.dumps({"type": "read", "user": channel, "ref": 1}))
         assert json.loads(device.recv(TIMEOUT_SECONDS)) == {"type": "read", **marked, "ref": 1}
@@ -39,12 +41,11 @@ def test_a_welcome_says_how_much_is_unread(server, channel):
     path = f"/users/{channel}"
     ids = [server.publish_to_user(channel, str(number))["id"] for number in range(3)]
     ask(server, "PUT", f"{path}/read?id={ids[0]}")
-    url = f"{server.ws}/subscribe"
-    with connect(f"{url}?user={channel}", subprotocols=["throng.v1"], proxy=None) as device:
+    with follow(server, f"/subscribe?user={channel}", subprotocols=["throng.v1"]) as device:
         assert json.loads(device.recv(TIMEOUT_SECONDS))["unread"] == 2
-    with connect(url, subprotocols=["throng.v1"], proxy=None) as stranger:
+    with follow(server, "/subscribe", subprotocols=["throng.v1"]) as stranger:
         assert "unread" not in json.loads(stranger.recv(TIMEOUT_SECONDS))
-    with connect(f"{server.ws}{path}?welcome=true", proxy=None) as plain:
+    with follow(server, f"{path}?welcome=true") as plain:
         assert json.loads(plain.recv(TIMEOUT_SECONDS))["unread"] == 2
-    with httpx.stream("GET", f"{server.url}{path}?welcome=true", trust_env=False) as stream:
+    with server.http.stream("GET", f"{path}?welcome=true") as stream:
         assert json.loads(next(stream.iter_lines()))["unread"] == 2

@@ -79,7 +79,9 @@ def close_code(socket):
 def of_page(server):
     """A WebSocket of a page."""
     address = server.ws + "/channels/a"
-    return websockets.sync.client.connect(address, origin="https://page.example", proxy=None)
+    return websockets.sync.client.connect(
+        address, origin="https://page.example", proxy=None, open_timeout=TIMEOUT_SECONDS
+    )
 
 
 def hear(socket, kind):

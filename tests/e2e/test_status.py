@@ -177,12 +177,14 @@ def test_all_viewers_get_the_same_sample_once_a_second(serve):
 
 def test_a_server_that_is_not_on_loopback_does_not_serve_the_status(serve):
     server = serve("--allow-anyone", listen="0.0.0.0")
-    for path in PATHS:
-        response = httpx.get(f"http://127.0.0.1:{server.port}{path}", trust_env=False)
-        assert (response.status_code, response.json()["error"]) == (403, "forbidden"), path
-    assert httpx.head(f"http://127.0.0.1:{server.port}/status/stream", trust_env=False).is_error
-    response = httpx.get(f"http://127.0.0.1:{server.port}/status.css", trust_env=False)
-    assert response.status_code == 200, "the files of the page reveal nothing"
+    url = f"http://127.0.0.1:{server.port}"
+    with httpx.Client(base_url=url, timeout=TIMEOUT_SECONDS, trust_env=False) as http:
+        for path in PATHS:
+            response = http.get(path)
+            assert (response.status_code, response.json()["error"]) == (403, "forbidden"), path
+        assert http.head("/status/stream").is_error
+        response = http.get("/status.css")
+        assert response.status_code == 200, "the files of the page reveal nothing"
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -302,15 +302,16 @@ def test_a_hangup_does_not_end_the_server(stopping, channel):
 
 
 def test_a_hangup_does_not_cut_the_drain_short(tmp_path, channel):
-    server = Server(tmp_path, "--drain-window", "200ms", "--drain-timeout", "2s")
-    # A client that does not read, and is within its lag limit, keeps the drain going until its
-    # timeout.
-    with RawWebSocket(server, f"/channels/{channel}", receive_buffer_bytes=4096):
+    server = Server(tmp_path, "--drain-window", "200ms", "--drain-timeout", "5m")
+    # A client that is within its lag limit keeps the drain going until it reads.
+    with RawWebSocket(server, f"/channels/{channel}", receive_buffer_bytes=4096) as slow:
         server.publish_batch([{"channel": channel, "data": "x" * 60000} for _ in range(16)])
         server.signal()
         eventually(lambda: "SIGTERM: stopping" in server.log(), "the drain")
         hang_up(server, 1)
-        assert server.wait() == 0, server.log()
+        assert [len(slow.read_message()) for _ in range(16)] == [60000] * 16
+        assert slow.read_close()[0] == 1012
+    assert server.wait() == 0, server.log()
     assert "stopped:" in server.log()
 
 

@@ -143,7 +143,8 @@ def test_a_server_starts_with_an_expired_certificate_and_takes_the_next_one(star
     valid_between(tmp_path, -timedelta(days=1), timedelta(days=9))
     tls.plain.signal(signal.SIGHUP)
     eventually(lambda: ready(tls).get("status") != "degraded", "the end of the ailment")
-    with httpx.Client(verify=trusting(tls.certificate), trust_env=False) as http:
+    context = trusting(tls.certificate)
+    with httpx.Client(verify=context, timeout=TIMEOUT_SECONDS, trust_env=False) as http:
         assert http.get(f"https://{NAME}:{tls.port}/health").status_code == 200
 
 
@@ -212,7 +213,8 @@ def test_port_443_without_root(tmp_path, is_granted):
             assert process.returncode == 1, log
             assert f"{address}:443" in log and "need privileges" in log, log
             return
-        with httpx.Client(verify=trusting(certificate), trust_env=False) as http:
+        context = trusting(certificate)
+        with httpx.Client(verify=context, timeout=TIMEOUT_SECONDS, trust_env=False) as http:
 
             def served():
                 try:
