@@ -18,6 +18,7 @@ use crate::marker::{Mark, now_ns};
 use crate::plan::{
     Network, Ping, Plan, Sources, Streams, Subscribed, Target, TlsSettings, Transport,
 };
+use crate::publish::tests::refusing_port;
 use crate::template::Template;
 
 mod closed_loop;
@@ -342,10 +343,7 @@ fn failures_have_reasons() {
 
 #[test]
 fn a_closed_port_refuses() {
-    let port = {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-        listener.local_addr().expect("an address").port()
-    };
+    let (_bound, port) = refusing_port();
     let plan = plan(Transport::WebSocket, &format!("ws://127.0.0.1:{port}/"));
     Watched::start(&plan, 3).wait_failure(&Failure::Refused, 3);
 }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::counts::PublishFailure;
@@ -48,6 +49,15 @@ pub(crate) fn target(port: u16, connections: usize, pipeline: usize) -> Target {
         streams: Streams::Spread(4),
         tls: TlsSettings::default(),
     }
+}
+
+/// A port that refuses connections, and what keeps others from it.
+pub(crate) fn refusing_port() -> (OwnedFd, u16) {
+    use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
+    let bound = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+    bind(&bound, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).expect("a port");
+    let address = SocketAddr::try_from(getsockname(&bound).expect("bound")).expect("an address");
+    (bound, address.port())
 }
 
 /// Decides the response to a request, and whether the server closes after it.
@@ -259,9 +269,7 @@ fn a_missing_response_times_out() {
 
 #[test]
 fn without_a_server_every_message_fails() {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let port = listener.local_addr().expect("an address").port();
-    drop(listener);
+    let (_bound, port) = refusing_port();
     let mut run = start(&target(port, 2, 1), 4);
     run.publish(1000.0, 50, Pattern::Random);
     run.finish();
