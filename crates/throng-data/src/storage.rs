@@ -109,7 +109,8 @@ pub trait Storage: Send + Sync {
     fn sync(&self) -> Result<(), StorageError>;
 
     /// Makes everything that can be read survive the end of the machine, as [`Storage::recover`]
-    /// does, of a storage that was opened and not written.
+    /// does, and leaves as little as possible that opening has to read into memory. Nobody commits
+    /// meanwhile.
     fn settle(&self) -> Result<(), StorageError>;
 
     /// Makes commits possible again after an error, and everything that can be read survive the end

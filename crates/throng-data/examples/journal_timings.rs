@@ -1,0 +1,292 @@
+//! What a disk lets the journal do, beside what it does for others: rates of durable messages, and
+//! how long a start takes.
+//!
+//! ```sh
+//! cargo run --release -p throng-data --example journal_timings [DIRECTORY [MESSAGES [INBOXES]]]
+//! ```
+//!
+//! The directory is made anew on the disk in question, and removed at the end; by default it is
+//! in the directory of temporary files. Rates of a shared machine move from second to second, so
+//! each is measured in rounds that take turns, and the median is shown.
+
+#![allow(clippy::print_stdout)]
+
+use std::error::Error;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use throng_core::{Body, ChannelName, Content, Publication, Receipt, Retention, Stamp, clock};
+use throng_data::journal::{Journal, Server, Setup};
+use throng_data::logs::Logs;
+use throng_data::promise::Sync;
+use throng_data::storage::disk::DiskStorage;
+use throng_data::storage::{Space, Storage as _, Write};
+
+type Failure = Box<dyn Error>;
+
+const ROUNDS: usize = 5;
+const ROUND_TIME: Duration = Duration::from_secs(2);
+const CACHE_BYTES: u64 = 64 << 20;
+
+/// Publishers that each wait for their last message.
+const PUBLISHERS: usize = 64;
+/// Messages of a batch.
+const BATCH: usize = 100;
+/// Batches that are under way at a time.
+const BATCHES: usize = 8;
+
+const BODY: &str = "a message of one hundred bytes, as an application may send it to one of its \
+                    users: {\"n\":12345678901}";
+
+const _: () = assert!(BODY.len() == 100);
+
+const KEPT: Retention =
+    Retention { max_messages: 100_000, max_bytes: usize::MAX, max_age_ms: 1 << 40 };
+
+/// A server without subscribers.
+#[derive(Default)]
+struct Alone(AtomicU64);
+
+impl Server for Alone {
+    fn now_ms(&self) -> u64 {
+        clock::now_ms()
+    }
+
+    fn retention_of(&self, _: &ChannelName) -> Option<Retention> {
+        Some(KEPT)
+    }
+
+    fn retention(&self) -> String {
+        "all".into()
+    }
+
+    fn begin_group(&self) {}
+
+    fn next_stamp(&self) -> Stamp {
+        Stamp(self.0.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    fn deliver(&self, _: &Arc<Content>, _: Option<&Arc<Receipt>>) -> u64 {
+        0
+    }
+
+    fn end_group(&self) {}
+
+    fn newest_stamp(&self) -> Stamp {
+        Stamp(self.0.load(Ordering::Relaxed))
+    }
+}
+
+fn publication(channel: usize) -> Publication {
+    Publication {
+        channel: ChannelName::user(&format!("user-{channel}")),
+        body: Body::Text(BODY.into()),
+        content_type: None,
+        idempotency_key: None,
+        excluded: None,
+        receipt: None,
+        expires_in_ms: None,
+    }
+}
+
+/// Messages a second of a round, and how long each call took.
+struct Round {
+    per_s: f64,
+    waits: Vec<Duration>,
+}
+
+/// Calls `commit`, which makes `messages` durable, for a round.
+fn round(
+    messages: usize,
+    mut commit: impl FnMut() -> Result<(), Failure>,
+) -> Result<Round, Failure> {
+    let (begin, mut waits) = (Instant::now(), Vec::new());
+    while begin.elapsed() < ROUND_TIME {
+        let begin = Instant::now();
+        commit()?;
+        waits.push(begin.elapsed());
+    }
+    let per_s = (waits.len() * messages) as f64 / begin.elapsed().as_secs_f64();
+    Ok(Round { per_s, waits })
+}
+
+/// A plain file, with `fdatasync` after each group of messages.
+fn plain(folder: &Path, group: usize) -> Result<Round, Failure> {
+    let mut file = File::options().append(true).create(true).open(folder.join("plain"))?;
+    let bytes = BODY.repeat(group);
+    round(group, || {
+        file.write_all(bytes.as_bytes())?;
+        Ok(file.sync_data()?)
+    })
+}
+
+/// The library alone, with a sync after each group of messages.
+fn library(storage: &DiskStorage, group: usize, next: &mut u64) -> Result<Round, Failure> {
+    round(group, || {
+        let writes = (0..group).map(|_| {
+            *next += 1;
+            let value = Some(BODY.into());
+            Write { space: Space::Messages, key: next.to_be_bytes().to_vec(), value }
+        });
+        storage.commit(writes.collect())?;
+        Ok(storage.sync()?)
+    })
+}
+
+/// The journal, for publishers that each hand over `batch` messages and wait for all of them.
+fn journal(journal: &Journal, publishers: usize, batch: usize) -> Result<Round, Failure> {
+    let begin = Instant::now();
+    let rounds: Vec<_> = std::thread::scope(|scope| {
+        let publish = |publisher: usize| {
+            let (sender, answers) = mpsc::channel();
+            let one = || {
+                for n in 0..batch {
+                    let done = sender.clone();
+                    let publication = publication(publisher * batch + n);
+                    journal.publish(publication, KEPT, || {
+                        // The publisher waits for all.
+                        Box::new(move |outcome| {
+                            let _ = done.send(outcome.is_ok());
+                        })
+                    })?;
+                }
+                let safe = answers.iter().take(batch).filter(|is_safe| *is_safe).count();
+                if safe == batch { Ok(()) } else { Err("a message was refused".into()) }
+            };
+            round(batch, one).map_err(|error| error.to_string())
+        };
+        let threads: Vec<_> =
+            (0..publishers).map(|publisher| scope.spawn(move || publish(publisher))).collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().map_err(|_| "a publisher panicked"))
+            .collect()
+    });
+    let mut waits = Vec::new();
+    for round in rounds {
+        waits.append(&mut round??.waits);
+    }
+    let per_s = (waits.len() * batch) as f64 / begin.elapsed().as_secs_f64();
+    Ok(Round { per_s, waits })
+}
+
+/// Prints the median of rates, and quantiles of all waits.
+fn report(what: &str, rounds: &[Round]) -> f64 {
+    let mut rates: Vec<_> = rounds.iter().map(|round| round.per_s).collect();
+    rates.sort_by(f64::total_cmp);
+    let mut waits: Vec<_> = rounds.iter().flat_map(|round| round.waits.iter().copied()).collect();
+    waits.sort_unstable();
+    let quantile = |share: f64| {
+        let at = ((waits.len() - 1) as f64 * share) as usize;
+        waits.get(at).map_or(0.0, |wait| wait.as_secs_f64() * 1e3)
+    };
+    let median = rates[rates.len() / 2];
+    println!(
+        "{what:<48} {median:>9.0} /s   p50 {:>7.3} ms   p99 {:>7.3} ms",
+        quantile(0.5),
+        quantile(0.99)
+    );
+    median
+}
+
+fn open(path: &Path, sync: Sync) -> Result<(Arc<Logs>, Journal), Failure> {
+    let storage = DiskStorage::open(path, CACHE_BYTES)?;
+    let (logs, opened) = Logs::open(Arc::new(storage), "boot")?;
+    let server = Box::new(Alone(AtomicU64::new(opened.stamps.0)));
+    let logs = Arc::new(logs);
+    let journal = Journal::start(&logs, Setup { sync, max_bytes: u64::MAX, server })?;
+    Ok((logs, journal))
+}
+
+fn rates(folder: &Path) -> Result<(), Failure> {
+    let (raw, ours) = (folder.join("library"), folder.join("journal"));
+    let storage = DiskStorage::open(&raw, CACHE_BYTES)?;
+    let (_logs, writer) = open(&ours, Sync::Always)?;
+    let mut next = 0;
+    for (name, group, publishers, batch) in [
+        ("64 publishers, one message each", PUBLISHERS, PUBLISHERS, 1),
+        ("8 publishers, batches of 100", BATCHES * BATCH, BATCHES, BATCH),
+    ] {
+        let [mut plains, mut libraries, mut journals] = [const { Vec::new() }; 3];
+        for _ in 0..ROUNDS {
+            plains.push(plain(folder, group)?);
+            libraries.push(library(&storage, group, &mut next)?);
+            journals.push(journal(&writer, publishers, batch)?);
+        }
+        println!("{name}");
+        report(&format!("  a file, fdatasync each {group} messages"), &plains);
+        let most = report(&format!("  the library alone, {group} messages a commit"), &libraries);
+        let rate = report("  the journal", &journals);
+        println!("  the journal does {:.2} of the library", rate / most);
+    }
+    Ok(())
+}
+
+/// Copies what a process that was killed leaves.
+fn copy(from: &Path, to: &Path) -> Result<(), Failure> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let to = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy(&entry.path(), &to)?
+        } else {
+            fs::copy(entry.path(), to).map(drop)?
+        }
+    }
+    Ok(())
+}
+
+/// Opens a directory as a start does, and reads one channel.
+fn start(what: &str, path: &Path, messages: usize) -> Result<(), Failure> {
+    let begin = Instant::now();
+    let (logs, journal) = open(path, Sync::Always)?;
+    let bounds = logs.bounds(&publication(0).channel)?;
+    let took = begin.elapsed();
+    assert!(bounds.head.offset > 0, "the channel has messages");
+    println!("start with {messages} messages, {what:<24} {:>8.3} s", took.as_secs_f64());
+    drop(journal);
+    Ok(())
+}
+
+fn starts(folder: &Path, messages: usize, channels: usize) -> Result<(), Failure> {
+    let (path, killed) = (folder.join("filled"), folder.join("killed"));
+    let begin = Instant::now();
+    let (logs, writer) = open(&path, Sync::Never)?;
+    for first in (0..messages).step_by(1_000) {
+        let (sender, answers) = mpsc::channel();
+        let count = 1_000.min(messages - first);
+        for n in first..first + count {
+            let done = sender.clone();
+            writer.publish(publication(n % channels), KEPT, || {
+                Box::new(move |outcome| {
+                    let _ = done.send(outcome.is_ok());
+                })
+            })?;
+        }
+        assert_eq!(answers.iter().take(count).filter(|is_safe| *is_safe).count(), count);
+    }
+    println!("filled {channels} inboxes in {:.1} s", begin.elapsed().as_secs_f64());
+    copy(&path, &killed)?;
+    let begin = Instant::now();
+    drop((writer, logs));
+    println!("a clean end took {:.3} s", begin.elapsed().as_secs_f64());
+    start("after a clean end", &path, messages)?;
+    start("after kill -9", &killed, messages)
+}
+
+fn main() -> Result<(), Failure> {
+    let mut arguments = std::env::args().skip(1);
+    let folder = arguments.next().map_or_else(std::env::temp_dir, PathBuf::from);
+    let folder = folder.join(format!("journal-timings-{}", std::process::id()));
+    let mut number = |default| arguments.next().map_or(Ok(default), |text| text.parse());
+    let (messages, channels) = (number(1_000_000)?, number(100_000)?);
+    fs::create_dir(&folder)?;
+    let done = rates(&folder).and_then(|()| starts(&folder, messages, channels));
+    fs::remove_dir_all(&folder)?;
+    done
+}
