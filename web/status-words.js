@@ -140,6 +140,15 @@ const MEMORY_STEPS = {
 /** What the server gives up while memory is short. */
 export const memoryStep = (step) => MEMORY_STEPS[step] ?? step;
 
+const DATA_STATES = {
+  full: "refused: its disk is full",
+  limit: "refused: it is beyond its limit",
+  failed: "refused: its disk fails",
+};
+
+/** Whether the data directory takes changes; why not, if `refuses` says so. */
+export const dataState = (refuses) => (refuses === null ? "taken" : DATA_STATES[refuses] ?? refuses);
+
 /** The text of a reason; for an unknown one the name that the server uses. */
 export const reason = (table, name) => REASONS[table][name] ?? name.replaceAll("_", " ");
 

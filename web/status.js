@@ -372,6 +372,7 @@ function show() {
   certificates.show(newest);
   showWorkers();
   showMemory();
+  showData();
   showCanary();
   showTable("refused", [...reasonRows("refused"), ...reasonRows("dropped")]);
   showTable("closed", reasonRows("closed"));
@@ -420,6 +421,25 @@ function showMemory() {
       ? "root only" : words.bytes(kernel.socket_slab_bytes)],
     ["kernel: number of TCP sockets", words.count(kernel.tcp_sockets)],
   ]);
+}
+
+function showData() {
+  const data = newest.data ?? null;
+  $("data-part").hidden = data === null;
+  if (data === null) return;
+  const { disk_bytes, limit_bytes, messages, message_bytes, commits } = data;
+  const { p50_ms, p99_ms } = commits.minute;
+  const taken = words.bytes(disk_bytes);
+  showTable("data", [
+    ["on the disk", limit_bytes === null ? taken : `${taken} of ${words.bytes(limit_bytes)}`],
+    ["messages written", words.count(messages.total)],
+    ["messages written now", words.rate(messages.per_s)],
+    ["bytes of their bodies", `${words.bytes(message_bytes.per_s)}/s`],
+    ["write and sync, p50", words.milliseconds(p50_ms)],
+    ["write and sync, p99", words.milliseconds(p99_ms)],
+    ["new messages and changes", words.dataState(data.refuses)],
+  ]);
+  [...$("data").rows].at(-1).classList.toggle("bad", data.refuses !== null);
 }
 
 function showCanary() {

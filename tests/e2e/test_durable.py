@@ -193,6 +193,24 @@ def test_messages_are_back_when_a_channel_is_durable_again(start, tmp_path):
     assert kept_messages(third) == ["first", "third"]
 
 
+def test_the_status_has_what_the_directory_takes_and_does(start):
+    server = start("--data-max-bytes", "1GiB")
+    for n in range(3):
+        server.publish("kept", f"{n}")
+    server.publish("brief", "this")
+    data = {}
+
+    def is_counted():
+        data.update(server.http.get("/status.json").json()["data"])
+        return data["messages"]["total"] == 3 and data["disk_bytes"] > 0
+
+    eventually(is_counted, "three messages")
+    assert data["message_bytes"]["total"] == 3
+    assert 1 <= data["commits"]["minute"]["count"] <= 3
+    assert data["commits"]["minute"]["p99_ms"] > 0
+    assert (data["limit_bytes"], data["refuses"]) == (1 << 30, None)
+
+
 def test_beyond_the_limit_of_the_directory_only_durable_publications_are_refused(start, tmp_path):
     first = start()
     id = first.publish("kept", "before")["id"]
@@ -213,6 +231,11 @@ def test_beyond_the_limit_of_the_directory_only_durable_publications_are_refused
     ready = limited.http.get("/health/ready").json()
     assert [reason["reason"] for reason in ready["reasons"]] == ["data_over_limit"]
     eventually(lambda: "is beyond `data-max-bytes`" in limited.log(), "a line in the log")
+
+    def refuses():
+        return limited.http.get("/status.json").json()["data"]["refuses"]
+
+    eventually(lambda: refuses() == "limit", "the reason in the status")
     assert limited.http.post("/channels/brief", content="x").status_code == 201
     with subscribe("sse", limited, "/channels/kept", since=id) as subscriber:
         assert subscriber.recovered is True

@@ -98,6 +98,7 @@ def test_memory_processor_and_kernel_values_are_present(server):
     assert sample["kernel"]["tcp_sockets"] > 0
     assert len(sample["cpu"]["workers"]) == len(sample["connections"]["workers"])
     assert sample["connections"]["capacity"] > 0
+    assert sample["data"] is None, "a server without --data"
 
 
 def test_the_history_has_one_array_for_each_column(serve):

@@ -30,12 +30,14 @@
 //! | `health` | what the binary reports for the probes |
 //! | `edge` | what the control plane needs of the data plane, as two traits |
 //! | `certificates` | what the status page shows of certificates |
+//! | `data_figures` | what the status page shows of the data directory |
 //! | `memory_quota` | memory that many requests share |
 //! | `metrics` | what the control plane counts |
 //! | `settings` | limits and timeouts |
 //!
-//! The last seven do not use each other, except that `metrics` and `canary_report` name ailments of
-//! `health`, `metrics` what `certificates` has, and that `hold` keeps handoffs of `edge`.
+//! The last eight do not use each other, except that `metrics` and `canary_report` name ailments of
+//! `health`, `metrics` what `certificates` and `data_figures` have, and that `hold` keeps handoffs
+//! of `edge`.
 //!
 //! # Invariants
 //!
@@ -51,6 +53,7 @@ mod canary;
 mod canary_report;
 mod certificates;
 mod control;
+mod data_figures;
 mod drain;
 mod edge;
 mod health;
@@ -71,6 +74,7 @@ mod status;
 
 pub use certificates::{CertificateStatus, RenewalStatus, TlsStatus};
 pub use control::Control;
+pub use data_figures::DataFigures;
 pub use edge::{
     AdmissionMetrics, Edge, EdgeCounter, EdgeMetrics, Handoff, HandoffReceiver,
     SubscribedConnections, TlsConnection,

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use throng_core::{Histogram, Snapshot};
 
 use crate::certificates::TlsStatus;
+use crate::data_figures::DataFigures;
 use crate::health::Ailment;
 
 /// A part of the server that counts, apart from the two planes.
@@ -15,6 +16,12 @@ pub trait MetricSource: Send + Sync {
     /// The certificates of the server, if this part knows them. Called once a second, for the
     /// status.
     fn tls(&self) -> Option<TlsStatus> {
+        None
+    }
+
+    /// What the data directory takes and does, if this part knows it. Called once a second, for
+    /// the status.
+    fn data(&self) -> Option<DataFigures> {
         None
     }
 

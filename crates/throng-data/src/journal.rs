@@ -167,6 +167,8 @@ pub struct Figures {
     pub message_bytes: u64,
     /// What the directory takes on the disk, at most half a second ago.
     pub disk_bytes: u64,
+    /// The limit of that, [`Setup::max_bytes`].
+    pub max_bytes: u64,
     /// How long commits took, with their syncs.
     pub commits: Snapshot,
 }
@@ -246,6 +248,7 @@ impl Drop for GroupStamps<'_> {
 pub struct Journal {
     queue: Arc<SharedQueue>,
     shared: Arc<Shared>,
+    max_bytes: u64,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -266,10 +269,11 @@ impl Journal {
         let queue = Arc::<SharedQueue>::default();
         let shared = Arc::<Shared>::default();
         let (of_thread, shared_of_thread) = (Arc::clone(&queue), Arc::clone(&shared));
+        let max_bytes = setup.max_bytes;
         let thread = std::thread::Builder::new().name("journal".into()).spawn(move || {
             Thread { writer, setup, queue: of_thread, shared: shared_of_thread }.run();
         })?;
-        Ok(Journal { queue, shared, thread: Mutex::new(Some(thread)) })
+        Ok(Journal { queue, shared, max_bytes, thread: Mutex::new(Some(thread)) })
     }
 
     /// Publishes a message. Publications to a channel get their offsets in the order of the calls.
@@ -341,6 +345,7 @@ impl Journal {
             messages: get(&self.shared.messages),
             message_bytes: get(&self.shared.message_bytes),
             disk_bytes: get(&self.shared.disk_bytes),
+            max_bytes: self.max_bytes,
             commits: Snapshot::of(std::iter::once(&self.shared.commits)),
         }
     }

@@ -96,6 +96,8 @@ function largeSample() {
         { name: "good.example.com", not_before_ms: now - 9e9, not_after_ms: now + 99 * 86_400_500,
           renewal: { next_ms: now + 9 * 86_400_500, failures: 0, error: null } },
       ] },
+    data: { disk_bytes: 9e11, limit_bytes: 1e12, refuses: "limit", messages: rate,
+      message_bytes: rate, commits: spans },
     refused_per_s: 99_999.9, refused: reasons, dropped_per_s: 0.1,
     dropped: { skipped: 9_999_999_999 }, closed: { ...reasons, peer: 9_999_999_999 },
   };
@@ -253,6 +255,9 @@ const SCENARIOS = {
     }
     await certificates.locator("tr:not(.bad)", { hasText: /good.*99 d.*9 d.*good/ }).waitFor();
     assert.equal(await page.locator("#certificates").isVisible(), false, "a server without TLS");
+    await large.locator("#data tr", { hasText: "838 GiB of 931 GiB" }).waitFor();
+    await large.locator("#data .bad", { hasText: "refused: it is beyond its limit" }).waitFor();
+    assert.equal(await page.locator("#data").isVisible(), false, "a server without --data");
     assert.equal(await scrollsSideways(large), false);
     return [page, large];
   },

@@ -124,6 +124,7 @@ fn status() -> Vec<(&'static str, Value)> {
             ("memory", any()),
             ("kernel", any()),
             ("tls", maybe()),
+            ("data", maybe()),
             ("refused", any()),
             ("dropped", any()),
             ("closed", any()),

@@ -36,6 +36,7 @@ pub(crate) struct Sample {
     pub(super) memory: Memory,
     pub(super) kernel: Kernel,
     pub(super) tls: Option<TlsStatus>,
+    pub(super) data: Option<Data>,
     pub(super) refused_per_s: f64,
     pub(super) refused: Reasons,
     pub(super) dropped_per_s: f64,
@@ -143,6 +144,17 @@ pub(super) struct Memory {
     pub(super) used_bytes: Option<u64>,
     pub(super) step: &'static str,
     pub(super) per_connection_bytes: Option<f64>,
+}
+
+/// The data directory.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct Data {
+    pub(super) disk_bytes: u64,
+    pub(super) limit_bytes: Option<u64>,
+    pub(super) refuses: Option<&'static str>,
+    pub(super) messages: Rate,
+    pub(super) message_bytes: Rate,
+    pub(super) commits: Durations,
 }
 
 /// TCP in the kernel, for the whole machine.

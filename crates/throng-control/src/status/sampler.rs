@@ -11,7 +11,8 @@ use super::history::StatusHistory;
 use super::host::{HostReader, Reading};
 use super::minute::Minute;
 use super::sample::{
-    Canary, Connections, Cpu, Distribution, Http, Kernel, Memory, Rate, Reasons, Sample, rounded,
+    Canary, Connections, Cpu, Data, Distribution, Http, Kernel, Memory, Rate, Reasons, Sample,
+    rounded,
 };
 use super::totals::Totals;
 use crate::certificates::TlsStatus;
@@ -36,6 +37,7 @@ pub(crate) struct Sampler {
     last: Totals,
     latency: Minute,
     request_durations: Minute,
+    commits: Minute,
 }
 
 impl Sampler {
@@ -50,6 +52,7 @@ impl Sampler {
             history,
             started_ms: clock::now_ms(),
             private_at_start_bytes: reading.private_bytes,
+            commits: Minute::default(),
             last: Totals::read(&control, &edge, &reading),
             latency: Minute::since(edge.latency),
             request_durations: Minute::since(request_durations(&control)),
@@ -140,6 +143,16 @@ impl Sampler {
                 socket_slab_bytes: reading.socket_slab_bytes,
             },
             tls: tls(&control),
+            data: now.data.as_ref().map(|data| Data {
+                disk_bytes: data.disk_bytes,
+                limit_bytes: data.limit_bytes,
+                refuses: data.refuses,
+                messages: rate(|totals| totals.data.as_ref().map_or(0, |data| data.messages)),
+                message_bytes: rate(|totals| {
+                    totals.data.as_ref().map_or(0, |data| data.message_bytes)
+                }),
+                commits: self.commits.add(data.commits.clone()),
+            }),
             refused_per_s: per_s(sum(&now.refused), sum(&last.refused)),
             refused: now.refused.clone(),
             dropped_per_s: per_s(sum(&now.dropped), sum(&last.dropped)),

@@ -9,6 +9,7 @@ use throng_wire::ErrorCode;
 use super::host::{Reading, ThreadReading};
 use super::sample::Reasons;
 use crate::control::Control;
+use crate::data_figures::DataFigures;
 use crate::edge::EdgeMetrics;
 use crate::metrics::HttpCounter;
 
@@ -22,6 +23,8 @@ pub(super) struct Totals {
     pub(super) sent_bytes: u64,
     pub(super) requests: u64,
     pub(super) engine: EngineMetrics,
+    /// `None` without a data directory.
+    pub(super) data: Option<DataFigures>,
     pub(super) refused: Reasons,
     pub(super) dropped: Reasons,
     pub(super) closed: Reasons,
@@ -41,6 +44,7 @@ impl Totals {
             sent_bytes: 0,
             requests: 0,
             engine: EngineMetrics::default(),
+            data: None,
             refused: Reasons::new(),
             dropped: Reasons::new(),
             closed: Reasons::new(),
@@ -64,6 +68,7 @@ impl Totals {
             sent_bytes: edge.sent_bytes,
             requests: control.metrics.get(HttpCounter::Requests),
             engine,
+            data: control.other_metrics.iter().find_map(|source| source.data()),
             refused,
             dropped,
             closed: reasons(&edge.closed),

@@ -1,9 +1,10 @@
-//! What the data directory takes on the disk, and how fast it is written, on `/metrics`.
+//! What the data directory takes on the disk, and how fast it is written, on `/metrics` and in the
+//! status.
 
 use std::sync::Arc;
 
-use throng_control::{MetricSource, OtherMetric, OtherValue};
-use throng_data::journal::{Figures, Journal};
+use throng_control::{DataFigures, MetricSource, OtherMetric, OtherValue};
+use throng_data::journal::{Figures, Journal, Refused};
 
 /// The figures of a journal; none without a data directory.
 pub(crate) struct JournalMetrics(pub(super) Option<Arc<Journal>>);
@@ -11,7 +12,7 @@ pub(crate) struct JournalMetrics(pub(super) Option<Arc<Journal>>);
 impl MetricSource for JournalMetrics {
     fn metrics(&self) -> Vec<OtherMetric> {
         let Some(journal) = &self.0 else { return Vec::new() };
-        let Figures { messages, message_bytes, disk_bytes, commits } = journal.figures();
+        let Figures { messages, message_bytes, disk_bytes, commits, .. } = journal.figures();
         let metric = |name, help, value| OtherMetric { name, help, value };
         vec![
             metric(
@@ -33,5 +34,17 @@ impl MetricSource for JournalMetrics {
                 OtherValue::Histogram(commits),
             ),
         ]
+    }
+
+    fn data(&self) -> Option<DataFigures> {
+        let journal = self.0.as_ref()?;
+        let Figures { messages, message_bytes, disk_bytes, max_bytes, commits } = journal.figures();
+        let refuses = journal.state().map(|refused| match refused {
+            Refused::Full => "full",
+            Refused::OverLimit => "limit",
+            Refused::Failed | Refused::Busy => "failed",
+        });
+        let limit_bytes = (max_bytes < u64::MAX).then_some(max_bytes);
+        Some(DataFigures { disk_bytes, limit_bytes, refuses, messages, message_bytes, commits })
     }
 }
