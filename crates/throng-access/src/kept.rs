@@ -24,6 +24,7 @@ use throng_core::ChannelName;
 use throng_wire::{ErrorCode, ErrorResponse};
 
 use names::NamedSets;
+pub use stored::parse_stored;
 
 /// How many channels a change adds or removes before it lets readers look: workers read while
 /// clients connect, and wait for the lock.

@@ -31,6 +31,9 @@ pub enum DirectoryError {
     /// It has files, but none of a server.
     #[error("is not empty, and not of Throng; name one that is empty or does not exist")]
     NotOurs,
+    /// There is nothing of a server.
+    #[error("is not there, or has nothing of Throng in it")]
+    Missing,
     /// What the system reports.
     #[error("cannot be used: {0}")]
     Io(#[from] io::Error),
@@ -75,6 +78,18 @@ impl Directory {
         }
     }
 
+    /// Takes the directory of a server that does not run.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be used.
+    pub fn open_existing(path: &Path) -> Result<Directory, DirectoryError> {
+        if !path.join(STORE).try_exists()? {
+            return Err(DirectoryError::Missing);
+        }
+        Directory::open(path)
+    }
+
     /// Where the storage is.
     pub fn store(&self) -> PathBuf {
         self.path.join(STORE)
@@ -107,14 +122,17 @@ mod tests {
         let first = Directory::open(&path).unwrap();
         assert_eq!((mode(&path), mode(&path.join(LOCK))), (DIRECTORY_MODE, FILE_MODE));
         assert!(matches!(Directory::open(&path), Err(DirectoryError::InUse)));
+        assert!(matches!(Directory::open_existing(&path), Err(DirectoryError::Missing)));
         drop(first);
         fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
         // The first one has ended before it had a store.
         let second = Directory::open(&path).unwrap();
         fs::create_dir(second.store()).unwrap();
         fs::write(path.join("revocations"), "").unwrap();
+        assert!(matches!(Directory::open_existing(&path), Err(DirectoryError::InUse)));
         drop(second);
-        Directory::open(&path).unwrap();
+        drop(Directory::open(&path).unwrap());
+        Directory::open_existing(&path).unwrap();
         assert_eq!(mode(&path), DIRECTORY_MODE);
     }
 
@@ -131,6 +149,9 @@ mod tests {
         fs::write(path.join(LOCK), "").unwrap();
         assert!(matches!(Directory::open(&path), Err(DirectoryError::NotOurs)));
         assert_eq!((mode(&path), fs::read_dir(&path).unwrap().count()), (0o755, 2));
+        let none = Directory::open_existing(&folder.path().join("none"));
+        assert!(matches!(none, Err(DirectoryError::Missing)));
+        assert!(!folder.path().join("none").exists());
         let missing = Directory::open(&folder.path().join("no/data"));
         assert!(matches!(missing, Err(DirectoryError::Io(_))));
         assert!(matches!(Directory::open(&path.join("letter")), Err(DirectoryError::Io(_))));

@@ -11,6 +11,8 @@
 //! * Times on the storage are by the machine's clock: the other one begins anew in each process.
 //! * A message, its channel's head and its idempotency key are one commit.
 
+mod at_rest;
+mod check;
 mod format;
 mod reader;
 mod retention;
@@ -19,5 +21,6 @@ mod tests;
 mod walk;
 mod writer;
 
+pub use check::{Checked, Tell};
 pub use reader::{Bounds, Logs, Opened};
 pub use writer::{Appended, Writer};

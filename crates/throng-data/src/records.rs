@@ -8,7 +8,7 @@ use throng_core::records::{Change, Each, KEY_BYTES_MAX, Records, StoreError, Tab
 
 use crate::journal::{ChangeDone, Journal, Refused};
 use crate::logs::Logs;
-use crate::storage::{Order, Space, Write};
+use crate::storage::{Space, Write};
 
 /// The tables of the data directory.
 pub struct JournalRecords {
@@ -66,14 +66,11 @@ impl Records for JournalRecords {
     }
 
     fn read_all(&self, table: Table, each: Each<'_>) -> Result<(), String> {
-        let (from, to) = ([table as u8], [table as u8 + 1]);
         let mut entry = |key: &[u8], value: &[u8]| {
-            each(&key[1..], value);
+            each(key, value);
             ControlFlow::Continue(())
         };
-        let storage = self.logs.storage();
-        let read = storage.scan(Space::Records, (&from, &to), Order::Up, &mut entry);
-        read.map_err(|error| error.to_string())
+        self.logs.visit_records(table, &mut entry).map_err(|error| error.to_string())
     }
 }
 

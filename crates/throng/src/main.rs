@@ -27,6 +27,7 @@
 //! | [`service`] | systemd notifications and signals |
 //! | [`publish`], [`tail`], [`list`], [`connections`] | the client commands |
 //! | [`subscriptions`] | `throng subscriptions`: imports what users follow |
+//! | [`data_commands`] | `throng data`: checks, exports and compacts the data directory |
 //! | [`key`] | `throng key`: makes a key for an application |
 //! | [`token`] | `throng token`: makes, shows and checks tokens |
 //! | [`client`] | HTTP client and errors of those |
@@ -54,6 +55,7 @@ mod connections;
 mod control_commands;
 mod control_socket;
 mod data;
+mod data_commands;
 mod data_metrics;
 mod departure;
 mod dev;
@@ -147,6 +149,7 @@ fn run(command: Command, is_bound: bool, early_hangups: &EarlyHangups) -> anyhow
         Command::Users(arguments) => list::list(Kind::User, &arguments)?,
         Command::Key(arguments) => key::key(&arguments)?,
         Command::Token(arguments) => return token::token(&arguments),
+        Command::Data(arguments) => return data_commands::data(&arguments),
         Command::Doctor(arguments) => return doctor::doctor(&arguments),
         Command::Reload(arguments) => return control_commands::reload(*arguments),
         Command::Drain(arguments) => return control_commands::drain(*arguments),

@@ -29,8 +29,8 @@ fn change(user: &str, channel: &str, is_followed: bool) -> Change {
     Change { table: Table::Subscriptions, key: key.into(), value }
 }
 
-/// The user and the channel of a key.
-fn parse(key: &[u8]) -> Option<(&str, &str)> {
+/// The user and the channel of a key of the table of subscriptions.
+pub fn parse_stored(key: &[u8]) -> Option<(&str, &str)> {
     let (length, names) = key.split_first()?;
     let (user, channel) = names.split_at_checked(usize::from(*length))?;
     let [user, channel] = [user, channel].map(std::str::from_utf8);
@@ -67,7 +67,7 @@ impl KeptSubscriptions {
         let mut state = self.write();
         let mut added = 0;
         let mut is_broken = false;
-        let mut each = |key: &[u8], _: &[u8]| match parse(key) {
+        let mut each = |key: &[u8], _: &[u8]| match parse_stored(key) {
             Some((user, channel)) => {
                 state.add(user, [channel]);
                 added += 1;
@@ -166,11 +166,11 @@ mod tests {
     fn a_key_has_both_names() {
         for (user, channel) in [("ann", "news"), ("é", "a/b"), (&*"u".repeat(255), "c")] {
             let Change { key, value, .. } = change(user, channel, true);
-            assert_eq!((parse(&key), value), (Some((user, channel)), Some(Box::default())));
+            assert_eq!((parse_stored(&key), value), (Some((user, channel)), Some(Box::default())));
             assert_eq!(change(user, channel, false).value, None);
         }
         for bad in [&b""[..], b"\0news", b"\x03ann", b"\x05ann", b"\x01\xffnews", b"\x01a\xff"] {
-            assert_eq!(parse(bad), None, "{bad:?}");
+            assert_eq!(parse_stored(bad), None, "{bad:?}");
         }
     }
 }

@@ -25,10 +25,10 @@ pub struct Opened {
 /// The logs of all channels.
 pub struct Logs {
     pub(super) storage: Arc<dyn Storage>,
-    epoch: Epoch,
+    pub(super) epoch: Epoch,
     pub(super) boot: String,
     /// The newest acknowledged offset of each channel for which a commit is under way.
-    unacknowledged: Mutex<HashMap<ChannelName, u64>>,
+    pub(super) unacknowledged: Mutex<HashMap<ChannelName, u64>>,
 }
 
 /// Where a channel's log begins and ends.

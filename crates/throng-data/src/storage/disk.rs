@@ -113,6 +113,19 @@ impl DiskStorage {
         Ok(storage)
     }
 
+    /// Rewrites the files of all tables without what was replaced or removed.
+    ///
+    /// # Errors
+    ///
+    /// What the library reports.
+    pub fn compact(&self) -> Result<(), StorageError> {
+        self.settle()?;
+        for keyspace in self.get_open()?.keyspaces.values() {
+            keyspace.major_compact().map_err(|error| self.failure(&error))?;
+        }
+        Ok(())
+    }
+
     fn get_open(&self) -> Result<Arc<Open>, StorageError> {
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
         open.clone().ok_or_else(|| StorageError::Failed("it is being opened again".into()))

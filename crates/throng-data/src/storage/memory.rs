@@ -21,7 +21,8 @@ pub(crate) enum Fault {
 
 #[derive(Debug, Default)]
 struct State {
-    now: Tables,
+    /// Shared with scans, whose visitors read other entries.
+    now: Arc<Tables>,
     synced: Tables,
     unsynced: Vec<Vec<Write>>,
     fault: Option<Fault>,
@@ -76,7 +77,7 @@ impl MemoryStorage {
         for writes in unsynced.drain(..).take(kept) {
             apply(synced, &writes);
         }
-        *now = synced.clone();
+        *now = Arc::new(synced.clone());
         (state.fault, state.is_broken, state.failing_recoveries) = (None, false, 0);
         state.unsynced.clear();
     }
@@ -100,8 +101,8 @@ impl Storage for MemoryStorage {
         order: Order,
         each: Each<'_>,
     ) -> Result<(), StorageError> {
-        let state = self.lock();
-        let range = state.now.range((space, from.to_vec())..(space, to.to_vec()));
+        let now = Arc::clone(&self.lock().now);
+        let range = now.range((space, from.to_vec())..(space, to.to_vec()));
         let mut visit = |(key, value): (&(Space, Vec<u8>), &Vec<u8>)| each(&key.1, value);
         let _: ControlFlow<()> = match order {
             Order::Up => range.into_iter().try_for_each(&mut visit),
@@ -120,7 +121,7 @@ impl Storage for MemoryStorage {
             _ => state.fault.take(),
         };
         if !matches!(fault, Some(Fault::CommitLost(_))) {
-            apply(&mut state.now, &writes);
+            apply(Arc::make_mut(&mut state.now), &writes);
             state.unsynced.push(writes);
         }
         match fault {
@@ -153,7 +154,7 @@ impl Storage for MemoryStorage {
         let mut state = self.lock();
         debug_assert!(!state.is_broken, "it was opened anew");
         state.unsynced.clear();
-        state.synced = state.now.clone();
+        state.synced = Tables::clone(&state.now);
         Ok(())
     }
 
@@ -168,7 +169,7 @@ impl Storage for MemoryStorage {
         }
         state.is_broken = false;
         state.unsynced.clear();
-        state.synced = state.now.clone();
+        state.synced = Tables::clone(&state.now);
         Ok(())
     }
 

@@ -1,0 +1,74 @@
+//! Reading everything there is, while no server does: what the commands for the directory need.
+
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex};
+
+use throng_core::frozen::ThawError;
+use throng_core::records::Table;
+use throng_core::{ChannelName, Content, Epoch};
+
+use super::format;
+use super::reader::{Logs, unreadable};
+use crate::storage::{Each, Order, Space, Storage, StorageError};
+
+/// Beyond all keys of any table.
+pub(super) const END: &[u8] = &[u8::MAX];
+
+impl Logs {
+    /// Opens the logs of a storage as the last run has left them. Nobody may write to them.
+    ///
+    /// # Errors
+    ///
+    /// What the storage reports; a format that this build does not know.
+    pub fn at_rest(storage: Arc<dyn Storage>) -> Result<Logs, StorageError> {
+        format::check_version(&*storage)?;
+        let epoch = storage.get(Space::Meta, format::EPOCH)?;
+        let epoch = epoch.map(|value| format::epoch(&value)).transpose().map_err(unreadable)?;
+        // Without one there is no message.
+        let epoch = epoch.unwrap_or_else(Epoch::random);
+        Ok(Logs { storage, epoch, boot: String::new(), unacknowledged: Mutex::default() })
+    }
+
+    /// Visits all messages, each channel's in their order, until `each` breaks.
+    ///
+    /// # Errors
+    ///
+    /// What the storage reports.
+    pub fn visit_all(
+        &self,
+        each: &mut dyn FnMut(Content) -> ControlFlow<()>,
+    ) -> Result<(), StorageError> {
+        let mut broken = None;
+        let mut visit = |key: &[u8], value: &[u8]| {
+            let content =
+                message_of(key).and_then(|(name, _)| format::content(value, self.epoch, &name));
+            match content {
+                Ok(content) => each(content),
+                Err(error) => {
+                    broken = Some(unreadable(error));
+                    ControlFlow::Break(())
+                }
+            }
+        };
+        self.storage.scan(Space::Messages, (&[], END), Order::Up, &mut visit)?;
+        broken.map_or(Ok(()), Err)
+    }
+
+    /// Visits the entries of a table of other state, until `each` breaks.
+    ///
+    /// # Errors
+    ///
+    /// What the storage reports.
+    pub fn visit_records(&self, table: Table, each: Each<'_>) -> Result<(), StorageError> {
+        let (from, to) = ([table as u8], [table as u8 + 1]);
+        let mut visit = |key: &[u8], value: &[u8]| each(&key[1..], value);
+        self.storage.scan(Space::Records, (&from, &to), Order::Up, &mut visit)
+    }
+}
+
+/// The channel and the offset of a message's key.
+pub(super) fn message_of(key: &[u8]) -> Result<(ChannelName, u64), ThawError> {
+    let (name, offset) =
+        key.split_last_chunk::<{ size_of::<u64>() }>().ok_or(ThawError::Truncated)?;
+    Ok((format::name_of(name)?, u64::from_be_bytes(*offset)))
+}

@@ -1,0 +1,367 @@
+//! Checks whether what is on the disk is whole, and says what is wrong and where.
+//!
+//! Every entry of every table is read, so that the library compares all blocks of its files with
+//! their checksums.
+
+use std::ops::ControlFlow;
+
+use throng_core::frozen::ThawError;
+use throng_core::{ChannelName, Kind};
+
+use super::at_rest::{END, message_of};
+use super::format::{self, Head, KnownKey};
+use super::reader::Logs;
+use crate::storage::{Order, Space, StorageError};
+
+/// What a check has seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Checked {
+    /// Channels and inboxes that have had a message.
+    pub channels: u64,
+    /// Messages that were read.
+    pub messages: u64,
+    /// Idempotency keys that were read.
+    pub keys: u64,
+    /// What is wrong.
+    pub faults: u64,
+}
+
+/// What is told of each fault, in one sentence.
+pub type Tell<'a> = &'a mut dyn FnMut(&str);
+
+/// Looks at an entry. What it returns is wrong with it.
+type EachEntry<'e, 'a> = &'e mut dyn FnMut(&mut Check<'a>, &[u8], &[u8]) -> Result<(), String>;
+
+/// A check that is under way.
+struct Check<'a> {
+    logs: &'a Logs,
+    tell: Tell<'a>,
+    checked: Checked,
+}
+
+/// The messages of one channel, as they are read.
+struct Run {
+    name: ChannelName,
+    head: Head,
+    /// The offset of the last message that was read.
+    last: u64,
+    expiring: u64,
+    /// Whether something was missing, or in the wrong place.
+    is_broken: bool,
+}
+
+impl Logs {
+    /// Checks all logs, which nobody may write meanwhile. What other parts of the server keep is
+    /// only read: they know what it means.
+    pub fn check(&self, tell: Tell<'_>) -> Checked {
+        let mut check = Check { logs: self, tell, checked: Checked::default() };
+        check.heads();
+        check.messages();
+        check.numbers();
+        check.keys();
+        for space in [Space::Meta, Space::Expiry, Space::KeyExpiry, Space::Records] {
+            check.visit(space, &mut |_, _, _| Ok(()));
+        }
+        check.checked
+    }
+}
+
+impl<'a> Check<'a> {
+    fn fault(&mut self, what: &str) {
+        self.checked.faults += 1;
+        (self.tell)(what);
+    }
+
+    /// Reads a table to its end.
+    fn visit(&mut self, space: Space, each: EachEntry<'_, 'a>) {
+        let mut entries = 0_u64;
+        let logs = self.logs;
+        let read = logs.storage().scan(space, (&[], END), Order::Up, &mut |key, value| {
+            entries += 1;
+            if let Err(what) = each(self, key, value) {
+                self.fault(&what);
+            }
+            ControlFlow::Continue(())
+        });
+        if let Err(error) = read {
+            let (table, read) = (table(space), entries);
+            self.fault(&format!(
+                "the table of {table} cannot be read after {read} entries: {error}"
+            ));
+        }
+    }
+
+    fn heads(&mut self) {
+        self.visit(Space::Heads, &mut |check, key, value| {
+            let name = name_of(Space::Heads, key)?;
+            check.checked.channels += 1;
+            let head = Head::decode(value).map_err(|error| broken(&name, &error))?;
+            check.head(&name, &head)
+        });
+    }
+
+    fn head(&mut self, name: &ChannelName, head: &Head) -> Result<(), String> {
+        let storage = self.logs.storage();
+        let read = |error: StorageError| format!("{}: {error}", shown(name));
+        let number = head.number.to_be_bytes();
+        let listed = storage.get(Space::Numbers, &number).map_err(read)?;
+        if listed.as_deref() != Some(&*format::name(name)) {
+            return Err(format!("{}: lists of channels do not have it", shown(name)));
+        }
+        if head.floor == head.offset {
+            return Ok(());
+        }
+        // The others are looked for where messages are read, if there is one.
+        let last = format::message(name, head.offset);
+        if storage.get(Space::Messages, &last).map_err(read)?.is_none() {
+            return Err(format!("{}: its newest message is missing", shown(name)));
+        }
+        let due = head.expires_ms.map(|at_ms| format::at(at_ms, &format::name(name)));
+        let is_due = |key: Vec<u8>| storage.get(Space::Expiry, &key).map(|entry| entry.is_some());
+        if due.map(is_due).transpose().map_err(read)? == Some(false) {
+            return Err(format!("{}: its messages would never expire", shown(name)));
+        }
+        Ok(())
+    }
+
+    fn messages(&mut self) {
+        let mut run: Option<Run> = None;
+        self.visit(Space::Messages, &mut |check, key, value| {
+            check.checked.messages += 1;
+            let (name, offset) = message_of(key)
+                .map_err(|error| format!("a message has a key that cannot be read: {error}"))?;
+            if run.as_ref().is_none_or(|run| run.name != name) {
+                let head = check.logs.committed_head(&name);
+                // One that cannot be read was told of with the others.
+                let head = head.unwrap_or_default();
+                let next = Run { last: head.floor, name, head, expiring: 0, is_broken: false };
+                let before = run.replace(next);
+                before.into_iter().for_each(|run| check.end_run(&run));
+            }
+            run.as_mut().map_or(Ok(()), |run| run.add(check.logs, offset, value))
+        });
+        run.iter().for_each(|run| self.end_run(run));
+    }
+
+    fn end_run(&mut self, run: &Run) {
+        // That the newest one is missing was told with the channel.
+        if !run.is_broken && run.last == run.head.offset && run.expiring != run.head.expiring {
+            let Run { head, expiring, .. } = run;
+            let name = shown(&run.name);
+            self.fault(&format!(
+                "{name}: {expiring} messages expire, and {} should",
+                head.expiring
+            ));
+        }
+    }
+
+    fn numbers(&mut self) {
+        self.visit(Space::Numbers, &mut |check, key, value| {
+            let name = name_of(Space::Numbers, value)?;
+            let head = check.logs.committed_head(&name).unwrap_or_default();
+            if format::number(key) != Ok(head.number) {
+                return Err(format!("{}: lists of channels have it twice", shown(&name)));
+            }
+            Ok(())
+        });
+    }
+
+    fn keys(&mut self) {
+        self.visit(Space::Keys, &mut |check, _, value| {
+            check.checked.keys += 1;
+            let known = KnownKey::decode(value).map(drop);
+            known.map_err(|error| format!("an idempotency key cannot be read: {error}"))
+        });
+    }
+}
+
+impl Run {
+    /// Adds the next message.
+    fn add(&mut self, logs: &Logs, offset: u64, value: &[u8]) -> Result<(), String> {
+        let name = shown(&self.name);
+        let Head { floor, offset: newest, .. } = self.head;
+        if offset <= floor || offset > newest {
+            self.is_broken = true;
+            return Err(format!("{name}: message {offset} is not among those that it has"));
+        }
+        let missing = self.last + 1..offset;
+        self.last = offset;
+        let content = match format::content(value, logs.epoch(), &self.name) {
+            Ok(content) if content.id.offset == offset => content,
+            Ok(_) => {
+                self.is_broken = true;
+                return Err(format!("{name}: message {offset} is another one"));
+            }
+            Err(error) => {
+                self.is_broken = true;
+                return Err(format!("{name}: message {offset} cannot be read: {error}"));
+            }
+        };
+        self.expiring += u64::from(content.expires_ms.is_some());
+        if missing.is_empty() {
+            return Ok(());
+        }
+        self.is_broken = true;
+        Err(format!("{name}: messages {} to {} are missing", missing.start, missing.end - 1))
+    }
+}
+
+/// A channel or user, as a sentence names it.
+fn shown(name: &ChannelName) -> String {
+    let noun = match name.kind() {
+        Kind::User => "user",
+        Kind::Channel | Kind::Internal => "channel",
+    };
+    format!("{noun} {:?}", name.name())
+}
+
+fn broken(name: &ChannelName, error: &ThawError) -> String {
+    format!("{}: what is known of it cannot be read: {error}", shown(name))
+}
+
+fn name_of(space: Space, bytes: &[u8]) -> Result<ChannelName, String> {
+    let name = format::name_of(bytes);
+    name.map_err(|error| {
+        format!("the table of {} has a name that cannot be read: {error}", table(space))
+    })
+}
+
+/// What a table has.
+fn table(space: Space) -> &'static str {
+    match space {
+        Space::Meta => "the format",
+        Space::Heads => "channels",
+        Space::Messages => "messages",
+        Space::Expiry => "expiries",
+        Space::Keys => "idempotency keys",
+        Space::KeyExpiry => "their expiries",
+        Space::Records => "subscriptions and read markers",
+        Space::Numbers => "numbers of channels",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use throng_core::{Body, Publication, Retention, Stamp};
+
+    use super::*;
+    use crate::logs::Writer;
+    use crate::promise::Sync;
+    use crate::storage::memory::MemoryStorage;
+    use crate::storage::{Storage as _, Write};
+
+    const NOW_MS: u64 = 1_700_000_000_000;
+    const KEPT: Retention =
+        Retention { max_messages: 3, max_bytes: usize::MAX, max_age_ms: 1_000_000 };
+
+    /// A storage with five messages of a channel, three of which are kept, and one of a user.
+    fn filled() -> MemoryStorage {
+        let storage = MemoryStorage::default();
+        let (logs, opened) = Logs::open(Arc::new(storage.clone()), "boot").expect("it opens");
+        let logs = Arc::new(logs);
+        let mut writer = Writer::begin(&logs, Sync::Always, opened.stamps).expect("it writes");
+        let publication = |channel: ChannelName, expires_in_ms| Publication {
+            channel,
+            body: Body::Text("x".into()),
+            content_type: None,
+            idempotency_key: Some("once".into()),
+            excluded: None,
+            receipt: None,
+            expires_in_ms,
+        };
+        let mut publications = vec![(publication(ChannelName::user("ann"), Some(1_000)), KEPT)];
+        for n in 0..5 {
+            let mut next = publication(ChannelName::channel("news"), None);
+            next.idempotency_key = Some(n.to_string().into());
+            publications.push((next, KEPT));
+        }
+        let appended = writer.append(NOW_MS, &publications, Vec::new(), &mut Stamp::default);
+        appended.expect("it writes");
+        writer.end_run().expect("it writes");
+        storage
+    }
+
+    fn check(storage: &MemoryStorage) -> (Checked, Vec<String>) {
+        let logs = Logs::at_rest(Arc::new(storage.clone())).expect("it opens");
+        let mut faults = Vec::new();
+        let checked = logs.check(&mut |fault| faults.push(fault.to_owned()));
+        assert_eq!(checked.faults as usize, faults.len());
+        (checked, faults)
+    }
+
+    fn news() -> ChannelName {
+        ChannelName::channel("news")
+    }
+
+    #[test]
+    fn what_a_server_leaves_is_whole() {
+        let (checked, faults) = check(&filled());
+        assert_eq!(faults, [""; 0]);
+        assert_eq!((checked.channels, checked.messages, checked.keys), (2, 4, 6));
+        assert_eq!(check(&MemoryStorage::default()), (Checked::default(), Vec::new()));
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_place() {
+        let message = |offset| format::message(&news(), offset);
+        let head = |change: &dyn Fn(&mut Head)| {
+            let logs = Logs::at_rest(Arc::new(filled())).expect("it opens");
+            let mut head = logs.committed_head(&news()).expect("it is read");
+            change(&mut head);
+            Some(head.encode())
+        };
+        let name = format::name(&news());
+        for (space, key, value, expected) in [
+            (Space::Messages, message(4), None, "channel \"news\": messages 4 to 4 are missing"),
+            (Space::Messages, message(5), None, "channel \"news\": its newest message is missing"),
+            (
+                Space::Messages,
+                message(3),
+                Some(vec![3, 1]),
+                "channel \"news\": message 3 cannot be read: it ends early",
+            ),
+            (
+                Space::Messages,
+                message(2),
+                Some(Vec::new()),
+                "channel \"news\": message 2 is not among those that it has",
+            ),
+            (
+                Space::Heads,
+                name.clone(),
+                head(&|head| head.expiring = 1),
+                "channel \"news\": 0 messages expire, and 1 should",
+            ),
+            (
+                Space::Heads,
+                name.clone(),
+                head(&|head| head.expires_ms = Some(1)),
+                "channel \"news\": its messages would never expire",
+            ),
+            (
+                Space::Numbers,
+                9_u64.to_be_bytes().to_vec(),
+                Some(name.clone()),
+                "channel \"news\": lists of channels have it twice",
+            ),
+            (
+                Space::Keys,
+                b"key".to_vec(),
+                Some(Vec::new()),
+                "an idempotency key cannot be read: it ends early",
+            ),
+        ] {
+            let storage = filled();
+            storage.commit(vec![Write { space, key, value }]).expect("it writes");
+            let (_, faults) = check(&storage);
+            assert_eq!(faults, [expected]);
+        }
+        let storage = filled();
+        let lost = Write { space: Space::Heads, key: name, value: None };
+        storage.commit(vec![lost]).expect("it writes");
+        let (_, faults) = check(&storage);
+        assert_eq!(faults.len(), 4, "three messages and a number: {faults:?}");
+    }
+}

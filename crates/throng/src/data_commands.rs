@@ -1,0 +1,100 @@
+//! `throng data`: checks, exports and compacts the data directory of a server that does not run.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `check` | says what is wrong, and where |
+//! | `export` | writes all of it as lines of JSON |
+//! | `store` | the directory, while no server has it |
+
+mod check;
+mod export;
+mod store;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use clap::{Args, Subcommand};
+use throng_data::storage::Storage as _;
+use throng_units::format::bytes;
+
+use crate::terminal;
+use store::Store;
+
+const EXAMPLES: &str = "\
+The server must not run: a directory belongs to one process at a time. Run the command as the user
+of the server.
+
+Examples:
+  throng data check /var/lib/throng
+  throng data export /var/lib/throng messages.ndjson
+  throng data export /var/lib/throng | jq -r 'select(.type == \"message\") .channel'
+  throng data compact /var/lib/throng";
+
+/// Arguments of `throng data`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES, arg_required_else_help = true)]
+pub(crate) struct Arguments {
+    /// The subcommand, with its own arguments.
+    #[command(subcommand)]
+    command: DataCommand,
+}
+
+/// The subcommands of `throng data`.
+#[derive(Debug, Subcommand)]
+enum DataCommand {
+    /// Read everything, and say what is wrong and where; ends with 1 if anything is
+    Check(DirectoryArguments),
+    /// Write messages, subscriptions and read markers as lines of JSON
+    Export(ExportArguments),
+    /// Rewrite the files without what was replaced or removed
+    Compact(DirectoryArguments),
+}
+
+/// The directory of a command.
+#[derive(Debug, Args)]
+struct DirectoryArguments {
+    /// The data directory, as the setting `data` names it
+    #[arg(value_name = "DIRECTORY")]
+    directory: PathBuf,
+}
+
+/// Arguments of `throng data export`.
+#[derive(Debug, Args)]
+struct ExportArguments {
+    /// The directory to read.
+    #[command(flatten)]
+    from: DirectoryArguments,
+
+    /// The file to write, which must not exist [default: standard output]
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
+/// Runs the command.
+pub(crate) fn data(arguments: &Arguments) -> Result<ExitCode> {
+    match &arguments.command {
+        DataCommand::Check(arguments) => check::check(&Store::open(&arguments.directory)?),
+        DataCommand::Export(arguments) => {
+            let store = Store::open(&arguments.from.directory)?;
+            export::export(&store, arguments.file.as_deref())?;
+            Ok(ExitCode::SUCCESS)
+        }
+        DataCommand::Compact(arguments) => {
+            let store = Store::open(&arguments.directory)?;
+            compact(&store)?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+/// Compacts the files, and says what that gave.
+fn compact(store: &Store) -> Result<()> {
+    let size = || {
+        let size = store.storage.bytes().context("cannot read the size of the data directory")?;
+        anyhow::Ok(bytes(size as f64))
+    };
+    let before = size()?;
+    store.storage.compact().context("cannot compact the data directory")?;
+    Ok(terminal::print(&format!("{before} before, {} now\n", size()?))?)
+}
