@@ -56,6 +56,16 @@ class Program:
         self.reader.join(TIMEOUT_SECONDS)
 
 
+def install_packages(modules):
+    """What the examples need of npm, from where the tests have it."""
+    client = ROOT / "clients" / "javascript"
+    (modules / "@throng-push").mkdir(parents=True)
+    (modules / "@throng-push" / "client").symlink_to(client)
+    (modules / "express").symlink_to(ROOT / "tests" / "node_modules" / "express")
+    for name in ("esbuild", "react", "react-dom", "scheduler"):
+        (modules / name).symlink_to(client / "node_modules" / name)
+
+
 @pytest.fixture
 def start(tmp_path):
     """Starts an example, or another command in its directory; what it would install is there."""
@@ -67,7 +77,7 @@ def start(tmp_path):
         directory = folder / name
         if not (directory / ".venv").exists():
             (directory / ".venv").symlink_to(sys.prefix)
-            (directory / "node_modules").symlink_to(ROOT / "tests" / "node_modules")
+            install_packages(directory / "node_modules")
         environment = {
             "THRONG_BIN": str(BINARY),
             "THRONG_LISTEN": "127.0.0.1:0",
@@ -107,6 +117,10 @@ def test_a_page_shows_the_prices_of_200_channels(start, chromium):
     use(chromium, "prices", start("prices"))
 
 
+def test_two_people_change_a_list_together(start, chromium):
+    use(chromium, "list", start("list"))
+
+
 @pytest.mark.parametrize("command", [[], ["node", "before.mjs"]], ids=["after", "before"])
 def test_pages_are_told_of_orders_before_and_after_the_move(start, chromium, command):
     use(chromium, "express-sse", start("express-sse", *command))
@@ -114,4 +128,4 @@ def test_pages_are_told_of_orders_before_and_after_the_move(start, chromium, com
 
 def test_an_unknown_example_is_refused():
     done = subprocess.run([EXAMPLES / "run", "x"], capture_output=True, text=True, check=False)
-    assert done.returncode == 1 and "notifications, prices or express-sse" in done.stderr
+    assert done.returncode == 1 and "notifications, prices, express-sse or list" in done.stderr

@@ -7,14 +7,14 @@ const flags = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-bac
 const browser = await chromium.launch({ executablePath, args: flags });
 
 /** A page of somebody with cookies of their own. */
-async function open() {
+async function open(query = "") {
   const context = await browser.newContext();
   // Less than the caller waits, so that the step is named.
   context.setDefaultTimeout(60_000);
   const page = await context.newPage();
   page.on("pageerror", (error) => console.error(String(error)));
   page.on("console", (message) => console.error(message.text()));
-  await page.goto(url);
+  await page.goto(url + query);
   return page;
 }
 
@@ -74,7 +74,31 @@ async function expressSse() {
   }
 }
 
-const run = { notifications, prices, "express-sse": expressSse }[example];
+async function list() {
+  const [ann, bob] = [await open("?name=ann"), await open("?name=bob")];
+  for (const page of [ann, bob]) {
+    await page.waitForFunction(() => /ann.*bob|bob.*ann/.test(document.body.innerText));
+  }
+  const add = async (page, text) => {
+    await page.fill("[name=text]", text);
+    await page.getByRole("button", { name: "Add" }).click();
+    await Promise.all([ann, bob].map((each) => each.getByLabel(text).waitFor()));
+  };
+  await add(ann, "milk");
+  await add(bob, "bread");
+  // Unlike `check`, does not expect the box to change at once: the application changes it.
+  await bob.getByLabel("milk").click();
+  const isDone = () => document.querySelector("li input").checked;
+  await Promise.all([ann, bob].map((page) => page.waitForFunction(isDone)));
+  await ann.getByRole("button", { name: "Remove bread" }).click();
+  await bob.getByLabel("bread").waitFor({ state: "detached" });
+  // What was before, is loaded.
+  const late = await open("?name=cleo");
+  await late.getByLabel("milk").waitFor();
+  assert.deepEqual(await late.locator("li label").allInnerTexts(), ["milk"]);
+}
+
+const run = { notifications, prices, list, "express-sse": expressSse }[example];
 try {
   await run();
 } finally {
