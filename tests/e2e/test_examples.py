@@ -8,11 +8,13 @@ import subprocess
 import sys
 import threading
 
+import httpx
 import pytest
 
 from conftest import HERE
 from support import TIMEOUT_SECONDS
-from support.server import BINARY, ROOT, clean_environment
+from support.postgres import Postgres
+from support.server import BINARY, ROOT, clean_environment, eventually
 
 EXAMPLES = ROOT / "examples"
 OPEN = re.compile(r"open (http://127\.0\.0\.1:\d+)")
@@ -61,7 +63,8 @@ def install_packages(modules):
     client = ROOT / "clients" / "javascript"
     (modules / "@throng-push").mkdir(parents=True)
     (modules / "@throng-push" / "client").symlink_to(client)
-    (modules / "express").symlink_to(ROOT / "tests" / "node_modules" / "express")
+    for name in ("express", "pg"):
+        (modules / name).symlink_to(ROOT / "tests" / "node_modules" / name)
     for name in ("esbuild", "react", "react-dom", "scheduler"):
         (modules / name).symlink_to(client / "node_modules" / name)
 
@@ -73,12 +76,13 @@ def start(tmp_path):
     shutil.copytree(EXAMPLES, folder, ignore=shutil.ignore_patterns(".venv", "node_modules"))
     started = []
 
-    def start(name, *command):
+    def start(name, *command, environment=None):
         directory = folder / name
         if not (directory / ".venv").exists():
             (directory / ".venv").symlink_to(sys.prefix)
             install_packages(directory / "node_modules")
         environment = {
+            **(environment or {}),
             "THRONG_BIN": str(BINARY),
             "THRONG_LISTEN": "127.0.0.1:0",
             "PORT": "0",
@@ -126,6 +130,41 @@ def test_pages_are_told_of_orders_before_and_after_the_move(start, chromium, com
     use(chromium, "express-sse", start("express-sse", *command))
 
 
+@pytest.fixture
+def postgres():
+    running = Postgres()
+    yield running
+    running.close()
+
+
+def test_what_a_transaction_has_stored_is_published_once(start, postgres):
+    url = start("outbox", environment=postgres.environment)
+    with httpx.Client(timeout=TIMEOUT_SECONDS, trust_env=False) as http:
+        page = http.get(url).text
+        channel = re.search(r'EventSource\("(.*/channels/orders)', page).group(1)
+
+        def told():
+            messages = http.get(f"{channel}/history").json()["messages"]
+            return [message["data"]["article"] for message in messages]
+
+        def order(article):
+            return http.post(f"{url}/orders", data={"article": article}).status_code
+
+        assert (order("tea"), order(""), order("cake")) == (201, 500, 201)
+        eventually(lambda: told() == ["tea", "cake"], "both orders")
+        eventually(lambda: postgres.sql("SELECT count(*) FROM outbox") == "0", "an empty outbox")
+        # Rows of another program; the first is refused for good, and holds up no other.
+        rows = """('', '1'), ('orders', '{"article": "milk"}')"""
+        postgres.sql(f"INSERT INTO outbox (channel, data) VALUES {rows}")
+        eventually(lambda: told() == ["tea", "cake", "milk"], "the row of another program")
+        refused = "SELECT refused FROM outbox"
+        eventually(lambda: "empty" in postgres.sql(refused), "the reason of the refusal")
+        postgres.stop()
+        postgres.start()
+        eventually(lambda: order("bread") == 201, "the database again")
+        eventually(lambda: told() == ["tea", "cake", "milk", "bread"], "the order after that")
+
+
 def test_an_unknown_example_is_refused():
     done = subprocess.run([EXAMPLES / "run", "x"], capture_output=True, text=True, check=False)
-    assert done.returncode == 1 and "notifications, prices, express-sse or list" in done.stderr
+    assert done.returncode == 1 and "outbox" in done.stderr
