@@ -2,10 +2,12 @@
 
 import json
 import os
+import shutil
 
 import pytest
 
 from support.server import Server, eventually, run_throng
+from support.transports import subscribe
 
 SETTINGS = """
 [[channels]]
@@ -113,6 +115,33 @@ def test_a_directory_is_checked_and_compacted_and_goes_on(start, tmp_path, is_ki
     assert [message["id"] for message in page["messages"]] == kept
 
 
+def test_ids_of_a_copy_that_is_put_back_are_given_to_nothing_else(start, tmp_path):
+    first = start()
+    first.publish("kept", "in the copy")
+    first.stop()
+    shutil.copytree(tmp_path / "data", tmp_path / "copy")
+    second = start()
+    later = second.publish("kept", "not in the copy")["id"]
+    second.stop()
+    shutil.rmtree(tmp_path / "data")
+    (tmp_path / "copy").rename(tmp_path / "data")
+    done = data(tmp_path, "restored", tmp_path / "data")
+    assert done.returncode == 0, done.stderr
+    third = start()
+    assert "an older copy that was put back" in third.log()
+    assert third.publish("kept", "afterwards")["id"] != later
+    with subscribe("sse", third, "/channels/kept", since=later) as subscriber:
+        assert subscriber.recovered is False
+        third.publish("kept", "live")
+        assert subscriber.take(3) == ["in the copy", "afterwards", "live"]
+    third.stop()
+    # Once is enough: ids stay what they are from now on.
+    fourth = start()
+    assert "an older copy" not in fourth.log()
+    page = fourth.http.get("/channels/kept/history").json()
+    assert [message["data"] for message in page["messages"]] == ["in the copy", "afterwards", "live"]
+
+
 def test_damage_is_found_and_named(start, tmp_path):
     server = start()
     for n in range(200):
@@ -138,7 +167,7 @@ def test_damage_is_found_and_named(start, tmp_path):
 
 def test_directories_that_cannot_be_used_are_refused(start, tmp_path):
     server = start()
-    for command in ("check", "export", "compact"):
+    for command in ("check", "export", "compact", "restored"):
         done = data(tmp_path, command, tmp_path / "data")
         assert done.returncode == CONFIGURATION
         assert "is in use by a server; stop it first" in done.stderr

@@ -144,7 +144,7 @@ pub(crate) enum Command {
     Connections(ConnectionsArguments),
     /// Change which channels users follow, as the server keeps it
     Subscriptions(SubscriptionsArguments),
-    /// Check, export or compact the data directory of a server that does not run
+    /// Check, export, compact or put back the data directory of a server that does not run
     Data(crate::data_commands::Arguments),
     /// Check whether this machine can hold N connections, and say what to change
     Doctor(crate::doctor::Arguments),

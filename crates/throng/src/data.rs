@@ -138,7 +138,12 @@ impl Store {
         let storage = DiskStorage::open(&directory.store(), CACHE_BYTES).with_context(broken)?;
         let (logs, opened) = Logs::open(Arc::new(storage), boot.trim()).with_context(broken)?;
         tracing::info!("opened the data directory in {}", seconds(begin.elapsed().as_secs_f64()));
-        if opened.may_have_lost {
+        if opened.is_restored {
+            tracing::warn!(
+                "the data directory is an older copy that was put back: ids from before mean \
+                 nothing now"
+            );
+        } else if opened.may_have_lost {
             tracing::warn!(
                 "the machine ended before all of the data directory was on the disk: the newest \
                  changes and messages may be missing, and ids from before mean nothing now"

@@ -1,4 +1,4 @@
-//! `throng data`: checks, exports and compacts the data directory of a server that does not run.
+//! `throng data`: what is done with the data directory of a server that does not run.
 //!
 //! | module | contents |
 //! |---|---|
@@ -29,7 +29,8 @@ Examples:
   throng data check /var/lib/throng
   throng data export /var/lib/throng messages.ndjson
   throng data export /var/lib/throng | jq -r 'select(.type == \"message\") .channel'
-  throng data compact /var/lib/throng";
+  throng data compact /var/lib/throng
+  throng data restored /var/lib/throng";
 
 /// Arguments of `throng data`.
 #[derive(Debug, Args)]
@@ -49,6 +50,8 @@ enum DataCommand {
     Export(ExportArguments),
     /// Rewrite the files without what was replaced or removed
     Compact(DirectoryArguments),
+    /// Note that the directory is an older copy that was put back, so that ids begin anew
+    Restored(DirectoryArguments),
 }
 
 /// The directory of a command.
@@ -83,6 +86,11 @@ pub(crate) fn data(arguments: &Arguments) -> Result<ExitCode> {
         DataCommand::Compact(arguments) => {
             let store = Store::open(&arguments.directory)?;
             compact(&store)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        DataCommand::Restored(arguments) => {
+            let store = Store::open(&arguments.directory)?;
+            store.logs.note_restored().context("cannot write to the data directory")?;
             Ok(ExitCode::SUCCESS)
         }
     }

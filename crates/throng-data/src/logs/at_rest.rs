@@ -9,7 +9,7 @@ use throng_core::{ChannelName, Content, Epoch};
 
 use super::format;
 use super::reader::{Logs, unreadable};
-use crate::storage::{Each, Order, Space, Storage, StorageError};
+use crate::storage::{Each, Order, Space, Storage, StorageError, Write};
 
 /// Beyond all keys of any table.
 pub(super) const END: &[u8] = &[u8::MAX];
@@ -27,6 +27,18 @@ impl Logs {
         // Without one there is no message.
         let epoch = epoch.unwrap_or_else(Epoch::random);
         Ok(Logs { storage, epoch, boot: String::new(), unacknowledged: Mutex::default() })
+    }
+
+    /// Notes that the storage is an older copy that was put back: the next run begins a new epoch,
+    /// as ids of this one were given to messages that are not in the copy.
+    ///
+    /// # Errors
+    ///
+    /// What the storage reports.
+    pub fn note_restored(&self) -> Result<(), StorageError> {
+        let (space, key) = (Space::Meta, format::RUN.to_vec());
+        self.storage.commit(vec![Write { space, key, value: Some(format::RESTORED.to_vec()) }])?;
+        self.storage.sync()
     }
 
     /// Visits all messages, each channel's in their order, until `each` breaks.

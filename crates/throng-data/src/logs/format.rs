@@ -26,6 +26,9 @@ pub(super) const RETENTION: &[u8] = b"retention";
 /// The value of [`RUN`] after a clean end.
 pub(super) const CLEAN: &[u8] = b"clean";
 
+/// The value of [`RUN`] in an older copy that was put back.
+pub(super) const RESTORED: &[u8] = b"restored";
+
 /// What the value of [`RUN`] begins with if nothing is acknowledged before it is synced.
 pub(super) const SYNCED: &[u8] = b"always ";
 

@@ -18,6 +18,8 @@ pub struct Opened {
     pub epoch: Epoch,
     /// Whether acknowledged messages may have been lost, so that the epoch is new.
     pub may_have_lost: bool,
+    /// Whether that is because the storage is an older copy that was put back.
+    pub is_restored: bool,
     /// No earlier run has given out a stamp beyond this one.
     pub stamps: Stamp,
 }
@@ -53,8 +55,8 @@ impl Logs {
     /// is the same, nothing is lost that was committed.
     ///
     /// The epoch stays, unless acknowledged messages may be missing: if the machine has ended and
-    /// the last run did not sync before it acknowledged, nor end cleanly. Their ids would be given
-    /// to others.
+    /// the last run did not sync before it acknowledged, nor end cleanly, or after
+    /// [`Logs::note_restored`]. Their ids would be given to others.
     ///
     /// # Errors
     ///
@@ -67,6 +69,7 @@ impl Logs {
             // A sync may have failed before the process ended.
             storage.settle()?;
         }
+        let is_restored = run.as_deref() == Some(format::RESTORED);
         let is_safe = run.is_none_or(|run| {
             run == format::CLEAN
                 || run.starts_with(format::SYNCED)
@@ -79,7 +82,8 @@ impl Logs {
         let stamps = stamps.map(|value| format::number(&value)).transpose().map_err(unreadable)?;
         let unacknowledged = Mutex::default();
         let logs = Logs { storage, epoch, boot: boot.to_owned(), unacknowledged };
-        Ok((logs, Opened { epoch, may_have_lost, stamps: Stamp(stamps.unwrap_or(0)) }))
+        let stamps = Stamp(stamps.unwrap_or(0));
+        Ok((logs, Opened { epoch, may_have_lost, is_restored, stamps }))
     }
 
     pub(crate) fn storage(&self) -> &dyn Storage {
