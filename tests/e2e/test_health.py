@@ -6,7 +6,8 @@ import os
 import re
 import signal
 import socket
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 
 import pytest
 
@@ -89,10 +90,13 @@ def standing_still(process, name):
     """Stops one thread of the process for the block, and no other."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
-    tasks = f"/proc/{process.pid}/task"
-    (thread,) = [
-        int(task) for task in os.listdir(tasks) if open(f"{tasks}/{task}/comm").read().strip() == name
-    ]
+    tasks, named = Path(f"/proc/{process.pid}/task"), []
+    for task in tasks.iterdir():
+        # Other threads of the process come and go.
+        with suppress(FileNotFoundError, ProcessLookupError):
+            if (task / "comm").read_text().strip() == name:
+                named.append(int(task.name))
+    (thread,) = named
     if libc.ptrace(PTRACE_SEIZE, thread, None, None) != 0:
         pytest.skip(f"this machine does not allow ptrace: {os.strerror(ctypes.get_errno())}")
     try:

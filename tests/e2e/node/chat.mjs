@@ -84,8 +84,14 @@ class Proxy {
 async function freeze(pid) {
   process.kill(pid, "SIGSTOP");
   const isRunning = (thread) => {
-    const status = readFileSync(`/proc/${pid}/task/${thread}/stat`, "utf8");
-    return !/\) T [^)]*$/.test(status);
+    const stat = `/proc/${pid}/task/${thread}/stat`;
+    try {
+      return !/\) T [^)]*$/.test(readFileSync(stat, "utf8"));
+    } catch (error) {
+      // A thread that was about to end has done so.
+      if (!["ENOENT", "ESRCH"].includes(error.code)) throw error;
+      return false;
+    }
   };
   while (readdirSync(`/proc/${pid}/task`).some(isRunning)) await delay(1);
 }
