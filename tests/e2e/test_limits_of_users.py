@@ -109,8 +109,8 @@ def test_connections_are_limited_until_they_end(serve, tmp_path, holders, per, n
             limited.wait_for_connections(3)
         assert limited.refused(per, "connections") == len(TRANSPORTS)
         first.close()
-        limited.wait_for_connections(2)
-        assert limited.is_accepted("stream", name)
+        # It leaves the channel before its place is free.
+        eventually(lambda: limited.is_accepted("stream", name), "its place")
 
 
 def test_a_poll_counts_while_it_waits(serve, tmp_path):
@@ -171,8 +171,7 @@ def test_subscriptions_are_limited_over_all_connections(serve, tmp_path, per, na
         assert reply(type="subscribe", channel="d") == "subscribed"
         assert reply(type="subscribe", channel="e") == "too_many_requests"
         first.close()
-        limited.wait_for_connections(0)
-        assert reply(type="subscribe", channel="e") == "subscribed"
+        eventually(lambda: reply(type="subscribe", channel="e") == "subscribed", "room")
 
 
 def follow_frames(client):

@@ -192,6 +192,9 @@ impl<N: Net> Worker<N> {
         if polls.is_empty() {
             return;
         }
+        // First: a client that has its answer may ask again at once, at another worker, and must
+        // find its place among those of its address and user free.
+        polls.iter().for_each(|&(id, _)| self.end_long_poll(id));
         let Worker { connections, net, .. } = self;
         let request = |&(id, number): &(ConnectionId, usize)| {
             // `shared_answer` has found it: so requests and polls correspond.
@@ -203,7 +206,6 @@ impl<N: Net> Worker<N> {
         debug_assert_eq!(polls.len(), transfers.len());
         for ((id, number), transfer) in polls.drain(..).zip(transfers.drain(..)) {
             let SharedAnswer { bytes, messages, .. } = &answers[number];
-            self.end_long_poll(id);
             self.sent_messages(id, bytes, *messages, transfer);
             self.connections.trim_buffers(id);
         }
