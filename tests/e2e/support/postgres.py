@@ -25,7 +25,11 @@ class Postgres:
         self.user = "postgres" if os.geteuid() == 0 else None
         if self.user:
             os.chown(self.directory, pwd.getpwnam(self.user).pw_uid, -1)
-        self.environment = {"PGHOST": str(self.directory), "PGUSER": "shop", "PGDATABASE": "postgres"}
+        self.environment = {
+            "PGHOST": str(self.directory),
+            "PGUSER": "shop",
+            "PGDATABASE": "postgres",
+        }
         data = ["-D", self.directory / "data"]
         self.run("initdb", *data, "-U", "shop", "-A", "trust", "--no-sync", "--no-instructions")
         self.start()
