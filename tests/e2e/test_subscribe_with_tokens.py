@@ -3,7 +3,7 @@
 import base64
 import json
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing, contextmanager
 from urllib.parse import quote
 
 import jwt
@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from support import TIMEOUT_SECONDS
 from support.access import payload, signed
-from support.raw import TEXT, Raw, RawWebSocket, frame
+from support.raw import TEXT, Closed, Raw, RawWebSocket, frame
 from support.server import Server
 
 SECRET = "0123456789abcdef0123456789abcdef"
@@ -209,32 +209,53 @@ def test_two_different_tokens_are_a_bad_request(server):
     assert status(server, path, token(jti="x")).status == 400
 
 
+@contextmanager
+def opened_in_time(life_s, open):
+    """What `open` returns for a stack and a token that ends soon, but not before it has returned: for a
+    loaded machine the token lives longer. Gives that time, too."""
+    while True:
+        ends = int(time.time()) + life_s
+        with ExitStack() as stack:
+            try:
+                opened = open(stack, token(exp=ends))
+            except (AssertionError, Closed, OSError):
+                if time.time() < ends - 1:
+                    raise
+            else:
+                if time.time() < ends - 1:
+                    yield opened, life_s
+                    return
+        life_s *= 2
+
+
 def test_a_connection_ends_with_its_token(server):
-    good = token(exp=int(time.time()) + 4)
-    bearer = {"Authorization": f"Bearer {good}"}
-    with (
-        socket(server, "/channels/rooms%2Fa", good) as plain,
-        socket(server, "/subscribe?channel=rooms/a", good, "throng.v1") as v1,
-        closing(Raw(server)) as sse,
-    ):
-        sse.request("GET", "/channels/rooms%2Fa", bearer | {"Accept": "text/event-stream"})
+    def open(stack, good):
+        plain = stack.enter_context(socket(server, "/channels/rooms%2Fa", good))
+        v1 = stack.enter_context(socket(server, "/subscribe?channel=rooms/a", good, "throng.v1"))
+        sse = stack.enter_context(Raw(server))
+        headers = {"Authorization": f"Bearer {good}", "Accept": "text/event-stream"}
+        sse.request("GET", "/channels/rooms%2Fa", headers)
         assert sse.read_head().status == 200
-        assert 0 < hear(v1, "expiring")["expires_in"] <= 4
+        return plain, v1, sse
+
+    with opened_in_time(4, open) as ((plain, v1, sse), life_s):
+        assert 0 < hear(v1, "expiring")["expires_in"] <= life_s
         assert plain.read_close()[0] == 4002 and v1.read_close()[0] == 4002
         assert b'event: closed\ndata: {"type":"closed","code":"token_expired"' in sse.read_to_end()
 
 
 def test_a_newer_token_keeps_the_connection(server):
     path = "/subscribe?channel=rooms/a&channel=rooms/b"
-    first = token(exp=int(time.time()) + 3)
-    with (
-        socket(server, path, first, "throng.v1") as raw,
-        socket(server, path, first, "throng.v1") as other,
-    ):
+
+    def open(stack, first):
+        raw = stack.enter_context(socket(server, path, first, "throng.v1"))
+        other = stack.enter_context(socket(server, path, first, "throng.v1"))
         say(raw, type="auth", token=token(sub="bob"), ref=1)
         assert hear(raw, "error")["code"] == "forbidden"
         say(raw, type="auth", token=token(throng={"subscribe": ["rooms/a"]}), ref=2)
-        renewed = hear(raw, "authenticated")
+        return raw, other, hear(raw, "authenticated")
+
+    with opened_in_time(3, open) as ((raw, other, renewed), _):
         assert renewed["user"] == "ann" and renewed["expires_in"] > 50
         ended = hear(raw, "unsubscribed")
         assert (ended["channel"], ended["code"]) == ("rooms/b", "forbidden")

@@ -71,6 +71,8 @@ impl ServerProcess {
             let connections = setup.connections + CONNECTIONS_SLACK;
             command.args(["--max-connections", &connections.to_string()]);
             command.args(["--heartbeat", setup.heartbeat, "--log", "error"]);
+            // They wait for as long as a slow machine takes to serve them.
+            command.args(["--admission-wait", "0"]);
             // The clients have left when it is stopped.
             command.args(["--drain-window", "1s", "--drain-timeout", "1s"]);
             command.stdin(Stdio::null()).stdout(Stdio::null());

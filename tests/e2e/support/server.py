@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 import threading
 import time
+import weakref
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
@@ -26,6 +27,9 @@ ADMIN = re.compile(r"admin listener on (https?://\S+)")
 LISTENING = re.compile(r"listening on http://([\d.]+|\[[^\]]+\]):(\d+)")
 
 
+# How long new connections wait depends on what else this machine does: a test of storms says when
+# clients are told to come back.
+PATIENT = {"THRONG_ADMISSION_WAIT": "0"}
 # Where servers have their control sockets. Its name is short: the path of a socket has 107 bytes.
 RUNTIME = tempfile.mkdtemp(prefix="throng-e2e-", dir="/tmp")
 atexit.register(shutil.rmtree, RUNTIME, ignore_errors=True)
@@ -86,7 +90,7 @@ class Server:
         self.process = subprocess.Popen(
             [BINARY, "serve", *self.flags],
             cwd=directory,
-            env=clean_environment(environment),
+            env=clean_environment({**PATIENT, **(environment or {})}),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -102,6 +106,7 @@ class Server:
             self.process.kill()
             self.process.wait()
             raise RuntimeError(f"the server did not start:\n{self.log()}")
+        weakref.finalize(self, keep_port(self.host, self.port).close)
         self.http = httpx.Client(base_url=self.url, timeout=TIMEOUT_SECONDS, trust_env=False)
 
     def _read_output(self):
@@ -245,6 +250,20 @@ def on_free_port(start):
             if last or "in use" not in str(error):
                 raise
     raise AssertionError("the last attempt returns or raises")
+
+
+def keep_port(host, port):
+    """A socket that keeps a port from others, so that a server can be started there again.
+
+    It does not listen: while no server does, connections are refused.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    kept = socket.socket(family)
+    # As the server's sockets have them, so that both may have the port.
+    kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    kept.bind((host.strip("[]"), port))
+    return kept
 
 
 @contextmanager
