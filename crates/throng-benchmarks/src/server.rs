@@ -78,6 +78,8 @@ impl Server {
         command.arg("--config").arg(settings).args(["--log", "warn"]);
         // The clients are gone when the server is stopped.
         command.args(["--drain-window", "0", "--drain-timeout", "1s"]);
+        // Clients wait for as long as a slow machine takes to serve them.
+        command.args(["--admission-wait", "0"]);
         command.args(flags);
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("THRONG_") {
