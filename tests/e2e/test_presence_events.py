@@ -1,6 +1,7 @@
 """Presence events: who joins and leaves a channel, over every transport."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import httpx
@@ -90,18 +91,27 @@ class Watcher:
         return self._websocket(server, path, parameters, subprotocols=["throng.v1"])
 
     def _poll(self, server, path, parameters):
+        """Asks again as soon as it is answered, also while nobody reads: it never goes by its absence."""
         client = httpx.Client(base_url=server.url, timeout=TIMEOUT_SECONDS, trust_env=False)
-        self.stack.enter_context(client)
+        executor = ThreadPoolExecutor(1)
+        self.stack.callback(executor.shutdown, wait=False)
         query = {"envelope": "true", "wait": TIMEOUT_SECONDS // 2, **parameters}
-        while True:
+
+        def poll():
             response = client.get(target(path, None, query))
             assert response.status_code in (200, 204), response.text
             if "Throng-Id" in response.headers:
                 query["since"] = response.headers["Throng-Id"]
-            for event in map(json.loads, filter(None, response.text.split("\n"))):
+            events = [json.loads(line) for line in response.text.split("\n") if line]
+            for event in events:
                 if event["type"] == "presence":
                     query["presence"] = event["time"]
-                yield event
+            return events, executor.submit(poll)
+
+        answer = executor.submit(poll)
+        while True:
+            events, answer = answer.result(TIMEOUT_SECONDS)
+            yield from events
 
 
 TRANSPORTS = ["stream", "plain", "sse", "websocket", "v1", "poll"]
