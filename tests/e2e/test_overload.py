@@ -15,6 +15,7 @@ EXCESS_CONNECTIONS = 256
 # Viewers of the status page that a full worker still takes.
 VIEWERS_MAX = 8
 SSE = {"Accept": "text/event-stream"}
+ACCEPTED = "throng_connections_accepted_total"
 
 
 def subscribe(server, channel, headers=SSE, query=""):
@@ -133,9 +134,13 @@ def test_unfinished_heads_are_evicted(serve, channel):
     server = serve("--max-connections", CONNECTIONS_MAX, "--workers", 1, "--head-timeout", "60s")
     with ExitStack() as stack:
         fill(server, channel, stack)
-        halves = [stack.enter_context(Raw(server)) for _ in range(EXCESS_CONNECTIONS)]
-        for half in halves:
-            half.send_anyway("GET /health HTTP/1.1\r\nHost")
+        before = server.metrics()[ACCEPTED]
+        halves = []
+        for _ in range(EXCESS_CONNECTIONS):
+            halves.append(stack.enter_context(Raw(server)))
+            halves[-1].send_anyway("GET /health HTTP/1.1\r\nHost")
+            if len(halves) == 1:
+                eventually(lambda: server.metrics()[ACCEPTED] > before, "the oldest")
         assert is_served(server, channel)
         # The oldest is evicted with an error response.
         response = halves[0].read_response()

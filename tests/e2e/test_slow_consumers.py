@@ -13,6 +13,9 @@ PIECE_BYTES = 16 * 1024
 ROUNDS, ROUND_MESSAGES = 64, 16
 TOTAL = ROUNDS * ROUND_MESSAGES
 SETTINGS = ["--max-lag-messages", 100, "--max-lag-bytes", "1MiB", "--history-messages", 100]
+# A loaded machine publishes everything in minutes: for so long, one that does not read is not dead.
+SETTINGS += ["--heartbeat", "1h"]
+LAGGED = 'throng_disconnects_total{reason="lag"}'
 
 
 def piece(number):
@@ -25,11 +28,24 @@ def number_of(data):
 
 def flood(server, channel, witnesses):
     """Publishes everything, never ahead of the witnesses, which must miss nothing."""
+    for _ in rounds(server, channel, witnesses):
+        pass
+
+
+def rounds(server, channel, witnesses):
+    """Publishes everything in rounds; after each it gives how many messages there were so far."""
     for round in range(ROUNDS):
         numbers = range(round * ROUND_MESSAGES, (round + 1) * ROUND_MESSAGES)
         server.publish_batch([{"channel": channel, "data": piece(n)} for n in numbers])
         for witness in witnesses:
             assert [number_of(data) for data in witness.take(len(numbers))] == list(numbers)
+        yield numbers.stop
+
+
+def until_it_lags(server, published):
+    """Publishes until the slow reader lags too far; returns how many messages there were. What the
+    server says to it at last, it has to read soon."""
+    return next(count for count in published if server.metrics()[LAGGED] == 1)
 
 
 @pytest.fixture
@@ -50,7 +66,7 @@ def witnesses(channel):
 def test_policy_close_on_websocket(serve, channel, witnesses):
     server = serve(*SETTINGS, "--lag-policy", "close")
     with RawWebSocket(server, f"/channels/{channel}", receive_buffer_bytes=4096) as slow:
-        flood(server, channel, witnesses(server))
+        count = until_it_lags(server, rounds(server, channel, witnesses(server)))
         got = []
         while True:
             opcode, payload = slow.read_frame()
@@ -59,7 +75,7 @@ def test_policy_close_on_websocket(serve, channel, witnesses):
             if opcode == 0x1:
                 got.append(number_of(payload.decode()))
         assert int.from_bytes(payload[:2], "big") == 4000
-        assert got == list(range(len(got))) and len(got) < TOTAL
+        assert got == list(range(len(got))) and len(got) < count
     closed = [n for name, n in server.metrics().items() if "lag" in name and "disconnects" in name]
     assert sum(closed) == 1
 
@@ -173,11 +189,12 @@ def test_policy_skip_on_sse(serve, channel, witnesses):
 def test_a_closed_slow_consumer_resumes_without_a_gap(serve, channel, witnesses):
     """Policy `close` loses nothing as long as the log reaches back far enough."""
     settings = ["--max-lag-bytes", "1MiB", "--history-messages", TOTAL, "--history-bytes", "64MiB"]
-    server = serve(*settings, "--lag-policy", "close")
+    server = serve(*settings, "--lag-policy", "close", "--heartbeat", "1h")
     path = f"/channels/{channel}?envelope=true"
     with RawWebSocket(server, path, receive_buffer_bytes=4096) as slow:
         id = slow.response.header("Throng-Id")
-        flood(server, channel, witnesses(server))
+        published = rounds(server, channel, witnesses(server))
+        count = until_it_lags(server, published)
         got = 0
         while True:
             opcode, payload = slow.read_frame()
@@ -187,7 +204,9 @@ def test_a_closed_slow_consumer_resumes_without_a_gap(serve, channel, witnesses)
                 envelope = json.loads(payload)
                 assert number_of(envelope["data"]) == got
                 id, got = envelope["id"], got + 1
-        assert int.from_bytes(payload[:2], "big") == 4000 and got < TOTAL
+        assert int.from_bytes(payload[:2], "big") == 4000 and got < count
+    for _ in published:
+        pass
     with subscribe("poll", server, f"/channels/{channel}", since=id) as back:
         assert back.recovered is True
         numbers = [number_of(data) for data in back.take(TOTAL - got)]
