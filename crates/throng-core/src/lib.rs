@@ -19,6 +19,7 @@
 //! | `log` | the retained messages of one channel |
 //! | [`engine`] | the interface of an engine; `memory` is the default one |
 //! | `publication` | what a client publishes, and what becomes of it |
+//! | [`parts`] | parts of logs that a journal has read, and what is delivered meanwhile |
 //! | [`records`] | small state that outlives the process |
 //! | `read_marker` | how far users have read their inboxes |
 //! | `reading` | what is read of a log, and what keeps it readable |
@@ -72,6 +73,7 @@ mod log;
 mod memory;
 pub mod message;
 pub mod name;
+pub mod parts;
 mod presence;
 mod presence_events;
 mod pressure;

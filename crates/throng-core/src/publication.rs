@@ -66,6 +66,12 @@ pub enum PublishError {
          that limit, or let channels keep less"
     )]
     OverLimit,
+    /// The journal accepts no message of this size. Nothing was published.
+    #[error("the message is larger than the channel's journal accepts")]
+    TooLarge,
+    /// The journal has refused the message, for a reason that will not pass. Nothing was published.
+    #[error("the channel's journal refuses the message; the server's log says why")]
+    Refused,
     /// The journal has not answered, in time or at all. The message may be published already, or
     /// still be.
     #[error("it is not known whether this is published; repeat it with its idempotency key")]
@@ -80,7 +86,10 @@ impl From<PublishError> for ErrorResponse {
         let code = match error {
             PublishError::Busy | PublishError::NoOffset => ErrorCode::Busy,
             PublishError::Away => ErrorCode::Unavailable,
-            PublishError::DiskFull | PublishError::OverLimit => ErrorCode::NotStored,
+            PublishError::DiskFull | PublishError::OverLimit | PublishError::Refused => {
+                ErrorCode::NotStored
+            }
+            PublishError::TooLarge => ErrorCode::TooLarge,
             PublishError::Unknown => ErrorCode::OutcomeUnknown,
         };
         ErrorResponse::new(code, error.to_string())

@@ -52,7 +52,7 @@ pub struct Rule {
     pub slow_timeout: Option<Duration>,
     /// Whether subscribers may get presence events.
     pub presence_events: bool,
-    /// Whether the messages are kept on the disk of the data directory, and survive the process.
+    /// Whether a journal keeps the log, on a disk or elsewhere, so that it survives the process.
     pub is_durable: bool,
 }
 

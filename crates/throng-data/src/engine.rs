@@ -9,7 +9,7 @@
 //! * A message is delivered, and its publisher answered, when it is as safe as the journal's `sync`
 //!   promises; on the journal's thread, in the order of offsets.
 //! * Nobody waits for the disk: parts of logs are read by other threads ([`Engine::fetch`]), and
-//!   wait in memory for the subscription or page that they are for (`parts`).
+//!   wait in memory for the subscription or page that they are for ([`throng_core::parts`]).
 //!
 //! # Layout
 //!
@@ -18,7 +18,6 @@
 //! | `shared` | what all threads share: the memory engine, the logs, the open parts |
 //! | `delivery` | what the journal's thread needs of the server |
 //! | `read` | what a subscription starts with, and pages |
-//! | `parts` | parts that were read, and what is delivered meanwhile |
 //! | `readers` | the threads that read |
 //! | `markers` | how far users have read durable inboxes |
 //! | `list` | the durable channels, for lists |
@@ -26,7 +25,6 @@
 mod delivery;
 mod list;
 mod markers;
-mod parts;
 mod read;
 mod readers;
 mod shared;
@@ -36,6 +34,7 @@ mod tests;
 use std::io;
 use std::sync::Arc;
 
+use throng_core::parts::{Limits, Page, Part};
 use throng_core::{
     Answer, Audience, Backlog, ChannelId, ChannelName, Engine, EngineMetrics, Fetched, Follow,
     Followed, History, HistoryQuery, Kind, Later, ListPlace, ListStep, Mark, MemoryEngine, Message,
@@ -46,8 +45,6 @@ use throng_core::{
 use crate::journal::{Done, Journal};
 pub use delivery::Delivery;
 use markers::Markers;
-use parts::Part;
-use read::{Limits, Page};
 use readers::Readers;
 use shared::Shared;
 
@@ -126,7 +123,7 @@ impl Engine for DurableEngine {
         let Some(rule) = self.shared.durable(channel) else {
             return self.memory().fetch(now_ms, channel, reading, later);
         };
-        // Before anything is read: see `parts`.
+        // Before anything is read: see `throng_core::parts`.
         let held = self.shared.parts.open(channel, reading, limits(rule));
         if let Reading::Start(start) = reading
             && let Some(part) = self.shared.start_now(channel, start)
@@ -169,11 +166,12 @@ impl Engine for DurableEngine {
         let epoch = self.shared.logs.epoch();
         self.memory().follow_elsewhere(now_ms, &follow, || {
             match part.as_ref().map(|open| (open, open.part())) {
-                Some((open, Some(Part::Start(start)))) => open.backlog(start),
+                Some((open, Some(Part::Start(start)))) => open.backlog(start, true),
                 // The disk cannot be read: messages that come show the hole before them.
                 _ => Backlog {
                     head: MessageId { epoch, offset: 0 },
                     cursor: 0,
+                    are_offsets_consecutive: true,
                     is_recovered: Some(false),
                     messages: Vec::new(),
                 },

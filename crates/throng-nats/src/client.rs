@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::sync::mpsc::Receiver;
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until};
 
 use crate::journal::{Action, Event, Journal, Report};
@@ -76,12 +76,13 @@ pub enum Notice {
     },
 }
 
-/// Runs a journal until the senders of `events` are gone. Everything is told by `notify`, which
-/// must not block.
+/// Runs a journal until the senders of `events` are gone; who sends them bounds what may wait.
+/// Everything is told by `notify`. While that blocks, the servers keep what comes, and in the end
+/// disconnect, which loses nothing.
 pub async fn run(
     settings: ClientSettings,
     journal: Journal,
-    events: Receiver<Event<'static>>,
+    events: UnboundedReceiver<Event<'static>>,
     notify: impl FnMut(Notice) + Send,
 ) {
     let mut ticks = interval(TICK);
@@ -107,7 +108,7 @@ pub async fn run(
 struct Client<F> {
     settings: ClientSettings,
     journal: Journal,
-    events: Receiver<Event<'static>>,
+    events: UnboundedReceiver<Event<'static>>,
     notify: F,
     ticks: Interval,
     actions: Vec<Action>,
@@ -172,6 +173,8 @@ impl<F: FnMut(Notice) + Send> Client<F> {
         let (mut written, mut pings) = (0, 0);
         let mut events = Vec::with_capacity(EVENTS_AT_ONCE);
         let mut ping = tokio::time::interval_at(Instant::now() + PING, PING);
+        // After a pause of this thread, the server has to have time to answer.
+        ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
         self.take_in(server, &mut decoder, &mut pings)?;
         loop {
             if written == self.out.len() {

@@ -44,6 +44,7 @@ use reading::{Purpose, Readings};
 use watch::{Watch, Watched};
 
 pub use outbox::Action;
+pub use publishing::token_of_receipt;
 pub use report::{Event, Outcome, Reading, Report, Settings};
 
 /// The journal of one stream.
@@ -154,11 +155,11 @@ impl Journal {
                     self.watch.answered(now_ms, token, (headers, payload), &mut self.outbox);
                 self.watched(now_ms, watched);
             }
-            Question::First => {
+            Question::Bounds => {
                 self.outbox.answered(token);
                 // Without an answer that can be read, the question is asked again after a while.
                 if let Ok(info) = stream::parse(payload, &Value::Null) {
-                    for done in self.readings.first_is(token, info.first) {
+                    for done in self.readings.bounds_are(token, (info.first, info.last)) {
                         self.batch_done(now_ms, done);
                     }
                 }
@@ -273,6 +274,6 @@ impl Journal {
         }
         self.readings.send(now_ms, &mut self.outbox);
         self.publishing.send(now_ms, &self.subjects, &mut self.outbox);
-        self.readings.ask_first(now_ms, &mut self.outbox);
+        self.readings.ask_bounds(now_ms, &mut self.outbox);
     }
 }

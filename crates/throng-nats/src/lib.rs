@@ -1,5 +1,4 @@
-//! The logs of channels as streams of NATS JetStream, for several nodes. No engine yet: what the
-//! server will build one from.
+//! The logs of channels as streams of NATS JetStream, for several nodes.
 //!
 //! # Layout
 //!
@@ -10,6 +9,7 @@
 //! | [`api`] | the requests and answers of JetStream |
 //! | [`journal`] | the journal of one stream: what happened goes in, what is to be done comes out |
 //! | [`client`] | the connection that does it |
+//! | [`engine`] | the engine of a node, over all of these |
 //!
 //! # Why a client of its own
 //!
@@ -34,6 +34,7 @@
 
 pub mod api;
 pub mod client;
+pub mod engine;
 pub mod journal;
 pub mod protocol;
 pub mod subject;

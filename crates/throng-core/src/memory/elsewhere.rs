@@ -33,6 +33,8 @@ pub struct Backlog {
     pub head: MessageId,
     /// The offset after which the subscription starts.
     pub cursor: u64,
+    /// As in [`Followed::are_offsets_consecutive`].
+    pub are_offsets_consecutive: bool,
     /// As in [`Followed::is_recovered`].
     pub is_recovered: Option<bool>,
     /// The messages after the cursor up to the head, oldest first.
@@ -53,6 +55,13 @@ impl MemoryEngine {
     /// The rules of all channels.
     pub fn rules(&self) -> &Rules {
         &self.shared.rules
+    }
+
+    /// The same engine, whose lists have all channels with subscribers: its journal has no list.
+    #[must_use]
+    pub fn with_all_listed(mut self) -> MemoryEngine {
+        self.shared.lists_all = true;
+        self
     }
 
     /// The rule of a channel.
@@ -92,6 +101,15 @@ impl MemoryEngine {
     ///
     /// [`PublishError::Busy`], and counts it.
     pub fn check_room(&self, name: &ChannelName) -> Result<(), PublishError> {
+        if self.has_room(name) {
+            return Ok(());
+        }
+        self.shared.busy.fetch_add(1, Ordering::Relaxed);
+        Err(PublishError::Busy)
+    }
+
+    /// Whether the followers of a channel have room for another message.
+    pub fn has_room(&self, name: &ChannelName) -> bool {
         let (at, hashed) = self.find(name);
         self.lock(at).has_room(&self.shared, hashed)
     }

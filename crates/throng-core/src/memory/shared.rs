@@ -56,6 +56,8 @@ pub(super) struct Shared {
     pub(super) expired: AtomicU64,
     /// Whether memory is short.
     pub(super) is_memory_short: AtomicBool,
+    /// Whether lists have the channels whose logs a journal keeps, too.
+    pub(super) lists_all: bool,
     /// Hears of channels that get their first subscriber or lose their last one.
     pub(super) events: Option<Arc<dyn EventSink>>,
     /// Channels that are logs of presence events.
@@ -103,6 +105,7 @@ impl Shared {
             evicted: AtomicU64::new(0),
             expired: AtomicU64::new(0),
             is_memory_short: AtomicBool::new(false),
+            lists_all: false,
             events: None,
             presence_logs: AtomicU64::new(0),
             presence: Arc::default(),

@@ -5,6 +5,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use throng_core::parts::{Limits, Page, Start};
 use throng_core::{ChannelName, Content, HistoryQuery, MessageId, Stamp, StartAt};
 
 use crate::logs::{Bounds, Logs};
@@ -12,39 +13,6 @@ use crate::storage::{Order, StorageError};
 
 /// What is read at most for one page, so that it stays small beside what a server holds.
 const PAGE_BYTES_MAX: usize = 4 << 20;
-
-/// What a subscription starts with.
-#[derive(Debug, Clone)]
-pub(super) struct Start {
-    /// The id of the newest message.
-    pub(super) head: MessageId,
-    /// The offset after which the subscription starts.
-    pub(super) cursor: u64,
-    /// Whether all messages after its position are here; `None` if it has none.
-    pub(super) is_recovered: Option<bool>,
-    /// The messages after the cursor up to the head, oldest first.
-    pub(super) messages: Vec<Arc<Content>>,
-}
-
-/// A page of history.
-#[derive(Debug, Clone)]
-pub(super) struct Page {
-    /// The id of the newest message.
-    pub(super) head: MessageId,
-    /// The messages of the page, oldest first.
-    pub(super) messages: Vec<Arc<Content>>,
-    /// Whether there are more in the direction of the query.
-    pub(super) has_more: bool,
-    /// As in [`throng_core::History::is_recovered`].
-    pub(super) is_recovered: Option<bool>,
-}
-
-/// How much is read for a subscription.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Limits {
-    pub(super) messages: usize,
-    pub(super) bytes: usize,
-}
 
 /// Reads one channel's log as it is at a time.
 pub(super) struct Reader<'a> {

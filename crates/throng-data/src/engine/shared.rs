@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use throng_core::parts::{HeldPart, Part, Parts, Start};
 use throng_core::{
     ChannelName, HistoryQuery, MemoryEngine, MessageId, Outcome, PublishError, Published, Reading,
     Rule, StartAt,
 };
 
-use super::parts::{HeldPart, Part, Parts};
-use super::read::{Reader, Start};
+use super::read::Reader;
 use crate::journal::{Refused, Written};
 use crate::logs::{Appended, Logs};
 use crate::storage::StorageError;

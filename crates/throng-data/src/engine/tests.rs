@@ -76,7 +76,7 @@ fn engine(
 #[test]
 fn an_engine_with_durable_channels_conforms() {
     for sync in [Sync::Always, Sync::Interval, Sync::Never] {
-        conformance::run_with(true, |rules, queues| {
+        conformance::run_with(conformance::Profile::DISK, |rules, queues| {
             Box::new(engine(Arc::new(MemoryStorage::default()), sync, rules, queues))
         });
     }
@@ -86,7 +86,7 @@ fn an_engine_with_durable_channels_conforms() {
 fn an_engine_on_a_disk_conforms() {
     let folder = tempfile::tempdir().expect("a directory");
     let number = std::cell::Cell::new(0);
-    conformance::run_with(true, |rules, queues| {
+    conformance::run_with(conformance::Profile::DISK, |rules, queues| {
         number.set(number.get() + 1);
         let path = folder.path().join(number.get().to_string());
         let storage = DiskStorage::open(&path, 1 << 20).expect("it opens");

@@ -19,18 +19,26 @@ pub struct StoredMessage {
     pub excluded: Option<ConnectionName>,
     /// For how long it is worth anything after it was stored, in milliseconds.
     pub expires_in_ms: Option<u64>,
+    /// What its publisher wants a receipt by: the text that [`headers`] was given.
+    pub receipt: Option<Box<str>>,
 }
 
 const KIND: &str = "Throng-Kind";
 const TYPE: &str = "Throng-Type";
 const EXCEPT: &str = "Throng-Except";
 const EXPIRES: &str = "Throng-Expires-In";
+const RECEIPT: &str = "Throng-Receipt";
 const EXPECTED_STREAM: &str = "Nats-Expected-Stream";
 const MESSAGE_ID: &str = "Nats-Msg-Id";
 
 /// The headers of a publication to the stream with this name. Within the stream's window it is
-/// stored once, however often it is sent with this id.
-pub fn headers(publication: &Publication, stream: &str, id: &str) -> Vec<u8> {
+/// stored once, however often it is sent with this id. `receipt` comes back with the message.
+pub fn headers(
+    publication: &Publication,
+    stream: &str,
+    id: &str,
+    receipt: Option<&str>,
+) -> Vec<u8> {
     let mut headers = HeaderWriter::default().field(EXPECTED_STREAM, stream).field(MESSAGE_ID, id);
     // Text, the usual kind, goes without saying.
     match publication.body {
@@ -46,6 +54,9 @@ pub fn headers(publication: &Publication, stream: &str, id: &str) -> Vec<u8> {
     }
     if let Some(expires_in_ms) = publication.expires_in_ms {
         headers = headers.field(EXPIRES, expires_in_ms);
+    }
+    if let Some(receipt) = receipt {
+        headers = headers.field(RECEIPT, receipt);
     }
     headers.finish()
 }
@@ -68,6 +79,7 @@ pub fn parse(headers: Headers<'_>, payload: &[u8]) -> Option<StoredMessage> {
         content_type: headers.get(TYPE).map(Box::from),
         excluded: headers.number(EXCEPT).map(ConnectionName),
         expires_in_ms: headers.number(EXPIRES),
+        receipt: headers.get(RECEIPT).map(Box::from),
     })
 }
 
@@ -157,7 +169,7 @@ mod tests {
                 expires_in_ms,
                 receipt: None,
             };
-            let mut block = headers(&publication, "throng-default", "id");
+            let mut block = headers(&publication, "throng-default", "id", Some("r.1"));
             block.truncate(block.len() - 2);
             block.extend_from_slice(format!("Nats-Sequence: {sequence}\r\n\r\n").as_bytes());
             let headers = Headers::new(&block);
@@ -168,6 +180,7 @@ mod tests {
             prop_assert_eq!(found.content_type, publication.content_type);
             prop_assert_eq!(found.excluded, publication.excluded);
             prop_assert_eq!(found.expires_in_ms, publication.expires_in_ms);
+            prop_assert_eq!(found.receipt.as_deref(), Some("r.1"));
         }
     }
 }

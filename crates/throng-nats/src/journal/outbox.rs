@@ -52,8 +52,8 @@ pub(super) enum Question {
     Heads,
     /// A batch of messages.
     Batch,
-    /// The stream's first sequence.
-    First,
+    /// The stream's first and last sequence.
+    Bounds,
 }
 
 /// What is to be done, and which answers are expected.

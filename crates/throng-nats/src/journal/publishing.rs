@@ -34,6 +34,16 @@ const RESEND_MS: u64 = 1_000;
 /// After a refusal that may pass, a publication is sent again.
 const RETRY_MS: u64 = 100;
 
+/// What a message carries whose publisher wants a receipt: which node and which publication.
+fn receipt(nonce: &str, token: u64) -> String {
+    format!("{nonce}.{token}")
+}
+
+/// The token of the node's publication with this receipt; `None` if it is another node's.
+pub fn token_of_receipt(nonce: &str, receipt: &str) -> Option<u64> {
+    receipt.strip_prefix(nonce)?.strip_prefix('.')?.parse().ok()
+}
+
 /// What the rest of the journal learns from an answer.
 pub(super) struct Stored {
     pub(super) sequence: u64,
@@ -141,15 +151,13 @@ impl Publishing {
             return Err(Outcome::Away);
         }
         let id = self.id(publication);
-        let headers: Arc<[u8]> = message::headers(publication, &self.stream, &id).into();
+        let receipt = publication.receipt.as_ref().map(|_| receipt(&self.nonce, token));
+        let headers = message::headers(publication, &self.stream, &id, receipt.as_deref());
+        let headers: Arc<[u8]> = headers.into();
         let body: Arc<[u8]> = publication.body.bytes().into();
         let bytes = headers.len() + body.len();
         if bytes > self.payload_bytes_max {
-            let most = self.payload_bytes_max;
-            return Err(Outcome::Refused(format!(
-                "the message has {bytes} bytes with its headers, and the NATS server accepts \
-                 {most}: raise its max_payload"
-            )));
+            return Err(Outcome::TooLarge { bytes, bytes_max: self.payload_bytes_max });
         }
         if self.count >= OUTSTANDING_MAX || self.bytes + bytes > OUTSTANDING_BYTES_MAX {
             return Err(Outcome::Busy);

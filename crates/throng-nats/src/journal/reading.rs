@@ -71,9 +71,9 @@ pub(super) struct Readings {
     in_flight: BTreeMap<u64, Batch>,
     /// Complete but for the question whether they are whole.
     undecided: Vec<Batch>,
-    /// The question about the first sequence: its token, when it was asked, and how many of
+    /// The question about the first and last sequence: its token, when it was asked, and how many of
     /// `undecided` were read before.
-    first: Option<(u64, u64, usize)>,
+    bounds: Option<(u64, u64, usize)>,
 }
 
 impl Readings {
@@ -83,7 +83,7 @@ impl Readings {
             waiting: VecDeque::new(),
             in_flight: BTreeMap::new(),
             undecided: Vec::new(),
-            first: None,
+            bounds: None,
         }
     }
 
@@ -200,22 +200,25 @@ impl Readings {
         }
     }
 
-    /// Asks for the stream's first sequence, if batches that were read depend on it.
-    pub(super) fn ask_first(&mut self, now_ms: u64, outbox: &mut Outbox) {
-        if self.first.is_none() && !self.undecided.is_empty() {
-            let token = outbox.ask_state(Question::First);
-            self.first = Some((token, now_ms, self.undecided.len()));
+    /// Asks for the stream's first and last sequence, if batches that were read depend on it.
+    pub(super) fn ask_bounds(&mut self, now_ms: u64, outbox: &mut Outbox) {
+        if self.bounds.is_none() && !self.undecided.is_empty() {
+            let token = outbox.ask_state(Question::Bounds);
+            self.bounds = Some((token, now_ms, self.undecided.len()));
         }
     }
 
-    /// Takes the stream's first sequence, and decides on the batches that were read before it was
-    /// asked for.
-    pub(super) fn first_is(&mut self, token: u64, first: u64) -> Vec<Done> {
+    /// Takes the stream's first and last sequence, and decides on the batches that were read before
+    /// they were asked for.
+    pub(super) fn bounds_are(&mut self, token: u64, (first, last): (u64, u64)) -> Vec<Done> {
         let decide = |batch: Batch| {
-            let is_whole = batch.after.saturating_add(1) >= first;
+            // Nobody has a position that the stream has not reached, unless it was made up. What a
+            // channel is filled from is known to be there.
+            let is_reached = batch.after <= last || matches!(batch.purpose, Purpose::Fill(_));
+            let is_whole = is_reached && batch.after.saturating_add(1) >= first;
             Done::new(batch, is_whole)
         };
-        let Some((_, _, count)) = self.first.take_if(|(asked, ..)| *asked == token) else {
+        let Some((_, _, count)) = self.bounds.take_if(|(asked, ..)| *asked == token) else {
             return Vec::new();
         };
         self.undecided.drain(..count).map(decide).collect()
@@ -224,7 +227,7 @@ impl Readings {
     /// Answers that nothing was read: the stream is away, or another one.
     pub(super) fn cancel(&mut self, outbox: &mut Outbox) {
         for token in
-            self.in_flight.keys().copied().chain(self.first.take().map(|(token, ..)| token))
+            self.in_flight.keys().copied().chain(self.bounds.take().map(|(token, ..)| token))
         {
             outbox.answered(token);
         }
@@ -244,11 +247,11 @@ impl Readings {
             .filter(|(_, batch)| is_late(batch))
             .map(|(token, _)| *token)
             .collect();
-        if let Some((token, asked_ms, _)) = self.first
+        if let Some((token, asked_ms, _)) = self.bounds
             && now_ms.saturating_sub(asked_ms) >= BATCH_MS
         {
             outbox.answered(token);
-            self.first = None;
+            self.bounds = None;
         }
         for token in late {
             outbox.answered(token);

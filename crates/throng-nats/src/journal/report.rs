@@ -119,6 +119,13 @@ pub enum Outcome {
     Away,
     /// It may be stored, or not, or still be.
     Unknown,
+    /// It is not stored: servers do not accept a message of this size.
+    TooLarge {
+        /// Its size with headers.
+        bytes: usize,
+        /// The largest that is accepted: the servers' `max_payload`.
+        bytes_max: usize,
+    },
     /// It is not stored, and would not be a moment later.
     Refused(String),
 }

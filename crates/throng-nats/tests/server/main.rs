@@ -1,6 +1,7 @@
 //! Journals against a real nats-server: what the model of the simulation takes for granted, and the
 //! first faults. Needs the feature `server-tests`, and what `scripts/setup` installs.
 
+mod conformance;
 mod nats_server;
 mod node;
 
@@ -173,7 +174,7 @@ async fn publish_during(
                 let publication =
                     publication(&format!("room.{}", count % 7), &body, key.as_deref());
                 let event = Event::Publish(1_000_000 + count, publication);
-                events.send(event).await.expect("the client runs");
+                events.send(event).expect("the client runs");
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
             if receiver.try_recv().is_ok() {

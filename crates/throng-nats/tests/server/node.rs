@@ -7,7 +7,7 @@ use throng_core::{Body, ChannelId, ChannelName, Publication, Retention, clock};
 use throng_nats::api::StreamSettings;
 use throng_nats::client::{self, ClientSettings, Login, Notice};
 use throng_nats::journal::{Event, Journal, Outcome, Reading, Report, Settings};
-use tokio::sync::mpsc::{self, Sender, UnboundedReceiver};
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 use crate::nats_server::{NatsServer, PATIENCE};
 
@@ -39,7 +39,7 @@ pub(crate) fn publication(channel: &str, body: &str, key: Option<&str>) -> Publi
 
 /// A node of the cluster.
 pub(crate) struct Node {
-    pub(crate) events: Sender<Event<'static>>,
+    pub(crate) events: UnboundedSender<Event<'static>>,
     notices: UnboundedReceiver<Notice>,
     next_token: u64,
     pub(crate) epoch: Option<u64>,
@@ -58,7 +58,7 @@ static NODES: AtomicU64 = AtomicU64::new(0);
 
 impl Node {
     pub(crate) fn start(server: &NatsServer, stream: StreamSettings, login: Login) -> Node {
-        let (events, receiver) = mpsc::channel(1024);
+        let (events, receiver) = mpsc::unbounded_channel();
         let (sender, notices) = mpsc::unbounded_channel();
         let number = NODES.fetch_add(1, Ordering::Relaxed);
         let settings = Settings {
@@ -134,7 +134,7 @@ impl Node {
     }
 
     pub(crate) async fn send(&self, event: Event<'static>) {
-        self.events.send(event).await.expect("the client runs");
+        self.events.send(event).expect("the client runs");
     }
 
     pub(crate) async fn follow(&mut self, channels: &[&str]) {

@@ -445,7 +445,7 @@ impl World {
                     self.oracle.refused.insert(body);
                 }
             }
-            Outcome::Refused(reason) => panic!("{reason}"),
+            other @ (Outcome::Refused(_) | Outcome::TooLarge { .. }) => panic!("{other:?}"),
         }
     }
 

@@ -1,7 +1,6 @@
 //! What a shard knows of channels whose logs a journal keeps: followers and heads.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use super::{Hashed, Shard, Wake, post};
 use crate::engine::{Follow, Followed};
@@ -9,23 +8,14 @@ use crate::id::MessageId;
 use crate::memory::elsewhere::Backlog;
 use crate::memory::shared::Shared;
 use crate::message::Content;
-use crate::publication::PublishError;
 use crate::receipt::Receipt;
 
 impl Shard {
     /// Whether the queues of the channel's followers have room.
-    pub(in crate::memory) fn has_room(
-        &self,
-        shared: &Shared,
-        name: Hashed<'_>,
-    ) -> Result<(), PublishError> {
-        let Some(slot) = self.find(name) else { return Ok(()) };
+    pub(in crate::memory) fn has_room(&self, shared: &Shared, name: Hashed<'_>) -> bool {
+        let Some(slot) = self.find(name) else { return true };
         let mut followers = self.channels[slot].followers.as_slice().iter();
-        if followers.all(|follower| shared.queue(follower.worker).has_room()) {
-            return Ok(());
-        }
-        shared.busy.fetch_add(1, Ordering::Relaxed);
-        Err(PublishError::Busy)
+        followers.all(|follower| shared.queue(follower.worker).has_room())
     }
 
     /// Posts a message of a journal to the followers of its channel. Returns how many subscriptions
@@ -67,7 +57,7 @@ impl Shard {
     ) -> Followed {
         let slot = self.find_or_create(shared, Hashed { name: follow.channel, hash });
         let id = self.id(slot);
-        let Backlog { head, cursor, is_recovered, messages } = read();
+        let Backlog { head, cursor, are_offsets_consecutive, is_recovered, messages } = read();
         let local = self.add_follower(shared, now_ms, slot, follow);
         let channel = &mut self.channels[slot];
         channel.head = channel.head.max(head.offset);
@@ -78,7 +68,7 @@ impl Shard {
             head,
             cursor: MessageId { offset: cursor, ..head },
             is_recovered,
-            are_offsets_consecutive: true,
+            are_offsets_consecutive,
             backlog: messages,
         }
     }

@@ -239,6 +239,8 @@ impl<N: Net> Worker<N> {
             Err(PublishError::OverLimit) => {
                 "the data directory is beyond its limit, so the message was not accepted"
             }
+            Err(PublishError::TooLarge) => "the message is larger than the journal accepts",
+            Err(PublishError::Refused) => "the journal refuses the message",
             Err(PublishError::Unknown) => "it is not known whether the message is published",
             Err(PublishError::NoOffset) => "the channel has no id left for another message",
         };

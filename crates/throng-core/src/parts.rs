@@ -1,4 +1,4 @@
-//! Parts of logs that were read and wait for who has asked for them.
+//! Parts of logs that were read from a journal, and wait for who has asked for them.
 //!
 //! Between the reading of a part and the subscription that starts with it, messages may be
 //! delivered. Each open part has a **tail** for those, from before it is read. So what is
@@ -11,17 +11,56 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use throng_core::{Backlog, ChannelName, Content, Message, Reading, StartAt};
-
-use super::read::{Limits, Page, Start};
+use crate::id::MessageId;
+use crate::memory::Backlog;
+use crate::message::{Content, Message};
+use crate::name::ChannelName;
+use crate::reading::{Reading, StartAt};
 
 /// Bytes of all open parts. Beyond it nothing is read until some of them are closed.
-pub(super) const OPEN_BYTES_MAX: usize = 256 << 20;
+pub const OPEN_BYTES_MAX: usize = 256 << 20;
+
+/// What a subscription starts with.
+#[derive(Debug, Clone)]
+pub struct Start {
+    /// The id of the newest message.
+    pub head: MessageId,
+    /// The offset after which the subscription starts.
+    pub cursor: u64,
+    /// Whether all messages after its position are here; `None` if it has none.
+    pub is_recovered: Option<bool>,
+    /// The messages after the cursor up to the head, oldest first.
+    pub messages: Vec<Arc<Content>>,
+}
+
+/// A page of history.
+#[derive(Debug, Clone)]
+pub struct Page {
+    /// The id of the newest message.
+    pub head: MessageId,
+    /// The messages of the page, oldest first.
+    pub messages: Vec<Arc<Content>>,
+    /// Whether there are more in the direction of the query.
+    pub has_more: bool,
+    /// As in [`History::is_recovered`](crate::History::is_recovered).
+    pub is_recovered: Option<bool>,
+}
+
+/// How much is read for a subscription.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// The maximum number of messages.
+    pub messages: usize,
+    /// The maximum size of the messages, in bytes.
+    pub bytes: usize,
+}
 
 /// What was read.
 #[derive(Debug)]
-pub(super) enum Part {
+pub enum Part {
+    /// For a subscription.
     Start(Start),
+    /// For a page of history.
     Page(Page),
 }
 
@@ -43,7 +82,7 @@ struct Tail {
 
 /// A part of a channel's log, for one that asked.
 #[derive(Debug)]
-pub(super) struct OpenPart {
+pub struct OpenPart {
     reading: Reading,
     limits: Limits,
     part: OnceLock<Part>,
@@ -51,7 +90,8 @@ pub(super) struct OpenPart {
 }
 
 impl OpenPart {
-    pub(super) fn part(&self) -> Option<&Part> {
+    /// What was read, once it was.
+    pub fn part(&self) -> Option<&Part> {
         self.part.get()
     }
 
@@ -73,8 +113,9 @@ impl OpenPart {
         }
     }
 
-    /// What a subscription starts with now. Call it under the lock of the channel's shard.
-    pub(super) fn backlog(&self, start: &Start) -> Backlog {
+    /// What a subscription starts with now, of a log whose offsets are consecutive or not. Call it
+    /// under the lock of the channel's shard.
+    pub fn backlog(&self, start: &Start, are_offsets_consecutive: bool) -> Backlog {
         let Start { head, cursor, is_recovered, messages } = start.clone();
         let tail = self.tail();
         let mut all = messages;
@@ -84,20 +125,20 @@ impl OpenPart {
             .map_or(head, |last| if last.id.offset > head.offset { last.id } else { head });
         if let Reading::Start(StartAt::Live) = self.reading {
             // With the next message, whatever has come since it was read.
-            return Backlog { head, cursor: head.offset, is_recovered, messages: Vec::new() };
+            return Backlog { head, cursor: head.offset, are_offsets_consecutive, is_recovered, messages: Vec::new() };
         }
         if tail.is_over {
             let is_recovered = is_recovered.map(|_| false);
-            return Backlog { head, cursor: head.offset, is_recovered, messages: Vec::new() };
+            return Backlog { head, cursor: head.offset, are_offsets_consecutive, is_recovered, messages: Vec::new() };
         }
         let messages = all.into_iter().map(|content| Arc::new(Message::from(content))).collect();
-        Backlog { head, cursor, is_recovered, messages }
+        Backlog { head, cursor, are_offsets_consecutive, is_recovered, messages }
     }
 }
 
 /// The open parts of all channels.
 #[derive(Debug, Default)]
-pub(super) struct Parts {
+pub struct Parts {
     table: Mutex<HashMap<ChannelName, Vec<Arc<OpenPart>>>>,
     /// The number of open parts, readable without the lock.
     open: AtomicUsize,
@@ -110,7 +151,7 @@ impl Parts {
     }
 
     /// Opens a part, with its tail. What it holds is read afterwards.
-    pub(super) fn open(
+    pub fn open(
         self: &Arc<Self>,
         channel: &ChannelName,
         reading: Reading,
@@ -126,14 +167,14 @@ impl Parts {
     }
 
     /// The part that was read for this, if it is open.
-    pub(super) fn find(&self, channel: &ChannelName, reading: Reading) -> Option<Arc<OpenPart>> {
+    pub fn find(&self, channel: &ChannelName, reading: Reading) -> Option<Arc<OpenPart>> {
         let table = self.table();
         let is_wanted = |part: &&Arc<OpenPart>| part.reading == reading && part.part().is_some();
         table.get(channel)?.iter().rfind(is_wanted).cloned()
     }
 
     /// Adds a message to the tails of its channel. Call it under the lock of the channel's shard.
-    pub(super) fn append(&self, content: &Arc<Content>) {
+    pub fn append(&self, content: &Arc<Content>) {
         if self.open.load(Ordering::SeqCst) == 0 {
             return;
         }
@@ -142,34 +183,37 @@ impl Parts {
     }
 
     /// Whether no more may be read for now.
-    pub(super) fn are_full(&self) -> bool {
+    pub fn are_full(&self) -> bool {
         self.bytes.load(Ordering::Relaxed) > OPEN_BYTES_MAX
     }
 }
 
 /// Keeps a part open until it is dropped.
 #[derive(Debug)]
-pub(super) struct HeldPart {
+pub struct HeldPart {
     parts: Arc<Parts>,
     channel: ChannelName,
     part: Arc<OpenPart>,
 }
 
 impl HeldPart {
-    pub(super) fn channel(&self) -> &ChannelName {
+    /// The channel that the part is of.
+    pub fn channel(&self) -> &ChannelName {
         &self.channel
     }
 
-    pub(super) fn reading(&self) -> Reading {
+    /// What is to be read.
+    pub fn reading(&self) -> Reading {
         self.part.reading
     }
 
-    pub(super) fn limits(&self) -> Limits {
+    /// How much is to be read.
+    pub fn limits(&self) -> Limits {
         self.part.limits
     }
 
     /// Notes what was read.
-    pub(super) fn fill(&self, part: Part) -> &Arc<OpenPart> {
+    pub fn fill(&self, part: Part) -> &Arc<OpenPart> {
         self.parts.bytes.fetch_add(part.bytes(), Ordering::Relaxed);
         let is_first = self.part.part.set(part).is_ok();
         debug_assert!(is_first, "a part is read once");

@@ -1,0 +1,352 @@
+//! The engine of a node: channels whose logs are in a stream, which all nodes share.
+//!
+//! The stream says when a message is accepted, and under which id. Followers, the delivery to them,
+//! and all logs that are the node's own are the memory engine's. A channel is followed in the
+//! stream while it has subscribers here.
+//!
+//! # Invariants
+//!
+//! * A message is delivered in the order of its stream, on the thread of the connection, when the
+//!   stream has republished it: also to the subscribers of the node that published it.
+//! * Nobody waits for a server: what has to be read comes later ([`Engine::fetch`]), and waits in
+//!   memory for the subscription or page that it is for ([`throng_core::parts`]).
+//! * While the stream is away, publications are refused and subscribers stay. They get what they
+//!   missed when it is back.
+//! * Ids are sequences of the stream, and so are positions in many channels: both mean the same on
+//!   every node.
+//! * When the stream has lost messages, nobody goes on as if nothing had been: all subscribers are
+//!   told to connect again, and none of their positions is known any more.
+//!
+//! # Layout
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `shared` | what all threads share, and the calls of the server |
+//! | `inbound` | what the journal reports |
+//! | `followed`, `tail` | the followed channels, and their newest messages |
+//! | `collect` | makes starts and pages of what was read |
+//! | `hold` | keeps a channel followed for a subscription that begins |
+//! | `vacancies` | channels that nobody follows any more |
+//! | `publications` | publications without an answer |
+//! | `link` | the state of the connection, and what was counted |
+
+mod collect;
+mod followed;
+mod hold;
+mod inbound;
+mod link;
+mod publications;
+mod shared;
+mod tail;
+mod vacancies;
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use throng_core::events::EventSink;
+use throng_core::parts::{Part, Parts};
+use throng_core::{
+    Answer, Audience, Backlog, ChannelId, ChannelName, Engine, EngineMetrics, Fetched, Follow,
+    Followed, History, HistoryQuery, Kind, Later, ListPlace, ListStep, MemoryEngine, Message,
+    MessageId, Notification, Outcome, PresenceCache, Publication, PublishError, Reading, Stamp,
+    Watermark, WorkerId,
+};
+use tokio::sync::mpsc;
+
+use crate::client::{self, ClientSettings};
+use crate::journal::{Event, Journal, Settings};
+pub use link::{Figures, LinkState};
+use link::{Link, count};
+use publications::Publications;
+use shared::Shared;
+use vacancies::Vacancies;
+
+/// What a node is made of.
+pub struct NodeSettings {
+    /// The servers, and who this node is there.
+    pub client: ClientSettings,
+    /// The stream.
+    pub journal: Settings,
+    /// The workers of the data plane.
+    pub workers: usize,
+    /// Messages that are kept in memory for clients that come back, in bytes.
+    pub max_cached_bytes: usize,
+    /// Converts a time of the servers, in milliseconds since 1970, to one of the node's clock.
+    pub from_wall_ms: fn(u64) -> u64,
+}
+
+/// See the module.
+pub struct NatsEngine {
+    shared: Arc<Shared>,
+}
+
+impl NatsEngine {
+    /// Starts a node, whose connection has a thread of its own. `memory` makes the engine for all
+    /// that is not in the stream, with this sink of events; `events` gets them, too.
+    ///
+    /// # Errors
+    ///
+    /// What the system reports if the thread cannot be started.
+    pub fn start(
+        settings: NodeSettings,
+        events: Option<Arc<dyn EventSink>>,
+        memory: impl FnOnce(Arc<dyn EventSink>) -> MemoryEngine,
+    ) -> io::Result<NatsEngine> {
+        let NodeSettings { client, journal, workers, max_cached_bytes, from_wall_ms } = settings;
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let vacancies = Arc::new(Vacancies::new(events));
+        let now_ms = client.now_ms;
+        let shared = Arc::new(Shared {
+            memory: memory(Arc::clone(&vacancies) as _),
+            parts: Arc::new(Parts::default()),
+            link: Link::new(now_ms()),
+            vacancies,
+            publications: Publications::default(),
+            workers,
+            nonce: journal.nonce.clone(),
+            now_ms,
+            from_wall_ms,
+            followed: Mutex::new(followed::Followed::new(max_cached_bytes)),
+            reads: Mutex::default(),
+            events: sender,
+            said: Mutex::default(),
+            max_cached_bytes,
+            next_token: AtomicU64::new(1),
+        });
+        // When the engine is gone, its sender of events is, and the thread ends.
+        let node = Arc::downgrade(&shared);
+        let notify = move |notice| {
+            if let Some(shared) = node.upgrade() {
+                shared.take(notice);
+            }
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let journal = Journal::new(journal);
+        std::thread::Builder::new().name("nats".into()).spawn(move || {
+            runtime.block_on(client::run(client, journal, receiver, notify));
+        })?;
+        Ok(NatsEngine { shared })
+    }
+
+    fn memory(&self) -> &MemoryEngine {
+        &self.shared.memory
+    }
+
+    /// How the node stands to the stream.
+    pub fn state(&self) -> LinkState {
+        self.shared.link.state()
+    }
+
+    /// What the node counts.
+    pub fn figures(&self) -> Figures {
+        let link = &self.shared.link;
+        let counts = &link.counts;
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Figures {
+            is_open: link.is_open(),
+            since_ms: link.since_ms(),
+            under_way: self.shared.publications.len() as u64,
+            followed: self.shared.followed().len() as u64,
+            accepted: of(&counts.accepted),
+            refused: of(&counts.refused),
+            delivered: of(&counts.delivered),
+            gaps: of(&counts.gaps),
+            losses: of(&counts.losses),
+            epochs: of(&counts.epochs),
+            read: of(&counts.read),
+            publish: throng_core::Snapshot::of(std::iter::once(&link.publish)),
+        }
+    }
+
+    /// An id in a stream that was never open names nothing.
+    fn nowhere(&self) -> MessageId {
+        let epoch = self.shared.link.epoch();
+        MessageId { epoch: epoch.unwrap_or(self.memory().watermark().epoch), offset: 0 }
+    }
+}
+
+impl Engine for NatsEngine {
+    fn publish(
+        &self,
+        now_ms: u64,
+        publication: Publication,
+        later: Later<'_, Outcome>,
+    ) -> Answer<Outcome> {
+        let shared = &self.shared;
+        if !Shared::is_in_stream(&publication.channel) {
+            return self.memory().publish(now_ms, publication).into();
+        }
+        let refused = if !shared.link.is_open() {
+            Some(PublishError::Away)
+        } else if let Err(busy) = self.memory().check_room(&publication.channel) {
+            Some(busy)
+        } else if !shared.publications.has_room() {
+            count(&shared.link.counts.busy);
+            Some(PublishError::Busy)
+        } else {
+            None
+        };
+        if let Some(error) = refused {
+            count(&shared.link.counts.refused);
+            return Err(error).into();
+        }
+        let (token, (ticket, answer)) = (shared.token(), later.ticket());
+        shared.publications.begin(token, &publication, ticket);
+        shared.tell(Event::Publish(token, publication));
+        answer
+    }
+
+    fn watermark(&self) -> Watermark {
+        let link = &self.shared.link;
+        match link.epoch() {
+            Some(epoch) => Watermark { epoch, stamp: Stamp(link.last()) },
+            None => self.memory().watermark(),
+        }
+    }
+
+    fn fetches(&self) -> bool {
+        true
+    }
+
+    fn fetch(
+        &self,
+        now_ms: u64,
+        channel: &ChannelName,
+        reading: Reading,
+        later: Later<'_, Fetched>,
+    ) -> Answer<Fetched> {
+        if !Shared::is_in_stream(channel) {
+            return self.memory().fetch(now_ms, channel, reading, later);
+        }
+        self.shared.fetch(now_ms, channel, reading, later)
+    }
+
+    fn follow(&self, now_ms: u64, follow: Follow<'_>) -> Followed {
+        if !Shared::is_in_stream(follow.channel) {
+            return self.memory().follow(now_ms, follow);
+        }
+        let nowhere = self.nowhere();
+        let part = self.shared.parts.find(follow.channel, Reading::Start(follow.start));
+        if part.is_none() {
+            // It was not fetched. The stream has it followed anyway.
+            let mut followed = self.shared.followed();
+            self.shared.follow(&mut followed, follow.channel);
+        }
+        self.memory().follow_elsewhere(now_ms, &follow, || {
+            match part.as_ref().map(|open| (open, open.part())) {
+                // Not of an epoch that has ended meanwhile.
+                Some((open, Some(Part::Start(start)))) if start.head.epoch == nowhere.epoch => {
+                    open.backlog(start, false)
+                }
+                // Messages that come show the hole before them.
+                _ => Backlog {
+                    head: nowhere,
+                    cursor: 0,
+                    are_offsets_consecutive: false,
+                    is_recovered: Some(false),
+                    messages: Vec::new(),
+                },
+            }
+        })
+    }
+
+    fn unfollow(&self, now_ms: u64, channel: ChannelId, worker: WorkerId) {
+        self.memory().unfollow(now_ms, channel, worker);
+    }
+
+    fn set_subscribers(&self, now_ms: u64, channel: ChannelId, worker: WorkerId, subscribers: u32) {
+        self.memory().set_subscribers(now_ms, channel, worker, subscribers);
+    }
+
+    fn history(
+        &self,
+        now_ms: u64,
+        channel: &ChannelName,
+        query: HistoryQuery,
+        limit: usize,
+    ) -> History {
+        if !Shared::is_in_stream(channel) {
+            return self.memory().history(now_ms, channel, query, limit);
+        }
+        let open = self.shared.parts.find(channel, Reading::Page(query, limit));
+        let Some(Part::Page(page)) = open.as_ref().and_then(|open| open.part()) else {
+            let head = self.nowhere();
+            let messages = Vec::new();
+            return History { head, messages, has_more: false, is_recovered: Some(false) };
+        };
+        let messages = page.messages.iter().map(|content| {
+            let message = Message::from(Arc::clone(content));
+            Arc::new(message)
+        });
+        let (has_more, is_recovered) = (page.has_more, page.is_recovered);
+        History { head: page.head, messages: messages.collect(), has_more, is_recovered }
+    }
+
+    fn audience(&self, channel: &ChannelName) -> Audience {
+        self.memory().audience(channel)
+    }
+
+    fn name(&self, channel: ChannelId) -> Option<ChannelName> {
+        self.memory().name(channel)
+    }
+
+    fn names(&self, channels: &mut [ChannelId], each: &mut dyn FnMut(&ChannelName)) {
+        self.memory().names(channels, each);
+    }
+
+    /// The channels that this node follows, with the messages that it has in memory. A stream has
+    /// no list of its channels.
+    fn list(&self, now_ms: u64, kind: Kind, after: Option<ListPlace>) -> ListStep {
+        let mut step = self.memory().list(now_ms, kind, after);
+        if kind == Kind::Internal {
+            return step;
+        }
+        let epoch = self.nowhere().epoch;
+        let followed = self.shared.followed();
+        for listed in &mut step.channels {
+            listed.head.epoch = epoch;
+            let entry = followed.get(&listed.name);
+            let readable = entry.into_iter().flat_map(|entry| entry.cached());
+            listed.messages = readable.filter(|message| !message.is_expired(now_ms)).count();
+        }
+        step
+    }
+
+    fn post(&self, worker: WorkerId, notification: Notification) {
+        self.memory().post(worker, notification);
+    }
+
+    fn tick(&self, now_ms: u64) {
+        self.memory().tick(now_ms);
+        self.shared.tick(now_ms);
+    }
+
+    fn set_memory_short(&self, is_short: bool) {
+        self.memory().set_memory_short(is_short);
+        self.shared.set_memory_short(is_short);
+    }
+
+    fn log_bytes(&self) -> u64 {
+        self.shared.followed().cached().1 as u64
+    }
+
+    fn metrics(&self) -> EngineMetrics {
+        let (messages, bytes) = self.shared.followed().cached();
+        let counts = &self.shared.link.counts;
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let memory = self.memory().metrics();
+        EngineMetrics {
+            messages,
+            bytes: bytes as u64,
+            published: of(&counts.accepted),
+            busy: memory.busy + of(&counts.busy),
+            duplicates: of(&counts.duplicates),
+            ..memory
+        }
+    }
+
+    fn presence_cache(&self) -> &Arc<PresenceCache> {
+        self.memory().presence_cache()
+    }
+}

@@ -1,0 +1,293 @@
+//! Makes of what was read of the stream what was asked for: the start of a subscription, or a page.
+//!
+//! The stream keeps one message more than a channel's history, and longer. So what the channel's
+//! rule does not cover is cut here, and whoever lacks something that was cut is told of it.
+
+use std::collections::VecDeque;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use throng_core::parts::{Limits, Page, Part, Start};
+use throng_core::{
+    ChannelName, Content, Epoch, HistoryQuery, MessageId, Reading, Retention, Stamp, StartAt,
+};
+
+use crate::api::message::StoredMessage;
+use crate::journal;
+
+/// What is in one page at most, so that it stays small beside what a server holds.
+const PAGE_BYTES_MAX: usize = 4 << 20;
+
+/// A message of the stream, as the node's subscribers get it.
+pub(super) fn content(
+    channel: &ChannelName,
+    epoch: Epoch,
+    stored: StoredMessage,
+    previous: u64,
+    time_ms: u64,
+) -> Content {
+    let offset = stored.sequence;
+    let expires = |expires_in_ms| NonZeroU64::new(time_ms.saturating_add(expires_in_ms));
+    Content {
+        id: MessageId { epoch, offset },
+        // All channels of the stream share its sequences: one order of all messages.
+        stamp: Stamp(offset),
+        previous,
+        time_ms,
+        channel: channel.clone(),
+        body: stored.body,
+        content_type: stored.content_type,
+        excluded: stored.excluded,
+        expires_ms: stored.expires_in_ms.and_then(expires),
+    }
+}
+
+/// The channel that is read, and what is known of it.
+#[derive(Debug, Clone)]
+pub(super) struct Source {
+    pub(super) channel: ChannelName,
+    pub(super) epoch: Epoch,
+    pub(super) retention: Retention,
+    /// All messages up to here were delivered, if the node follows the channel; 0 otherwise.
+    pub(super) head: u64,
+    /// The stream had reached this when the reading began: the position in a channel without
+    /// messages.
+    pub(super) reached: u64,
+    /// A message that is known to be there; 0 without one.
+    pub(super) newest: u64,
+}
+
+/// What to do after a part was read.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Read what comes after this sequence.
+    Read(u64),
+    /// All is read.
+    Finish,
+}
+
+/// What was read of a channel so far.
+#[derive(Debug)]
+pub(super) struct Collect {
+    source: Source,
+    reading: Reading,
+    /// The position that is read from; `None` if it is not one of the stream.
+    position: Option<u64>,
+    messages: VecDeque<Arc<Content>>,
+    bytes: usize,
+    /// The last message that was read.
+    last: Option<u64>,
+    /// Whether messages after the position are missing.
+    has_gap: bool,
+    now_ms: u64,
+}
+
+/// The sequence that a reading begins after; `None` if its position is of another epoch, or if it
+/// has none.
+fn position(reading: Reading, epoch: Epoch) -> Option<u64> {
+    let (of, offset) = match reading {
+        Reading::Start(StartAt::After(id)) | Reading::Page(HistoryQuery::After(id), _) => {
+            (id.epoch, id.offset)
+        }
+        // A stamp is a sequence, too.
+        Reading::Start(StartAt::Since(mark)) | Reading::Page(HistoryQuery::Since(mark), _) => {
+            (mark.epoch, mark.stamp.0)
+        }
+        _ => return None,
+    };
+    (of == epoch).then_some(offset)
+}
+
+impl Collect {
+    /// Begins at the time `now_ms`.
+    pub(super) fn new(source: Source, reading: Reading, now_ms: u64) -> Collect {
+        Collect {
+            position: position(reading, source.epoch),
+            source,
+            reading,
+            messages: VecDeque::new(),
+            bytes: 0,
+            last: None,
+            has_gap: false,
+            now_ms,
+        }
+    }
+
+    /// The sequence after which reading begins, and what is known to be there.
+    pub(super) fn begin(&self) -> (u64, u64) {
+        (self.position.unwrap_or(0), self.source.newest)
+    }
+
+    /// The position that is read from; `None` if it is not one of the stream.
+    pub(super) fn position(&self) -> Option<u64> {
+        self.position
+    }
+
+    pub(super) fn source(&self) -> &Source {
+        &self.source
+    }
+
+    /// Takes a part that was read. `time_ms` converts times of the servers.
+    pub(super) fn take(
+        &mut self,
+        read: journal::Reading,
+        time_ms: impl Fn(u64) -> u64,
+    ) -> Next {
+        let is_first = self.last.is_none();
+        if !read.is_whole && self.position.is_some() {
+            self.has_gap = true;
+            if is_first && read.messages.is_empty() {
+                // A position that the stream has not reached, or nothing is left after it.
+                self.position = None;
+                return Next::Read(0);
+            }
+        }
+        if !read.is_whole && !is_first {
+            // What came before is no longer next to what comes now.
+            self.clear();
+        }
+        for stored in read.messages {
+            let whole = if self.has_gap { None } else { self.position };
+            // An offset that no message has, if the one before is not known.
+            let previous = self.last.or(whole).unwrap_or(stored.sequence - 1);
+            self.last = Some(stored.sequence);
+            let newest_ms = self.messages.back().map_or(0, |last| last.time_ms);
+            let at_ms = time_ms(stored.wall_ms).max(newest_ms);
+            let Source { channel, epoch, .. } = &self.source;
+            let content = content(channel, *epoch, stored, previous, at_ms);
+            self.push(Arc::new(content));
+        }
+        match self.last {
+            Some(last) if read.left > 0 => Next::Read(last),
+            _ => Next::Finish,
+        }
+    }
+
+    /// Takes messages that are in memory, if they come after the position.
+    pub(super) fn take_known<'a>(&mut self, messages: impl Iterator<Item = &'a Arc<Content>>) {
+        let position = self.position.unwrap_or(0);
+        for content in messages.filter(|content| content.id.offset > position) {
+            self.last = Some(content.id.offset);
+            self.push(Arc::clone(content));
+        }
+    }
+
+    fn clear(&mut self) {
+        self.messages.clear();
+        (self.bytes, self.last, self.has_gap) = (0, None, true);
+    }
+
+    /// Adds a message, and drops those that the rule does not cover.
+    fn push(&mut self, content: Arc<Content>) {
+        let content = if content.is_expired(self.now_ms) {
+            Arc::new(content.without_body())
+        } else {
+            content
+        };
+        self.bytes += content.weight_bytes();
+        self.messages.push_back(content);
+        let Retention { max_messages, max_bytes, max_age_ms } = self.source.retention;
+        while let Some(first) = self.messages.front()
+            && (self.messages.len() > max_messages
+                || self.bytes > max_bytes
+                || first.time_ms.saturating_add(max_age_ms) <= self.now_ms)
+        {
+            self.bytes -= first.weight_bytes();
+            self.messages.pop_front();
+            self.has_gap = true;
+        }
+    }
+
+    /// What was asked for.
+    pub(super) fn finish(self, limits: Limits) -> Part {
+        match self.reading {
+            Reading::Start(start) => Part::Start(self.start(start, limits)),
+            Reading::Page(query, limit) => Part::Page(self.page(query, limit)),
+        }
+    }
+
+    fn head(&self) -> u64 {
+        // A position beyond all that this node has seen is one of the stream, if nothing is missing.
+        let position = if self.has_gap { None } else { self.position };
+        let known = self.source.head.max(self.last.unwrap_or(0)).max(position.unwrap_or(0));
+        if known == 0 { self.source.reached } else { known }
+    }
+
+    fn id(&self, offset: u64) -> MessageId {
+        MessageId { epoch: self.source.epoch, offset }
+    }
+
+    fn start(mut self, start: StartAt, limits: Limits) -> Start {
+        let head = self.head();
+        let is_over = |count: usize, bytes: usize| count > limits.messages || bytes > limits.bytes;
+        let recovered = match start {
+            StartAt::Live | StartAt::Last(_) => None,
+            StartAt::After(_) | StartAt::Since(_) => Some(
+                self.position.is_some()
+                    && !self.has_gap
+                    && !is_over(self.messages.len(), self.bytes),
+            ),
+        };
+        if let (Some(true), Some(position)) = (recovered, self.position) {
+            let cursor = if self.messages.is_empty() { head } else { position };
+            let (head, messages) = (self.id(head), self.messages.into());
+            return Start { head, cursor, is_recovered: recovered, messages };
+        }
+        let wanted = match start {
+            StartAt::Live => 0,
+            StartAt::Last(count) => count,
+            StartAt::After(_) | StartAt::Since(_) => limits.messages,
+        };
+        let (mut count, mut bytes, mut from) = (0, 0, self.messages.len());
+        for (at, content) in self.messages.iter().enumerate().rev() {
+            bytes += content.weight_bytes();
+            let is_beyond = is_over(self.messages.len() - at, bytes) && from < self.messages.len();
+            if count == wanted || is_beyond {
+                break;
+            }
+            count += usize::from(!content.is_expired(self.now_ms));
+            from = at;
+        }
+        let messages: Vec<_> = self.messages.split_off(from).into();
+        let cursor = messages.first().map_or(head, |first| first.previous);
+        Start { head: self.id(head), cursor, is_recovered: recovered, messages }
+    }
+
+    fn page(self, query: HistoryQuery, limit: usize) -> Page {
+        let head = self.id(self.head());
+        let mut readable = self.messages.iter().filter(|message| !message.is_expired(self.now_ms));
+        let mut bytes = 0;
+        let mut fits = |message: &&Arc<Content>| {
+            bytes += message.weight_bytes();
+            bytes <= PAGE_BYTES_MAX || bytes == message.weight_bytes()
+        };
+        let before = match query {
+            HistoryQuery::After(_) | HistoryQuery::Since(_) => {
+                let is_recovered = Some(self.position.is_some() && !self.has_gap);
+                let mut rest = readable.by_ref().peekable();
+                let mut messages = Vec::new();
+                while messages.len() < limit
+                    && let Some(message) = rest.next_if(|message| fits(message))
+                {
+                    messages.push(Arc::clone(message));
+                }
+                let has_more = rest.next().is_some();
+                return Page { head, messages, has_more, is_recovered };
+            }
+            HistoryQuery::Before(id) if id.epoch == self.source.epoch => id.offset,
+            // Offsets of different epochs do not compare: such a page begins at the newest message.
+            HistoryQuery::Newest | HistoryQuery::Before(_) => u64::MAX,
+        };
+        let mut rest =
+            readable.filter(|message| message.id.offset < before).rev().peekable();
+        let mut messages = Vec::new();
+        while messages.len() < limit
+            && let Some(message) = rest.next_if(|message| fits(message))
+        {
+            messages.push(Arc::clone(message));
+        }
+        let has_more = rest.next().is_some();
+        messages.reverse();
+        Page { head, messages, has_more, is_recovered: None }
+    }
+}

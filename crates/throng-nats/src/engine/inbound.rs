@@ -1,0 +1,243 @@
+//! What the journal reports, on the thread of the connection.
+
+use std::sync::{Arc, PoisonError};
+use std::thread::sleep;
+use std::time::Duration;
+
+use throng_core::{
+    ChannelId, ConnectionScan, Content, Engine as _, Epoch, Fetched, MessageId, Notification,
+    PublishError, Published, ScanAction, ScanClose, ScanTarget, Ticket, WorkerId, clock,
+};
+
+use super::collect::Next;
+use super::followed::Waiting;
+use super::link::{LinkState, count};
+use super::shared::{Read, ReadFor, Shared};
+use crate::api::message::StoredMessage;
+use crate::client::Notice;
+use crate::journal::{self, Event, Outcome, Report};
+
+/// How long a message waits for room in the queues of workers. The servers keep what comes
+/// meanwhile.
+const ROOM_WAITS_MAX: usize = 1_000;
+
+/// How long until the queues are looked at again.
+const ROOM_WAIT: Duration = Duration::from_millis(1);
+
+/// The code that tells WebSockets to connect again: the server restarts.
+const CLOSE_CODE: u16 = 1012;
+
+impl Shared {
+    /// Takes what the journal reports, or what happened to the connection.
+    pub(super) fn take(self: &Arc<Shared>, notice: Notice) {
+        match notice {
+            Notice::Trouble { server, error } => self.trouble(&format!("{server}: {error}")),
+            Notice::Report(Report::Opened { epoch }) => self.opened(Epoch::numbered(epoch)),
+            Notice::Report(Report::Away) => {
+                if self.link.is_open() {
+                    count(&self.link.counts.losses);
+                }
+                self.link.set((self.now_ms)(), LinkState::Away { trouble: None });
+                self.refuse_waiting();
+            }
+            Notice::Report(Report::Refused { reason }) => {
+                tracing::error!("{reason}");
+                self.link.set((self.now_ms)(), LinkState::Refused { reason });
+                self.refuse_waiting();
+            }
+            Notice::Report(Report::Followed { channel, head }) => self.joined(channel, head),
+            Notice::Report(Report::Message { channel, message }) => self.message(channel, message),
+            Notice::Report(Report::Gap { channel }) => {
+                count(&self.link.counts.gaps);
+                self.followed().has_gap(channel);
+            }
+            Notice::Report(Report::Published { token, outcome }) => self.published(token, outcome),
+            Notice::Report(Report::Read { token, reading }) => self.was_read(token, reading),
+        }
+    }
+
+    fn trouble(&self, trouble: &str) {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        if said.as_deref() != Some(trouble) {
+            tracing::warn!("NATS: {trouble}");
+            *said = Some(trouble.to_owned());
+        }
+        if matches!(self.link.state(), LinkState::Away { .. }) {
+            let trouble = Some(trouble.to_owned());
+            self.link.set((self.now_ms)(), LinkState::Away { trouble });
+        }
+    }
+
+    fn opened(&self, epoch: Epoch) {
+        *self.said.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        if self.link.opened((self.now_ms)(), epoch) {
+            tracing::error!(
+                "the stream in NATS has lost messages: ids from before mean nothing any more, and \
+                 all subscribers are told to connect again"
+            );
+            self.begin_anew();
+        } else {
+            tracing::info!("the stream in NATS is open");
+        }
+    }
+
+    /// All ids from before mean nothing: subscribers have to begin anew, and are told that they may
+    /// have missed messages.
+    fn begin_anew(&self) {
+        let mut waiting = Vec::new();
+        let mut followed = self.followed();
+        followed.forget_tails();
+        for entry in followed.all() {
+            (entry.head, entry.newest, entry.is_live) = (0, 0, false);
+            entry.is_stale = self.memory.followed_head(&entry.name).is_some();
+            waiting.append(&mut entry.waiting);
+        }
+        drop(followed);
+        drop(waiting);
+        let close = ScanClose {
+            code: CLOSE_CODE,
+            reason: "messages were lost; connect again".into(),
+            may_return: true,
+        };
+        let (target, action) = (ScanTarget::All, ScanAction::Close(close));
+        let scan = ConnectionScan::new(target, action, self.workers, Ticket::new(drop));
+        for worker in 0..self.workers {
+            let worker = WorkerId(u16::try_from(worker).unwrap_or(u16::MAX));
+            self.memory.post(worker, Notification::Scan(Arc::clone(&scan)));
+        }
+    }
+
+    /// Nobody who waits for a channel to be followed gets an answer.
+    fn refuse_waiting(&self) {
+        let mut followed = self.followed();
+        let waiting: Vec<Waiting> =
+            followed.all().flat_map(|entry| std::mem::take(&mut entry.waiting)).collect();
+        drop(followed);
+        drop(waiting);
+    }
+
+    fn joined(self: &Arc<Shared>, channel: ChannelId, head: u64) {
+        self.link.reached(head);
+        let waiting = self.followed().joined(channel, head);
+        for Waiting { hold, ticket, now_ms } in waiting {
+            let mut followed = self.followed();
+            let begun = followed
+                .entry(channel)
+                .and_then(|entry| self.begin(entry, hold.part.reading(), now_ms));
+            drop(followed);
+            let Some((collect, is_known)) = begun else { continue };
+            let to = ReadFor::Start(hold, ticket);
+            if is_known {
+                finish(Read { collect, to });
+            } else {
+                self.read(collect, to);
+            }
+        }
+    }
+
+    fn message(&self, channel: ChannelId, message: StoredMessage) {
+        let Some(epoch) = self.link.epoch() else { return };
+        self.link.reached(message.sequence);
+        let receipt = message
+            .receipt
+            .as_deref()
+            .and_then(|receipt| journal::token_of_receipt(&self.nonce, receipt))
+            .and_then(|token| self.publications.receipt(token));
+        let time_ms = (self.from_wall_ms)(message.wall_ms);
+        let retention = |name: &_| self.memory.rule(name).retention;
+        let content = self.followed().append(channel, (epoch, message, time_ms), retention);
+        let Some(content) = content else { return };
+        self.wait_for_room(&content);
+        count(&self.link.counts.delivered);
+        self.memory.deliver(&content, receipt.as_ref(), || self.parts.append(&content));
+    }
+
+    /// Messages of other nodes are not refused when a worker does not keep up. So they wait.
+    fn wait_for_room(&self, content: &Content) {
+        for _ in 0..ROOM_WAITS_MAX {
+            if self.memory.has_room(&content.channel) {
+                return;
+            }
+            sleep(ROOM_WAIT);
+        }
+    }
+
+    fn published(&self, token: u64, outcome: Outcome) {
+        let Some(under_way) = self.publications.end(token) else { return };
+        self.link.publish.record(clock::now_us().saturating_sub(under_way.began_us));
+        let counts = &self.link.counts;
+        let outcome = match outcome {
+            Outcome::Stored { sequence, is_duplicate } => {
+                self.link.reached(sequence);
+                count(if is_duplicate { &counts.duplicates } else { &counts.accepted });
+                let subscribers = self.memory.audience(&under_way.channel).subscribers;
+                if subscribers == 0
+                    && !is_duplicate
+                    && let Some(receipt) = self.publications.receipt(token)
+                {
+                    receipt.begin(0);
+                }
+                match self.link.epoch() {
+                    Some(epoch) => {
+                        let id = MessageId { epoch, offset: sequence };
+                        let subscribers = if is_duplicate { 0 } else { subscribers };
+                        Ok(Published { id, subscribers, is_duplicate })
+                    }
+                    None => Err(PublishError::Unknown),
+                }
+            }
+            Outcome::Busy => {
+                count(&counts.busy);
+                Err(PublishError::Busy)
+            }
+            Outcome::Away => Err(PublishError::Away),
+            Outcome::Unknown => Err(PublishError::Unknown),
+            Outcome::TooLarge { bytes, bytes_max } => {
+                tracing::warn!(
+                    "NATS does not accept a message of {bytes} bytes with its headers: raise \
+                     max_payload of the servers, which is {bytes_max}"
+                );
+                Err(PublishError::TooLarge)
+            }
+            Outcome::Refused(reason) => {
+                tracing::warn!("the stream in NATS does not accept a message: {reason}");
+                Err(PublishError::Refused)
+            }
+        };
+        if outcome.is_err() {
+            count(&counts.refused);
+        }
+        under_way.ticket.answer(outcome);
+    }
+
+    fn was_read(&self, token: u64, reading: Option<journal::Reading>) {
+        let Some(mut read) = self.reads().remove(&token) else { return };
+        // Dropped, the ticket says that there is no answer.
+        let Some(reading) = reading else { return };
+        if self.link.epoch() != Some(read.collect.source().epoch) {
+            return;
+        }
+        if let Next::Read(after) = read.collect.take(reading, self.from_wall_ms) {
+            let (_, at_least) = read.collect.begin();
+            let channel = read.collect.source().channel.clone();
+            self.reads().insert(token, read);
+            return self.tell(Event::Read { token, channel, after, at_least });
+        }
+        finish(read);
+    }
+}
+
+/// Answers whoever waits for a part that is complete.
+fn finish(read: Read) {
+    let Read { collect, to } = read;
+    match to {
+        ReadFor::Start(hold, ticket) => {
+            hold.part.fill(collect.finish(hold.part.limits()));
+            ticket.answer(Fetched::held_by(hold));
+        }
+        ReadFor::Page(part, ticket) => {
+            part.fill(collect.finish(part.limits()));
+            ticket.answer(Fetched::held_by(part));
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! How the node stands to the stream: connected or not, under which epoch, and what was counted.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use throng_core::{Epoch, Histogram, Snapshot};
+
+/// No epoch has 64 bits.
+const NO_EPOCH: u64 = u64::MAX;
+
+/// How the node stands to the stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LinkState {
+    /// Messages can be published and read.
+    Open,
+    /// No server can be reached.
+    Away {
+        /// The server that was tried last, and what was wrong; `None` if none was tried yet.
+        trouble: Option<String>,
+    },
+    /// The servers can be reached, and the stream cannot be used.
+    Refused {
+        /// What is wrong and what to do.
+        reason: String,
+    },
+}
+
+/// What a node counts.
+#[derive(Debug, Clone)]
+pub struct Figures {
+    /// Whether messages can be published and read.
+    pub is_open: bool,
+    /// Since when that has been so, or not, in milliseconds since 1970.
+    pub since_ms: u64,
+    /// Publications that have no answer yet.
+    pub under_way: u64,
+    /// Channels and users that the node follows.
+    pub followed: u64,
+    /// Publications of this node that were accepted, and those whose key was known.
+    pub accepted: u64,
+    /// Publications of this node that were refused, or whose outcome is unknown.
+    pub refused: u64,
+    /// Messages that came from the stream for subscribers of this node.
+    pub delivered: u64,
+    /// How often messages were gone from the stream before this node could read them.
+    pub gaps: u64,
+    /// How often the connection was lost.
+    pub losses: u64,
+    /// How often the stream has lost messages, so that all ids began anew.
+    pub epochs: u64,
+    /// Parts of channels that were read from the stream.
+    pub read: u64,
+    /// How long the stream took to accept publications.
+    pub publish: Snapshot,
+}
+
+/// Counters that only grow.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub(super) accepted: AtomicU64,
+    pub(super) duplicates: AtomicU64,
+    pub(super) busy: AtomicU64,
+    pub(super) refused: AtomicU64,
+    pub(super) delivered: AtomicU64,
+    pub(super) gaps: AtomicU64,
+    pub(super) losses: AtomicU64,
+    pub(super) epochs: AtomicU64,
+    pub(super) read: AtomicU64,
+}
+
+/// Counts one more.
+pub(super) fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Written by the thread of the connection, read by all others.
+#[derive(Debug)]
+pub(super) struct Link {
+    epoch: AtomicU64,
+    is_open: AtomicBool,
+    since_ms: AtomicU64,
+    /// The highest sequence that is known of the stream.
+    last: AtomicU64,
+    state: Mutex<LinkState>,
+    pub(super) counts: Counts,
+    pub(super) publish: Histogram,
+}
+
+impl Link {
+    pub(super) fn new(now_ms: u64) -> Link {
+        Link {
+            epoch: AtomicU64::new(NO_EPOCH),
+            is_open: AtomicBool::new(false),
+            since_ms: AtomicU64::new(now_ms),
+            last: AtomicU64::new(0),
+            state: Mutex::new(LinkState::Away { trouble: None }),
+            counts: Counts::default(),
+            publish: Histogram::default(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, LinkState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The epoch of the stream, also while it is away; `None` if it was never open.
+    pub(super) fn epoch(&self) -> Option<Epoch> {
+        let epoch = self.epoch.load(Ordering::Acquire);
+        (epoch != NO_EPOCH).then(|| Epoch::numbered(epoch))
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.is_open.load(Ordering::Acquire)
+    }
+
+    pub(super) fn since_ms(&self) -> u64 {
+        self.since_ms.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn state(&self) -> LinkState {
+        self.lock().clone()
+    }
+
+    /// The highest sequence that is known of the stream.
+    pub(super) fn last(&self) -> u64 {
+        self.last.load(Ordering::Acquire)
+    }
+
+    /// The stream has a message with this sequence.
+    pub(super) fn reached(&self, sequence: u64) {
+        self.last.fetch_max(sequence, Ordering::AcqRel);
+    }
+
+    /// The stream is open. Returns whether ids from before mean nothing any more.
+    pub(super) fn opened(&self, now_ms: u64, epoch: Epoch) -> bool {
+        let before = self.epoch();
+        let is_other = before.is_some_and(|before| before != epoch);
+        if is_other {
+            self.last.store(0, Ordering::Release);
+            count(&self.counts.epochs);
+        }
+        self.epoch.store(epoch.number(), Ordering::Release);
+        self.set(now_ms, LinkState::Open);
+        is_other
+    }
+
+    /// The stream is in this state now.
+    pub(super) fn set(&self, now_ms: u64, state: LinkState) {
+        let is_open = state == LinkState::Open;
+        if self.is_open.swap(is_open, Ordering::AcqRel) != is_open {
+            self.since_ms.store(now_ms, Ordering::Relaxed);
+        }
+        *self.lock() = state;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_epoch_stays_while_the_stream_is_away() {
+        let link = Link::new(5);
+        assert_eq!((link.epoch(), link.is_open(), link.since_ms()), (None, false, 5));
+        assert!(!link.opened(7, Epoch::numbered(1)), "nobody has ids of the time before");
+        link.reached(9);
+        link.reached(8);
+        assert_eq!((link.last(), link.since_ms()), (9, 7));
+        link.set(11, LinkState::Away { trouble: None });
+        assert_eq!((link.epoch(), link.is_open()), (Some(Epoch::numbered(1)), false));
+        link.set(13, LinkState::Refused { reason: "why".into() });
+        assert_eq!(link.since_ms(), 11, "it is cut off since then");
+        assert!(!link.opened(17, Epoch::numbered(1)));
+        assert_eq!(link.last(), 9);
+        assert!(link.opened(19, Epoch::numbered(2)));
+        assert_eq!(link.last(), 0);
+    }
+}

@@ -1,0 +1,285 @@
+//! What the threads of the server and the thread of the connection share.
+//!
+//! Locks are taken in this order: the followed channels, a shard of the memory engine, the open
+//! parts. Nothing that may drop a [`Hold`] is dropped under the first.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use throng_core::parts::{HeldPart, Limits, Parts};
+use throng_core::{
+    Answer, ChannelId, ChannelName, Fetched, HistoryQuery, Kind, Later, MemoryEngine, Reading, Rule,
+    StartAt, Ticket,
+};
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::collect::{Collect, Source};
+use super::followed::{Entry, Followed, Waiting};
+use super::hold::Hold;
+use super::link::{Link, count};
+use super::publications::Publications;
+use super::vacancies::Vacancies;
+use crate::journal::Event;
+
+/// Channels that a tick ceases to follow, at most.
+const VACATED_PER_TICK: usize = 4_096;
+
+/// While memory is short, this share of the limit of all tails is left.
+const SHORT_SHARE: usize = 8;
+
+/// Who waits for a part that is read.
+pub(super) enum ReadFor {
+    /// A subscription.
+    Start(Hold, Ticket<Fetched>),
+    /// A page of history.
+    Page(HeldPart, Ticket<Fetched>),
+}
+
+/// A part that is read.
+pub(super) struct Read {
+    pub(super) collect: Collect,
+    pub(super) to: ReadFor,
+}
+
+/// See the module.
+pub(super) struct Shared {
+    pub(super) memory: MemoryEngine,
+    pub(super) parts: Arc<Parts>,
+    pub(super) link: Link,
+    pub(super) vacancies: Arc<Vacancies>,
+    pub(super) publications: Publications,
+    pub(super) workers: usize,
+    pub(super) nonce: String,
+    pub(super) now_ms: fn() -> u64,
+    pub(super) from_wall_ms: fn(u64) -> u64,
+    pub(super) followed: Mutex<Followed>,
+    pub(super) reads: Mutex<HashMap<u64, Read>>,
+    pub(super) events: UnboundedSender<Event<'static>>,
+    /// The trouble that was logged last.
+    pub(super) said: Mutex<Option<String>>,
+    pub(super) max_cached_bytes: usize,
+    pub(super) next_token: AtomicU64,
+}
+
+/// How much a subscription of a channel gets at most.
+fn limits(rule: &Rule) -> Limits {
+    Limits { messages: rule.max_lag_messages, bytes: rule.max_lag_bytes }
+}
+
+/// No answer will come: what was asked for is not there now.
+fn unanswered<T>(later: Later<'_, T>) -> Answer<T> {
+    let (ticket, answer) = later.ticket();
+    drop(ticket);
+    answer
+}
+
+impl Shared {
+    pub(super) fn followed(&self) -> MutexGuard<'_, Followed> {
+        self.followed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn reads(&self) -> MutexGuard<'_, HashMap<u64, Read>> {
+        self.reads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the stream has the log of a channel. The server's own logs stay in the node.
+    pub(super) fn is_in_stream(channel: &ChannelName) -> bool {
+        channel.kind() != Kind::Internal
+    }
+
+    /// A token that is not in use.
+    pub(super) fn token(&self) -> u64 {
+        self.next_token.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Tells the journal. Nobody listens only when the server ends.
+    pub(super) fn tell(&self, event: Event<'static>) {
+        let _ = self.events.send(event);
+    }
+
+    /// As [`throng_core::Engine::fetch`].
+    pub(super) fn fetch(
+        self: &Arc<Shared>,
+        now_ms: u64,
+        channel: &ChannelName,
+        reading: Reading,
+        later: Later<'_, Fetched>,
+    ) -> Answer<Fetched> {
+        if self.parts.are_full() {
+            return unanswered(later);
+        }
+        // Before anything is read: see `throng_core::parts`.
+        let part = self.parts.open(channel, reading, limits(self.memory.rule(channel)));
+        match reading {
+            Reading::Start(_) => self.fetch_start(now_ms, channel, part, later),
+            Reading::Page(..) => self.fetch_page(now_ms, channel, part, later),
+        }
+    }
+
+    fn fetch_start(
+        self: &Arc<Shared>,
+        now_ms: u64,
+        channel: &ChannelName,
+        part: HeldPart,
+        later: Later<'_, Fetched>,
+    ) -> Answer<Fetched> {
+        let reading = part.reading();
+        let mut followed = self.followed();
+        let id = self.follow(&mut followed, channel);
+        let Some(entry) = followed.entry(id) else { return unanswered(later) };
+        if entry.is_stale {
+            // Subscribers from before the stream lost messages are on their way out.
+            entry.is_stale = self.memory.followed_head(channel).is_some();
+            if entry.is_stale {
+                drop(followed);
+                return unanswered(later);
+            }
+        }
+        entry.holds += 1;
+        let hold = Hold { part, id, shared: Arc::clone(self) };
+        if !entry.is_live {
+            if !self.link.is_open() {
+                drop(followed);
+                return unanswered(later);
+            }
+            let (ticket, answer) = later.ticket();
+            entry.waiting.push(Waiting { hold, ticket, now_ms });
+            return answer;
+        }
+        let begun = self.begin(entry, reading, now_ms);
+        drop(followed);
+        match begun {
+            None => unanswered(later),
+            Some((collect, true)) => {
+                hold.part.fill(collect.finish(hold.part.limits()));
+                Fetched::held_by(hold).into()
+            }
+            Some((collect, false)) => {
+                let (ticket, answer) = later.ticket();
+                self.read(collect, ReadFor::Start(hold, ticket));
+                answer
+            }
+        }
+    }
+
+    /// Has the journal follow a channel, unless it does already.
+    pub(super) fn follow(&self, followed: &mut Followed, channel: &ChannelName) -> ChannelId {
+        let (id, _, is_new) = followed.add(channel);
+        if is_new {
+            // Under the lock, so that following and ceasing to follow come in their order.
+            self.tell(Event::Follow(vec![(id, channel.clone())]));
+        }
+        id
+    }
+
+    /// Begins to collect what a subscription of a followed channel starts with, and whether it is
+    /// complete; `None` without an epoch.
+    pub(super) fn begin(
+        &self,
+        entry: &Entry,
+        reading: Reading,
+        now_ms: u64,
+    ) -> Option<(Collect, bool)> {
+        let source = Source {
+            channel: entry.name.clone(),
+            epoch: self.link.epoch()?,
+            retention: self.memory.rule(&entry.name).retention,
+            head: entry.head,
+            reached: entry.head,
+            newest: entry.newest,
+        };
+        let mut collect = Collect::new(source, reading, now_ms);
+        let is_known = match (reading, collect.position()) {
+            (Reading::Start(StartAt::Live | StartAt::Last(0)), _) => true,
+            (Reading::Page(HistoryQuery::Newest, 0), _) => true,
+            (_, Some(position)) => entry.has_after(position),
+            (Reading::Start(StartAt::Last(wanted)), None) => {
+                let readable = entry.cached().filter(|content| !content.is_expired(now_ms));
+                readable.take(wanted).count() == wanted
+            }
+            _ => false,
+        };
+        if is_known {
+            collect.take_known(entry.cached());
+        }
+        Some((collect, is_known))
+    }
+
+    fn fetch_page(
+        self: &Arc<Shared>,
+        now_ms: u64,
+        channel: &ChannelName,
+        part: HeldPart,
+        later: Later<'_, Fetched>,
+    ) -> Answer<Fetched> {
+        let Some(epoch) = self.link.epoch() else { return unanswered(later) };
+        let reading = part.reading();
+        let begun = {
+            let followed = self.followed();
+            let entry = followed.get(channel).filter(|entry| entry.is_live && !entry.is_stale);
+            entry.and_then(|entry| self.begin(entry, reading, now_ms))
+        };
+        let (collect, is_known) = begun.unwrap_or_else(|| {
+            let source = Source {
+                channel: channel.clone(),
+                epoch,
+                retention: self.memory.rule(channel).retention,
+                head: 0,
+                reached: self.link.last(),
+                newest: 0,
+            };
+            (Collect::new(source, reading, now_ms), false)
+        });
+        if is_known {
+            part.fill(collect.finish(part.limits()));
+            return Fetched::held_by(part).into();
+        }
+        let (ticket, answer) = later.ticket();
+        self.read(collect, ReadFor::Page(part, ticket));
+        answer
+    }
+
+    /// Reads a part from the stream.
+    pub(super) fn read(&self, collect: Collect, to: ReadFor) {
+        let (token, (after, at_least)) = (self.token(), collect.begin());
+        let channel = collect.source().channel.clone();
+        count(&self.link.counts.read);
+        self.reads().insert(token, Read { collect, to });
+        self.tell(Event::Read { token, channel, after, at_least });
+    }
+
+    /// A subscription does not ask for its start any more.
+    pub(super) fn release(&self, id: ChannelId) {
+        let mut followed = self.followed();
+        let Some(entry) = followed.entry(id) else { return };
+        entry.holds -= 1;
+        if entry.holds == 0 && self.memory.followed_head(&entry.name).is_none() {
+            self.vacancies.add((self.now_ms)(), &entry.name);
+        }
+    }
+
+    /// Ceases to follow channels that have been without subscribers for some time.
+    pub(super) fn tick(&self, now_ms: u64) {
+        for _ in 0..VACATED_PER_TICK {
+            let Some(name) = self.vacancies.due(now_ms) else { return };
+            let mut followed = self.followed();
+            // A subscription that is about to begin has a hold, until it is counted here.
+            let is_vacant = self.memory.followed_head(&name).is_none();
+            let gone = if is_vacant { followed.remove(&name) } else { None };
+            if gone.is_some() {
+                self.tell(Event::Unfollow(name));
+            }
+            drop(followed);
+            // Without holds nothing waits in it.
+            drop(gone);
+        }
+    }
+
+    /// While memory is short, most of what is kept in memory goes.
+    pub(super) fn set_memory_short(&self, is_short: bool) {
+        if is_short {
+            self.followed().limit(self.max_cached_bytes / SHORT_SHARE);
+        }
+    }
+}
