@@ -128,6 +128,12 @@ pub trait Engine: Send + Sync {
         answer.now().unwrap_or(Err(PublishError::Unknown))
     }
 
+    /// Whether other processes serve the same channels. What only this one would know of is refused
+    /// then: what users follow, and how far they have read.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     /// The position of a client that has all messages which are settled: each of them is in its
     /// channel's log, and in the queues of the workers that follow the channel.
     fn watermark(&self) -> Watermark;

@@ -172,6 +172,12 @@ impl Rules {
         self.list.iter().map(line).collect()
     }
 
+    /// What the rules of channels and users keep.
+    pub fn retentions(&self) -> impl Iterator<Item = Retention> {
+        // The last two are those of the server's own logs.
+        self.list.iter().take(self.list.len() - 2).map(|rule| rule.retention)
+    }
+
     /// The number of rules.
     pub(crate) fn len(&self) -> usize {
         self.list.len()

@@ -48,8 +48,8 @@ use throng_core::events::EventSink;
 use throng_core::parts::{Part, Parts};
 use throng_core::{
     Answer, Audience, Backlog, ChannelId, ChannelName, Engine, EngineMetrics, Fetched, Follow,
-    Followed, History, HistoryQuery, Kind, Later, ListPlace, ListStep, MemoryEngine, Message,
-    MessageId, Notification, Outcome, PresenceCache, Publication, PublishError, Reading, Stamp,
+    Followed, History, HistoryQuery, Kind, Later, ListPlace, ListStep, Mark, MemoryEngine, Message,
+    MessageId, Notification, Outcome, PresenceCache, Publication, PublishError, ReadMarker, Reading, Stamp,
     Watermark, WorkerId,
 };
 use tokio::sync::mpsc;
@@ -98,7 +98,7 @@ impl NatsEngine {
         let vacancies = Arc::new(Vacancies::new(events));
         let now_ms = client.now_ms;
         let shared = Arc::new(Shared {
-            memory: memory(Arc::clone(&vacancies) as _),
+            memory: Arc::new(memory(Arc::clone(&vacancies) as _)),
             parts: Arc::new(Parts::default()),
             link: Link::new(now_ms()),
             vacancies,
@@ -129,7 +129,8 @@ impl NatsEngine {
         Ok(NatsEngine { shared })
     }
 
-    fn memory(&self) -> &MemoryEngine {
+    /// The engine of all that is not in the stream.
+    pub fn memory(&self) -> &Arc<MemoryEngine> {
         &self.shared.memory
     }
 
@@ -195,6 +196,10 @@ impl Engine for NatsEngine {
         shared.publications.begin(token, &publication, ticket);
         shared.tell(Event::Publish(token, publication));
         answer
+    }
+
+    fn is_shared(&self) -> bool {
+        true
     }
 
     fn watermark(&self) -> Watermark {
@@ -281,6 +286,17 @@ impl Engine for NatsEngine {
         });
         let (has_more, is_recovered) = (page.has_more, page.is_recovered);
         History { head: page.head, messages: messages.collect(), has_more, is_recovered }
+    }
+
+    fn read_marker(
+        &self,
+        _: u64,
+        _: &ChannelName,
+        _: Option<Mark>,
+        later: Later<'_, ReadMarker>,
+    ) -> Answer<ReadMarker> {
+        let (_, answer) = later.ticket();
+        answer
     }
 
     fn audience(&self, channel: &ChannelName) -> Audience {

@@ -15,6 +15,7 @@ use throng_units::paint::{Ink, Paint, sanitized};
 use throng_wire::name::check_name;
 
 use crate::access::{AccessSettings, OfflineVerifier, now_s};
+use crate::nats;
 use crate::outbound;
 use crate::settings::{self, CalloutTable, ChannelTable, Settings, Sources};
 use crate::terminal;
@@ -69,6 +70,7 @@ pub(crate) fn check(arguments: Arguments) -> Result<ExitCode> {
         terminal::print_note(warning);
     }
     outbound::check(&settings)?;
+    nats::login(&settings)?;
     if let Some(settings_of_tls) = tls::tls_settings(&settings) {
         let loaded = tls::check(settings_of_tls)?;
         tls::warnings(&settings, &loaded).iter().for_each(|warning| terminal::print_note(warning));

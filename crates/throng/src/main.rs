@@ -69,6 +69,7 @@ mod load;
 mod log_level;
 mod log_writer;
 mod memory;
+mod nats;
 mod operator;
 mod outbound;
 mod plane_settings;

@@ -37,6 +37,7 @@ use throng_core::{Engine, Epoch, MemoryEngine, Rules, WorkerQueue, clock};
 use throng_edge::{Counter, Edge, Metrics, Plan, StartError};
 use throng_handover::message::Listener;
 use throng_host::limits::MemoryMeter;
+use throng_nats::engine::NatsEngine;
 use throng_outbound::{Callouts, KeySetTask, RunningCallouts};
 use throng_units::Count;
 use throng_units::format::count;
@@ -59,6 +60,7 @@ use crate::load::{Loaded, load, reader};
 use crate::log_level::{self, LogLevelHandle};
 use crate::log_writer::LogWriter;
 use crate::memory;
+use crate::nats::{self, NatsMetrics};
 use crate::operator::Operator;
 use crate::outbound::{self, OutboundMetrics};
 use crate::plane_settings::{control_settings, memory_plan, shared_edge_settings};
@@ -140,6 +142,7 @@ struct Prepared<'r> {
     redirect: Option<Redirect>,
     rules: Arc<Rules>,
     data: Option<Data>,
+    node: Option<Arc<NatsEngine>>,
 }
 
 impl<'r> Prepared<'r> {
@@ -169,12 +172,14 @@ impl<'r> Prepared<'r> {
         let rules = Arc::new(settings::rules(settings));
         // Before the access: its file of revocations may lie there.
         let max_bytes = settings.history.total_bytes.0.min(memory.logs);
-        let logs = || {
+        let logs = |events| {
             let logs =
                 MemoryEngine::new(Epoch::random(), Arc::clone(&rules), plan.queues(), max_bytes);
-            logs.with_events(events.clone())
+            logs.with_events(events)
         };
-        let data = Data::open(settings, logs)?;
+        let data = Data::open(settings, || logs(events.clone()))?;
+        let room = (plan.queues().len(), max_bytes);
+        let node = nats::start(settings, room, events.clone(), logs)?;
         let tagger = arrival.as_ref().map(|arrival| arrival.tagger());
         let ServerAccess {
             control: access,
@@ -211,6 +216,7 @@ impl<'r> Prepared<'r> {
             redirect,
             rules,
             data,
+            node,
             loaded,
         })
     }
@@ -224,7 +230,7 @@ impl<'r> Prepared<'r> {
     ) -> Result<()> {
         let Prepared { runtime, log, tls, meter, memory, pages, plan, access, .. } = self;
         let Prepared { access_rules, token_keys, outbound_metrics, renewal, events, .. } = self;
-        let Prepared { callouts, admin, redirect, rules, data, loaded, revocations, .. } = self;
+        let Prepared { callouts, admin, redirect, rules, data, node, loaded, revocations, .. } = self;
         let settings = &loaded.settings;
         let address = plan.address();
         let control_settings = control_settings(settings, &plan, memory, &pages);
@@ -236,7 +242,8 @@ impl<'r> Prepared<'r> {
         let renewer = renewal.as_ref().map(Renewal::renewer);
         let queues = plan.queues();
         let max_bytes = settings.history.total_bytes.0.min(memory.logs);
-        let kept = data.as_ref().map(Data::engines);
+        let of_node = |node: &Arc<NatsEngine>| (Arc::clone(node.memory()), Arc::clone(node) as _);
+        let kept = data.as_ref().map(Data::engines).or(node.as_ref().map(of_node));
         let presence = presence_events::settings(settings);
         let logs = Logs { plan, max_bytes, rules, kept, presence, revocations };
         let Started { mut edge, engines: (logs, engine), pressure, presence_events } =
@@ -244,6 +251,7 @@ impl<'r> Prepared<'r> {
         let workers = workers(&edge, queues);
         let (of_control, of_access) = (Arc::clone(&workers) as _, Arc::clone(&access));
         let control = Control::new(Arc::clone(&engine), of_access, of_control, control_settings)
+            .with_metrics(Arc::new(NatsMetrics(node)))
             .with_pressure(Arc::clone(&pressure));
         let of_tls = TlsMetrics { tls: tls.clone(), renewer: renewer.clone() };
         let control = with_others(control, outbound_metrics, &log.writer, of_tls, data.as_ref());

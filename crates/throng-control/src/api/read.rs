@@ -7,7 +7,7 @@ use http::{Method, StatusCode};
 use throng_access::Action;
 use throng_contract::query as known;
 use throng_core::{Kind, Later, Mark, ReadMarker, clock};
-use throng_wire::{ErrorResponse, v1};
+use throng_wire::{ErrorCode, ErrorResponse, v1};
 
 use super::limit::Publisher;
 use super::log::FETCH_TIMEOUT;
@@ -39,6 +39,10 @@ pub(crate) async fn answer(
         query::check(head.uri.query().unwrap_or_default(), known::NONE)?;
     }
     let engine = &control.engine;
+    if engine.is_shared() {
+        let message = "read markers do not work on several nodes yet";
+        return Err(ApiError::new(ErrorCode::NotImplemented, message));
+    }
     let ask = |later: Later<'_, _>| {
         Ok::<_, Infallible>(engine.read_marker(clock::now_ms(), &inbox, mark, later))
     };

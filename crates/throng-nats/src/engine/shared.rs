@@ -44,7 +44,7 @@ pub(super) struct Read {
 
 /// See the module.
 pub(super) struct Shared {
-    pub(super) memory: MemoryEngine,
+    pub(super) memory: Arc<MemoryEngine>,
     pub(super) parts: Arc<Parts>,
     pub(super) link: Link,
     pub(super) vacancies: Arc<Vacancies>,

@@ -9,7 +9,7 @@ use throng_units::{Count, Size, Time};
 
 use super::channels::{ChannelTable, TABLES_MAX};
 use super::table::{AccessOptions, Settings, SettingsError};
-use super::{check_acme, check_tls};
+use super::{check_acme, check_nats, check_tls};
 
 /// Requests of ordinary browsers need more; a smaller limit would reject them all.
 const HEAD_BYTES_MIN: usize = 1024;
@@ -70,6 +70,7 @@ pub(super) fn check(settings: &Settings) -> Result<(), SettingsError> {
         .or_else(|| lag(settings))
         .or_else(|| channels(settings))
         .or_else(|| data(settings))
+        .or_else(|| check_nats::nats(settings))
         .or_else(|| tokens(settings))
         .or_else(|| access_without_keys(settings));
     problem.map_or(Ok(()), |message| Err(SettingsError(message)))

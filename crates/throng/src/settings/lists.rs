@@ -42,6 +42,8 @@ macro_rules! list {
     };
 }
 
+pub(super) use list;
+
 list! {
     /// Origins of web pages that may connect.
     Origins, "ORIGIN,…",

@@ -24,7 +24,8 @@ pub(crate) fn rules(settings: &Settings) -> Rules {
         lag_policy: settings.lag.policy.0,
         slow_timeout: limited(settings.lag.slow_timeout),
         presence_events: settings.presence.events.0,
-        is_durable: false,
+        // Over NATS all logs are in the stream.
+        is_durable: settings.engine.0,
     };
     let specific = settings.channels.iter().map(|table| rule(table, &fallback)).collect();
     Rules::new(specific, fallback)
@@ -50,7 +51,7 @@ fn rule(table: &ChannelTable, fallback: &Rule) -> Rule {
         lag_policy: table.lag_policy.map_or(fallback.lag_policy, |policy| policy.0),
         slow_timeout: table.slow_timeout.map_or(fallback.slow_timeout, limited),
         presence_events: table.presence_events.map_or(fallback.presence_events, |switch| switch.0),
-        is_durable: table.durable.is_some_and(|durable| durable.0),
+        is_durable: fallback.is_durable || table.durable.is_some_and(|durable| durable.0),
     }
 }
 

@@ -10,10 +10,11 @@ use super::certificate_tables::CertificateTable;
 use super::channels::ChannelTable;
 use super::key_tables::{ServerKeyTable, TokenKeyTable};
 use super::lists::{ClaimValues, Hosts, KeyUrls, Origins, Proxies};
+use super::nats_values::{NatsPrefix, NatsServers};
 use super::toml_value;
 use super::values::{
     AddressHeaderChoice, AutoCount, AutoSize, ClientCertificateChoice, ClientUserChoice,
-    ControlChoice, CookieName, DemoChoice, IoUringChoice, LagPolicyChoice, LogFormatChoice,
+    ControlChoice, CookieName, DemoChoice, EngineChoice, IoUringChoice, LagPolicyChoice, LogFormatChoice,
     LogLevel, OptionalAddress, OptionalPath, ProxyProtocolChoice, SyncChoice, TlsVersionChoice,
     WhoChoice,
 };
@@ -268,6 +269,16 @@ settings! {
         "data-max-bytes" data_max_bytes: Size = "0",
             "Size of the data directory beyond which durable channels refuse messages; 0: no limit";
     }
+    in "Several nodes" {
+        "engine" engine: EngineChoice = "memory",
+            "Where the logs of channels are: memory (of this process) or nats (shared by nodes)";
+        "nats" nats: NatsServers = "none",
+            "Servers of NATS JetStream, comma-separated, like nats://10.0.0.1:4222";
+        "nats-login" nats_login: OptionalPath = "none",
+            "File with USER:PASSWORD or a token for NATS; none: the servers ask for nothing";
+        "nats-prefix" nats_prefix: NatsPrefix = "throng",
+            "Begins the names of stream and subjects; all nodes have the same";
+    }
     in "Requests to other servers" {
         "ca-file" ca_file: OptionalPath = "none",
             "Certificates (PEM) that requests to key sets and callouts trust; none: the system's";
@@ -456,6 +467,7 @@ impl Options {
             &mut self.acme_ca,
             &mut self.state,
             &mut self.data,
+            &mut self.nats_login,
         ] {
             *path = path.take().map(|path| path.in_directory(directory));
         }

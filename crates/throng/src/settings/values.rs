@@ -273,6 +273,13 @@ one_of! {
 }
 
 one_of! {
+    /// Whether several nodes share the logs, over NATS.
+    EngineChoice(bool), "ENGINE", "an engine: \"memory\" or \"nats\"",
+    "memory" => false,
+    "nats" => true
+}
+
+one_of! {
     /// The clients that have a permission.
     WhoChoice(Who), "WHO",
     "one of \"anyone\", \"user\", \"granted\" (by the token) and \"nobody\" (server keys only)",

@@ -151,6 +151,9 @@ pub(crate) fn copies(
 /// Checks that a server with these settings can take over, if it is to.
 pub(crate) fn check(settings: &Settings, takes_over: bool) -> Result<(), SettingsError> {
     match &settings.data.0 {
+        _ if takes_over && settings.engine.0 => Err(SettingsError(
+            "a server with engine = nats cannot take over from a running one; restart".into(),
+        )),
         Some(path) if takes_over => Err(SettingsError(format!(
             "a server with a data directory ({}) cannot take over from a running one; restart",
             path.display()
@@ -169,6 +172,12 @@ pub(crate) fn obstacle(loaded: &Loaded) -> Option<String> {
     }
     if dev_keys.is_some() || dev_certificate.is_some() {
         return Some("--dev and --dev-tls are for one run".to_owned());
+    }
+    if settings.engine.0 {
+        return Some(
+            "with engine = nats no process takes over; drain it, its clients go to other nodes"
+                .to_owned(),
+        );
     }
     let path = settings.data.0.as_ref()?.display();
     Some(format!("data {path} can belong to one process only; restart instead"))

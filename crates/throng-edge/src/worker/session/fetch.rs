@@ -106,7 +106,8 @@ impl<N: Net> Worker<N> {
         let (engine, worker) = (&self.engine, self.metrics.worker());
         let now_ms = self.clock.unix_ms();
         let mut left = 0;
-        if let Some(inbox) = unread_of {
+        // An engine that other processes share does not know how far users have read.
+        if let Some(inbox) = unread_of.filter(|_| !engine.is_shared()) {
             let mut issue = || ticket(engine, worker, question, LateAnswer::Marker);
             match self.engine.read_marker(now_ms, inbox, None, Later::new(&mut issue)) {
                 Answer::Now(marker) => fetched.unread = Some(marker.unread),

@@ -1,0 +1,145 @@
+//! A node of several, whose channels are in a stream of NATS.
+
+mod metrics;
+
+use std::fs;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use throng_core::events::EventSink;
+use throng_core::{Epoch, IDEMPOTENCY_MS, MemoryEngine, Retention, Rules, clock};
+use throng_nats::api::StreamSettings;
+use throng_nats::client::{ClientSettings, Login};
+use throng_nats::engine::{NatsEngine, NodeSettings};
+use throng_nats::journal;
+
+use crate::settings::{self, Settings, SettingsError};
+pub(crate) use metrics::NatsMetrics;
+
+/// The class of all channels: one stream has them all.
+const CLASS: &str = "channels";
+
+/// How long a publication is tried, in milliseconds: those who wait for it are told after five
+/// seconds that its outcome is unknown.
+const PUBLISH_MS: u64 = 4_000;
+
+/// The largest message that settings allow, and its headers. The servers' `max_payload` is lower
+/// mostly.
+const MESSAGE_BYTES_MAX: u32 = (32 << 20) + (64 << 10);
+
+/// A stream without an age would keep everything.
+const AGE_MS_MIN: u64 = 60_000;
+
+/// Starts the node, if the settings are those of one. `memory` makes the engine of all that is not
+/// in the stream, with a sink of events.
+pub(crate) fn start(
+    settings: &Settings,
+    (workers, max_cached_bytes): (usize, usize),
+    events: Option<Arc<dyn EventSink>>,
+    memory: impl FnOnce(Option<Arc<dyn EventSink>>) -> MemoryEngine,
+) -> Result<Option<Arc<NatsEngine>>> {
+    if !settings.engine.0 {
+        return Ok(None);
+    }
+    let node = NodeSettings {
+        client: ClientSettings {
+            servers: settings.nats.addresses(),
+            login: login(settings)?,
+            name: format!("throng {}", settings.listen),
+            now_ms: clock::now_ms,
+        },
+        journal: journal::Settings {
+            stream: stream(settings, &settings::rules(settings)),
+            nonce: Epoch::random().to_string() + &Epoch::random().to_string(),
+            publish_ms: PUBLISH_MS,
+        },
+        workers,
+        max_cached_bytes,
+        from_wall_ms: |wall_ms| clock::from_wall_ms(wall_ms).min(clock::now_ms()),
+    };
+    let engine = NatsEngine::start(node, events, |events| memory(Some(events)).with_all_listed())
+        .context("cannot start the thread of the connection to NATS")?;
+    Ok(Some(Arc::new(engine)))
+}
+
+/// The stream of all channels: it keeps what the rule with the most keeps. What a channel's own
+/// rule does not cover is left out when it is read.
+fn stream(settings: &Settings, rules: &Rules) -> StreamSettings {
+    let most = |of: fn(&Retention) -> u64| {
+        rules.retentions().map(|retention| of(&retention)).max().unwrap_or(0)
+    };
+    let retention = Retention {
+        max_messages: most(|retention| retention.max_messages as u64) as usize,
+        max_bytes: most(|retention| retention.max_bytes as u64) as usize,
+        max_age_ms: most(|retention| retention.max_age_ms).max(AGE_MS_MIN),
+    };
+    StreamSettings {
+        prefix: settings.nats_prefix.0.clone(),
+        class: CLASS.into(),
+        replicas: 1,
+        is_in_memory: false,
+        retention,
+        bytes_max: settings.history.total_bytes.0 as u64,
+        message_bytes_max: MESSAGE_BYTES_MAX,
+        duplicate_window_ms: IDEMPOTENCY_MS,
+    }
+}
+
+/// How the node logs in.
+pub(crate) fn login(settings: &Settings) -> Result<Login> {
+    let Some(path) = &settings.nats_login.0 else { return Ok(Login::Anonymous) };
+    let text = fs::read_to_string(path)
+        .map_err(|error| SettingsError(format!("cannot read {}: {error}", path.display())))?;
+    Ok(match text.trim().split_once(':') {
+        Some((user, password)) => {
+            Login::User { user: user.to_owned(), password: password.to_owned() }
+        }
+        None if text.trim().is_empty() => {
+            let message = format!("{} is empty: it has USER:PASSWORD, or a token", path.display());
+            return Err(SettingsError(message).into());
+        }
+        None => Login::Token(text.trim().to_owned()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_stream_keeps_what_any_rule_keeps() {
+        let of = |text: &str| {
+            let settings = settings::read_text(text).unwrap();
+            stream(&settings, &settings::rules(&settings))
+        };
+        let found = of("
+            nats-prefix = 'chat'
+            history = { messages = 7, age = '2h', total-bytes = '3MiB' }
+            [[channels]]
+            match = 'a'
+            messages = 9
+            age = '1h'
+            [[channels]]
+            users = '*'
+            messages = 0
+        ");
+        assert_eq!((found.name(), found.bytes_max), ("chat-channels".into(), 3 << 20));
+        assert_eq!((found.retention.max_messages, found.retention.max_age_ms), (9, 7_200_000));
+        let none = of("history = { messages = 0, age = 0 }");
+        assert_eq!((none.per_channel(), none.retention.max_age_ms), (1, AGE_MS_MIN));
+    }
+
+    #[test]
+    fn a_login_is_a_user_or_a_token() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let of = |text: &str| {
+            fs::write(file.path(), text).unwrap();
+            let settings = settings::read_text(&format!("nats-login = {:?}", file.path()));
+            login(&settings.unwrap()).map_err(|error| error.to_string())
+        };
+        let user = Login::User { user: "ann".into(), password: "a:b".into() };
+        assert_eq!(of("ann:a:b\n"), Ok(user));
+        assert_eq!(of(" s3cret\n"), Ok(Login::Token("s3cret".into())));
+        assert!(of("\n").unwrap_err().ends_with("is empty: it has USER:PASSWORD, or a token"));
+    }
+}

@@ -1,0 +1,115 @@
+//! Which settings several nodes can have.
+
+use std::time::Duration;
+
+use throng_units::{Count, Time};
+
+use super::table::Settings;
+
+/// A channel is read as a whole, in parts of a thousand messages, for whoever wants its newest ones.
+const MESSAGES_MAX: usize = 10_000;
+
+/// Servers of NATS count ages in nanoseconds, with 63 bits.
+const AGE_MAX: Duration = Duration::from_secs(366 * 86_400);
+
+/// Rejects what does not work over NATS, or works there only.
+pub(super) fn nats(settings: &Settings) -> Option<String> {
+    if !settings.engine.0 {
+        let set = [
+            ("nats", !settings.nats.0.is_empty()),
+            ("nats-login", settings.nats_login.0.is_some()),
+        ];
+        let (key, _) = set.into_iter().find(|(_, is_set)| *is_set)?;
+        return Some(format!("{key} has no effect without engine = nats"));
+    }
+    if settings.nats.0.is_empty() {
+        return Some(
+            "engine = nats needs servers of NATS JetStream; set nats, like nats = \
+             'nats://10.0.0.1:4222'"
+                .into(),
+        );
+    }
+    if let Some(path) = &settings.data.0 {
+        return Some(format!(
+            "engine = nats and data = {} exclude each other: the stream in NATS keeps the channels",
+            path.display()
+        ));
+    }
+    let events = settings.channels.iter().any(|table| {
+        let events = table.presence_events.unwrap_or(settings.presence.events);
+        events.0
+    });
+    if events || settings.presence.events.0 {
+        return Some(
+            "presence events do not work with engine = nats yet: each node knows its own \
+             subscribers only; turn presence.events and presence-events off"
+                .into(),
+        );
+    }
+    retention(settings)
+}
+
+fn retention(settings: &Settings) -> Option<String> {
+    let history = &settings.history;
+    let tables = settings.channels.iter().zip(1..).map(|(table, nth): (_, usize)| {
+        let key = format!("[[channels]] number {nth}:");
+        (key, table.messages.unwrap_or(history.messages), table.age.unwrap_or(history.age))
+    });
+    let all = std::iter::once(("history:".to_owned(), history.messages, history.age));
+    all.chain(tables).find_map(|(key, messages, age)| {
+        if messages.0 > MESSAGES_MAX {
+            let most = Count(MESSAGES_MAX).short();
+            return Some(format!(
+                "{key} messages must be at most {most} with engine = nats, not {messages}"
+            ));
+        }
+        let most = Time(AGE_MAX);
+        (age.0 > AGE_MAX)
+            .then(|| format!("{key} age must be at most {most} with engine = nats, not {age}"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::read_text;
+
+    #[test]
+    fn what_does_not_work_over_nats_is_rejected() {
+        for (text, expected) in [
+            ("nats = ['nats://a']", "nats has no effect without engine = nats"),
+            ("nats-login = 'a'", "nats-login has no effect without engine = nats"),
+            ("engine = 'nats'", "engine = nats needs servers of NATS JetStream; set nats"),
+            (
+                "engine = 'nats'\nnats = 'a'\ndata = '/d'",
+                "engine = nats and data = /d exclude each other",
+            ),
+            (
+                "engine = 'nats'\nnats = 'a'\npresence = { events = true }",
+                "presence events do not work with engine = nats yet",
+            ),
+            (
+                "engine = 'nats'\nnats = 'a'\n[[channels]]\nmatch = 'a'\npresence-events = true",
+                "presence events do not work with engine = nats yet",
+            ),
+            (
+                "engine = 'nats'\nnats = 'a'\nhistory = { messages = 10001 }",
+                "history: messages must be at most 10k with engine = nats, not 10001",
+            ),
+            (
+                "engine = 'nats'\nnats = 'a'\n[[channels]]\nusers = '*'\nage = '400d'",
+                "[[channels]] number 1: age must be at most 366d with engine = nats, not 400d",
+            ),
+        ] {
+            let found = nats(&read_text(text).unwrap()).unwrap_or_default();
+            assert!(found.starts_with(expected), "{text}: {found}");
+        }
+        for text in [
+            "",
+            "engine = 'memory'\nhistory = { messages = 100000 }",
+            "engine = 'nats'\nnats = ['a', 'nats://b:1']\nnats-login = 'c'\nnats-prefix = 'd'",
+        ] {
+            assert_eq!(nats(&read_text(text).unwrap()), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,118 @@
+"""A real nats-server with JetStream, behind a door whose port stays when the server restarts."""
+
+import asyncio
+import contextlib
+import json
+import shutil
+import socket
+import subprocess
+import threading
+
+from . import TIMEOUT_SECONDS
+from .server import ROOT, eventually
+
+
+def program():
+    """The path of nats-server."""
+    own = ROOT / ".cache" / "go" / "bin" / "nats-server"
+    found = own if own.exists() else shutil.which("nats-server")
+    found = found or shutil.which("nats-server", path="/usr/sbin")
+    assert found, "nats-server is missing: scripts/setup"
+    return found
+
+
+class NatsServer:
+    """One server, its store, and the door to it."""
+
+    def __init__(self, directory, configuration=""):
+        self.directory = directory
+        self.configuration = configuration
+        self.process = None
+        self.starts = 0
+        self.upstream = None
+        self.is_cut = False
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"nats://127.0.0.1:{self.listener.getsockname()[1]}"
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self._serve, daemon=True)
+        self.thread.start()
+        self.launch()
+
+    def launch(self):
+        """Starts the server again, with what it has stored, and waits until it listens."""
+        self.starts += 1
+        ports = self.directory / f"ports{self.starts}"
+        ports.mkdir()
+        file = self.directory / "nats.conf"
+        file.write_text(
+            f'listen: "127.0.0.1:-1"\nports_file_dir: "{ports}"\n'
+            f'jetstream {{ store_dir: "{self.directory / "store"}" }}\n{self.configuration}\n'
+        )
+        log = (self.directory / "nats.log").open("a")
+        with log:
+            self.process = subprocess.Popen(
+                [program(), "-c", file], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        found = ports / f"nats-server_{self.process.pid}.ports"
+
+        def listens():
+            with contextlib.suppress(OSError, ValueError, LookupError):
+                url = json.loads(found.read_text())["nats"][0]
+                self.upstream = int(url.rpartition(":")[2])
+            return self.upstream is not None
+
+        eventually(listens, "the port of nats-server")
+
+    def kill(self):
+        """Kills the server: it writes nothing more. The door stays, and nobody is behind it."""
+        self.upstream = None
+        self.process.kill()
+        self.process.wait(TIMEOUT_SECONDS)
+
+    @contextlib.contextmanager
+    def cut_off(self):
+        """For the block nothing passes the door, and all connections stay."""
+        self.is_cut = True
+        try:
+            yield
+        finally:
+            self.is_cut = False
+
+    def stop(self):
+        """Ends the server and the door."""
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join(TIMEOUT_SECONDS)
+        self.listener.close()
+        self.process.kill()
+        self.process.wait(TIMEOUT_SECONDS)
+
+    def _serve(self):
+        asyncio.set_event_loop(self.loop)
+        serving = asyncio.start_server(self._connected, sock=self.listener)
+        server = self.loop.run_until_complete(serving)
+        self.loop.run_forever()
+        server.close()
+        for task in asyncio.all_tasks(self.loop):
+            task.cancel()
+        self.loop.run_until_complete(asyncio.sleep(0))
+        self.loop.close()
+
+    async def _connected(self, reader, writer):
+        with contextlib.suppress(OSError):
+            if self.upstream is not None:
+                behind = await asyncio.open_connection("127.0.0.1", self.upstream)
+                pumps = [self._pump(reader, behind[1]), self._pump(behind[0], writer)]
+                tasks = [asyncio.ensure_future(pump) for pump in pumps]
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in tasks:
+                    task.cancel()
+                behind[1].transport.abort()
+        writer.transport.abort()
+
+    async def _pump(self, source, target):
+        with contextlib.suppress(OSError):
+            while data := await source.read(1 << 16):
+                while self.is_cut:
+                    await asyncio.sleep(0.01)
+                target.write(data)
+                await target.drain()

@@ -1,0 +1,421 @@
+"""Several nodes over a real nats-server: one publishes, others deliver, and NATS may be away."""
+
+import threading
+
+import httpx
+import pytest
+from websockets.exceptions import ConnectionClosed
+
+from support import TIMEOUT_SECONDS
+from support.nats import NatsServer
+from support.server import Server, eventually, run_throng
+from support.transports import TRANSPORTS, WebSocket, subscribe
+
+QUICK = ["--drain-window", "200ms", "--drain-timeout", "5s"]
+
+
+def health(node):
+    """The status of the readiness probe, and its reasons."""
+    finding = node.http.get("/health/ready").json()
+    return finding["status"], [one["reason"] for one in finding["reasons"]]
+
+
+def connected(node):
+    """Waits until the node can use the stream."""
+    eventually(lambda: health(node) == ("ready", []), f"a connected node:\n{node.log()}")
+    return node
+
+
+def start(directory, broker, *flags):
+    """A node, which may not be connected yet."""
+    return Server(directory, *QUICK, "--engine", "nats", "--nats", broker.url, *flags)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    """A nats-server that stays up."""
+    server = NatsServer(tmp_path_factory.mktemp("nats"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory, broker):
+    """Two connected nodes over it."""
+    directory = tmp_path_factory.mktemp("nodes")
+    both = [start(directory, broker) for _ in range(2)]
+    for node in both:
+        connected(node)
+    yield both
+    for node in both:
+        node.stop()
+
+
+@pytest.fixture
+def own_broker(tmp_path):
+    """A nats-server that the test may kill."""
+    directory = tmp_path / "nats"
+    directory.mkdir()
+    server = NatsServer(directory)
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def node(tmp_path):
+    """Starts nodes, and stops them."""
+    started = []
+
+    def begin(broker, *flags):
+        started.append(start(tmp_path, broker, *flags))
+        return started[-1]
+
+    yield begin
+    for server in started:
+        if server.process.poll() is None:
+            server.stop()
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_what_one_node_accepts_others_deliver(nodes, channel, transport):
+    first, second = nodes
+    path = f"/channels/{channel}"
+    with subscribe(transport, first, path) as here, subscribe(transport, second, path) as there:
+        # Alternately, so that neither node has all of it from itself.
+        sent = [(nodes[n % 2].publish(channel, str(n))["id"], str(n)) for n in range(10)]
+        assert [here.next() for _ in sent] == sent
+        assert [there.next() for _ in sent] == sent
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_client_resumes_on_another_node(nodes, channel, transport):
+    first, second = nodes
+    path = f"/channels/{channel}"
+    with subscribe(transport, first, path) as here:
+        ids = [first.publish(channel, str(n))["id"] for n in range(3)]
+        assert here.next() == (ids[0], "0")
+    with subscribe(transport, second, path, since=ids[0]) as there:
+        assert there.take(2) == ["1", "2"]
+        assert there.recovered is True
+        last = first.publish(channel, "3")["id"]
+        assert there.next() == (last, "3")
+    # The other node has followed it for a while, and this one comes back to it.
+    with subscribe(transport, first, path, since=last) as here:
+        assert here.recovered in (True, None)
+        second.publish(channel, "4")
+        assert here.take(1) == ["4"]
+
+
+def test_a_position_in_a_quiet_channel_holds_on_every_node(nodes, channel):
+    first, second = nodes
+    path = f"/channels/{channel}"
+    with subscribe("sse", first, path) as here:
+        # The stream goes on, and the other node learns of the channel only now.
+        first.publish(f"{channel}-other", "x")
+        with subscribe("sse", second, path) as there:
+            assert here.id != there.id
+            for node, since in [(first, there.id), (second, here.id)]:
+                with subscribe("sse", node, path, since=since) as again:
+                    assert again.recovered is True
+                    node.publish(channel, since)
+                    assert again.take(1) == [since]
+                    assert here.take(1) == there.take(1) == [since]
+
+
+def test_a_client_is_told_of_what_it_missed(nodes, channel):
+    first, second = nodes
+    begin = first.publish(channel, "begin")["id"]
+    # One more than the history has.
+    for n in range(101):
+        first.publish(channel, str(n))
+    kept = [str(n) for n in range(1, 101)]
+    for since in (begin, "zzz-5", begin.partition("-")[0] + "-99999999999"):
+        with subscribe("stream", second, f"/channels/{channel}", since=since) as late:
+            assert late.recovered is False, since
+            assert late.take(100) == kept
+
+
+def test_history_is_the_same_on_all_nodes(nodes, channel):
+    first, second = nodes
+    ids = [nodes[n % 2].publish(channel, str(n))["id"] for n in range(5)]
+    pages = [node.history(channel) for node in nodes]
+    assert pages[0] == pages[1]
+    assert [message["id"] for message in pages[0]["messages"]] == ids
+    assert [m["data"] for m in second.history(channel, after=ids[1])["messages"]] == list("234")
+    before = first.history(channel, before=ids[3], limit=2)
+    assert [m["data"] for m in before["messages"]] == list("12")
+
+
+def test_a_key_publishes_once_on_all_nodes(nodes, channel):
+    with subscribe("sse", nodes[1], f"/channels/{channel}") as there:
+        answers = [
+            node.http.post(
+                f"/channels/{channel}", content="once", headers={"Idempotency-Key": "k"}
+            )
+            for node in nodes
+        ]
+        assert [answer.status_code for answer in answers] == [201, 200]
+        assert answers[0].json()["id"] == answers[1].json()["id"]
+        nodes[0].publish(channel, "next")
+        assert there.take(2) == ["once", "next"]
+
+
+def test_inboxes_and_strange_names(nodes, channel):
+    first, second = nodes
+    for name in (f"{channel}.a*b>c%20 ü", f"{channel}/room"):
+        quoted = httpx.URL("http://a/").join("").copy_with(path="/").path and name
+        path = "/subscribe"
+        with subscribe("stream", second, path, channel=quoted) as there:
+            first.publish_batch([{"channel": name, "data": "x"}])
+            assert there.take(1) == ["x"]
+    with subscribe("sse", second, f"/users/{channel}") as inbox:
+        first.publish_to_user(channel, "to you")
+        assert inbox.take(1) == ["to you"]
+
+
+def test_what_was_published_arrives_as_it_was(nodes, channel):
+    first, second = nodes
+    with subscribe("sse", second, f"/channels/{channel}", envelope="true") as there:
+        first.publish(channel, '{"a": [1]}', content_type="application/json")
+        first.publish(channel, b"\x00\xff", content_type="image/png")
+        assert '{"a": [1]}' in there.next()[1]
+        assert "image/png" in there.next()[1]
+
+
+def test_a_sender_is_left_out_on_another_node(nodes, channel):
+    first, second = nodes
+    path = f"/channels/{channel}"
+    with subscribe("sse", second, path) as sender, subscribe("sse", second, path) as other:
+        first.publish(channel, "not to me", Throng_Exclude=sender.connection)
+        first.publish(channel, "to all")
+        assert other.take(2) == ["not to me", "to all"]
+        assert sender.take(1) == ["to all"]
+
+
+def test_a_receipt_counts_the_subscribers_of_this_node(nodes, channel):
+    path = f"/channels/{channel}"
+    prefer = {"Prefer": f"receipt, wait={TIMEOUT_SECONDS}"}
+    with subscribe("sse", nodes[0], path) as here, subscribe("sse", nodes[1], path) as there:
+        answer = nodes[0].http.post(path, content="x", headers=prefer).json()
+        receipt = answer["receipt"]
+        assert (receipt["outcome"], receipt["written"]) == ("complete", 1), answer
+        assert here.take(1) == there.take(1) == ["x"]
+    nobody = nodes[0].http.post(f"{path}-alone", content="x", headers=prefer).json()
+    assert nobody["receipt"]["outcome"] == "complete", nobody
+
+
+def test_lists_have_what_a_node_follows(nodes, channel):
+    with subscribe("sse", nodes[1], f"/channels/{channel}") as there:
+        nodes[0].publish(channel, "x")
+        there.next()
+        found = nodes[1].http.get("/channels", params={"prefix": channel}).json()["channels"]
+        assert [(one["channel"], one["subscribers"]) for one in found] == [(channel, 1)]
+
+
+def test_what_one_node_alone_would_know_is_refused(nodes):
+    node = nodes[0]
+    for method, path in [
+        ("GET", "/users/ann/subscriptions"),
+        ("PUT", "/users/ann/subscriptions"),
+        ("GET", "/users/ann/read"),
+        ("PUT", "/users/ann/read?id=a-1"),
+        ("GET", "/channels/a/followers"),
+    ]:
+        answer = node.http.request(method, path)
+        found = answer.status_code, answer.json()["error"]
+        assert found == (501, "not_implemented"), (path, answer.text)
+    with WebSocket(node, "/users/ann", None, {"welcome": "true"}):
+        pass
+
+
+def test_a_node_shows_how_it_stands_to_nats(nodes, channel):
+    node = nodes[0]
+    before = node.metrics()
+    node.publish(channel, "x")
+    with subscribe("sse", node, f"/channels/{channel}"):
+        after = node.metrics()
+    assert after["throng_nats_connected"] == 1
+    assert after["throng_nats_cut_off_seconds"] == 0
+    assert after["throng_nats_followed_channels"] >= 1
+    accepted = 'throng_nats_messages_total{what="accepted"}'
+    assert after[accepted] == before[accepted] + 1
+    assert after["throng_nats_publish_seconds_count"] > before["throng_nats_publish_seconds_count"]
+
+
+def publish_until(node, channel, prefix, is_over, accepted):
+    """Publishes one message after the other; notes what was accepted, and other answers."""
+    number = 0
+    while not is_over():
+        number += 1
+        body = f"{prefix}{number}"
+        answer = node.http.post(f"/channels/{channel}", content=body)
+        if answer.status_code == 201:
+            accepted.append((answer.json()["id"], body))
+        else:
+            error = answer.json()["error"]
+            assert (answer.status_code, error) in [(503, "unavailable"), (504, "outcome_unknown")]
+            assert answer.status_code == 504 or int(answer.headers["Retry-After"]) >= 1
+
+
+def test_nothing_is_lost_when_nats_is_killed(own_broker, node, channel):
+    both = [connected(node(own_broker)) for _ in range(2)]
+    path = f"/channels/{channel}"
+    accepted, is_over = [[], []], threading.Event()
+    with subscribe("sse", both[0], path) as here, subscribe("websocket", both[1], path) as there:
+        publishers = [
+            threading.Thread(
+                target=publish_until, args=(one, channel, name, is_over.is_set, noted)
+            )
+            for one, name, noted in zip(both, "ab", accepted, strict=True)
+        ]
+        for publisher in publishers:
+            publisher.start()
+        try:
+            for _ in range(2):
+                eventually(lambda: all(len(one) > 20 for one in accepted), "messages before")
+                own_broker.kill()
+                for one in both:
+                    eventually(lambda one=one: health(one)[0] == "degraded", "a cut off node")
+                    assert health(one)[1] == ["nats_away"]
+                    assert one.metrics()["throng_nats_connected"] == 0
+                counts = [len(one) for one in accepted]
+                own_broker.launch()
+                for one in both:
+                    connected(one)
+                more = list(zip(accepted, counts, strict=True))
+                eventually(lambda more=more: all(len(a) > n + 20 for a, n in more), "and after")
+        finally:
+            is_over.set()
+            for publisher in publishers:
+                publisher.join()
+        last = both[0].publish(channel, "last")["id"]
+        received = []
+        for subscriber in (here, there):
+            messages = []
+            while not messages or messages[-1][1] != "last":
+                messages.append(subscriber.next())
+            received.append(messages)
+    assert received[0] == received[1]
+    ids = [int(message[0].partition("-")[2]) for message in received[0]]
+    assert ids == sorted(set(ids)) and received[0][-1] == (last, "last")
+    bodies = [body for _, body in received[0]]
+    assert len(bodies) == len(set(bodies))
+    # What was accepted has come, under its id. What was not may have come once: 504.
+    found = dict(received[0])
+    for one in accepted:
+        assert all(found.get(id) == body for id, body in one)
+
+
+def test_a_node_without_nats_refuses_and_begins_when_it_comes(own_broker, node, channel):
+    own_broker.kill()
+    alone = node(own_broker)
+    assert health(alone) == ("degraded", ["nats_away"])
+    path = f"/channels/{channel}"
+    for answer in (
+        alone.http.post(path, content="x"),
+        alone.http.get(path, headers={"Accept": "text/event-stream"}),
+        alone.http.get(f"{path}/history"),
+    ):
+        assert answer.status_code == 503, answer.text
+        assert int(answer.headers["Retry-After"]) >= 1
+    own_broker.launch()
+    connected(alone)
+    with subscribe("sse", alone, path) as there:
+        alone.publish(path.rpartition("/")[2], "x")
+        assert there.take(1) == ["x"]
+
+
+def test_subscribers_stay_while_nats_is_silent(own_broker, node, channel):
+    both = [connected(node(own_broker)) for _ in range(2)]
+    path = f"/channels/{channel}"
+    with subscribe("sse", both[0], path) as here:
+        both[1].publish(channel, "before")
+        with own_broker.cut_off():
+            eventually(lambda: health(both[0])[0] == "degraded", "the silence is noticed")
+            # Who has all that this node has can come, too.
+            with subscribe("stream", both[0], path) as late:
+                assert late.id == here.next()[0]
+        for one in both:
+            connected(one)
+        both[1].publish(channel, "after")
+        assert here.take(1) == ["after"]
+
+
+def test_after_a_loss_subscribers_begin_anew(tmp_path, own_broker, node, channel):
+    both = [connected(node(own_broker)) for _ in range(2)]
+    path = f"/channels/{channel}"
+    first = both[0].publish(channel, "lost")["id"]
+    with subscribe("websocket", both[1], path) as there:
+        own_broker.kill()
+        for file in sorted((tmp_path / "nats" / "store").rglob("*"), reverse=True):
+            if file.is_dir():
+                file.rmdir()
+            else:
+                file.unlink()
+        own_broker.launch()
+        with pytest.raises(ConnectionClosed) as closed:
+            there.socket.recv(timeout=TIMEOUT_SECONDS)
+        assert closed.value.rcvd.code == 1012
+    for one in both:
+        connected(one)
+    with subscribe("websocket", both[1], path, since=first) as again:
+        assert again.recovered is False
+        new = both[0].publish(channel, "new")["id"]
+        assert again.next() == (new, "new")
+        assert new.partition("-")[0] != first.partition("-")[0]
+
+
+def test_a_stream_that_differs_is_refused(own_broker, node):
+    connected(node(own_broker))
+    other = node(own_broker, "--history-messages", "7")
+    eventually(lambda: health(other) == ("degraded", ["nats_refused"]), "it is refused")
+    assert "max_msgs_per_subject is 101, but should be 8" in other.log()
+    assert other.http.post("/channels/a", content="x").status_code == 503
+    # Under another prefix it has a stream of its own.
+    connected(node(own_broker, "--history-messages", "7", "--nats-prefix", "other"))
+
+
+def test_a_message_that_nats_does_not_take_is_too_large(tmp_path, node, channel):
+    directory = tmp_path / "small"
+    directory.mkdir()
+    small = NatsServer(directory, "max_payload: 8192")
+    try:
+        one = connected(node(small))
+        answer = one.http.post(f"/channels/{channel}", content="x" * 9000)
+        assert (answer.status_code, answer.json()["error"]) == (413, "too_large"), answer.text
+        one.publish(channel, "x" * 7000)
+        one.stop()
+    finally:
+        small.stop()
+
+
+def test_a_node_logs_in(tmp_path, node):
+    directory = tmp_path / "guarded"
+    directory.mkdir()
+    guarded = NatsServer(directory, 'authorization { user: "node", password: "s3" }')
+    try:
+        login = tmp_path / "login"
+        login.write_text("node:s3\n")
+        one = connected(node(guarded, "--nats-login", login))
+        one.stop()
+        login.write_text("node:wrong\n")
+        other = node(guarded, "--nats-login", login)
+        eventually(lambda: "uthorization" in other.log(), "it is turned away")
+        assert health(other) == ("degraded", ["nats_away"])
+        other.stop()
+    finally:
+        guarded.stop()
+
+
+def test_settings_that_do_not_work_are_refused(tmp_path):
+    for flags, said in [
+        (["--engine", "nats"], "engine = nats needs servers of NATS JetStream"),
+        (["--nats", "nats://a"], "nats has no effect without engine = nats"),
+        (["--engine", "nats", "--nats", "a", "--data", "d"], "exclude each other"),
+        (["--engine", "nats", "--nats", "tls://a"], "without TLS"),
+        (["--engine", "nats", "--nats", "a", "--nats-login", "missing"], "cannot read"),
+    ]:
+        for command in ("check", "serve"):
+            done = run_throng(command, *flags, directory=tmp_path)
+            assert done.returncode in (64, 78), (flags, done)
+            assert said in done.stderr + done.stdout, (flags, done)
