@@ -57,11 +57,13 @@ pub struct Profile {
 
 impl Profile {
     /// All in memory.
-    pub const MEMORY: Profile = Profile { is_durable: false, lists_logs: true, keeps_markers: true };
+    pub const MEMORY: Profile =
+        Profile { is_durable: false, lists_logs: true, keeps_markers: true };
     /// On a disk.
     pub const DISK: Profile = Profile { is_durable: true, ..Profile::MEMORY };
     /// In a stream that several nodes share.
-    pub const STREAM: Profile = Profile { is_durable: true, lists_logs: false, keeps_markers: false };
+    pub const STREAM: Profile =
+        Profile { is_durable: true, lists_logs: false, keeps_markers: false };
 }
 
 /// As [`run`], for engines with a journal.

@@ -18,7 +18,7 @@ use crate::name::ChannelName;
 use crate::reading::{Reading, StartAt};
 
 /// Bytes of all open parts. Beyond it nothing is read until some of them are closed.
-pub const OPEN_BYTES_MAX: usize = 256 << 20;
+const OPEN_BYTES_MAX: usize = 256 << 20;
 
 /// What a subscription starts with.
 #[derive(Debug, Clone)]
@@ -125,11 +125,23 @@ impl OpenPart {
             .map_or(head, |last| if last.id.offset > head.offset { last.id } else { head });
         if let Reading::Start(StartAt::Live) = self.reading {
             // With the next message, whatever has come since it was read.
-            return Backlog { head, cursor: head.offset, are_offsets_consecutive, is_recovered, messages: Vec::new() };
+            return Backlog {
+                head,
+                cursor: head.offset,
+                are_offsets_consecutive,
+                is_recovered,
+                messages: Vec::new(),
+            };
         }
         if tail.is_over {
             let is_recovered = is_recovered.map(|_| false);
-            return Backlog { head, cursor: head.offset, are_offsets_consecutive, is_recovered, messages: Vec::new() };
+            return Backlog {
+                head,
+                cursor: head.offset,
+                are_offsets_consecutive,
+                is_recovered,
+                messages: Vec::new(),
+            };
         }
         let messages = all.into_iter().map(|content| Arc::new(Message::from(content))).collect();
         Backlog { head, cursor, are_offsets_consecutive, is_recovered, messages }

@@ -49,8 +49,8 @@ use throng_core::parts::{Part, Parts};
 use throng_core::{
     Answer, Audience, Backlog, ChannelId, ChannelName, Engine, EngineMetrics, Fetched, Follow,
     Followed, History, HistoryQuery, Kind, Later, ListPlace, ListStep, Mark, MemoryEngine, Message,
-    MessageId, Notification, Outcome, PresenceCache, Publication, PublishError, ReadMarker, Reading, Stamp,
-    Watermark, WorkerId,
+    MessageId, Notification, Outcome, PresenceCache, Publication, PublishError, ReadMarker,
+    Reading, Stamp, Watermark, WorkerId,
 };
 use tokio::sync::mpsc;
 
@@ -66,7 +66,7 @@ use vacancies::Vacancies;
 pub struct NodeSettings {
     /// The servers, and who this node is there.
     pub client: ClientSettings,
-    /// The stream.
+    /// The stream, and how long publications are tried.
     pub journal: Settings,
     /// The workers of the data plane.
     pub workers: usize,

@@ -128,11 +128,7 @@ impl Collect {
     }
 
     /// Takes a part that was read. `time_ms` converts times of the servers.
-    pub(super) fn take(
-        &mut self,
-        read: journal::Reading,
-        time_ms: impl Fn(u64) -> u64,
-    ) -> Next {
+    pub(super) fn take(&mut self, read: journal::Reading, time_ms: impl Fn(u64) -> u64) -> Next {
         let is_first = self.last.is_none();
         if !read.is_whole && self.position.is_some() {
             self.has_gap = true;
@@ -207,7 +203,7 @@ impl Collect {
     }
 
     fn head(&self) -> u64 {
-        // A position beyond all that this node has seen is one of the stream, if nothing is missing.
+        // A position beyond all that this node has seen is one of the stream, unless it has a gap.
         let position = if self.has_gap { None } else { self.position };
         let known = self.source.head.max(self.last.unwrap_or(0)).max(position.unwrap_or(0));
         if known == 0 { self.source.reached } else { known }
@@ -278,8 +274,7 @@ impl Collect {
             // Offsets of different epochs do not compare: such a page begins at the newest message.
             HistoryQuery::Newest | HistoryQuery::Before(_) => u64::MAX,
         };
-        let mut rest =
-            readable.filter(|message| message.id.offset < before).rev().peekable();
+        let mut rest = readable.filter(|message| message.id.offset < before).rev().peekable();
         let mut messages = Vec::new();
         while messages.len() < limit
             && let Some(message) = rest.next_if(|message| fits(message))

@@ -128,7 +128,8 @@ impl Followed {
         self.next_id = id.wrapping_add(1);
         self.entries.insert(id, Entry::new(name));
         let (entries, hasher) = (&self.entries, &self.hasher);
-        let hash_of = |id: &u32| entries.get(id).map_or(0, |entry| hasher.hash_one(entry.name.key()));
+        let hash_of =
+            |id: &u32| entries.get(id).map_or(0, |entry| hasher.hash_one(entry.name.key()));
         self.by_name.insert_unique(hasher.hash_one(name.key()), id, hash_of);
         id
     }

@@ -6,17 +6,21 @@ use std::sync::Arc;
 use throng_core::ChannelId;
 use throng_core::parts::HeldPart;
 
-use super::shared::Shared;
+/// Who has the followed channels.
+pub(super) trait Owner: Send + Sync {
+    /// A subscription does not ask for the start of this channel any more.
+    fn release(&self, id: ChannelId);
+}
 
 /// See the module. Not to be dropped under the lock of the followed channels.
 pub(super) struct Hold {
     pub(super) part: HeldPart,
     pub(super) id: ChannelId,
-    pub(super) shared: Arc<Shared>,
+    pub(super) owner: Arc<dyn Owner>,
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        self.shared.release(self.id);
+        self.owner.release(self.id);
     }
 }

@@ -9,14 +9,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use throng_core::parts::{HeldPart, Limits, Parts};
 use throng_core::{
-    Answer, ChannelId, ChannelName, Fetched, HistoryQuery, Kind, Later, MemoryEngine, Reading, Rule,
-    StartAt, Ticket,
+    Answer, ChannelId, ChannelName, Fetched, HistoryQuery, Kind, Later, MemoryEngine, Reading,
+    Rule, StartAt, Ticket,
 };
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::collect::{Collect, Source};
 use super::followed::{Entry, Followed, Waiting};
-use super::hold::Hold;
+use super::hold::{Hold, Owner};
 use super::link::{Link, count};
 use super::publications::Publications;
 use super::vacancies::Vacancies;
@@ -30,7 +30,7 @@ const SHORT_SHARE: usize = 8;
 
 /// Who waits for a part that is read.
 pub(super) enum ReadFor {
-    /// A subscription.
+    /// A subscription that asks for its start.
     Start(Hold, Ticket<Fetched>),
     /// A page of history.
     Page(HeldPart, Ticket<Fetched>),
@@ -98,7 +98,7 @@ impl Shared {
         let _ = self.events.send(event);
     }
 
-    /// As [`throng_core::Engine::fetch`].
+    /// Makes a part of a channel's log readable, as [`throng_core::Engine::fetch`] has to.
     pub(super) fn fetch(
         self: &Arc<Shared>,
         now_ms: u64,
@@ -137,7 +137,7 @@ impl Shared {
             }
         }
         entry.holds += 1;
-        let hold = Hold { part, id, shared: Arc::clone(self) };
+        let hold = Hold { part, id, owner: Arc::clone(self) as _ };
         if !entry.is_live {
             if !self.link.is_open() {
                 drop(followed);
@@ -249,16 +249,6 @@ impl Shared {
         self.tell(Event::Read { token, channel, after, at_least });
     }
 
-    /// A subscription does not ask for its start any more.
-    pub(super) fn release(&self, id: ChannelId) {
-        let mut followed = self.followed();
-        let Some(entry) = followed.entry(id) else { return };
-        entry.holds -= 1;
-        if entry.holds == 0 && self.memory.followed_head(&entry.name).is_none() {
-            self.vacancies.add((self.now_ms)(), &entry.name);
-        }
-    }
-
     /// Ceases to follow channels that have been without subscribers for some time.
     pub(super) fn tick(&self, now_ms: u64) {
         for _ in 0..VACATED_PER_TICK {
@@ -280,6 +270,17 @@ impl Shared {
     pub(super) fn set_memory_short(&self, is_short: bool) {
         if is_short {
             self.followed().limit(self.max_cached_bytes / SHORT_SHARE);
+        }
+    }
+}
+
+impl Owner for Shared {
+    fn release(&self, id: ChannelId) {
+        let mut followed = self.followed();
+        let Some(entry) = followed.entry(id) else { return };
+        entry.holds -= 1;
+        if entry.holds == 0 && self.memory.followed_head(&entry.name).is_none() {
+            self.vacancies.add((self.now_ms)(), &entry.name);
         }
     }
 }

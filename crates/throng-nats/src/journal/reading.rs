@@ -71,8 +71,8 @@ pub(super) struct Readings {
     in_flight: BTreeMap<u64, Batch>,
     /// Complete but for the question whether they are whole.
     undecided: Vec<Batch>,
-    /// The question about the first and last sequence: its token, when it was asked, and how many of
-    /// `undecided` were read before.
+    /// The question about the first and last sequence: its token, when it was asked, and how many
+    /// of `undecided` were read before.
     bounds: Option<(u64, u64, usize)>,
 }
 

@@ -6,7 +6,7 @@ use throng_units::{Count, Time};
 
 use super::table::Settings;
 
-/// A channel is read as a whole, in parts of a thousand messages, for whoever wants its newest ones.
+/// A channel is read as a whole, in parts of a thousand messages, for its newest ones.
 const MESSAGES_MAX: usize = 10_000;
 
 /// Servers of NATS count ages in nanoseconds, with 63 bits.

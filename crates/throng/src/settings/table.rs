@@ -14,9 +14,9 @@ use super::nats_values::{NatsPrefix, NatsServers};
 use super::toml_value;
 use super::values::{
     AddressHeaderChoice, AutoCount, AutoSize, ClientCertificateChoice, ClientUserChoice,
-    ControlChoice, CookieName, DemoChoice, EngineChoice, IoUringChoice, LagPolicyChoice, LogFormatChoice,
-    LogLevel, OptionalAddress, OptionalPath, ProxyProtocolChoice, SyncChoice, TlsVersionChoice,
-    WhoChoice,
+    ControlChoice, CookieName, DemoChoice, EngineChoice, IoUringChoice, LagPolicyChoice,
+    LogFormatChoice, LogLevel, OptionalAddress, OptionalPath, ProxyProtocolChoice, SyncChoice,
+    TlsVersionChoice, WhoChoice,
 };
 
 /// One sentence: what is wrong with the settings, where, and what to do.

@@ -60,9 +60,8 @@ impl Shard {
             }
             channel.expire(shared, now_ms);
             // The journal lists the durable channels that have had messages.
-            let is_listed_elsewhere = channel.head > 0
-                && shared.rules.get(channel.rule).is_durable
-                && !shared.lists_all;
+            let is_listed_elsewhere =
+                channel.head > 0 && shared.rules.get(channel.rule).is_durable && !shared.lists_all;
             if channel.is_forgettable() || is_listed_elsewhere {
                 continue;
             }
