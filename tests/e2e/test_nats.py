@@ -208,7 +208,7 @@ def test_lists_have_what_a_node_follows(nodes, channel):
     with subscribe("sse", nodes[1], f"/channels/{channel}") as there:
         nodes[0].publish(channel, "x")
         there.next()
-        found = nodes[1].http.get("/channels", params={"prefix": channel}).json()["channels"]
+        found = nodes[1].http.get("/channels", params={"pattern": channel}).json()["channels"]
         assert [(one["channel"], one["subscribers"]) for one in found] == [(channel, 1)]
 
 
