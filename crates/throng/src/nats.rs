@@ -14,6 +14,7 @@ use throng_nats::engine::{NatsEngine, NodeSettings};
 use throng_nats::journal;
 
 use crate::settings::{self, Settings, SettingsError};
+use crate::upgrade::start::Engines;
 pub(crate) use metrics::NatsMetrics;
 
 /// The class of all channels: one stream has them all.
@@ -60,6 +61,11 @@ pub(crate) fn start(
     let engine = NatsEngine::start(node, events, |events| memory(Some(events)).with_all_listed())
         .context("cannot start the thread of the connection to NATS")?;
     Ok(Some(Arc::new(engine)))
+}
+
+/// The engine in memory, and the one of the node.
+pub(crate) fn engines(node: &Arc<NatsEngine>) -> Engines {
+    (Arc::clone(node.memory()), Arc::clone(node) as _)
 }
 
 /// The stream of all channels: it keeps what the rule with the most keeps. What a channel's own

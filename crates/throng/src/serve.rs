@@ -228,9 +228,9 @@ impl<'r> Prepared<'r> {
         (hangups, upgrades): (Hangups, upgrade::Requests),
         (successor, arrival): (Successor, &mut Option<Arrival>),
     ) -> Result<()> {
-        let Prepared { runtime, log, tls, meter, memory, pages, plan, access, .. } = self;
+        let Prepared { runtime, log, tls, meter, memory, pages, plan, access, node, .. } = self;
         let Prepared { access_rules, token_keys, outbound_metrics, renewal, events, .. } = self;
-        let Prepared { callouts, admin, redirect, rules, data, node, loaded, revocations, .. } = self;
+        let Prepared { callouts, admin, redirect, rules, data, loaded, revocations, .. } = self;
         let settings = &loaded.settings;
         let address = plan.address();
         let control_settings = control_settings(settings, &plan, memory, &pages);
@@ -242,8 +242,7 @@ impl<'r> Prepared<'r> {
         let renewer = renewal.as_ref().map(Renewal::renewer);
         let queues = plan.queues();
         let max_bytes = settings.history.total_bytes.0.min(memory.logs);
-        let of_node = |node: &Arc<NatsEngine>| (Arc::clone(node.memory()), Arc::clone(node) as _);
-        let kept = data.as_ref().map(Data::engines).or(node.as_ref().map(of_node));
+        let kept = data.as_ref().map(Data::engines).or(node.as_ref().map(nats::engines));
         let presence = presence_events::settings(settings);
         let logs = Logs { plan, max_bytes, rules, kept, presence, revocations };
         let Started { mut edge, engines: (logs, engine), pressure, presence_events } =
@@ -251,10 +250,10 @@ impl<'r> Prepared<'r> {
         let workers = workers(&edge, queues);
         let (of_control, of_access) = (Arc::clone(&workers) as _, Arc::clone(&access));
         let control = Control::new(Arc::clone(&engine), of_access, of_control, control_settings)
-            .with_metrics(Arc::new(NatsMetrics(node)))
             .with_pressure(Arc::clone(&pressure));
         let of_tls = TlsMetrics { tls: tls.clone(), renewer: renewer.clone() };
-        let control = with_others(control, outbound_metrics, &log.writer, of_tls, data.as_ref());
+        let beside = (data.as_ref(), node);
+        let control = with_others(control, outbound_metrics, &log.writer, of_tls, beside);
         let control = Arc::new(control);
         memory::watch(meter, &pressure, &engine, &workers)?;
         // From here on this process serves: what may fail comes before.
@@ -331,7 +330,7 @@ fn with_others(
     outbound: OutboundMetrics,
     log: &LogWriter,
     tls: TlsMetrics,
-    data: Option<&Data>,
+    (data, node): (Option<&Data>, Option<Arc<NatsEngine>>),
 ) -> Control {
     let acme = AcmeMetrics(tls.renewer.clone());
     control
@@ -341,6 +340,7 @@ fn with_others(
         .with_metrics(Arc::new(acme))
         .with_metrics(Arc::new(DataMetrics::of(data)))
         .with_metrics(Arc::new(Data::journal_metrics(data)))
+        .with_metrics(Arc::new(NatsMetrics(node)))
         .with_records(data.map(|data| Arc::clone(&data.records)))
 }
 
