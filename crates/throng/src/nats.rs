@@ -7,14 +7,13 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use throng_core::events::EventSink;
-use throng_core::{Epoch, IDEMPOTENCY_MS, MemoryEngine, Retention, Rules, clock};
+use throng_core::{Engine, Epoch, IDEMPOTENCY_MS, MemoryEngine, Retention, Rules, clock};
 use throng_nats::api::StreamSettings;
 use throng_nats::client::{ClientSettings, Login};
 use throng_nats::engine::{NatsEngine, NodeSettings};
 use throng_nats::journal;
 
 use crate::settings::{self, Settings, SettingsError};
-use crate::upgrade::start::Engines;
 pub(crate) use metrics::NatsMetrics;
 
 /// The class of all channels: one stream has them all.
@@ -64,7 +63,7 @@ pub(crate) fn start(
 }
 
 /// The engine in memory, and the one of the node.
-pub(crate) fn engines(node: &Arc<NatsEngine>) -> Engines {
+pub(crate) fn engines(node: &Arc<NatsEngine>) -> (Arc<MemoryEngine>, Arc<dyn Engine>) {
     (Arc::clone(node.memory()), Arc::clone(node) as _)
 }
 

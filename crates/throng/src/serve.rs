@@ -252,9 +252,8 @@ impl<'r> Prepared<'r> {
         let control = Control::new(Arc::clone(&engine), of_access, of_control, control_settings)
             .with_pressure(Arc::clone(&pressure));
         let of_tls = TlsMetrics { tls: tls.clone(), renewer: renewer.clone() };
-        let beside = (data.as_ref(), node);
-        let control = with_others(control, outbound_metrics, &log.writer, of_tls, beside);
-        let control = Arc::new(control);
+        let others = (outbound_metrics, of_tls, node);
+        let control = Arc::new(with_others(control, others, &log.writer, data.as_ref()));
         memory::watch(meter, &pressure, &engine, &workers)?;
         // From here on this process serves: what may fail comes before.
         upgrade::start::take_over(arrival.as_mut(), &mut edge)?;
@@ -327,10 +326,9 @@ fn workers(edge: &Edge, queues: Vec<Arc<WorkerQueue>>) -> Arc<Workers> {
 /// Adds the metrics of everything beside the two planes, and the tables of the data directory.
 fn with_others(
     control: Control,
-    outbound: OutboundMetrics,
+    (outbound, tls, node): (OutboundMetrics, TlsMetrics, Option<Arc<NatsEngine>>),
     log: &LogWriter,
-    tls: TlsMetrics,
-    (data, node): (Option<&Data>, Option<Arc<NatsEngine>>),
+    data: Option<&Data>,
 ) -> Control {
     let acme = AcmeMetrics(tls.renewer.clone());
     control
