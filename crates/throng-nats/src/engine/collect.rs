@@ -286,3 +286,115 @@ impl Collect {
         Page { head, messages, has_more, is_recovered: None }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use throng_core::Body;
+
+    use super::*;
+
+    const EPOCH: Epoch = Epoch::numbered(1);
+    const LIMITS: Limits = Limits { messages: 100, bytes: 1 << 20 };
+
+    fn stored(sequence: u64) -> StoredMessage {
+        StoredMessage {
+            sequence,
+            wall_ms: 1_000,
+            body: Body::Text("x".into()),
+            content_type: None,
+            excluded: None,
+            expires_in_ms: None,
+            receipt: None,
+        }
+    }
+
+    fn read(sequences: &[u64], left: u64, is_whole: bool) -> journal::Reading {
+        let messages = sequences.iter().map(|sequence| stored(*sequence)).collect();
+        journal::Reading { messages, left, is_whole }
+    }
+
+    fn collect(reading: Reading, max_messages: usize, head: u64) -> Collect {
+        let source = Source {
+            channel: ChannelName::channel("a"),
+            epoch: EPOCH,
+            retention: Retention { max_messages, max_bytes: 1 << 20, max_age_ms: 1_000 },
+            head,
+            reached: 90,
+            newest: 0,
+        };
+        Collect::new(source, reading, 1_500)
+    }
+
+    fn after(epoch: Epoch, offset: u64) -> Reading {
+        Reading::Start(StartAt::After(MessageId { epoch, offset }))
+    }
+
+    /// Where it starts and what it gets: the head, the cursor, whether it is recovered, offsets.
+    fn start(collect: Collect) -> (u64, u64, Option<bool>, Vec<u64>) {
+        let Part::Start(start) = collect.finish(LIMITS) else { panic!("it is a start") };
+        let mut last = start.cursor;
+        for message in &start.messages {
+            assert_eq!(message.previous, last, "no hole shows");
+            last = message.id.offset;
+        }
+        let offsets = start.messages.iter().map(|message| message.id.offset).collect();
+        (start.head.offset, start.cursor, start.is_recovered, offsets)
+    }
+
+    #[test]
+    fn parts_are_put_together() {
+        let mut whole = collect(after(EPOCH, 10), 9, 30);
+        assert_eq!(whole.begin(), (10, 0));
+        assert_eq!(whole.take(read(&[20, 30], 1, true), |ms| ms), Next::Read(30));
+        assert_eq!(whole.take(read(&[40], 0, true), |ms| ms), Next::Finish);
+        assert_eq!(start(whole), (40, 10, Some(true), vec![20, 30, 40]));
+        // Between two parts messages were dropped.
+        let mut torn = collect(after(EPOCH, 10), 9, 30);
+        torn.take(read(&[20, 30], 2, true), |ms| ms);
+        assert_eq!(torn.take(read(&[50], 0, false), |ms| ms), Next::Finish);
+        assert_eq!(start(torn), (50, 49, Some(false), vec![50]));
+    }
+
+    #[test]
+    fn a_position_that_is_not_of_the_stream_gets_all_that_is_kept() {
+        let mut foreign = collect(after(Epoch::numbered(2), 10), 2, 30);
+        assert_eq!(foreign.begin().0, 0);
+        foreign.take(read(&[10, 20, 30], 0, true), |ms| ms);
+        assert_eq!(start(foreign), (30, 10, Some(false), vec![20, 30]));
+        let mut ahead = collect(after(EPOCH, 99), 2, 30);
+        assert_eq!(ahead.begin().0, 99);
+        assert_eq!(ahead.take(read(&[], 0, false), |ms| ms), Next::Read(0));
+        ahead.take(read(&[20, 30], 0, false), |ms| ms);
+        assert_eq!(start(ahead), (30, 19, Some(false), vec![20, 30]));
+    }
+
+    #[test]
+    fn what_the_rule_does_not_cover_is_missing() {
+        let mut many = collect(after(EPOCH, 10), 2, 40);
+        many.take(read(&[20, 30, 40], 0, true), |ms| ms);
+        assert_eq!(start(many), (40, 20, Some(false), vec![30, 40]));
+        let mut old = collect(Reading::Start(StartAt::Last(9)), 9, 30);
+        old.take(read(&[20, 30], 0, true), |_| 500);
+        assert_eq!(start(old), (30, 30, None, vec![]));
+    }
+
+    #[test]
+    fn a_position_without_a_message_is_as_good() {
+        // A client of another node was told a position that this one has not reached here.
+        let mut ahead = collect(after(EPOCH, 50), 9, 30);
+        ahead.take(read(&[], 0, true), |ms| ms);
+        assert_eq!(start(ahead), (50, 50, Some(true), vec![]));
+        // This node was told a later one when it began to follow.
+        let mut behind = collect(after(EPOCH, 50), 9, 70);
+        behind.take(read(&[], 0, true), |ms| ms);
+        assert_eq!(start(behind), (70, 70, Some(true), vec![]));
+    }
+
+    #[test]
+    fn a_page_of_an_empty_channel_has_a_position_of_the_stream() {
+        let mut empty = collect(Reading::Page(HistoryQuery::Newest, 9), 9, 0);
+        empty.take(read(&[], 0, true), |ms| ms);
+        let Part::Page(page) = empty.finish(LIMITS) else { panic!("it is a page") };
+        assert_eq!((page.head.offset, page.messages.len(), page.has_more), (90, 0, false));
+    }
+}

@@ -5,24 +5,37 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use throng_core::conformance::{self, Profile};
-use throng_core::{Epoch, MemoryEngine, Rules, WorkerQueue, clock};
+use throng_core::later::ask;
+use throng_core::{
+    ChannelName, Engine as _, Epoch, Follow, LocalId, MemoryEngine, MessageId, Notification,
+    Publication, QueueLimits, Reading, Retention, Rule, Rules, StartAt, WorkerId, WorkerQueue,
+    clock,
+};
 use throng_nats::api::StreamSettings;
 use throng_nats::client::{ClientSettings, Login};
 use throng_nats::engine::{LinkState, NatsEngine, NodeSettings};
 use throng_nats::journal::Settings;
 
 use crate::nats_server::{NatsServer, PATIENCE};
-use crate::node::stream;
+use crate::node::{publication, stream};
 
 /// The time of the conformance tests.
 const NOW_MS: u64 = 1_700_000_000_000;
 
-/// An engine whose stream nobody else uses, once it is open.
-fn engine(address: &str, rules: &Arc<Rules>, queues: Vec<Arc<WorkerQueue>>) -> NatsEngine {
-    static STREAMS: AtomicU64 = AtomicU64::new(0);
-    let number = STREAMS.fetch_add(1, Ordering::Relaxed);
-    let retention = rules.get(rules.find(&throng_core::ChannelName::channel("any"))).retention;
-    let prefix = format!("conformance{number}");
+/// A number that no other stream or node has.
+fn number() -> u64 {
+    static NUMBERS: AtomicU64 = AtomicU64::new(0);
+    NUMBERS.fetch_add(1, Ordering::Relaxed)
+}
+
+/// An engine over the stream of this prefix, once it is open.
+fn engine(
+    address: &str,
+    prefix: String,
+    rules: &Arc<Rules>,
+    queues: Vec<Arc<WorkerQueue>>,
+) -> NatsEngine {
+    let retention = rules.get(rules.find(&ChannelName::channel("any"))).retention;
     let settings = NodeSettings {
         client: ClientSettings {
             servers: vec![address.to_owned()],
@@ -32,7 +45,7 @@ fn engine(address: &str, rules: &Arc<Rules>, queues: Vec<Arc<WorkerQueue>>) -> N
         },
         journal: Settings {
             stream: StreamSettings { prefix, retention, ..stream() },
-            nonce: format!("conformance{}x{number}", std::process::id()),
+            nonce: format!("conformance{}x{}", std::process::id(), number()),
             publish_ms: 30_000,
         },
         workers: queues.len(),
@@ -58,8 +71,98 @@ async fn an_engine_over_one_server_conforms() {
     let address = server.address.clone();
     let checks = move || {
         conformance::run_with(Profile::STREAM, |rules, queues| {
-            Box::new(engine(&address, &rules, queues))
+            // Nobody else uses its stream.
+            Box::new(engine(&address, format!("conformance{}", number()), &rules, queues))
         });
     };
     tokio::task::spawn_blocking(checks).await.expect("it conforms");
+}
+
+/// Messages of the test below.
+const MESSAGES: u64 = 1_000;
+
+fn publish(engine: &NatsEngine, publication: Publication) -> MessageId {
+    let outcome = ask(|later| engine.publish(NOW_MS, publication, later)).recv();
+    outcome.ok().flatten().expect("it is answered").expect("the stream takes it").id
+}
+
+/// Follows and leaves all the time, and resumes after the last message, until it has all.
+fn resume_again_and_again(engine: &NatsEngine, queue: &WorkerQueue, first: MessageId) -> usize {
+    let channel = ChannelName::channel("room");
+    let (mut last, mut count, mut turn) = (first, 0, 0);
+    let mut take = |last: &mut MessageId, previous: u64, id: MessageId| {
+        assert_eq!(previous, last.offset, "before {id}");
+        *last = id;
+        count += 1;
+        count
+    };
+    loop {
+        turn += 1;
+        let start = StartAt::After(last);
+        let fetched = ask(|later| engine.fetch(NOW_MS, &channel, Reading::Start(start), later));
+        let held = fetched.recv().ok().flatten().expect("it can be read");
+        let local_if_new = LocalId(std::num::NonZeroU32::MIN);
+        let follow = Follow { channel: &channel, worker: WorkerId(0), local_if_new, start };
+        let followed = engine.follow(NOW_MS, follow);
+        drop(held);
+        assert_eq!(followed.is_recovered, Some(true), "after {last}");
+        let mut seen = 0;
+        for message in &followed.backlog {
+            seen = take(&mut last, message.previous, message.id);
+        }
+        // Some turns stay for live messages.
+        for _ in 0..turn % 3 {
+            std::thread::yield_now();
+            let mut notifications = Vec::new();
+            queue.take(&mut notifications);
+            for notification in notifications {
+                let Notification::Message { message, .. } = notification else { continue };
+                if message.id.offset > last.offset {
+                    seen = take(&mut last, message.previous, message.id);
+                }
+            }
+        }
+        engine.unfollow(NOW_MS, followed.channel, WorkerId(0));
+        queue.take(&mut Vec::new());
+        if seen as u64 == MESSAGES {
+            return seen;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_resumes_on_any_node_while_others_publish_misses_nothing() {
+    let server = NatsServer::start("").await;
+    let address = server.address.clone();
+    let test = move || {
+        let max_bytes = 1 << 30;
+        let rule = Rule {
+            retention: Retention { max_messages: 5_000, max_bytes, max_age_ms: 3_600_000 },
+            max_lag_messages: 5_000,
+            max_lag_bytes: max_bytes,
+            is_durable: true,
+            ..Rule::default()
+        };
+        let rules = Arc::new(Rules::new(Vec::new(), rule));
+        let limits = QueueLimits { max_messages: 5_000, ..QueueLimits::default() };
+        let nodes = [(), ()].map(|()| {
+            let queue = Arc::new(WorkerQueue::with_limits(limits, || {}));
+            let queues = vec![Arc::clone(&queue)];
+            (engine(&address, "resume".into(), &rules, queues), queue)
+        });
+        let first = publish(&nodes[0].0, publication("room", "first", None));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for n in 0..MESSAGES {
+                    // Others share the stream, so that sequences skip.
+                    publish(&nodes[0].0, publication("other", "x", None));
+                    publish(&nodes[n as usize % 2].0, publication("room", "x", None));
+                }
+            });
+            for (engine, queue) in &nodes {
+                scope.spawn(move || resume_again_and_again(engine, queue, first));
+            }
+        });
+    };
+    tokio::task::spawn_blocking(test).await.expect("nothing is missed");
 }
