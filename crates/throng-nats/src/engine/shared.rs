@@ -181,18 +181,24 @@ impl Shared {
         reading: Reading,
         now_ms: u64,
     ) -> Option<(Collect, bool)> {
+        // A subscriber that came from another node may be ahead of what was delivered here. A worker
+        // has what it has: others get the messages up to there from the stream, and no more as
+        // notifications.
+        let furthest = self.memory.followed_head(&entry.name).unwrap_or(0);
+        let head = entry.head.max(furthest);
         let source = Source {
             channel: entry.name.clone(),
             epoch: self.link.epoch()?,
             retention: self.memory.rule(&entry.name).retention,
-            head: entry.head,
-            reached: entry.head,
+            head,
+            reached: head,
             newest: entry.newest,
         };
         let mut collect = Collect::new(source, reading, now_ms);
         let is_known = match (reading, collect.position()) {
             (Reading::Start(StartAt::Live | StartAt::Last(0)), _) => true,
             (Reading::Page(HistoryQuery::Newest, 0), _) => true,
+            _ if head > entry.head => false,
             (_, Some(position)) => entry.has_after(position),
             (Reading::Start(StartAt::Last(wanted)), None) => {
                 let readable = entry.cached().filter(|content| !content.is_expired(now_ms));
