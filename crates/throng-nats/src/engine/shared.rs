@@ -181,9 +181,8 @@ impl Shared {
         reading: Reading,
         now_ms: u64,
     ) -> Option<(Collect, bool)> {
-        // A subscriber that came from another node may be ahead of what was delivered here. A worker
-        // has what it has: others get the messages up to there from the stream, and no more as
-        // notifications.
+        // A subscriber that came from another node may be ahead of what was delivered here. Its
+        // worker takes no messages up to there any more: others read them from the stream.
         let furthest = self.memory.followed_head(&entry.name).unwrap_or(0);
         let head = entry.head.max(furthest);
         let source = Source {
