@@ -8,8 +8,8 @@ use throng_core::conformance::{self, Profile};
 use throng_core::later::ask;
 use throng_core::{
     ChannelName, Engine as _, Epoch, Follow, LocalId, MemoryEngine, MessageId, Notification,
-    Publication, QueueLimits, Reading, Retention, Rule, Rules, StartAt, WorkerId, WorkerQueue,
-    clock,
+    Publication, PublishError, QueueLimits, Reading, Retention, Rule, Rules, StartAt, WorkerId,
+    WorkerQueue, clock,
 };
 use throng_nats::api::StreamSettings;
 use throng_nats::client::{ClientSettings, Login};
@@ -81,9 +81,16 @@ async fn an_engine_over_one_server_conforms() {
 /// Messages of the test below.
 const MESSAGES: u64 = 1_000;
 
+/// Publishes. On a machine that is busy enough, the connection counts as lost now and then.
 fn publish(engine: &NatsEngine, publication: Publication) -> MessageId {
-    let outcome = ask(|later| engine.publish(NOW_MS, publication, later)).recv();
-    outcome.ok().flatten().expect("it is answered").expect("the stream takes it").id
+    loop {
+        let outcome = ask(|later| engine.publish(NOW_MS, publication.clone(), later)).recv();
+        match outcome.ok().flatten().expect("it is answered") {
+            Ok(published) => return published.id,
+            Err(PublishError::Away) => std::thread::sleep(Duration::from_millis(5)),
+            Err(error) => panic!("{error}"),
+        }
+    }
 }
 
 /// Follows and leaves all the time, and resumes after the last message, until it has all.
@@ -100,7 +107,10 @@ fn resume_again_and_again(engine: &NatsEngine, queue: &WorkerQueue, first: Messa
         turn += 1;
         let start = StartAt::After(last);
         let fetched = ask(|later| engine.fetch(NOW_MS, &channel, Reading::Start(start), later));
-        let held = fetched.recv().ok().flatten().expect("it can be read");
+        let Some(held) = fetched.recv().expect("it is answered") else {
+            std::thread::sleep(Duration::from_millis(5));
+            continue;
+        };
         let local_if_new = LocalId(std::num::NonZeroU32::MIN);
         let follow = Follow { channel: &channel, worker: WorkerId(0), local_if_new, start };
         let followed = engine.follow(NOW_MS, follow);
