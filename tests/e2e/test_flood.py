@@ -137,12 +137,13 @@ def neighbour(tmp_path):
 @pytest.mark.usefixtures("neighbour")
 def test_the_whole_machine_is_measured_without_other_programs(server, flood):
     load = ["--clients", "200", "--hold", "3s", "--publish", "100", "--server-pid", "auto"]
-    done, report = flood(server.url, *load, *asserting("machine.cpu > 0s"))
+    done, report = flood(server.url, *load, *asserting("machine.cpu < 60s"))
     machine = report["total"]["machine"]
     # The server is no other program, nor is the generator.
-    assert machine["cpu_s"] > 0 and machine["others_s"] > 0
-    parts = machine["cpu_s"] + machine["others_s"] + machine["unseen_s"]
-    assert parts == pytest.approx(machine["busy_s"])
+    assert machine["busy_s"] > machine["others_s"] > 0
+    # What has no name may be as busy as before the run, or less: then nothing is left.
+    rest = machine["busy_s"] - machine["others_s"] - machine["unseen_s"]
+    assert machine["cpu_s"] == pytest.approx(max(rest, 0), abs=1e-6)
     each = machine["cpu_us_per_delivery"]
     # Absent where noise dominates: on a machine with hundreds of cores.
     assert each is None or each == pytest.approx(machine["cpu_s"] * 1e6 / 60_000)
