@@ -79,7 +79,8 @@ test("post: retried with the same key after lost responses and temporary refusal
 
 test("post: a delay too long for a timer does not cause an immediate retry", async (t) => {
   const { server, connect } = await start(t);
-  const client = connect({ publishTimeoutMs: 100 });
+  // The refusal has to come before that.
+  const client = connect({ publishTimeoutMs: 3_000 });
   let requests = 0;
   server.faults.request = (_, response) => {
     requests += 1;
