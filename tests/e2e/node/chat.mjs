@@ -9,7 +9,7 @@ import { createServer, connect } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
 import { chromium } from "playwright-core";
 
-const TIMEOUT_MS = 30_000;
+const TIMEOUT_MS = 60_000;
 
 /** Selectors of the page's elements. */
 const SELECTORS = {

@@ -5,7 +5,7 @@
 import assert from "node:assert/strict";
 import { chromium } from "playwright-core";
 
-const TIMEOUT_MS = 30_000;
+const TIMEOUT_MS = 60_000;
 const [executablePath, serverUrl, pictures] = process.argv.slice(2);
 const { port, protocol } = new URL(serverUrl);
 const isSecure = protocol === "https:";

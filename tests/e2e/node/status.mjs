@@ -8,7 +8,7 @@ import { EventSource } from "eventsource";
 import { chromium } from "playwright-core";
 import WebSocket from "ws";
 
-const TIMEOUT_MS = 30_000;
+const TIMEOUT_MS = 60_000;
 const FLAGS = [
   "--no-sandbox",
   "--disable-gpu",
