@@ -4,7 +4,7 @@ use throng_core::frozen::{
     Decoder, Encoder, RecordKind, ThawError, decode_content, decode_name, encode_content,
     encode_name,
 };
-use throng_core::{ChannelName, Content, Epoch, clock};
+use throng_core::{ChannelName, Content, Epoch, Retention, clock};
 
 use crate::promise::Sync;
 use crate::storage::{Space, Storage, StorageError};
@@ -172,6 +172,15 @@ pub(super) struct Head {
 }
 
 impl Head {
+    /// Whether nothing is to be dropped, as far as is known without reading the oldest message: it
+    /// expires when it is noted to, unless the retention has changed since, for which all channels
+    /// are visited.
+    pub(super) fn is_within(&self, retention: &Retention, now_ms: u64) -> bool {
+        self.offset - self.floor <= retention.max_messages as u64
+            && self.bytes <= retention.max_bytes as u64
+            && self.expires_ms.is_some_and(|at_ms| at_ms > now_ms)
+    }
+
     pub(super) fn encode(&self) -> Vec<u8> {
         encoded(RecordKind::Channel, |encoder| {
             encoder.u64(self.offset);

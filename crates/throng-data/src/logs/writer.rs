@@ -317,7 +317,9 @@ impl Writer {
         group.measures.insert(message.clone(), measure);
         group.messages.push((group.writes.len(), 0));
         group.put(Space::Messages, message, value);
-        self.trim(group, name, &mut head, retention, now_ms)?;
+        if !head.is_within(retention, now_ms) {
+            self.trim(group, name, &mut head, retention, now_ms)?;
+        }
         group.heads.insert(name.clone(), head);
         if let Some(key) = key {
             let known = KnownKey { offset: content.id.offset, at_ms: now_ms };
