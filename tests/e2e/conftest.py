@@ -13,6 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from support import TIMEOUT_SECONDS  # noqa: E402
+from support.networks import own_network  # noqa: E402
 from support.server import BINARY, Server, clean_environment  # noqa: E402
 
 HERE = Path(__file__).parent
@@ -25,6 +26,13 @@ def pytest_sessionstart():
     """Reports a missing binary once, instead of once per test."""
     if not BINARY.exists():
         pytest.exit(f"{BINARY} does not exist: cargo build -p throng, or set THRONG_BIN", 1)
+
+
+@pytest.fixture(scope="module")
+def a_network_of_its_own():
+    """Keeps the network devices that a module's tests make away from the browsers of others."""
+    with own_network():
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,9 @@ from support import TIMEOUT_SECONDS
 from support.server import BINARY, ROOT, clean_environment, eventually, run_throng
 from support.tunnel import needs_tunnel, without_rights
 
+# A tunnel is a network device.
+pytestmark = pytest.mark.usefixtures("a_network_of_its_own")
+
 # Small and short: what is tested is that measurements are there and right, not that they are large.
 SMALL = ["--connections", "200", "--time", "2s"]
 

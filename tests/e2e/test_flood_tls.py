@@ -16,6 +16,9 @@ from support.server import run_throng
 from support.tls import Authority, TlsProxy
 from support.tunnel import needs_tunnel
 
+# A tunnel is a network device.
+pytestmark = pytest.mark.usefixtures("a_network_of_its_own")
+
 CLIENTS = 30
 SMALL = ["--clients", str(CLIENTS), "--hold", "1s", "--publish", "10"]
 WHOLE = [

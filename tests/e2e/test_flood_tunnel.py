@@ -21,6 +21,9 @@ from support.server import (
 )
 from support.tunnel import needs_tunnel, without_rights
 
+# A tunnel is a network device.
+pytestmark = pytest.mark.usefixtures("a_network_of_its_own")
+
 TUNNEL = ["--network", "tunnel"]
 WHOLE = [
     *["lost == 0", "missed == 0", "duplicated == 0", "reordered == 0"],
