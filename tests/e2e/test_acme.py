@@ -5,6 +5,7 @@ import signal
 import socket
 import ssl
 import stat
+from datetime import UTC, datetime, timedelta
 
 import httpx
 import pytest
@@ -124,6 +125,35 @@ def test_a_certificate_is_renewed_before_it_expires(world):
     assert world.files()[f"{NAME}.pem"].read_text() != first
     eventually(lambda: ssl.DER_cert_to_PEM_cert(world.shown()) not in first, "the new one")
     assert world.files()["account.json"].read_text() == account
+
+
+def test_a_certificate_is_renewed_when_the_authority_wants_it(world):
+    world = world()
+    server = world.serve()
+    wait_for(server)
+    first = world.files()[f"{NAME}.pem"].read_text()
+    certificate = first[first.index("-----BEGIN CERTIFICATE") :]
+    now = datetime.now(UTC)
+
+    def planned(earliest, latest):
+        next_s = metric(server, "acme_next_attempt_timestamp_seconds", name=NAME)
+        return earliest.timestamp() - 1 <= next_s <= latest.timestamp() + 1
+
+    # The authority's own plan: a day before the last third of the life, to a day after it begins.
+    eventually(lambda: "wants the certificate" in server.log(), "the window of the authority")
+    eventually(lambda: planned(now + timedelta(days=58), now + timedelta(days=62)), "its plan")
+    week = (now + timedelta(days=7), now + timedelta(days=8))
+    world.pebble.want_renewal(certificate, week)
+    server.signal(signal.SIGHUP)
+    eventually(lambda: planned(*week), "a plan for another window")
+    assert "(https://ca.example/why)" in server.log()
+    server.stop()
+    # As if it were to be revoked. At a renewal it learns which certificate is replaced.
+    world.pebble.want_renewal(certificate, (now - timedelta(days=2), now - timedelta(days=1)))
+    server = world.serve()
+    wait_for(server)
+    assert world.files()[f"{NAME}.pem"].read_text() != first
+    assert "is a replacement of" in world.pebble.log()
 
 
 def test_a_restart_goes_on_with_what_is_stored(world):

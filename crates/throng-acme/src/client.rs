@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::header::RETRY_AFTER;
-use http::{HeaderMap, Request};
+use http::{HeaderMap, HeaderValue, Request};
 use http_body_util::{BodyExt as _, Full};
 use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
 use throng_outbound::{Trust, send};
@@ -34,13 +34,23 @@ impl HttpClient for Client {
             let Ok(body) = body.collect().await;
             let request = Request::from_parts(head, body.to_bytes());
             let response = send(&trust, request).await;
-            let response = response.map_err(|error| Error::Other(Box::new(error)))?;
+            let mut response = response.map_err(|error| Error::Other(Box::new(error)))?;
+            let wait = retry_after(response.headers(), SystemTime::now());
+            bound(response.headers_mut());
             if !response.status().is_success() {
-                let wait = retry_after(response.headers(), SystemTime::now());
                 *asked.lock().unwrap_or_else(PoisonError::into_inner) = wait;
             }
             Ok(response.map(Full::new).into())
         })
+    }
+}
+
+/// Shortens a wait that is too long. The library adds any number of seconds to the time of now,
+/// which may overflow.
+fn bound(headers: &mut HeaderMap) {
+    let seconds = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+    if seconds.is_some_and(|seconds: u64| seconds > ASKED_MAX.as_secs()) {
+        headers.insert(RETRY_AFTER, HeaderValue::from(ASKED_MAX.as_secs()));
     }
 }
 
@@ -57,7 +67,6 @@ fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<SystemTime> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::HeaderValue;
 
     #[test]
     fn the_wait_is_a_number_of_seconds_or_a_date() {
@@ -71,5 +80,16 @@ mod tests {
         assert_eq!(at("18446744073709551615"), Some(ASKED_MAX));
         assert_eq!(at("soon"), None);
         assert_eq!(retry_after(&HeaderMap::new(), now), None);
+    }
+
+    #[test]
+    fn a_wait_is_bounded_before_the_library_sees_it() {
+        for (sent, left) in [("120", "120"), ("18446744073709551615", "2678400"), ("soon", "soon")]
+        {
+            let mut headers = HeaderMap::new();
+            headers.insert(RETRY_AFTER, HeaderValue::from_static(sent));
+            bound(&mut headers);
+            assert_eq!(headers[RETRY_AFTER], left);
+        }
     }
 }

@@ -73,6 +73,10 @@ pub(crate) fn text(problem: &Problem) -> String {
     let details = problem.subproblems.iter().filter_map(|one| one.detail.as_deref());
     let all: Vec<&str> = problem.detail.as_deref().into_iter().chain(details).collect();
     let text = if all.is_empty() { problem.r#type.clone() } else { Some(all.join("; ")) };
-    let text = text.unwrap_or_else(|| "it gives no reason".into());
+    line(&text.unwrap_or_else(|| "it gives no reason".into()))
+}
+
+/// What the authority says, in one line of some length.
+pub(crate) fn line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(500).collect()
 }

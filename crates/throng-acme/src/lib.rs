@@ -16,6 +16,7 @@
 //! | `validation` | what the authority is shown |
 //! | `shown` | the server's TLS, as this crate needs it |
 //! | `order` | one certificate, from the order to its file |
+//! | `window` | when the authority wants a certificate to be renewed |
 //! | `progress` | how each name stands, for metrics and status |
 //! | `renewal` | the task that does it all |
 //!
@@ -37,6 +38,7 @@ mod settings;
 mod shown;
 mod store;
 mod validation;
+mod window;
 
 pub use error::StoreError;
 pub use progress::{NameState, Progress};

@@ -33,7 +33,10 @@ pub(crate) struct Orders {
     pub(crate) trust: Trust,
     pub(crate) shown: Arc<dyn Shown>,
     pub(crate) asked: AskedWait,
-    /// `None` until the first order.
+    /// Whether the authority has named a window for a renewal: then it is told which certificate an
+    /// order replaces.
+    pub(crate) names_windows: bool,
+    /// `None` until it is needed.
     account: Option<Account>,
 }
 
@@ -44,7 +47,8 @@ impl Orders {
         trust: Trust,
         shown: Arc<dyn Shown>,
     ) -> Orders {
-        Orders { settings, store, trust, shown, asked: AskedWait::default(), account: None }
+        let asked = AskedWait::default();
+        Orders { settings, store, trust, shown, asked, names_windows: false, account: None }
     }
 
     /// Obtains a certificate for `name`, and stores it.
@@ -62,17 +66,7 @@ impl Orders {
 
     async fn try_to_obtain(&mut self, name: &str) -> Result<(), AcmeError> {
         self.store.prepare()?;
-        let account = self.account().await?;
-        let names = [Identifier::Dns(name.to_owned())];
-        let mut order = match account.new_order(&NewOrder::new(&names)).await {
-            Err(Error::Api(problem)) if is_gone(&problem) => {
-                tracing::warn!("the certificate authority does not know the ACME account any more");
-                let account = self.new_account().await?;
-                account.new_order(&NewOrder::new(&names)).await
-            }
-            order => order,
-        }
-        .map_err(sorted)?;
+        let mut order = self.new_order(name).await?;
         self.validate(&mut order, name).await?;
         let key = KeyPair::generate().map_err(|_| random())?;
         let mut params = CertificateParams::new(vec![name.to_owned()])
@@ -87,14 +81,45 @@ impl Orders {
         Ok(self.store.keep_certificate(name, &chain, &key.serialize_pem())?)
     }
 
-    /// The account: that of this run, the stored one, or a new one.
-    async fn account(&mut self) -> Result<Account, AcmeError> {
-        if let Some(account) = &self.account {
-            return Ok(account.clone());
+    /// Orders a certificate for `name`, and says which one it replaces if the authority wants to
+    /// know.
+    async fn new_order(&mut self, name: &str) -> Result<Order, AcmeError> {
+        let account = match self.known_account().await? {
+            Some(account) => account,
+            None => self.new_account().await?,
+        };
+        let names = [Identifier::Dns(name.to_owned())];
+        let replaced = if self.names_windows { self.store.identifier(name)? } else { None };
+        let is_renewal = replaced.is_some();
+        let ordered = match replaced {
+            Some(replaced) => account.new_order(&NewOrder::new(&names).replaces(replaced)).await,
+            None => account.new_order(&NewOrder::new(&names)).await,
+        };
+        match ordered {
+            Err(Error::Api(problem)) if is_gone(&problem) => {
+                tracing::warn!("the certificate authority does not know the ACME account any more");
+                let account = self.new_account().await?;
+                account.new_order(&NewOrder::new(&names)).await
+            }
+            // The certificate before may be of another account, or replaced already.
+            Err(Error::Api(problem)) if is_renewal && !is_limit(&problem) => {
+                tracing::debug!("ordering without the certificate before: {}", text(&problem));
+                account.new_order(&NewOrder::new(&names)).await
+            }
+            order => order,
         }
-        let Some(credentials) = self.store.account()? else { return self.new_account().await };
-        let restored = self.builder().from_credentials(credentials).await.map_err(sorted)?;
-        Ok(self.account.insert(restored).clone())
+        .map_err(sorted)
+    }
+
+    /// The account: that of this run, or the stored one.
+    pub(crate) async fn known_account(&mut self) -> Result<Option<Account>, AcmeError> {
+        if self.account.is_none()
+            && let Some(credentials) = self.store.account()?
+        {
+            let restored = self.builder().from_credentials(credentials).await;
+            self.account = Some(restored.map_err(sorted)?);
+        }
+        Ok(self.account.clone())
     }
 
     async fn new_account(&mut self) -> Result<Account, AcmeError> {
@@ -161,6 +186,11 @@ fn own(message: String) -> Failure {
 /// Whether the authority has forgotten the account.
 fn is_gone(problem: &Problem) -> bool {
     problem.r#type.as_deref() == Some("urn:ietf:params:acme:error:accountDoesNotExist")
+}
+
+/// Whether the authority asks to come back later.
+fn is_limit(problem: &Problem) -> bool {
+    problem.r#type.as_deref() == Some("urn:ietf:params:acme:error:rateLimited")
 }
 
 fn random() -> AcmeError {

@@ -16,6 +16,7 @@ use crate::schedule;
 use crate::settings::AcmeSettings;
 use crate::shown::Shown;
 use crate::store::{Failures, Store};
+use crate::window::{AGAIN_AFTER_FAILURE, Window};
 
 /// The task looks at the clock at least this often, which may be set meanwhile.
 const LOOK_INTERVAL: Duration = Duration::from_secs(60);
@@ -37,7 +38,7 @@ pub struct Renewer {
 }
 
 impl Renewer {
-    /// Tries now what waits after a failure.
+    /// Tries now what waits after a failure, and asks now when to renew the rest.
     pub fn try_again(&self) {
         self.again.notify_one();
     }
@@ -49,6 +50,12 @@ struct Name {
     next: SystemTime,
     failures: u32,
     error: Option<String>,
+    /// When the authority is asked for the window of the renewal.
+    ask: SystemTime,
+    /// Its last answer.
+    window: Option<Window>,
+    /// When this process has obtained the certificate.
+    obtained: Option<SystemTime>,
 }
 
 impl Renewal {
@@ -62,7 +69,15 @@ impl Renewal {
             let next = next.filter(|next| *next <= now + schedule::ASKED_MAX);
             let error = (count > 0).then(|| "an attempt before the start has failed".into());
             let due = due(&store, name, now);
-            Name { name: name.clone(), next: next.unwrap_or(due).max(due), failures: count, error }
+            Name {
+                name: name.clone(),
+                next: next.unwrap_or(due).max(due),
+                failures: count,
+                error,
+                ask: now,
+                window: None,
+                obtained: None,
+            }
         };
         let names = settings.names.iter().map(name).collect();
         let orders = Orders::new(settings, store, trust, shown);
@@ -92,6 +107,13 @@ impl Renewal {
             let Some(nth) = next else { return };
             let wait = self.names[nth].next.duration_since(now).unwrap_or_default();
             if !wait.is_zero() {
+                let asked =
+                    self.names.iter().position(|name| name.failures == 0 && name.ask <= now);
+                if let Some(nth) = asked {
+                    self.ask(nth).await;
+                    self.tell();
+                    continue;
+                }
                 tokio::select! {
                     () = tokio::time::sleep(wait.min(LOOK_INTERVAL)) => {}
                     () = self.again.notified() => self.try_again(),
@@ -106,8 +128,33 @@ impl Renewal {
     }
 
     fn try_again(&mut self) {
-        for name in self.names.iter_mut().filter(|name| name.failures > 0) {
-            name.next = SystemTime::now();
+        let now = SystemTime::now();
+        for name in &mut self.names {
+            let at = if name.failures > 0 { &mut name.next } else { &mut name.ask };
+            *at = now;
+        }
+    }
+
+    /// Asks the authority when it wants the certificate to be renewed, and plans the renewal so.
+    /// Without an answer the plan stays.
+    async fn ask(&mut self, nth: usize) {
+        let name = self.names[nth].name.clone();
+        let window = self.orders.window(&name).await;
+        let now = SystemTime::now();
+        let entry = &mut self.names[nth];
+        entry.ask = now + AGAIN_AFTER_FAILURE;
+        match window {
+            Ok(Some((window, again))) => {
+                entry.ask = now + again;
+                // The moment is a random one, and stays as long as the window does.
+                if entry.window.as_ref() != Some(&window) {
+                    entry.heed(window, &self.orders.store);
+                }
+            }
+            Ok(None) => {}
+            Err(error) => {
+                tracing::debug!("unknown when a certificate for {name} is to be renewed: {error}");
+            }
         }
     }
 
@@ -123,6 +170,7 @@ impl Renewal {
             Ok(()) => {
                 entry.next = due(store, &name, now);
                 (entry.failures, entry.error) = (0, None);
+                (entry.ask, entry.window, entry.obtained) = (now, None, Some(now));
                 self.orders.shown.has_changed();
                 let next = fmt_http_date(entry.next);
                 tracing::info!("a certificate for {name} was obtained; it is renewed at {next}");
@@ -155,6 +203,26 @@ impl Renewal {
             error: name.error.clone(),
         };
         self.progress.set(self.names.iter().map(state).collect());
+    }
+}
+
+impl Name {
+    /// Plans the renewal for the window that the authority has named.
+    fn heed(&mut self, window: Window, store: &Store) {
+        let Ok(Some(life)) = store.validity(&self.name) else { return };
+        let next = schedule::in_window((window.from, window.until), life, chance());
+        let earliest = self.obtained.map(|obtained| schedule::not_before(obtained, life));
+        self.next = earliest.map_or(next, |earliest| earliest.max(next));
+        let page = window.page.as_ref().map_or_else(String::new, |page| format!(" ({page})"));
+        tracing::info!(
+            "the certificate authority wants the certificate for {} to be renewed between {} and \
+             {}{page}; it is at {}",
+            self.name,
+            fmt_http_date(window.from),
+            fmt_http_date(window.until),
+            fmt_http_date(self.next)
+        );
+        self.window = Some(window);
     }
 }
 

@@ -22,6 +22,28 @@ pub(crate) fn renewal(from: SystemTime, until: SystemTime, chance: f64) -> Syste
     from + life.mul_f64(2.0 / 3.0 - chance.clamp(0.0, 1.0) * 0.1)
 }
 
+/// When to renew a certificate that is valid in `life` if its authority names a `window`: at a
+/// random moment of it, which may be over, but with at least a tenth of the life left. `chance` is
+/// from 0 to 1.
+pub(crate) fn in_window(
+    window: (SystemTime, SystemTime),
+    life: (SystemTime, SystemTime),
+    chance: f64,
+) -> SystemTime {
+    let spare = life.1.duration_since(life.0).unwrap_or_default().mul_f64(0.1);
+    let latest = life.1.checked_sub(spare).unwrap_or(life.1);
+    let from = window.0.max(life.0).min(latest);
+    let time = window.1.min(latest).duration_since(from).unwrap_or_default();
+    from + time.mul_f64(chance.clamp(0.0, 1.0))
+}
+
+/// The earliest moment for the next renewal after one at `obtained`, whatever the authority wants:
+/// an hour later, or after a tenth of the new certificate's `life`.
+pub(crate) fn not_before(obtained: SystemTime, life: (SystemTime, SystemTime)) -> SystemTime {
+    let tenth = life.1.duration_since(life.0).unwrap_or_default().mul_f64(0.1);
+    obtained + tenth.min(Duration::from_secs(3600))
+}
+
 /// How long to wait after the last of `failures`, which are at least one: longer each time, and up
 /// to a fifth longer by chance.
 pub(crate) fn wait(error: &AcmeError, failures: u32, chance: f64) -> Duration {
@@ -47,6 +69,23 @@ mod tests {
         assert_eq!(at(0.0).as_secs(), 60 * 3600);
         assert_eq!(at(1.0).as_secs(), 51 * 3600);
         assert_eq!(renewal(until, from, 0.5), until, "one that ends before it begins");
+    }
+
+    #[test]
+    fn a_window_of_the_authority_is_heeded_while_the_certificate_is_valid() {
+        let from = SystemTime::UNIX_EPOCH + 1000 * HOUR;
+        let life = (from, from + 100 * HOUR);
+        let at = |first: u32, last: u32, chance| {
+            let window =
+                (SystemTime::UNIX_EPOCH + first * HOUR, SystemTime::UNIX_EPOCH + last * HOUR);
+            in_window(window, life, chance).duration_since(from).unwrap().as_secs() / 3600
+        };
+        assert_eq!((at(1020, 1030, 0.0), at(1020, 1030, 0.5), at(1020, 1030, 1.0)), (20, 25, 30));
+        assert_eq!((at(1, 2, 0.0), at(1, 2, 1.0)), (0, 0), "one that is over");
+        assert_eq!((at(1080, 1200, 0.0), at(1080, 1200, 1.0)), (80, 90), "it would expire");
+        assert_eq!(at(1200, 1300, 0.5), 90, "it would have expired");
+        let next = |life| not_before(from, (from, from + life)).duration_since(from).unwrap();
+        assert_eq!((next(90 * HOUR), next(HOUR)), (HOUR, HOUR / 10));
     }
 
     #[test]

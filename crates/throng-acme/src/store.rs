@@ -17,12 +17,13 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use instant_acme::AccountCredentials;
+use instant_acme::{AccountCredentials, CertificateIdentifier};
 use ring::digest::{SHA256, digest};
-use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, Der};
 use x509_cert::Certificate;
 use x509_cert::der::Decode as _;
+use x509_cert::ext::pkix::AuthorityKeyIdentifier;
 
 use crate::error::StoreError;
 use crate::settings::AcmeSettings;
@@ -107,6 +108,16 @@ impl Store {
         Ok(bytes.and_then(|bytes| validity(&bytes)))
     }
 
+    /// What the authority knows the certificate for `name` by; `None` if there is none, or it does
+    /// not say who has signed it.
+    pub(crate) fn identifier(
+        &self,
+        name: &str,
+    ) -> Result<Option<CertificateIdentifier<'static>>, StoreError> {
+        let bytes = self.read(&self.certificate(name))?;
+        Ok(bytes.and_then(|bytes| identifier(&bytes)))
+    }
+
     pub(crate) fn keep_certificate(
         &self,
         name: &str,
@@ -182,10 +193,23 @@ impl Store {
 
 /// When the first certificate of a file in PEM begins and ends to be valid.
 pub(crate) fn validity(pem: &[u8]) -> Option<(SystemTime, SystemTime)> {
-    let first = CertificateDer::pem_slice_iter(pem).next()?.ok()?;
-    let validity = Certificate::from_der(&first).ok()?.tbs_certificate.validity;
+    let validity = first(pem)?.tbs_certificate.validity;
     let at = |time: x509_cert::time::Time| UNIX_EPOCH + time.to_unix_duration();
     Some((at(validity.not_before), at(validity.not_after)))
+}
+
+/// What an authority knows the first certificate of a file in PEM by (RFC 9773, section 4.1).
+fn identifier(pem: &[u8]) -> Option<CertificateIdentifier<'static>> {
+    let certificate = first(pem)?.tbs_certificate;
+    let (_, signer) = certificate.get::<AuthorityKeyIdentifier>().ok()??;
+    let serial = certificate.serial_number.as_bytes();
+    let key = signer.key_identifier?;
+    Some(CertificateIdentifier::new(Der::from_slice(key.as_bytes()), Der::from_slice(serial)))
+}
+
+fn first(pem: &[u8]) -> Option<Certificate> {
+    let first = CertificateDer::pem_slice_iter(pem).next()?.ok()?;
+    Certificate::from_der(&first).ok()
 }
 
 #[cfg(test)]
@@ -241,6 +265,23 @@ mod tests {
         }
         fs::write(store.failed("a"), "1 18446744073709551615").unwrap();
         assert_eq!(store.failures("a").next, None);
+    }
+
+    #[test]
+    fn a_certificate_is_known_by_who_signed_it_and_its_number() {
+        use rcgen::{CertificateParams, Issuer, KeyIdMethod, KeyPair, SerialNumber};
+        let mut authority = CertificateParams::new(vec![]).unwrap();
+        authority.key_identifier_method = KeyIdMethod::PreSpecified(vec![0x69, 0x88, 0x5b]);
+        let issuer = Issuer::new(authority, KeyPair::generate().unwrap());
+        let mut own = CertificateParams::new(vec!["a.example".to_owned()]).unwrap();
+        // The example of RFC 9773: the number has a zero before it, or it would be negative.
+        own.serial_number = Some(SerialNumber::from_slice(&[0x87, 0x65, 0x43, 0x21]));
+        own.use_authority_key_identifier_extension = true;
+        let pem = own.signed_by(&KeyPair::generate().unwrap(), &issuer).unwrap().pem();
+        assert_eq!(identifier(pem.as_bytes()).unwrap().to_string(), "aYhb.AIdlQyE");
+        own.use_authority_key_identifier_extension = false;
+        let pem = own.signed_by(&KeyPair::generate().unwrap(), &issuer).unwrap().pem();
+        assert_eq!(identifier(pem.as_bytes()), None);
     }
 
     #[test]

@@ -147,6 +147,16 @@ class Pebble:
         path.write_text(self._get(self._management, "/roots/0").text)
         return path
 
+    def want_renewal(self, certificate, window):
+        """From now on names this window, of two dates, for the renewal of a certificate in PEM."""
+        start, end = (moment.isoformat() for moment in window)
+        said = {"suggestedWindow": {"start": start, "end": end}, "explanationURL": "https://ca.example/why"}
+        wanted = {"certificate": certificate, "ariResponse": json.dumps(said)}
+        url = f"https://localhost:{self._management}/set-renewal-info/"
+        context = trusting(self.ca)
+        answer = httpx.post(url, json=wanted, verify=context, timeout=TIMEOUT_SECONDS, trust_env=False)
+        assert answer.status_code == 200, answer.text
+
     def log(self):
         path = self.directory / "log"
         return path.read_text() if path.exists() else ""

@@ -9,7 +9,7 @@ use crate::limits::WORKERS_MAX;
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The server cannot listen on an address.
-    #[error("cannot listen on {address}: {}", reason(.error, .flag))]
+    #[error("cannot listen on {address}: {}", reason(.error, .flag, .address.port()))]
     Listen {
         /// The setting that names the address.
         flag: &'static str,
@@ -50,15 +50,27 @@ pub enum StartError {
     },
 }
 
-fn reason(error: &io::Error, flag: &str) -> String {
+fn reason(error: &io::Error, flag: &str, port: u16) -> String {
     match error.kind() {
         io::ErrorKind::AddrInUse => {
             format!("the address is in use by another program; choose another port with --{flag}")
         }
         io::ErrorKind::AddrNotAvailable => "this machine has no such address".into(),
-        io::ErrorKind::PermissionDenied => "ports below 1024 need privileges".into(),
+        io::ErrorKind::PermissionDenied if port < first_unprivileged() => format!(
+            "ports below {} need the capability CAP_NET_BIND_SERVICE, which this process lacks; \
+             add AmbientCapabilities=CAP_NET_BIND_SERVICE to its systemd unit, or run \
+             `setcap cap_net_bind_service=+ep {}`, or choose a higher port with --{flag}",
+            first_unprivileged(),
+            std::env::current_exe().unwrap_or_else(|_| "throng".into()).display(),
+        ),
         _ => error.to_string(),
     }
+}
+
+/// The first port that every process may listen on (ip(7)).
+fn first_unprivileged() -> u16 {
+    let setting = throng_host::sysctl::number("net.ipv4.ip_unprivileged_port_start", 0);
+    setting.and_then(|first| u16::try_from(first).ok()).unwrap_or(1024)
 }
 
 /// The error of a listener at the address that the setting `flag` names.
