@@ -445,7 +445,6 @@ def test_a_second_command_hears_that_the_first_has_upgraded_the_server(start_wai
 @pytest.mark.parametrize(
     "flags, reason",
     [
-        (["--data", "data"], "data data can belong to one process only"),
         (["--dev"], "--dev and --dev-tls are for one run"),
     ],
 )

@@ -99,7 +99,8 @@ impl Control {
     ) -> Control {
         let hold = Arc::<Hold>::default();
         let (revoker, revocation_task) = revocations::new(&access, Arc::clone(&edge), &hold);
-        let kept_changes = KeptChanges::new(Arc::clone(&access.kept), Arc::clone(&engine));
+        let (kept, of_kept) = (Arc::clone(&access.kept), Arc::clone(&engine));
+        let kept_changes = KeptChanges::new(kept, of_kept, Arc::clone(&hold));
         Control {
             engine,
             kept: Arc::clone(&access.kept),

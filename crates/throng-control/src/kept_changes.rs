@@ -30,6 +30,7 @@ use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard, oneshot};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
+use crate::hold::Hold;
 use job::Job;
 pub(crate) use job::{Announced, Made, Order, Refused, When, check_covered};
 use maker::Maker;
@@ -50,6 +51,7 @@ pub(crate) struct KeptChanges {
     next_id: AtomicU64,
     /// Held by the thread that makes changes.
     turn: Arc<AsyncMutex<()>>,
+    hold: Arc<Hold>,
 }
 
 impl fmt::Debug for KeptChanges {
@@ -60,9 +62,13 @@ impl fmt::Debug for KeptChanges {
 
 impl KeptChanges {
     /// Changes of `kept`, about which the workers of `engine` are told.
-    pub(crate) fn new(kept: Arc<KeptSubscriptions>, engine: Arc<dyn Engine>) -> KeptChanges {
+    pub(crate) fn new(
+        kept: Arc<KeptSubscriptions>,
+        engine: Arc<dyn Engine>,
+        hold: Arc<Hold>,
+    ) -> KeptChanges {
         let (waiting, next_id, turn) = (Mutex::default(), AtomicU64::new(0), Arc::default());
-        KeptChanges { kept, engine, records: None, waiting, next_id, turn }
+        KeptChanges { kept, engine, records: None, waiting, next_id, turn, hold }
     }
 
     /// Stores changes before they are made, if there is a store.
@@ -127,9 +133,11 @@ impl KeptChanges {
         }
         let (kept, engine) = (Arc::clone(&self.kept), Arc::clone(&self.engine));
         let maker = Maker::new(kept, engine, self.records.clone());
+        // The requests may have ended before.
+        let acting = self.hold.count();
         spawn_blocking(move || {
             maker.make_all(jobs);
-            drop(turn);
+            drop((turn, acting));
         });
     }
 

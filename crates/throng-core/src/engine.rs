@@ -215,6 +215,12 @@ pub trait Engine: Send + Sync {
     /// Hands notifications to a worker, outside any channel's order.
     fn post(&self, worker: WorkerId, notification: Notification);
 
+    /// Whether nothing is under way: everything that was asked has been answered. Ask once nobody
+    /// asks any more. Engines that answer at once always are.
+    fn is_at_rest(&self) -> bool {
+        true
+    }
+
     /// Expires messages and keys of a part of the channels. Call about ten times a second.
     fn tick(&self, now_ms: u64);
 

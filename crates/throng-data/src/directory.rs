@@ -9,7 +9,10 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::{
+    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
 use std::path::{Path, PathBuf};
 
 /// The mode of directories.
@@ -34,6 +37,9 @@ pub enum DirectoryError {
     /// There is nothing of a server.
     #[error("is not there, or has nothing of Throng in it")]
     Missing,
+    /// A process that takes over would have another one.
+    #[error("is not the one of the running server; restart instead")]
+    Another,
     /// What the system reports.
     #[error("cannot be used: {0}")]
     Io(#[from] io::Error),
@@ -43,7 +49,7 @@ pub enum DirectoryError {
 #[derive(Debug)]
 pub struct Directory {
     path: PathBuf,
-    _lock: File,
+    lock: File,
 }
 
 impl Directory {
@@ -72,7 +78,7 @@ impl Directory {
             .mode(FILE_MODE)
             .open(lock)?;
         match lock.try_lock() {
-            Ok(()) => Ok(Directory { path: path.to_owned(), _lock: lock }),
+            Ok(()) => Ok(Directory { path: path.to_owned(), lock }),
             Err(TryLockError::WouldBlock) => Err(DirectoryError::InUse),
             Err(TryLockError::Error(error)) => Err(error.into()),
         }
@@ -88,6 +94,37 @@ impl Directory {
             return Err(DirectoryError::Missing);
         }
         Directory::open(path)
+    }
+
+    /// Goes on with the lock of another process, which has this directory. Both have it until both
+    /// have ended.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be used.
+    pub fn take_over(path: &Path, lock: OwnedFd) -> Result<Directory, DirectoryError> {
+        let lock = File::from(lock);
+        let its = lock.metadata()?;
+        let at_path = match fs::metadata(path.join(LOCK)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return Err(DirectoryError::Another);
+            }
+            found => found?,
+        };
+        if (at_path.dev(), at_path.ino()) == (its.dev(), its.ino()) {
+            Ok(Directory { path: path.to_owned(), lock })
+        } else {
+            Err(DirectoryError::Another)
+        }
+    }
+
+    /// The lock, for [`Directory::take_over`].
+    ///
+    /// # Errors
+    ///
+    /// The process is short of descriptors.
+    pub fn pass(&self) -> io::Result<OwnedFd> {
+        self.lock.as_fd().try_clone_to_owned()
     }
 
     /// Where the storage is.
@@ -134,6 +171,23 @@ mod tests {
         drop(Directory::open(&path).unwrap());
         Directory::open_existing(&path).unwrap();
         assert_eq!(mode(&path), DIRECTORY_MODE);
+    }
+
+    #[test]
+    fn another_process_goes_on_with_the_directory() {
+        let folder = tempfile::tempdir().unwrap();
+        let [path, other] = ["data", "other"].map(|name| folder.path().join(name));
+        let first = Directory::open(&path).unwrap();
+        let take_over = |path: &Path| Directory::take_over(path, first.pass().unwrap());
+        assert!(matches!(take_over(&other), Err(DirectoryError::Another)));
+        drop(Directory::open(&other).unwrap());
+        assert!(matches!(take_over(&other), Err(DirectoryError::Another)));
+        let second = take_over(&path).unwrap();
+        assert_eq!(second.store(), first.store());
+        drop(first);
+        assert!(matches!(Directory::open(&path), Err(DirectoryError::InUse)));
+        drop(second);
+        Directory::open(&path).unwrap();
     }
 
     #[test]

@@ -248,6 +248,11 @@ impl Engine for DurableEngine {
         self.memory().post(worker, notification);
     }
 
+    fn is_at_rest(&self) -> bool {
+        // In this order: what is read may be written.
+        self.readers.are_idle() && self.journal.is_idle()
+    }
+
     fn tick(&self, now_ms: u64) {
         self.memory().tick(now_ms);
     }

@@ -8,12 +8,14 @@
 //! While the disk fails, what was taken last stays pending: it is committed again until it is
 //! there, and then acknowledged. What waits behind it and what comes meanwhile is refused at once.
 
+mod pause;
 #[cfg(test)]
 pub(crate) mod tests;
 
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -136,11 +138,32 @@ fn write_bytes(write: &Write) -> usize {
     WRITE_BYTES + write.key.len() + write.value.as_ref().map_or(0, Vec::len)
 }
 
+/// Whether the thread writes.
+#[derive(Default)]
+enum Pause {
+    /// The thread writes.
+    #[default]
+    No,
+    /// It is to stop once nothing waits, and to say so.
+    Asked(Sender<Result<(), Refused>>),
+    /// Another process may have the storage.
+    Begun,
+}
+
+impl Pause {
+    fn is_no(&self) -> bool {
+        matches!(self, Pause::No)
+    }
+}
+
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<Waiting>,
     bytes: usize,
+    /// Whether the thread writes what it took last.
+    is_writing: bool,
     is_ending: bool,
+    pause: Pause,
 }
 
 /// What others read about the thread.
@@ -266,12 +289,28 @@ impl Journal {
         let newest = setup.server.newest_stamp();
         let mut writer = Writer::begin(logs, setup.sync, newest).map_err(io::Error::other)?;
         writer.apply_retention(&setup.server.retention()).map_err(io::Error::other)?;
-        let queue = Arc::<SharedQueue>::default();
+        Journal::spawn(writer, setup, Pause::No)
+    }
+
+    /// Starts the thread, which writes nothing before [`Journal::go_on`].
+    ///
+    /// # Errors
+    ///
+    /// What the storage or the system reports.
+    pub fn start_paused(logs: &Arc<Logs>, setup: Setup) -> io::Result<Journal> {
+        let writer = Writer::prepare(logs, setup.sync).map_err(io::Error::other)?;
+        Journal::spawn(writer, setup, Pause::Begun)
+    }
+
+    fn spawn(writer: Writer, setup: Setup, pause: Pause) -> io::Result<Journal> {
+        let is_noted = pause.is_no();
+        let queue = (Mutex::new(Queue { pause, ..Queue::default() }), Condvar::new());
+        let queue: Arc<SharedQueue> = Arc::new(queue);
         let shared = Arc::<Shared>::default();
         let (of_thread, shared_of_thread) = (Arc::clone(&queue), Arc::clone(&shared));
         let max_bytes = setup.max_bytes;
         let thread = std::thread::Builder::new().name("journal".into()).spawn(move || {
-            Thread { writer, setup, queue: of_thread, shared: shared_of_thread }.run();
+            Thread { writer, is_noted, setup, queue: of_thread, shared: shared_of_thread }.run();
         })?;
         Ok(Journal { queue, shared, max_bytes, thread: Mutex::new(Some(thread)) })
     }
@@ -372,6 +411,8 @@ impl Drop for Journal {
 
 struct Thread {
     writer: Writer,
+    /// Whether the storage knows that this run goes on.
+    is_noted: bool,
     setup: Setup,
     queue: Arc<SharedQueue>,
     shared: Arc<Shared>,
@@ -381,6 +422,9 @@ impl Thread {
     fn run(mut self) {
         let mut next_tick = Instant::now() + TICK;
         loop {
+            if !self.rest() {
+                return;
+            }
             let (group, is_ending) = self.take(next_tick);
             if group.is_empty() && is_ending {
                 break;
@@ -403,7 +447,7 @@ impl Thread {
     /// All that waits, up to a limit. Waits for it until `deadline`.
     fn take(&self, deadline: Instant) -> (Vec<Waiting>, bool) {
         let mut queue = lock(&self.queue.0);
-        while queue.waiting.is_empty() && !queue.is_ending {
+        while queue.waiting.is_empty() && !queue.is_ending && queue.pause.is_no() {
             let Some(left) = deadline.checked_duration_since(Instant::now()) else { break };
             let waited = self.queue.1.wait_timeout(queue, left);
             queue = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -417,6 +461,7 @@ impl Thread {
             group.push(waiting);
         }
         queue.bytes -= bytes;
+        queue.is_writing = !group.is_empty();
         (group, queue.is_ending)
     }
 
@@ -425,7 +470,7 @@ impl Thread {
     fn write(&mut self, group: Vec<Waiting>) -> bool {
         let Group { publications, done, changes, changed } = Group::of(group);
         let began = Instant::now();
-        let Thread { writer, setup, queue, shared } = self;
+        let Thread { writer, setup, queue, shared, .. } = self;
         let server = &*setup.server;
         let mut stamps = GroupStamps { server, has_begun: false };
         let now_ms = server.now_ms();
@@ -475,7 +520,7 @@ impl Thread {
     /// Syncs what waits for no sync, and drops what has expired. Returns whether more of that is
     /// left.
     fn tick(&mut self) -> bool {
-        let Thread { writer, setup, queue, shared } = self;
+        let Thread { writer, setup, queue, shared, .. } = self;
         let server = &*setup.server;
         let result = match setup.sync {
             Sync::Interval => writer.sync(),

@@ -103,15 +103,18 @@ pub enum Listener {
     Admin = 4,
     /// Listens on `redirect-http`.
     Redirect = 5,
+    /// No listener: has the lock of the data directory.
+    Data = 6,
 }
 
 impl Listener {
-    const ALL: [Listener; 5] = [
+    const ALL: [Listener; 6] = [
         Listener::Reservation,
         Listener::TlsReservation,
         Listener::Passed,
         Listener::Admin,
         Listener::Redirect,
+        Listener::Data,
     ];
 }
 

@@ -1,18 +1,22 @@
 //! The data directory: what the server keeps over a restart.
 
 mod metrics;
+mod tenancy;
 
 use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use rustix::fs::Mode;
 use rustix::process::umask;
 use throng_access::KeptSubscriptions;
 use throng_core::records::Records;
 use throng_core::{Engine, MemoryEngine};
-use throng_data::directory::Directory;
+use throng_data::directory::{Directory, DirectoryError};
 use throng_data::engine::{Delivery, DurableEngine};
 use throng_data::journal::{Journal, Refused, Setup};
 use throng_data::logs::{Logs, Opened};
@@ -22,6 +26,7 @@ use throng_units::format::{count, seconds};
 
 use crate::settings::{Settings, SettingsError};
 use metrics::JournalMetrics;
+pub(crate) use tenancy::Tenancy;
 
 /// Names the time since the machine was started.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
@@ -34,6 +39,7 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// The open directory.
 struct Store {
+    storage: Arc<DiskStorage>,
     logs: Arc<Logs>,
     opened: Opened,
     directory: Directory,
@@ -46,8 +52,9 @@ pub(crate) struct Data {
     journal: Arc<Journal>,
     memory: Arc<MemoryEngine>,
     engine: Arc<DurableEngine>,
+    storage: Arc<DiskStorage>,
     // Behind what writes to it.
-    _directory: Directory,
+    directory: Directory,
 }
 
 impl Data {
@@ -57,8 +64,34 @@ impl Data {
         settings: &Settings,
         memory: impl FnOnce() -> MemoryEngine,
     ) -> Result<Option<Data>> {
-        let Some(store) = Store::open(settings)? else { return Ok(None) };
-        store.start(settings, memory()).map(Some)
+        let Some(path) = &settings.data.0 else { return Ok(None) };
+        let store = Store::open(path, directory(path, Directory::open(path))?)?;
+        let memory = memory().with_positions(store.opened.epoch, store.opened.stamps);
+        let data = store.start(settings, memory, Journal::start)?;
+        Ok(Some(data))
+    }
+
+    /// Opens the directory of another process, which has given up what is in it, over the engine
+    /// that was taken over from it. Nothing is written before [`Tenancy::begin`].
+    pub(crate) fn take_over(
+        settings: &Settings,
+        taken: Directory,
+        memory: MemoryEngine,
+    ) -> Result<Data> {
+        let path = settings.data.0.as_deref().context("there is no data directory")?;
+        let store = Store::open(path, taken)?;
+        let memory = memory.with_epoch_of_positions(store.opened.epoch);
+        store.start(settings, memory, Journal::start_paused)
+    }
+
+    /// What an upgrade needs of it.
+    pub(crate) fn tenancy(&self) -> Tenancy {
+        Tenancy { journal: Arc::clone(&self.journal), storage: Arc::clone(&self.storage) }
+    }
+
+    /// Its lock, for another process.
+    pub(crate) fn pass(&self) -> io::Result<OwnedFd> {
+        self.directory.pass()
     }
 
     /// The engine in memory, and the one with the directory.
@@ -122,21 +155,46 @@ async fn log_state(journal: Weak<Journal>) {
     }
 }
 
+/// The directory, or why it cannot be used.
+fn directory(path: &Path, taken: Result<Directory, DirectoryError>) -> Result<Directory> {
+    let shown = path.display();
+    let error = |error| SettingsError(format!("the data directory {shown} {error}"));
+    Ok(taken.map_err(error)?)
+}
+
+/// The directory of another process, of which this is the lock, if it is the one that the settings
+/// name.
+///
+/// # Errors
+///
+/// Only one of the two has a directory, or each has another one.
+pub(crate) fn taken(settings: &Settings, lock: Option<OwnedFd>) -> Result<Option<Directory>> {
+    match (&settings.data.0, lock) {
+        (None, None) => Ok(None),
+        (Some(path), Some(lock)) => directory(path, Directory::take_over(path, lock)).map(Some),
+        (Some(path), None) => {
+            let path = path.display();
+            bail!("the running server has no data directory, and this one {path}; restart instead")
+        }
+        (None, Some(_)) => {
+            bail!("the running server has a data directory, and this one none; restart instead")
+        }
+    }
+}
+
 impl Store {
-    /// Opens the directory that the settings name, if they name one.
-    fn open(settings: &Settings) -> Result<Option<Store>> {
-        let Some(path) = &settings.data.0 else { return Ok(None) };
+    fn open(path: &Path, directory: Directory) -> Result<Store> {
         // The library that stores makes files for everybody to read.
         umask(Mode::RWXG | Mode::RWXO);
         let shown = path.display();
-        let directory = Directory::open(path)
-            .map_err(|error| SettingsError(format!("the data directory {shown} {error}")))?;
         let boot = fs::read_to_string(BOOT).with_context(|| format!("cannot read {BOOT}"))?;
         let broken = || format!("cannot open the data directory {shown}");
         tracing::info!("opening the data directory {shown}");
         let begin = Instant::now();
         let storage = DiskStorage::open(&directory.store(), CACHE_BYTES).with_context(broken)?;
-        let (logs, opened) = Logs::open(Arc::new(storage), boot.trim()).with_context(broken)?;
+        let storage = Arc::new(storage);
+        let (logs, opened) =
+            Logs::open(Arc::clone(&storage) as _, boot.trim()).with_context(broken)?;
         tracing::info!("opened the data directory in {}", seconds(begin.elapsed().as_secs_f64()));
         if opened.is_restored {
             tracing::warn!(
@@ -149,13 +207,18 @@ impl Store {
                  changes and messages may be missing, and ids from before mean nothing now"
             );
         }
-        Ok(Some(Store { logs: Arc::new(logs), opened, directory }))
+        Ok(Store { storage, logs: Arc::new(logs), opened, directory })
     }
 
     /// Begins to use it, over an engine for all that is in memory.
-    fn start(self, settings: &Settings, memory: MemoryEngine) -> Result<Data> {
-        let Store { logs, opened, directory } = self;
-        let memory = Arc::new(memory.with_positions(opened.epoch, opened.stamps));
+    fn start(
+        self,
+        settings: &Settings,
+        memory: MemoryEngine,
+        journal: fn(&Arc<Logs>, Setup) -> io::Result<Journal>,
+    ) -> Result<Data> {
+        let Store { storage, logs, opened: _, directory } = self;
+        let memory = Arc::new(memory);
         let delivery = Delivery::new(Arc::clone(&memory), Arc::clone(&logs));
         let limit = settings.data_max_bytes.0 as u64;
         let setup = Setup {
@@ -164,11 +227,12 @@ impl Store {
             server: Box::new(delivery.clone()),
         };
         let broken = "cannot write to the data directory";
-        let journal = Arc::new(Journal::start(&logs, setup).context(broken)?);
+        let journal = Arc::new(journal(&logs, setup).context(broken)?);
         let engine = DurableEngine::start(&delivery, Arc::clone(&journal))
             .context("cannot start the threads that read the data directory")?;
         tokio::spawn(log_state(Arc::downgrade(&journal)));
         let records = Arc::new(JournalRecords::new(logs, Arc::clone(&journal)));
-        Ok(Data { records, journal, memory, engine: Arc::new(engine), _directory: directory })
+        let engine = Arc::new(engine);
+        Ok(Data { records, journal, memory, engine, storage, directory })
     }
 }

@@ -71,7 +71,7 @@ use crate::reload::{self, Reloader, Replaceable};
 use crate::service::{EarlyHangups, Hangups, Signals, UpgradeSignals, notify};
 use crate::settings::{self, Settings};
 use crate::tls::{self, TlsMetrics};
-use crate::upgrade::start::{Logs, Started};
+use crate::upgrade::start::{DataSource, Logs, Started};
 use crate::upgrade::{self, Arrival, Ending, Reloads, Running, Successor, Upgrader};
 use crate::watch::{self, Turns};
 use announcement::{banner, log_send_method, print, start_line};
@@ -141,7 +141,7 @@ struct Prepared<'r> {
     admin: Option<TcpListener>,
     redirect: Option<Redirect>,
     rules: Arc<Rules>,
-    data: Option<Data>,
+    data: DataSource,
     node: Option<Arc<NatsEngine>>,
 }
 
@@ -168,7 +168,6 @@ impl<'r> Prepared<'r> {
             // The running server has it.
             Some(_) => None,
         };
-        upgrade::start::check(settings, arrival.is_some())?;
         let rules = Arc::new(settings::rules(settings));
         // Before the access: its file of revocations may lie there.
         let max_bytes = settings.history.total_bytes.0.min(memory.logs);
@@ -177,9 +176,11 @@ impl<'r> Prepared<'r> {
                 MemoryEngine::new(Epoch::random(), Arc::clone(&rules), plan.queues(), max_bytes);
             logs.with_events(events)
         };
-        let data = Data::open(settings, || logs(events.clone()))?;
+        upgrade::start::check(settings, arrival.is_some())?;
+        let data = DataSource::new(settings, arrival.as_deref_mut(), || logs(events.clone()))?;
         let room = (plan.queues().len(), max_bytes);
         let node = nats::start(settings, room, events.clone(), logs)?;
+        let data = data.or(node.as_ref().map(nats::engines));
         let tagger = arrival.as_ref().map(|arrival| arrival.tagger());
         let ServerAccess {
             control: access,
@@ -188,7 +189,7 @@ impl<'r> Prepared<'r> {
             key_sets,
             revocations,
         } = ServerAccess::new(access, settings, clients, &mut callouts, (&trust, tagger))?;
-        data.iter().try_for_each(|data| data.load_kept(&access.kept))?;
+        data.open().map_or(Ok(()), |data| data.load_kept(&access.kept))?;
         let outbound_metrics = outbound_metrics(settings, &callouts, key_sets.as_ref());
         keep_up_to_date(runtime, key_sets, token_keys.as_ref(), tls.as_ref());
         let renewal = acme::prepare(settings, tls.as_ref(), tls::look)?;
@@ -238,15 +239,14 @@ impl<'r> Prepared<'r> {
         let banner = banner(&loaded, &plan, admin.as_ref())?;
         let limit = meter.as_ref().map(|meter| meter.limit().clone());
         let start_line = start_line(settings, &plan, admin.as_ref(), limit.as_ref(), memory)?;
-        let listeners = upgrade::start::copies(admin.as_ref(), redirect.as_ref())?;
         let renewer = renewal.as_ref().map(Renewal::renewer);
         let queues = plan.queues();
         let max_bytes = settings.history.total_bytes.0.min(memory.logs);
-        let kept = data.as_ref().map(Data::engines).or(node.as_ref().map(nats::engines));
         let presence = presence_events::settings(settings);
-        let logs = Logs { plan, max_bytes, rules, kept, presence, revocations };
-        let Started { mut edge, engines: (logs, engine), pressure, presence_events } =
+        let logs = Logs { plan, max_bytes, rules, data, presence, revocations };
+        let Started { data, mut edge, engines: (logs, engine), pressure, presence_events } =
             logs.start(&access, events, arrival.as_mut())?;
+        let listeners = upgrade::start::copies(admin.as_ref(), redirect.as_ref(), data.as_ref())?;
         let workers = workers(&edge, queues);
         let (of_control, of_access) = (Arc::clone(&workers) as _, Arc::clone(&access));
         let control = Control::new(Arc::clone(&engine), of_access, of_control, control_settings)
@@ -256,7 +256,7 @@ impl<'r> Prepared<'r> {
         let control = Arc::new(with_others(control, others, &log.writer, data.as_ref()));
         memory::watch(meter, &pressure, &engine, &workers)?;
         // From here on this process serves: what may fail comes before.
-        upgrade::start::take_over(arrival.as_mut(), &mut edge)?;
+        upgrade::start::take_over(arrival.as_mut(), &mut edge, data.as_ref())?;
         start_beside(runtime, redirect, renewal);
         // What the settings gave reason to say comes first.
         log.writer.flush();
@@ -287,6 +287,7 @@ impl<'r> Prepared<'r> {
             access,
             tls: tls.clone(),
             presence_events,
+            data: data.as_ref().map(Data::tenancy),
             listeners,
             reloads,
             obstacle,

@@ -64,6 +64,13 @@ impl MemoryEngine {
         self
     }
 
+    /// The same engine, thawed from one whose positions have this epoch.
+    #[must_use]
+    pub fn with_epoch_of_positions(mut self, epoch: Epoch) -> MemoryEngine {
+        self.shared.positions = epoch;
+        self
+    }
+
     /// The rule of a channel.
     pub fn rule(&self, name: &ChannelName) -> &Rule {
         self.shared.rules.get(self.shared.rules.find(name))

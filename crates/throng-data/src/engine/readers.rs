@@ -16,6 +16,8 @@ type Job = Box<dyn FnOnce() + Send>;
 #[derive(Default)]
 struct Queue {
     jobs: VecDeque<Job>,
+    /// Threads that do one.
+    busy: usize,
     is_ending: bool,
 }
 
@@ -38,11 +40,18 @@ impl Readers {
             let run = move || {
                 while let Some(job) = next(&queue) {
                     job();
+                    lock(&queue.0).busy -= 1;
                 }
             };
             threads.push(std::thread::Builder::new().name("log-reader".into()).spawn(run)?);
         }
         Ok(Readers { queue, threads })
+    }
+
+    /// Whether nothing waits or is done.
+    pub(super) fn are_idle(&self) -> bool {
+        let queue = lock(&self.queue.0);
+        queue.jobs.is_empty() && queue.busy == 0
     }
 
     /// Lets a thread do this. Dropped undone if too much waits.
@@ -60,7 +69,9 @@ fn next(queue: &(Mutex<Queue>, Condvar)) -> Option<Job> {
     let is_idle = |queue: &mut Queue| queue.jobs.is_empty() && !queue.is_ending;
     let waited = queue.1.wait_while(lock(&queue.0), is_idle);
     let mut queue = waited.unwrap_or_else(PoisonError::into_inner);
-    if queue.is_ending { None } else { queue.jobs.pop_front() }
+    let job = if queue.is_ending { None } else { queue.jobs.pop_front() };
+    queue.busy += usize::from(job.is_some());
+    job
 }
 
 impl Drop for Readers {

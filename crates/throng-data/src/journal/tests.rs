@@ -196,6 +196,63 @@ fn an_end_writes_what_waits_and_is_clean() {
 }
 
 #[test]
+fn a_pause_is_a_clean_end_behind_which_the_run_goes_on() {
+    let storage = MemoryStorage::default();
+    let opened = logs(&storage, "boot");
+    let journal = start(&opened, Sync::Never);
+    let before = publish(&journal, "before").expect("it is taken");
+    journal.pause().expect("the disk works");
+    let before = offset(&before);
+    assert!(journal.is_idle());
+    let elsewhere = || Logs::open(Arc::new(storage.clone()), "another boot").expect("it opens").1;
+    let other = elsewhere();
+    assert!(!other.may_have_lost && other.epoch == opened.epoch());
+    let after = publish(&journal, "after").expect("it is taken");
+    journal.go_on();
+    assert_eq!(offset(&after), before + 1);
+    assert!(elsewhere().may_have_lost, "the run goes on");
+}
+
+#[test]
+fn a_journal_that_starts_paused_writes_nothing_before_it_goes_on() {
+    let storage = MemoryStorage::default();
+    drop(start(&logs(&storage, "boot"), Sync::Never));
+    let setup = Setup { sync: Sync::Never, max_bytes: u64::MAX, server: Box::<Alone>::default() };
+    let journal = Journal::start_paused(&logs(&storage, "boot"), setup).expect("it starts");
+    let first = publish(&journal, "first").expect("it is taken");
+    let elsewhere = || Logs::open(Arc::new(storage.clone()), "another boot").expect("it opens").1;
+    assert!(!elsewhere().may_have_lost);
+    journal.go_on();
+    assert_eq!(offset(&first), 1);
+    assert!(elsewhere().may_have_lost, "the run has begun");
+}
+
+#[test]
+fn an_end_in_a_pause_writes_nothing() {
+    let storage = MemoryStorage::default();
+    let journal = start(&logs(&storage, "boot"), Sync::Never);
+    journal.pause().expect("the disk works");
+    let answers = publish(&journal, "too late").expect("it is taken");
+    drop(journal);
+    assert!(answers.recv().is_err(), "neither accepted nor refused");
+    let bounds = logs(&storage, "boot").bounds(&ChannelName::channel("news")).expect("it is read");
+    assert_eq!(bounds.head.offset, 0);
+}
+
+#[test]
+fn a_journal_whose_disk_fails_does_not_pause() {
+    let storage = MemoryStorage::default();
+    let journal = start(&logs(&storage, "boot"), Sync::Always);
+    storage.fail(Fault::Sync, u32::MAX);
+    let under_way = publish(&journal, "under way").expect("it is taken");
+    wait_for(&journal, Some(Refused::Failed));
+    assert_eq!(journal.pause(), Err(Refused::Failed));
+    storage.mend();
+    journal.go_on();
+    assert_eq!(offset(&under_way), 1);
+}
+
+#[test]
 fn an_end_while_the_disk_fails_leaves_the_outcome_open() {
     let storage = MemoryStorage::default();
     let journal = start(&logs(&storage, "boot"), Sync::Always);

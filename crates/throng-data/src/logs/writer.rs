@@ -112,7 +112,18 @@ impl Writer {
     ///
     /// What the storage reports.
     pub fn begin(logs: &Arc<Logs>, sync: Sync, newest: Stamp) -> Result<Writer, StorageError> {
-        let mut writer = Writer {
+        let mut writer = Writer::prepare(logs, sync)?;
+        writer.begin_run(newest)?;
+        Ok(writer)
+    }
+
+    /// A writer that has written nothing: [`Writer::begin_run`] comes first.
+    ///
+    /// # Errors
+    ///
+    /// What the storage reports.
+    pub(crate) fn prepare(logs: &Arc<Logs>, sync: Sync) -> Result<Writer, StorageError> {
+        Ok(Writer {
             logs: Arc::clone(logs),
             sync,
             heads: HashMap::new(),
@@ -120,10 +131,18 @@ impl Writer {
             stamps: 0,
             pending: None,
             walk: None,
-        };
-        writer.note_run(format::run(sync, &writer.logs.boot))?;
-        writer.reserve_stamps(newest)?;
-        Ok(writer)
+        })
+    }
+
+    /// Notes that a run begins, or goes on after [`Writer::end_run`]: in between another process
+    /// may have opened the storage and written nothing.
+    ///
+    /// # Errors
+    ///
+    /// What the storage reports. Then call [`Writer::retry`], and this again.
+    pub(crate) fn begin_run(&mut self, newest: Stamp) -> Result<(), StorageError> {
+        self.note_run(format::run(self.sync, &self.logs.boot))?;
+        self.reserve_stamps(newest)
     }
 
     /// Notes that stamps beyond `newest` are given out: the next run starts beyond all of them.
@@ -163,12 +182,13 @@ impl Writer {
         self.storage().sync()
     }
 
-    /// Notes that nothing is lost, and leaves little that the next start has to do. Call it last.
+    /// Notes that nothing is lost, and leaves little that the next start has to do. Call it last,
+    /// or [`Writer::begin_run`] before anything else.
     ///
     /// # Errors
     ///
     /// What the storage reports.
-    pub fn end_run(self) -> Result<(), StorageError> {
+    pub fn end_run(&self) -> Result<(), StorageError> {
         // First what the note is about, then the note.
         self.storage().sync()?;
         let (space, key) = (Space::Meta, format::RUN.to_vec());

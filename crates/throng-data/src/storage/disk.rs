@@ -44,6 +44,9 @@ const PROBE_BYTES: u64 = MEMTABLE_BYTES_MAX;
 /// It is written in pieces, the first of which that does not fit is the last.
 static PROBE_PIECE: [u8; 64 << 10] = [1; 64 << 10];
 
+/// How long closing waits for those who read.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// The library reports the end of a flush nowhere.
 const REWRITE_POLL: Duration = Duration::from_millis(5);
 
@@ -252,6 +255,41 @@ impl DiskStorage {
         }
     }
 
+    /// Closes it, so that another process can open it. Until [`DiskStorage::open_again`] nothing
+    /// can be read or written.
+    ///
+    /// # Errors
+    ///
+    /// It is read all the time. Then it is closed soon.
+    pub fn close(&self) -> Result<(), StorageError> {
+        let open = self.open.write().unwrap_or_else(PoisonError::into_inner).take();
+        let deadline = Instant::now() + CLOSE_TIMEOUT;
+        let Some(mut open) = open else { return Ok(()) };
+        loop {
+            match Arc::try_unwrap(open) {
+                // With it the library's lock on the directory ends.
+                Ok(open) => {
+                    drop(open);
+                    return Ok(());
+                }
+                Err(_) if Instant::now() > deadline => {
+                    return Err(StorageError::Failed("it is read all the time".into()));
+                }
+                Err(shared) => open = shared,
+            }
+            std::thread::sleep(REWRITE_POLL);
+        }
+    }
+
+    /// Opens it again, if it is closed.
+    ///
+    /// # Errors
+    ///
+    /// What the library reports. Then [`Storage::recover`] tries it again.
+    pub fn open_again(&self) -> Result<(), StorageError> {
+        if self.get_open().is_ok() { Ok(()) } else { self.reopen() }
+    }
+
     /// Why the library is closed for writes, which it does not say.
     fn why_closed(&self) -> StorageError {
         let probe = self.path.with_extension("probe");
@@ -288,6 +326,29 @@ impl DiskStorage {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn another_process_can_have_it_while_it_is_closed() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || DiskStorage::open(folder.path(), 1 << 20);
+        let write = |value: &str| {
+            let (space, key) = (Space::Meta, b"key".to_vec());
+            vec![Write { space, key, value: Some(value.as_bytes().to_vec()) }]
+        };
+        let first = open().unwrap();
+        first.commit(write("first")).unwrap();
+        assert!(open().is_err(), "it is open");
+        first.close().unwrap();
+        assert!(first.get(Space::Meta, b"key").is_err());
+        let second = open().unwrap();
+        assert_eq!(second.get(Space::Meta, b"key").unwrap().as_deref(), Some(&b"first"[..]));
+        second.commit(write("second")).unwrap();
+        assert!(first.open_again().is_err(), "another has it");
+        drop(second);
+        first.open_again().unwrap();
+        first.open_again().unwrap();
+        assert_eq!(first.get(Space::Meta, b"key").unwrap().as_deref(), Some(&b"second"[..]));
+    }
 
     #[test]
     fn what_it_takes_is_what_is_written_and_not_the_length_of_files() {

@@ -53,7 +53,7 @@ impl Edge {
         if !assembly.all_wait(workers, HALT_TIMEOUT) {
             return Err(io::Error::other("the workers do not come to rest"));
         }
-        Ok(far)
+        assembly.take_failure().map_or(Ok(far), |why| Err(io::Error::other(why)))
     }
 
     /// Lets the halted workers freeze and send what they are.

@@ -1,6 +1,7 @@
 //! A worker leaves for another process, or returns.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
+use std::time::{Duration, Instant};
 
 use throng_handover::channel::{Channel, ChannelError};
 use throng_handover::message::Kind;
@@ -11,6 +12,12 @@ use super::succession::CHANNEL_TIMEOUT;
 use super::thread::{Thread, cannot_go_on};
 use crate::event_loop::{self, Clock, Listening, Sources, ThreadWorker};
 use crate::worker::WorkerThaw;
+
+/// How long a halted worker waits for what a journal has to answer.
+const ANSWERS_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How often it looks.
+const ANSWERS_INTERVAL: Duration = Duration::from_millis(1);
 
 impl Thread {
     /// Leaves for another process. Returns the worker if it does not leave.
@@ -48,17 +55,32 @@ impl Thread {
     /// Finishes what is under way between the workers.
     fn settle(&self, worker: &mut ThreadWorker, sources: &mut Sources, clock: &Clock) {
         let mut buffer = Vec::new();
+        let deadline = Instant::now() + ANSWERS_TIMEOUT;
         loop {
             worker.set_now(clock.now());
+            // Before the queue is looked at: what the engine has answered is there.
+            let is_answered = self.setup.engine.is_at_rest();
             let mut has_done_something = false;
             while event_loop::receive_handoff(worker, sources, &mut buffer) {
                 has_done_something = true;
             }
             has_done_something |= !self.setup.queue.is_empty();
             worker.close_unfinished();
-            worker.prepare_to_freeze();
-            if self.succession.assembly.vote(!has_done_something, self.to_workers.len()) {
+            worker.take_in();
+            if is_answered && !has_done_something {
+                worker.prepare_to_freeze();
+            }
+            let is_late = !is_answered && Instant::now() > deadline;
+            if is_late {
+                let why = "the disk does not answer; try again, or restart instead";
+                self.succession.assembly.fail(why.to_owned());
+            }
+            let is_done = !has_done_something && (is_answered || is_late);
+            if self.succession.assembly.vote(is_done, self.to_workers.len()) {
                 return;
+            }
+            if !is_answered {
+                std::thread::sleep(ANSWERS_INTERVAL);
             }
         }
     }

@@ -48,6 +48,14 @@ impl<N: Net> Worker<N> {
     /// answers go from one to another. A publication without an outcome by then is answered that
     /// its outcome is unknown: let the journal answer first.
     pub fn prepare_to_freeze(&mut self) {
+        self.take_in();
+        self.conclude_publications();
+        self.record_completions();
+        self.metrics.set_total(Counter::ReplayMessagesEvicted, self.subscriptions.dropped());
+    }
+
+    /// Acts on all notifications, and answers presence queries.
+    pub(crate) fn take_in(&mut self) {
         self.budget.begin_slice();
         while !self.queue.is_empty()
             || self.deferred.has_kept_changes()
@@ -59,9 +67,6 @@ impl<N: Net> Worker<N> {
             self.continue_presence_scans();
             self.continue_scans();
         }
-        self.conclude_publications();
-        self.record_completions();
-        self.metrics.set_total(Counter::ReplayMessagesEvicted, self.subscriptions.dropped());
     }
 
     /// Ends the worker, and writes all that it is: one record with each call of `write`, a

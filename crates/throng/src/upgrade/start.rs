@@ -13,12 +13,14 @@ use throng_core::{
     Engine, Epoch, MemoryEngine, MemoryPressure, MemoryThaw, PresenceEventSettings, PresenceEvents,
     Rules,
 };
+use throng_data::directory::Directory;
 use throng_edge::{Edge, Plan, Shared, StartError};
 use throng_handover::message::Listener;
 use tokio::runtime::Runtime;
 
 use super::arrival::Arrival;
 use crate::access::RevocationsFile;
+use crate::data::{self, Data};
 use crate::load::Loaded;
 use crate::presence_events;
 use crate::settings::{Settings, SettingsError};
@@ -28,16 +30,29 @@ pub(crate) struct Logs {
     pub(crate) plan: Plan,
     pub(crate) rules: Arc<Rules>,
     pub(crate) max_bytes: usize,
-    /// Those of a data directory, which no process takes over.
-    pub(crate) kept: Option<Engines>,
+    pub(crate) data: DataSource,
     /// Those of presence events, if any channel has them.
     pub(crate) presence: Option<PresenceEventSettings>,
     /// The file of revocations, which is to be opened.
     pub(crate) revocations: Option<RevocationsFile>,
 }
 
+/// Where the data directory comes from.
+pub(crate) enum DataSource {
+    /// There is none.
+    None,
+    /// There is none: a node keeps the logs elsewhere.
+    Node(Engines),
+    /// It is in use here.
+    Open(Data),
+    /// The running server has it, and closes what is in it before it sends its logs. These are the
+    /// settings for it.
+    Taken(Directory, Box<Settings>),
+}
+
 /// What has been started.
 pub(crate) struct Started {
+    pub(crate) data: Option<Data>,
     pub(crate) edge: Edge,
     pub(crate) engines: Engines,
     pub(crate) pressure: Arc<MemoryPressure>,
@@ -57,22 +72,18 @@ impl Logs {
         events: Option<Arc<dyn EventSink>>,
         mut arrival: Option<&mut Arrival>,
     ) -> Result<Started> {
-        let Logs { plan, rules, max_bytes, kept, presence, revocations } = self;
+        let Logs { plan, rules, max_bytes, data, presence, revocations } = self;
         let (of_logs, queues) = (Arc::clone(&rules), plan.queues());
-        let in_memory = |logs: MemoryEngine| -> Engines {
-            let logs = Arc::new(logs.with_events(events.clone()));
-            (Arc::clone(&logs), logs)
+        let memory = || -> Result<MemoryEngine> {
+            let memory = match &mut arrival {
+                None => MemoryEngine::new(Epoch::random(), of_logs, queues, max_bytes),
+                Some(arrival) => {
+                    arrival.engine(MemoryThaw::new(of_logs, queues, max_bytes), &access.kept)?
+                }
+            };
+            Ok(memory.with_events(events.clone()))
         };
-        let (logs, engine) = match (&mut arrival, kept) {
-            (_, Some(kept)) => kept,
-            (None, None) => {
-                in_memory(MemoryEngine::new(Epoch::random(), of_logs, queues, max_bytes))
-            }
-            (Some(arrival), None) => {
-                let thaw = MemoryThaw::new(of_logs, queues, max_bytes);
-                in_memory(arrival.engine(thaw, &access.kept)?)
-            }
-        };
+        let (data, (logs, engine)) = data.engines(memory)?;
         // In the order in which the running server sends them.
         let (presence_events, passed) = match &mut arrival {
             None => (presence.map(PresenceEvents::new), None),
@@ -97,15 +108,77 @@ impl Logs {
             None => plan.start(&shared, None)?,
             Some(arrival) => plan.start(&shared, Some(&mut || arrival.worker_channel()))?,
         };
-        Ok(Started { edge, engines: (logs, engine), pressure, presence_events })
+        Ok(Started { data, edge, engines: (logs, engine), pressure, presence_events })
     }
 }
 
-/// Lets the workers of the running server act here. When this returns, that one acts no more; if it
-/// fails before, that one goes on.
-pub(crate) fn take_over(arrival: Option<&mut Arrival>, edge: &mut Edge) -> Result<()> {
+impl DataSource {
+    /// That of a new process: in use, unless it is that of the running server. `memory` makes the
+    /// engine for all that is not in it.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be used, or is another one than that of the running server.
+    pub(crate) fn new(
+        settings: &Settings,
+        arrival: Option<&mut Arrival>,
+        memory: impl FnOnce() -> MemoryEngine,
+    ) -> Result<DataSource> {
+        Ok(match arrival {
+            None => Data::open(settings, memory)?.map_or(DataSource::None, DataSource::Open),
+            Some(arrival) => match data::taken(settings, arrival.take(Listener::Data))? {
+                None => DataSource::None,
+                Some(directory) => DataSource::Taken(directory, Box::new(settings.clone())),
+            },
+        })
+    }
+
+    /// The engines of a node, if there is one, and no directory.
+    pub(crate) fn or(self, node: Option<Engines>) -> DataSource {
+        match (self, node) {
+            (DataSource::None, Some(engines)) => DataSource::Node(engines),
+            (other, _) => other,
+        }
+    }
+
+    /// The directory that is in use here.
+    pub(crate) fn open(&self) -> Option<&Data> {
+        match self {
+            DataSource::Open(data) => Some(data),
+            DataSource::None | DataSource::Node(_) | DataSource::Taken(..) => None,
+        }
+    }
+
+    fn engines(
+        self,
+        memory: impl FnOnce() -> Result<MemoryEngine>,
+    ) -> Result<(Option<Data>, Engines)> {
+        let data = match self {
+            DataSource::None => {
+                let logs = Arc::new(memory()?);
+                return Ok((None, (Arc::clone(&logs), logs)));
+            }
+            DataSource::Node(engines) => return Ok((None, engines)),
+            DataSource::Open(data) => data,
+            DataSource::Taken(directory, settings) => {
+                Data::take_over(&settings, directory, memory()?)?
+            }
+        };
+        let engines = data.engines();
+        Ok((Some(data), engines))
+    }
+}
+
+/// Lets the workers of the running server act here, and the data directory be written to. When this
+/// returns, that one acts no more; if it fails before, that one goes on.
+pub(crate) fn take_over(
+    arrival: Option<&mut Arrival>,
+    edge: &mut Edge,
+    data: Option<&Data>,
+) -> Result<()> {
     let Some(arrival) = arrival else { return Ok(()) };
     arrival.finish()?;
+    data.iter().for_each(|data| data.tenancy().begin());
     edge.take_over().context("cannot start the acceptor")
 }
 
@@ -134,32 +207,31 @@ pub(crate) fn listener(
     }
 }
 
-/// Copies of the listeners that no worker has, for a process that takes over.
+/// Copies of the listeners that no worker has, and of the lock of the data directory, for a process
+/// that takes over.
 pub(crate) fn copies(
     admin: Option<&impl AsFd>,
     redirect: Option<&impl AsFd>,
+    data: Option<&Data>,
 ) -> Result<Vec<(Listener, OwnedFd)>> {
     let admin = admin.map(|own| (Listener::Admin, own.as_fd()));
     let redirect = redirect.map(|own| (Listener::Redirect, own.as_fd()));
     let copy = |(listener, own): (Listener, BorrowedFd<'_>)| -> io::Result<_> {
         Ok((listener, own.try_clone_to_owned()?))
     };
-    let copies: io::Result<_> = admin.into_iter().chain(redirect).map(copy).collect();
+    let copies = admin.into_iter().chain(redirect).map(copy);
+    let lock = data.map(|data| Ok((Listener::Data, data.pass()?)));
+    let copies: io::Result<_> = copies.chain(lock).collect();
     copies.context("cannot keep the listeners for an upgrade")
 }
 
 /// Checks that a server with these settings can take over, if it is to.
 pub(crate) fn check(settings: &Settings, takes_over: bool) -> Result<(), SettingsError> {
-    match &settings.data.0 {
-        _ if takes_over && settings.engine.0 => Err(SettingsError(
-            "a server with engine = nats cannot take over from a running one; restart".into(),
-        )),
-        Some(path) if takes_over => Err(SettingsError(format!(
-            "a server with a data directory ({}) cannot take over from a running one; restart",
-            path.display()
-        ))),
-        _ => Ok(()),
+    if takes_over && settings.engine.0 {
+        let message = "a server with engine = nats cannot take over from a running one; restart";
+        return Err(SettingsError(message.into()));
     }
+    Ok(())
 }
 
 /// Why this server cannot be upgraded.
@@ -173,14 +245,10 @@ pub(crate) fn obstacle(loaded: &Loaded) -> Option<String> {
     if dev_keys.is_some() || dev_certificate.is_some() {
         return Some("--dev and --dev-tls are for one run".to_owned());
     }
-    if settings.engine.0 {
-        return Some(
-            "with engine = nats no process takes over; drain it, its clients go to other nodes"
-                .to_owned(),
-        );
-    }
-    let path = settings.data.0.as_ref()?.display();
-    Some(format!("data {path} can belong to one process only; restart instead"))
+    settings.engine.0.then(|| {
+        "with engine = nats no process takes over; drain it, its clients go to other nodes"
+            .to_owned()
+    })
 }
 
 #[cfg(test)]

@@ -31,6 +31,7 @@ use super::binary::Successor;
 use super::parts;
 use super::reloads::Reloads;
 use crate::control_socket::ControlSocket;
+use crate::data::Tenancy;
 use crate::presence_events;
 use crate::service::notify;
 use crate::watch::watchdog_time;
@@ -65,6 +66,7 @@ pub(crate) struct Running {
     pub(crate) access: Arc<AccessControl>,
     pub(crate) tls: Option<Arc<ServerTls>>,
     pub(crate) presence_events: Option<presence_events::Shared>,
+    pub(crate) data: Option<Tenancy>,
     /// The listeners that no worker has.
     pub(crate) listeners: Vec<(Listener, OwnedFd)>,
     /// The reloads here meanwhile.
@@ -175,6 +177,7 @@ impl Upgrader {
                 phase.fail();
                 // First, so that it cannot act on what it has.
                 drop(starting);
+                self.running.data.iter().for_each(Tenancy::take_back);
                 self.edge.go_back();
                 self.control.rush(false);
                 self.control.hold().end();
@@ -246,6 +249,7 @@ impl Upgrader {
         let pause_end = began + pause_max;
         channel.set_deadline(Some(pause_end));
         ensure!(phase.freeze(), "the new process is not ready");
+        self.running.data.iter().try_for_each(Tenancy::give_up)?;
         self.edge.send_workers();
         parts::send_engine(&self.running.engine, channel).map_err(ended)?;
         parts::send_kept(&self.running.access.kept, channel).map_err(ended)?;

@@ -1,0 +1,43 @@
+//! Who uses the store of the data directory, when one process takes over from another.
+//!
+//! Both have the lock of the directory. The store itself is open in one process at a time, and only
+//! the one that serves writes to it.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use throng_data::journal::Journal;
+use throng_data::storage::disk::DiskStorage;
+
+/// What an upgrade needs of the data directory.
+pub(crate) struct Tenancy {
+    pub(super) journal: Arc<Journal>,
+    pub(super) storage: Arc<DiskStorage>,
+}
+
+impl Tenancy {
+    /// Closes the store, so that another process can open it. Call it when nobody publishes or
+    /// reads any more, and [`Tenancy::take_back`] after an error.
+    ///
+    /// # Errors
+    ///
+    /// The disk fails.
+    pub(crate) fn give_up(&self) -> Result<()> {
+        self.journal.pause().context("the disk of the data directory fails")?;
+        self.storage.close().context("the data directory cannot be closed")
+    }
+
+    /// Opens the store again, which no other process has any more, and writes to it as before. If
+    /// it cannot be opened, durable channels refuse messages until it can.
+    pub(crate) fn take_back(&self) {
+        if let Err(error) = self.storage.open_again() {
+            tracing::error!("the data directory cannot be opened again: {error}");
+        }
+        self.begin();
+    }
+
+    /// Begins to write: this is the process that serves.
+    pub(crate) fn begin(&self) {
+        self.journal.go_on();
+    }
+}
