@@ -106,7 +106,7 @@ def test_a_server_is_found_although_the_file_names_another_address_by_now(serve,
     done = run_throng("reload", "--config", file, directory=tmp_path)
     assert done.returncode == 0, done.stderr
     # Flags override the file, so that the server keeps its address.
-    assert done.stdout == "nothing that a reload replaces has changed; waits for a restart: welcome\n"
+    assert done.stdout == "nothing that a reload replaces has changed; waits for `throng upgrade` or a restart: welcome\n"
     eventually(lambda: "throng reload" in server.log(), "the log")
 
 

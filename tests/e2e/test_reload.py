@@ -1,4 +1,4 @@
-"""Settings that are replaced while the server runs, and those that wait for a restart."""
+"""Settings that are replaced while the server runs, and those that wait for an upgrade or a restart."""
 
 import json
 import signal
@@ -247,7 +247,7 @@ def test_pages_limits_and_the_level_of_the_log(start):
     eventually(lambda: "DEBUG" in server.log(), "a request in the log")
 
 
-def test_what_waits_for_a_restart_is_named(start):
+def test_what_waits_for_an_upgrade_or_a_restart_is_named(start):
     one = start("[per-address]\npublish-rate = 9\n")
     text = (
         "workers = 3\nheartbeat = '20s'\n[history]\nmessages = 3\n"
@@ -255,15 +255,15 @@ def test_what_waits_for_a_restart_is_named(start):
         "[[channels]]\nmatch = 'a'\nmessages = 5\n"
     )
     for _ in range(2):
-        said = one.reload(text, "wait for a restart: ")
-        pending = said.split("restart: ")[1].split(", ")
+        said = one.reload(text, "; waits for a restart: workers")
+        upgrade = "; wait for `throng upgrade` or a restart: "
+        pending = said.split(upgrade)[1].split("; ")[0].split(", ")
         assert pending == [
             "channels (history and lag)",
             "heartbeat",
             "history.messages",
             "per-address.max-connections",
             "per-address.publish-rate",
-            "workers",
         ]
     one.reload("[per-address]\npublish-rate = 9\n", "nothing that a reload replaces has changed")
 

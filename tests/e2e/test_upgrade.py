@@ -1,6 +1,7 @@
 """A new process takes over from a running server, and no client notices."""
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -22,6 +23,8 @@ from support.upgrades import FAILED, UpgradableServer
 
 QUIET = ["--heartbeat", "1h", "--drain-window", "0ms"]
 RUNTIME_ERROR = 1
+# `make test-long` has more.
+UPGRADES = int(os.environ.get("THRONG_UPGRADES", "20"))
 # Kinds of messages between two processes.
 HELLO, WELCOME, READY = 1, 2, 3
 WHOLE = ["lost == 0", "missed == 0", "duplicated == 0", "reordered == 0", "failures == 0"]
@@ -114,25 +117,32 @@ def test_a_publisher_and_its_subscribers_notice_nothing(start):
 
 
 @pytest.mark.parametrize("transport", ["websocket", "sse", "stream", "long-poll"])
-def test_a_flood_over_each_transport_is_whole(start, transport, tmp_path):
-    server = start("--history-messages", "1000")
-    flood = flooding(server.url, tmp_path, "--transport", transport)
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_flood_over_each_transport_is_whole(start, scheme, transport, tmp_path):
+    certificate, key = make_certificate(tmp_path, "own", "localhost")
+    listener = ["--tls-listen", "127.0.0.1:0", "--tls-cert", certificate, "--tls-key", key]
+    server = start("--history-messages", "1000", *listener)
+    place = [server.url]
+    if scheme == "https":
+        eventually(lambda: "TLS listener on https://" in server.log(), "the TLS listener")
+        place = [re.search(r"TLS listener on (\S+)", server.log())[1], "--ca", certificate]
+    flood = flooding(*place, "--transport", transport, directory=tmp_path)
     for _ in range(5):
         eventually(lambda: server.metrics()["throng_http_messages_published_total"] > 0, "load")
         server.upgrade()
     finish(flood)
 
 
-def flooding(url, directory, *arguments, environment=None):
+def flooding(*arguments, directory):
     """Starts a flood with publishers, and waits until its clients are connected."""
-    command = [BINARY, "flood", url, *arguments]
+    command = [BINARY, "flood", *arguments]
     command += ["--clients", "60", "--hold", "8s", "--publish", "100"]
     for assertion in [*WHOLE, "received > 0"]:
         command += ["--assert", assertion]
     return subprocess.Popen(
         command,
         cwd=directory,
-        env=clean_environment(environment),
+        env=clean_environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -145,7 +155,7 @@ def finish(flood):
     assert flood.returncode == 0, output
 
 
-def test_twenty_upgrades_in_a_row(start):
+def test_many_upgrades_in_a_row(start):
     server = start("--history-messages", "100000", "--workers", "2")
     with (
         httpx.Client(base_url=server.url, timeout=TIMEOUT_SECONDS, trust_env=False) as client,
@@ -153,12 +163,12 @@ def test_twenty_upgrades_in_a_row(start):
     ):
         server.wait_for_connections("a", 1)
         publisher = Publisher(server.url, "a")
-        for _ in range(20):
+        for _ in range(UPGRADES):
             server.upgrade()
         count = publisher.finish()
         messages, ids = numbers(sse.iter_lines(), count)
     assert messages == list(range(count)) and len({id.partition("-")[0] for id in ids}) == 1
-    assert len(server.pauses()) == 20
+    assert len(server.pauses()) == UPGRADES
 
 
 def test_connections_go_on_in_the_middle_of_anything(start):

@@ -4,6 +4,7 @@
 //! body. It serves nothing, so what reaches it in plain text is a client's first request only.
 
 use std::io;
+use std::pin::pin;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -38,16 +39,19 @@ pub struct Redirect {
 }
 
 impl Redirect {
-    /// Serves a listener in nonblocking mode until the task is aborted.
-    pub async fn serve(self, listener: std::net::TcpListener) {
+    /// Serves a listener in nonblocking mode until `stop` is over. Then it accepts no more, and
+    /// returns when the connections that it has have been answered.
+    pub async fn serve(self, listener: std::net::TcpListener, stop: impl Future<Output = ()>) {
         let listener = match TcpListener::from_std(listener) {
             Ok(listener) => listener,
             Err(error) => return tracing::error!(%error, "cannot serve the redirect to https"),
         };
         let mut connections = JoinSet::new();
+        let mut stop = pin!(stop);
         loop {
             tokio::select! {
                 biased;
+                () = &mut stop => break,
                 Some(_) = connections.join_next() => {}
                 accepted = listener.accept(), if connections.len() < CONNECTIONS_MAX => {
                     match accepted {
@@ -57,6 +61,9 @@ impl Redirect {
                 }
             }
         }
+        // The next process may listen on the same socket.
+        drop(listener);
+        while connections.join_next().await.is_some() {}
     }
 
     async fn answer(self, mut stream: TcpStream) {

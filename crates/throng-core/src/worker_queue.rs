@@ -73,7 +73,10 @@ pub enum Notification {
         over_ms: u64,
     },
     /// Serve as before [`Notification::Leave`].
-    Stay,
+    Stay {
+        /// Dropped by each worker once it does.
+        held: Arc<dyn Any + Send + Sync>,
+    },
     /// Accept no new connections and no new subscriptions.
     StopAccepting,
     /// Stop accepting, deliver the accepted messages, close all connections, and end.

@@ -279,16 +279,20 @@ impl Plan {
             }
             arrived?;
         }
-        let acceptor = self.port.passed().map(|listener| Acceptor {
-            listener: Arc::clone(listener),
-            to_workers: senders.clone(),
-            steering: Arc::clone(&common.steering[0]),
-            metrics: metrics.clone(),
-            admission: Arc::clone(&common.settings.admission),
-            takers: common.takers.clone(),
-            succession: Arc::clone(succession),
-        });
-        let mut edge = Edge {
+        if let Some(listener) = self.port.passed() {
+            let acceptor = Acceptor {
+                listener: Arc::clone(listener),
+                to_workers: senders.clone(),
+                steering: Arc::clone(&common.steering[0]),
+                metrics: metrics.clone(),
+                admission: Arc::clone(&common.settings.admission),
+                takers: common.takers.clone(),
+                succession: Arc::clone(succession),
+            };
+            let thread = acceptor.spawn(self.gate.clone());
+            threads.push(thread.map_err(system("start the acceptor"))?);
+        }
+        Ok(Edge {
             to_control: ControlHandoffs::new(self.to_control.1, Arc::clone(&shared.access.clients)),
             to_workers: WorkerHandoffs::new(senders.clone(), metrics.clone()),
             metrics: metrics.clone(),
@@ -298,13 +302,8 @@ impl Plan {
             threads,
             succession: Arc::clone(succession),
             gate: self.gate,
-            acceptor,
             ports: (self.port, self.tls_port),
-        };
-        if edge.gate.is_none() {
-            edge.take_over().map_err(system("start the acceptor"))?;
-        }
-        Ok(edge)
+        })
     }
 
     /// What all threads share beside [`Shared`].

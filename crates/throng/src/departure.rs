@@ -11,6 +11,7 @@
 //!
 //! Until the third step begins the drain can be cancelled. A signal begins it at once.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -20,7 +21,7 @@ use throng_edge::Counter;
 use throng_host::limits::Cores;
 use throng_tls::{TimedHandshake, handshakes_per_second};
 use throng_units::format::count;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep};
 
 use crate::planes::Workers;
@@ -170,16 +171,16 @@ impl Departure {
         if before == Stage::Serving { Ok(Reservation(Arc::clone(self))) } else { Err(before) }
     }
 
-    /// Takes the drain back, so that the server serves again. Says what the drain had come to;
-    /// `None` if none was under way, or it is too late.
-    pub(crate) fn cancel(&self) -> Option<Stage> {
+    /// Takes the drain back, so that the server serves again: the last worker does once what is
+    /// returned fails. Says what the drain had come to; `None` if none was under way, or it is
+    /// too late.
+    pub(crate) fn cancel(&self) -> Option<(Stage, oneshot::Receiver<Infallible>)> {
         let mut before = None;
         self.stage.send_if_modified(|stage| {
             if stage.number().is_none() {
                 return false;
             }
-            before = Some(*stage);
-            self.workers.stay();
+            before = Some((*stage, self.workers.stay()));
             self.health.stay();
             *stage = Stage::Serving;
             true

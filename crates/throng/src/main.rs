@@ -48,6 +48,7 @@ mod access;
 mod acme;
 mod activation;
 mod banner;
+mod beside;
 mod check;
 mod cli;
 mod client;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use throng_acme::Renewer;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 
 use crate::control_socket::{self, About, Act, ControlSocket, Conversation, Failure, Request};
 use crate::departure::{self, Departure, Stage, Wanted};
@@ -19,6 +20,9 @@ use crate::version;
 
 /// How often a command prints how far a drain has come.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long a command that takes a drain back waits until all workers serve again.
+const HEARD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The longest deadline of a drain; more would be a slip of the pen.
 pub(crate) const DEADLINE_MAX: Duration = Duration::from_secs(86_400);
@@ -179,11 +183,17 @@ impl Operator {
     async fn cancel_drain(&self, conversation: Conversation) {
         let failed = |message: &str| Failure { message: message.into(), code: EXIT_RUNTIME };
         let outcome = match self.departure.cancel() {
-            Some(Stage::Leaving(_, progress)) => Ok(format!(
-                "the server serves again; {} clients had been asked to leave",
-                throng_units::format::count(progress.asked)
-            )),
-            Some(_) => Ok("the server serves again".into()),
+            Some((stage, all_serve)) => {
+                // A worker that takes longer stands still: the probes say so.
+                let _ = timeout(HEARD_TIMEOUT, all_serve).await;
+                Ok(match stage {
+                    Stage::Leaving(_, progress) => format!(
+                        "the server serves again; {} clients had been asked to leave",
+                        throng_units::format::count(progress.asked)
+                    ),
+                    _ => "the server serves again".into(),
+                })
+            }
             None if *self.departure.watch().borrow() == Stage::Ending => {
                 Err(failed("it is too late: the server ends"))
             }

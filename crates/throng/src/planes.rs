@@ -3,6 +3,8 @@
 //! Descriptors here belong to the process's own table. A worker's sockets come out of
 //! [`Handover`] already in that table. A socket for a worker is closed here after it was sent.
 
+use std::any::Any;
+use std::convert::Infallible;
 use std::io;
 use std::net::TcpStream;
 use std::os::fd::AsFd as _;
@@ -22,6 +24,7 @@ use throng_core::{
 use throng_edge::{Counter, Edge, Metrics, Parked, WorkerBusyError, WorkerHandoffs};
 use tokio::io::Interest;
 use tokio::net::UnixDatagram;
+use tokio::sync::oneshot;
 
 /// The metrics whose labels the status page shows as reasons.
 const REFUSED: &str = "refused_total";
@@ -37,12 +40,22 @@ pub(crate) struct Handover {
     watched: UnixDatagram,
 }
 
-impl Handover {
+/// The readiness events of what workers hand off.
+#[derive(Debug)]
+pub(crate) struct HandoffEvents(UnixDatagram);
+
+impl HandoffEvents {
     /// Requires the runtime.
-    pub(crate) fn new(edge: Arc<Edge>) -> io::Result<Handover> {
+    pub(crate) fn of(edge: &Edge) -> io::Result<HandoffEvents> {
         let duplicate = edge.to_control.as_fd().try_clone_to_owned()?;
-        let watched = UnixDatagram::from_std(StdUnixDatagram::from(duplicate))?;
-        Ok(Handover { edge, watched })
+        Ok(HandoffEvents(UnixDatagram::from_std(StdUnixDatagram::from(duplicate))?))
+    }
+}
+
+impl Handover {
+    /// Receives what the workers of `edge` hand off, of which these are the events.
+    pub(crate) fn new(edge: Arc<Edge>, HandoffEvents(watched): HandoffEvents) -> Handover {
+        Handover { edge, watched }
     }
 }
 
@@ -116,9 +129,12 @@ impl Workers {
         self.post_all(|| Notification::Leave { over_ms });
     }
 
-    /// Makes all workers serve as before [`Workers::leave`].
-    pub(crate) fn stay(&self) {
-        self.post_all(|| Notification::Stay);
+    /// Makes all workers serve as before [`Workers::leave`]. What is returned fails once all do.
+    pub(crate) fn stay(&self) -> oneshot::Receiver<Infallible> {
+        let (held, all_serve) = oneshot::channel();
+        let held: Arc<dyn Any + Send + Sync> = Arc::new(held);
+        self.post_all(|| Notification::Stay { held: Arc::clone(&held) });
+        all_serve
     }
 
     fn post_all(&self, notification: impl Fn() -> Notification) {

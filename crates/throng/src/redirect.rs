@@ -1,5 +1,6 @@
 //! The listener that sends clients from http to https, from the settings.
 
+use std::convert::Infallible;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -8,6 +9,8 @@ use throng_control::Redirect as Answers;
 use throng_edge::{Plan, StartError};
 use throng_handover::message::Listener;
 use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 use crate::settings::Settings;
 use crate::upgrade::{self, Arrival};
@@ -52,12 +55,31 @@ pub(crate) fn prepare(
 }
 
 impl Redirect {
-    /// Accepts connections until the runtime ends.
-    pub(crate) fn start(self, runtime: &Runtime) {
+    /// Accepts connections until the runtime ends, or until the value is stopped.
+    pub(crate) fn start(self, runtime: &Runtime) -> RunningRedirect {
         if let Ok(address) = self.listener.local_addr() {
             tracing::info!("redirecting to https from http://{address}");
         }
-        runtime.spawn(self.answers.serve(self.listener));
+        let (keeps, ends) = oneshot::channel::<Infallible>();
+        let stop = async { drop(ends.await) };
+        RunningRedirect { keeps, task: runtime.spawn(self.answers.serve(self.listener, stop)) }
+    }
+}
+
+/// The listener while it serves.
+#[derive(Debug)]
+pub(crate) struct RunningRedirect {
+    /// Dropped, it makes the task accept no more.
+    keeps: oneshot::Sender<Infallible>,
+    task: JoinHandle<()>,
+}
+
+impl RunningRedirect {
+    /// Accepts no more: another process has the listener, too. The task that is returned ends when
+    /// the connections that were accepted have been answered.
+    pub(crate) fn stop(self) -> JoinHandle<()> {
+        drop(self.keeps);
+        self.task
     }
 }
 

@@ -1,8 +1,8 @@
 //! What a reload replaces while the server runs, and what it says about the rest.
 //!
 //! The settings are read and checked as at the start. If anything in them or in the files that they
-//! name is wrong, nothing changes. Settings that only a restart can change keep their values, and
-//! the report names them.
+//! name is wrong, nothing changes. Settings that only an upgrade or a restart can change keep their
+//! values, and the report names them.
 
 mod changes;
 
@@ -25,8 +25,10 @@ use changes::Changes;
 pub(crate) struct Report {
     /// What was replaced, in words for the log.
     pub(crate) replaced: Vec<&'static str>,
+    /// The settings that have changed and need an upgrade.
+    pub(crate) for_upgrade: Vec<String>,
     /// The settings that have changed and need a restart.
-    pub(crate) pending: Vec<String>,
+    pub(crate) for_restart: Vec<String>,
     /// What should be changed, although it works.
     pub(crate) warnings: Vec<String>,
 }
@@ -38,12 +40,15 @@ impl Report {
             [] => "nothing that a reload replaces has changed".to_owned(),
             parts => format!("replaced: {}", parts.join(", ")),
         };
-        if self.pending.is_empty() {
-            return replaced;
-        }
-        let (pending, verb) =
-            (self.pending.join(", "), if self.pending.len() == 1 { "waits" } else { "wait" });
-        format!("{replaced}; {verb} for a restart: {pending}")
+        let waiting = [
+            (&self.for_upgrade, "`throng upgrade` or a restart"),
+            (&self.for_restart, "a restart"),
+        ];
+        let clauses = waiting.into_iter().filter(|(settings, _)| !settings.is_empty());
+        clauses.fold(replaced, |sentence, (settings, what)| {
+            let verb = if settings.len() == 1 { "waits" } else { "wait" };
+            format!("{sentence}; {verb} for {what}: {}", settings.join(", "))
+        })
     }
 }
 
@@ -66,21 +71,24 @@ pub(crate) struct Reloader {
     access: Arc<AccessControl>,
     workers: Arc<Workers>,
     started: Settings,
+    /// Whether a new process can take over from this one.
+    is_upgradable: bool,
     /// The settings that hold: those of the start, with what reloads have replaced.
     current: Mutex<Settings>,
 }
 
 impl Reloader {
-    /// A server that was started with `started`.
+    /// A server that was started with `started`, and that may be upgraded.
     pub(crate) fn new(
         read: Read,
-        started: Settings,
+        (started, is_upgradable): (Settings, bool),
         parts: Replaceable,
         access: &Arc<AccessControl>,
         workers: &Arc<Workers>,
     ) -> Reloader {
         let (access, workers) = (Arc::clone(access), Arc::clone(workers));
-        Reloader { read, parts, access, workers, current: Mutex::new(started.clone()), started }
+        let current = Mutex::new(started.clone());
+        Reloader { read, parts, access, workers, current, started, is_upgradable }
     }
 
     /// Reads the settings and the files that they name, and replaces what can be. Takes some
@@ -96,7 +104,11 @@ impl Reloader {
         AccessSettings::load(&read)?;
         let Changes { effective: new, pending } = Changes::new(&self.started, &current, &read);
         let access = AccessSettings::load(&new)?;
-        let mut report = Report { pending, ..Report::default() };
+        let is_for_upgrade = |setting: &String| {
+            self.is_upgradable && !changes::FOR_RESTART.contains(&setting.as_str())
+        };
+        let (for_upgrade, for_restart) = pending.into_iter().partition(is_for_upgrade);
+        let mut report = Report { for_upgrade, for_restart, ..Report::default() };
         // The certificates are in files of their own, which may be broken.
         let tls = self.parts.tls.as_deref().map(ServerTls::prepare).transpose();
         let tls = tls.map_err(|error| SettingsError(error.to_string()))?;

@@ -19,6 +19,7 @@
 //!    ended, the control plane answers the connections that they hand off.
 
 mod announcement;
+mod reserves;
 
 use std::io;
 use std::net::TcpListener;
@@ -51,6 +52,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use crate::access::{AccessSettings, ConfiguredKeys, RevocationsFile, ServerAccess};
 use crate::acme::{self, AcmeMetrics};
 use crate::activation;
+use crate::beside::Beside;
 use crate::cli::ServeArguments;
 use crate::control_socket::ControlSocket;
 use crate::data::Data;
@@ -73,8 +75,9 @@ use crate::settings::{self, Settings};
 use crate::tls::{self, TlsMetrics};
 use crate::upgrade::start::{DataSource, Logs, Started};
 use crate::upgrade::{self, Arrival, Ending, Reloads, Running, Successor, Upgrader};
-use crate::watch::{self, Turns};
+use crate::watch::Turns;
 use announcement::{banner, log_send_method, print, start_line};
+use reserves::Reserves;
 
 /// Interval of `Engine::tick`. Each call expires a part of the old messages.
 const TICK: Duration = Duration::from_millis(100);
@@ -82,9 +85,6 @@ const TICK: Duration = Duration::from_millis(100);
 /// Time between the stop of accepting and the first rejected publication. Requests that arrived
 /// before the signal are still served.
 const ACCEPT_GRACE: Duration = Duration::from_millis(100);
-
-/// Time for the last events to reach the application, after all connections have ended.
-const EVENTS_GRACE: Duration = Duration::from_secs(2);
 
 /// When the logs have shrunk by this many bytes and by half, free memory of the allocator is
 /// returned to the kernel.
@@ -244,7 +244,7 @@ impl<'r> Prepared<'r> {
         let max_bytes = settings.history.total_bytes.0.min(memory.logs);
         let presence = presence_events::settings(settings);
         let logs = Logs { plan, max_bytes, rules, data, presence, revocations };
-        let Started { data, mut edge, engines: (logs, engine), pressure, presence_events } =
+        let Started { data, edge, engines: (logs, engine), pressure, presence_events } =
             logs.start(&access, events, arrival.as_mut())?;
         let listeners = upgrade::start::copies(admin.as_ref(), redirect.as_ref(), data.as_ref())?;
         let workers = workers(&edge, queues);
@@ -255,9 +255,10 @@ impl<'r> Prepared<'r> {
         let others = (outbound_metrics, of_tls, node);
         let control = Arc::new(with_others(control, others, &log.writer, data.as_ref()));
         memory::watch(meter, &pressure, &engine, &workers)?;
+        let reserves = Reserves::make(runtime, &edge, control.health())?;
         // From here on this process serves: what may fail comes before.
-        upgrade::start::take_over(arrival.as_mut(), &mut edge, data.as_ref())?;
-        start_beside(runtime, redirect, renewal);
+        upgrade::start::take_over(arrival.as_mut(), &edge, data.as_ref())?;
+        let beside = Beside::start(runtime, callouts, redirect, renewal);
         // What the settings gave reason to say comes first.
         log.writer.flush();
         let control_socket = match arrival {
@@ -274,14 +275,14 @@ impl<'r> Prepared<'r> {
             Replaceable { rules: access_rules, pages, token_keys, tls: certificates, log_level };
         let file = settings::file_in_use(arguments.sources.config.as_deref());
         let reloads = Arc::<Reloads>::default();
-        let reloader =
-            Reloader::new(reader(arguments), settings.clone(), replaceable, &access, &workers);
+        let obstacle = upgrade::start::obstacle(&loaded);
+        let started = (settings.clone(), obstacle.is_none());
+        let reloader = Reloader::new(reader(arguments), started, replaceable, &access, &workers);
         let departure = departure(settings, workers, control.health());
         let reloader = (reloader, Arc::clone(&reloads));
         let operator = Operator::new(reloader, renewer, Arc::clone(&departure), upgrades.asking());
         operator.serve(hangups, control_socket.as_ref(), address, file);
         let ending_events = presence_events::spawn(presence_events.as_ref(), &engine, &control);
-        let obstacle = upgrade::start::obstacle(&loaded);
         let running = Running {
             engine: logs,
             access,
@@ -295,26 +296,21 @@ impl<'r> Prepared<'r> {
         upgrade::start::receive_rest(runtime, arrival.take(), &control);
         let (delay, log) = (settings.drain_delay.0, log.writer.clone());
         let upgrade = (upgrades, running, successor, control_socket);
-        let leaving = Leaving { signals, departure, delay, log, upgrade, callouts, ending_events };
+        let leaving = Leaving { signals, departure, delay, log, upgrade, beside, ending_events };
         let tls = tls.filter(|_| settings.admin_tls.0).map(|tls| tls.acceptor());
         let admin = admin.map(|listener| AdminListener { listener, tls });
-        let ended = runtime.block_on(control_plane(control, engine, edge, admin, leaving))?;
+        let planes = (control, engine, edge, reserves);
+        let ended = runtime.block_on(control_plane(planes, admin, leaving))?;
         finish(runtime, ended);
         Ok(())
     }
 }
 
-/// Starts what serves or acts beside the two planes, and what only one process may do at a time.
-fn start_beside(runtime: &Runtime, redirect: Option<Redirect>, renewal: Option<Renewal>) {
-    redirect.into_iter().for_each(|redirect| redirect.start(runtime));
-    renewal.into_iter().for_each(|renewal| drop(runtime.spawn(renewal.run())));
-}
-
 /// Waits for the workers and for the last events, and says what was done.
-fn finish(runtime: &Runtime, (edge, callouts): (Edge, RunningCallouts)) {
+fn finish(runtime: &Runtime, (edge, beside): (Edge, Beside)) {
     let metrics = edge.metrics.clone();
     edge.join();
-    runtime.block_on(callouts.finish(EVENTS_GRACE));
+    runtime.block_on(beside.finish());
     log_outcome(&metrics);
 }
 
@@ -391,37 +387,33 @@ struct Leaving {
     /// What asks for a new process that takes over; what that process gets, which it is, and the
     /// socket of commands, which it takes.
     upgrade: (upgrade::Requests, Running, Successor, Option<ControlSocket>),
-    callouts: RunningCallouts,
+    beside: Beside,
 }
 
 /// Runs the control plane until a signal has arrived and the shutdown is complete. Returns the data
 /// plane, whose workers are ending.
 async fn control_plane(
-    control: Arc<Control>,
-    engine: Arc<dyn Engine>,
-    edge: Edge,
+    (control, engine, edge, reserves): (Arc<Control>, Arc<dyn Engine>, Edge, Reserves),
     admin: Option<AdminListener>,
     leaving: Leaving,
-) -> Result<(Edge, RunningCallouts)> {
+) -> Result<(Edge, Beside)> {
     let edge = Arc::new(edge);
-    let handover = Handover::new(Arc::clone(&edge)).context("cannot wait for connections")?;
-    let turns = Turns::default();
-    let ticks = spawn_ticks(engine, Arc::clone(&turns));
-    let health = Arc::clone(control.health());
-    watch::start(edge.metrics.clone(), turns, Arc::clone(&health))
-        .context("cannot start the thread that watches the event loops")?;
+    let Reserves { turns, watch, events } = reserves;
+    let handover = Handover::new(Arc::clone(&edge), events);
+    let ticks = spawn_ticks(engine, turns);
+    watch.begin();
     notify("READY=1");
     let accepting = Arc::clone(&edge);
-    let Leaving { mut signals, departure, delay, log, upgrade, callouts, ending_events } = leaving;
+    let Leaving { mut signals, departure, delay, log, upgrade, beside, ending_events } = leaving;
     let (mut upgrades, running, successor, control_socket) = upgrade;
     let upgrade = (running, successor, control_socket);
     let upgrader = Arc::new(Upgrader::new(upgrade, Arc::clone(&control), Arc::clone(&edge)));
-    let ending = Ending { control: Arc::clone(&control), callouts, log: log.clone() };
+    let ending = Ending { control: Arc::clone(&control), beside, log: log.clone() };
     let (kept, keeps) = tokio::sync::oneshot::channel();
     let drain = async move {
-        let (name, callouts) = upgrades.serve(upgrader, (&mut signals, &departure), ending).await;
+        let (name, beside) = upgrades.serve(upgrader, (&mut signals, &departure), ending).await;
         // Its receiver waits until the server has drained.
-        let _ = kept.send(callouts);
+        let _ = kept.send(beside);
         // First, so that balancers know before anything is refused.
         let was_serving = departure.end() == Stage::Serving;
         notify("STOPPING=1");
@@ -443,7 +435,7 @@ async fn control_plane(
     throng_control::serve(control, handover, admin, drain, move || draining.drain()).await;
     ticks.abort();
     let edge = Arc::into_inner(edge).context("the control plane still uses the data plane")?;
-    Ok((edge, keeps.await.context("the callouts are lost")?))
+    Ok((edge, keeps.await.context("what runs beside the planes is lost")?))
 }
 
 /// Logs what should be changed, although it works.

@@ -11,6 +11,7 @@ use std::env;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -32,9 +33,22 @@ const STACK_BYTES: usize = 128 << 10;
 /// The turns of the control plane's runtime, which a task on it counts.
 pub(crate) type Turns = Arc<AtomicU64>;
 
-/// Starts the thread. It runs until the process ends, and feeds the watchdog of systemd, if the
-/// service has one.
-pub(crate) fn start(workers: Metrics, control: Turns, health: Arc<Health>) -> io::Result<()> {
+/// The thread before it watches. It ends if this is dropped.
+#[derive(Debug)]
+pub(crate) struct Waiting(Sender<()>);
+
+impl Waiting {
+    /// Begins to watch.
+    pub(crate) fn begin(self) {
+        // It waits: nothing else ends it.
+        let _ = self.0.send(());
+    }
+}
+
+/// Starts the thread, which watches once it is told to. It runs until the process ends, and feeds
+/// the watchdog of systemd, if the service has one.
+pub(crate) fn start(workers: Metrics, control: Turns, health: Arc<Health>) -> io::Result<Waiting> {
+    let (waiting, begins) = mpsc::channel();
     let watchdog = watchdog_time();
     // Half the time of the watchdog: so it is fed in time, and a loop that stands still is reported
     // before the service is killed.
@@ -42,6 +56,9 @@ pub(crate) fn start(workers: Metrics, control: Turns, health: Arc<Health>) -> io
     let interval = INTERVAL.min(standstill / 4).max(Duration::from_millis(1));
     let builder = thread::Builder::new().name("watch".into()).stack_size(STACK_BYTES);
     builder.spawn(move || {
+        if begins.recv().is_err() {
+            return;
+        }
         let mut watch = Watch::new(standstill);
         let mut last = Instant::now();
         loop {
@@ -57,7 +74,7 @@ pub(crate) fn start(workers: Metrics, control: Turns, health: Arc<Health>) -> io
             }
         }
     })?;
-    Ok(())
+    Ok(Waiting(waiting))
 }
 
 /// The turns of each loop, by its name; `None` for a worker that has ended.

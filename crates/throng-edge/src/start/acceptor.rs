@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use throng_core::{Admission, AdmissionSettings, QueueLook, QueueWatch, WorkerId};
 
+use super::gate::Gate;
 use super::succession::Succession;
 use crate::counters::Counter;
 use crate::event_loop::TakesConnections;
@@ -44,11 +45,14 @@ pub(super) struct Acceptor {
 }
 
 impl Acceptor {
-    /// Starts the thread, which ends once no worker takes connections. What waits in the listener
-    /// then is for the next process.
-    pub(super) fn spawn(self) -> io::Result<JoinHandle<()>> {
+    /// Starts the thread, which begins when the workers may act, and ends once none takes
+    /// connections. What waits in the listener then is for the next process.
+    pub(super) fn spawn(self, gate: Option<Arc<Gate>>) -> io::Result<JoinHandle<()>> {
         let builder = std::thread::Builder::new().name("acceptor".into()).stack_size(STACK_BYTES);
         builder.spawn(move || {
+            if gate.is_some_and(|gate| !gate.wait()) {
+                return;
+            }
             let mut queue = QueueWatch::default();
             // Connections accepted since the queue was empty.
             let mut accepted = 0_u32;

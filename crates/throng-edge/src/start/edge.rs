@@ -10,7 +10,6 @@ use throng_access::{Clients, CountedAddress};
 use throng_core::{Admission, Notification, WorkerQueue};
 use throng_handover::message::Listener;
 
-use super::acceptor::Acceptor;
 use super::gate::Gate;
 use super::send_method::SendMethod;
 use super::succession::Succession;
@@ -38,8 +37,6 @@ pub struct Edge {
     pub(super) succession: Arc<Succession>,
     /// Opens once the workers may act, if they come from another process.
     pub(super) gate: Option<Arc<Gate>>,
-    /// Starts once the workers may act.
-    pub(super) acceptor: Option<Acceptor>,
     /// Keeps the ports from other programs as long as the server runs.
     pub(super) ports: (Port, Option<PortReservation>),
 }
@@ -57,14 +54,10 @@ impl Edge {
     }
 
     /// Lets workers act that come from another process, which has ended its own. Call it once.
-    pub fn take_over(&mut self) -> io::Result<()> {
+    pub fn take_over(&self) {
         if let Some(gate) = &self.gate {
             gate.decide(true);
         }
-        if let Some(acceptor) = self.acceptor.take() {
-            self.threads.push(acceptor.spawn()?);
-        }
-        Ok(())
     }
 
     /// The number of workers.

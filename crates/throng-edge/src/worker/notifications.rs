@@ -66,7 +66,10 @@ impl<N: Net> Worker<N> {
                 Notification::Scan(scan) => self.begin_scan(scan),
                 Notification::Answer { question, answer } => self.answered(question, answer),
                 Notification::Leave { over_ms } => self.begin_leave(over_ms),
-                Notification::Stay => self.shutdown.stay(),
+                Notification::Stay { held } => {
+                    self.shutdown.stay();
+                    drop(held);
+                }
                 Notification::StopAccepting => self.shutdown.stop_accepting(self.clock.tick()),
                 Notification::Drain => self.start_drain(),
             }

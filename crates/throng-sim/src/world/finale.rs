@@ -1,5 +1,7 @@
 //! The end: all clients leave, or the server drains.
 
+use std::sync::Arc;
+
 use throng_core::{Engine, Notification, WorkerId};
 use throng_edge::{Counter, Parked};
 
@@ -73,8 +75,11 @@ impl World {
         let over_ms = self.random.between(0, 3000) as u64;
         self.notes.trace(if is_leave { format!("leave in {over_ms} ms") } else { "stay".into() });
         for at in 0..self.seats.len() {
-            let notification =
-                if is_leave { Notification::Leave { over_ms } } else { Notification::Stay };
+            let notification = if is_leave {
+                Notification::Leave { over_ms }
+            } else {
+                Notification::Stay { held: Arc::new(()) }
+            };
             self.engine.post(WorkerId(at as u16), notification);
         }
         if is_leave {

@@ -156,7 +156,7 @@ impl World {
                 | Notification::Scan(_)
                 | Notification::Kept(_)
                 | Notification::Leave { .. }
-                | Notification::Stay
+                | Notification::Stay { .. }
                 | Notification::StopAccepting
                 | Notification::Drain => {
                     return Err("the witness got a notification that is not for it".into());

@@ -4,17 +4,20 @@ use std::collections::BTreeSet;
 
 use crate::settings::{self, ChannelTable, Settings};
 
+/// The settings that not even a process which takes over can change: it refuses to.
+pub(super) const FOR_RESTART: [&str; 5] = ["data", "engine", "listen", "tls-listen", "workers"];
+
 /// What new settings come to in a server that runs.
 pub(super) struct Changes {
     /// The settings that hold from now on: those of before, with what a reload replaces.
     pub(super) effective: Settings,
-    /// The settings that wait for a restart, as `throng.toml` names them.
+    /// The settings that wait for an upgrade or a restart, as `throng.toml` names them.
     pub(super) pending: Vec<String>,
 }
 
 impl Changes {
     /// Settings that were `current`, in a server that was started with `started`. Only what is
-    /// named here is taken over, so that a setting that somebody adds waits for a restart.
+    /// named here is taken over, so that a setting that somebody adds waits.
     pub(super) fn new(started: &Settings, current: &Settings, new: &Settings) -> Changes {
         let mut effective = Settings {
             log: new.log,

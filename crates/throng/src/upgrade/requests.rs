@@ -1,15 +1,17 @@
 //! Requests for an upgrade, and what happens between them and the end of this process.
 
+use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use throng_control::Control;
-use throng_outbound::RunningCallouts;
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, spawn_blocking};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::upgrader::{Upgraded, Upgrader};
+use crate::beside::Beside;
 use crate::control_socket::{Conversation, Failure};
 use crate::departure::{Departure, Stage};
 use crate::log_writer::LogWriter;
@@ -25,9 +27,6 @@ const RESPONSES_PATIENCE: Duration = Duration::from_secs(5);
 /// How often it is looked whether they have.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Time for the last events to reach the application.
-const EVENTS_GRACE: Duration = Duration::from_secs(2);
-
 /// Where commands ask for an upgrade.
 pub(crate) type Asking = mpsc::Sender<Conversation>;
 
@@ -42,7 +41,7 @@ pub(crate) struct Requests {
 /// What ends with this process when another one has taken over.
 pub(crate) struct Ending {
     pub(crate) control: Arc<Control>,
-    pub(crate) callouts: RunningCallouts,
+    pub(crate) beside: Beside,
     pub(crate) log: LogWriter,
 }
 
@@ -75,11 +74,11 @@ impl Requests {
         upgrader: Arc<Upgrader>,
         (signals, departure): (&mut Signals, &Arc<Departure>),
         ending: Ending,
-    ) -> (&'static str, RunningCallouts) {
+    ) -> (&'static str, Beside) {
         loop {
             let conversation = tokio::select! {
-                name = signals.next() => return (name, ending.callouts),
-                () = departure.ended() => return ("throng drain", ending.callouts),
+                name = signals.next() => return (name, ending.beside),
+                () = departure.ended() => return ("throng drain", ending.beside),
                 conversation = self.next() => conversation,
             };
             let cause = if conversation.is_some() { "throng upgrade" } else { "SIGUSR2" };
@@ -94,10 +93,16 @@ impl Requests {
             let (outcome, conversation, ended_by) = attempt(&upgrader, signals, conversation).await;
             match outcome {
                 Ok(upgraded) => {
+                    let process = upgraded.process;
                     if ended_by.is_some() {
-                        upgraded.end();
+                        end(process);
                     }
-                    ending.end(upgraded, conversation, &mut self.asked).await
+                    let ends = ending.end(upgraded, conversation, &mut self.asked);
+                    let never = tokio::select! {
+                        never = ends => never,
+                        never = pass_on(signals, process) => never,
+                    };
+                    match never {}
                 }
                 Err(error) => {
                     let message =
@@ -107,7 +112,7 @@ impl Requests {
             }
             drop(reservation);
             if let Some(name) = ended_by {
-                return (name, ending.callouts);
+                return (name, ending.beside);
             }
         }
     }
@@ -151,6 +156,21 @@ async fn attempt(
     }
 }
 
+/// Passes signals on that come too late for this process: another one serves.
+async fn pass_on(signals: &mut Signals, process: Pid) -> Infallible {
+    loop {
+        let name = signals.next().await;
+        tracing::info!("{name}: passed on to process {}", process.as_raw_nonzero());
+        end(process);
+    }
+}
+
+/// Ends the process that serves.
+fn end(process: Pid) {
+    // Fails only if it has ended. Nobody else has its id: nobody has waited for it.
+    let _ = kill_process(process, Signal::TERM);
+}
+
 /// Says why an upgrade has failed.
 async fn fail(message: String, conversation: Option<Conversation>) {
     tracing::error!("the upgrade has failed: {message}");
@@ -180,11 +200,11 @@ fn in_the_way(stage: Stage) -> &'static str {
 impl Ending {
     /// Ends this process, which another one has taken over from.
     async fn end(
-        self,
+        mut self,
         upgraded: Upgraded,
         conversation: Option<Conversation>,
         asked: &mut mpsc::Receiver<Conversation>,
-    ) -> ! {
+    ) -> Infallible {
         // Those who ask from now on hear that the server ends.
         asked.close();
         if let Some(reason) = &upgraded.lost {
@@ -196,6 +216,7 @@ impl Ending {
             // So that the service manager starts the server again.
             std::process::exit(EXIT_RUNTIME.into());
         }
+        let redirect = self.beside.step_aside();
         upgraded.send_rest();
         let sentence = upgraded.announce();
         tracing::info!("{sentence}; this one ends");
@@ -215,7 +236,11 @@ impl Ending {
         // Those that have ended since; then the new process learns that this was all.
         upgraded.send_rest();
         drop(upgraded);
-        self.callouts.finish(EVENTS_GRACE).await;
+        if let Some(answering) = redirect {
+            // Clients that have not been answered by then are slow.
+            let _ = timeout_at(deadline, answering).await;
+        }
+        self.beside.finish().await;
         self.log.flush();
         std::process::exit(0);
     }

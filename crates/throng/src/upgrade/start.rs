@@ -173,13 +173,14 @@ impl DataSource {
 /// returns, that one acts no more; if it fails before, that one goes on.
 pub(crate) fn take_over(
     arrival: Option<&mut Arrival>,
-    edge: &mut Edge,
+    edge: &Edge,
     data: Option<&Data>,
 ) -> Result<()> {
     let Some(arrival) = arrival else { return Ok(()) };
     arrival.finish()?;
     data.iter().for_each(|data| data.tenancy().begin());
-    edge.take_over().context("cannot start the acceptor")
+    edge.take_over();
+    Ok(())
 }
 
 /// Receives the connections that the control plane of the running server still has.

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::Shutdown;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Pid;
 use throng_access::AccessControl;
 use throng_certificates::ServerTls;
 use throng_control::Control;
@@ -335,12 +335,6 @@ impl Upgraded {
                 tracing::warn!("a connection is lost: {error}");
             }
         }
-    }
-
-    /// Passes on a signal that came too late for this process.
-    pub(crate) fn end(&self) {
-        // Fails only if it has ended. Nobody else has its id: nobody has waited for it.
-        let _ = kill_process(self.process, Signal::TERM);
     }
 
     /// Tells the service manager, and says it in one sentence.

@@ -1,0 +1,42 @@
+//! What the server needs once it serves, and what the system may refuse: threads and descriptors.
+//!
+//! A process that takes over makes them before the last word. If they cannot be had, the running
+//! server goes on.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use throng_control::Health;
+use throng_edge::Edge;
+use tokio::runtime::Runtime;
+
+use crate::planes::HandoffEvents;
+use crate::watch::{self, Turns};
+
+/// What could be refused, and was not.
+pub(super) struct Reserves {
+    /// The turns of the control plane, which the thread compares.
+    pub(super) turns: Turns,
+    /// The thread that watches the event loops.
+    pub(super) watch: watch::Waiting,
+    /// Those of what the workers hand off.
+    pub(super) events: HandoffEvents,
+}
+
+impl Reserves {
+    /// Requires that `runtime` is entered.
+    ///
+    /// # Errors
+    ///
+    /// What the process is short of.
+    pub(super) fn make(runtime: &Runtime, edge: &Edge, health: &Arc<Health>) -> Result<Reserves> {
+        let turns = Turns::default();
+        let watch = watch::start(edge.metrics.clone(), Arc::clone(&turns), Arc::clone(health))
+            .context("cannot start the thread that watches the event loops")?;
+        let events = HandoffEvents::of(edge).context("cannot wait for connections")?;
+        // The runtime starts such threads when it needs them, and is content with fewer, but not
+        // without any.
+        runtime.block_on(runtime.spawn_blocking(|| ())).context("cannot start a thread")?;
+        Ok(Reserves { turns, watch, events })
+    }
+}
