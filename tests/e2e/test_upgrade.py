@@ -15,7 +15,7 @@ import websockets.sync.client
 
 from support import TIMEOUT_SECONDS, tls_server
 from support.access import SECRET, bearer, server_key, token
-from support.certificates import make_certificate
+from support.certificates import Authority, make_certificate
 from support.raw import TEXT, Raw, RawWebSocket, frame
 from support.server import BINARY, clean_environment, eventually, run_throng
 from support.tls_server import read_until, start_tls, stream_request
@@ -119,13 +119,15 @@ def test_a_publisher_and_its_subscribers_notice_nothing(start):
 @pytest.mark.parametrize("transport", ["websocket", "sse", "stream", "long-poll"])
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_a_flood_over_each_transport_is_whole(start, scheme, transport, tmp_path):
-    certificate, key = make_certificate(tmp_path, "own", "localhost")
+    authority = Authority(tmp_path)
+    names = ["DNS:localhost", "IP:127.0.0.1"]
+    certificate, key = authority.sign("own", *names, usage="serverAuth")
     listener = ["--tls-listen", "127.0.0.1:0", "--tls-cert", certificate, "--tls-key", key]
     server = start("--history-messages", "1000", *listener)
     place = [server.url]
     if scheme == "https":
         eventually(lambda: "TLS listener on https://" in server.log(), "the TLS listener")
-        place = [re.search(r"TLS listener on (\S+)", server.log())[1], "--ca", certificate]
+        place = [re.search(r"TLS listener on (\S+)", server.log())[1], "--ca", authority.certificate]
     flood = flooding(*place, "--transport", transport, directory=tmp_path)
     for _ in range(5):
         eventually(lambda: server.metrics()["throng_http_messages_published_total"] > 0, "load")

@@ -239,8 +239,7 @@ impl<'r> Prepared<'r> {
         let banner = banner(&loaded, &plan, admin.as_ref())?;
         let limit = meter.as_ref().map(|meter| meter.limit().clone());
         let start_line = start_line(settings, &plan, admin.as_ref(), limit.as_ref(), memory)?;
-        let renewer = renewal.as_ref().map(Renewal::renewer);
-        let queues = plan.queues();
+        let (renewer, queues) = (renewal.as_ref().map(Renewal::renewer), plan.queues());
         let max_bytes = settings.history.total_bytes.0.min(memory.logs);
         let presence = presence_events::settings(settings);
         let logs = Logs { plan, max_bytes, rules, data, presence, revocations };
@@ -300,8 +299,7 @@ impl<'r> Prepared<'r> {
         let tls = tls.filter(|_| settings.admin_tls.0).map(|tls| tls.acceptor());
         let admin = admin.map(|listener| AdminListener { listener, tls });
         let planes = (control, engine, edge, reserves);
-        let ended = runtime.block_on(control_plane(planes, admin, leaving))?;
-        finish(runtime, ended);
+        finish(runtime, runtime.block_on(control_plane(planes, admin, leaving))?);
         Ok(())
     }
 }
