@@ -1,7 +1,9 @@
 """What a new process takes over beside connections and logs."""
 
 import json
+import re
 import signal
+import ssl
 
 import pytest
 import websockets.sync.client
@@ -102,6 +104,16 @@ def test_an_upgrade_that_fails_leaves_revocations_as_they_were(start, tmp_path):
     assert [keyed.publish(one) for one in tokens] == [401, 401, 201]
     keyed.server.upgrade()
     assert [keyed.publish(one) for one in tokens] == [401, 401, 201]
+
+
+def test_the_certificate_of_dev_tls_stays(start, tmp_path):
+    state = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    server = start("--dev-tls", "--tls-listen", "127.0.0.1:0", environment=state)
+    eventually(lambda: "TLS listener on https://" in server.log(), "the TLS listener")
+    port = int(re.search(r"TLS listener on \S+:(\d+)", server.log())[1])
+    shown = ssl.get_server_certificate(("127.0.0.1", port))
+    server.upgrade()
+    assert ssl.get_server_certificate(("127.0.0.1", port)) == shown
 
 
 def watch(server, channel, user):

@@ -14,6 +14,7 @@
 //! | [`dev`] | `throng serve --dev`: keys for one run |
 //! | [`dev_tls`] | `throng serve --dev-tls`: a certificate for this machine |
 //! | [`check`] | `throng check`: checks the settings, and what a client may do |
+//! | [`beside`] | what runs beside the two planes, and what of it only one process may do |
 //! | [`acme`] | certificates by ACME, from the settings |
 //! | [`tls`] | TLS from the settings, and the reload of its files |
 //! | [`data`] | the data directory, from the settings |
@@ -109,6 +110,9 @@ fn main() -> ExitCode {
     // The static binary of releases must not load the plugins of the machine's own glibc.
     if cfg!(target_feature = "crt-static") {
         throng_edge::resolve_names_without_plugins();
+    }
+    if let Some(code) = upgrade::parent::parent(std::env::args_os()) {
+        return code;
     }
     let (words, is_bound) = cli::words(std::env::args_os().collect());
     let arguments = match Arguments::try_parse_from(words) {

@@ -6,6 +6,7 @@
 //! | `upgrader` | the running server's side |
 //! | `arrival` | the new process's side |
 //! | `requests` | what asks for an upgrade, and the end of the process that has been replaced |
+//! | `parent` | the first process stays as a small parent, where its end would end the service |
 //! | `reloads` | what becomes of reloads meanwhile |
 //! | `start` | what is different in the start of the new process |
 //! | `victim` | which of the two processes is ended if memory is short |
@@ -13,6 +14,7 @@
 
 mod arrival;
 mod binary;
+pub(crate) mod parent;
 mod parts;
 mod reloads;
 mod requests;

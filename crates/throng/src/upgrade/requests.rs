@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{Instant, sleep, timeout_at};
 
+use super::parent;
 use super::upgrader::{Upgraded, Upgrader};
 use crate::beside::Beside;
 use crate::control_socket::{Conversation, Failure};
@@ -216,6 +217,7 @@ impl Ending {
             // So that the service manager starts the server again.
             std::process::exit(EXIT_RUNTIME.into());
         }
+        let process = upgraded.process;
         let redirect = self.beside.step_aside();
         upgraded.send_rest();
         let sentence = upgraded.announce();
@@ -242,6 +244,9 @@ impl Ending {
         }
         self.beside.finish().await;
         self.log.flush();
+        if parent::is_needed() {
+            parent::become_parent_of(process);
+        }
         std::process::exit(0);
     }
 }

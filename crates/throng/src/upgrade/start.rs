@@ -19,6 +19,7 @@ use throng_handover::message::Listener;
 use tokio::runtime::Runtime;
 
 use super::arrival::Arrival;
+use super::parent;
 use crate::access::RevocationsFile;
 use crate::data::{self, Data};
 use crate::load::Loaded;
@@ -237,14 +238,17 @@ pub(crate) fn check(settings: &Settings, takes_over: bool) -> Result<(), Setting
 
 /// Why this server cannot be upgraded.
 pub(crate) fn obstacle(loaded: &Loaded) -> Option<String> {
-    let Loaded { settings, dev_keys, dev_certificate } = loaded;
-    if std::process::id() == 1 {
+    // The certificate of `--dev-tls` is on the disk, where the new process finds it.
+    let Loaded { settings, dev_keys, dev_certificate: _ } = loaded;
+    if parent::is_needed() && !parent::is_possible() {
         return Some(
-            "this is process 1, with which the container ends; drain it instead".to_owned(),
+            "this process has to stay, for the service would end with it, and cannot: /proc is not \
+             mounted; drain it instead"
+                .to_owned(),
         );
     }
-    if dev_keys.is_some() || dev_certificate.is_some() {
-        return Some("--dev and --dev-tls are for one run".to_owned());
+    if dev_keys.is_some() {
+        return Some("the keys of --dev are for one run".to_owned());
     }
     settings.engine.0.then(|| {
         "with engine = nats no process takes over; drain it, its clients go to other nodes"
