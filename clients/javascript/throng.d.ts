@@ -74,6 +74,11 @@ export interface SubscribeOptions {
   history?: number;
   /** The id to resume after. Overrides `history`. */
   since?: string;
+  /**
+   * Whether to emit "presence", for all subscriptions of the channel. Counts as one more channel of
+   * the connection. Default: false.
+   */
+  presence?: boolean;
 }
 
 export interface PublishOptions {
@@ -146,6 +151,21 @@ export interface Presence {
   more: boolean;
 }
 
+/**
+ * Who follows a channel: the whole state in each event. Over a WebSocket the server sends it at once
+ * and on each change, if it has presence events; otherwise the client reads it every 15 s.
+ */
+export interface PresenceEvent extends Presence {
+  /** When the server looked, in milliseconds since 1970. */
+  time: number;
+  /** The users who have come since the event before; missing in the first event of a connection. */
+  joined?: string[];
+  /** Those who have left, and when they were found to be gone; missing in the first event. */
+  left?: { user: string; last_seen: number }[];
+  /** Why nobody is listed: the server does not show this client who is there. It ends the events. */
+  error?: ThrongError;
+}
+
 /** The state of the client: with several connections, that of the least connected one. */
 export interface StateEvent {
   state: State;
@@ -169,6 +189,8 @@ export interface SubscriptionEvents<Data = unknown> {
   recovered: Place;
   /** Messages are missing here; `missed` is their number if the server knows it. */
   gap: Place & { id?: string; missed?: number };
+  /** With the option `presence`: who follows the channel, at once and on each change. */
+  presence: PresenceEvent;
   /**
    * The server refused the subscription, or a newer token does not grant it; it has ended.
    * Without a listener: `console.error`.

@@ -40,7 +40,7 @@ function List() {
     onMessage: ({ data }) => apply(data),
     onGap: load,
   });
-  const { users } = usePresence("list", { refreshMs: 2000 });
+  const { users } = usePresence("list");
   // Whatever changes after the subscription has begun, is told.
   useEffect(() => {
     if (isSubscribed && !list.isComplete) load();

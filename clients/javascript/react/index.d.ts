@@ -3,6 +3,7 @@
 import type { FunctionComponent, ReactNode } from "react";
 import type {
   Message,
+  PresenceEvent,
   Published,
   PublishOptions,
   State,
@@ -54,10 +55,8 @@ export declare function useChannel<Data = unknown>(
 ): Channel<Data>;
 
 export interface PresenceOptions {
-  /** Time between two reads while the page is visible; 0 for none. Default: 15,000. */
-  refreshMs?: number;
-  /** The most users to list. Default: the server's. */
-  limit?: number;
+  /** Called with each event, such as to tell who has `joined` and `left`. */
+  onPresence?: (event: PresenceEvent) => void;
 }
 
 export interface ChannelPresence {
@@ -65,13 +64,16 @@ export interface ChannelPresence {
   users: readonly string[];
   /** Whether there are more users than listed. */
   more: boolean;
-  /** Nothing was read yet. */
+  /** Nothing is known yet. */
   isLoading: boolean;
-  /** Why the last read failed; the other values are those before. */
+  /** Why nobody is known: the server refused the channel, or does not show this client who is there. */
   error?: unknown;
 }
 
-/** Who follows a channel: read at once, after each reconnect, and every `refreshMs`. */
+/**
+ * Who follows a channel, from the server's presence events. The component follows the channel, too,
+ * so this client is among them. With null it follows nothing.
+ */
 export declare function usePresence(
   target: Target | null | undefined,
   options?: PresenceOptions,

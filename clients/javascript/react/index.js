@@ -105,42 +105,17 @@ export function useChannel(target, options = {}) {
 
 const NOBODY = { connections: 0, users: [], more: false, isLoading: true };
 
-/**
- * Who follows a channel: read at once, after each reconnect, and every `refreshMs` while the page is
- * visible.
- */
+/** Who follows a channel, as the server tells; the component follows it, too. */
 export function usePresence(target, options = {}) {
   const latest = useLatest(options);
   return useFollowed(target, NOBODY, (client, target, change) => {
-    let timer;
-    let reads = 0;
-    const read = async () => {
-      clearTimeout(timer);
-      reads += 1;
-      const number = reads;
-      const { refreshMs = 15_000, limit } = latest.current;
-      let found;
-      try {
-        const { connections, users, more } = await client.presence(target, limit && { limit });
-        found = { connections, users, more, error: undefined };
-      } catch (error) {
-        found = { error };
-      }
-      // A newer one has begun, or the component has gone.
-      if (number !== reads) return;
-      change((to) => ({ ...to, ...found, isLoading: false }));
-      if (refreshMs > 0) timer = setTimeout(again, refreshMs);
-    };
-    // A page that nobody sees reads again when it is seen.
-    const again = () => globalThis.document?.hidden || read();
-    const off = client.on("state", ({ state }) => state === "open" && read());
-    globalThis.document?.addEventListener("visibilitychange", again);
-    read();
-    return () => {
-      reads += 1;
-      clearTimeout(timer);
-      off();
-      globalThis.document?.removeEventListener("visibilitychange", again);
-    };
+    const subscription = client.subscribe(target, { presence: true });
+    subscription.on("presence", (event) => {
+      latest.current.onPresence?.(event);
+      const { connections, users, more, error } = event;
+      change(() => ({ connections, users, more, error, isLoading: false }));
+    });
+    subscription.on("error", (error) => change((to) => ({ ...to, error, isLoading: false })));
+    return () => subscription.unsubscribe();
   });
 }

@@ -8,7 +8,6 @@
  *   transport fails. A refusal with a time to retry is not a failure of the transport.
  */
 
-import { Loss } from "./errors.js";
 import { backoffMs, boundedMs } from "./http.js";
 import { loadHttp } from "./load-http.js";
 import { SocketLink } from "./socket-link.js";
@@ -95,20 +94,7 @@ export class Connection {
 
   /** Asks the server for a sign of life, on transports where a client can send. */
   probe() {
-    if (this.state === "open") this.link?.probe?.();
-  }
-
-  /**
-   * A separate request begins that may take `timeoutMs`. After half of that time it probes a
-   * WebSocket, so that a frozen server is detected when the time is over. Returns a function that
-   * ends this.
-   */
-  doubt(timeoutMs) {
-    const sinceMs = Date.now();
-    const timer = setTimeout(() => {
-      if (this.link?.receivedAt < sinceMs) this.probe();
-    }, timeoutMs / 2);
-    return () => clearTimeout(timer);
+    this.link?.probe?.();
   }
 
   /**
@@ -116,10 +102,8 @@ export class Connection {
    * cannot be probed: it counts as lost if nothing has arrived on it since then.
    */
   suspect(sinceMs) {
-    const { link } = this;
-    if (!link?.isOpen) return;
-    if (link.probe) link.probe();
-    else if (link.receivedAt < sinceMs) this.lost(link, new Loss("the server does not answer"));
+    this.probe();
+    this.link?.suspect?.(sinceMs);
   }
 
   #capacity(channelsMax) {
@@ -149,7 +133,8 @@ export class Connection {
     try {
       if (!tokens.isReady) await tokens.get();
       const isSocket = this.transport === "websocket";
-      const Link = isSocket ? SocketLink : await this.#loadLink();
+      const { options } = this.#client;
+      const Link = isSocket ? SocketLink : (await loadHttp(options)).LINKS[this.transport];
       if (!isCurrent()) return;
       this.link = new Link(this, this.#client);
       this.link.open();
@@ -159,10 +144,6 @@ export class Connection {
       if (error.code === "unreachable") this.transportIndex = 0;
       this.#retry(error);
     }
-  }
-
-  async #loadLink() {
-    return (await loadHttp(this.#client.options)).LINKS[this.transport];
   }
 
   #release() {
@@ -202,7 +183,9 @@ export class Connection {
     const hasNext = this.transportIndex + 1 < this.#client.options.transports.length;
     if (hasNext && isFailure && (loss.isUnusable || this.#failures >= FAILURES_MAX)) {
       const generation = this.#generation;
-      const isReachable = await this.#isReachable();
+      const part = await loadHttp(this.#client.options).catch(() => {});
+      // Whether the server answers over HTTP, so that a failure is the transport's.
+      const isReachable = await part?.isReachable(this.#client);
       if (generation !== this.#generation) return;
       if (isReachable) {
         this.transportIndex += 1;
@@ -213,15 +196,6 @@ export class Connection {
       }
     }
     this.#retry(loss);
-  }
-
-  /** Whether the server answers over HTTP, so that a failure is the transport's. */
-  async #isReachable() {
-    try {
-      return await (await loadHttp(this.#client.options)).isReachable(this.#client);
-    } catch {
-      return false;
-    }
   }
 
   #retry({ hintMs, message }) {

@@ -14,6 +14,7 @@ import { Loss, ThrongError } from "./errors.js";
 import { EventStreamParser } from "./event-stream.js";
 import { isOfToken, isTemporary, orAborted, retryAfterMs, toError } from "./http.js";
 import { keyOf, pathOf } from "./message.js";
+import { followPresence } from "./presence.js";
 import { Cursor } from "./subscription.js";
 
 /** Changes of the channels within this time start only one new round. */
@@ -37,6 +38,9 @@ export class HttpLink {
   round = null;
   #watchdog;
   #reopenTimer;
+  /** Cursors whose presence is being read. */
+  #watched = new Set();
+  #end = new AbortController();
   /** The inbox that a request with `user` follows, without a subscription. */
   #inbox;
 
@@ -57,6 +61,7 @@ export class HttpLink {
         await this.#settle(cursors, round.signal);
         round.signal.throwIfAborted();
         const settled = cursors.filter(({ isClosed }) => !isClosed);
+        for (const cursor of settled) if (cursor.presence) this.renew(cursor);
         // If every channel was refused, wait for the next subscription.
         if (settled.length > 0) await this.follow(settled, round.signal);
         else await aborted(round.signal);
@@ -75,6 +80,7 @@ export class HttpLink {
 
   close() {
     this.isClosed = true;
+    this.#end.abort();
     clearTimeout(this.#reopenTimer);
     clearTimeout(this.#watchdog);
     this.round?.abort(this);
@@ -88,8 +94,22 @@ export class HttpLink {
     }, REOPEN_DELAY_MS);
   }
 
-  unsubscribe() {
+  unsubscribe(cursor) {
+    this.#watched.delete(cursor);
     this.subscribe();
+  }
+
+  /** A separate request, sent at `sinceMs`, got no answer. */
+  suspect(sinceMs) {
+    if (!this.isOpen || this.receivedAt >= sinceMs) return;
+    this.connection.lost(this, new Loss("the server does not answer"));
+  }
+
+  /** A request names all channels or none for presence events, so presence is read instead. */
+  renew(cursor) {
+    if (this.#watched.has(cursor)) return;
+    this.#watched.add(cursor);
+    followPresence(this.client, cursor, this.#end.signal);
   }
 
   /** Ends the round with `loss` after `timeoutMs`, unless called again. 0 means no timeout. */

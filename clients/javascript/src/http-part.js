@@ -5,7 +5,8 @@
 
 import { PollLink, StreamLink } from "./http-link.js";
 
-export { isReachable, read, readOlder } from "./read.js";
+export { followPresence } from "./presence.js";
+export { isReachable, read, replayOlder } from "./read.js";
 
 /** The links by transport. */
 export const LINKS = { sse: StreamLink, poll: PollLink };

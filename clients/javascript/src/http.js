@@ -62,6 +62,17 @@ export function delay(delayMs, signal) {
   return orAborted(elapsed, signal).catch(() => clearTimeout(timer));
 }
 
+/** What `work()` resolves to, which is retried until then; undefined on abort. */
+export async function persist(work, signal, random) {
+  for (let attempt = 0; !signal.aborted; attempt += 1) {
+    try {
+      return await work();
+    } catch {
+      await delay(backoffMs(attempt, random), signal);
+    }
+  }
+}
+
 /**
  * What `work` resolves to. Rejects with the signal's reason once it is aborted, even if `work`
  * ignores the signal, as a custom `fetch` may.

@@ -21,14 +21,9 @@ export function pathOf(target) {
 /** Whether `id` is `last` or before it. False if they are of different epochs. */
 export function isUpTo(id, last) {
   if (last === undefined) return false;
-  const [epoch, offset] = splitId(id);
-  const [lastEpoch, lastOffset] = splitId(last);
-  return epoch === lastEpoch && offset <= lastOffset;
-}
-
-function splitId(id) {
-  const dash = id.lastIndexOf("-");
-  return [id.slice(0, dash), Number(id.slice(dash + 1))];
+  const [epoch, offset] = id.split("-");
+  const [lastEpoch, lastOffset] = last.split("-");
+  return epoch === lastEpoch && Number(offset) <= Number(lastOffset);
 }
 
 export function toBase64(bytes) {

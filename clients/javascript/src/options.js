@@ -98,6 +98,6 @@ export function toOptions(given) {
   check(isToken && isFunction, 'give "token", a string, or "getToken", a function, not both');
   for (const transport of transports) checkWord(transport, TRANSPORTS, "there is no transport");
   options.transports = transports.filter((each) => each !== "websocket" || WebSocket);
-  check(options.transports.length > 0, "none of these transports is available here");
+  check(options.transports.length > 0, "no transport is available here");
   return options;
 }

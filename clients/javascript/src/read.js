@@ -1,8 +1,9 @@
 /** Reads the history and presence of a channel. */
 
 import { readText } from "./body.js";
+import { emit } from "./emitter.js";
 import { ThrongError } from "./errors.js";
-import { deadline, isOfToken, orAborted, toError } from "./http.js";
+import { deadline, isOfToken, isTemporary, orAborted, toError } from "./http.js";
 import { pathOf } from "./message.js";
 
 /** The server's limit of messages on a page of history. */
@@ -15,7 +16,11 @@ export async function read(client, target, what, parameters) {
   const startedAt = Date.now();
   const { requestTimeoutMs } = client.options;
   const limit = deadline(requestTimeoutMs);
-  const endDoubt = client.connectionFor(target).doubt(requestTimeoutMs);
+  // So that a frozen server is detected when the time is over.
+  const doubt = setTimeout(() => {
+    const connection = client.connectionFor(target);
+    if (connection.link?.receivedAt < startedAt) connection.probe();
+  }, requestTimeoutMs / 2);
   try {
     const init = { signal: limit.signal };
     const response = await client.request(`${pathOf(target)}/${what}${query}`, init);
@@ -30,7 +35,7 @@ export async function read(client, target, what, parameters) {
     const message = `the server cannot be reached: ${error}`;
     throw new ThrongError("unreachable", message, undefined, error);
   } finally {
-    endDoubt();
+    clearTimeout(doubt);
     limit.end();
   }
 }
@@ -39,7 +44,7 @@ export async function read(client, target, what, parameters) {
  * The messages after `since`, or the latest `history`, oldest first. `isWhole` is false if the
  * server no longer has all of those after `since`.
  */
-export async function readOlder(client, target, { history, since }) {
+async function readOlder(client, target, { history, since }) {
   const readPage = (page) => read(client, target, "history", page);
   let messages = [];
   let isWhole = true;
@@ -59,6 +64,27 @@ export async function readOlder(client, target, { history, since }) {
     }
   }
   return { messages, isWhole };
+}
+
+/**
+ * Delivers older messages to a subscription that has joined others, then those that have come
+ * meanwhile. Rejects if a later attempt may succeed; otherwise ends the subscription.
+ */
+export async function replayOlder(client, target, options, follower) {
+  const { subscription, signal } = follower;
+  let older;
+  try {
+    older = await readOlder(client, target, options);
+  } catch (error) {
+    if (!error.status || isTemporary(error)) throw error;
+    if (!signal.aborted) subscription[emit]("error", error);
+    subscription.unsubscribe();
+    return;
+  }
+  if (signal.aborted) return;
+  if (!older.isWhole) subscription[emit]("gap", { ...target, id: options.since });
+  for (const envelope of older.messages) follower.replay(envelope);
+  follower.release();
 }
 
 /** Whether the server answers. If it does not, a failure is not the transport's. */

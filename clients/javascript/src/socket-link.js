@@ -2,7 +2,8 @@
 
 import { lossOf } from "./close.js";
 import { Loss, ThrongError } from "./errors.js";
-import { backoffMs, delay, TIMER_MAX_MS } from "./http.js";
+import { backoffMs, delay, persist, TIMER_MAX_MS } from "./http.js";
+import { loadHttp } from "./load-http.js";
 import { isBinary, keyOf, toBase64 } from "./message.js";
 
 /** How long the server may take to answer a probe. */
@@ -36,7 +37,7 @@ export class SocketLink {
   /** The token that the server has from this link. */
   #token;
   #isRefreshing = false;
-  /** Failed refreshes in a row. */
+  /** Refused refreshes in a row. */
   #refreshes = 0;
   /** Aborted when the link ends. */
   #end = new AbortController();
@@ -47,6 +48,8 @@ export class SocketLink {
   #requested = new Set();
   /** Cursors confirmed by `subscribed`. Messages before it are of an earlier subscription. */
   #live = new Set();
+  /** Cursors of which the server has no presence events, or shows them to others only. */
+  #unseen = new Set();
 
   constructor(connection, client) {
     this.#connection = connection;
@@ -92,11 +95,12 @@ export class SocketLink {
   subscribe(cursor) {
     if (!this.isOpen) return;
     // The URL's `user` follows the inbox from now on, but this cursor may begin earlier.
-    if (cursor.target.user !== undefined) this.#send({ type: "unsubscribe", ...cursor.target });
-    const from = cursor.position ? { since: cursor.position } : {};
-    if (!cursor.position && cursor.history > 0) from.history = cursor.history;
+    const { target, position: since, history } = cursor;
+    if (target.user !== undefined) this.#send({ type: "unsubscribe", ...target });
+    const presence = (cursor.presence && !this.#unseen.has(cursor)) || undefined;
+    const from = { since, history: (!since && history) || undefined, presence };
     this.#requested.add(cursor);
-    this.#send({ type: "subscribe", ...cursor.target, ...from }, { cursor, from });
+    this.#send({ type: "subscribe", ...target, ...from }, { cursor, from });
   }
 
   unsubscribe(cursor) {
@@ -104,14 +108,19 @@ export class SocketLink {
     if (this.#requested.delete(cursor)) this.#send({ type: "unsubscribe", ...cursor.target });
   }
 
+  /** Subscribes again, because the cursor wants presence events now. */
+  renew(cursor) {
+    this.unsubscribe(cursor);
+    this.subscribe(cursor);
+  }
+
   publish(publish) {
     const { target, data, key, echo, contentType } = publish;
     publish.link = this;
     publish.sent();
     const body = isBinary(data) ? { data: toBase64(data), encoding: "base64" } : { data };
-    if (contentType !== undefined) body.content_type = contentType;
-    if (!echo) body.echo = false;
-    this.#send({ type: "publish", ...target, ...body, key }, { publish });
+    const options = { content_type: contentType, key, echo: echo && undefined };
+    this.#send({ type: "publish", ...target, ...body, ...options }, { publish });
   }
 
   /** Sends a ping that must be answered within `PROBE_MS`. */
@@ -187,19 +196,21 @@ export class SocketLink {
       this.#lost(new Loss("the peer is not a Throng server", { isUnusable: true }));
       return;
     }
-    const command = this.#pending.get(frame.ref);
-    if (frame.ref !== undefined) this.#pending.delete(frame.ref);
-    const isDue = this.#pending.size > 0;
-    this.#dueAt = isDue ? this.receivedAt + this.#options.requestTimeoutMs : undefined;
-    if (frame.type === "message" || frame.type === "gap") this.#advance(frame);
-    else if (frame.type === "welcome") this.#welcome(frame);
-    else if (frame.type === "subscribed" && command?.cursor) this.#subscribed(frame, command);
-    else if (frame.type === "published" && command?.publish) {
+    const { type, ref } = frame;
+    const command = this.#pending.get(ref);
+    this.#pending.delete(ref);
+    this.#dueAt = undefined;
+    if (this.#pending.size > 0) this.#dueAt = this.receivedAt + this.#options.requestTimeoutMs;
+    // The answer to a query has no time, but this client sends none.
+    if (type === "message" || type === "gap" || type === "presence") this.#advance(frame);
+    else if (type === "welcome") this.#welcome(frame);
+    else if (type === "subscribed" && command?.cursor) this.#subscribed(frame, command);
+    else if (type === "published" && command?.publish) {
       this.#client.outbox.settle(command.publish, frame);
-    } else if (frame.type === "expiring") this.#refresh();
-    else if (frame.type === "authenticated" && command?.token) this.#refreshed(command);
-    else if (frame.type === "unsubscribed" && frame.code) this.#ended(frame);
-    else if (frame.type === "error") this.#refused(frame, command);
+    } else if (type === "expiring") this.#refresh();
+    else if (type === "authenticated" && command?.token) this.#refreshed(command);
+    else if (type === "unsubscribed" && frame.code) this.#ended(frame);
+    else if (type === "error") this.#refused(frame, command);
   }
 
   #welcome({ heartbeat, channels_max: channelsMax }) {
@@ -219,17 +230,18 @@ export class SocketLink {
   }
 
   #subscribed({ id, head, recovered }, { cursor, from }) {
-    if (this.#connection.cursors.get(cursor.key) !== cursor) return;
+    if (cursor.connection !== this.#connection) return;
     this.#live.add(cursor);
     cursor.isLive = true;
-    if (from.since) cursor.follow({ id, head, recovered: recovered !== false });
-    else cursor.follow({ id, head });
+    cursor.follow({ id, head, recovered: from.since && recovered !== false });
+    if (cursor.presence && !from.presence && !this.#unseen.has(cursor)) this.renew(cursor);
   }
 
   #advance(frame) {
     const cursor = this.#connection.cursors.get(keyOf(frame));
     if (!cursor || !this.#live.has(cursor)) return;
     if (frame.type === "gap") cursor.gap(frame);
+    else if (frame.type === "presence") cursor.see(frame);
     else this.#client.deliver(cursor, frame);
   }
 
@@ -237,22 +249,32 @@ export class SocketLink {
     const error = new ThrongError(code, message);
     if (command?.token) return this.#refusedToken(error, command.token);
     if (command?.publish) this.#client.outbox.retryOrRefuse(command.publish, error);
-    const { cursor } = command ?? {};
+    const { cursor, from } = command ?? {};
     if (cursor) this.#requested.delete(cursor);
     // The cursor may have moved to another connection.
-    if (!cursor || this.#connection.cursors.get(cursor.key) !== cursor) return;
-    if (code === "busy") this.#lost(new Loss(message));
+    if (cursor?.connection !== this.#connection) return;
+    if (from.presence && /^(bad_request|forbidden)$/.test(code)) this.#readPresence(cursor);
+    else if (code === "busy") this.#lost(new Loss(message));
     else if (code === "too_many_requests") this.#subscribeLater(cursor);
     else if (code === "too_many_channels" && this.#live.size > 0) {
       this.#client.learn(this.#live.size + this.#connection.reservedChannels());
     } else this.#client.drop(cursor, error);
   }
 
+  /** Without presence events, reads who is there from time to time. */
+  async #readPresence(cursor) {
+    this.#unseen.add(cursor);
+    this.subscribe(cursor);
+    const { signal } = this.#end;
+    const part = await persist(() => loadHttp(this.#options), signal);
+    part?.followPresence(this.#client, cursor, signal);
+  }
+
   /** One channel more than the server allows this client for now. The others stay. */
   async #subscribeLater(cursor) {
     const { signal } = this.#end;
     await delay(LIMIT_RETRY_MS * (1 + 4 * this.#options.random()), signal);
-    if (signal.aborted || this.#connection.cursors.get(cursor.key) !== cursor) return;
+    if (signal.aborted || cursor.connection !== this.#connection) return;
     if (!this.#requested.has(cursor)) this.subscribe(cursor);
   }
 
@@ -270,15 +292,8 @@ export class SocketLink {
     if (!tokens.canRenew || this.#isRefreshing) return;
     this.#isRefreshing = true;
     const { signal } = this.#end;
-    while (!signal.aborted) {
-      try {
-        const token = await tokens.renew(this.#token);
-        if (!signal.aborted) this.#send({ type: "auth", token }, { token });
-        return;
-      } catch {
-        await delay(backoffMs(this.#refreshes++, random), signal);
-      }
-    }
+    const token = await persist(() => tokens.renew(this.#token), signal, random);
+    if (!signal.aborted) this.#send({ type: "auth", token }, { token });
   }
 
   #refreshed({ token }) {

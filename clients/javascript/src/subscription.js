@@ -12,13 +12,12 @@
  */
 
 import { emit, Emitter } from "./emitter.js";
-import { ThrongError } from "./errors.js";
-import { backoffMs, delay, isTemporary } from "./http.js";
+import { persist } from "./http.js";
 import { isUpTo, keyOf, toMessage } from "./message.js";
 
 const leave = Symbol("leave");
 
-/** Emits "message", "subscribed", "recovered", "gap" and "error". */
+/** Emits "message", "subscribed", "recovered", "gap", "presence" and "error". */
 export class Subscription extends Emitter {
   constructor(target, end) {
     super();
@@ -38,15 +37,12 @@ class Follower {
   /** The id of the last message. */
   #last;
   #end = new AbortController();
+  signal = this.#end.signal;
 
-  constructor(subscription, { takesReplay }) {
+  constructor(subscription, takesReplay) {
     this.subscription = subscription;
     /** Whether it gets older messages from the cursor: it has requested them. */
     this.takesReplay = takesReplay;
-  }
-
-  get signal() {
-    return this.#end.signal;
   }
 
   close() {
@@ -54,7 +50,6 @@ class Follower {
   }
 
   receive(name, value) {
-    if (this.signal.aborted) return;
     // After an error there is nothing to wait for.
     if (this.#queued && name !== "error") this.#queued.push([name, value]);
     else this.#emit(name, value);
@@ -101,6 +96,8 @@ export class Cursor {
   /** The subscription is active on the server, so that the client gets its own messages. */
   isLive = false;
   isClosed = false;
+  /** Who follows the channel, as last seen. */
+  #here;
   #hasStarted = false;
   /** The id of the last delivered message. Unlike `position`, never an announced id. */
   #delivered;
@@ -110,8 +107,10 @@ export class Cursor {
     this.#start = resolve;
   });
 
-  constructor(target, { history = 0, since } = {}) {
+  constructor(target, { history = 0, since, presence } = {}) {
     this.target = target;
+    /** Whether a subscription wants presence events. */
+    this.presence = presence;
     this.key = keyOf(target);
     this.history = history;
     this.position = since;
@@ -127,17 +126,17 @@ export class Cursor {
   }
 
   /**
-   * Adds a subscription. The first gets older messages from the cursor; others get them from
-   * `readOlder`, which returns them with whether none is missing.
+   * Adds a subscription. The first gets older messages from the cursor; to others `replayOlder`
+   * delivers them, or fails if it may work later.
    */
-  join(subscription, options, readOlder) {
+  join(subscription, options, replayOlder) {
     const isFirst = this.isUnused && !this.#hasStarted;
-    const follower = new Follower(subscription, { takesReplay: isFirst });
+    const follower = new Follower(subscription, isFirst);
     this.#followers.set(subscription, follower);
     if (isFirst) return;
     const wantsOlder = options.since !== undefined || options.history > 0;
     if (wantsOlder) follower.hold();
-    this.#joinLate(follower, wantsOlder ? options : undefined, readOlder);
+    this.#joinLate(follower, wantsOlder && replayOlder);
   }
 
   part(subscription) {
@@ -178,6 +177,12 @@ export class Cursor {
     }
   }
 
+  /** Handles a presence event. */
+  see({ type, joined, left, ...here }) {
+    this.#here = here;
+    this.#emit("presence", { ...here, joined, left });
+  }
+
   /** Ends all subscriptions: the server has refused the channel. */
   fail(error) {
     this.isClosed = true;
@@ -189,30 +194,13 @@ export class Cursor {
     for (const follower of [...this.#followers.values()]) follower.receive(name, value);
   }
 
-  async #joinLate(follower, options, readOlder) {
+  async #joinLate(follower, replayOlder) {
     // Messages between a read and a later start of the subscription would be missing.
     await this.#started;
-    if (follower.signal.aborted) return;
     const { subscription, signal } = follower;
+    if (signal.aborted) return;
     subscription[emit]("subscribed", { ...this.target, id: this.position });
-    if (!options) return;
-    for (let attempt = 0; !signal.aborted; attempt += 1) {
-      try {
-        const { messages, isWhole } = await readOlder(options);
-        if (signal.aborted) return;
-        if (!isWhole) subscription[emit]("gap", { ...this.target, id: options.since });
-        for (const envelope of messages) follower.replay(envelope);
-        return follower.release();
-      } catch (error) {
-        if (signal.aborted) return;
-        const isFinal = error instanceof ThrongError && error.status && !isTemporary(error);
-        if (isFinal) {
-          subscription[emit]("error", error);
-          subscription.unsubscribe();
-          return;
-        }
-        await delay(backoffMs(attempt), signal);
-      }
-    }
+    if (this.#here) subscription[emit]("presence", this.#here);
+    if (replayOlder) await persist(() => replayOlder(follower), signal);
   }
 }

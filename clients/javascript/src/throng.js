@@ -62,7 +62,7 @@ export class Throng extends Emitter {
   subscribe(target, options = {}, listener) {
     if (typeof options === "function") return this.subscribe(target, {}, options);
     if (this.state === "closed") throw new ThrongError("closed", "the client is closed");
-    checkNames(options, ["history", "since"], "subscribe");
+    checkNames(options, ["history", "since", "presence"], "subscribe");
     const named = toTarget(target);
     const { user } = this.#options;
     // A client with a token and without `user` leaves it to the server which inbox is its own.
@@ -77,12 +77,15 @@ export class Throng extends Emitter {
       if (cursor.isUnused) this.#leave(cursor);
     });
     if (listener) subscription.on("message", listener);
-    cursor.join(subscription, options, async (older) => {
-      return (await loadHttp(this.#options)).readOlder(this.#shared, named, older);
+    cursor.join(subscription, options, async (follower) => {
+      await (await loadHttp(this.#options)).replayOlder(this.#shared, named, options, follower);
     });
     if (!known) {
       this.#cursors.set(cursor.key, cursor);
       this.#place(cursor);
+    } else if (options.presence && !cursor.presence) {
+      cursor.presence = true;
+      if (cursor.isLive) cursor.connection.link.renew(cursor);
     }
     return subscription;
   }

@@ -21,6 +21,8 @@ export class StandIn {
   /** Returns the receipt of a publish by a request that prefers one; without it, there are none. */
   receipt = undefined;
   heartbeatSeconds = 25;
+  /** Whether there are presence events. */
+  hasPresenceEvents = false;
   /** Limit of channels per connection; in the welcome, without `faults.silentLimits`. */
   channelsMax = 128;
   /** The valid tokens; undefined for a server that asks for none. */
@@ -228,6 +230,16 @@ export class StandIn {
     return { [kind]: name, connections: here.length, users, more: false };
   }
 
+  /** Tells the connections with presence events of a channel who is there. */
+  #tellPresence(key) {
+    const { users, ...here } = this.#presence(key);
+    for (const { watched, peer } of this.#connections) {
+      if (!watched?.has(key)) continue;
+      const changes = { joined: users, left: [] };
+      peer.send(JSON.stringify({ type: "presence", ...here, users, time: Date.now(), ...changes }));
+    }
+  }
+
   async #post(key, request, response) {
     const chunks = [];
     for await (const chunk of request) chunks.push(chunk);
@@ -334,7 +346,11 @@ export class StandIn {
     const connection = Object.assign(this.#connect(user, []), { peer, token });
     connection.end = (code, _, message) => peer.close(code, message);
     const send = (frame) => peer.send(JSON.stringify(frame));
-    peer.on("close", () => this.#connections.delete(connection));
+    connection.watched = new Set();
+    peer.on("close", () => {
+      this.#connections.delete(connection);
+      for (const key of connection.keys) this.#tellPresence(key);
+    });
     connection.deliver = send;
     const limits = this.faults.silentLimits ? {} : { channels_max: this.channelsMax };
     const heartbeat = this.heartbeatSeconds;
@@ -363,18 +379,26 @@ export class StandIn {
     if (type === "auth") return this.#authenticate(connection, frame, send);
     if (type === "unsubscribe") {
       if (!connection.keys.delete(key)) fail(400, "not_subscribed", "not subscribed");
+      connection.watched.delete(key);
+      this.#tellPresence(key);
       return send({ type: "unsubscribed", ...place, ref });
     }
     if (type === "subscribe") {
       if (connection.keys.has(key)) fail(400, "already_subscribed", "subscribed already");
       if (place.channel === "forbidden") fail(403, "forbidden", "not for you");
       this.#checkKey(key);
+      if (frame.presence && !this.hasPresenceEvents) fail(400, "bad_request", "no presence events");
       if (this.faults.subscribe?.(place)) fail(429, "too_many_requests", "too many for one user");
       if (connection.keys.size >= this.channelsMax) fail(400, "too_many_channels", "too many");
       const { id, recovered, backlog } = this.follow(key, frame.since, frame.history);
       const head = backlog.at(-1)?.envelope.id;
       connection.keys.add(key);
       send({ type: "subscribed", ...place, id, head, recovered, ref });
+      this.#tellPresence(key);
+      if (frame.presence) {
+        connection.watched.add(key);
+        send({ type: "presence", ...this.#presence(key), time: Date.now() });
+      }
       return backlog.forEach(({ envelope }) => send(envelope));
     }
     const answer = this.publish(key, frame, frame.key, frame.echo === false && connection.name);

@@ -1,6 +1,6 @@
 // Compiled, but never run: code that the types must accept or reject.
 
-import { Throng, ThrongError, type Message } from "@throng-push/client";
+import { Throng, ThrongError, type Message, type PresenceEvent } from "@throng-push/client";
 import { makeToken, Publisher, Webhook } from "@throng-push/client/server";
 import { ThrongProvider, useChannel, usePresence, useThrong } from "@throng-push/client/react";
 
@@ -24,6 +24,10 @@ const chat = throng.subscribe<Say>("chat:lobby", { history: 50 }, (message) => {
 throng.subscribe({ user: "ann" }, (message: Message) => void message.id);
 throng.subscribe("news", ({ replayed }) => void (replayed === true));
 chat.once("message", ({ data }) => void data.text);
+throng.subscribe("room", { presence: true }).on("presence", ({ users, left = [] }) => {
+  const times: number[] = left.map(({ last_seen }) => last_seen);
+  void [users.join(), times];
+});
 const off: () => void = chat.on("gap", ({ missed }) => void (missed ?? 0).toFixed());
 off();
 throng.on("state", ({ state, transport }) => state === "open" && transport === "poll");
@@ -57,7 +61,8 @@ export function Room(): string {
   void chat.publish({ kind: "say", text: "hello" }, { echo: false });
   void useChannel({ user: "ann" }).messages.length;
   void useChannel(null).isSubscribed;
-  const { users, connections } = usePresence("chat:lobby", { refreshMs: 0 });
+  const onPresence = ({ joined = [] }: PresenceEvent) => void joined.join();
+  const { users, connections } = usePresence("chat:lobby", { onPresence });
   // @ts-expect-error there is no such option
   useChannel("chat:lobby", { histroy: 50 });
   // @ts-expect-error messages are not for changing

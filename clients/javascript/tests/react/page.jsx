@@ -20,7 +20,7 @@ function Room({ id, name }) {
 }
 
 function Here({ name }) {
-  const { connections, users, isLoading } = usePresence(name, { refreshMs: 100 });
+  const { connections, users, isLoading } = usePresence(name);
   return <p id="here">{isLoading ? "" : `${connections} here: ${users.join()}`}</p>;
 }
 

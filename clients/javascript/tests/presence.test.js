@@ -1,0 +1,122 @@
+// Presence events: from the server where it has them, and read from time to time elsewhere.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { inbox, next, start } from "./context.js";
+
+/** Collects presence events. `until(condition)` resolves with the first for which it holds. */
+function watch(subscription) {
+  const seen = [];
+  let look = () => {};
+  subscription.on("presence", (event) => {
+    seen.push(event);
+    look();
+  });
+  const until = (condition) =>
+    new Promise((resolve) => {
+      look = () => {
+        const found = seen.find(condition);
+        if (found) resolve(found);
+      };
+      look();
+    });
+  return { seen, until };
+}
+
+test("who is there is told at once, and when it changes", async (t) => {
+  const { server, connect } = await start(t);
+  server.hasPresenceEvents = true;
+  const ann = connect({ user: "ann" });
+  const here = watch(ann.subscribe("room", { presence: true }));
+  const first = await here.until(({ users }) => users.includes("ann"));
+  assert.deepEqual(first.users, ["ann"]);
+  assert.equal(first.channel, "room");
+  assert.equal(first.connections, 1);
+  assert.equal(first.type, undefined);
+  const bo = connect({ user: "bo" });
+  bo.subscribe("room");
+  const second = await here.until(({ connections }) => connections === 2);
+  assert.deepEqual(second.users, ["ann", "bo"]);
+  assert.ok(second.joined.includes("bo"));
+  bo.close();
+  const count = here.seen.length;
+  await here.until((event) => event.connections === 1 && here.seen.indexOf(event) >= count);
+});
+
+test("a subscription that comes later may want presence: no message is missed or doubled", async (t) => {
+  const { server, connect } = await start(t);
+  server.hasPresenceEvents = true;
+  const ann = connect({ user: "ann" });
+  const { data, listen, until } = inbox();
+  const plain = ann.subscribe("room", listen);
+  plain.on("gap", () => assert.fail("a gap"));
+  plain.on("recovered", () => assert.fail("nothing was lost"));
+  await next(plain, "subscribed");
+  server.publish("channel room", { data: "before" });
+  const here = watch(ann.subscribe("room", { presence: true }));
+  server.publish("channel room", { data: "meanwhile" });
+  await here.until(({ users }) => users.includes("ann"));
+  server.publish("channel room", { data: "after" });
+  await until(3);
+  assert.deepEqual(data, ["before", "meanwhile", "after"]);
+  // A third one is told what is known, without the changes of before.
+  const third = await next(ann.subscribe("room", { presence: true }), "presence");
+  assert.deepEqual(third.users, ["ann"]);
+  assert.equal("joined" in third, false);
+  // Asked for at the same time: the first subscription is not active yet.
+  const both = inbox();
+  ann.subscribe("both", both.listen);
+  const there = watch(ann.subscribe("both", { presence: true }));
+  await there.until(({ channel }) => channel === "both");
+  server.publish("channel both", { data: 1 });
+  await both.until(1);
+});
+
+test("after a reconnect presence goes on", async (t) => {
+  const { server, connect } = await start(t);
+  server.hasPresenceEvents = true;
+  const ann = connect({ user: "ann" });
+  const room = ann.subscribe("room", { presence: true });
+  const here = watch(room);
+  await here.until(({ users }) => users.includes("ann"));
+  const count = here.seen.length;
+  const recovered = next(room, "recovered");
+  server.cut();
+  await recovered;
+  await here.until((event) => here.seen.indexOf(event) >= count && event.users.includes("ann"));
+});
+
+for (const transports of [["websocket"], ["sse"], ["poll"]]) {
+  test(`without presence events it is read: ${transports}`, async (t) => {
+    const { server, connect } = await start(t);
+    const ann = connect({ user: "ann", transports });
+    const { data, listen, until } = inbox();
+    const room = ann.subscribe("room", { presence: true }, listen);
+    const here = watch(room);
+    await next(room, "subscribed");
+    const { users } = await here.until(() => true);
+    assert.ok(Array.isArray(users));
+    server.publish("channel room", { data: "and messages come" });
+    await until(1);
+    assert.deepEqual(data, ["and messages come"]);
+    const reads = server.requests.filter((request) => request.includes("/presence"));
+    assert.equal(reads.length, 1, reads.join());
+  });
+}
+
+test("who may not see presence is told, and gets messages", async (t) => {
+  const { server, connect } = await start(t);
+  server.faults.request = ({ url }, response) => {
+    if (!url.includes("/presence")) return false;
+    response.writeHead(403, { "Content-Type": "application/json" });
+    response.end(JSON.stringify({ error: "forbidden", message: "not for you" }));
+    return true;
+  };
+  const { data, listen, until } = inbox();
+  const room = connect().subscribe("room", { presence: true }, listen);
+  const { error, users } = await next(room, "presence");
+  assert.equal(error.code, "forbidden");
+  assert.deepEqual(users, []);
+  server.publish("channel room", { data: "still" });
+  await until(1);
+  assert.deepEqual(data, ["still"]);
+});
