@@ -15,7 +15,7 @@ help: ## list these targets
 run: ## build a release and serve on 127.0.0.1:8080 (flags: ARGS='…')
 	@scripts/need-rust
 	@cargo build --release --locked -p throng
-	@exec target/release/throng serve $(ARGS)
+	@THRONG_PRESENCE_EVENTS="$${THRONG_PRESENCE_EVENTS-true}" exec target/release/throng serve $(ARGS)
 
 test: ## set up and run everything that CI runs
 	@scripts/setup

@@ -2,7 +2,7 @@
  * The list of messages: those in the room, those being sent, and scrolling. It does not talk to the
  * server; `chat.js` decides what it shows.
  *
- * Layout: the parts of a message, the list, its two ends.
+ * Layout: the parts of a message, the list, unread messages, its two ends.
  *
  * Invariants:
  * - Text of other people enters the page as text, never as HTML.
@@ -37,6 +37,9 @@ const dayFormat = new Intl.DateTimeFormat(undefined, {
 
 let unreadHidden = 0;
 let unreadBelow = 0;
+/** The line before the first unread message, and how many there are after it. */
+let unreadLine;
+let unreadCount = 0;
 let isAtEnd = true;
 let quietTimer;
 
@@ -227,12 +230,52 @@ export function clear() {
   for (const id of ["messages", "outbox"]) $(id).replaceChildren();
   $("empty").hidden = true;
   unreadHidden = 0;
+  forgetUnread();
   showEnd();
 }
 
 /** Shows a text if the room has no messages. */
 export function showWhetherEmpty() {
   $("empty").hidden = document.querySelector(".message") !== null;
+}
+
+/* Unread messages. */
+
+/** Counts an unread message of the list. A line stands before the first one. */
+export function markUnread(element) {
+  unreadCount += 1;
+  if (unreadLine) return;
+  unreadLine = create("li", "unread");
+  unreadLine.append(create("span", "", "New"));
+  unreadLine.dataset.time = element.dataset.time;
+  // A message after the line begins a group of its own.
+  element.previousElementSibling?.classList.add("last");
+  element.classList.add("first");
+  element.before(unreadLine);
+  keepEnd();
+}
+
+/** Scrolls to the first unread message, if it is above what the reader sees. */
+export function showUnread() {
+  if (!unreadLine?.isConnected) return;
+  const scroller = $("scroller");
+  const above = scroller.getBoundingClientRect().top - unreadLine.getBoundingClientRect().top;
+  if (above <= 0) return;
+  isAtEnd = false;
+  scroller.scrollTop -= above;
+  showUnreadBelow(unreadCount);
+}
+
+/** Removes the line: all has been read. */
+export function forgetUnread() {
+  unreadLine?.remove();
+  unreadLine = undefined;
+  unreadCount = 0;
+}
+
+/** Whether the reader sees the newest message, as far as the page can know. */
+export function isSeeingEnd() {
+  return isAtEnd && !document.hidden;
 }
 
 /* The two ends. */
@@ -275,13 +318,18 @@ export function showOlder(what) {
   keepEnd();
 }
 
-/** Attaches the event handlers. `loadOlder` is called near the first message. */
-export function listenToPage(loadOlder) {
+/**
+ * Attaches the event handlers. `loadOlder` is called near the first message, `seeNewest` when the
+ * reader may see the last one.
+ */
+export function listenToPage(loadOlder, seeNewest) {
   const scroller = $("scroller");
   scroller.addEventListener("scroll", () => {
     const { scrollHeight, scrollTop, clientHeight } = scroller;
     isAtEnd = scrollHeight - scrollTop - clientHeight < END_PX;
-    if (isAtEnd) showUnreadBelow(0);
+    if (!isAtEnd) return;
+    showUnreadBelow(0);
+    seeNewest();
   }, { passive: true });
   // The keyboard of a phone, or a longer text, makes the list smaller.
   new ResizeObserver(keepEnd).observe(scroller);
@@ -300,8 +348,13 @@ export function listenToPage(loadOlder) {
   });
   $("to-end").addEventListener("click", showEnd);
   document.addEventListener("visibilitychange", () => {
-    if (document.hidden) return;
+    if (document.hidden) {
+      // What comes now is new.
+      if (isAtEnd) forgetUnread();
+      return;
+    }
     unreadHidden = 0;
     showTitle();
+    seeNewest();
   });
 }

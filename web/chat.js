@@ -1,19 +1,20 @@
 /**
  * The chat page. A room is the channel `chat:{room}`; its messages are JSON:
  * `{"kind":"say","from","by","text","key"}`. `from` is a name, which several people may use. `by` is
- * a random id of the browser, which distinguishes own messages from those of a user with the same
- * name. Messages in any other form are shown as they are, without a name.
+ * the user of the token, or a random id of the browser: it distinguishes own messages, from any tab,
+ * from those of a user with the same name. Messages in any other form are shown without a name.
  *
- * The people list is the room's presence. A page that enters or leaves publishes an empty hint to
- * `here:{room}`, so that the other pages refresh their lists soon. Hints have a channel of their own,
- * so they do not push messages out of the room's history.
+ * People, and who joined and left, come from the room's presence events. Nothing of it is in the log.
+ * On a server without these events the client reads presence from time to time.
+ *
+ * The browser remembers the last message that its reader has seen in each room, for all its tabs.
  *
  * This file talks to the server and decides; `chat-view.js` and `chat-list.js` display.
  *
  * On a server with access control the page needs a token, from the fragment of its URL (`#token=…`)
  * or from its reader. The token names the user; without a user, its reader chooses a name.
  *
- * Layout: storage, token, messages, history, presence, entering and leaving rooms, the controls.
+ * Layout: storage, token, messages, unread messages, history, presence, rooms, the controls.
  *
  * Invariant: a sent message is on the page at once, and only once: in the outbox, marked if it
  * failed, until the room's copy arrives, which has the same `key`.
@@ -33,12 +34,6 @@ const TOKEN_LENGTH_MAX = 8_192;
 const TOKEN_CODES = new Set([
   ...["unauthorized", "invalid_token", "token_expired", "token_revoked", "no_token", "forbidden"],
 ]);
-const PRESENCE_MS = 15_000;
-/** All pages get a hint at once; they refresh after this delay, spread over this time. */
-const HINT_DELAY_MS = 300;
-const PRESENCE_SPREAD_MS = 1_500;
-/** A missing person counts as gone after a second check: the connection may come back. */
-const MISSING_MS = 3_000;
 /** A message that the server has not confirmed after this time is shown as waiting. */
 const OVERDUE_MS = 2_000;
 /** A gap may swallow the room's copy of a sent message: after this time the page keeps its own. */
@@ -66,11 +61,11 @@ const shown = new Set();
 const outbox = new Map();
 /** The keys of messages that the server should have confirmed by now. */
 const overdue = new Set();
-let presenceTimer;
-let presenceDueAt = Infinity;
-/** The names in the room, and those missing at the last check; unset before the first check. */
+/** The names in the room; unset before the first presence event. */
 let here;
-let missing = new Set();
+/** The id of the last message that the reader has seen in this room, and the newest of the page. */
+let lastRead;
+let newest;
 /** Whether there are messages before the oldest one on the page. */
 let hasOlder = false;
 let isLoadingOlder = false;
@@ -121,7 +116,6 @@ function userOf(jwt) {
 
 /** Asks for another token after the server has refused the client, and starts over with it. */
 async function askToken(message) {
-  // The room and its hints are refused together.
   if (isAskingToken) return;
   isAskingToken = true;
   const given = await view.ask({
@@ -144,6 +138,7 @@ async function askToken(message) {
     // Without storage only convenience is lost.
   }
   const user = userOf(given);
+  me = user ? `user ${user}` : ownId();
   if (user) view.showMe((name = user));
   connect();
   enter(room);
@@ -181,10 +176,15 @@ function randomKey() {
 function receive({ id, data, time, replayed }) {
   const said = toSay(data);
   const { by, key } = said;
-  if (key && shown.has(key)) return;
+  newest = id;
+  if (key && shown.has(key)) return seeNewest();
   const isOwn = by === me;
-  place(key, list.toElement({ ...said, id, ms: time, isOwn }));
+  const element = list.toElement({ ...said, id, ms: time, isOwn });
+  const isUnread = !isOwn && (replayed ? isAfterRead(id) : !list.isSeeingEnd());
+  place(key, element);
+  if (isUnread) list.markUnread(element);
   if (!isOwn && !replayed) list.countUnread();
+  if (!replayed) seeNewest();
 }
 
 /** Converts a message, which may have any form, into the one that this page shows. */
@@ -214,6 +214,7 @@ function say(text) {
   const key = randomKey();
   const element = list.toElement({ from: name, by: me, text, ms: Date.now(), isOwn: true });
   outbox.set(key, element);
+  list.forgetUnread();
   $("outbox").append(element);
   $("empty").hidden = true;
   list.showEnd();
@@ -242,6 +243,29 @@ async function send(key, text, element, channel) {
     overdue.delete(key);
     view.showOverdue(overdue.size > 0);
   }
+}
+
+/* Unread messages. */
+
+/** Whether a message is newer than what the reader has seen; never in a room not visited before. */
+function isAfterRead(id) {
+  if (!lastRead) return false;
+  const [[epoch, offset], [readEpoch, readOffset]] = [id.split("-"), lastRead.split("-")];
+  return epoch !== readEpoch || Number(offset) > Number(readOffset);
+}
+
+/** Remembers what has been read once the reader sees the end of the list. */
+function seeNewest() {
+  if (!newest || newest === lastRead || !list.isSeeingEnd()) return;
+  lastRead = newest;
+  remember(`read.${room}`, lastRead);
+}
+
+/** Another tab of this browser has shown the newest messages. */
+function seeElsewhere({ key, newValue }) {
+  if (key !== `throng.read.${room}` || !newValue) return;
+  lastRead = newValue;
+  if (lastRead === newest) list.forgetUnread();
 }
 
 /* History. */
@@ -275,44 +299,20 @@ function showOlder(isMore) {
 
 /* Presence. */
 
-/** Refreshes the people list after this time, unless it is due earlier, and periodically then. */
-function refreshPresence(delayMs) {
-  const dueAt = Date.now() + delayMs;
-  if (dueAt >= presenceDueAt) return;
-  presenceDueAt = dueAt;
-  clearTimeout(presenceTimer);
-  presenceTimer = setTimeout(async () => {
-    const asked = room;
-    presenceDueAt = Infinity;
-    if (!document.hidden && throng) {
-      const presence = await throng.presence(`chat:${asked}`).catch(() => undefined);
-      if (presence && asked === room) showPresence(presence);
-    }
-    refreshPresence(missing.size > 0 ? MISSING_MS : PRESENCE_MS);
-  }, delayMs);
-}
-
 /** Shows the people, and notes who has joined or left since the last time. */
 function showPresence(presence) {
   view.showPeople(presence, name);
-  const now = new Set(presence.users);
-  const gone = new Set();
   // An incomplete list does not tell who has left.
-  if (here && !presence.more) {
-    for (const user of now) if (!here.has(user) && user !== name) list.note("join", user);
-    for (const user of here) {
-      if (now.has(user) || user === name) continue;
-      if (missing.has(user)) list.note("leave", user);
-      else gone.add(user);
-    }
+  if (presence.more) {
+    here = undefined;
+    return;
   }
-  missing = gone;
-  here = new Set([...now, ...gone]);
-}
-
-/** Tells other pages to refresh their lists. With `isLast` the request outlives the page. */
-function hint(isLast) {
-  throng.publish(`here:${room}`, "hint", { echo: false, keepalive: isLast }).catch(() => {});
+  const now = new Set(presence.users);
+  if (here) {
+    for (const user of now) if (!here.has(user) && user !== name) list.note("join", user);
+    for (const user of here) if (!now.has(user) && user !== name) list.note("leave", user);
+  }
+  here = now;
 }
 
 /* Entering and leaving rooms. */
@@ -347,8 +347,8 @@ function enter(to) {
   outbox.clear();
   shown.clear();
   overdue.clear();
-  here = undefined;
-  missing = new Set();
+  here = newest = undefined;
+  lastRead = recall(`read.${room}`);
   list.clear();
   view.clearRoom();
   view.showOverdue(false);
@@ -357,37 +357,32 @@ function enter(to) {
   let replayed = 0;
   hasOlder = false;
   list.showOlder("none");
-  const entered = throng.subscribe(`chat:${room}`, { history: HISTORY_COUNT }, (message) => {
+  const options = { history: HISTORY_COUNT, presence: true };
+  const entered = throng.subscribe(`chat:${room}`, options, (message) => {
     receive(message);
     // The history is as long as requested, so there may be more.
     if (message.replayed && ++replayed === HISTORY_COUNT) showOlder(true);
   });
-  const hints = throng.subscribe(`here:${room}`, () => {
-    refreshPresence(HINT_DELAY_MS + Math.random() * PRESENCE_SPREAD_MS);
-  });
-  chat = { entered, hints };
+  chat = entered;
+  entered.on("presence", showPresence);
   entered.on("subscribed", () => {
-    if (entered !== chat?.entered) return;
-    hint(false);
-    refreshPresence(HINT_DELAY_MS);
-    setTimeout(() => entered === chat?.entered && list.showWhetherEmpty(), HISTORY_DELAY_MS);
+    setTimeout(() => {
+      if (entered !== chat) return;
+      list.showWhetherEmpty();
+      list.showUnread();
+      seeNewest();
+    }, HISTORY_DELAY_MS);
   });
   entered.on("gap", list.gap);
-  const refused = ({ code, message }) => {
+  entered.on("error", ({ code, message }) => {
     if (code !== "forbidden" && TOKEN_CODES.has(code)) return askToken(message);
     view.notice(`This room cannot be entered: ${message}.`);
     view.showNotice();
-  };
-  entered.on("error", refused);
-  hints.on("error", refused);
+  });
 }
 
-/** Leaves the room. The hint outlives the page. */
 function leave() {
-  if (!chat) return;
-  hint(true);
-  chat.entered.unsubscribe();
-  chat.hints.unsubscribe();
+  chat?.unsubscribe();
   chat = undefined;
 }
 
@@ -439,10 +434,8 @@ async function changeName() {
   const to = await askName(false);
   if (!to || to === name) return;
   leave();
-  // The user of a connection is fixed when it opens, so a new one is needed. close() would cancel
-  // the hint that is being sent.
-  const former = throng;
-  setTimeout(() => former.close(), 2_000);
+  // The user of a connection is fixed when it opens, so a new one is needed.
+  throng.close();
   takeName(to);
   connect();
   enter(room);
@@ -487,7 +480,7 @@ function submit(event) {
 
 function listen() {
   view.listenToPage();
-  list.listenToPage(loadOlder);
+  list.listenToPage(loadOlder, seeNewest);
   $("composer").addEventListener("submit", submit);
   $("text").addEventListener("keydown", (event) => {
     // While an input method is composing, Enter selects a word.
@@ -501,7 +494,7 @@ function listen() {
   addEventListener("pagehide", leave);
   // The page returns from the back/forward cache, before which it left the room.
   addEventListener("pageshow", ({ persisted }) => persisted && enter(room));
-  document.addEventListener("visibilitychange", () => document.hidden || refreshPresence(0));
+  addEventListener("storage", seeElsewhere);
 }
 
 function roomOfUrl() {
@@ -509,12 +502,12 @@ function roomOfUrl() {
 }
 
 async function start() {
-  me = ownId();
   room = roomOfUrl();
   view.showRoom(room);
   showRooms();
   token = takeToken();
   const user = token && userOf(token);
+  me = user ? `user ${user}` : ownId();
   if (user) view.showMe((name = user));
   else takeName(clean(recall("name") ?? "") || (await askName(true)));
   listen();

@@ -7,13 +7,24 @@ from contextlib import ExitStack
 
 import pytest
 
-from conftest import HERE
+from conftest import HERE, QUICK
 from support import TIMEOUT_SECONDS
 from support.raw import Raw
-from support.server import clean_environment, eventually
+from support.server import Server, clean_environment, eventually
 
 
 SCENARIOS = ["together", "lost", "sse", "poll", "back", "offline", "namesakes", "rooms"]
+SCENARIOS += ["unread", "tabs", "keyboard"]
+# As `make run` starts the server, but nobody stays for long after the last connection.
+PRESENCE = ["--presence-events", "--presence-grace", "1s"]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """A server with presence events, shared by the tests of this module."""
+    running = Server(tmp_path_factory.mktemp("server"), *QUICK, *PRESENCE)
+    yield running
+    running.stop()
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

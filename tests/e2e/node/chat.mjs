@@ -127,6 +127,8 @@ async function sees(page, text) {
   await page.locator(SELECTORS.message, { hasText: text }).first().waitFor();
 }
 
+const firstLine = (text) => text.split("\n").find((line) => line.endsWith("."));
+
 async function seesPerson(page, name) {
   await page.locator(SELECTORS.people, { hasText: name }).waitFor();
 }
@@ -268,13 +270,125 @@ const SCENARIOS = {
     return [ann];
   },
 
+  /** The browser says that it is offline, then the network is gone, whatever the browser says. */
   async offline() {
+    const proxy = await Proxy.to(serverUrl);
+    const ann = await open(proxy.url, "ann", (context) =>
+      // What the browser says depends on the networks of this machine.
+      context.addInitScript(() => {
+        window.isOnline = true;
+        const get = () => window.isOnline;
+        Object.defineProperty(Navigator.prototype, "onLine", { get, configurable: true });
+      }),
+    );
+    const turn = (isOnline) =>
+      ann.evaluate((to) => {
+        window.isOnline = to;
+        dispatchEvent(new Event(to ? "online" : "offline"));
+      }, isOnline);
+    const bo = await open(serverUrl, "bo");
+    await showsState(ann, "open");
+    await turn(false);
+    await showsState(ann, "waiting");
+    await turn(true);
+    await showsState(ann, "open");
+    proxy.cut();
+    await showsState(ann, "waiting");
+    await ann.locator("#notice").waitFor();
+    await say(ann, "written offline");
+    await ann.locator(SELECTORS.outbox, { hasText: "written offline" }).waitFor();
+    await say(bo, "sent meanwhile");
+    proxy.heal();
+    await turn(true);
+    for (const page of [ann, bo]) {
+      await sees(page, "written offline");
+      await sees(page, "sent meanwhile");
+    }
+    await showsState(ann, "open");
+    await ann.locator("#notice").waitFor({ state: "hidden" });
+    assert.deepEqual(await countOf(ann, ["written offline", "sent meanwhile"]), [1, 1]);
+    assert.deepEqual(await countOf(bo, ["written offline", "sent meanwhile"]), [1, 1]);
+    proxy.server.close();
+    return [ann, bo];
+  },
+
+  /** What came while the reader was away is behind a line, until it has been read. */
+  async unread() {
+    for (const text of ["old 1.", "old 2."]) await publish(text);
+    const ann = await open(serverUrl, "ann");
+    await sees(ann, "old 2.");
+    assert.equal(await ann.locator(".unread").count(), 0, "nothing is unread at the first visit");
+    await ann.waitForFunction((room) => localStorage[`throng.read.${room}`], scenario);
+    await ann.goto("about:blank");
+    for (const text of ["new 1.", "new 2."]) await publish(text);
+    await ann.goto(`${serverUrl}/chat?room=${scenario}`);
+    await sees(ann, "new 2.");
+    await ann.locator(".unread").waitFor();
+    assert.equal(await ann.locator(".unread + .message").innerText().then(firstLine), "new 1.");
+    await publish("new 3.");
+    await sees(ann, "new 3.");
+    assert.equal(await ann.locator(".unread").count(), 1, "one line");
+    // Read to the end, in this tab, so that another one shows nothing as new.
+    const other = await ann.context().newPage();
+    await other.goto(`${serverUrl}/chat?room=${scenario}`);
+    await sees(other, "new 3.");
+    await publish("new 4.");
+    await sees(other, "new 4.");
+    await sees(ann, "new 4.");
+    assert.equal(await other.locator(".unread").count(), 0, "it has been read");
+    await say(ann, "an answer");
+    await sees(ann, "an answer");
+    assert.equal(await ann.locator(".unread").count(), 0, "whoever answers has read");
+    return [ann, other];
+  },
+
+  /** Two tabs of one person: one in the room, with the same messages as own. */
+  async tabs() {
+    const bo = await open(serverUrl, "bo");
+    await seesPerson(bo, "bo");
+    const ann = await open(serverUrl, "ann");
+    await seesNote(bo, "ann joined");
+    const second = await ann.context().newPage();
+    await second.goto(`${serverUrl}/chat?room=${scenario}`);
+    await say(ann, "from the first tab");
+    await sees(second, "from the first tab");
+    assert.equal(await second.locator(`${SELECTORS.message}.own`).count(), 1, "it is mine");
+    await ann.close();
+    await say(second, "the other tab is closed");
+    await sees(bo, "the other tab is closed");
+    const cy = await open(serverUrl, "cy");
+    await seesNote(bo, "cy joined");
+    await cy.context().close();
+    await seesNote(bo, "cy left");
+    const notes = await bo.locator(SELECTORS.note).allInnerTexts();
+    assert.ok(!notes.join().includes("ann left"), `ann is still here: ${notes}`);
+    assert.equal(await bo.locator(`${SELECTORS.people} li`, { hasText: "ann" }).count(), 1);
+    await second.context().close();
+    await seesNote(bo, "ann left");
+    return [bo];
+  },
+
+  /** Everything without a pointer. */
+  async keyboard() {
     const ann = await open(serverUrl, "ann");
     await showsState(ann, "open");
-    await ann.context().setOffline(true);
-    await showsState(ann, "waiting");
-    await ann.context().setOffline(false);
-    await showsState(ann, "open");
+    await ann.focus(SELECTORS.text);
+    await ann.keyboard.type("typed");
+    await ann.keyboard.press("Enter");
+    await sees(ann, "typed");
+    const reached = new Set();
+    for (let presses = 0; presses < 40; presses += 1) {
+      await ann.keyboard.press("Tab");
+      reached.add(await ann.evaluate(() => document.activeElement.id));
+    }
+    for (const id of ["room-new", "me", "share", "scroller", "text"]) {
+      assert.ok(reached.has(id), `${id} cannot be reached: ${[...reached]}`);
+    }
+    await ann.focus("#room-new");
+    await ann.keyboard.press("Enter");
+    await ann.keyboard.type("by keyboard");
+    await ann.keyboard.press("Enter");
+    await ann.locator("#room", { hasText: "by keyboard" }).waitFor();
     return [ann];
   },
 
