@@ -119,7 +119,7 @@ def test_no_token_and_bad_tokens(start, channel, transport):
 
 
 def test_the_chat_takes_a_token_from_its_url_or_its_reader(protected, chromium):
-    grants = {kind: ["chat:*", "here:*"] for kind in (*GRANTS, "presence")}
+    grants = {kind: ["chat:*"] for kind in (*GRANTS, "presence")}
     tokens = [token("ann", 600, grants), token("bo", 600, grants), "not.a.token"]
     done = subprocess.run(
         ["node", HERE / "node" / "chat-tokens.mjs", chromium, protected.url, *tokens],
