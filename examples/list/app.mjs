@@ -9,9 +9,10 @@ import { build } from "esbuild";
 const { PORT, THRONG_URL, THRONG_KEY, THRONG_TOKEN_SECRET } = process.env;
 const publisher = new Publisher(THRONG_URL, { key: THRONG_KEY });
 
-/** The list; in production: a table. Each change raises the version by one. */
+/** The list; in production: a table. */
 const items = new Map();
-let version = 0;
+/** Each change raises it by one. It begins with the time, so that it also rises over a restart. */
+let version = Date.now();
 let told = Promise.resolve();
 
 /** Adds, changes or removes an item. Pages are told in the order of the versions. */
@@ -23,7 +24,7 @@ function change({ id = randomUUID(), text, isDone = false, isGone = false }) {
   const message = { version, item, isGone: Boolean(isGone) };
   // Who misses a version, loads the list.
   told = told
-    .then(() => publisher.publish("list", message, { key: `list-${version}` }))
+    .then(() => publisher.publish("list", message))
     .catch((error) => console.error(`not told: ${error.message}`));
 }
 

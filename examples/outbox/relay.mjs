@@ -33,7 +33,8 @@ async function publishOldest(client, publisher) {
 
 /** Works until the connection to the database is lost. */
 async function work(client, publisher) {
-  let wake;
+  // A relay that waits for the lock is notified, too.
+  let wake = () => {};
   const lost = new Promise((_, reject) => {
     client.on("error", reject);
     client.on("end", () => reject(new Error("the connection to the database has ended")));

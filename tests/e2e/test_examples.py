@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -53,6 +54,8 @@ class Program:
         return self.url
 
     def stop(self):
+        if self.process.poll() is not None:
+            return
         os.killpg(self.process.pid, signal.SIGINT)
         self.process.wait(TIMEOUT_SECONDS)
         self.reader.join(TIMEOUT_SECONDS)
@@ -93,6 +96,7 @@ def start(tmp_path):
         started.append(program)
         return program.wait_until_open()
 
+    start.programs = started
     yield start
     for program in started:
         program.stop()
@@ -163,6 +167,57 @@ def test_what_a_transaction_has_stored_is_published_once(start, postgres):
         postgres.start()
         eventually(lambda: order("bread") == 201, "the database again")
         eventually(lambda: told() == ["tea", "cake", "milk", "bread"], "the order after that")
+
+
+def test_a_relay_that_waits_takes_over(start, postgres):
+    def orders(url):
+        page = httpx.get(url, timeout=TIMEOUT_SECONDS, trust_env=False).text
+        channel = re.search(r'EventSource\("(.*/channels/orders)', page).group(1)
+
+        def order(article):
+            body = {"article": article}
+            return httpx.post(f"{url}/orders", data=body, timeout=TIMEOUT_SECONDS).status_code
+
+        def told():
+            answer = httpx.get(f"{channel}/history", timeout=TIMEOUT_SECONDS, trust_env=False)
+            return [message["data"]["article"] for message in answer.json()["messages"]]
+
+        return order, told
+
+    order, told = orders(start("outbox", environment=postgres.environment))
+    assert order("tea") == 201
+    eventually(lambda: told() == ["tea"], "the first relay works")
+    # Each has a Throng of its own, so that it shows which of them publishes.
+    other_order, told_by_other = orders(start("outbox", environment=postgres.environment))
+    waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+    eventually(lambda: postgres.sql(waiting) == "1", "the second relay waits")
+    assert other_order("cake") == 201
+    eventually(lambda: told() == ["tea", "cake"], "the first relay still works")
+    start.programs[0].stop()
+    assert other_order("milk") == 201
+    eventually(lambda: told_by_other() == ["milk"], "the second relay has taken over")
+
+
+def test_changes_of_a_list_at_the_same_time_are_all_told(start):
+    url = start("list")
+    with httpx.Client(timeout=TIMEOUT_SECONDS, trust_env=False) as http:
+        page = http.get(f"{url}/page.js").text
+        throng = re.search(r"http://127\.0\.0\.1:\d+", page).group(0)
+        token = http.get(f"{url}/push-token", params={"name": "ann"}).text
+
+        def told():
+            headers = {"Authorization": f"Bearer {token}"}
+            answer = http.get(f"{throng}/channels/list/history", headers=headers)
+            return [message["data"]["version"] for message in answer.json()["messages"]]
+
+        def change(number):
+            return http.post(f"{url}/changes", json={"text": f"item {number}"}).status_code
+
+        with ThreadPoolExecutor(8) as pool:
+            assert set(pool.map(change, range(40))) == {200}
+        eventually(lambda: len(told()) == 40, "all changes")
+        first = told()[0]
+        assert told() == list(range(first, first + 40))
 
 
 def test_an_unknown_example_is_refused():
