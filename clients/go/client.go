@@ -259,6 +259,10 @@ func (c *Client) sendOnce(ctx context.Context, r request, token string, timeout 
 	var body []byte
 	if err == nil {
 		defer response.Body.Close()
+		if asked := response.Request; asked != nil && asked.Response != nil && asked.Method != r.method {
+			// A redirect has made another request of it.
+			return &answer{status: asked.Response.StatusCode, header: asked.Response.Header}, nil
+		}
 		body, err = io.ReadAll(io.LimitReader(response.Body, answerBytesMax))
 	}
 	if ctx.Err() != nil {

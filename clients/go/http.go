@@ -433,6 +433,10 @@ func (p *pollLink) poll(wait time.Duration) ([]event, error) {
 			continue
 		}
 		taken, err := p.deliver([]byte(line))
+		if err != nil && len(events) > 0 {
+			// What came before counts; the next poll begins after it.
+			return events, nil
+		}
 		if err != nil {
 			return nil, err
 		}

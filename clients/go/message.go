@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/url"
 	"strconv"
 	"strings"
@@ -151,6 +152,9 @@ func (f *fields) target() Target {
 
 // toMessage is the message in an envelope.
 func (f *fields) toMessage(replayed bool) (Message, error) {
+	if f.ID == "" {
+		return Message{}, errors.New("a message without an id")
+	}
 	message := Message{
 		Target:      f.target(),
 		ID:          f.ID,
@@ -205,6 +209,19 @@ func (d *Draft) body() ([]byte, string, error) {
 	}
 	data, err := json.Marshal(d.Data)
 	return data, "application/json", err
+}
+
+// prepare gives the draft a key, and refuses what no header may have: it could never be sent.
+func (d *Draft) prepare() error {
+	for name, text := range map[string]string{"Key": d.Key, "ContentType": d.ContentType, "Exclude": d.Exclude} {
+		if !isHeaderText(text) {
+			return fmt.Errorf("throng: the %s %q is not printable ASCII", name, text)
+		}
+	}
+	if d.Key == "" {
+		d.Key = randomKey()
+	}
+	return nil
 }
 
 // line is that of a batch.

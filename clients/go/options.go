@@ -56,7 +56,7 @@ type Options struct {
 	// PublishTimeout is the time for a publication with all its attempts. 30 s unless set; at most
 	// 4 minutes.
 	PublishTimeout time.Duration
-	// PollWait is how long a long-poll waits, in whole seconds. 25 s unless set; at most 5 minutes.
+	// PollWait is how long a long-poll waits, in whole seconds. 25 s unless set; 1 s to 5 minutes.
 	PollWait time.Duration
 	// Random returns numbers from 0 to 1, for the jitter. Several goroutines call it.
 	Random func() float64
@@ -82,6 +82,15 @@ func (o Options) withDefaults() (Options, error) {
 			return o, fmt.Errorf("throng: the option %s must be from 0 to %v", each.name, each.most)
 		}
 	}
+	if !isHeaderText(o.Token) || strings.Contains(o.Token, " ") {
+		return o, fmt.Errorf("throng: the Token has a space, a line break or another character that no token has")
+	}
+	if o.PollWait < time.Second {
+		return o, fmt.Errorf("throng: the option PollWait must be at least 1s")
+	}
+	if o.HTTPClient != nil && o.HTTPClient.Timeout != 0 {
+		return o, fmt.Errorf("throng: the Timeout of HTTPClient must be 0: it would end streams")
+	}
 	if o.Token != "" && o.GetToken != nil {
 		return o, fmt.Errorf("throng: give Token or GetToken, not both")
 	}
@@ -103,6 +112,11 @@ func (o Options) withDefaults() (Options, error) {
 		o.Random = rand.Float64
 	}
 	return o, nil
+}
+
+// isHeaderText says whether a header may have it: printable ASCII.
+func isHeaderText(text string) bool {
+	return !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
 // backoff grows exponentially with full jitter: 0 to the bound, so that clients do not retry

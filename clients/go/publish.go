@@ -39,28 +39,29 @@ func (c *Client) PublishDraft(ctx context.Context, draft Draft) (Published, erro
 	if draft.ContentType != "" {
 		contentType = draft.ContentType
 	}
-	if draft.Key == "" {
-		draft.Key = randomKey()
+	if err := draft.prepare(); err != nil {
+		return Published{}, err
 	}
 	header := map[string]string{"Content-Type": contentType, "Idempotency-Key": draft.Key}
 	if draft.Exclude != "" {
 		header["Throng-Exclude"] = draft.Exclude
 	}
 	tries := c.attempts(ctx)
+	var published Published
+	read := func(body []byte) bool {
+		published = Published{}
+		return json.Unmarshal(body, &published) == nil && published.ID != ""
+	}
 	for {
-		answer, refused := tries.send(request{http.MethodPost, draft.Target.path(), header, body})
-		if refused == nil && answer == nil {
+		isRead, refused := tries.send(request{http.MethodPost, draft.Target.path(), header, body}, read)
+		if isRead {
+			return published, nil
+		}
+		if refused == nil {
 			refused = tries.wait()
 		}
 		if refused != nil {
 			return Published{}, tries.failed(refused, draft.Key)
-		}
-		if answer != nil {
-			var published Published
-			if err := json.Unmarshal(answer.body, &published); err != nil {
-				return published, tries.failed(notThrong(err), draft.Key)
-			}
-			return published, nil
 		}
 	}
 }
@@ -94,9 +95,9 @@ func (a *attempts) failed(err *Error, key string) *Error {
 	return &own
 }
 
-// send makes one attempt. Without an answer and an error the message is to be sent again, after
-// wait.
-func (a *attempts) send(r request) (*answer, *Error) {
+// send makes one attempt. It is true if read could read the response. Without that and an error the
+// message is to be sent again, after wait.
+func (a *attempts) send(r request, read func(body []byte) bool) (bool, *Error) {
 	options := a.client.options
 	timeout := min(options.RequestTimeout, time.Until(a.until))
 	a.delay = backoff(a.count, options.Random)
@@ -107,25 +108,30 @@ func (a *attempts) send(r request) (*answer, *Error) {
 	var refused *Error
 	switch {
 	case a.ctx.Err() != nil:
-		return nil, a.cancelled()
+		return false, a.cancelled()
 	case errors.As(err, &unanswered):
 		a.reason = unanswered.Error()
 		if !unanswered.wasSent {
 			a.uncertain--
 		}
-		return nil, nil
+		return false, nil
 	case errors.As(err, &refused):
 		// There is no token: nothing was sent.
 		a.uncertain--
 		a.reason = refused.Message
 		if refused.Code == "no_token" {
-			return nil, refused
+			return false, refused
 		}
-		return nil, nil
+		return false, nil
 	}
 	if response.isOK() {
-		a.uncertain--
-		return response, nil
+		if read(response.body) {
+			a.uncertain--
+			return true, nil
+		}
+		// Not from Throng, so that it says nothing about what a server behind it did.
+		a.reason = notThrong(nil).Message
+		return false, nil
 	}
 	refused = response.err()
 	a.reason = refused.Message
@@ -134,12 +140,12 @@ func (a *attempts) send(r request) (*answer, *Error) {
 		a.uncertain--
 	}
 	if !isTemporary(response.status) {
-		return nil, refused
+		return false, refused
 	}
 	if named := response.retryAfter(options.Random); named != noHint {
 		a.delay = named
 	}
-	return nil, nil
+	return false, nil
 }
 
 // wait waits for the time of the next attempt; it returns an error if that is too late.
@@ -188,8 +194,8 @@ func (c *Client) PublishBatch(ctx context.Context, drafts []Draft) ([]Result, er
 	defer c.watch()()
 	lines := make([]line, len(drafts))
 	for index, draft := range drafts {
-		if draft.Key == "" {
-			draft.Key = randomKey()
+		if err := draft.prepare(); err != nil {
+			return nil, err
 		}
 		text, err := draft.line()
 		if err != nil {
@@ -227,9 +233,14 @@ func (c *Client) publishPart(ctx context.Context, lines []line, results []Result
 			body.Write(lines[index].text)
 		}
 		header := map[string]string{"Content-Type": "application/x-ndjson"}
-		answer, refused := tries.send(request{http.MethodPost, "/publish", header, body.Bytes()})
-		if answer != nil {
-			open, refused = settle(lines, open, answer, results)
+		var outcomes []Result
+		read := func(body []byte) (isRead bool) {
+			outcomes, isRead = readLines(body, len(open))
+			return isRead
+		}
+		isRead, refused := tries.send(request{http.MethodPost, "/publish", header, body.Bytes()}, read)
+		if isRead {
+			open = settle(lines, open, outcomes, results)
 		}
 		if len(open) > 0 && refused == nil {
 			refused = tries.wait()
@@ -246,29 +257,40 @@ func (c *Client) publishPart(ctx context.Context, lines []line, results []Result
 	}
 }
 
-// settle takes the results of a response; it returns the lines to send again.
-func settle(lines []line, open []int, response *answer, results []Result) ([]int, *Error) {
-	var again []int
-	decoder := json.NewDecoder(bytes.NewReader(response.body))
-	for _, index := range open {
+// readLines reads the result of each line of a batch.
+func readLines(body []byte, count int) ([]Result, bool) {
+	results := make([]Result, count)
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	for index := range results {
 		var result struct {
 			Published
 			Error   string `json:"error"`
 			Message string `json:"message"`
 		}
-		if err := decoder.Decode(&result); err != nil {
-			return open, notThrong(err)
+		if decoder.Decode(&result) != nil || (result.ID == "" && result.Error == "") {
+			return nil, false
 		}
-		results[index] = Result{Published: result.Published}
-		if result.Error == "" {
+		results[index].Published = result.Published
+		if result.Error != "" {
+			results[index].Err = &Error{Code: result.Error, Message: result.Message, Outcome: Unpublished}
+		}
+	}
+	return results, true
+}
+
+// settle takes the results of a response; it returns the lines to send again.
+func settle(lines []line, open []int, outcomes []Result, results []Result) []int {
+	var again []int
+	for place, index := range open {
+		results[index] = outcomes[place]
+		err := results[index].Err
+		if err == nil {
 			continue
 		}
-		results[index].Err = &Error{
-			Code: result.Error, Message: result.Message, Outcome: Unpublished, Key: lines[index].key,
-		}
-		if retriedCodes[result.Error] {
+		err.Key = lines[index].key
+		if retriedCodes[err.Code] {
 			again = append(again, index)
 		}
 	}
-	return again, nil
+	return again
 }

@@ -350,13 +350,13 @@ func (s *socketLink) take(frame *fields) ([]event, error) {
 func (s *socketLink) refusedCommand(frame *fields) error {
 	err := &Error{Code: frame.Code, Message: frame.Message}
 	s.mu.Lock()
-	isAuth := s.isRefreshing && frame.Ref == s.authRef
+	isAuth, token := s.isRefreshing && frame.Ref == s.authRef, s.auth
 	if isAuth {
 		s.isRefreshing = false
 	}
 	s.mu.Unlock()
 	if isAuth {
-		s.client.tokens.refuse(s.auth)
+		s.client.tokens.refuse(token)
 		// Of another user, or revoked: the next one would be so, too.
 		if frame.Code == "forbidden" || frame.Code == "token_revoked" {
 			return err

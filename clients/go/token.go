@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 )
@@ -125,6 +126,10 @@ func (t *tokens) load(ctx context.Context, old string) (string, error) {
 	}
 	if token == "" {
 		return "", &Error{Code: "no_token", Message: "the function for tokens returned none"}
+	}
+	if !isHeaderText(token) || strings.Contains(token, " ") {
+		message := "the function for tokens returned one with a space or a line break"
+		return "", &Error{Code: "token_failed", Message: message}
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -63,7 +63,7 @@ export interface ThrongOptions {
   requestTimeoutMs?: number;
   /** Time for a publish with all its attempts; at most 240,000. Default: 30,000. */
   publishTimeoutMs?: number;
-  /** How long a long-poll waits, 0 to 300. Default: 25. */
+  /** How long a long-poll waits, at most 300; less than 1 counts as 1. Default: 25. */
   pollWaitSeconds?: number;
   /** Limit of messages that wait to be sent. Default: 100. */
   queueMax?: number;

@@ -327,8 +327,9 @@ export class StreamLink extends HttpLink {
 export class PollLink extends HttpLink {
   async follow(cursors, signal) {
     const { pollWaitSeconds, requestTimeoutMs } = this.options;
-    // The first poll returns at once, which shows that the transport works.
-    const waitSeconds = this.isOpen ? pollWaitSeconds : 0;
+    // The first poll returns at once, which shows that the transport works. If others did, one would
+    // follow the other without a pause.
+    const waitSeconds = this.isOpen ? Math.max(1, pollWaitSeconds) : 0;
     const late = new Loss("the poll was not answered in time");
     const graceMs = waitSeconds > 0 ? requestTimeoutMs / 2 : requestTimeoutMs;
     this.watch(waitSeconds * 1_000 + graceMs, late);

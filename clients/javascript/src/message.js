@@ -20,8 +20,8 @@ export function pathOf(target) {
 
 /** Whether `id` is `last` or before it. False if they are of different epochs. */
 export function isUpTo(id, last) {
-  if (last === undefined) return false;
   const [epoch, offset] = id.split("-");
+  if (last === undefined) return false;
   const [lastEpoch, lastOffset] = last.split("-");
   return epoch === lastEpoch && Number(offset) <= Number(lastOffset);
 }

@@ -90,10 +90,12 @@ export function toOptions(given) {
   for (const [name, [, most]] of Object.entries(NUMBERS)) {
     const value = options[name];
     const isInside = typeof value === "number" && value >= 0 && value <= most;
-    check(isInside, `the option "${name}" must be a number, at least 0 and at most ${most}`);
+    check(isInside, `the option "${name}" must be a number, 0 to ${most}`);
   }
   const { token, getToken, transports, WebSocket } = options;
-  const isToken = token === undefined || (typeof token === "string" && token && !getToken);
+  // No header may have a line break, with which one from a file may end.
+  const isText = typeof token === "string" && /^\S+$/.test(token);
+  const isToken = token === undefined || (isText && !getToken);
   const isFunction = getToken === undefined || typeof getToken === "function";
   check(isToken && isFunction, 'give "token", a string, or "getToken", a function, not both');
   for (const transport of transports) checkWord(transport, TRANSPORTS, "there is no transport");

@@ -62,6 +62,8 @@ class Publish {
       if (this.body === undefined) throw new TypeError("this data has no JSON");
       this.data = JSON.parse(this.body);
     }
+    // Throws for a key or type that no header may have.
+    new Headers(this.request().headers);
     this.answer = new Promise((resolve, reject) => Object.assign(this, { resolve, reject }));
   }
 
@@ -170,15 +172,14 @@ export class Outbox {
   }
 
   /** Handles an error response over a WebSocket. */
-  retryOrRefuse(publish, error) {
+  async retryOrRefuse(publish, error) {
     if (error.code !== UNKNOWN_CODE) publish.ruledOut();
     if (!RETRIED_CODES.includes(error.code)) return this.#refuse(publish, error);
-    const { link } = publish;
-    setTimeout(() => {
-      if (publish.link !== link) return;
-      publish.link = undefined;
-      this.#dispatch(publish);
-    }, backoffMs(publish.attempts, this.#client.options.random));
+    const { link, attempts, abort } = publish;
+    await delay(backoffMs(attempts, this.#client.options.random), abort.signal);
+    if (publish.link !== link) return;
+    publish.link = undefined;
+    this.#dispatch(publish);
   }
 
   /** Sends it over a WebSocket if there is one or will be, and else by a request of its own. */
@@ -227,14 +228,17 @@ export class Outbox {
       try {
         const response = await this.#client.request(pathOf(publish.target), init);
         if (response.ok) {
-          return this.settle(publish, await orAborted(response.json(), limit.signal));
+          const body = await orAborted(response.json(), limit.signal);
+          // Without an id it is not from Throng, and says nothing about a server behind it.
+          if (body.id) return this.settle(publish, body);
+        } else {
+          const error = await toError(response, limit.signal);
+          // A proxy's error says nothing about what the server behind it did.
+          const isUnknown = error.code.startsWith("http_") || error.code === UNKNOWN_CODE;
+          if (!isUnknown) publish.ruledOut();
+          if (!isTemporary(response)) return this.#refuse(publish, error);
+          delayMs = retryAfterMs(response, random) ?? delayMs;
         }
-        const error = await toError(response, limit.signal);
-        // A proxy's error says nothing about what the server behind it did.
-        const isUnknown = error.code.startsWith("http_") || error.code === UNKNOWN_CODE;
-        if (!isUnknown) publish.ruledOut();
-        if (!isTemporary(response)) return this.#refuse(publish, error);
-        delayMs = retryAfterMs(response, random) ?? delayMs;
       } catch (error) {
         // The message may have arrived; the key makes the next attempt safe.
         if (foundNoConnection(error) || isOfToken(error)) publish.ruledOut();

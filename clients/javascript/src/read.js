@@ -25,7 +25,9 @@ export async function read(client, target, what, parameters) {
     const init = { signal: limit.signal };
     const response = await client.request(`${pathOf(target)}/${what}${query}`, init);
     if (!response.ok) throw await toError(response, limit.signal);
-    return JSON.parse(await orAborted(readText(response, limit.extend), limit.signal));
+    const body = JSON.parse(await orAborted(readText(response, limit.extend), limit.signal));
+    if (!body.messages && !body.users) throw new TypeError("it is no Throng server");
+    return body;
   } catch (error) {
     if (error instanceof ThrongError && (error.status || isOfToken(error))) throw error;
     if (limit.signal.aborted) {

@@ -189,13 +189,14 @@ export class SocketLink {
 
   #receive(text) {
     this.receivedAt = Date.now();
-    let frame;
     try {
-      frame = JSON.parse(text);
+      this.#take(JSON.parse(text));
     } catch {
-      this.#lost(new Loss("the peer is not a Throng server", { isUnusable: true }));
-      return;
+      this.#lost(new Loss("no Throng server", { isUnusable: true }));
     }
+  }
+
+  #take(frame) {
     const { type, ref } = frame;
     const command = this.#pending.get(ref);
     this.#pending.delete(ref);

@@ -167,11 +167,12 @@ export class Cursor {
 
   take(envelope, isSilent = false) {
     if (this.isClosed || isUpTo(envelope.id, this.#delivered)) return;
-    this.position = this.#delivered = envelope.id;
     const isReplayed = isUpTo(envelope.id, this.head);
+    // First, because what cannot be read must not count as taken.
+    const message = toMessage(envelope, isReplayed);
+    this.position = this.#delivered = envelope.id;
     if (!isReplayed) this.head = undefined;
     if (isSilent) return;
-    const message = toMessage(envelope, isReplayed);
     for (const follower of [...this.#followers.values()]) {
       if (!isReplayed || follower.takesReplay) follower.receive("message", message);
     }

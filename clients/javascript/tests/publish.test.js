@@ -117,6 +117,15 @@ test("the queue is bounded, each message has a deadline, close() rejects", async
   await assert.rejects(client.publish("a", "5"), { code: "closed" });
 });
 
+test("a key or type that no header may have rejects at once", async (t) => {
+  const { server, connect } = await start(t);
+  const client = connect();
+  for (const options of [{ key: "a\nb" }, { contentType: "a\r\nb: c" }]) {
+    await assert.rejects(client.publish("a", "x", options), TypeError);
+  }
+  assert.deepEqual(server.requests, []);
+});
+
 test("data that JSON cannot represent rejects", async (t) => {
   const { connect } = await start(t);
   await assert.rejects(connect().publish("a", undefined), TypeError);

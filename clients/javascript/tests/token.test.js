@@ -324,7 +324,7 @@ test("a token names the user, so that the option may be missing", async (t) => {
 
 test("options of the wrong type are refused", async (t) => {
   const { connect } = await start(t);
-  for (const options of [{ token: "" }, { token: 1 }, { getToken: "t" }]) {
+  for (const options of [{ token: "" }, { token: 1 }, { token: "t\n" }, { getToken: "t" }]) {
     assert.throws(() => connect(options), TypeError);
   }
   assert.throws(() => connect({ token: "t", getToken: () => "t" }), TypeError);

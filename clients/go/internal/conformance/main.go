@@ -115,14 +115,16 @@ func publish(client *throng.Client, c command) {
 	var refused *throng.Error
 	if errors.As(err, &refused) {
 		print(c.Client, "unpublished", map[string]any{
-			"code": refused.Code, "outcome": refused.Outcome, "key": refused.Key,
+			"data": c.Data, "code": refused.Code, "outcome": refused.Outcome, "key": refused.Key,
 		})
 		return
 	}
 	if err != nil {
 		panic(err)
 	}
-	print(c.Client, "published", map[string]any{"id": published.ID, "duplicate": published.Duplicate})
+	print(c.Client, "published", map[string]any{
+		"data": c.Data, "id": published.ID, "duplicate": published.Duplicate,
+	})
 }
 
 type running struct {

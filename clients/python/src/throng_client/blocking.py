@@ -9,17 +9,21 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from concurrent.futures import CancelledError
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar, Unpack
 
 from . import requests
 from .client import Hub
-from .errors import ThrongError
+from .errors import ThrongError, closed
 from .exchange import BlockingExchange
 from .messages import Draft, Gap, History, Message, Presence, Published, Target
 from .options import Options, OptionValues, Token, Transport, checked_url
 from .subscription import AsyncSubscription, OnState
 from .tokens import Tokens
+
+# How long what a closed client has begun may take to end, before it is cancelled.
+CLOSE_TIMEOUT = 1.0
 
 T = TypeVar("T")
 
@@ -40,17 +44,34 @@ class _Loop:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of work in the loop. An interrupt of the waiting thread cancels it."""
-        future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        try:
+            future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        except RuntimeError:
+            # The loop has ended.
+            work.close()
+            raise closed() from None
         try:
             return future.result()
+        except CancelledError:
+            raise closed() from None
         except BaseException:
             future.cancel()
             raise
 
     def stop(self) -> None:
-        """Ends the thread."""
+        """Ends the thread, and all work that others wait for."""
+        self.run(self._end_all())
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
+
+    async def _end_all(self) -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        if others:
+            # What has been closed ends by itself; the rest is asked to.
+            _, pending = await asyncio.wait(others, timeout=CLOSE_TIMEOUT)
+            for task in pending:
+                task.cancel()
+            await asyncio.gather(*pending, return_exceptions=True)
 
 
 class Subscription:
@@ -83,7 +104,12 @@ class Subscription:
         return self
 
     def __next__(self) -> Message:
-        message = self._loop.run(self._next())
+        try:
+            message = self._loop.run(self._next())
+        except ThrongError as error:
+            if error.code != "closed":
+                raise
+            message = None
         if message is None:
             raise StopIteration
         return message
@@ -93,7 +119,12 @@ class Subscription:
 
     def close(self) -> None:
         """Ends the iteration and closes the connection."""
-        self._loop.run(self._inner.aclose())
+        try:
+            self._loop.run(self._inner.aclose())
+        except ThrongError as error:
+            # The client has been closed, with this subscription.
+            if error.code != "closed":
+                raise
 
     def __enter__(self) -> Subscription:
         return self
@@ -133,6 +164,8 @@ class Throng:
         `on_gap` and `on_state` are called in the thread of the connections and must return soon.
         """
         with self._starting:
+            if self._exchange.http.is_closed:
+                raise closed()
             loop = self._loop = self._loop or _Loop()
 
             async def start() -> AsyncSubscription:
@@ -186,11 +219,14 @@ class Throng:
             yield
             return
         timers: list[asyncio.TimerHandle] = []
-        loop.loop.call_soon_threadsafe(lambda: timers.append(hub.began()))
+        # Another thread may close the client at any time.
+        with suppress(RuntimeError):
+            loop.loop.call_soon_threadsafe(lambda: timers.append(hub.began()))
         try:
             yield
         finally:
-            loop.loop.call_soon_threadsafe(lambda: timers.pop().cancel())
+            with suppress(RuntimeError):
+                loop.loop.call_soon_threadsafe(lambda: timers.pop().cancel())
 
     def close(self) -> None:
         """Ends all subscriptions and closes all connections."""

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Unpack
 
 from . import requests
-from .errors import ThrongError
+from .errors import ThrongError, closed
 from .exchange import AsyncExchange
 from .messages import Draft, History, Presence, Published, Target
 from .options import Options, OptionValues, Token, checked_url
@@ -34,6 +34,8 @@ class Hub:
         on_state: OnState | None,
     ) -> AsyncSubscription:
         """A new subscription."""
+        if self.exchange.http.is_closed:
+            raise closed()
         subscription = AsyncSubscription(
             self.url, self.options, self.exchange, targets, since, history, on_gap, on_state
         )

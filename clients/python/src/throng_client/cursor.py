@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .messages import Gap, Message, Target, is_up_to, message_of, target_of
+from .messages import Gap, Message, Target, id_of, is_up_to, message_of, target_of
 
 Event = Message | Gap
 
@@ -52,21 +52,24 @@ class Cursor:
 
     def gap(self, fields: Mapping[str, Any]) -> list[Event]:
         """Takes a gap."""
-        self.position = fields.get("id") or self.position
+        if fields.get("id"):
+            self.position = id_of(fields)
         if self.is_silent:
             return []
         return [Gap(self.target, self.position or "", fields.get("missed"))]
 
     def take(self, envelope: Mapping[str, Any]) -> list[Event]:
         """Takes a message; one that was taken before yields nothing."""
-        id: str = envelope["id"]
+        id = id_of(envelope)
         if is_up_to(id, self._delivered):
             return []
-        self.position = self._delivered = id
         is_replayed = is_up_to(id, self.head)
+        # First, because what cannot be read must not count as taken.
+        message = message_of(envelope, replayed=is_replayed)
+        self.position = self._delivered = id
         if not is_replayed:
             self.head = None
-        return [] if self.is_silent else [message_of(envelope, replayed=is_replayed)]
+        return [] if self.is_silent else [message]
 
 
 class Cursors:

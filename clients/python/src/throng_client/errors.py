@@ -39,6 +39,11 @@ class ThrongError(Exception):
         return f"{self.message} ({self.code})"
 
 
+def closed() -> ThrongError:
+    """The error of a client that its application has closed."""
+    return ThrongError("closed", "the client is closed")
+
+
 class WebhookError(Exception):
     """A webhook that Throng did not sign, or signed too long ago."""
 
@@ -64,6 +69,13 @@ class Loss(Exception):
         """The transport works: the server has refused the token, or there is none for now."""
         self.error = error
         """Set if no transport will work: the subscription ends with it."""
+
+
+class NotThrong(Loss):
+    """The peer sends what no Throng server sends."""
+
+    def __init__(self) -> None:
+        super().__init__("the peer is not a Throng server", is_unusable=True)
 
 
 # Close codes after which the server would refuse the client again, if it has accepted it.

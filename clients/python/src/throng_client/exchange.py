@@ -8,12 +8,26 @@ import time
 
 import httpx
 
+from .errors import closed
 from .options import Options
 from .requests import Answer, NoAnswer, Request
 from .tokens import Tokens
 
-# Nothing was sent if the connection could not be opened.
-_UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol, httpx.ProxyError)
+
+class Trace:
+    """Whether anything of a request was sent: not if its connection could not be opened."""
+
+    def __init__(self) -> None:
+        self.was_sent = False
+
+    def see(self, event: str, _: dict[str, object]) -> None:
+        """Sees a step of the HTTP client."""
+        # The connection has another name over a proxy, and for each version of HTTP.
+        self.was_sent |= event.endswith(".send_request_headers.started")
+
+    async def see_async(self, event: str, info: dict[str, object]) -> None:
+        """The same for asyncio."""
+        self.see(event, info)
 
 
 def _verify(options: Options) -> ssl.SSLContext | bool:
@@ -24,11 +38,10 @@ def _answer(response: httpx.Response) -> Answer:
     return Answer(response.status_code, dict(response.headers), response.content)
 
 
-def _no_answer(error: Exception) -> NoAnswer:
+def _no_answer(error: Exception, trace: Trace) -> NoAnswer:
     is_late = isinstance(error, httpx.TimeoutException | TimeoutError)
-    was_sent = not isinstance(error, _UNSENT)
     reason = "did not answer in time" if is_late else f"cannot be reached: {error!r}"
-    return NoAnswer(f"the server {reason}", was_sent=was_sent, is_late=is_late)
+    return NoAnswer(f"the server {reason}", was_sent=trace.was_sent, is_late=is_late)
 
 
 class AsyncExchange:
@@ -42,7 +55,10 @@ class AsyncExchange:
         self.http = httpx.AsyncClient(verify=_verify(options), limits=limits, timeout=None)
 
     async def send(self, request: Request, timeout: float) -> Answer:
-        """Sends a request; raises `NoAnswer`."""
+        """Sends a request; raises `NoAnswer`, or a `ThrongError` once the client is closed."""
+        if self.http.is_closed:
+            raise closed()
+        trace = Trace()
         try:
             async with asyncio.timeout(timeout):
                 return _answer(
@@ -51,10 +67,11 @@ class AsyncExchange:
                         self._url + request.path,
                         headers=request.headers,
                         content=request.body,
+                        extensions={"trace": trace.see_async},
                     )
                 )
         except (httpx.HTTPError, TimeoutError) as error:
-            raise _no_answer(error) from error
+            raise _no_answer(error, trace) from error
 
     async def load_token(self, old: str | None) -> str:
         """A newer token than `old`."""
@@ -79,7 +96,10 @@ class BlockingExchange:
         self.http = httpx.Client(verify=_verify(options), limits=limits)
 
     async def send(self, request: Request, timeout: float) -> Answer:
-        """Sends a request; raises `NoAnswer`."""
+        """Sends a request; raises `NoAnswer`, or a `ThrongError` once the client is closed."""
+        if self.http.is_closed:
+            raise closed()
+        trace = Trace()
         try:
             return _answer(
                 self.http.request(
@@ -88,10 +108,11 @@ class BlockingExchange:
                     headers=request.headers,
                     content=request.body,
                     timeout=timeout,
+                    extensions={"trace": trace.see},
                 )
             )
         except httpx.HTTPError as error:
-            raise _no_answer(error) from error
+            raise _no_answer(error, trace) from error
 
     async def load_token(self, old: str | None) -> str:
         """A newer token than `old`."""

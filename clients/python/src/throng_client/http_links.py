@@ -15,7 +15,7 @@ import httpx_sse
 from .cursor import Cursor, Event
 from .errors import Loss, loss_of_close
 from .link import Deadline, Host, Link
-from .messages import path_of, place_of
+from .messages import MALFORMED, path_of, place_of
 from .options import bounded
 from .requests import (
     Answer,
@@ -324,9 +324,14 @@ class PollLink(HttpLink):
         if len(ends) != len(cursors):
             raise Loss("the answer is not one of a Throng server", is_unusable=True)
         events = await self.resumed(answer.headers, is_resumed=is_resumed)
-        for line in answer.body.splitlines():
-            if line:
+        for line in filter(None, answer.body.splitlines()):
+            try:
                 events += self.deliver(json.loads(line))
+            except MALFORMED:
+                # What came before counts; the next poll begins after it.
+                if not events:
+                    raise
+                return events
         for cursor, end in zip(cursors, ends, strict=True):
             cursor.position = end
         return events

@@ -12,6 +12,9 @@ from urllib.parse import quote
 
 from .options import Transport
 
+# What reading raises of something that no Throng server sends.
+MALFORMED = (AttributeError, KeyError, TypeError, ValueError)
+
 StateName = Literal["connecting", "open", "waiting", "closed"]
 
 
@@ -138,12 +141,20 @@ def message_of(envelope: Mapping[str, Any], *, replayed: bool) -> Message:
     data = envelope["data"]
     content_type = "text/plain; charset=utf-8" if isinstance(data, str) else "application/json"
     if envelope.get("encoding") == "base64":
-        data = base64.b64decode(data)
+        data = base64.b64decode(data, validate=True)
         content_type = "application/octet-stream"
     content_type = envelope.get("content_type", content_type)
     return Message(
         target_of(envelope), envelope["id"], envelope["time"], data, content_type, replayed
     )
+
+
+def id_of(fields: Mapping[str, Any]) -> str:
+    """The id in a frame; raises `TypeError` if it is none, because it would be sent back."""
+    id = fields["id"]
+    if not isinstance(id, str):
+        raise TypeError(f"{id!r} is no id")
+    return id
 
 
 def is_up_to(id: str, last: str | None) -> bool:

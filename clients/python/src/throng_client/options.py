@@ -56,7 +56,7 @@ class Options:
     publish_timeout: float = 30.0
     """Time for a publication with all its attempts; at most 240."""
     poll_wait: float = 25.0
-    """How long a long-poll waits; at most 300."""
+    """How long a long-poll waits; from 1 to 300."""
     ssl_context: ssl.SSLContext | None = None
     """The certificates to trust. None: those of the package `certifi` and of the system."""
     random: Callable[[], float] = random.random
@@ -71,8 +71,10 @@ class Options:
             "poll_wait": POLL_WAIT_MAX,
         }
         for name, limit in limits.items():
-            if not 0 <= getattr(self, name) <= limit:
-                raise ValueError(f"the option {name} must be from 0 to {limit:g} seconds")
+            # A poll that does not wait would be followed by the next at once.
+            least = 1 if name == "poll_wait" else 0
+            if not least <= getattr(self, name) <= limit:
+                raise ValueError(f"the option {name} must be from {least} to {limit:g} seconds")
         if not self.transports:
             raise ValueError("name at least one transport")
         for transport in self.transports:

@@ -11,13 +11,15 @@ publish twice.
 from __future__ import annotations
 
 import json
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol, TypeVar
 from urllib.parse import urlencode
 
 from .errors import Outcome, ThrongError
 from .messages import (
+    MALFORMED,
     Draft,
     History,
     Presence,
@@ -120,8 +122,13 @@ def fields_of(body: bytes) -> dict[str, Any]:
     except ValueError:
         fields = None
     if not isinstance(fields, dict):
-        raise ThrongError("unreachable", "the answer is not one of a Throng server")
+        raise not_throng()
     return fields
+
+
+def not_throng() -> ThrongError:
+    """The error for an answer that no Throng server gives."""
+    return ThrongError("unreachable", "the answer is not one of a Throng server")
 
 
 def is_temporary(status: int) -> bool:
@@ -178,8 +185,9 @@ class _Attempts:
         """`unknown` if an attempt has no response: the message may be published now or later."""
         return "unknown" if self._uncertain else "unpublished"
 
-    async def send(self, request: Request) -> Answer | None:
-        """One attempt. None if the message is to be sent again, after `wait`."""
+    async def send(self, request: Request, read: Callable[[Answer], T]) -> T | None:
+        """One attempt: what `read` makes of the response. None if the message is to be sent again,
+        after `wait`."""
         timeout = min(self._options.request_timeout, self._until - self._exchange.now())
         self._delay = backoff(self._count, self._options.random)
         self._count += 1
@@ -193,16 +201,22 @@ class _Attempts:
                 self._uncertain -= 1
             return None
         except ThrongError as error:
-            # There is no token: nothing was sent.
+            # There is no token, or the client is closed: nothing was sent.
             self._uncertain -= 1
             self.error = error
             self._reason = error.message
-            if error.code == "no_token":
+            if error.code in ("no_token", "closed"):
                 raise
             return None
         if answer.is_ok:
+            try:
+                result = read(answer)
+            except ThrongError as error:
+                # Not from Throng, so that it says nothing about what a server behind it did.
+                self._reason = error.message
+                return None
             self._uncertain -= 1
-            return answer
+            return result
         self.error = error_of(answer)
         self._reason = self.error.message
         # The error of a proxy says nothing about what the server behind it did.
@@ -233,7 +247,7 @@ class _Attempts:
 async def publish(exchange: Exchange, options: Options, draft: Draft) -> Published:
     """Publishes a message; returns once the server has it."""
     body, content_type = body_of(draft.data)
-    key = draft.key if draft.key is not None else random_key()
+    key = _key_of(draft)
     headers = {"Content-Type": draft.content_type or content_type, "Idempotency-Key": key}
     if draft.exclude is not None:
         headers["Throng-Exclude"] = draft.exclude
@@ -241,9 +255,9 @@ async def publish(exchange: Exchange, options: Options, draft: Draft) -> Publish
     attempts = _Attempts(exchange, options)
     try:
         while True:
-            answer = await attempts.send(request)
-            if answer is not None:
-                return _published(fields_of(answer.body))
+            published = await attempts.send(request, _read_published)
+            if published is not None:
+                return published
             if not await attempts.wait():
                 raise attempts.timeout()
     except ThrongError as error:
@@ -251,7 +265,22 @@ async def publish(exchange: Exchange, options: Options, draft: Draft) -> Publish
         raise
 
 
+def _key_of(draft: Draft) -> str:
+    """The idempotency key. Refuses what no header may have: it could never be sent."""
+    fields = {"key": draft.key, "content_type": draft.content_type, "exclude": draft.exclude}
+    for name, value in fields.items():
+        if value is not None and not (value.isascii() and value.isprintable()):
+            raise ValueError(f"the {name} {value!r} is not printable ASCII")
+    return draft.key if draft.key is not None else random_key()
+
+
+def _read_published(answer: Answer) -> Published:
+    return _published(fields_of(answer.body))
+
+
 def _published(fields: dict[str, Any]) -> Published:
+    if not isinstance(fields.get("id"), str):
+        raise not_throng()
     is_duplicate = bool(fields.get("duplicate", False))
     return Published(fields["id"], fields.get("subscribers", 0), is_duplicate)
 
@@ -262,7 +291,7 @@ async def publish_batch(
     """Publishes messages in order; the result of each is at its place."""
     lines = []
     for draft in drafts:
-        key = draft.key if draft.key is not None else random_key()
+        key = _key_of(draft)
         lines.append((key, line_of(draft, key)))
     results: list[Published | ThrongError] = []
     for part in _parts(lines):
@@ -294,12 +323,12 @@ async def _publish_part(
         body = b"".join(part[index][1] for index in open_lines)
         request = Request("POST", "/publish", {"Content-Type": "application/x-ndjson"}, body)
         try:
-            answer = await attempts.send(request)
+            lines = await attempts.send(request, partial(_read_lines, count=len(open_lines)))
         except ThrongError as refused:
             error = refused
             break
-        if answer is not None:
-            open_lines = _settle(part, open_lines, answer, results)
+        if lines is not None:
+            open_lines = _settle(part, open_lines, lines, results)
         if open_lines and not await attempts.wait():
             error = attempts.timeout()
     for index in open_lines:
@@ -316,22 +345,35 @@ async def _publish_part(
     return [results[index] for index in range(len(part))]
 
 
+def _read_lines(answer: Answer, count: int) -> list[Published | ThrongError]:
+    """The result of each of so many lines that were sent."""
+    lines = answer.body.splitlines()
+    if len(lines) != count:
+        raise not_throng()
+    results: list[Published | ThrongError] = []
+    for fields in map(fields_of, lines):
+        if "error" in fields:
+            code, message = str(fields["error"]), str(fields.get("message"))
+            results.append(ThrongError(code, message, outcome="unpublished"))
+        else:
+            results.append(_published(fields))
+    return results
+
+
 def _settle(
     part: list[tuple[str, bytes]],
     open_lines: list[int],
-    answer: Answer,
+    lines: list[Published | ThrongError],
     results: dict[int, Published | ThrongError],
 ) -> list[int]:
     """Takes the results of a response; returns the lines to send again."""
     again = []
-    for index, line in zip(open_lines, answer.body.splitlines(), strict=True):
-        fields = fields_of(line)
-        if "error" not in fields:
-            results[index] = _published(fields)
+    for index, result in zip(open_lines, lines, strict=True):
+        results[index] = result
+        if not isinstance(result, ThrongError):
             continue
-        code, key = fields["error"], part[index][0]
-        results[index] = ThrongError(code, fields["message"], outcome="unpublished", key=key)
-        if code in RETRIED_CODES:
+        result.key = part[index][0]
+        if result.code in RETRIED_CODES:
             again.append(index)
     return again
 
@@ -361,8 +403,11 @@ async def read_history(
     """A page of the history of a channel."""
     query = {"limit": limit, "before": before, "after": after}
     fields = await _read(exchange, options, target, "history", query)
-    messages = [message_of(envelope, replayed=True) for envelope in fields["messages"]]
-    return History(fields["id"], messages, fields["more"], fields.get("recovered"))
+    try:
+        messages = [message_of(envelope, replayed=True) for envelope in fields["messages"]]
+        return History(fields["id"], messages, fields["more"], fields.get("recovered"))
+    except MALFORMED as error:
+        raise not_throng() from error
 
 
 async def read_presence(
@@ -370,4 +415,7 @@ async def read_presence(
 ) -> Presence:
     """Who follows a channel."""
     fields = await _read(exchange, options, target, "presence", {"limit": limit})
-    return Presence(fields["connections"], fields["users"], fields["more"])
+    try:
+        return Presence(fields["connections"], fields["users"], fields["more"])
+    except MALFORMED as error:
+        raise not_throng() from error

@@ -15,7 +15,7 @@ from websockets.typing import Subprotocol
 from .cursor import Cursor, Event
 from .errors import Loss, ThrongError, is_stale_token, loss_of_close
 from .link import Deadline, Host, Link
-from .messages import User, json_of, place_of
+from .messages import User, id_of, json_of, place_of
 from .options import backoff, bounded
 from .requests import Answer, error_of, is_temporary, retry_after
 
@@ -242,7 +242,7 @@ class SocketLink(Link):
     def _subscribed(self, frame: dict[str, Any], cursor: Cursor, is_resumed: bool) -> list[Event]:
         self._live.add(cursor)
         recovered = frame.get("recovered") is not False if is_resumed else None
-        return cursor.follow(frame["id"], head=frame.get("head"), recovered=recovered)
+        return cursor.follow(id_of(frame), head=frame.get("head"), recovered=recovered)
 
     def _refused(self, frame: dict[str, Any]) -> None:
         code, message, ref = frame["code"], frame["message"], frame.get("ref")

@@ -15,11 +15,11 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 
 from .cursor import Cursor, Cursors, Event
-from .errors import Loss, ThrongError
+from .errors import Loss, NotThrong, ThrongError
 from .exchange import AsyncExchange
 from .http_links import PollLink, StreamLink
 from .link import Host, Link
-from .messages import Gap, Message, State, StateName, Target, User
+from .messages import MALFORMED, Gap, Message, State, StateName, Target, User
 from .options import Options, Transport, backoff, bounded
 from .requests import NoAnswer, Request
 from .socket_link import SocketLink
@@ -65,6 +65,7 @@ class AsyncSubscription:
         self._on_gap = on_gap
         self._on_state = on_state
         self._link: Link | None = None
+        self._opening: asyncio.Future[list[Event]] | None = None
         self._events: deque[Event] = deque()
         self._taken: dict[Target, str] = {}
         self._transport = 0
@@ -116,7 +117,7 @@ class AsyncSubscription:
                 if self._link is None:
                     await self._open()
                 else:
-                    self._events += await self._link.receive()
+                    self._events += await self._receive(self._link)
             except Loss as loss:
                 if not self._closed.is_set():
                     await self._lost(loss)
@@ -136,6 +137,8 @@ class AsyncSubscription:
         if not self._closed.is_set():
             self._closed.set()
             self._report_state("closed")
+        if self._opening is not None:
+            self._opening.cancel()
         await self._release()
         if self._on_close is not None:
             self._on_close(self)
@@ -157,6 +160,12 @@ class AsyncSubscription:
         if self._on_state is not None:
             self._on_state(State(name, self.transport, delay, reason))
 
+    async def _receive(self, link: Link) -> list[Event]:
+        try:
+            return await link.receive()
+        except MALFORMED as error:
+            raise NotThrong from error
+
     async def _open(self) -> None:
         exchange = self._host.exchange
         await self._pause(self._retry_at - exchange.now())
@@ -171,7 +180,19 @@ class AsyncSubscription:
                 raise Loss(error.message, is_answer=True) from error
         self._report_state("connecting")
         self._link = link = LINKS[self.transport](self._host)
-        self._events += await link.open()
+        self._opening = asyncio.ensure_future(link.open())
+        try:
+            self._events += await self._opening
+        except MALFORMED as error:
+            raise NotThrong from error
+        except asyncio.CancelledError:
+            # It is half open, and cannot be opened again.
+            await link.close()
+            self._link = None
+            task = asyncio.current_task()
+            if self._closed.is_set() and not (task and task.cancelling()):
+                return
+            raise
         self._opened_at = exchange.now()
         self._failures = 0
         self._report_state("open")

@@ -63,6 +63,11 @@ def _encoded(part: bytes) -> str:
     return base64.urlsafe_b64encode(part).rstrip(b"=").decode()
 
 
+def _is_text(token: str) -> bool:
+    """Whether a header may have it: a token from a file may end with a line break."""
+    return token.isascii() and token.isprintable() and " " not in token
+
+
 class Tokens:
     """The token that a client shows, and how it gets a newer one.
 
@@ -71,6 +76,8 @@ class Tokens:
     """
 
     def __init__(self, token: Token | None) -> None:
+        if isinstance(token, str) and not _is_text(token):
+            raise ValueError("a token is printable ASCII without spaces and line breaks")
         self.current = token if isinstance(token, str) else None
         """The token to send; None if there is none yet, or the server has refused it."""
         self._function = None if isinstance(token, str) else token
@@ -117,6 +124,9 @@ class Tokens:
         if not isinstance(token, str):
             name = type(token).__name__
             raise ThrongError("token_failed", f"the function for tokens returned a {name}")
+        if not _is_text(token):
+            message = "the function for tokens returned one with a space or a line break"
+            raise ThrongError("token_failed", message)
         self.current = token
         return token
 
