@@ -4,9 +4,11 @@ import itertools
 import json
 import os
 import queue
+import shutil
 import subprocess
 import sys
 import threading
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,13 +22,15 @@ from misbehaving import Loop, Proxy, Scripted  # noqa: E402
 from support.server import Server, clean_environment  # noqa: E402
 
 # Limits failures only: a test that passes does not wait for it.
-WAIT_SECONDS = 20
+WAIT_SECONDS = 60
 COMMANDS = {
     "python-async": [sys.executable, HERE / "programs" / "client.py", "async"],
     "python": [sys.executable, HERE / "programs" / "client.py", "blocking"],
     "javascript": ["node", HERE / "programs" / "client.mjs"],
     "go": [ROOT / ".cache" / "go" / "conformance"],
 }
+CHROMIUM = next(filter(None, map(shutil.which, ["chromium", "chromium-browser"])), "chromium")
+BROWSER = {"chromium": ["node", HERE / "programs" / "browser.mjs", CHROMIUM]}
 _numbers = itertools.count(1)
 
 
@@ -75,7 +79,9 @@ class Client:
             try:
                 event = self._events.get(timeout=WAIT_SECONDS)
             except queue.Empty:
-                raise AssertionError(f"nothing more after {self.heard[-20:]}") from None
+                ended = self.program.process.poll()
+                state = "" if ended is None else f"; the program has ended with {ended}"
+                raise AssertionError(f"nothing more after {self.heard[-20:]}{state}") from None
             self.heard.append(event)
             if matches(event):
                 return event
@@ -98,7 +104,7 @@ def programs():
 
     def get(kind):
         if kind not in started:
-            started[kind] = Program(COMMANDS[kind])
+            started[kind] = Program({**COMMANDS, **BROWSER}[kind])
         return started[kind]
 
     yield get
@@ -108,18 +114,32 @@ def programs():
         program.process.wait()
 
 
-@pytest.fixture(params=COMMANDS)
-def connect(request, programs):
-    """Opens a client of each kind; closes it after the test."""
+@contextmanager
+def opener(program):
+    """Opens clients in a program; closes them after the block."""
     opened = []
 
     def start(url, **options):
-        opened.append(Client(programs(request.param), url, **options))
+        opened.append(Client(program, url, **options))
         return opened[-1]
 
     yield start
     for client in opened:
         client.tell("close")
+
+
+@pytest.fixture(params=COMMANDS)
+def connect(request, programs):
+    """Opens a client of each kind; closes it after the test."""
+    with opener(programs(request.param)) as start:
+        yield start
+
+
+@pytest.fixture(params=[*COMMANDS, *BROWSER])
+def any_client(request, programs):
+    """The same, also in a browser."""
+    with opener(programs(request.param)) as start:
+        yield start
 
 
 @pytest.fixture(scope="session")

@@ -195,7 +195,10 @@ class Peer:
         self.say(frame)
 
     def say(self, frame):
-        self._frame(0x81, json.dumps(frame).encode())
+        self.text(json.dumps(frame))
+
+    def text(self, text):
+        self._frame(0x81, text.encode())
 
     def close(self, code, reason=""):
         self._frame(0x88, struct.pack(">H", code) + reason.encode())

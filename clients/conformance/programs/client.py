@@ -2,11 +2,14 @@
 
 import asyncio
 import json
+import ssl
 import sys
 import threading
 
 from throng_client import AsyncThrong, Throng, ThrongError
 
+# One for all clients: to make one takes longer than to connect.
+CONTEXT = ssl.create_default_context()
 TIMES = ["heartbeat", "open_timeout", "request_timeout", "publish_timeout", "poll_wait"]
 
 
@@ -21,7 +24,8 @@ def made(kind, command):
     options = {name: given[f"{name}_ms"] / 1000 for name in TIMES if f"{name}_ms" in given}
     if "random" in given:
         options["random"] = lambda: given["random"]
-    return kind(command["url"], given.get("token"), transports=given["transports"], **options)
+    options["transports"] = given["transports"]
+    return kind(command["url"], given.get("token"), ssl_context=CONTEXT, **options)
 
 
 def subscribed(client, command):
@@ -49,12 +53,14 @@ def print_message(name, message):
     print_event(name, "message", channel=message.target, **fields)
 
 
-def print_published(name, published):
-    print_event(name, "published", id=published.id, duplicate=published.duplicate)
+def print_published(command, published):
+    fields = {"data": command["data"], "id": published.id, "duplicate": published.duplicate}
+    print_event(command["client"], "published", **fields)
 
 
-def print_unpublished(name, error):
-    print_event(name, "unpublished", code=error.code, outcome=error.outcome, key=error.key)
+def print_unpublished(command, error):
+    fields = {"data": command["data"], "code": error.code, "outcome": error.outcome}
+    print_event(command["client"], "unpublished", **fields, key=error.key)
 
 
 class Async:
@@ -83,12 +89,12 @@ class Async:
             print_event(name, "error", code=error.code)
 
     async def publish(self, command):
-        name = command["client"]
+        client = self.clients[command["client"]]
         try:
-            published = await self.clients[name].publish(command["channel"], command["data"])
-            print_published(name, published)
+            published = await client.publish(command["channel"], command["data"])
+            print_published(command, published)
         except ThrongError as error:
-            print_unpublished(name, error)
+            print_unpublished(command, error)
 
     async def close(self, command):
         await self.clients.pop(command["client"]).aclose()
@@ -118,11 +124,11 @@ class Blocking:
             print_event(name, "error", code=error.code)
 
     def publish(self, command):
-        name = command["client"]
+        client = self.clients[command["client"]]
         try:
-            print_published(name, self.clients[name].publish(command["channel"], command["data"]))
+            print_published(command, client.publish(command["channel"], command["data"]))
         except ThrongError as error:
-            print_unpublished(name, error)
+            print_unpublished(command, error)
 
     def close(self, command):
         self.clients.pop(command["client"]).close()

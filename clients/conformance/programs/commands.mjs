@@ -1,0 +1,53 @@
+/** What the programs of the JavaScript client do, in Node and in a page. */
+
+const TIMES = { heartbeat_ms: "heartbeatMs", open_timeout_ms: "openTimeoutMs",
+  request_timeout_ms: "requestTimeoutMs", publish_timeout_ms: "publishTimeoutMs" };
+
+/** The commands by name. `print` takes an event; `base` are the options of each client. */
+export function commands(Throng, print, base) {
+  const clients = new Map();
+  const tell = (client, event, fields = {}) => print({ client, event, ...fields });
+
+  function open({ client, url, options: given }) {
+    const options = { ...base, transports: given.transports, token: given.token };
+    for (const [name, own] of Object.entries(TIMES)) {
+      if (given[name] !== undefined) options[own] = given[name];
+    }
+    if (given.poll_wait_ms !== undefined) options.pollWaitSeconds = given.poll_wait_ms / 1_000;
+    if (given.random !== undefined) options.random = () => given.random;
+    const made = new Throng(url, options);
+    made.on("state", ({ state, transport, delayMs, reason }) => {
+      tell(client, "state", { state, transport, delay_ms: delayMs, reason });
+    });
+    made.on("error", ({ code }) => tell(client, "error", { code }));
+    clients.set(client, made);
+  }
+
+  function subscribe({ client, channels, history, since }) {
+    for (const channel of channels) {
+      const from = { history, since };
+      const subscription = clients.get(client).subscribe(channel, from, (message) => {
+        const { id, data, replayed } = message;
+        tell(client, "message", { channel, id, data, replayed });
+      });
+      subscription.on("gap", ({ id, missed }) => tell(client, "gap", { channel, id, missed }));
+      subscription.on("error", ({ code }) => tell(client, "error", { code }));
+    }
+  }
+
+  async function publish({ client, channel, data }) {
+    try {
+      const { id, duplicate } = await clients.get(client).publish(channel, data);
+      tell(client, "published", { data, id, duplicate: duplicate ?? false });
+    } catch ({ code, outcome, key }) {
+      tell(client, "unpublished", { data, code, outcome, key });
+    }
+  }
+
+  function close({ client }) {
+    clients.get(client).close();
+    clients.delete(client);
+  }
+
+  return { open, subscribe, publish, close };
+}

@@ -1,0 +1,138 @@
+"""All clients survive what no Throng server sends, and lose nothing because of it."""
+
+import json
+
+import pytest
+
+# No delays between attempts.
+EAGER = {"random": 0, "open_timeout_ms": 5_000}
+GARBAGE = [
+    "null",
+    "5",
+    "[]",
+    "{",
+    '{"type":"message","channel":"a"}',
+    '{"type":"message","channel":"a","id":5,"data":1}',
+    '{"type":"message","channel":"a","id":"e-1","time":1,"data":"%","encoding":"base64"}',
+    '{"type":"gap","channel":"a","id":7,"missed":"x"}',
+    '{"type":"error","ref":{}}',
+    '{"type":"welcome","connection":3,"heartbeat":"x","channels_max":-1}',
+]
+
+
+def message(id):
+    return {"type": "message", "channel": "a", "id": id, "time": 1, "data": f"data of {id}"}
+
+
+def first_of(client, id):
+    """Waits for this message; it is there once, and no error is."""
+    client.until(lambda it: it["event"] == "message" and it["id"] == id)
+    assert [it["id"] for it in client.all("message")].count(id) == 1
+    assert not client.all("error")
+
+
+@pytest.mark.parametrize("garbage", GARBAGE)
+def test_frames(connect, scripted, garbage):
+    async def script(request, peer):
+        peer.welcome(request)
+        frame = await peer.until_subscribe()
+        answer = {"type": "subscribed", "channel": "a", "ref": frame["ref"], "id": "e-0"}
+        peer.say(answer)
+        if len(server.requests) == 1:
+            peer.text(garbage)
+            peer.close(1011)
+        else:
+            peer.say(message("e-2"))
+        await peer.hear()
+
+    server = scripted(script)
+    client = connect(server.url, transports=["websocket"], **EAGER)
+    client.tell("subscribe", channels=["a"])
+    first_of(client, "e-2")
+
+
+def stream(*events):
+    head = "HTTP/1.1 200 -\r\nContent-Type: text/event-stream\r\nThrong-Id: e-0\r\n\r\n"
+    start = ['event: resumed\ndata: {"recovered":true}', 'event: welcome\ndata: {"id":"e-0"}']
+    return (head + "".join(f"{each}\n\n" for each in [*start, *events])).encode()
+
+
+@pytest.mark.parametrize("garbage", GARBAGE)
+def test_events_of_a_stream(connect, scripted, garbage):
+    streams = []
+
+    async def script(request, peer):
+        if request.method == "HEAD":
+            peer.writer.write(b"HTTP/1.1 200 -\r\nThrong-Id: e-0\r\nContent-Length: 0\r\n\r\n")
+        elif "/history" in request.path:
+            peer.answer(200, {"id": "e-0", "messages": [], "more": False}, Throng_Id="e-0")
+        else:
+            streams.append(request)
+            data = garbage if len(streams) == 1 else json.dumps(message("e-2"))
+            peer.writer.write(stream(f"data: {data}"))
+            if len(streams) == 1:
+                peer.writer.close()
+            else:
+                await peer.reader.read(1)
+
+    client = connect(scripted(script).url, transports=["sse"], **EAGER)
+    client.tell("subscribe", channels=["a"], since="e-0")
+    first_of(client, "e-2")
+
+
+@pytest.mark.parametrize("garbage", GARBAGE)
+def test_lines_of_a_poll(connect, scripted, garbage):
+    """What comes before the garbage counts, and what comes after it is not lost."""
+    polls, later = [], []
+
+    async def script(request, peer):
+        if request.method == "HEAD":
+            peer.writer.write(b"HTTP/1.1 200 -\r\nThrong-Id: e-0\r\nContent-Length: 0\r\n\r\n")
+        elif "/history" in request.path:
+            peer.answer(200, {"id": "e-0", "messages": [], "more": False}, Throng_Id="e-0")
+        elif "since=e-0" in request.path:
+            polls.append(request)
+            lines = [json.dumps(message("e-1")), garbage] if len(polls) == 2 else []
+            end = "e-9" if lines else "e-0"
+            peer.answer(200, "\n".join(lines).encode(), Throng_Id=end, Throng_Recovered="true")
+        elif not later:
+            # After e-1, or after e-9 if the client ignores such a line.
+            later.append(request)
+            line = json.dumps(message("e-2")).encode()
+            peer.answer(200, line, Throng_Id="e-2", Throng_Recovered="true")
+        elif "wait=0" in request.path:
+            peer.answer(200, b"", Throng_Id="e-2", Throng_Recovered="true")
+        else:
+            await peer.reader.read(1)
+
+    client = connect(scripted(script).url, transports=["poll"], **EAGER)
+    client.tell("subscribe", channels=["a"], since="e-0")
+    first_of(client, "e-2")
+    assert [it["id"] for it in client.all("message")] == ["e-1", "e-2"]
+
+
+@pytest.mark.parametrize("garbage", ["<html>", "", "null", "{}", "[]", '{"id":null}'])
+def test_an_answer_that_nobody_can_read_is_no_confirmation(connect, scripted, garbage):
+    async def script(request, peer):
+        if len(server.requests) == 1:
+            peer.answer(200, garbage.encode())
+        else:
+            peer.answer(201, {"id": "e-1", "subscribers": 0})
+
+    server = scripted(script)
+    client = connect(server.url, transports=["poll"], **EAGER)
+    client.tell("publish", channel="a", data="x")
+    assert client.until(lambda it: it["event"].endswith("published"))["id"] == "e-1"
+    keys = {request.headers["idempotency-key"] for request in server.requests}
+    assert len(keys) == 1 and len(server.requests) == 2
+
+
+def test_an_unreadable_answer_leaves_the_outcome_unknown(connect, scripted):
+    async def script(request, peer):
+        peer.answer(200, b"<html>")
+
+    options = {"publish_timeout_ms": 300, "random": 0.2}
+    client = connect(scripted(script).url, transports=["poll"], **options)
+    client.tell("publish", channel="a", data="x")
+    end = client.until(lambda it: it["event"].endswith("published"))
+    assert (end["event"], end["code"], end["outcome"]) == ("unpublished", "timeout", "unknown")
