@@ -18,8 +18,8 @@ const HTTP = `throng-http-${version}.js`;
 /** The largest compressed sizes in bytes. */
 const SIZES_MAX = { "throng.js": 9_000, [HTTP]: 4_100 };
 
-/** The largest compressed size of the part for React, in bytes. */
-const REACT_MAX = 2_000;
+/** The largest compressed sizes of the parts that pages import apart, in bytes. */
+const PARTS_MAX = { react: 2_000, tabs: 4_500 };
 
 /**
  * What the part for HTTP gets from `throng.js`, by module: a copy of its own would be larger, and
@@ -131,28 +131,32 @@ function check(name, text) {
   return size > most ? `dist/${name} has ${size} bytes compressed, more than ${most}` : undefined;
 }
 
-/** The part for React as a page's bundler makes it, without what it imports. */
-async function checkReact() {
-  const options = { ...common, mangleProps: undefined, entryPoints: ["react/index.js"] };
-  const bundled = await build({ ...options, format: "esm", external: ["react"] });
+/** What parts import from elsewhere. */
+const EXTERNAL = ["@throng-push/client", "react", "node:crypto"];
+
+/** A part as a page's bundler makes it, without what it imports. */
+async function checkPart([part, most]) {
+  const options = { ...common, mangleProps: undefined, entryPoints: [`${part}/index.js`] };
+  const bundled = await build({ ...options, format: "esm", external: EXTERNAL });
   const text = await squeeze(bundled);
   const size = gzipSync(text, { level: 9 }).length;
-  console.log(`react: ${text.length} bytes, ${size} compressed`);
-  const fault = `react/index.js has ${size} bytes compressed, more than ${REACT_MAX}`;
-  return size > REACT_MAX ? fault : undefined;
+  console.log(`${part}: ${text.length} bytes, ${size} compressed`);
+  const fault = `${part}/index.js has ${size} bytes compressed, more than ${most}`;
+  return size > most ? fault : undefined;
 }
 
 async function writePackage() {
-  const parts = [["src/throng.js", "throng"], ["react/index.js", "react"]];
-  for (const [from, to] of [...parts, ["server/index.js", "server"]]) {
+  const parts = ["react", "server", "tabs"];
+  const sources = parts.map((part) => [`${part}/index.js`, part]);
+  for (const [from, to] of [["src/throng.js", "throng"], ...sources]) {
     const { outputFiles } = await build({
       ...{ absWorkingDir: HERE, entryPoints: [from], bundle: true, write: false },
       ...{ format: "cjs", platform: "neutral", target: "es2022", banner: { js: BANNER } },
-      external: ["react", "node:crypto"],
+      external: EXTERNAL,
     });
     writeFileSync(`${HERE}dist/${to}.cjs`, outputFiles[0].text);
   }
-  for (const types of ["throng.d", "react/index.d", "server/index.d"]) {
+  for (const types of ["throng.d", ...parts.map((part) => `${part}/index.d`)]) {
     writeFileSync(`${HERE}${types}.cts`, readFileSync(`${HERE}${types}.ts`));
   }
 }
@@ -169,7 +173,7 @@ if (process.argv.includes("--package")) await writePackage();
 else if (!process.argv.includes("--check")) write(await bundle());
 else {
   const faults = Object.entries(await bundle()).map(([name, text]) => check(name, text));
-  faults.push(await checkReact());
+  faults.push(...(await Promise.all(Object.entries(PARTS_MAX).map(checkPart))));
   for (const fault of faults.filter(Boolean)) {
     console.error(fault);
     process.exitCode = 1;

@@ -47,7 +47,9 @@ test("the package is for import and for require, with types for both", (t) => {
     const named = async () => (await Promise.all(hooks)).map(({ useChannel }) => useChannel.name);
     const { makeToken } = require("${name}/server");
     const served = import("${name}/server").then(({ Webhook }) => Webhook.name);
-    Promise.all([...both, named(), served, makeToken.name]).then((found) => console.log(found.flat().join()));
+    const tabs = [import("${name}/tabs"), require("${name}/tabs")];
+    const shared = Promise.all(tabs).then((both) => both.map(({ SharedThrong }) => SharedThrong.name));
+    Promise.all([...both, named(), served, makeToken.name, shared]).then((found) => console.log(found.flat().join()));
   `;
   const run = (command, parameters) =>
     execFileSync(command, parameters, { cwd: directory, encoding: "utf8" }).trim();
@@ -56,12 +58,14 @@ test("the package is for import and for require, with types for both", (t) => {
     const link = join(directory, "node_modules", package_);
     symlinkSync(join(HERE, "node_modules", package_), link);
   }
-  const expected = "closed,closed,useChannel,useChannel,Webhook,makeToken";
+  const expected = "closed,closed,useChannel,useChannel,Webhook,makeToken,SharedThrong,SharedThrong";
   assert.equal(run(process.execPath, ["-e", script]), expected);
   const program = `import { Throng } from "${name}";
     import { useChannel } from "${name}/react";
     import { Publisher } from "${name}/server";
+    import { SharedThrong } from "${name}/tabs";
     new Publisher("http://a").publish("a", 1);
+    new SharedThrong({ user: "ann" }).logout();
     export const use = () => useChannel<string>("a").messages[0]?.data.length;
     new Throng().publish("a", 1);
   `;

@@ -1,6 +1,7 @@
 // Compiled, but never run: code that the types must accept or reject.
 
 import { Throng, ThrongError, type Message, type PresenceEvent } from "@throng-push/client";
+import { SharedThrong } from "@throng-push/client/tabs";
 import { makeToken, Publisher, Webhook } from "@throng-push/client/server";
 import { ThrongProvider, useChannel, usePresence, useThrong } from "@throng-push/client/react";
 
@@ -72,6 +73,12 @@ export function Room(): string {
 void ThrongProvider({ client: throng });
 // @ts-expect-error the client is missing
 void ThrongProvider({});
+
+const shared: Throng = new SharedThrong({ user: "ann", getToken: () => "eyJ" });
+new SharedThrong("https://push.example.org", { group: "team" }).logout();
+// @ts-expect-error: a group is a name
+new SharedThrong({ group: 1 });
+void ThrongProvider({ client: shared });
 
 const publisher = new Publisher("http://127.0.0.1:8080", { key: "throng_…" });
 void publisher.publish({ user: "ann" }, "hello", { expiresInSeconds: 60 }).then(({ id }) => id);

@@ -1,0 +1,131 @@
+/**
+ * A channel that the leading tab follows for all tabs. It keeps the latest messages, so that a tab
+ * that was following another leader a moment ago gets what it lacks without a request.
+ */
+
+import { isUpTo, keyOf, toFrame } from "./envelope.js";
+
+/** The messages that are kept. A tab that lacks more reads them from the server's history. */
+const RECENT_MAX = 200;
+/** The server's limit of messages on a page of history. */
+const PAGE_MAX = 1_000;
+
+export class Room {
+  /** The sockets that follow it. */
+  members = new Set();
+  /** The last presence event. */
+  here;
+  #client;
+  #target;
+  #subscription;
+  #watcher;
+  #tell;
+  /** The latest messages as frames, and the id before the first of them. */
+  #recent = [];
+  #floor;
+  /** Resolves when the subscription is active; rejects with the server's refusal. */
+  started;
+
+  /** `tell` is called with each frame for the members, `end` with the error that ends the room. */
+  constructor(client, target, since, { tell, end }) {
+    this.#client = client;
+    this.#target = target;
+    this.#tell = tell;
+    this.key = keyOf(target);
+    this.#subscription = client.subscribe(target, { since }, (message) => this.#take(message));
+    this.started = new Promise((resolve, reject) => {
+      this.#subscription.on("subscribed", ({ id }) => {
+        this.#floor ??= id;
+        resolve();
+      });
+      this.#subscription.on("error", (error) => {
+        reject(error);
+        end(error);
+      });
+    });
+    this.started.catch(() => {});
+    this.#subscription.on("gap", ({ id, missed }) => {
+      this.#floor = id ?? this.position;
+      this.#recent = [];
+      tell({ type: "gap", ...target, id, missed });
+    });
+  }
+
+  get position() {
+    return this.#recent.at(-1)?.id ?? this.#floor;
+  }
+
+  /** Follows the channel's presence, too. */
+  watch() {
+    if (this.#watcher) return;
+    this.#watcher = this.#client.subscribe(this.#target, { presence: true });
+    // The other subscription of the channel reports it.
+    this.#watcher.on("error", () => {});
+    this.#watcher.on("presence", ({ error, joined, left, ...here }) => {
+      const { code, message } = error ?? {};
+      this.here = { type: "presence", ...here, ...(error && { error: { code, message } }) };
+      this.#tell({ ...this.here, joined, left });
+    });
+  }
+
+  close() {
+    this.#subscription.unsubscribe();
+    this.#watcher?.unsubscribe();
+  }
+
+  /**
+   * Calls `begin` with what a tab lacks that follows the channel from now on: the frames after
+   * `since`, or the latest `history`, and whether all after `since` are there. Called at once when
+   * they are known, so that no message comes between.
+   */
+  async join({ since, history = 0 }, begin) {
+    await this.started;
+    const frames = since === undefined && history > 0 ? await this.#latest(history) : [];
+    let from = since ?? frames.at(-1)?.id ?? this.position;
+    let recovered = since === undefined ? undefined : true;
+    for (let more = true; ; ) {
+      const rest = this.#after(from);
+      if (rest || !more) return begin([...frames, ...(rest ?? [])], recovered);
+      const page = await this.#read({ after: from, limit: PAGE_MAX });
+      if (page.recovered === false) recovered = since === undefined ? undefined : false;
+      frames.push(...page.messages.map(toFrame));
+      from = page.messages.at(-1)?.id ?? page.id;
+      more = page.more && page.messages.length > 0;
+    }
+  }
+
+  async #latest(count) {
+    let frames = [];
+    let page = { more: true };
+    for (let before; page.more && frames.length < count; before = frames[0].id) {
+      page = await this.#read({ before, limit: Math.min(PAGE_MAX, count - frames.length) });
+      frames = [...page.messages.map(toFrame), ...frames];
+      if (page.messages.length === 0) break;
+    }
+    return frames;
+  }
+
+  /** A page of history; for a client that may not read it, an empty one with a gap. */
+  async #read(page) {
+    try {
+      return await this.#client.history(this.#target, page);
+    } catch (error) {
+      if (error.status !== 403) throw error;
+      return { id: this.position, messages: [], more: false, recovered: false };
+    }
+  }
+
+  /** The kept frames after `id`; undefined if there may be others between. */
+  #after(id) {
+    if (isUpTo(this.position, id)) return [];
+    if (!isUpTo(this.#floor, id)) return undefined;
+    return this.#recent.filter((frame) => !isUpTo(frame.id, id));
+  }
+
+  #take(message) {
+    const frame = toFrame(message);
+    this.#recent.push(frame);
+    if (this.#recent.length > RECENT_MAX) this.#floor = this.#recent.shift().id;
+    this.#tell(frame);
+  }
+}

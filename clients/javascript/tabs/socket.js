@@ -1,0 +1,64 @@
+/**
+ * What a tab's client takes for its WebSocket: it talks to the leading tab, which may be this one.
+ *
+ * Invariant: a message that is to be suppressed (`echo: false`) comes after the answer to its publish,
+ * which names its id. The connection is not this tab's own, so the server sends it the message.
+ */
+
+import { keyOf } from "./envelope.js";
+
+const LOST = 1006;
+
+export class TabSocket {
+  onmessage = null;
+  onclose = null;
+  onerror = null;
+  bufferedAmount = 0;
+  /** The leader that has answered; undefined while it is being opened. */
+  term;
+  id = crypto.getRandomValues(new Uint32Array(4)).join("-");
+  #tab;
+  /** Targets of which it has asked for messages. */
+  #keys = new Set();
+  /** Publishes by `ref` whose messages are to be suppressed, and the frames held back for them. */
+  #silent = new Set();
+  #held = [];
+
+  constructor(tab) {
+    this.#tab = tab;
+  }
+
+  send(text) {
+    const frame = JSON.parse(text);
+    if (frame.type === "subscribe") this.#keys.add(keyOf(frame));
+    if (frame.type === "unsubscribe") this.#keys.delete(keyOf(frame));
+    if (frame.type === "publish" && frame.echo === false) this.#silent.add(frame.ref);
+    this.#tab.post({ type: "frame", term: this.term, socket: this.id, text });
+  }
+
+  close() {
+    this.#tab.leave(this);
+  }
+
+  /** Frames from the leader: for this socket, or for all that follow `key`. */
+  receive(key, texts) {
+    if (key !== undefined && !this.#keys.has(key)) return;
+    for (const text of texts) this.#take(text);
+  }
+
+  /** Ends it as a server would, or a network. */
+  end(reason, code = LOST) {
+    const { onclose } = this;
+    this.onmessage = this.onclose = null;
+    onclose?.({ code, reason });
+  }
+
+  #take(text) {
+    if (this.#silent.size === 0) return this.onmessage?.({ data: text });
+    const { type, ref } = JSON.parse(text);
+    if (type === "message" || type === "gap") return void this.#held.push(text);
+    this.onmessage?.({ data: text });
+    if (!this.#silent.delete(ref) || this.#silent.size > 0) return;
+    for (const held of this.#held.splice(0)) this.onmessage?.({ data: held });
+  }
+}

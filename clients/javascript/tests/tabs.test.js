@@ -1,0 +1,108 @@
+// What of shared tabs needs no browser. tests/e2e/test_tabs.py has them in Chromium.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import WebSocket from "ws";
+import { SharedThrong } from "@throng-push/client/tabs";
+import { Hub } from "../tabs/hub.js";
+import { inbox, next, start } from "./context.js";
+
+test("where tabs cannot share, a client has a connection of its own", async (t) => {
+  const { server } = await start(t);
+  const client = new SharedThrong(server.url, { WebSocket, user: "ann", group: "team" });
+  t.after(() => client.close());
+  assert.equal(client.isShared, false);
+  assert.equal(client.isLeader, true);
+  const { data, listen, until } = inbox();
+  await next(client.subscribe("a", listen), "subscribed");
+  await client.publish("a", "to myself");
+  await until(1);
+  assert.deepEqual(data, ["to myself"]);
+  client.logout();
+  assert.equal(client.state, "closed");
+});
+
+test("a token without a user or a group is refused", () => {
+  const name = "TypeError";
+  const message = /give "user" or "group"/;
+  assert.throws(() => new SharedThrong("http://a", { token: "x" }), { name, message });
+  assert.throws(() => new SharedThrong("http://a", { getToken: () => "x" }), { name, message });
+  assert.throws(() => new SharedThrong("http://a", { grop: "x" }), { name, message: /"grop"/ });
+});
+
+/** A hub, and what it posts. `until(condition)` resolves with the first post for which it holds. */
+function lead(client) {
+  const posts = [];
+  let look = () => {};
+  const hub = new Hub(
+    client,
+    (post) => {
+      posts.push(...(post.texts ?? [""]).map((text) => ({ ...post, ...(text && JSON.parse(text)) })));
+      look();
+    },
+    () => new Promise(() => {}),
+  );
+  const until = (condition) =>
+    new Promise((resolve) => {
+      look = () => {
+        const found = posts.find(condition);
+        if (found) resolve(found);
+      };
+      look();
+    });
+  const send = (socket, frame) => hub.receive({ type: "frame", socket, text: JSON.stringify(frame) });
+  const open = (socket) => {
+    hub.receive({ type: "open", tab: `of ${socket}`, socket });
+    return until(({ type, to }) => type === "welcome" && to === socket);
+  };
+  return { hub, posts, until, send, open };
+}
+
+test("a tab that was at another leader gets what it lacks, also more than the leader keeps", async (t) => {
+  const { server, connect } = await start(t);
+  const ids = Array.from({ length: 50 }, (_, n) => server.publish("channel a", { data: n }).id);
+  const { posts, until, send, open } = lead(connect());
+  for (const socket of ["s1", "s2"]) await open(socket);
+  send("s1", { type: "subscribe", channel: "a", since: ids[44], ref: 1 });
+  send("s2", { type: "subscribe", channel: "a", since: ids[9], ref: 2 });
+  const first = await until(({ type, ref }) => type === "subscribed" && ref === 1);
+  const second = await until(({ type, ref }) => type === "subscribed" && ref === 2);
+  assert.equal(first.recovered, true);
+  assert.equal(second.recovered, true);
+  server.publish("channel a", { data: "live" });
+  await until(({ data }) => data === "live");
+  /** What a tab gets, as its client takes it: nothing before "subscribed", nothing twice. */
+  const takenBy = (socket, ref, since) => {
+    const begin = posts.findIndex((post) => post.ref === ref && post.type === "subscribed");
+    const taken = new Map();
+    for (const post of posts.slice(begin)) {
+      const isFor = post.to === socket || post.to === undefined;
+      if (post.type === "message" && isFor) taken.set(post.id, post.data);
+    }
+    assert.ok(since);
+    return [...taken.values()];
+  };
+  const all = [...ids.keys(), "live"];
+  assert.deepEqual(takenBy("s1", 1, ids[44]), all.slice(45));
+  assert.deepEqual(takenBy("s2", 2, ids[9]), all.slice(10));
+});
+
+test("what is lost is a gap for the tab that lacks it", async (t) => {
+  const { server, connect } = await start(t);
+  const { id } = server.publish("channel a", { data: 1 });
+  server.loseLogs();
+  server.publish("channel a", { data: 2 });
+  const { until, send, open } = lead(connect());
+  await open("s1");
+  send("s1", { type: "subscribe", channel: "a", since: id, ref: 1 });
+  const { recovered } = await until(({ type, ref }) => type === "subscribed" && ref === 1);
+  assert.equal(recovered, false);
+});
+
+test("a refusal reaches the tab that asked", async (t) => {
+  const { connect } = await start(t);
+  const { until, send, open } = lead(connect());
+  await open("s1");
+  send("s1", { type: "subscribe", channel: "forbidden", ref: 1 });
+  const { code } = await until(({ ref }) => ref === 1);
+  assert.equal(code, "forbidden");
+});
