@@ -6,7 +6,7 @@ from conftest import HERE, QUICK
 from support.bundles import bundle, run_node
 from support.server import Server
 
-SCENARIOS = ["three", "closed", "frozen", "blocked", "lost", "users", "presence"]
+SCENARIOS = ["three", "closed", "asleep", "stopped", "lost", "users", "presence"]
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ export class SharedThrong extends Throng {
   constructor(url, options = {}) {
     const isUrl = typeof url === "string" || url instanceof URL;
     const { group, ...given } = (isUrl || url === undefined ? options : url) ?? {};
-    const base = isUrl ? String(url) : (globalThis.location?.origin ?? "");
+    const base = isUrl ? url : undefined;
     const { user, token, getToken } = given;
     if (group === undefined && user === undefined && (token ?? getToken) !== undefined) {
       throw new TypeError('give "user" or "group", so that tabs of different users share nothing');
@@ -30,7 +30,8 @@ export class SharedThrong extends Throng {
     if (!isShared) return;
     // Wrong options are an error now, and not when this tab leads.
     new Throng(base, given).close();
-    const name = `throng ${JSON.stringify([new URL(base, location.href).href, group ?? user ?? null])}`;
+    const server = new URL(base ?? location.origin, location.href).href;
+    const name = `throng ${JSON.stringify([server, group ?? user ?? null])}`;
     const makeClient = () => new Throng(base, given);
     const retry = () => {
       if (this.state === "waiting") super.connect();

@@ -35,6 +35,7 @@ export class Tab {
   /** Resolves once this tab holds its own lock; undefined while it takes no part. */
   #alive;
   #end;
+  #isAsleep = false;
   #patience = PATIENCE_MS;
   #timer;
 
@@ -65,8 +66,7 @@ export class Tab {
   open() {
     const socket = new TabSocket(this);
     this.#sockets.add(socket);
-    this.#start();
-    this.#ask();
+    this.#join();
     return socket;
   }
 
@@ -90,6 +90,12 @@ export class Tab {
     this.#start();
     this.post({ type: "logout" });
     this.#stop("logged out");
+  }
+
+  #join() {
+    if (this.#isAsleep || this.#sockets.size === 0) return;
+    this.#start();
+    this.#ask();
   }
 
   #start() {
@@ -185,8 +191,8 @@ export class Tab {
 
   #receive({ type, term, to, key, texts, code, reason, tab }) {
     if (type === "logout") {
-      this.#stop("logged out in another tab");
       this.#loggedOut();
+      this.#stop("logged out in another tab");
     }
     // Of a tab, for the leader.
     if (tab) return;
@@ -222,10 +228,15 @@ export class Tab {
   /* The life of the page. */
 
   #suspend = () => {
+    this.#isAsleep = true;
     if (this.#channel) this.#stop(`this tab was asleep; ${AT_ONCE}`);
   };
 
-  #resume = () => this.#retry();
+  #resume = () => {
+    this.#isAsleep = false;
+    this.#join();
+    this.#retry();
+  };
 
   #wake = () => {
     if (!document.hidden) this.post({ type: "wake" });

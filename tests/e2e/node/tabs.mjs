@@ -11,15 +11,15 @@ import { Proxy } from "./proxy.mjs";
 
 const TIMEOUT_MS = 60_000;
 const FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"];
+// A tab whose process is stopped must not stop the others.
+FLAGS.push("--process-per-tab", "--disable-features=ProcessPerSiteUpToMainFrameThreshold");
 
 const [executablePath, serverUrl, script, scenario] = process.argv.slice(2);
 const channel = `tabs-${scenario}`;
 
-/** Serves the page, and a path whose answer waits, on which a page can block. */
-let unblock = () => {};
+/** Serves the page. */
 const pages = createServer((request, response) => {
-  if (request.url === "/block") unblock = () => response.end();
-  else if (request.url === "/page.js") {
+  if (request.url === "/page.js") {
     response.writeHead(200, { "Content-Type": "text/javascript" }).end(readFileSync(script));
   } else {
     response.writeHead(200, { "Content-Type": "text/html" });
@@ -98,6 +98,23 @@ const becomesLeader = (tabs) =>
 const hasState = (page, state) =>
   page.waitForFunction((to) => window.throng.state === to, state);
 
+/** The process that runs a page: the one that gets busy when the page does. */
+async function processOf(page) {
+  const session = await browser.newBrowserCDPSession();
+  const times = async () => {
+    const { processInfo } = await session.send("SystemInfo.getProcessInfo");
+    const renderers = processInfo.filter(({ type }) => type === "renderer");
+    return new Map(renderers.map(({ id, cpuTime }) => [id, cpuTime]));
+  };
+  const before = await times();
+  await page.evaluate(() => {
+    const start = performance.now();
+    for (let sum = 0; performance.now() - start < 3_000; ) sum += Math.sqrt(sum + 1);
+  });
+  const spent = [...(await times())].map(([id, time]) => [id, time - (before.get(id) ?? 0)]);
+  return spent.sort(([, a], [, b]) => b - a)[0][0];
+}
+
 const SCENARIOS = {
   /** Three tabs, one connection; each tab has its own channels, history and echo. */
   async three() {
@@ -152,44 +169,49 @@ const SCENARIOS = {
     return tabs;
   },
 
-  /** The browser freezes the tab with the connection, and lets it go on later. */
-  async frozen() {
+  /**
+   * The tab with the connection is told that it will be frozen, and later that it goes on. Chromium
+   * freezes no page that is being automated.
+   */
+  async asleep() {
     const tabs = [await tab(), await tab(), await tab()];
     await publish(5);
     await got(tabs);
     const leader = await leaderOf(tabs);
     const others = tabs.filter((page) => page !== leader);
-    const session = await context.newCDPSession(leader);
-    await session.send("Page.setWebLifecycleState", { state: "frozen" });
+    await leader.evaluate(() => document.dispatchEvent(new Event("freeze")));
+    assert.equal(await isLeader(leader), false, "it gives the lead away before it sleeps");
     await publish(5);
     await becomesLeader(others);
     await publish(5);
     await got(others);
-    await session.send("Page.setWebLifecycleState", { state: "active" });
+    await hasConnections(1);
+    const before = await leader.evaluate(() => window.texts);
+    assert.deepEqual(before, textsFrom(1).slice(0, before.length));
+    await leader.evaluate(() => document.dispatchEvent(new Event("resume")));
     await publish(5);
     await got(tabs);
     await hasConnections(1);
     return tabs;
   },
 
-  /** The tab with the connection stops without a word, as one whose process is stopped. */
-  async blocked() {
+  /** The process of the tab with the connection is stopped without a word, and goes on later. */
+  async stopped() {
     const tabs = [await tab(), await tab(), await tab()];
     await publish(5);
     await got(tabs);
     const leader = await leaderOf(tabs);
     const others = tabs.filter((page) => page !== leader);
-    const blocked = leader.evaluate(() => {
-      const request = new XMLHttpRequest();
-      request.open("GET", "/block", false);
-      request.send();
-    });
-    await publish(5);
-    await becomesLeader(others);
-    await publish(5);
-    await got(others);
-    unblock();
-    await blocked;
+    const pid = await processOf(leader);
+    process.kill(pid, "SIGSTOP");
+    try {
+      await publish(5);
+      await becomesLeader(others);
+      await publish(5);
+      await got(others);
+    } finally {
+      process.kill(pid, "SIGCONT");
+    }
     await publish(5);
     await got(tabs);
     await hasConnections(1);
