@@ -21,7 +21,7 @@ test: ## set up and run everything that CI runs
 	@scripts/setup
 	@scripts/test
 
-test-long: ## thousands of simulation seeds, fuzzing and chaos for minutes, hundreds of upgrades
+test-long: ## thousands of simulation seeds and kills, fuzzing and chaos for minutes, hundreds of upgrades
 	@scripts/setup
 	@scripts/test --long
 

@@ -113,6 +113,33 @@ def test_a_new_epoch_is_a_gap(connect, proxy, server, tmp_path, channel, transpo
         other.stop()
 
 
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_durable_channel_has_no_gap_over_a_kill(connect, proxy, tmp_path, transport):
+    (tmp_path / "throng.toml").write_text('[[channels]]\nmatch = "kept"\ndurable = true\n')
+    flags = ["--data", tmp_path / "data", "--drain-window", "200ms"]
+    first = Server(tmp_path, *flags)
+    through = proxy(upstream=first)
+    client = connect(through.url, transports=[transport], **EAGER)
+    first.publish("kept", "before")
+    client.tell("subscribe", channels=["kept"], history=1)
+    client.until_all("message", 1)
+    # Meanwhile others may have its port.
+    through.freeze()
+    first.kill()
+    second = Server(tmp_path, *flags)
+    try:
+        second.publish("kept", "missed")
+        through.upstream = second
+        through.thaw()
+        client.until_all("message", 2)
+        second.publish("kept", "after")
+        client.until_all("message", 3)
+        assert [it["data"] for it in client.all("message")] == ["before", "missed", "after"]
+        assert not client.all("gap") and not client.all("error")
+    finally:
+        second.stop()
+
+
 def message(id):
     return {"type": "message", "channel": "a", "id": id, "time": 1, "data": id}
 

@@ -144,3 +144,17 @@ def test_a_damaged_directory_is_said_to_be(start, tmp_path):
     assert done.returncode == 1
     assert f"{tmp_path}/data: a file in it is damaged or missing" in done.stderr
     assert "put back a copy" in done.stderr
+
+
+def test_journals_that_are_missing_are_noticed(start, tmp_path):
+    server = start()
+    put(server, "ann", ["a"])
+    server.kill()
+    journals = list((tmp_path / "data" / "store").glob("*.jnl"))
+    assert journals
+    for journal in journals:
+        journal.unlink()
+    arguments = ["serve", "--listen", "127.0.0.1:0", "--data", tmp_path / "data"]
+    done = run_throng(*arguments, directory=tmp_path)
+    assert done.returncode == 1
+    assert "a file in it is damaged or missing (its journals are missing)" in done.stderr

@@ -15,6 +15,10 @@ match = "kept"
 durable = true
 messages = 100000
 bytes = "64MiB"
+
+[[channels]]
+users = "*"
+durable = true
 """
 
 CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000
@@ -98,6 +102,7 @@ def test_a_full_file_system_refuses_durable_messages_until_it_has_room(server):
         return server.http.post(f"/channels/{channel}", content=MESSAGE)
 
     first = publish().json()["id"]
+    letter = server.http.post("/users/ann", content="letter").json()["id"]
     with subscribe("sse", server, "/channels/kept", since=first) as subscriber:
         acknowledged = []
 
@@ -112,6 +117,8 @@ def test_a_full_file_system_refuses_durable_messages_until_it_has_room(server):
         eventually(lambda: status() in (504, 507), "an end of the acknowledgements")
         refusal = publish()
         assert (refusal.status_code, refusal.json()["error"]) == (507, "not_stored")
+        marker = server.http.put("/users/ann/read", params={"id": letter})
+        assert (marker.status_code, marker.json()["error"]) == (507, "not_stored")
         # Everything else goes on.
         assert publish("brief").status_code == 201
         page = server.http.get("/channels/kept/history", params={"limit": 1})
@@ -130,4 +137,4 @@ def test_a_full_file_system_refuses_durable_messages_until_it_has_room(server):
     offsets = [int(id.split("-")[1]) for id in [first, *got]]
     assert offsets == list(range(offsets[0], offsets[0] + len(offsets)))
     assert server.metrics()[REFUSES] == 0
-    assert server.metrics()['throng_data_written_total{of="messages"}'] == len(got) + 1
+    assert server.metrics()['throng_data_written_total{of="messages"}'] == len(got) + 2

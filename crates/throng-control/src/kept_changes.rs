@@ -41,6 +41,9 @@ mod maker;
 /// How long a request waits for the store.
 const STORE_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The same for one whose changes are all made or none: the store makes thousands of them at once.
+const ALL_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// Makes changes, those of all requests in one order.
 pub(crate) struct KeptChanges {
     kept: Arc<KeptSubscriptions>,
@@ -99,6 +102,7 @@ impl KeptChanges {
         let (done, mut made) = oneshot::channel();
         let place = Place { changes: self, id: self.next_id.fetch_add(1, Ordering::Relaxed) };
         self.waiting().push(Job { id: place.id, key, orders, when, done });
+        let max_wait = if when == When::AllPossible { ALL_TIMEOUT } else { STORE_TIMEOUT };
         let making = async {
             tokio::select! {
                 biased;
@@ -112,7 +116,7 @@ impl KeptChanges {
         };
         let made = match &self.records {
             None => making.await,
-            Some(_) => match timeout(STORE_TIMEOUT, making).await {
+            Some(_) => match timeout(max_wait, making).await {
                 Ok(made) => made,
                 Err(_) => return Err(self.late(&place)),
             },
@@ -121,7 +125,8 @@ impl KeptChanges {
         made.unwrap_or_else(|_| Err(ErrorCode::Draining.into()))
     }
 
-    fn check_store(&self) -> Result<(), ErrorResponse> {
+    /// Refuses what the store would not take now.
+    pub(crate) fn check_store(&self) -> Result<(), ErrorResponse> {
         let state = self.records.as_ref().map_or(Ok(()), |records| records.state());
         Ok(state?)
     }

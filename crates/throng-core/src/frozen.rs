@@ -109,6 +109,13 @@ impl Encoder {
         Encoder { bytes: vec![kind as u8] }
     }
 
+    /// An empty record of a kind, with room for this many bytes.
+    pub fn with_capacity(kind: RecordKind, bytes: usize) -> Encoder {
+        let mut record = Vec::with_capacity(bytes);
+        record.push(kind as u8);
+        Encoder { bytes: record }
+    }
+
     /// The first record of a sequence, with the version of the format.
     pub fn first(kind: RecordKind) -> Encoder {
         let mut encoder = Encoder::new(kind);

@@ -12,9 +12,11 @@
 //!   workers that follow them. Shards give out stamps side by side, so a message may be posted
 //!   before one with a lower stamp; no client may have a watermark beyond what is settled.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::id::{Epoch, IdError, MessageId};
 
@@ -72,28 +74,50 @@ pub(crate) struct Stamps {
     newest: AtomicU64,
     /// For each shard a stamp below that of the publication under way; [`NONE`] without one.
     under_way: Box<[UnderWay]>,
+    /// The same for each group of messages that is under way, the oldest one first. The place of
+    /// its shard above has that of the first one.
+    groups: Mutex<VecDeque<u64>>,
 }
 
 impl Stamps {
     /// Stamps for this many shards.
     pub(crate) fn new(shards: usize) -> Stamps {
         let under_way = (0..shards).map(|_| UnderWay(AtomicU64::new(NONE))).collect();
-        Stamps { newest: AtomicU64::new(0), under_way }
+        Stamps { newest: AtomicU64::new(0), under_way, groups: Mutex::default() }
     }
 
     /// The next stamp, for a publication in a shard whose lock the caller holds until it has called
     /// [`Stamps::end`].
     pub(crate) fn begin(&self, shard: u32) -> Stamp {
         // Before the stamp is taken: whoever sees `newest` count it sees this, too.
-        self.begin_group(shard);
+        self.hold(shard, self.newest.load(Ordering::SeqCst));
         self.next()
     }
 
-    /// Begins a group of messages: no stamp that [`Stamps::next`] gives out from now on is
-    /// settled before [`Stamps::end`].
-    pub(crate) fn begin_group(&self, shard: u32) {
-        let bound = self.newest.load(Ordering::SeqCst);
+    fn hold(&self, shard: u32, bound: u64) {
         self.under_way[shard as usize].0.store(bound, Ordering::SeqCst);
+    }
+
+    fn groups(&self) -> MutexGuard<'_, VecDeque<u64>> {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins a group of messages: no stamp that [`Stamps::next`] gives out from now on is
+    /// settled before the group ends. All groups are of one shard, which has no other publications.
+    pub(crate) fn begin_group(&self, shard: u32) {
+        let mut groups = self.groups();
+        let bound = self.newest.load(Ordering::SeqCst);
+        if groups.is_empty() {
+            self.hold(shard, bound);
+        }
+        groups.push_back(bound);
+    }
+
+    /// Ends the oldest group.
+    pub(crate) fn end_group(&self, shard: u32) {
+        let mut groups = self.groups();
+        groups.pop_front();
+        self.hold(shard, groups.front().copied().unwrap_or(NONE));
     }
 
     /// The stamp of the next message of a group that has begun.
@@ -127,8 +151,6 @@ impl Stamps {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-
     use super::*;
 
     #[test]
@@ -153,6 +175,25 @@ mod tests {
         assert!(first < second && stamps.settled() < first);
         stamps.end(0);
         assert_eq!((stamps.settled(), stamps.newest()), (second, second));
+    }
+
+    #[test]
+    fn groups_settle_in_their_order() {
+        let stamps = Stamps::new(2);
+        stamps.begin_group(1);
+        let first = stamps.next();
+        stamps.begin_group(1);
+        let second = stamps.next();
+        let other = stamps.begin(0);
+        stamps.end(0);
+        assert!(first < second && second < other && stamps.settled() < first);
+        stamps.end_group(1);
+        assert_eq!(stamps.settled(), first);
+        stamps.end_group(1);
+        assert_eq!(stamps.settled(), other);
+        stamps.begin_group(1);
+        assert!(stamps.next() > other);
+        assert_eq!(stamps.settled(), other);
     }
 
     /// Threads that publish, and one that checks that all up to a settled stamp is there.

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `lock` | nothing: a server that runs holds a lock on it |
 //! | `store` | the tables of the [storage](crate::storage) |
+//! | `store.running` | nothing: while it is there, the last server has not ended cleanly |
 //!
 //! Names of channels and users are keys in tables, never parts of paths.
 

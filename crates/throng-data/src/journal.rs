@@ -3,26 +3,31 @@
 //! Everybody who publishes hands a publication over and goes on, and so does everybody who changes
 //! other state. The thread takes all that waits, commits it as one, syncs once, and tells each what
 //! became of it. So the more wait, the fewer syncs there are for each; nobody waits for others on
-//! purpose.
+//! purpose. A second thread delivers and answers while the next group is written.
 //!
 //! While the disk fails, what was taken last stays pending: it is committed again until it is
 //! there, and then acknowledged. What waits behind it and what comes meanwhile is refused at once.
 
+mod answers;
+mod outcome;
 mod pause;
+mod server;
 #[cfg(test)]
 pub(crate) mod tests;
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use throng_core::{
-    ChannelName, Content, Histogram, Publication, Receipt, Retention, Snapshot, Stamp,
-};
+use throng_core::{ChannelName, Histogram, Publication, Retention, Snapshot, Stamp};
+
+use answers::{Answers, Safe};
+pub use outcome::{ChangeDone, Done, Refused, Written};
+pub use server::Server;
 
 use crate::logs::{Appended, Logs, Writer};
 use crate::promise::Sync;
@@ -50,40 +55,6 @@ const TICK: Duration = Duration::from_millis(500);
 
 /// How long the thread waits after a failure before it tries again.
 const RETRY: Duration = Duration::from_millis(500);
-
-/// Why a publication or change is refused: it is not on the disk, and never will be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
-    /// More wait than may.
-    #[error("the disk does not keep up, so the message was not accepted; try again later")]
-    Busy,
-    /// The disk has no space.
-    #[error("the disk of the data directory is full, so the message was not accepted")]
-    Full,
-    /// The directory takes more than [`Setup::max_bytes`].
-    #[error("the data directory is beyond its limit, so the message was not accepted")]
-    OverLimit,
-    /// The disk fails.
-    #[error("the disk of the data directory fails, so the message was not accepted")]
-    Failed,
-}
-
-/// What is done once a publication is safe, or refused. Called on the thread, in the order of
-/// offsets. Dropped without a call if the journal ends while it is not known whether the message is
-/// on the disk.
-pub type Done = Box<dyn FnOnce(Result<Written, Refused>) + Send>;
-
-/// What became of a publication.
-#[derive(Debug, Clone)]
-pub struct Written {
-    /// What the log made of it.
-    pub(crate) appended: Appended,
-    /// The number of subscriptions that it was delivered to.
-    pub(crate) subscribers: u64,
-}
-
-/// The same for a change of other state, in the order of the calls.
-pub type ChangeDone = Box<dyn FnOnce(Result<(), Refused>) + Send>;
 
 enum Waiting {
     Publication(Publication, Retention, Done),
@@ -200,34 +171,6 @@ const WORKS: u8 = 0;
 const FULL: u8 = 1;
 const FAILED: u8 = 2;
 
-/// What the thread needs of the server.
-pub trait Server: Send {
-    /// The clock, in milliseconds as `throng_core::clock` has it.
-    fn now_ms(&self) -> u64;
-
-    /// What is kept of a channel, if it is durable.
-    fn retention_of(&self, channel: &ChannelName) -> Option<Retention>;
-
-    /// What [`Server::retention_of`] says of all channels: a text that is another one if any of
-    /// that is.
-    fn retention(&self) -> String;
-
-    /// Begins to give out stamps that are settled when the group ends.
-    fn begin_group(&self);
-
-    /// The place of the next message of the group in the order of all messages.
-    fn next_stamp(&self) -> Stamp;
-
-    /// Delivers a message of the group, which is safe now. Returns the subscriptions it is for.
-    fn deliver(&self, content: &Arc<Content>, receipt: Option<&Arc<Receipt>>) -> u64;
-
-    /// Ends the group: its messages were delivered, or get other stamps.
-    fn end_group(&self);
-
-    /// The highest stamp that was given out.
-    fn newest_stamp(&self) -> Stamp;
-}
-
 /// Settings of the thread, and the server.
 pub struct Setup {
     /// What is promised.
@@ -236,12 +179,13 @@ pub struct Setup {
     /// thread finds it is taken nevertheless.
     pub max_bytes: u64,
     /// The clock, the stamps and the followers.
-    pub server: Box<dyn Server>,
+    pub server: Arc<dyn Server>,
 }
 
 /// The stamps of one group, which begins with the first of them: before that nobody has to wait.
 struct GroupStamps<'a> {
     server: &'a dyn Server,
+    answers: &'a Answers,
     has_begun: bool,
 }
 
@@ -254,10 +198,17 @@ impl GroupStamps<'_> {
         self.server.next_stamp()
     }
 
+    /// Ends the group, which is not safe, after those before it.
     fn end(&mut self) {
-        if std::mem::take(&mut self.has_begun) {
+        if self.leave() {
+            self.answers.wait();
             self.server.end_group();
         }
+    }
+
+    /// Leaves the end to others. Returns whether there is a group.
+    fn leave(&mut self) -> bool {
+        std::mem::take(&mut self.has_begun)
     }
 }
 
@@ -271,6 +222,8 @@ impl Drop for GroupStamps<'_> {
 pub struct Journal {
     queue: Arc<SharedQueue>,
     shared: Arc<Shared>,
+    /// Groups that are safe, and not answered.
+    unanswered: Arc<AtomicUsize>,
     max_bytes: u64,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -309,10 +262,13 @@ impl Journal {
         let shared = Arc::<Shared>::default();
         let (of_thread, shared_of_thread) = (Arc::clone(&queue), Arc::clone(&shared));
         let max_bytes = setup.max_bytes;
+        let answers = Answers::start(Arc::clone(&setup.server))?;
+        let unanswered = answers.unanswered();
         let thread = std::thread::Builder::new().name("journal".into()).spawn(move || {
-            Thread { writer, is_noted, setup, queue: of_thread, shared: shared_of_thread }.run();
+            let (queue, shared) = (of_thread, shared_of_thread);
+            Thread { writer, is_noted, setup, answers, queue, shared }.run();
         })?;
-        Ok(Journal { queue, shared, max_bytes, thread: Mutex::new(Some(thread)) })
+        Ok(Journal { queue, shared, unanswered, max_bytes, thread: Mutex::new(Some(thread)) })
     }
 
     /// Publishes a message. Publications to a channel get their offsets in the order of the calls.
@@ -414,6 +370,7 @@ struct Thread {
     /// Whether the storage knows that this run goes on.
     is_noted: bool,
     setup: Setup,
+    answers: Answers,
     queue: Arc<SharedQueue>,
     shared: Arc<Shared>,
 }
@@ -438,6 +395,7 @@ impl Thread {
                 next_tick = Instant::now() + if has_more { Duration::ZERO } else { TICK };
             }
         }
+        self.answers.wait();
         if self.shared.state.load(Ordering::Relaxed) == WORKS {
             // Otherwise the next start finds an end that was not clean, which it can deal with.
             drop(self.writer.end_run());
@@ -470,9 +428,9 @@ impl Thread {
     fn write(&mut self, group: Vec<Waiting>) -> bool {
         let Group { publications, done, changes, changed } = Group::of(group);
         let began = Instant::now();
-        let Thread { writer, setup, queue, shared, .. } = self;
+        let Thread { writer, setup, answers, queue, shared, .. } = self;
         let server = &*setup.server;
-        let mut stamps = GroupStamps { server, has_begun: false };
+        let mut stamps = GroupStamps { server, answers, has_begun: false };
         let now_ms = server.now_ms();
         let mut result =
             writer.append(now_ms, &publications, changes.clone(), &mut || stamps.next());
@@ -502,18 +460,8 @@ impl Thread {
         let (messages, bytes) = new.fold((0, 0), |(count, sum), bytes| (count + 1, sum + bytes));
         shared.messages.fetch_add(messages, Ordering::Relaxed);
         shared.message_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let deliver = |(appended, (publication, _)): (Appended, &(Publication, Retention))| {
-            let subscribers = match &appended {
-                Appended::New(content) => server.deliver(content, publication.receipt.as_ref()),
-                Appended::Known(_) => 0,
-            };
-            Written { appended, subscribers }
-        };
-        let written: Vec<_> = appended.into_iter().zip(&publications).map(deliver).collect();
-        // First: whoever is told of a message finds it settled.
-        stamps.end();
-        written.into_iter().zip(done).for_each(|(written, done)| done(Ok(written)));
-        changed.into_iter().for_each(|done| done(Ok(())));
+        let is_stamped = stamps.leave();
+        answers.answer(Safe { appended, publications, done, changed, is_stamped });
         true
     }
 

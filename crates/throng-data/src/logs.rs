@@ -14,6 +14,9 @@
 mod at_rest;
 mod check;
 mod format;
+mod group;
+#[cfg(test)]
+mod power_loss;
 mod reader;
 mod retention;
 #[cfg(test)]

@@ -93,7 +93,7 @@ mod tests {
     fn records(storage: Arc<dyn Storage>) -> JournalRecords {
         let (logs, _) = Logs::open(storage, "boot").expect("it opens");
         let logs = Arc::new(logs);
-        let server = Box::<Alone>::default();
+        let server = Arc::<Alone>::default();
         let setup = Setup { sync: Sync::Always, max_bytes: u64::MAX, server };
         let journal = Arc::new(Journal::start(&logs, setup).expect("it starts"));
         JournalRecords::new(logs, journal)

@@ -103,7 +103,7 @@ pub trait Storage: Send + Sync {
     ) -> Result<(), StorageError>;
 
     /// Makes all changes, or none.
-    fn commit(&self, writes: Vec<Write>) -> Result<(), StorageError>;
+    fn commit(&self, writes: &[Write]) -> Result<(), StorageError>;
 
     /// Makes everything that is committed survive the end of the machine.
     fn sync(&self) -> Result<(), StorageError>;

@@ -224,7 +224,7 @@ impl Store {
         let setup = Setup {
             sync: settings.sync.0,
             max_bytes: if limit == 0 { u64::MAX } else { limit },
-            server: Box::new(delivery.clone()),
+            server: Arc::new(delivery.clone()),
         };
         let broken = "cannot write to the data directory";
         let journal = Arc::new(journal(&logs, setup).context(broken)?);

@@ -48,6 +48,9 @@ pub(crate) async fn answer(
     };
     let Ok(answer) = within(FETCH_TIMEOUT, ask).await;
     let Some(ReadMarker { read, unread }) = answer else {
+        if is_write {
+            control.kept_changes.check_store()?;
+        }
         return Err(ErrorResponse::unanswered().into());
     };
     let read = read.map(|id| id.to_string());

@@ -82,7 +82,7 @@ impl MemoryEngine {
     }
 
     /// Begins a group of messages that the journal writes: the stamps that it gets from now on are
-    /// not settled before [`MemoryEngine::end_group`].
+    /// not settled before [`MemoryEngine::end_group`]. Others before it may be under way.
     pub fn begin_group(&self) {
         self.shared.stamps.begin_group(JOURNAL);
     }
@@ -92,9 +92,9 @@ impl MemoryEngine {
         self.shared.stamps.next()
     }
 
-    /// Ends the group: each of its messages was delivered, or gets another stamp.
+    /// Ends the oldest group: each of its messages was delivered, or gets another stamp.
     pub fn end_group(&self) {
-        self.shared.stamps.end(JOURNAL);
+        self.shared.stamps.end_group(JOURNAL);
     }
 
     /// The highest stamp that was given out.

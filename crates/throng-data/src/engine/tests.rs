@@ -67,7 +67,7 @@ fn engine(
     let memory = MemoryEngine::new(Epoch::random(), rules, queues, usize::MAX)
         .with_positions(opened.epoch, opened.stamps);
     let delivery = Delivery::new(Arc::new(memory), Arc::clone(&logs));
-    let server = Box::new(StandingServer(delivery.clone()));
+    let server = Arc::new(StandingServer(delivery.clone()));
     let setup = Setup { sync, max_bytes: u64::MAX, server };
     let journal = Arc::new(Journal::start(&logs, setup).expect("it starts"));
     DurableEngine::start(&delivery, journal).expect("it starts")

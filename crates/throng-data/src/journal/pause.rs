@@ -12,10 +12,11 @@ use crate::storage::StorageError;
 const PAUSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Journal {
-    /// Whether nothing waits or is written.
+    /// Whether nothing waits, is written, or is to be answered.
     pub(crate) fn is_idle(&self) -> bool {
         let queue = lock(&self.queue.0);
-        queue.waiting.is_empty() && !queue.is_writing
+        let is_written = queue.waiting.is_empty() && !queue.is_writing;
+        is_written && self.unanswered.load(Ordering::SeqCst) == 0
     }
 
     /// Writes what waits, and notes that nothing is lost. Then the thread writes nothing before
@@ -56,6 +57,7 @@ impl Thread {
             let sender = sender.clone();
             queue.pause = Pause::Begun;
             drop(queue);
+            self.answers.wait();
             let works = self.shared.state.load(Ordering::Relaxed) == WORKS;
             let is_clean = works && self.writer.end_run().is_ok();
             self.is_noted = false;

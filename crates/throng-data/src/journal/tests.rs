@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{self, Receiver, Sender};
 
-use throng_core::Body;
+use throng_core::{Body, Content, Receipt};
 
 use super::*;
 use crate::storage::memory::{Fault, MemoryStorage};
@@ -100,7 +100,7 @@ impl Server for Stopped {
 }
 
 fn start(logs: &Arc<Logs>, sync: Sync) -> Journal {
-    let setup = Setup { sync, max_bytes: u64::MAX, server: Box::<Alone>::default() };
+    let setup = Setup { sync, max_bytes: u64::MAX, server: Arc::<Alone>::default() };
     Journal::start(logs, setup).expect("it starts")
 }
 
@@ -217,7 +217,7 @@ fn a_pause_is_a_clean_end_behind_which_the_run_goes_on() {
 fn a_journal_that_starts_paused_writes_nothing_before_it_goes_on() {
     let storage = MemoryStorage::default();
     drop(start(&logs(&storage, "boot"), Sync::Never));
-    let setup = Setup { sync: Sync::Never, max_bytes: u64::MAX, server: Box::<Alone>::default() };
+    let setup = Setup { sync: Sync::Never, max_bytes: u64::MAX, server: Arc::<Alone>::default() };
     let journal = Journal::start_paused(&logs(&storage, "boot"), setup).expect("it starts");
     let first = publish(&journal, "first").expect("it is taken");
     let elsewhere = || Logs::open(Arc::new(storage.clone()), "another boot").expect("it opens").1;
@@ -270,7 +270,7 @@ fn an_end_while_the_disk_fails_leaves_the_outcome_open() {
 fn what_is_taken_while_the_limit_is_found_does_not_open_the_directory_again() {
     let (stopped, stops) = mpsc::channel();
     let (go_on, goes_on) = mpsc::channel();
-    let server = Box::new(Stopped {
+    let server = Arc::new(Stopped {
         alone: Alone::default(),
         calls: AtomicU64::new(0),
         stops: Mutex::new((stopped, goes_on)),

@@ -354,13 +354,13 @@ mod tests {
             ),
         ] {
             let storage = filled();
-            storage.commit(vec![Write { space, key, value }]).expect("it writes");
+            storage.commit(&[Write { space, key, value }]).expect("it writes");
             let (_, faults) = check(&storage);
             assert_eq!(faults, [expected]);
         }
         let storage = filled();
         let lost = Write { space: Space::Heads, key: name, value: None };
-        storage.commit(vec![lost]).expect("it writes");
+        storage.commit(&[lost]).expect("it writes");
         let (_, faults) = check(&storage);
         assert_eq!(faults.len(), 4, "three messages and a number: {faults:?}");
     }

@@ -65,16 +65,27 @@ pub(super) fn epoch(value: &[u8]) -> Result<Epoch, ThawError> {
     number(value).map(Epoch::numbered)
 }
 
-/// The bytes that `write` encodes, without a kind.
-fn encoded(kind: RecordKind, write: impl FnOnce(&mut Encoder)) -> Vec<u8> {
-    let mut encoder = Encoder::new(kind);
+/// Room for a number of eight bytes.
+const NUMBER_BYTES: usize = size_of::<u64>();
+
+/// Room for a head.
+const HEAD_BYTES: usize = 9 * NUMBER_BYTES;
+
+/// Room for a message without its body and content type.
+const MESSAGE_BYTES: usize = 8 * NUMBER_BYTES;
+
+/// What `write` encodes, about this many bytes.
+fn encoded(kind: RecordKind, bytes: usize, write: impl FnOnce(&mut Encoder)) -> Vec<u8> {
+    let mut encoder = Encoder::with_capacity(kind, bytes);
     write(&mut encoder);
     encoder.finish()
 }
 
 /// The key of a channel. No key begins with another one: the name's length is in front of it.
 pub(super) fn name(name: &ChannelName) -> Vec<u8> {
-    encoded(RecordKind::Channel, |encoder| encode_name(encoder, name))
+    // With room for what comes behind it in other keys.
+    let bytes = name.name().len() + 2 * NUMBER_BYTES;
+    encoded(RecordKind::Channel, bytes, |encoder| encode_name(encoder, name))
 }
 
 /// The channel of a key.
@@ -99,13 +110,13 @@ pub(super) fn key(channel: &ChannelName, text: &str) -> Vec<u8> {
 
 /// A key of a table that is ordered by time.
 pub(super) fn at(at_ms: u64, what: &[u8]) -> Vec<u8> {
-    let mut key = at_ms.to_be_bytes().to_vec();
-    key.extend_from_slice(what);
-    key
+    [&at_ms.to_be_bytes(), what].concat()
 }
 
 pub(super) fn content_value(content: &Content) -> Vec<u8> {
-    encoded(RecordKind::Message, |encoder| encode_content(encoder, content))
+    let content_type = content.content_type.as_ref().map_or(0, |text| text.len());
+    let bytes = MESSAGE_BYTES + content_type + content.body.bytes().len();
+    encoded(RecordKind::Message, bytes, |encoder| encode_content(encoder, content))
 }
 
 pub(super) fn content(
@@ -182,7 +193,7 @@ impl Head {
     }
 
     pub(super) fn encode(&self) -> Vec<u8> {
-        encoded(RecordKind::Channel, |encoder| {
+        encoded(RecordKind::Channel, HEAD_BYTES, |encoder| {
             encoder.u64(self.offset);
             encoder.u64(self.floor);
             encoder.u64(self.bytes);
@@ -224,7 +235,7 @@ pub(super) struct KnownKey {
 
 impl KnownKey {
     pub(super) fn encode(&self) -> Vec<u8> {
-        encoded(RecordKind::IdempotencyKey, |encoder| {
+        encoded(RecordKind::IdempotencyKey, 3 * NUMBER_BYTES, |encoder| {
             encoder.u64(self.offset);
             encoder.u64(self.at_ms);
         })

@@ -1,6 +1,5 @@
 //! Reading: the messages, heads and numbers of channels.
 
-use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -8,6 +7,7 @@ use throng_core::frozen::ThawError;
 use throng_core::{ChannelName, Content, Epoch, MessageId, Stamp};
 
 use super::format::{self, Head};
+use super::group::{Channel, Channels};
 use crate::promise::Sync;
 use crate::storage::{Order, Space, Storage, StorageError};
 
@@ -29,8 +29,8 @@ pub struct Logs {
     pub(super) storage: Arc<dyn Storage>,
     pub(super) epoch: Epoch,
     pub(super) boot: String,
-    /// The newest acknowledged offset of each channel for which a commit is under way.
-    pub(super) unacknowledged: Mutex<HashMap<ChannelName, u64>>,
+    /// The channels for which a commit is under way.
+    pub(super) unacknowledged: Mutex<Arc<Channels<Channel>>>,
 }
 
 /// Where a channel's log begins and ends.
@@ -67,7 +67,7 @@ impl Logs {
         let run = storage.get(Space::Meta, format::RUN)?;
         if run.as_deref().is_some_and(|run| run != format::CLEAN) {
             // A sync may have failed before the process ended.
-            storage.settle()?;
+            storage.recover()?;
         }
         let is_restored = run.as_deref() == Some(format::RESTORED);
         let is_safe = run.is_none_or(|run| {
@@ -95,7 +95,7 @@ impl Logs {
         self.epoch
     }
 
-    pub(super) fn unacknowledged(&self) -> MutexGuard<'_, HashMap<ChannelName, u64>> {
+    pub(super) fn unacknowledged(&self) -> MutexGuard<'_, Arc<Channels<Channel>>> {
         self.unacknowledged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -115,7 +115,7 @@ impl Logs {
     pub fn bounds(&self, name: &ChannelName) -> Result<Bounds, StorageError> {
         // In this order: whoever sees a commit also sees that it is not acknowledged, or it is.
         let head = self.committed_head(name)?;
-        let acknowledged = self.unacknowledged().get(name).copied();
+        let acknowledged = self.unacknowledged().get(name).map(|channel| channel.acknowledged);
         let offset = acknowledged.map_or(head.offset, |offset| offset.min(head.offset));
         Ok(Bounds {
             head: MessageId { epoch: self.epoch, offset },

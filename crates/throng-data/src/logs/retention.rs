@@ -10,8 +10,9 @@ use std::ops::ControlFlow;
 use throng_core::{ChannelName, IDEMPOTENCY_MS, Retention, clock};
 
 use super::format::{self, Head, Measure};
+use super::group::{Batch, Channel, Group, TRIMMED_PER_COMMIT};
 use super::reader::unreadable;
-use super::writer::{Group, TRIMMED_PER_COMMIT, Writer};
+use super::writer::Writer;
 use crate::storage::{Order, Space, StorageError};
 
 /// Entries of the tables of expiries that one step of [`Writer::expire`] removes: some milliseconds
@@ -26,23 +27,25 @@ impl Writer {
     /// notes when the next one expires.
     pub(super) fn trim(
         &self,
-        group: &mut Group,
+        batch: &mut Batch,
         name: &ChannelName,
-        head: &mut Head,
+        channel: &mut Channel,
         retention: &Retention,
         now_ms: u64,
     ) -> Result<(), StorageError> {
         let mut oldest = None;
-        while head.floor < head.offset {
-            let key = format::message(name, head.floor + 1);
-            let Measure { bytes, time_ms, stamp, is_expiring } = match group.measures.get(&key) {
-                Some(known) => *known,
+        while channel.head.floor < channel.head.offset {
+            let first = channel.head.floor + 1;
+            let key = format::message(name, first);
+            let Measure { bytes, time_ms, stamp, is_expiring } = match channel.measure(first) {
+                Some(known) => known,
                 None => match self.storage().get(Space::Messages, &key)? {
                     Some(value) => format::measure(&value).map_err(unreadable)?,
                     // Lost with the machine, in an epoch before this one.
                     None => Measure::default(),
                 },
             };
+            let head = &mut channel.head;
             let is_over = head.offset - head.floor > retention.max_messages as u64
                 || head.bytes > retention.max_bytes as u64
                 || time_ms.saturating_add(retention.max_age_ms) <= now_ms;
@@ -50,18 +53,18 @@ impl Writer {
                 oldest = Some(time_ms.saturating_add(retention.max_age_ms));
                 break;
             }
-            let Some(left) = group.trims_left.checked_sub(1) else {
+            let Some(left) = batch.trims_left.checked_sub(1) else {
                 oldest = Some(now_ms);
                 break;
             };
-            group.trims_left = left;
-            group.remove(Space::Messages, key);
+            batch.trims_left = left;
+            batch.remove(Space::Messages, key);
             head.floor += 1;
             head.lost = head.lost.max(stamp);
             head.expiring = head.expiring.saturating_sub(u64::from(is_expiring));
             head.bytes = head.bytes.saturating_sub(bytes);
         }
-        note_expiry(group, name, head, oldest);
+        note_expiry(batch, name, &mut channel.head, oldest);
         Ok(())
     }
 
@@ -82,42 +85,44 @@ impl Writer {
         let due = self.due(Space::Expiry, now_ms)?;
         let keys = self.due(Space::KeyExpiry, now_ms)?;
         let has_more = due.len() + keys.len() >= EXPIRED_PER_STEP / 2;
+        let Group { batch, channels, .. } = &mut group;
         for entry in due {
-            if group.trims_left == 0 {
+            if batch.trims_left == 0 {
                 break;
             }
             let name = format::name_of(&entry[format::TIME_BYTES..]).map_err(unreadable)?;
-            let mut head = match group.heads.get(&name) {
-                Some(head) => *head,
-                None => self.logs.committed_head(&name)?,
+            let mut channel = match channels.remove(&name) {
+                Some(channel) => channel,
+                None => Channel::new(self.logs.committed_head(&name)?),
             };
-            if head
+            if channel
+                .head
                 .expires_ms
                 .is_some_and(|at_ms| format::at(at_ms, &[]) == entry[..format::TIME_BYTES])
             {
-                head.expires_ms = None;
+                channel.head.expires_ms = None;
             }
-            group.remove(Space::Expiry, entry);
+            batch.remove(Space::Expiry, entry);
             match retention_of(&name) {
-                Some(retention) => self.trim(&mut group, &name, &mut head, &retention, now_ms)?,
-                None => note_expiry(&mut group, &name, &mut head, None),
+                Some(retention) => self.trim(batch, &name, &mut channel, &retention, now_ms)?,
+                None => note_expiry(batch, &name, &mut channel.head, None),
             }
-            group.put(Space::Heads, format::name(&name), head.encode());
-            group.heads.insert(name, head);
+            batch.put(Space::Heads, format::name(&name), channel.head.encode());
+            channels.insert(name, channel);
         }
         for entry in keys {
             let key = entry[format::TIME_BYTES..].to_vec();
             // The key may have been used again since.
             let known = self.known_key(&group, &key)?;
             if known.is_some_and(|known| known.at_ms.saturating_add(IDEMPOTENCY_MS) <= now_ms) {
-                group.remove(Space::Keys, key);
+                group.batch.remove(Space::Keys, key);
             }
-            group.remove(Space::KeyExpiry, entry);
+            group.batch.remove(Space::KeyExpiry, entry);
         }
-        let has_more = has_more || group.trims_left == 0;
-        if !group.writes.is_empty() {
-            self.storage().commit(group.writes)?;
-            self.remember(group.heads);
+        let has_more = has_more || group.batch.trims_left == 0;
+        if !group.batch.writes.is_empty() {
+            self.storage().commit(&group.batch.writes)?;
+            self.remember(group.channels);
         }
         Ok(has_more)
     }
@@ -139,15 +144,15 @@ impl Writer {
 }
 
 /// Notes when the oldest message of a channel expires.
-fn note_expiry(group: &mut Group, name: &ChannelName, head: &mut Head, at_ms: Option<u64>) {
+fn note_expiry(batch: &mut Batch, name: &ChannelName, head: &mut Head, at_ms: Option<u64>) {
     if head.expires_ms == at_ms {
         return;
     }
     if let Some(before_ms) = head.expires_ms {
-        group.remove(Space::Expiry, format::at(before_ms, &format::name(name)));
+        batch.remove(Space::Expiry, format::at(before_ms, &format::name(name)));
     }
     if let Some(at_ms) = at_ms {
-        group.put(Space::Expiry, format::at(at_ms, &format::name(name)), Vec::new());
+        batch.put(Space::Expiry, format::at(at_ms, &format::name(name)), Vec::new());
     }
     head.expires_ms = at_ms;
 }

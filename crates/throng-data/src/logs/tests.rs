@@ -24,17 +24,17 @@ const CHANNELS: [&str; 3] = ["a", "aa", "b"];
 const MAX_MESSAGES: usize = 6;
 const MAX_AGE_MS: u64 = 10_000;
 
-struct Random(u64);
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         (mixed ^ (mixed >> 31)) % bound
     }
 
-    fn percent(&mut self, percent: u64) -> bool {
+    pub(super) fn percent(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 }

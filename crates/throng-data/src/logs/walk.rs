@@ -10,9 +10,10 @@ use std::ops::ControlFlow;
 use throng_core::clock;
 
 use super::format::{self, Head};
+use super::group::{Channel, Group, TRIMMED_PER_COMMIT};
 use super::reader::unreadable;
 use super::retention::RetentionOf;
-use super::writer::{Group, TRIMMED_PER_COMMIT, Walk, Writer};
+use super::writer::{Walk, Writer};
 use crate::storage::{Order, Space, StorageError, Write};
 
 /// Channels that are visited in a step: some milliseconds of work.
@@ -34,7 +35,7 @@ impl Writer {
         if known.as_deref() == Some(retention.as_bytes()) {
             return Ok(());
         }
-        self.storage().commit(vec![Write { space: Space::Meta, key, value: None }])?;
+        self.storage().commit(&[Write { space: Space::Meta, key, value: None }])?;
         self.walk = Some(Walk { retention: retention.into(), next: Vec::new() });
         Ok(())
     }
@@ -54,29 +55,30 @@ impl Writer {
         let now_ms = clock::wall_ms(now_ms);
         let heads = self.heads_from(&walk.next)?;
         let mut group = Group::with_trims(TRIMMED_PER_COMMIT);
+        let Group { batch, channels, .. } = &mut group;
         for (key, before) in &heads {
             let name = format::name_of(key).map_err(unreadable)?;
             let Some(retention) = retention_of(&name) else { continue };
-            let mut head = *before;
-            self.trim(&mut group, &name, &mut head, &retention, now_ms)?;
-            if head != *before {
-                group.put(Space::Heads, key.clone(), head.encode());
-                group.heads.insert(name, head);
+            let mut channel = Channel::new(*before);
+            self.trim(batch, &name, &mut channel, &retention, now_ms)?;
+            if channel.head != *before {
+                batch.put(Space::Heads, key.clone(), channel.head.encode());
+                channels.insert(name, channel);
             }
         }
         let has_more = heads.len() == VISITED_PER_STEP;
         if !has_more {
-            group.put(Space::Meta, format::RETENTION.to_vec(), walk.retention.clone());
+            batch.put(Space::Meta, format::RETENTION.to_vec(), walk.retention.clone());
         }
         // What is left of a log that is too long is due at once.
-        let is_over = group.trims_left > 0 && !has_more;
+        let is_over = batch.trims_left > 0 && !has_more;
         let next = heads.into_iter().next_back().map(|(mut key, _)| {
             key.push(0);
             key
         });
-        if !group.writes.is_empty() {
-            self.storage().commit(group.writes)?;
-            self.remember(group.heads);
+        if !group.batch.writes.is_empty() {
+            self.storage().commit(&group.batch.writes)?;
+            self.remember(group.channels);
         }
         match (&mut self.walk, next) {
             (Some(walk), Some(next)) if has_more => walk.next = next,

@@ -1,14 +1,12 @@
 //! Writing: appends, with retention and idempotency keys.
 
-use std::collections::HashMap;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use throng_core::{
-    ChannelName, Content, IDEMPOTENCY_MS, MessageId, Publication, Retention, Stamp, clock,
-};
+use throng_core::{Content, IDEMPOTENCY_MS, MessageId, Publication, Retention, Stamp, clock};
 
-use super::format::{self, Head, KnownKey, Measure};
+use super::format::{self, Head, KnownKey};
+use super::group::{Channel, Channels, Group, TRIMMED_PER_COMMIT};
 use super::reader::{Logs, unreadable};
 use crate::promise::Sync;
 use crate::storage::{Space, Storage, StorageError, Write};
@@ -16,13 +14,12 @@ use crate::storage::{Space, Storage, StorageError, Write};
 /// Channels whose heads the writer keeps in memory.
 pub(super) const HEADS_MAX: usize = 65_536;
 
-/// Messages that a commit drops at most, beside what each publication may: some milliseconds of
-/// work.
-pub(super) const TRIMMED_PER_COMMIT: usize = 2_000;
-
 /// Messages that a publication may drop beside those of its commit: more than it adds, so that a
 /// log that is too long becomes shorter however busy its channel is.
 const TRIMMED_PER_PUBLICATION: usize = 2;
+
+/// Changes that most publications make, with the head of their channel.
+const WRITES_PER_PUBLICATION: usize = 2;
 
 /// Stamps that are reserved at a time: so many that a run seldom notes more than one reservation,
 /// and few beside the 2^62 that there are.
@@ -42,7 +39,7 @@ pub struct Writer {
     pub(super) logs: Arc<Logs>,
     sync: Sync,
     /// Heads of channels that were written lately.
-    pub(super) heads: HashMap<ChannelName, Head>,
+    pub(super) heads: Channels<Head>,
     /// The number of the newest channel.
     newest_number: u64,
     /// The stamp up to which stamps may be given out without another note.
@@ -64,45 +61,10 @@ pub(super) struct Walk {
 /// A commit that is to be acknowledged.
 struct Pending {
     writes: Vec<Write>,
-    heads: HashMap<ChannelName, Head>,
+    channels: Arc<Channels<Channel>>,
     appended: Vec<Appended>,
     /// Where the new messages are, in `writes` and in `appended`.
     messages: Vec<(usize, usize)>,
-}
-
-/// What one commit is made of.
-#[derive(Default)]
-pub(super) struct Group {
-    pub(super) writes: Vec<Write>,
-    /// New heads, which have not been committed.
-    pub(super) heads: HashMap<ChannelName, Head>,
-    /// New idempotency keys.
-    keys: HashMap<Vec<u8>, KnownKey>,
-    /// New messages by their keys: an append may drop one of its own group.
-    pub(super) measures: HashMap<Vec<u8>, Measure>,
-    /// How many more messages may be dropped.
-    pub(super) trims_left: usize,
-    /// The newest acknowledged offsets of the channels of the group.
-    acknowledged: HashMap<ChannelName, u64>,
-    /// Where the new messages are, as in [`Pending::messages`].
-    messages: Vec<(usize, usize)>,
-    /// How many channels are new.
-    new_channels: u64,
-}
-
-impl Group {
-    /// A commit that may drop this many messages.
-    pub(super) fn with_trims(trims_left: usize) -> Group {
-        Group { trims_left, ..Group::default() }
-    }
-
-    pub(super) fn put(&mut self, space: Space, key: Vec<u8>, value: Vec<u8>) {
-        self.writes.push(Write { space, key, value: Some(value) });
-    }
-
-    pub(super) fn remove(&mut self, space: Space, key: Vec<u8>) {
-        self.writes.push(Write { space, key, value: None });
-    }
 }
 
 impl Writer {
@@ -126,7 +88,7 @@ impl Writer {
         Ok(Writer {
             logs: Arc::clone(logs),
             sync,
-            heads: HashMap::new(),
+            heads: Channels::default(),
             newest_number: logs.newest_number()?,
             stamps: 0,
             pending: None,
@@ -157,7 +119,7 @@ impl Writer {
         let stamps = newest.0 + STAMPS_AHEAD;
         let (space, key) = (Space::Meta, format::STAMPS.to_vec());
         let value = Some(stamps.to_be_bytes().to_vec());
-        self.storage().commit(vec![Write { space, key, value }])?;
+        self.storage().commit(&[Write { space, key, value }])?;
         self.storage().sync()?;
         self.stamps = stamps;
         Ok(())
@@ -174,7 +136,7 @@ impl Writer {
             key: key.to_vec(),
             value: Some(value),
         };
-        self.storage().commit(vec![
+        self.storage().commit(&[
             put(format::VERSION_KEY, format::VERSION.to_be_bytes().to_vec()),
             put(format::EPOCH, format::epoch_value(self.logs.epoch())),
             put(format::RUN, run),
@@ -192,7 +154,7 @@ impl Writer {
         // First what the note is about, then the note.
         self.storage().sync()?;
         let (space, key) = (Space::Meta, format::RUN.to_vec());
-        self.storage().commit(vec![Write { space, key, value: Some(format::CLEAN.to_vec()) }])?;
+        self.storage().commit(&[Write { space, key, value: Some(format::CLEAN.to_vec()) }])?;
         self.storage().sync()?;
         // Last: if it fails, the end was clean nevertheless.
         self.storage().settle()
@@ -214,7 +176,9 @@ impl Writer {
     ) -> Result<Vec<Appended>, StorageError> {
         let now_ms = clock::wall_ms(now_ms);
         let trims_left = TRIMMED_PER_COMMIT + publications.len() * TRIMMED_PER_PUBLICATION;
-        let mut group = Group { writes: changes, ..Group::with_trims(trims_left) };
+        let mut group = Group::with_trims(trims_left);
+        group.batch.writes = changes;
+        group.batch.writes.reserve(publications.len() * WRITES_PER_PUBLICATION);
         let mut appended = Vec::with_capacity(publications.len());
         for (publication, retention) in publications {
             let added = self.add(&mut group, now_ms, publication, retention, next_stamp)?;
@@ -223,15 +187,15 @@ impl Writer {
             }
             appended.push(added);
         }
-        let heads = std::mem::take(&mut group.heads);
-        for (name, head) in &heads {
-            group.put(Space::Heads, format::name(name), head.encode());
+        for (name, Channel { head, .. }) in &group.channels {
+            group.batch.put(Space::Heads, format::name(name), head.encode());
         }
         debug_assert!(self.pending.is_none(), "`retry` comes first");
-        *self.logs.unacknowledged() = group.acknowledged;
+        let channels = Arc::new(group.channels);
+        *self.logs.unacknowledged() = Arc::clone(&channels);
         self.newest_number += group.new_channels;
-        let Group { writes, messages, .. } = group;
-        self.pending = Some(Pending { writes, heads, appended, messages });
+        let (writes, messages) = (group.batch.writes, group.messages);
+        self.pending = Some(Pending { writes, channels, appended, messages });
         self.finish()
     }
 
@@ -239,26 +203,27 @@ impl Writer {
     fn finish(&mut self) -> Result<Vec<Appended>, StorageError> {
         let Some(pending) = &self.pending else { return Ok(Vec::new()) };
         if !pending.writes.is_empty() {
-            self.storage().commit(pending.writes.clone())?;
+            self.storage().commit(&pending.writes)?;
         }
         // Duplicates, too, answer for a message: the one that they repeat may not be synced yet.
         if self.sync == Sync::Always {
             self.storage().sync()?;
         }
-        let Some(Pending { heads, appended, .. }) = self.pending.take() else {
+        let Some(Pending { channels, appended, .. }) = self.pending.take() else {
             return Ok(Vec::new());
         };
-        self.logs.unacknowledged().clear();
-        self.remember(heads);
+        // Readers look at it under the lock, so that this is the last one.
+        *self.logs.unacknowledged() = Arc::default();
+        self.remember(Arc::unwrap_or_clone(channels));
         Ok(appended)
     }
 
     /// Keeps heads that were committed in memory.
-    pub(super) fn remember(&mut self, heads: HashMap<ChannelName, Head>) {
-        if self.heads.len() + heads.len() > HEADS_MAX {
+    pub(super) fn remember(&mut self, channels: Channels<Channel>) {
+        if self.heads.len() + channels.len() > HEADS_MAX {
             self.heads.clear();
         }
-        self.heads.extend(heads);
+        self.heads.extend(channels.into_iter().map(|(name, channel)| (name, channel.head)));
     }
 
     /// Makes writing possible again after an error, and acknowledges what was appended then, if
@@ -304,16 +269,23 @@ impl Writer {
         {
             return Ok(Appended::Known(MessageId { epoch, offset: known.offset }));
         }
-        let mut head = match group.heads.get(name).or_else(|| self.heads.get(name)) {
-            Some(head) => *head,
-            None => self.logs.committed_head(name)?,
+        let Group { batch, channels, keys, messages, new_channels } = group;
+        let channel = match channels.get_mut(name) {
+            Some(channel) => channel,
+            None => {
+                let head = match self.heads.get(name) {
+                    Some(head) => *head,
+                    None => self.logs.committed_head(name)?,
+                };
+                channels.entry(name.clone()).or_insert(Channel::new(head))
+            }
         };
-        group.acknowledged.entry(name.clone()).or_insert(head.offset);
+        let head = &mut channel.head;
         if head.number == 0 {
-            group.new_channels += 1;
-            head.number = self.newest_number + group.new_channels;
+            *new_channels += 1;
+            head.number = self.newest_number + *new_channels;
             let number = head.number.to_be_bytes().to_vec();
-            group.put(Space::Numbers, number, format::name(name));
+            batch.put(Space::Numbers, number, format::name(name));
         }
         let content = Content {
             id: MessageId { epoch, offset: head.offset + 1 },
@@ -329,23 +301,20 @@ impl Writer {
             }),
         };
         let value = format::content_value(&content);
-        let message = format::message(name, content.id.offset);
         (head.offset, head.newest_ms) = (content.id.offset, now_ms.max(head.newest_ms));
         head.bytes += value.len() as u64;
         head.expiring += u64::from(content.expires_ms.is_some());
-        let measure = format::measure_content(&content, value.len());
-        group.measures.insert(message.clone(), measure);
-        group.messages.push((group.writes.len(), 0));
-        group.put(Space::Messages, message, value);
-        if !head.is_within(retention, now_ms) {
-            self.trim(group, name, &mut head, retention, now_ms)?;
+        channel.new.push(format::measure_content(&content, value.len()));
+        messages.push((batch.writes.len(), 0));
+        batch.put(Space::Messages, format::message(name, content.id.offset), value);
+        if !channel.head.is_within(retention, now_ms) {
+            self.trim(batch, name, channel, retention, now_ms)?;
         }
-        group.heads.insert(name.clone(), head);
         if let Some(key) = key {
             let known = KnownKey { offset: content.id.offset, at_ms: now_ms };
-            group.put(Space::Keys, key.clone(), known.encode());
-            group.put(Space::KeyExpiry, format::at(now_ms + IDEMPOTENCY_MS, &key), Vec::new());
-            group.keys.insert(key, known);
+            batch.put(Space::KeyExpiry, format::at(now_ms + IDEMPOTENCY_MS, &key), Vec::new());
+            batch.put(Space::Keys, key.clone(), known.encode());
+            keys.insert(key, known);
         }
         Ok(Appended::New(Arc::new(content)))
     }

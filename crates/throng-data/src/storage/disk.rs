@@ -1,21 +1,25 @@
 //! Storage on a disk, by the library `fjall`.
 //!
 //! After a failed write the library accepts no more until it is opened again: it cannot know what
-//! the file system has kept. So [`Storage::recover`] closes and opens it; readers get errors
-//! meanwhile.
+//! the file system has kept. So [`Storage::recover`] writes its journals anew, and closes and opens
+//! it; readers get errors while it is closed. A process may end before that, so a file beside the
+//! directory, `store.running`, says that the last one has not ended cleanly: the next one writes
+//! the journals anew before it opens them.
 //!
 //! The library keeps its own journals at the top of the directory, and what it has of each table in
 //! files below.
 
-use std::collections::HashMap;
+mod journals;
+
 use std::fs;
 use std::io::{self, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
-use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+use fjall::{Database, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode};
 
 use super::{Each, Order, Space, Storage, StorageError, Write};
 
@@ -52,15 +56,27 @@ const REWRITE_POLL: Duration = Duration::from_millis(5);
 
 struct Open {
     database: Database,
-    keyspaces: HashMap<Space, Keyspace>,
+    /// In the order of [`Space::ALL`].
+    keyspaces: Vec<Keyspace>,
 }
 
 /// See the module.
 pub struct DiskStorage {
     path: PathBuf,
     cache_bytes: u64,
+    slot: RwLock<Slot>,
+    /// Whether the last run had ended cleanly.
+    was_clean: bool,
+    /// Whether something was written.
+    is_changed: AtomicBool,
+}
+
+#[derive(Default)]
+struct Slot {
     /// `None` while it is being opened again.
-    open: RwLock<Option<Arc<Open>>>,
+    open: Option<Arc<Open>>,
+    /// The same, which others may still read when it is not there any more.
+    last: Weak<Open>,
 }
 
 fn failed(error: &fjall::Error) -> StorageError {
@@ -78,12 +94,16 @@ fn failed(error: &fjall::Error) -> StorageError {
 /// Why the library does not open what is on the disk.
 fn unopened(error: &fjall::Error) -> StorageError {
     match failed(error) {
-        StorageError::Failed(what) if is_damage(error) => StorageError::Failed(format!(
-            "a file in it is damaged or missing ({what}); put back a copy of the whole directory, \
-             or start with an empty one"
-        )),
+        StorageError::Failed(what) if is_damage(error) => StorageError::Failed(damaged(&what)),
         other => other,
     }
+}
+
+fn damaged(what: &str) -> String {
+    format!(
+        "a file in it is damaged or missing ({what}); put back a copy of the whole directory, or \
+         start with an empty one"
+    )
 }
 
 /// Whether an error of opening says that the files are not as the library has left them.
@@ -111,8 +131,22 @@ impl DiskStorage {
     ///
     /// What the library reports.
     pub fn open(path: &Path, cache_bytes: u64) -> Result<DiskStorage, StorageError> {
-        let storage = DiskStorage { path: path.into(), cache_bytes, open: RwLock::new(None) };
-        storage.reopen()?;
+        let io = |error| failed(&fjall::Error::Io(error));
+        if journals::are_missing(path).map_err(io)? {
+            let what = "its journals are missing";
+            return Err(StorageError::Failed(damaged(what)));
+        }
+        let running = running(path);
+        let was_clean = !running.try_exists().map_err(io)?;
+        let storage = DiskStorage {
+            path: path.into(),
+            cache_bytes,
+            slot: RwLock::default(),
+            was_clean,
+            is_changed: AtomicBool::new(false),
+        };
+        storage.reopen(!was_clean)?;
+        fs::write(running, "").map_err(io)?;
         Ok(storage)
     }
 
@@ -123,21 +157,21 @@ impl DiskStorage {
     /// What the library reports.
     pub fn compact(&self) -> Result<(), StorageError> {
         self.settle()?;
-        for keyspace in self.get_open()?.keyspaces.values() {
+        for keyspace in &self.get_open()?.keyspaces {
             keyspace.major_compact().map_err(|error| self.failure(&error))?;
         }
         Ok(())
     }
 
     fn get_open(&self) -> Result<Arc<Open>, StorageError> {
-        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-        open.clone().ok_or_else(|| StorageError::Failed("it is being opened again".into()))
+        let slot = self.slot.read().unwrap_or_else(PoisonError::into_inner);
+        slot.open.clone().ok_or_else(|| StorageError::Failed("it is being opened again".into()))
     }
 }
 
 impl Open {
     fn keyspace(&self, space: Space) -> &Keyspace {
-        &self.keyspaces[&space]
+        &self.keyspaces[space as usize]
     }
 }
 
@@ -169,15 +203,18 @@ impl Storage for DiskStorage {
         }
     }
 
-    fn commit(&self, writes: Vec<Write>) -> Result<(), StorageError> {
+    fn commit(&self, writes: &[Write]) -> Result<(), StorageError> {
         let open = self.get_open()?;
-        let mut batch = open.database.batch().durability(Some(PersistMode::Buffer));
+        let batch = OwnedWriteBatch::with_capacity(open.database.clone(), writes.len());
+        let mut batch = batch.durability(Some(PersistMode::Buffer));
         for Write { space, key, value } in writes {
+            let keyspace = open.keyspace(*space);
             match value {
-                Some(value) => batch.insert(open.keyspace(space), key, value),
-                None => batch.remove(open.keyspace(space), key),
+                Some(value) => batch.insert(keyspace, key.as_slice(), value.as_slice()),
+                None => batch.remove(keyspace, key.as_slice()),
             }
         }
+        self.is_changed.store(true, Ordering::Relaxed);
         batch.commit().map_err(|error| self.failure(&error))
     }
 
@@ -187,19 +224,22 @@ impl Storage for DiskStorage {
     }
 
     fn recover(&self) -> Result<(), StorageError> {
-        self.reopen()?;
-        self.settle()
+        // Opening has done it after an end that was not clean.
+        if self.was_clean || self.is_changed.load(Ordering::Relaxed) {
+            return self.reopen(true);
+        }
+        Ok(())
     }
 
     fn settle(&self) -> Result<(), StorageError> {
         let open = self.get_open()?;
-        // Opening has read what is only in the library's journal; now it goes to files of its own.
-        for keyspace in open.keyspaces.values() {
+        // What is only in the library's journal goes to files of its own.
+        for keyspace in &open.keyspaces {
             keyspace.rotate_memtable().map_err(|error| failed(&error))?;
         }
         let deadline = Instant::now() + REWRITE_TIMEOUT;
         let is_left = |keyspace: &Keyspace| keyspace.sealed_memtable_count() > 0;
-        while open.keyspaces.values().any(is_left) {
+        while open.keyspaces.iter().any(is_left) {
             // A flush that fails leaves its memtable where it is, and closes the library.
             if open.database.persist(PersistMode::Buffer).is_err() {
                 return Err(self.why_closed());
@@ -209,16 +249,36 @@ impl Storage for DiskStorage {
             }
             std::thread::sleep(REWRITE_POLL);
         }
-        Ok(())
+        open.database.persist(PersistMode::SyncAll).map_err(|error| self.failure(&error))?;
+        match fs::remove_file(running(&self.path)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(failed(&fjall::Error::Io(error)))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn bytes(&self) -> Result<u64, StorageError> {
         let open = self.get_open()?;
-        let tables: u64 = open.keyspaces.values().map(Keyspace::disk_space).sum();
+        let tables: u64 = open.keyspaces.iter().map(Keyspace::disk_space).sum();
         // The library counts journals by their length, most of which is a hole at first.
         let journals =
             blocks_bytes(&self.path).map_err(|error| failed(&fjall::Error::Io(error)))?;
         Ok(tables + journals)
+    }
+}
+
+/// The file that says that the last run has not ended cleanly.
+fn running(path: &Path) -> PathBuf {
+    path.with_extension("running")
+}
+
+impl Drop for DiskStorage {
+    fn drop(&mut self) {
+        if self.was_clean && !*self.is_changed.get_mut() {
+            // It is as it was. If the file stays, the next start has more to do.
+            let _ = fs::remove_file(running(&self.path));
+        }
     }
 }
 
@@ -262,7 +322,7 @@ impl DiskStorage {
     ///
     /// It is read all the time. Then it is closed soon.
     pub fn close(&self) -> Result<(), StorageError> {
-        let open = self.open.write().unwrap_or_else(PoisonError::into_inner).take();
+        let open = self.slot.write().unwrap_or_else(PoisonError::into_inner).open.take();
         let deadline = Instant::now() + CLOSE_TIMEOUT;
         let Some(mut open) = open else { return Ok(()) };
         loop {
@@ -287,7 +347,14 @@ impl DiskStorage {
     ///
     /// What the library reports. Then [`Storage::recover`] tries it again.
     pub fn open_again(&self) -> Result<(), StorageError> {
-        if self.get_open().is_ok() { Ok(()) } else { self.reopen() }
+        if self.get_open().is_ok() {
+            return Ok(());
+        }
+        // Another process may have had it, and have ended at any moment.
+        let io = |error| failed(&fjall::Error::Io(error));
+        let running = running(&self.path);
+        self.reopen(running.try_exists().map_err(io)?)?;
+        fs::write(running, "").map_err(io)
     }
 
     /// Why the library is closed for writes, which it does not say.
@@ -300,25 +367,37 @@ impl DiskStorage {
         failed(&fjall::Error::Io(error))
     }
 
-    fn reopen(&self) -> Result<(), StorageError> {
-        let mut slot = self.open.write().unwrap_or_else(PoisonError::into_inner);
-        // The library's lock on the directory ends with its last handle.
-        *slot = None;
+    fn reopen(&self, with_new_journals: bool) -> Result<(), StorageError> {
+        let io = |error| failed(&fjall::Error::Io(error));
+        if with_new_journals {
+            // Reads go on if there is no room.
+            journals::copy_all(&self.path).map_err(io)?;
+        }
+        let mut slot = self.slot.write().unwrap_or_else(PoisonError::into_inner);
+        // The library closes its files with the last handle.
+        slot.open = None;
+        if slot.last.strong_count() > 0 {
+            return Err(StorageError::Failed("it is still being read".into()));
+        }
+        if with_new_journals {
+            journals::replace_all(&self.path).map_err(io)?;
+        }
         let database = Database::builder(&self.path)
             .cache_size(self.cache_bytes)
             .manual_journal_persist(true)
             .max_journaling_size(JOURNAL_BYTES_MAX)
             .open()
             .map_err(|error| unopened(&error))?;
-        let mut keyspaces = HashMap::new();
+        let mut keyspaces = Vec::with_capacity(Space::ALL.len());
         for space in Space::ALL {
             let name = format!("{space:?}").to_ascii_lowercase();
             let keyspace = database.keyspace(&name, || {
                 KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE_BYTES_MAX)
             });
-            keyspaces.insert(space, keyspace.map_err(|error| unopened(&error))?);
+            keyspaces.push(keyspace.map_err(|error| unopened(&error))?);
         }
-        *slot = Some(Arc::new(Open { database, keyspaces }));
+        let open = Arc::new(Open { database, keyspaces });
+        *slot = Slot { last: Arc::downgrade(&open), open: Some(open) };
         Ok(())
     }
 }
@@ -336,13 +415,13 @@ mod tests {
             vec![Write { space, key, value: Some(value.as_bytes().to_vec()) }]
         };
         let first = open().unwrap();
-        first.commit(write("first")).unwrap();
+        first.commit(&write("first")).unwrap();
         assert!(open().is_err(), "it is open");
         first.close().unwrap();
         assert!(first.get(Space::Meta, b"key").is_err());
         let second = open().unwrap();
         assert_eq!(second.get(Space::Meta, b"key").unwrap().as_deref(), Some(&b"first"[..]));
-        second.commit(write("second")).unwrap();
+        second.commit(&write("second")).unwrap();
         assert!(first.open_again().is_err(), "another has it");
         drop(second);
         first.open_again().unwrap();
@@ -366,7 +445,7 @@ mod tests {
         .collect();
         let written = value.len() as u64;
         let write = Write { space: Space::Messages, key: b"key".to_vec(), value: Some(value) };
-        storage.commit(vec![write]).expect("it writes");
+        storage.commit(&[write]).expect("it writes");
         storage.sync().expect("it syncs");
         let bytes = storage.bytes().expect("it is counted");
         assert!((written..2 * written).contains(&bytes), "{bytes} bytes");

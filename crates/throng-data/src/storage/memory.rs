@@ -111,7 +111,7 @@ impl Storage for MemoryStorage {
         Ok(())
     }
 
-    fn commit(&self, writes: Vec<Write>) -> Result<(), StorageError> {
+    fn commit(&self, writes: &[Write]) -> Result<(), StorageError> {
         let mut state = self.lock();
         if state.is_broken {
             return Err(StorageError::Failed("it has failed before".into()));
@@ -121,8 +121,8 @@ impl Storage for MemoryStorage {
             _ => state.fault.take(),
         };
         if !matches!(fault, Some(Fault::CommitLost(_))) {
-            apply(Arc::make_mut(&mut state.now), &writes);
-            state.unsynced.push(writes);
+            apply(Arc::make_mut(&mut state.now), writes);
+            state.unsynced.push(writes.to_vec());
         }
         match fault {
             None => Ok(()),

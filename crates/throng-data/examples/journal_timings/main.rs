@@ -5,15 +5,22 @@
 //! cargo run --release -p throng-data --example journal_timings [DIRECTORY [MESSAGES [INBOXES]]]
 //! ```
 //!
+//! With `SERVER=127.0.0.1:8080`, or another address of a server whose inboxes are durable, the same
+//! messages are published to it over HTTP, in the same rounds, and starts are left out.
+//! `bench/durable` starts such a server.
+//!
 //! The directory is made anew on the disk in question, and removed at the end; by default it is
 //! in the directory of temporary files. Rates of a shared machine move from second to second, so
 //! each is measured in rounds that take turns, and the median is shown.
 
 #![allow(clippy::print_stdout)]
 
+mod http;
+
 use std::error::Error;
 use std::fs::{self, File};
 use std::io::Write as _;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
@@ -132,7 +139,7 @@ fn library(storage: &DiskStorage, group: usize, next: &mut u64) -> Result<Round,
             let value = Some(BODY.into());
             Write { space: Space::Messages, key: next.to_be_bytes().to_vec(), value }
         });
-        storage.commit(writes.collect())?;
+        storage.commit(&writes.collect::<Vec<_>>())?;
         Ok(storage.sync()?)
     })
 }
@@ -196,13 +203,13 @@ fn report(what: &str, rounds: &[Round]) -> f64 {
 fn open(path: &Path, sync: Sync) -> Result<(Arc<Logs>, Journal), Failure> {
     let storage = DiskStorage::open(path, CACHE_BYTES)?;
     let (logs, opened) = Logs::open(Arc::new(storage), "boot")?;
-    let server = Box::new(Alone(AtomicU64::new(opened.stamps.0)));
+    let server = Arc::new(Alone(AtomicU64::new(opened.stamps.0)));
     let logs = Arc::new(logs);
     let journal = Journal::start(&logs, Setup { sync, max_bytes: u64::MAX, server })?;
     Ok((logs, journal))
 }
 
-fn rates(folder: &Path) -> Result<(), Failure> {
+fn rates(folder: &Path, server: Option<SocketAddr>) -> Result<(), Failure> {
     let (raw, ours) = (folder.join("library"), folder.join("journal"));
     let storage = DiskStorage::open(&raw, CACHE_BYTES)?;
     let (_logs, writer) = open(&ours, Sync::Always)?;
@@ -211,17 +218,24 @@ fn rates(folder: &Path) -> Result<(), Failure> {
         ("64 publishers, one message each", PUBLISHERS, PUBLISHERS, 1),
         ("8 publishers, batches of 100", BATCHES * BATCH, BATCHES, BATCH),
     ] {
-        let [mut plains, mut libraries, mut journals] = [const { Vec::new() }; 3];
+        let [mut plains, mut libraries, mut journals, mut servers] = [const { Vec::new() }; 4];
         for _ in 0..ROUNDS {
             plains.push(plain(folder, group)?);
             libraries.push(library(&storage, group, &mut next)?);
             journals.push(journal(&writer, publishers, batch)?);
+            if let Some(server) = server {
+                servers.push(http::round(server, publishers, batch)?);
+            }
         }
         println!("{name}");
         report(&format!("  a file, fdatasync each {group} messages"), &plains);
         let most = report(&format!("  the library alone, {group} messages a commit"), &libraries);
         let rate = report("  the journal", &journals);
         println!("  the journal does {:.2} of the library", rate / most);
+        if server.is_some() {
+            let rate = report("  a server, over HTTP", &servers);
+            println!("  the server does {:.2} of the library", rate / most);
+        }
     }
     Ok(())
 }
@@ -286,7 +300,11 @@ fn main() -> Result<(), Failure> {
     let mut number = |default| arguments.next().map_or(Ok(default), |text| text.parse());
     let (messages, channels) = (number(1_000_000)?, number(100_000)?);
     fs::create_dir(&folder)?;
-    let done = rates(&folder).and_then(|()| starts(&folder, messages, channels));
+    let server = std::env::var("SERVER").ok().map(|address| address.parse()).transpose()?;
+    let mut done = rates(&folder, server);
+    if server.is_none() {
+        done = done.and_then(|()| starts(&folder, messages, channels));
+    }
     fs::remove_dir_all(&folder)?;
     done
 }

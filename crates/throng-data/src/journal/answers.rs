@@ -1,0 +1,118 @@
+//! The thread that delivers what is safe and answers publishers, while the next group is written.
+//!
+//! Groups come in their order, and so do the publications of each.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::thread::JoinHandle;
+
+use throng_core::{Publication, Retention};
+
+use super::outcome::{ChangeDone, Done, Written};
+use super::server::Server;
+use crate::logs::Appended;
+
+/// Groups that wait at most. Then nothing more is written until one is answered.
+const WAITING_MAX: usize = 2;
+
+/// A group that is safe, and whom to tell.
+pub(super) struct Safe {
+    pub(super) appended: Vec<Appended>,
+    pub(super) publications: Vec<(Publication, Retention)>,
+    pub(super) done: Vec<Done>,
+    pub(super) changed: Vec<ChangeDone>,
+    /// Whether it has stamps.
+    pub(super) is_stamped: bool,
+}
+
+enum Order {
+    Answer(Safe),
+    /// Says that everything before is answered.
+    Tell(mpsc::Sender<()>),
+}
+
+/// See the module. Ends it when it is dropped, after all that waits.
+pub(super) struct Answers {
+    orders: Option<SyncSender<Order>>,
+    unanswered: Arc<AtomicUsize>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Answers {
+    /// Starts the thread.
+    pub(super) fn start(server: Arc<dyn Server>) -> io::Result<Answers> {
+        let unanswered = Arc::<AtomicUsize>::default();
+        let (orders, waiting) = mpsc::sync_channel(WAITING_MAX);
+        let of_thread = Arc::clone(&unanswered);
+        let thread = std::thread::Builder::new().name("journal-answers".into());
+        let thread = thread.spawn(move || run(&*server, &of_thread, &waiting))?;
+        Ok(Answers { orders: Some(orders), unanswered, thread: Some(thread) })
+    }
+
+    /// How many groups are not answered.
+    pub(super) fn unanswered(&self) -> Arc<AtomicUsize> {
+        Arc::clone(&self.unanswered)
+    }
+
+    fn send(&self, order: Order) {
+        if let Some(orders) = &self.orders {
+            // The thread ends only with this.
+            let _ = orders.send(order);
+        }
+    }
+
+    /// Delivers a group, and answers its publishers.
+    pub(super) fn answer(&self, group: Safe) {
+        self.unanswered.fetch_add(1, Ordering::SeqCst);
+        self.send(Order::Answer(group));
+    }
+
+    /// Waits until everything is answered.
+    pub(super) fn wait(&self) {
+        let (tell, told) = mpsc::channel();
+        self.send(Order::Tell(tell));
+        let _ = told.recv();
+    }
+}
+
+impl Drop for Answers {
+    fn drop(&mut self) {
+        self.orders = None;
+        if let Some(thread) = self.thread.take() {
+            // It panics only with the process.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(server: &dyn Server, unanswered: &AtomicUsize, orders: &Receiver<Order>) {
+    for order in orders {
+        match order {
+            Order::Answer(group) => {
+                answer(server, group);
+                unanswered.fetch_sub(1, Ordering::SeqCst);
+            }
+            Order::Tell(tell) => drop(tell.send(())),
+        }
+    }
+}
+
+fn answer(server: &dyn Server, group: Safe) {
+    let Safe { appended, publications, done, changed, is_stamped } = group;
+    let deliver = |(appended, (publication, _)): (Appended, &(Publication, Retention))| {
+        let subscribers = match &appended {
+            Appended::New(content) => server.deliver(content, publication.receipt.as_ref()),
+            Appended::Known(_) => 0,
+        };
+        Written { appended, subscribers }
+    };
+    let written: Vec<_> = appended.into_iter().zip(&publications).map(deliver).collect();
+    // First: whoever is told of a message finds it settled.
+    if is_stamped {
+        server.end_group();
+    }
+    written.into_iter().zip(done).for_each(|(written, done)| done(Ok(written)));
+    changed.into_iter().for_each(|done| done(Ok(())));
+}

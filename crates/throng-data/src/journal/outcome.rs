@@ -1,0 +1,37 @@
+//! What becomes of what is handed to the journal.
+
+use crate::logs::Appended;
+
+/// Why a publication or change is refused: it is not on the disk, and never will be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// More wait than may.
+    #[error("the disk does not keep up, so the message was not accepted; try again later")]
+    Busy,
+    /// The disk has no space.
+    #[error("the disk of the data directory is full, so the message was not accepted")]
+    Full,
+    /// The directory takes more than it may.
+    #[error("the data directory is beyond its limit, so the message was not accepted")]
+    OverLimit,
+    /// The disk fails.
+    #[error("the disk of the data directory fails, so the message was not accepted")]
+    Failed,
+}
+
+/// What is done once a publication is safe, or refused. Called on a thread of the journal, in the
+/// order of offsets. Dropped without a call if the journal ends while it is not known whether the
+/// message is on the disk.
+pub type Done = Box<dyn FnOnce(Result<Written, Refused>) + Send>;
+
+/// What became of a publication.
+#[derive(Debug, Clone)]
+pub struct Written {
+    /// What the log made of it.
+    pub(crate) appended: Appended,
+    /// The number of subscriptions that it was delivered to.
+    pub(crate) subscribers: u64,
+}
+
+/// The same for a change of other state, in the order of the calls.
+pub type ChangeDone = Box<dyn FnOnce(Result<(), Refused>) + Send>;

@@ -1,0 +1,34 @@
+//! What the journal needs of the server.
+
+use std::sync::Arc;
+
+use throng_core::{ChannelName, Content, Receipt, Retention, Stamp};
+
+/// What the threads need of the server.
+pub trait Server: Send + Sync {
+    /// The clock, in milliseconds as `throng_core::clock` has it.
+    fn now_ms(&self) -> u64;
+
+    /// What is kept of a channel, if it is durable.
+    fn retention_of(&self, channel: &ChannelName) -> Option<Retention>;
+
+    /// What [`Server::retention_of`] says of all channels: a text that is another one if any of
+    /// that is.
+    fn retention(&self) -> String;
+
+    /// Begins to give out stamps that are settled when the group ends. Groups before it may be
+    /// under way, too: they end in their order.
+    fn begin_group(&self);
+
+    /// The place of the next message of the group in the order of all messages.
+    fn next_stamp(&self) -> Stamp;
+
+    /// Delivers a message of the group, which is safe now. Returns the subscriptions it is for.
+    fn deliver(&self, content: &Arc<Content>, receipt: Option<&Arc<Receipt>>) -> u64;
+
+    /// Ends the oldest group: its messages were delivered, or get other stamps.
+    fn end_group(&self);
+
+    /// The highest stamp that was given out.
+    fn newest_stamp(&self) -> Stamp;
+}

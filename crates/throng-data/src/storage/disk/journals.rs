@@ -1,0 +1,128 @@
+//! The library's journals, as files.
+//!
+//! A sync that fails leaves a hole: the system drops what it could not write, although reads still
+//! find it. The library would append behind it, and read only up to it after the end of the
+//! machine. So journals are written anew after an error, and at a start that cannot know whether
+//! there was one.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+
+/// What the names of journals end with.
+const EXTENSION: &str = "jnl";
+
+/// The same while one is written anew.
+const NEW: &str = "new";
+
+/// The file that the library writes last when it makes a directory.
+const VERSION: &str = "version";
+
+/// What is copied at a time.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// The files of a directory whose names end in this way.
+fn all(directory: &Path, extension: &str) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|of| of == extension) {
+            found.push(path);
+        }
+    }
+    Ok(found)
+}
+
+/// Whether the library has used the directory, and no journal is there: it would begin without what
+/// was in them.
+pub(super) fn are_missing(directory: &Path) -> io::Result<bool> {
+    Ok(directory.join(VERSION).try_exists()? && all(directory, EXTENSION)?.is_empty())
+}
+
+/// Copies all journals to new files, as reads find them, and syncs those. Nobody writes to the
+/// journals meanwhile. Leaves no copy if it fails.
+pub(super) fn copy_all(directory: &Path) -> io::Result<()> {
+    if !directory.try_exists()? {
+        return Ok(());
+    }
+    let copied = all(directory, EXTENSION)?
+        .into_iter()
+        .try_for_each(|path| copy(&path, &path.with_extension(NEW)));
+    if copied.is_err() {
+        // They take room, which may be what is missing.
+        for path in all(directory, NEW)? {
+            fs::remove_file(path)?;
+        }
+    }
+    copied
+}
+
+/// Puts the copies in the places of the journals, which nobody has open. One that the library has
+/// removed meanwhile stays away.
+pub(super) fn replace_all(directory: &Path) -> io::Result<()> {
+    if !directory.try_exists()? {
+        return Ok(());
+    }
+    for new in all(directory, NEW)? {
+        let path = new.with_extension(EXTENSION);
+        if path.try_exists()? {
+            fs::rename(&new, &path)?;
+        } else {
+            fs::remove_file(new)?;
+        }
+    }
+    File::open(directory)?.sync_all()
+}
+
+/// Copies a file byte by byte: the system's own copies may share what is on the disk.
+fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    let mut source = File::open(from)?;
+    let mut copy = File::create(to)?;
+    let mut piece = vec![0; PIECE_BYTES];
+    loop {
+        let count = source.read(&mut piece)?;
+        if count == 0 {
+            break;
+        }
+        // Most of a journal is a hole at first.
+        if piece[..count].iter().all(|byte| *byte == 0) {
+            copy.seek(SeekFrom::Current(count as i64))?;
+        } else {
+            copy.write_all(&piece[..count])?;
+        }
+    }
+    let bytes = copy.stream_position()?;
+    copy.set_len(bytes)?;
+    copy.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn journals_are_written_anew_as_they_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("7.jnl");
+        let mut bytes = vec![0; 3 * PIECE_BYTES + 5];
+        (bytes[1], bytes[2 * PIECE_BYTES]) = (1, 2);
+        fs::write(&path, &bytes).unwrap();
+        fs::write(folder.path().join("lock"), "").unwrap();
+        let old = File::open(&path).unwrap();
+        // Of an earlier attempt.
+        fs::write(folder.path().join("6.new"), "").unwrap();
+        copy_all(folder.path()).unwrap();
+        replace_all(folder.path()).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), bytes);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+        fs::write(&path, "another file").unwrap();
+        assert_eq!(old.metadata().unwrap().len(), bytes.len() as u64);
+        let none = folder.path().join("none");
+        copy_all(&none).unwrap();
+        replace_all(&none).unwrap();
+        // One that cannot be read.
+        fs::create_dir(folder.path().join("8.jnl")).unwrap();
+        copy_all(folder.path()).unwrap_err();
+        assert!(all(folder.path(), NEW).unwrap().is_empty());
+    }
+}
