@@ -1,18 +1,24 @@
 """Settings that are replaced while the server runs, and those that wait for an upgrade or a restart."""
 
 import json
+import re
 import signal
+import socket
+import ssl
 import threading
 
 import pytest
 import websockets.exceptions
 import websockets.sync.client
+from cryptography import x509
 
 from support import TIMEOUT_SECONDS
 from support.access import SECRET, bearer, server_key, token
 from support.application import NEW, OLD, Application
+from support.certificates import make_certificate
 from support.raw import Raw
 from support.server import Server, eventually
+from support.tls_server import read_until, stream_request
 
 TOKEN_KEY = f"[[token-keys]]\nsecret = '{SECRET}'\n"
 GRANTS = {"subscribe": ["rooms/*"], "publish": ["rooms/*"]}
@@ -266,6 +272,41 @@ def test_what_waits_for_an_upgrade_or_a_restart_is_named(start):
             "per-address.publish-rate",
         ]
     one.reload("[per-address]\npublish-rate = 9\n", "nothing that a reload replaces has changed")
+
+
+def test_certificates_are_replaced_and_added(start, tmp_path):
+    one_pem, one_key = make_certificate(tmp_path, "one", "one.example")
+    make_certificate(tmp_path, "two", "two.example")
+    old = f"tls-listen = '127.0.0.1:0'\ntls-cert = '{one_pem}'\ntls-key = '{one_key}'\n"
+    one = start(old)
+    eventually(lambda: "TLS listener on https://" in one.server.log(), "the TLS listener")
+    place = re.search(r"TLS listener on https://(\S+):(\d+)", one.server.log())
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+
+    def connect(name):
+        stream = socket.create_connection(("127.0.0.1", int(place[2])), TIMEOUT_SECONDS)
+        return context.wrap_socket(stream, server_hostname=name)
+
+    def shown(name):
+        with connect(name) as stream:
+            return x509.load_der_x509_certificate(stream.getpeercert(True)).subject.rfc4514_string()
+
+    with connect("one.example") as stays:
+        stays.sendall(stream_request("a"))
+        read_until(lambda: stays.recv(4096), b"\r\n\r\n")
+        assert shown("two.example") == "CN=one.example", "it is the only one"
+        table = "[[certificates]]\ncert = 'two.pem'\nkey = 'two.key'\n"
+        missing = table.replace("two.key", "three.key")
+        said = one.reload(old + missing, "everything stays as it was")
+        assert "three.key" in said and shown("two.example") == "CN=one.example", said
+        assert one.server.http.get("/health/ready").json()["status"] == "ready"
+        one.reload(old + table, "replaced: certificates")
+        assert [shown(f"{name}.example") for name in ("one", "two")] == ["CN=one.example", "CN=two.example"]
+        one.reload("tls-listen = '127.0.0.1:0'\n" + table, "replaced: certificates")
+        assert shown("one.example") == "CN=two.example"
+        one.server.publish("a", "still here")
+        read_until(lambda: stays.recv(4096), b"data: still here")
 
 
 def test_rules_stay_with_the_keys(start):

@@ -106,7 +106,6 @@ pub enum Reload {
 /// The TLS of a server: an acceptor, and the files that it is made of.
 #[derive(Debug)]
 pub struct ServerTls {
-    settings: TlsSettings,
     provider: Arc<CryptoProvider>,
     acceptor: Acceptor,
     state: Mutex<State>,
@@ -119,18 +118,29 @@ pub struct Prepared<'t> {
     acceptor: &'t Acceptor,
     /// Locked, so that nothing else is read meanwhile.
     state: MutexGuard<'t, State>,
-    /// What is new, with the digest of the files; `None` if they have not changed.
-    new: Option<(Option<[u8; 32]>, Built)>,
+    /// What is new; `None` if nothing has changed.
+    new: Option<New>,
+}
+
+/// What is used once it is committed.
+#[derive(Debug)]
+struct New {
+    settings: TlsSettings,
+    /// That of the files.
+    digest: [u8; 32],
+    built: Built,
 }
 
 impl Prepared<'_> {
     /// Uses what the files have from now on. Returns whether that is a change.
     pub fn commit(mut self) -> bool {
-        let Some((digest, (config, certificates, tickets))) = self.new.take() else { return false };
+        let Some(New { settings, digest, built }) = self.new.take() else { return false };
+        let (config, certificates, tickets) = built;
         self.acceptor.replace(config);
         let replaced = self.state.reloads.replaced + 1;
         let reloads = Reloads { replaced, is_refused: false, ..self.state.reloads };
-        *self.state = State { digest, error: None, tickets, certificates, reloads };
+        let digest = Some(digest);
+        *self.state = State { settings, digest, error: None, tickets, certificates, reloads };
         true
     }
 }
@@ -138,6 +148,7 @@ impl Prepared<'_> {
 /// What was read last.
 #[derive(Debug)]
 struct State {
+    settings: TlsSettings,
     /// What the files had when they were looked at; `None` after they could not be read.
     digest: Option<[u8; 32]>,
     /// The error of that look, if any, so that it is told once.
@@ -181,8 +192,8 @@ impl ServerTls {
         };
         let digest = Some(contents.digest(&settings));
         let reloads = Reloads::default();
-        let state = State { digest, error: None, tickets, certificates, reloads };
-        Ok(ServerTls { settings, provider, acceptor, state: Mutex::new(state) })
+        let state = State { settings, digest, error: None, tickets, certificates, reloads };
+        Ok(ServerTls { provider, acceptor, state: Mutex::new(state) })
     }
 
     /// What begins the handshakes, also after reloads.
@@ -230,25 +241,47 @@ impl ServerTls {
     /// The files cannot be used, whether that is new or not.
     pub fn prepare(&self) -> Result<Prepared<'_>, CertificateError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let contents = match Contents::read(&self.settings) {
+        let contents = match Contents::read(&state.settings) {
             Ok(contents) => contents,
             Err(error) => return Err(state.keep(None, error)),
         };
-        let digest = Some(contents.digest(&self.settings));
-        if digest == state.digest {
+        let digest = contents.digest(&state.settings);
+        if Some(digest) == state.digest {
             return match &state.error {
                 Some(error) => Err(error.clone()),
                 None => Ok(Prepared { acceptor: &self.acceptor, state, new: None }),
             };
         }
-        let before = Build::Reload { tickets: state.tickets.clone(), shown: &state.certificates };
-        match build(&self.settings, &contents, &self.provider, before) {
+        let settings = state.settings.clone();
+        match build(&settings, &contents, &self.provider, state.before()) {
             Ok(built) => {
-                let new = Some((digest, built));
+                let new = Some(New { settings, digest, built });
                 Ok(Prepared { acceptor: &self.acceptor, state, new })
             }
-            Err(error) => Err(state.keep(digest, error)),
+            Err(error) => Err(state.keep(Some(digest), error)),
         }
+    }
+
+    /// As [`ServerTls::prepare`], with these certificates instead of those of before.
+    ///
+    /// # Errors
+    ///
+    /// The files cannot be used. If they are others than before, that changes nothing.
+    pub fn prepare_for(
+        &self,
+        certificates: Vec<CertificateFiles>,
+    ) -> Result<Prepared<'_>, CertificateError> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.settings.certificates == certificates {
+            drop(state);
+            return self.prepare();
+        }
+        let settings = TlsSettings { certificates, ..state.settings.clone() };
+        let contents = Contents::read(&settings)?;
+        let digest = contents.digest(&settings);
+        let built = build(&settings, &contents, &self.provider, state.before())?;
+        let new = Some(New { settings, digest, built });
+        Ok(Prepared { acceptor: &self.acceptor, state, new })
     }
 
     /// Answers authorities that validate names with these certificates from now on, and with none
@@ -280,6 +313,11 @@ impl ServerTls {
 }
 
 impl State {
+    /// What is used until now.
+    fn before(&self) -> Build<'_> {
+        Build::Reload { tickets: self.tickets.clone(), shown: &self.certificates }
+    }
+
     /// Notes that the files cannot be used, and counts it once.
     fn keep(&mut self, digest: Option<[u8; 32]>, error: CertificateError) -> CertificateError {
         self.digest = digest;

@@ -18,6 +18,7 @@ use crate::access::{AccessSettings, ConfiguredKeys};
 use crate::log_level::LogLevelHandle;
 use crate::planes::Workers;
 use crate::settings::{self, Settings, SettingsError};
+use crate::tls;
 use changes::Changes;
 
 /// What came of a reload.
@@ -110,16 +111,18 @@ impl Reloader {
         let (for_upgrade, for_restart) = pending.into_iter().partition(is_for_upgrade);
         let mut report = Report { for_upgrade, for_restart, ..Report::default() };
         // The certificates are in files of their own, which may be broken.
-        let tls = self.parts.tls.as_deref().map(ServerTls::prepare).transpose();
-        let tls = tls.map_err(|error| SettingsError(error.to_string()))?;
+        let tls = self.parts.tls.as_deref();
+        let prepared = tls.map(|tls| tls.prepare_for(tls::certificate_files(&new))).transpose();
+        let prepared = prepared.map_err(|error| SettingsError(error.to_string()))?;
         // The last step that can fail: a key set at a URL may have a key of the same name.
         if let Some(keys) = &self.parts.token_keys
             && keys.replace(access.token_keys.clone())?
         {
             report.replaced.push("token keys");
         }
-        if tls.is_some_and(Prepared::commit) {
+        if prepared.is_some_and(Prepared::commit) {
             report.replaced.push("certificates");
+            report.warnings = tls.map(|tls| tls::warnings(&new, tls)).unwrap_or_default();
         }
         self.replace(&current, &new, access, &mut report);
         *current = new;
@@ -135,7 +138,7 @@ impl Reloader {
         report: &mut Report,
     ) {
         let Replaceable { rules, pages, log_level, .. } = &self.parts;
-        report.warnings = access.warnings;
+        report.warnings.extend(access.warnings);
         let mut ended = Vec::new();
         if new.server_keys != current.server_keys {
             ended = changes::ended_keys(current, new);

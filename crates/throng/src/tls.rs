@@ -44,11 +44,8 @@ pub(crate) fn check(tls: TlsSettings) -> Result<ServerTls, SettingsError> {
     ServerTls::load(tls).map_err(|error| SettingsError(error.to_string()))
 }
 
-/// The settings of TLS, if there is a listener for it.
-pub(crate) fn tls_settings(settings: &Settings) -> Option<TlsSettings> {
-    if settings.tls_listen.0.is_none() && !settings.admin_tls.0 {
-        return None;
-    }
+/// The files of all certificates.
+pub(crate) fn certificate_files(settings: &Settings) -> Vec<CertificateFiles> {
     let named = |path: &Path, key: &Path, settings: [String; 2]| {
         let [certificate_setting, key_setting] = settings;
         CertificateFiles {
@@ -65,6 +62,14 @@ pub(crate) fn tls_settings(settings: &Settings) -> Option<TlsSettings> {
         let names = ["cert", "key"].map(|key| format!("{}, {key}", table.at));
         Some(named(table.cert.as_ref()?, table.key.as_ref()?, names))
     });
+    own.into_iter().chain(tables).chain(acme::files(settings)).collect()
+}
+
+/// The settings of TLS, if there is a listener for it.
+pub(crate) fn tls_settings(settings: &Settings) -> Option<TlsSettings> {
+    if settings.tls_listen.0.is_none() && !settings.admin_tls.0 {
+        return None;
+    }
     let clients = settings.tls_client_ca.0.as_ref().map(|authorities| ClientSettings {
         authorities: authorities.clone(),
         revocations: settings.tls_client_crl.0.clone(),
@@ -72,7 +77,7 @@ pub(crate) fn tls_settings(settings: &Settings) -> Option<TlsSettings> {
         user: settings.tls_client_user.0,
     });
     Some(TlsSettings {
-        certificates: own.into_iter().chain(tables).chain(acme::files(settings)).collect(),
+        certificates: certificate_files(settings),
         least_version: settings.tls_min_version.0,
         ticket_lifetime: settings.tls_ticket_lifetime.0,
         ticket_keys: settings.tls_ticket_keys.0.clone(),

@@ -231,3 +231,28 @@ fn what_is_prepared_holds_once_it_is_committed() {
     }
     assert_eq!(tls.reloads().refused, 1);
 }
+
+#[test]
+fn other_files_replace_those_of_before_once_they_are_committed() {
+    let files = Files::new();
+    let first = files.certificate("first", &["a.example"]);
+    let second = files.certificate("second", &["b.example"]);
+    let tls = ServerTls::load(settings(vec![first.clone()])).unwrap();
+    let missing = files.named("missing");
+    assert!(tls.prepare_for(vec![first.clone(), missing]).is_err());
+    assert_eq!((tls.reload(), tls.reloads().is_refused), (Reload::Unchanged, false));
+    assert!(!tls.prepare_for(vec![first.clone()]).unwrap().commit(), "they are the same");
+
+    drop(tls.prepare_for(vec![second.clone()]).unwrap());
+    assert!(title(&tls, "b.example") == der(&first), "it was not committed");
+    assert!(tls.prepare_for(vec![first.clone(), second.clone()]).unwrap().commit());
+    assert!(title(&tls, "a.example") == der(&first) && title(&tls, "b.example") == der(&second));
+
+    // From now on it is these files that are looked at.
+    files.certificate("second", &["b.example"]);
+    assert_eq!(tls.reload(), Reload::Replaced);
+    assert!(title(&tls, "b.example") == der(&second));
+    files.remove("first.key");
+    assert!(tls.prepare_for(vec![second]).unwrap().commit());
+    assert_eq!(tls.reload(), Reload::Unchanged);
+}

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::settings::{self, ChannelTable, Settings};
+use crate::tls::tls_settings;
 
 /// The settings that not even a process which takes over can change: it refuses to.
 pub(super) const FOR_RESTART: [&str; 5] = ["data", "engine", "listen", "tls-listen", "workers"];
@@ -38,6 +39,16 @@ impl Changes {
         }
         if new.server_keys.is_empty() == current.server_keys.is_empty() {
             effective.server_keys.clone_from(&new.server_keys);
+        }
+        // Without any there would be no TLS, and those of ACME are obtained by what runs since the
+        // start.
+        let has_any = [&new.tls_cert.0, &new.tls_key.0].into_iter().all(Option::is_some)
+            || !new.certificates.is_empty()
+            || !current.acme.0.is_empty();
+        if has_any && tls_settings(current).is_some() {
+            effective.tls_cert = new.tls_cert.clone();
+            effective.tls_key = new.tls_key.clone();
+            effective.certificates.clone_from(&new.certificates);
         }
         // What clients hold is counted only where there is a limit, so that none can begin or end.
         if settings::limits(new).limits_same(&settings::limits(current)) {
