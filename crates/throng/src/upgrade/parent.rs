@@ -1,6 +1,6 @@
 //! The first process stays as a small parent of the one that serves, where its end would be taken
-//! for that of the service: as process 1 of a container, which ends with it, and under an init that
-//! is not told of the new process.
+//! for that of the service: as the first one of a container, which ends with it, and under an init
+//! that is not told of the new process.
 //!
 //! ```text
 //! first ──── starts ───> second ──── starts ───> third
@@ -38,9 +38,13 @@ const OWN_FILE: &str = "/proc/self/exe";
 ///
 /// One that has taken over itself has such a parent, or needs none.
 pub(super) fn is_needed() -> bool {
-    let is_told = std::env::var_os("NOTIFY_SOCKET").is_some();
-    let is_child_of_init = getppid() == Some(Pid::INIT) && !is_told;
-    (std::process::id() == 1 || is_child_of_init) && std::env::var_os(VARIABLE).is_none()
+    let is_waited_for = match getppid() {
+        // Its parent is outside: the container ends with it, whether it is process 1 there or, in a
+        // namespace that containers share, another.
+        None => true,
+        Some(parent) => parent == Pid::INIT && std::env::var_os("NOTIFY_SOCKET").is_none(),
+    };
+    is_waited_for && std::env::var_os(VARIABLE).is_none()
 }
 
 /// Whether this process could become such a parent.
