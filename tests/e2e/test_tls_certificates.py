@@ -211,7 +211,7 @@ def test_port_443_without_root(tmp_path, is_granted):
         if not is_granted:
             log, _ = process.communicate(timeout=TIMEOUT_SECONDS)
             assert process.returncode == 1, log
-            assert f"{address}:443" in log and "need privileges" in log, log
+            assert f"{address}:443" in log and "CAP_NET_BIND_SERVICE" in log, log
             return
         context = trusting(certificate)
         with httpx.Client(verify=context, timeout=TIMEOUT_SECONDS, trust_env=False) as http:
