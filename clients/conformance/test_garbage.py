@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from conftest import opener
 
 # No delays between attempts.
 EAGER = {"random": 0, "open_timeout_ms": 5_000}
@@ -136,3 +137,16 @@ def test_an_unreadable_answer_leaves_the_outcome_unknown(connect, scripted):
     client.tell("publish", channel="a", data="x")
     end = client.until(lambda it: it["event"].endswith("published"))
     assert (end["event"], end["code"], end["outcome"]) == ("unpublished", "timeout", "unknown")
+
+
+@pytest.mark.parametrize("transport", ["websocket", "sse", "poll"])
+def test_what_is_no_id_ends_its_channel_only(programs, server, channel, transport):
+    """Of the JavaScript client, whose connections have channels of several subscriptions."""
+    with opener(programs("javascript")) as open_client:
+        client = open_client(server.url, transports=[transport], **EAGER)
+        client.tell("subscribe", channels=[f"{channel}-bad"], since="no id")
+        client.tell("subscribe", channels=[channel], since=server.publish(channel, "first")["id"])
+        assert client.until(lambda it: it["event"] == "error")["code"] in ("bad_id", "bad_request")
+        server.publish(channel, "second")
+        assert client.until(lambda it: it["event"] == "message")["data"] == "second"
+        assert len(client.all("error")) == 1

@@ -230,8 +230,10 @@ export class HttpLink {
   /** Gives each channel a position, and delivers the messages that it begins with. */
   async #settle(cursors, signal) {
     const settle = async (cursor) => {
-      const limit = cursor.position ? 1 : Math.max(1, cursor.history);
-      const path = `${pathOf(cursor.target)}/history?limit=${limit}`;
+      const { position, history } = cursor;
+      // With a position, so that one that is no id is the fault of this channel and of no other.
+      const page = position ? `1&after=${encodeURIComponent(position)}` : Math.max(1, history);
+      const path = `${pathOf(cursor.target)}/history?limit=${page}`;
       const answer = await this.client.request(path, { signal });
       if (CHANNEL_STATUSES.has(answer.status)) {
         const error = await toError(answer.clone(), signal);
