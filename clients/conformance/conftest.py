@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import queue
+import resource
 import shutil
 import subprocess
 import sys
@@ -34,6 +35,12 @@ BROWSER = {"chromium": ["node", HERE / "programs" / "browser.mjs", CHROMIUM]}
 _numbers = itertools.count(1)
 
 
+def allow_many_descriptors():
+    """Raises the limit of this process to what it may be: 1,000 clients need more than most get."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 class Program:
     """One process, in which tests open clients."""
 
@@ -46,6 +53,7 @@ class Program:
             stdout=subprocess.PIPE,
             text=True,
             env=clean_environment({**environment, "HOME": os.environ.get("HOME", "/")}),
+            preexec_fn=allow_many_descriptors,
         )
         self.events = {}
         threading.Thread(target=self._read, daemon=True).start()
