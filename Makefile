@@ -1,6 +1,6 @@
 # Every task of the project, by name. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-long check setup e2e packages autobahn clients fuzz bench bench-peers tidy clean
+.PHONY: help run build docs test test-long check setup e2e packages autobahn clients fuzz bench bench-peers tidy clean
 
 # Extra flags for `make run`, `make bench` and `make bench-peers`, for pytest with `make e2e`:
 #   make run ARGS='--listen 127.0.0.1:9000'
@@ -16,6 +16,9 @@ run: ## build a release and serve on 127.0.0.1:8080 (flags: ARGS='…')
 	@scripts/need-rust
 	@cargo build --release --locked -p throng
 	@THRONG_PRESENCE_EVENTS="$${THRONG_PRESENCE_EVENTS-true}" exec target/release/throng serve $(ARGS)
+
+docs: ## build the documentation as a site, into target/docs (ARGS='--docs target/docs' serves it)
+	@docs/site/build target/docs
 
 test: ## set up and run everything that CI runs
 	@scripts/setup

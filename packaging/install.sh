@@ -102,6 +102,8 @@ cp completions/throng.bash "$prefix/share/bash-completion/completions/throng"
 cp completions/throng.zsh "$prefix/share/zsh/site-functions/_throng"
 cp completions/throng.fish "$prefix/share/fish/vendor_completions.d/throng.fish"
 cp LICENSE licenses.txt throng.toml throng.service throng.socket "$prefix/share/throng/"
+rm -rf "$prefix/share/throng/html"
+cp -R html "$prefix/share/throng/html"
 # A server that runs keeps its file: the new one takes the name in one step.
 cp throng "$prefix/bin/.throng.new"
 chmod 755 "$prefix/bin/.throng.new"

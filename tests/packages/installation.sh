@@ -40,9 +40,12 @@ fi
 
 step 'the operator sets a port below 1024'
 echo 'listen = "127.0.0.1:81"' >>/etc/throng.toml
+sed -i 's/^#docs = /docs = /' /etc/throng.toml
 systemctl restart throng
 healthy --config /etc/throng.toml
 healthy --url http://127.0.0.1:81
+curl --silent --fail --noproxy '*' http://127.0.0.1:81/docs/ >/tmp/docs.html
+grep -q '<title>Throng' /tmp/docs.html
 
 step 'reload keeps the process'
 before=$(pid)

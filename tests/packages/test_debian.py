@@ -48,6 +48,7 @@ def test_the_package_has_what_debian_expects(packages):
         "./usr/share/zsh/vendor-completions/_throng",
         "./usr/share/fish/vendor_completions.d/throng.fish",
         "./usr/share/doc/throng/copyright",
+        "./usr/share/throng/html/index.html",
     ):
         assert re.search(f" {re.escape(path)}$", files, re.MULTILINE), path
     assert output("dpkg-deb", "--info", packages[0], "conffiles") == "/etc/throng.toml\n"

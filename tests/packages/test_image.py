@@ -39,6 +39,7 @@ def image(built, buildah, tmp_path_factory):
     (stage / "built").mkdir()
     for name in ("throng", "licenses.txt"):
         shutil.copy2(built / name, stage / "built" / name)
+    shutil.copytree(built / "html", stage / "built" / "html")
     (stage / "state/var/lib").mkdir(parents=True)
     (stage / "state/var/lib/throng").mkdir(mode=0o700)
     (stage / "state/tmp").mkdir()
@@ -57,7 +58,9 @@ def image(built, buildah, tmp_path_factory):
 def test_the_image_has_the_server_and_nothing_else(image):
     root, settings = image
     files = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
-    assert files == {"usr/bin/throng", "licenses.txt", str(AUTHORITIES)}
+    html = {file for file in files if file.startswith("usr/share/throng/html/")}
+    assert "usr/share/throng/html/index.html" in html
+    assert files - html == {"usr/bin/throng", "licenses.txt", str(AUTHORITIES)}
     user, group = map(int, settings["User"].split(":"))
     assert user != 0 and group != 0
     state = (root / settings["WorkingDir"].lstrip("/")).stat()

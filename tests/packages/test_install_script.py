@@ -69,6 +69,7 @@ def test_a_release_is_installed(install, release):
     assert output(prefix / "bin" / "throng", "version").startswith("throng ")
     assert (prefix / "share" / "man" / "man1" / "throng-serve.1").exists()
     assert (prefix / "share" / "zsh" / "site-functions" / "_throng").exists()
+    assert (prefix / "share" / "throng" / "html" / "index.html").exists()
     # Once more, over what is there, from a directory.
     again, _ = install(source=release[0])
     assert again.returncode == 0, again.stderr

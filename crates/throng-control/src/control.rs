@@ -26,6 +26,7 @@ use crate::memory_quota::MemoryQuota;
 use crate::metrics::{HttpMetrics, MetricSource};
 use crate::revocations::{self, RevocationTask, Revoker};
 use crate::settings::Settings;
+use crate::site::Site;
 
 /// The state of the control plane. Each connection's task holds a reference.
 pub struct Control {
@@ -78,6 +79,8 @@ pub struct Control {
     pub(crate) publish_answers: Arc<MemoryQuota>,
     /// What is given up for want of memory.
     pub(crate) pressure: Arc<MemoryPressure>,
+    /// The site of the documentation, if it is served.
+    pub(crate) site: Option<Site>,
     /// When the server started, for its uptime.
     pub(crate) started: Instant,
 }
@@ -125,6 +128,7 @@ impl Control {
             read_answers: Arc::new(MemoryQuota::new(settings.limits.max_answer_bytes)),
             publish_answers: Arc::new(MemoryQuota::new(settings.limits.max_answer_bytes)),
             pressure: Arc::default(),
+            site: None,
             started: Instant::now(),
             settings,
         }
@@ -154,6 +158,13 @@ impl Control {
     #[must_use]
     pub fn with_pressure(mut self, pressure: Arc<MemoryPressure>) -> Control {
         self.pressure = pressure;
+        self
+    }
+
+    /// The same control plane, which serves the documentation, too.
+    #[must_use]
+    pub fn with_site(mut self, site: Option<Site>) -> Control {
+        self.site = site;
         self
     }
 

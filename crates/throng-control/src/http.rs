@@ -10,6 +10,7 @@
 //! | `query` | query parameters |
 //! | `cursor` | where the next page of a list begins, as text |
 //! | `large_answer` | responses whose memory is limited until clients have read them |
+//! | `file` | responses with a file |
 //! | `gzip` | compressed responses, and which may be compressed |
 //! | `request_id` | the ids of requests, in answers and in the log |
 //! | `answer` | responses and error responses |
@@ -19,6 +20,7 @@ pub(crate) mod answer;
 pub(crate) mod body;
 pub(crate) mod caller;
 pub(crate) mod cursor;
+pub(crate) mod file;
 pub(crate) mod gzip;
 pub(crate) mod large_answer;
 pub(crate) mod names;

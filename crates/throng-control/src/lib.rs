@@ -23,6 +23,7 @@
 //! | `revocations` | the owner of the file of revocations |
 //! | `kept_changes` | changes what users follow: in the store, in memory, on connections |
 //! | `late_answer` | waits for answers that may come later |
+//! | `site` | the site of the documentation |
 //! | `http` | responses, error responses, bodies, names, queries, origins |
 //! | `drain` | the state of a shutdown |
 //! | `hold` | the control plane at rest, while another process may take over |
@@ -69,6 +70,7 @@ mod revocations;
 mod serve;
 mod service;
 mod settings;
+mod site;
 mod socket;
 mod status;
 
@@ -85,3 +87,4 @@ pub use metrics::{MetricSource, OtherMetric, OtherValue};
 pub use redirect::Redirect;
 pub use serve::{AdminListener, serve};
 pub use settings::{Limits, Settings};
+pub use site::{Site, SiteError};

@@ -25,6 +25,9 @@ use crate::http::answer::{Answer, ApiError};
 use crate::http::caller::Caller;
 use files::File;
 
+/// Where the site of the documentation is.
+const DOCS: &str = "/docs/";
+
 /// The methods of all pages.
 const METHODS: &str = "GET, HEAD, OPTIONS";
 
@@ -38,6 +41,9 @@ pub(crate) fn router(control: Arc<Control>, others: Router<Arc<Control>>) -> Rou
         .route("/", get(root))
         .route("/status", get(status_page))
         .route("/metrics", get(metrics_page))
+        .route("/docs", get(docs_directory))
+        .route("/docs/", get(docs_page))
+        .route("/docs/{*path}", get(docs_page))
         .merge(health::routes())
         .merge(others);
     for file in &files::FILES {
@@ -78,7 +84,7 @@ async fn methods(control: &Control, request: Request, next: Next) -> Response {
 
 /// Whether a path is that of a file which pages or the client load.
 pub(crate) fn is_file(path: &str) -> bool {
-    files::is_file(path)
+    files::is_file(path) || path.starts_with(DOCS)
 }
 
 /// Whether the demo is served to this client. The demo subscribes to channels, which the admin
@@ -94,6 +100,18 @@ fn serve_demo(control: &Control, file: &'static File, head: &Parts) -> Response 
     } else {
         refuse(control, ErrorCode::NotFound)
     }
+}
+
+/// Links of the site are relative to its directory, whose path ends with a slash.
+async fn docs_directory(State(control): State<Arc<Control>>) -> Response {
+    if control.site.is_some() { redirect(DOCS) } else { refuse(&control, ErrorCode::NotFound) }
+}
+
+/// A file of the documentation, where it is served.
+async fn docs_page(State(control): State<Arc<Control>>, request: Request) -> Response {
+    let path = request.uri().path().strip_prefix(DOCS).unwrap_or_default();
+    let response = control.site.as_ref().and_then(|site| site.response(path, request.headers()));
+    response.unwrap_or_else(|| refuse(&control, ErrorCode::NotFound))
 }
 
 /// The chat page. It links the status page only for clients that may see it.

@@ -32,6 +32,8 @@ pub(crate) struct Banner<'a> {
     pub(crate) tls: Option<SocketAddr>,
     /// Whether the demo is served.
     pub(crate) has_demo: bool,
+    /// Whether the documentation is served.
+    pub(crate) has_docs: bool,
     /// Whether clients may publish.
     pub(crate) do_clients_publish: bool,
     /// Number of worker threads.
@@ -158,6 +160,9 @@ impl Banner<'_> {
         if self.has_demo {
             let fragment = self.dev_keys.map_or_else(String::new, DevKeys::fragment);
             writeln!(text, "{}{here}/chat{fragment}", label("chat"))?;
+        }
+        if self.has_docs {
+            writeln!(text, "{}{here}/docs/", label("docs"))?;
         }
         let admin = self.admin.map(|admin| format!("{admin_scheme}://{}", reachable(admin)));
         if let Some(admin) = &admin {
@@ -320,6 +325,7 @@ mod tests {
             tls: None,
             demands_certificates: false,
             has_demo: true,
+            has_docs: true,
             do_clients_publish: true,
             workers: 2,
             descriptors_max: 20_000,
@@ -341,6 +347,7 @@ mod tests {
         assert_eq!(lines[0], concat!("throng ", env!("CARGO_PKG_VERSION")));
         assert_eq!(lines[1], "listening on http://127.0.0.1:8080");
         assert!(text.contains("http://127.0.0.1:8080/status\n"));
+        assert!(text.contains("http://127.0.0.1:8080/docs/\n"));
         assert!(text.contains("curl -N http://127.0.0.1:8080/channels/news\n"));
         assert!(text.contains("39,000 connections: 2 workers, 20,000 descriptors each\n"));
         assert!(text.contains("--max-connections 1M starts 51 workers\n"));
@@ -366,6 +373,7 @@ mod tests {
             tls: None,
             demands_certificates: false,
             has_demo: false,
+            has_docs: false,
             do_clients_publish: false,
             workers: 2,
             descriptors_max: 20_000,
@@ -382,7 +390,7 @@ mod tests {
         assert!(text.contains("http://127.0.0.1:9090/status\n"), "{text}");
         assert!(text.contains("curl -d hello http://127.0.0.1:9090/channels/news\n"), "{text}");
         assert!(text.contains("curl -N http://127.0.0.1:80/channels/news\n"), "{text}");
-        assert!(!text.contains("/chat"), "{text}");
+        assert!(!text.contains("/chat") && !text.contains("/docs"), "{text}");
         assert!(text.contains("without keys everyone may read; "), "{text}");
         assert!(text.contains("others may reach the admin listener on 0.0.0.0:9090,"), "{text}");
     }
@@ -430,6 +438,7 @@ mod tests {
                 tls: None,
                 demands_certificates: false,
                 has_demo: true,
+                has_docs: true,
                 do_clients_publish: true,
                 workers,
                 descriptors_max,

@@ -15,6 +15,7 @@ use throng_units::paint::{Ink, Paint, sanitized};
 use throng_wire::name::check_name;
 
 use crate::access::{AccessSettings, OfflineVerifier, now_s};
+use crate::docs;
 use crate::nats;
 use crate::outbound;
 use crate::settings::{self, CalloutTable, ChannelTable, Settings, Sources};
@@ -70,6 +71,7 @@ pub(crate) fn check(arguments: Arguments) -> Result<ExitCode> {
         terminal::print_note(warning);
     }
     outbound::check(&settings)?;
+    docs::site(&settings)?;
     nats::login(&settings)?;
     if let Some(settings_of_tls) = tls::tls_settings(&settings) {
         let loaded = tls::check(settings_of_tls)?;

@@ -24,6 +24,7 @@
 //! | [`start_line`] | the line of the log that says what started |
 //! | [`doctor`] | `throng doctor`: whether this machine can hold N connections |
 //! | [`health`] | `throng health`: whether a server is healthy |
+//! | [`docs`] | the site of the documentation, from the settings |
 //! | [`documents`] | `throng completions`, `throng man` and `throng licenses` |
 //! | [`service`] | systemd notifications and signals |
 //! | [`publish`], [`tail`], [`list`], [`connections`] | the client commands |
@@ -62,6 +63,7 @@ mod data_metrics;
 mod departure;
 mod dev;
 mod dev_tls;
+mod docs;
 mod doctor;
 mod documents;
 mod health;

@@ -32,7 +32,7 @@ use arc_swap::ArcSwap;
 use throng_access::{AccessControl, AccessRules, SharedPages};
 use throng_acme::Renewal;
 use throng_certificates::ServerTls;
-use throng_control::{AdminListener, Control, Health};
+use throng_control::{AdminListener, Control, Health, Site};
 use throng_core::events::EventSink;
 use throng_core::{Engine, Epoch, MemoryEngine, Rules, WorkerQueue, clock};
 use throng_edge::{Counter, Edge, Metrics, Plan, StartError};
@@ -58,6 +58,7 @@ use crate::control_socket::ControlSocket;
 use crate::data::Data;
 use crate::data_metrics::DataMetrics;
 use crate::departure::{Departure, DepartureSettings, Stage};
+use crate::docs;
 use crate::load::{Loaded, load, reader};
 use crate::log_level::{self, LogLevelHandle};
 use crate::log_writer::LogWriter;
@@ -143,6 +144,7 @@ struct Prepared<'r> {
     rules: Arc<Rules>,
     data: DataSource,
     node: Option<Arc<NatsEngine>>,
+    site: Option<Site>,
 }
 
 impl<'r> Prepared<'r> {
@@ -156,6 +158,7 @@ impl<'r> Prepared<'r> {
         let log = start_log(settings)?;
         let tls = tls::load(settings)?;
         warn(settings, &access, tls.as_deref());
+        let site = docs::site(settings)?;
         let trust = outbound::trust(settings)?;
         let clients = Arc::new(settings::clients(settings));
         let mut callouts = outbound::callouts(settings, &trust, &clients)?;
@@ -218,6 +221,7 @@ impl<'r> Prepared<'r> {
             rules,
             data,
             node,
+            site,
             loaded,
         })
     }
@@ -229,7 +233,8 @@ impl<'r> Prepared<'r> {
         (hangups, upgrades): (Hangups, upgrade::Requests),
         (successor, arrival): (Successor, &mut Option<Arrival>),
     ) -> Result<()> {
-        let Prepared { runtime, log, tls, meter, memory, pages, plan, access, node, .. } = self;
+        let Prepared { runtime, log, tls, meter, memory, pages, plan, access, node, site, .. } =
+            self;
         let Prepared { access_rules, token_keys, outbound_metrics, renewal, events, .. } = self;
         let Prepared { callouts, admin, redirect, rules, data, loaded, revocations, .. } = self;
         let settings = &loaded.settings;
@@ -251,7 +256,7 @@ impl<'r> Prepared<'r> {
         let control = Control::new(Arc::clone(&engine), of_access, of_control, control_settings)
             .with_pressure(Arc::clone(&pressure));
         let of_tls = TlsMetrics { tls: tls.clone(), renewer: renewer.clone() };
-        let others = (outbound_metrics, of_tls, node);
+        let others = (outbound_metrics, of_tls, node, site);
         let control = Arc::new(with_others(control, others, &log.writer, data.as_ref()));
         memory::watch(meter, &pressure, &engine, &workers)?;
         let reserves = Reserves::make(runtime, &edge, control.health())?;
@@ -318,10 +323,14 @@ fn workers(edge: &Edge, queues: Vec<Arc<WorkerQueue>>) -> Arc<Workers> {
     Arc::new(Workers { handoffs, queues, metrics, admission: Arc::clone(&edge.admission) })
 }
 
-/// Adds the metrics of everything beside the two planes, and the tables of the data directory.
+/// What the control plane shows of the rest.
+type Others = (OutboundMetrics, TlsMetrics, Option<Arc<NatsEngine>>, Option<Site>);
+
+/// Adds the metrics of everything beside the two planes, the tables of the data directory, and the
+/// documentation.
 fn with_others(
     control: Control,
-    (outbound, tls, node): (OutboundMetrics, TlsMetrics, Option<Arc<NatsEngine>>),
+    (outbound, tls, node, site): Others,
     log: &LogWriter,
     data: Option<&Data>,
 ) -> Control {
@@ -335,6 +344,7 @@ fn with_others(
         .with_metrics(Arc::new(Data::journal_metrics(data)))
         .with_metrics(Arc::new(NatsMetrics(node)))
         .with_records(data.map(|data| Arc::clone(&data.records)))
+        .with_site(site)
 }
 
 fn outbound_metrics(

@@ -101,6 +101,12 @@ fn files() -> Vec<Operation> {
             .answers(200, "A line of text.", &[(TEXT, string())])
             .answers_with(302, "To the chat, or the status page.", &[], &["Location"]),
         file("/chat", "getChat", "The chat", HTML).refuses(&[ErrorCode::NotFound]),
+        Operation::new("GET", "/docs", "getDocs", ("Files", "The way to the documentation"))
+            .access(Access::Anyone)
+            .answers_with(302, "To the directory.", &[], &["Location"])
+            .refuses(&[ErrorCode::NotFound]),
+        file("/docs/", "getDocsIndex", "The documentation, if the server has it", HTML)
+            .refuses(&[ErrorCode::NotFound]),
         file("/status.md", "getStatusReference", "What a sample of the status has", TEXT),
         file("/throng.js", "getClient", "The JavaScript client", script),
         file("/throng-{version}.js", "getClientOfVersion", "The client of a version", script)

@@ -1,60 +1,23 @@
 //! The static files: the demo, the status page and the JavaScript client.
 
-use std::hash::{DefaultHasher, Hasher};
 use std::sync::LazyLock;
 
-use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
-use http::StatusCode;
 use http::header::{
-    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, HeaderMap,
-    HeaderValue, IF_NONE_MATCH, REFERRER_POLICY, VARY,
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderMap, HeaderValue, REFERRER_POLICY,
 };
 
-use crate::http::gzip;
-
-/// Pages may load their own scripts and styles, and connect to this server only.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
-    img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'self'; \
-    frame-ancestors 'none'";
-
-/// Other origins get no `Referer`. With `no-referrer`, forms would send `Origin: null`, which the
-/// server refuses.
-const REFERRERS: &str = "same-origin";
+use crate::http::file::{Content, POLICY, REFERRERS, REVALIDATE};
 
 /// A file that is compiled into the program.
 pub(super) struct File {
     pub(super) path: &'static str,
     content_type: &'static str,
     cache_control: &'static str,
+    /// Built on first use.
     content: LazyLock<Content>,
 }
-
-/// What a file consists of, built on first use.
-struct Content {
-    bytes: Bytes,
-    /// A hash of the bytes. No attacker can choose them.
-    etag: HeaderValue,
-    /// The same compressed, for clients that accept it, if that is worth it.
-    gzip: Option<Bytes>,
-}
-
-impl Content {
-    fn new(bytes: Bytes) -> Content {
-        let gzip = gzip::compress_file(&bytes).map(Bytes::from);
-        Content { etag: etag(&bytes), bytes, gzip }
-    }
-
-    fn with_gzip(bytes: &'static [u8], gzip: &'static [u8]) -> Content {
-        let bytes = Bytes::from_static(bytes);
-        Content { etag: etag(&bytes), bytes, gzip: Some(Bytes::from_static(gzip)) }
-    }
-}
-
-/// Browsers store the file and revalidate it each time: after an update, pages and client must
-/// match the server.
-const REVALIDATE: &str = "no-cache";
 
 /// For a path whose content never changes.
 const IMMUTABLE: &str = "public, max-age=31536000, immutable";
@@ -215,55 +178,15 @@ pub(super) fn is_file(path: &str) -> bool {
     FILES.iter().chain(&CHAT_FILES).any(|file| file.path == path)
 }
 
-fn etag(bytes: &[u8]) -> HeaderValue {
-    let mut hasher = DefaultHasher::new();
-    hasher.write(bytes);
-    let text = format!("\"{:016x}\"", hasher.finish());
-    HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static("\"\""))
-}
-
 /// The response with a file, or `304` if the client has it already.
 pub(super) fn serve(file: &'static File, request: &HeaderMap) -> Response {
-    let content = &*file.content;
-    let gzip = content.gzip.as_ref().filter(|_| gzip::is_accepted(request));
-    let etags = request.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
-    let is_known = etags.flat_map(|value| value.split(',')).any(|tag| {
-        // This header compares weakly: `W/` makes no difference (RFC 9110 section 13.1.2).
-        let tag = tag.trim();
-        tag == "*" || tag.trim_start_matches("W/").as_bytes() == content.etag.as_bytes()
-    });
-    let body = if is_known { Body::empty() } else { gzip.unwrap_or(&content.bytes).clone().into() };
-    let mut response = Response::new(body);
-    if is_known {
-        *response.status_mut() = StatusCode::NOT_MODIFIED;
-    }
-    let headers = response.headers_mut();
-    let (etag, vary) = if content.gzip.is_some() {
-        // One tag for both encodings: they are equivalent, which a weak tag says.
-        (weak(&content.etag), "Accept-Encoding, Origin")
-    } else {
-        (content.etag.clone(), "Origin")
-    };
-    if gzip.is_some() && !is_known {
-        headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-    }
-    headers.insert(ETAG, etag);
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static(file.cache_control));
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(file.content_type));
-    headers.insert(VARY, HeaderValue::from_static(vary));
-    headers.insert(REFERRER_POLICY, HeaderValue::from_static(REFERRERS));
-    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
-    response
-}
-
-fn weak(etag: &HeaderValue) -> HeaderValue {
-    let weak = [b"W/", etag.as_bytes()].concat();
-    HeaderValue::from_bytes(&weak).unwrap_or_else(|_| etag.clone())
+    file.content.response(file.content_type, file.cache_control, request)
 }
 
 #[cfg(test)]
 mod tests {
-    use http::header::ACCEPT_ENCODING;
+    use axum::body::Body;
+    use http::header::ETAG;
 
     use super::*;
 
@@ -271,15 +194,18 @@ mod tests {
     fn the_chat_page_links_the_status_page_once() {
         assert_eq!(CHAT.matches(STATUS_LINK).count(), 1);
         assert_eq!(CHAT.matches("href=\"status\"").count(), 1);
-        let [with, without] = [&CHAT_WITH_STATUS, &CHAT_WITHOUT_STATUS].map(|file| &file.content);
-        assert_eq!(with.bytes.len(), without.bytes.len() + STATUS_LINK.len());
-        assert_ne!(with.etag, without.etag, "a browser must not keep the other page");
+        let files = [&CHAT_WITH_STATUS, &CHAT_WITHOUT_STATUS];
+        let [with, without] = files.map(|file| file.content.len());
+        assert_eq!(with, without + STATUS_LINK.len());
+        let [with, without] =
+            files.map(|file| serve(file, &HeaderMap::new()).headers()[ETAG].clone());
+        assert_ne!(with, without, "a browser must not keep the other page");
     }
 
     #[test]
     fn the_status_page_ends_a_login_where_there_are_logins() {
         assert_eq!(STATUS.matches(LOG_OUT).count(), 1);
-        assert_eq!(STATUS_WITHOUT_LOGIN.content.bytes.len(), STATUS.len() - LOG_OUT.len());
+        assert_eq!(STATUS_WITHOUT_LOGIN.content.len(), STATUS.len() - LOG_OUT.len());
     }
 
     #[test]
@@ -291,37 +217,5 @@ mod tests {
             answer.headers()[CONTENT_SECURITY_POLICY].to_str().unwrap().len()
         };
         assert_eq!(page(None), page(Some("<b>&")));
-    }
-
-    fn client() -> &'static File {
-        FILES.iter().find(|file| file.path == "/throng.js").unwrap()
-    }
-
-    #[test]
-    fn gzip_is_used_only_if_it_is_accepted() {
-        for (value, expected) in [
-            ("gzip", true),
-            ("br, GZIP;q=0.5", true),
-            ("gzip;q=0", false),
-            ("gzip;q=x", false),
-            ("br", false),
-            ("", false),
-        ] {
-            let mut request = HeaderMap::new();
-            request.insert(ACCEPT_ENCODING, HeaderValue::from_static(value));
-            assert_eq!(gzip::is_accepted(&request), expected, "{value}");
-            let response = serve(client(), &request);
-            assert_eq!(response.headers().contains_key(CONTENT_ENCODING), expected, "{value}");
-        }
-    }
-
-    #[test]
-    fn a_known_file_is_not_sent_again_whatever_its_encoding() {
-        let mut request = HeaderMap::new();
-        let etag = serve(client(), &request).headers()[ETAG].clone();
-        assert!(etag.as_bytes().starts_with(b"W/\""));
-        request.insert(IF_NONE_MATCH, etag);
-        request.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
-        assert_eq!(serve(client(), &request).status(), StatusCode::NOT_MODIFIED);
     }
 }

@@ -40,6 +40,7 @@ pub(super) fn banner(
         tls: plan.tls_address(),
         demands_certificates: settings.demands_client_certificates(),
         has_demo: has_demo(settings),
+        has_docs: settings.docs.0.is_some(),
         do_clients_publish: settings.clients_publish.0,
         workers: plan.workers(),
         descriptors_max: plan.descriptors_max(),

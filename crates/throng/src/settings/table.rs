@@ -134,6 +134,8 @@ settings! {
             "Let clients publish; if false, only the admin listener accepts messages";
         "demo" demo: DemoChoice = "auto",
             "Serve the chat at / and /chat: on, off, or auto (if clients publish over loopback)";
+        "docs" docs: OptionalPath = "none",
+            "Directory with the documentation to serve at /docs, as packages install it";
     }
     in "TLS" {
         "tls-listen" tls_listen: OptionalAddress = "none",
@@ -467,6 +469,7 @@ impl Options {
             &mut self.acme_ca,
             &mut self.state,
             &mut self.data,
+            &mut self.docs,
             &mut self.nats_login,
         ] {
             *path = path.take().map(|path| path.in_directory(directory));

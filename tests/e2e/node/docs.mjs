@@ -1,0 +1,102 @@
+// The site of the documentation, as a server serves it, in a real Chromium; exit code 0 means success.
+// Usage: node docs.mjs CHROMIUM URL SCENARIO [PICTURES]
+import assert from "node:assert/strict";
+import { chromium } from "playwright-core";
+
+import { findings, SCHEMES, SIZES } from "./accessible.mjs";
+
+const [executablePath, url, scenario, pictures] = process.argv.slice(2);
+const browser = await chromium.launch({ executablePath, args: ["--no-sandbox", "--disable-gpu"] });
+
+/** Opens a page, and collects what the policy refuses and what is loaded from elsewhere. */
+async function open(path, options = {}) {
+  const context = await browser.newContext({ reducedMotion: "reduce", ...options });
+  context.setDefaultTimeout(60_000);
+  const page = await context.newPage();
+  page.faults = [];
+  page.on("pageerror", (error) => page.faults.push(String(error)));
+  page.on("console", (message) => {
+    if (message.type() === "error") page.faults.push(message.text());
+  });
+  page.on("request", (request) => {
+    const { protocol, host } = new URL(request.url());
+    if (host !== new URL(url).host && protocol !== "data:") page.faults.push(request.url());
+  });
+  await page.goto(url + path);
+  return page;
+}
+
+// One of each kind: text with a picture, a page of blocks and tables, one of wide tables, charts.
+const LOOKED_AT = ["index.html", "guides/operate.html", "reference/settings.html", "benchmarks/peers.html"];
+
+// Of the theme: the switches of its drawers are in no landmark. Of Markdown: where the first column of
+// a table names its rows, the head of that column may be empty. Both are no more than "moderate".
+const without = ["region", "empty-table-header"];
+
+const SCENARIOS = {
+  async pages() {
+    for (const path of LOOKED_AT) {
+      assert.deepEqual(await findings(browser, url + path, path, { without }), []);
+    }
+    for (const [size, viewport] of Object.entries(SIZES)) {
+      for (const colorScheme of SCHEMES) {
+        for (const path of LOOKED_AT) {
+          const page = await open(path, { viewport, colorScheme });
+          const isTooWide = await page.evaluate(() => document.documentElement.scrollWidth > innerWidth);
+          assert.equal(isTooWide, false, `${path} scrolls sideways: ${size}`);
+          assert.deepEqual(page.faults, [], path);
+          if (pictures) {
+            const name = `${path.replace(/\W/g, "-")}-${size}-${colorScheme}`;
+            await page.screenshot({ path: `${pictures}/${name}.png` });
+          }
+          await page.context().close();
+        }
+      }
+    }
+  },
+
+  /** With keys only, from another page than the first. */
+  async search() {
+    const page = await open("guides/tls.html");
+    await page.keyboard.press("/");
+    await page.locator('input[name="q"]:focus').first().waitFor();
+    await page.keyboard.type("idempotency");
+    await page.keyboard.press("Enter");
+    const first = page.locator("#search-results li a").first();
+    await first.waitFor();
+    await page.locator("#search-results", { hasText: "found" }).waitFor();
+    const listed = page.locator('#search-results a[href*="reference/http.html"]').first();
+    await listed.waitFor();
+    // Each result shows the lines in which the word is.
+    await page.locator("#search-results p.context").first().waitFor();
+    if (pictures) await page.screenshot({ path: `${pictures}/search.png` });
+    await listed.focus();
+    await page.keyboard.press("Enter");
+    await page.waitForURL(/reference\/http\.html/);
+    assert.deepEqual(page.faults, []);
+    const prepare = (results) => results.locator("#search-results p.context").first().waitFor();
+    const found = await findings(browser, `${url}search.html?q=idempotency`, "search", { prepare, without });
+    assert.deepEqual(found, []);
+  },
+
+  /** On a phone, the menu is in a drawer. */
+  async menu() {
+    const page = await open("index.html", { viewport: SIZES.phone });
+    const link = page.locator(".sidebar-tree a", { hasText: "First steps" });
+    const isInView = () => link.evaluate((element) => element.getBoundingClientRect().left >= 0);
+    assert.equal(await isInView(), false);
+    await page.locator("#__navigation").focus();
+    await page.keyboard.press("Space");
+    await page.waitForFunction(
+      () => document.querySelector(".sidebar-drawer").getBoundingClientRect().left === 0,
+    );
+    if (pictures) await page.screenshot({ path: `${pictures}/menu.png` });
+    await link.focus();
+    await page.keyboard.press("Enter");
+    await page.waitForURL(/guides\/first-steps\.html/);
+    assert.deepEqual(page.faults, []);
+  },
+};
+
+await SCENARIOS[scenario]();
+await browser.close();
