@@ -61,7 +61,7 @@ def run_load(*command):
 
 
 def test_the_report_of_flood_and_a_comparison(server, look, tmp_path):
-    load = ["--clients", "20", "--publish", "10", "--hold", "2s", "--quiet"]
+    load = ["--clients", "20", "--publish", "10", "--hold", "2s"]
     reports = [tmp_path / "a.json", tmp_path / "b.json"]
     for report in reports:
         page = report.with_suffix(".html")

@@ -20,7 +20,8 @@ async function enter(page) {
   await page.keyboard.type("Hello, see https://ferry.example/today");
   await page.keyboard.press("Enter");
   await page.locator("#messages .message", { hasText: "Hello" }).first().waitFor();
-  await page.locator("#people", { hasText: "Ann" }).waitFor();
+  // On a phone it is in a drawer.
+  await page.locator("#people", { hasText: "Ann" }).waitFor({ state: "attached" });
 }
 
 /** On a phone, the rooms are in a drawer. */
@@ -54,8 +55,9 @@ const SCENARIOS = {
   login: (page) => page.locator("#key:focus").waitFor(),
   "status after a login": logIn,
   async report(page) {
-    for (const details of await page.locator("details:not([open]) > summary").all()) {
-      await details.focus();
+    for (const summary of await page.locator("details > summary").all()) {
+      if (await summary.evaluate((element) => element.parentElement.open || !element.checkVisibility())) continue;
+      await summary.focus();
       await page.keyboard.press("Enter");
     }
   },

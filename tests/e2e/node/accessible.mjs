@@ -35,7 +35,9 @@ async function unreachable(page, what) {
   await page.evaluate((selector) => {
     const isShown = (element) =>
       element.checkVisibility({ visibilityProperty: true }) && !element.closest("[inert]");
-    globalThis.expected = [...document.querySelectorAll(selector)].filter(
+    // Behind a modal dialog nothing can be operated.
+    const top = document.querySelector("dialog:modal") ?? document;
+    globalThis.expected = [...top.querySelectorAll(selector)].filter(
       (element) => isShown(element) && !element.disabled && element.tabIndex >= 0,
     );
     globalThis.reached = new Set();
@@ -73,9 +75,10 @@ async function unreachable(page, what) {
 
 /**
  * Opens a page in each size and colour scheme, and returns all findings. `prepare` brings the page
- * into the state that is looked at, and waits for it. `without` names rules that are not applied.
+ * into the state that is looked at, and waits for it. `without` names rules that are not applied,
+ * `pictures` a directory for a picture of each.
  */
-export async function findings(browser, url, name, { prepare = async () => {}, without = [] } = {}) {
+export async function findings(browser, url, name, { prepare = async () => {}, without = [], pictures } = {}) {
   const found = [];
   for (const [size, viewport] of Object.entries(SIZES)) {
     for (const colorScheme of SCHEMES) {
@@ -86,6 +89,10 @@ export async function findings(browser, url, name, { prepare = async () => {}, w
       await page.goto(url);
       await prepare(page, size);
       found.push(...(await violations(page, what, without)));
+      if (await page.evaluate(() => document.documentElement.scrollWidth > innerWidth)) {
+        found.push(`${what}: the page scrolls sideways`);
+      }
+      if (pictures) await page.screenshot({ path: `${pictures}/${what.replace(/\W+/g, "-")}.png` });
       if (colorScheme === "light") found.push(...(await unreachable(page, what)));
       await context.close();
     }
