@@ -233,8 +233,7 @@ impl<'r> Prepared<'r> {
         (hangups, upgrades): (Hangups, upgrade::Requests),
         (successor, arrival): (Successor, &mut Option<Arrival>),
     ) -> Result<()> {
-        let Prepared { runtime, log, tls, meter, memory, pages, plan, access, node, site, .. } =
-            self;
+        let Prepared { runtime, log, tls, meter, memory, pages, plan, access, node, .. } = self;
         let Prepared { access_rules, token_keys, outbound_metrics, renewal, events, .. } = self;
         let Prepared { callouts, admin, redirect, rules, data, loaded, revocations, .. } = self;
         let settings = &loaded.settings;
@@ -256,7 +255,7 @@ impl<'r> Prepared<'r> {
         let control = Control::new(Arc::clone(&engine), of_access, of_control, control_settings)
             .with_pressure(Arc::clone(&pressure));
         let of_tls = TlsMetrics { tls: tls.clone(), renewer: renewer.clone() };
-        let others = (outbound_metrics, of_tls, node, site);
+        let others = (outbound_metrics, of_tls, node, self.site);
         let control = Arc::new(with_others(control, others, &log.writer, data.as_ref()));
         memory::watch(meter, &pressure, &engine, &workers)?;
         let reserves = Reserves::make(runtime, &edge, control.health())?;
