@@ -29,7 +29,7 @@ SIZES = {
     # That long, many times.
     **{
         name: ["--connections", "200", "--time", "1s"]
-        for name in ("growth", "million-default", "access", "tls")
+        for name in ("growth", "million-default", "access", "tls", "million-tls")
     },
 }
 
@@ -48,6 +48,7 @@ AUDITED = {
     "million-default": ("delivered", "expected", 4 * 2 * 200),
     "access": ("delivered", "expected", (4 * 10 + 2 * 20) * 200),
     "tls": ("delivered", "expected", (6 * (1 + 2 * 2 + 3 * 10) + 6 * 4) * 200),
+    "million-tls": ("delivered", "expected", 200),
 }
 
 # A benchmark is up to twenty servers and loads one after the other, each of several seconds. Only one

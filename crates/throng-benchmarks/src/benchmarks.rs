@@ -1,4 +1,4 @@
-//! All benchmarks, one per file; `broadcast` is shared by two of them.
+//! All benchmarks, one per file; `broadcast` is shared by some of them.
 
 mod access;
 mod broadcast;
@@ -9,6 +9,7 @@ mod growth;
 mod long_poll_chat;
 mod million_default;
 mod million_sse;
+mod million_tls;
 mod router;
 mod three_million;
 mod tls;
@@ -22,7 +23,7 @@ use crate::context::Benchmark;
 pub(crate) const SMALL: &str = "small";
 
 /// All benchmarks: reruns by year, then our own.
-pub(crate) static ALL: [&Benchmark; 13] = [
+pub(crate) static ALL: [&Benchmark; 14] = [
     &c10k_stream::BENCHMARK,
     &c10k_long_poll::BENCHMARK,
     &long_poll_chat::BENCHMARK,
@@ -36,6 +37,7 @@ pub(crate) static ALL: [&Benchmark; 13] = [
     &million_default::BENCHMARK,
     &access::BENCHMARK,
     &tls::BENCHMARK,
+    &million_tls::BENCHMARK,
 ];
 
 /// The benchmarks with these names, in the order of [`ALL`].
@@ -84,7 +86,8 @@ mod tests {
                 assert!(!text.is_empty(), "{name}");
             }
             assert!(!benchmark.setup.is_empty() && !benchmark.differences.is_empty(), "{name}");
-            let is_ours = ["growth", "million-default", "access", "tls"].contains(&name);
+            let is_ours =
+                ["growth", "million-default", "access", "tls", "million-tls"].contains(&name);
             assert!((2006..=2020).contains(&benchmark.year) || is_ours, "{name}");
             assert!(benchmark.scope.size.connections > 0, "{name}");
             let keys: BTreeSet<_> =

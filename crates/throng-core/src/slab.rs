@@ -9,7 +9,9 @@
 
 use std::ops::{Index, IndexMut};
 
-const PAGE_BITS: u32 = 8;
+/// A page of 1,024 entries of 24 to 32 bytes: the allocator loses up to a page of memory, of 4 KiB,
+/// at each of its ends, among what is freed around it.
+const PAGE_BITS: u32 = 10;
 const PAGE_ENTRIES: usize = 1 << PAGE_BITS;
 
 /// Marks the end of a list of pages.
@@ -64,19 +66,39 @@ impl<T> Page<T> {
         if self.entries.is_empty() {
             self.entries.reserve_exact(PAGE_ENTRIES);
         }
-        while self.entries.len() <= at {
-            self.entries.push(Entry::Vacant(0));
-        }
-        debug_assert!(matches!(self.entries[at], Entry::Vacant(_)));
-        self.entries[at] = Entry::Occupied(value);
-        self.length += 1;
-        // Links the vacant entries anew, in their order.
-        self.vacant = self.entries.len() as u32;
-        for (at, entry) in self.entries.iter_mut().enumerate().rev() {
-            if let Entry::Vacant(next) = entry {
-                *next = std::mem::replace(&mut self.vacant, at as u32);
+        let length = self.entries.len();
+        if at > length {
+            // The list of vacant entries ends with `length`, which is the first of the new ones.
+            self.entries.extend((length + 1..at).map(|next| Entry::Vacant(next as u32)));
+            self.entries.push(Entry::Vacant(at as u32 + 1));
+            self.entries.push(Entry::Occupied(value));
+        } else {
+            debug_assert!(at == length || matches!(self.entries[at], Entry::Vacant(_)));
+            // The vacant entry whose link leads here leads to the next one from now on.
+            let next = match self.entries.get(at) {
+                Some(Entry::Vacant(next)) => *next,
+                _ => length as u32 + 1,
+            };
+            let before = self.vacant_before(at);
+            self.entries[before] = Entry::Vacant(next);
+            if at == length {
+                self.entries.push(Entry::Occupied(value));
+            } else {
+                self.entries[at] = Entry::Occupied(value);
             }
         }
+        self.length += 1;
+    }
+
+    /// The vacant entry that links to this one, or to the end, which is not the first of the list.
+    fn vacant_before(&self, at: usize) -> usize {
+        let mut before = self.vacant as usize;
+        while let Some(Entry::Vacant(next)) = self.entries.get(before)
+            && *next as usize != at
+        {
+            before = *next as usize;
+        }
+        before
     }
 
     fn remove(&mut self, at: usize) -> Option<T> {

@@ -11,7 +11,7 @@
 //!
 //! # Invariants
 //!
-//! * Between two records a connection has [`ClientSession`](throng_tls::ClientSession)'s 80 bytes
+//! * Between two records a connection has [`ClientSession`](throng_tls::ClientSession)'s 112 bytes
 //!   and nothing else, besides its ticket if clients resume.
 //! * A certificate is checked unless the plan says `insecure`.
 

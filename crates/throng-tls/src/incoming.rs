@@ -105,13 +105,19 @@ impl Incoming {
     /// Content before an error is returned with it. A buffer of
     /// [`RECORD_BYTES_MAX`](crate::RECORD_BYTES_MAX) always makes progress.
     pub fn open(&mut self, outgoing: &mut Outgoing, buffer: &mut [u8]) -> Opened {
-        self.open_beside(outgoing.flags_mut(), buffer)
+        self.open_beside(outgoing.flags_mut(), None, buffer)
     }
 
-    /// Like [`Incoming::open`], with what the other half has to learn only.
-    pub(crate) fn open_beside(&mut self, sender: &mut SenderFlags, buffer: &mut [u8]) -> Opened {
+    /// Like [`Incoming::open`], with what the other half has to learn only, and the key of the
+    /// first record if the caller has it.
+    pub(crate) fn open_beside(
+        &mut self,
+        sender: &mut SenderFlags,
+        key: Option<RecordKey>,
+        buffer: &mut [u8],
+    ) -> Opened {
         let mut opened = Opened { content_bytes: 0, used_bytes: 0, end: None };
-        let mut opener = None;
+        let mut opener = key.map(|key| Opener::new(self.suite, key));
         while opened.end.is_none() {
             let has_ended = self.flags & (PEER_CLOSED | FAILED) != 0;
             if has_ended {
@@ -191,7 +197,6 @@ impl Incoming {
         (self.number, self.secret_in.record_key(self.suite))
     }
 
-    #[cfg(feature = "testing")]
     pub(crate) fn suite(&self) -> Suite {
         self.suite
     }

@@ -130,6 +130,11 @@ impl Secret {
         &self.0[..suite.secret_bytes()]
     }
 
+    /// The key of TLS 1.2 that [`Secret::of_key`] keeps, as bytes.
+    pub(crate) fn kept_key(&self) -> &[u8] {
+        &self.0[..KEY_BYTES_MAX + IV_BYTES]
+    }
+
     /// The secret after a key update.
     pub(crate) fn next(&self, suite: Suite) -> Self {
         let mut next = Self::empty();

@@ -42,6 +42,7 @@
 //! | [`reload`] | what a reload replaces while the server runs |
 //! | [`log_level`] | the level of the log, which can change |
 //! | [`memory`] | how much memory each part may take, and what is given up when it is short |
+//! | [`free_memory`] | when free memory of the allocator goes back to the kernel |
 //! | [`watch`] | whether the event loops turn, for probes and systemd |
 //! | [`upgrade`] | a new process takes over from a running one |
 //! | [`version`] | `throng version`: facts for bug reports |
@@ -66,6 +67,7 @@ mod dev_tls;
 mod docs;
 mod doctor;
 mod documents;
+mod free_memory;
 mod health;
 mod key;
 mod list;

@@ -59,6 +59,7 @@ use crate::data::Data;
 use crate::data_metrics::DataMetrics;
 use crate::departure::{Departure, DepartureSettings, Stage};
 use crate::docs;
+use crate::free_memory::FreeMemory;
 use crate::load::{Loaded, load, reader};
 use crate::log_level::{self, LogLevelHandle};
 use crate::log_writer::LogWriter;
@@ -86,10 +87,6 @@ const TICK: Duration = Duration::from_millis(100);
 /// Time between the stop of accepting and the first rejected publication. Requests that arrived
 /// before the signal are still served.
 const ACCEPT_GRACE: Duration = Duration::from_millis(100);
-
-/// When the logs have shrunk by this many bytes and by half, free memory of the allocator is
-/// returned to the kernel.
-const RELEASE_BYTES: u64 = 64 << 20;
 
 /// Runs the server until a signal ends it.
 pub(crate) fn serve(arguments: ServeArguments, early_hangups: &EarlyHangups) -> Result<()> {
@@ -407,7 +404,7 @@ async fn control_plane(
     let edge = Arc::new(edge);
     let Reserves { turns, watch, events } = reserves;
     let handover = Handover::new(Arc::clone(&edge), events);
-    let ticks = spawn_ticks(engine, turns);
+    let ticks = spawn_ticks(engine, edge.metrics.clone(), turns);
     watch.begin();
     notify("READY=1");
     let accepting = Arc::clone(&edge);
@@ -465,23 +462,18 @@ fn admin_listener(
 }
 
 /// Lets the engine expire messages, and counts the turns of the runtime.
-fn spawn_ticks(engine: Arc<dyn Engine>, turns: Turns) -> JoinHandle<()> {
+fn spawn_ticks(engine: Arc<dyn Engine>, workers: Metrics, turns: Turns) -> JoinHandle<()> {
     tokio::spawn(async move {
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        let mut most_bytes = 0;
+        let mut memory = FreeMemory::default();
         loop {
             ticks.tick().await;
             clock::follow(clock::machine_ms);
             engine.tick(clock::now_ms());
             // Behind the engine: a lock that is never released stops them, too.
             turns.fetch_add(1, Ordering::Relaxed);
-            let bytes = engine.log_bytes();
-            most_bytes = bytes.max(most_bytes);
-            if most_bytes - bytes >= RELEASE_BYTES.max(most_bytes / 2) {
-                most_bytes = bytes;
-                tokio::task::spawn_blocking(throng_edge::release_unused_memory);
-            }
+            memory.look(engine.log_bytes(), &workers);
         }
     })
 }

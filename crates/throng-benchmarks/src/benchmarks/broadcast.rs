@@ -1,10 +1,12 @@
 //! One message to millions of WebSockets: shared by benchmarks of different sizes and networks.
 
-use throng_flood::plan::Transport;
+use std::time::Duration;
+
+use throng_flood::plan::{Phase, Transport};
 use throng_flood::report::{Report, Sample};
 use throng_report::Unit;
 
-use crate::context::{Abort, Context, Load, QUIET};
+use crate::context::{Abort, Context, Load, QUIET, WITH_TLS};
 use crate::definition::{GIB, Measurement, Size};
 use crate::flood::{
     bytes_per_client, connect_rate, hold, kernel_bytes_per_client, ramp, server_pss, slab_growth,
@@ -15,6 +17,9 @@ use crate::results::Plot;
 
 /// Size of the message.
 const MESSAGE_BYTES: usize = 128;
+
+/// The time in which the server returns what handshakes have left to the kernel.
+const SETTLING: Duration = Duration::from_secs(5);
 
 /// The original of these benchmarks.
 pub(crate) const SOURCE: &str = "Phoenix: The Road to 2 Million Websocket Connections";
@@ -62,12 +67,41 @@ pub(crate) const fn measurements(kernel: Measurement) -> [Measurement; 15] {
     ]
 }
 
+/// The same measurements, without the values of the original.
+pub(crate) const fn unpublished(kernel: Measurement) -> [Measurement; 15] {
+    let mut all = measurements(kernel);
+    let mut nth = 0;
+    while nth < all.len() {
+        all[nth].published = None;
+        nth += 1;
+    }
+    all
+}
+
 /// Connects all clients, and publishes one message.
 pub(crate) fn run(context: &mut Context<'_>) -> Result<(), Abort> {
+    run_with(context, QUIET, &Load::of(Transport::WebSocket), None)
+}
+
+/// [`run`] with clients that speak TLS.
+pub(crate) fn run_over_tls(context: &mut Context<'_>) -> Result<(), Abort> {
+    let flags = [&["--history-messages", "0"], WITH_TLS].concat();
+    let load = Load { is_tls: true, ..Load::of(Transport::WebSocket) };
+    run_with(context, &flags, &load, Some(hold(SETTLING, None)))
+}
+
+/// `settling` is the phase after whose end memory is read, if it is not that of the connects.
+fn run_with(
+    context: &mut Context<'_>,
+    flags: &[&str],
+    load: &Load<'_>,
+    settling: Option<Phase>,
+) -> Result<(), Abort> {
     let Size { connections: clients, time } = context.size;
-    context.serve(QUIET)?;
-    let phases = vec![ramp(clients), hold(time, Some(to_all(1, MESSAGE_BYTES, time)))];
-    let report = context.flood(&Load::of(Transport::WebSocket), phases)?;
+    context.serve(flags)?;
+    let last = hold(time, Some(to_all(1, MESSAGE_BYTES, time)));
+    let phases = [Some(ramp(clients)), settling, Some(last)].into_iter().flatten().collect();
+    let report = context.flood(load, phases)?;
     record(context, &report);
     let name = context.outcome.name.as_str();
     let memory = Plot::over_time(format!("{name}-memory"), "Memory by its parts", Unit::Bytes)
@@ -91,7 +125,8 @@ fn buffers(sample: &Sample) -> Option<f64> {
 }
 
 fn record(context: &mut Context<'_>, report: &Report) {
-    let (Some(ramp), Some(hold)) = (report.phases.first(), report.phases.last()) else { return };
+    let [ramp, .., hold] = &report.phases[..] else { return };
+    let settled = &report.phases[report.phases.len() - 2];
     let totals = &hold.totals;
     let last_ms = totals.last.as_ref().map(|last| last.max);
     let rate = last_ms.filter(|&ms| ms > 0.0).map(|ms| totals.received as f64 / ms * 1e3);
@@ -107,7 +142,7 @@ fn record(context: &mut Context<'_>, report: &Report) {
             ("core_rate", rate.map(|rate| rate / cores)),
             ("connected", ramp.totals.connected_s.map(|seconds| seconds * 1e3)),
             ("connect_rate", connect_rate(ramp)),
-            ("memory", bytes_per_client(ramp)),
+            ("memory", bytes_per_client(settled)),
             ("kernel", kernel_bytes_per_client(ramp)),
             ("server", server.map(|bytes| bytes as f64)),
             ("generator", totals.generator.pss_bytes.map(|bytes| bytes as f64)),

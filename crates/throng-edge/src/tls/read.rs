@@ -3,8 +3,8 @@
 use std::io::IoSlice;
 
 use throng_tls::{
-    Alert, CONTENT_BYTES_MAX, End, Established, HEADER_BYTES, Handshake, HandshakeError, Peer,
-    RECORD_BYTES_MAX, StreamEnd, Suite,
+    Alert, CONTENT_BYTES_MAX, End, Established, HEADER_BYTES, Handshake, HandshakeError, Incoming,
+    Outgoing, Peer, RECORD_BYTES_MAX, StreamEnd, Suite,
 };
 
 use super::half::{Half, Stage};
@@ -145,8 +145,10 @@ where
             buffer.copy_within(used..length, 0);
             length -= used;
         }
-        let Some((outgoing, incoming)) = self.slots.both(slot) else { return Step::Nothing };
-        let opened = incoming.open(outgoing, &mut buffer[..length]);
+        let open = |outgoing: &mut Outgoing, incoming: &mut Incoming| {
+            incoming.open(outgoing, &mut buffer[..length])
+        };
+        let Some(opened) = self.slots.with_both(slot, open) else { return Step::Nothing };
         self.keep(slot, &buffer[opened.used_bytes..length]);
         if opened.end.is_some() {
             self.slots.half_or_new(slot).end = opened.end;
@@ -180,9 +182,8 @@ where
 
     /// The byte stream has ended.
     fn stream_ended(&mut self, slot: Slot) -> Read {
-        if let Some((_, incoming)) = self.slots.both(slot)
-            && incoming.stream_end() == StreamEnd::Truncated
-        {
+        let end = self.slots.with_both(slot, |_, incoming| incoming.stream_end());
+        if end == Some(StreamEnd::Truncated) {
             self.count(Counter::TlsTruncated);
         }
         Read::End
@@ -221,8 +222,11 @@ where
                 self.set_shaking(self.shaking - 1);
                 match handshake.finish() {
                     Ok(established) => {
-                        self.establish(slot, established);
-                        Step::Shaken(progress.used_bytes)
+                        if self.establish(slot, established) {
+                            Step::Shaken(progress.used_bytes)
+                        } else {
+                            self.fail(slot, &HandshakeError::NotDone)
+                        }
                     }
                     Err(error) => self.fail(slot, &error),
                 }
@@ -324,16 +328,21 @@ where
         Step::Stop(Read::Failed)
     }
 
-    fn establish(&mut self, slot: Slot, established: Established) {
+    /// Keeps what a handshake has established. Returns whether there is memory for it.
+    fn establish(&mut self, slot: Slot, established: Established) -> bool {
         let Established { outgoing, incoming, peer } = established;
         let Peer { alpn, is_resumed, user, .. } = peer;
+        let suite = outgoing.suite();
+        if self.slots.establish(slot, (outgoing, incoming), user.map(Box::new)).is_err() {
+            return false;
+        }
         let kind = if is_resumed { Counter::TlsHandshakesResumed } else { Counter::TlsHandshakes };
         self.count(kind);
-        self.count(counter_of(outgoing.suite()));
-        self.slots.establish(slot, (outgoing, incoming), user.map(Box::new));
+        self.count(counter_of(suite));
         if alpn.as_deref() == Some(ACME_TLS) {
             self.slots.half_or_new(slot).end = Some(End::Closed);
         }
+        true
     }
 
     /// Seals an alert that ends what is sent, and writes it if the socket takes it. Returns whether

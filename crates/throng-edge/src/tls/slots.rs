@@ -13,12 +13,13 @@ use std::collections::{BTreeSet, HashMap};
 use std::io;
 
 use throng_core::slab::Slab;
-use throng_tls::{CertifiedUser, Incoming, Outgoing};
+use throng_tls::{CertifiedUser, CompactIncoming, Incoming, Outgoing};
 
 use super::half::Half;
+use super::whole::WholeHalves;
 use crate::sys::key_pages::KeyPages;
 
-/// The slots of a page: 32 KiB of the part that deliveries touch, 56 KiB of the other.
+/// The slots of a page: 32 KiB of the part that deliveries touch, 40 KiB of the other.
 const PAGE_SLOTS: usize = 512;
 
 /// By how many sockets their list grows at least.
@@ -35,16 +36,24 @@ pub(super) struct Hot {
     link: u32,
 }
 
+/// The part that is touched when the peer speaks.
+#[derive(Debug)]
+enum Cold {
+    Compact(CompactIncoming),
+    /// It is longer, and has this place in another table.
+    Whole(u32),
+}
+
 const _: () = assert!(size_of::<Hot>() == 64);
 // A parked connection: its state, its number of four bytes, and what a plain one has. The goal is
 // 260 bytes in all.
-const _: () = assert!(size_of::<Hot>() + size_of::<Option<Incoming>>() + 4 <= 180);
+const _: () = assert!(size_of::<Hot>() + size_of::<Option<Cold>>() + 4 <= 148);
 
 #[derive(Debug)]
 struct Page {
     hot: KeyPages<Hot>,
-    /// Touched when the peer speaks.
-    cold: KeyPages<Option<Incoming>>,
+    /// `None` until the handshake is done.
+    cold: KeyPages<Option<Cold>>,
     /// The first vacant slot; [`PAGE_SLOTS`] if there is none.
     vacant: u32,
     length: usize,
@@ -93,6 +102,8 @@ pub(super) struct Slots {
     /// The pages with a vacant slot. The first is filled first, so that others become empty.
     with_room: BTreeSet<usize>,
     halves: Slab<Half>,
+    /// The receiving halves that have no compact form.
+    whole: WholeHalves,
     /// The users of certificates, by slot. Most servers ask for no certificates.
     users: HashMap<u32, Box<CertifiedUser>>,
     length: usize,
@@ -173,7 +184,11 @@ impl Slots {
         let half = hot.link.checked_sub(1).and_then(|index| self.halves.remove(index));
         let outgoing = hot.outgoing.take();
         hot.link = page.vacant;
-        let incoming = page.cold[slot.at()].take();
+        let incoming = match page.cold[slot.at()].take() {
+            Some(Cold::Compact(compact)) => Some(compact.whole()),
+            Some(Cold::Whole(place)) => self.whole.take(place),
+            None => None,
+        };
         page.vacant = slot.at() as u32;
         page.length -= 1;
         self.length -= 1;
@@ -190,17 +205,23 @@ impl Slots {
         Some(Taken { halves: outgoing.zip(incoming), half, user })
     }
 
-    /// The halves of a connection whose handshake is done, and the user of its certificate.
+    /// The halves of a connection whose handshake is done, and the user of its certificate. Fails
+    /// if there is no memory.
     pub(super) fn establish(
         &mut self,
         slot: Slot,
         (outgoing, incoming): (Outgoing, Incoming),
         user: Option<Box<CertifiedUser>>,
-    ) {
+    ) -> io::Result<()> {
+        let cold = match incoming.compact() {
+            Ok(compact) => Cold::Compact(compact),
+            Err(incoming) => Cold::Whole(self.whole.put(*incoming)?),
+        };
         self.users.extend(user.map(|user| (slot.0, user)));
         let page = self.pages[slot.page()].as_mut().expect("a slot in use has a page");
         page.hot[slot.at()].outgoing = Some(outgoing);
-        page.cold[slot.at()] = Some(incoming);
+        page.cold[slot.at()] = Some(cold);
+        Ok(())
     }
 
     /// What deliveries touch.
@@ -210,10 +231,24 @@ impl Slots {
         &mut page.hot[slot.at()]
     }
 
-    /// Both halves; `None` until the handshake is done.
-    pub(super) fn both(&mut self, slot: Slot) -> Option<(&mut Outgoing, &mut Incoming)> {
+    /// Calls `act` with both halves; `None` until the handshake is done.
+    pub(super) fn with_both<R>(
+        &mut self,
+        slot: Slot,
+        act: impl FnOnce(&mut Outgoing, &mut Incoming) -> R,
+    ) -> Option<R> {
         let page = self.pages[slot.page()].as_mut()?;
-        page.hot[slot.at()].outgoing.as_mut().zip(page.cold[slot.at()].as_mut())
+        let outgoing = page.hot[slot.at()].outgoing.as_mut()?;
+        let cold = &mut page.cold[slot.at()];
+        if let Some(Cold::Whole(place)) = cold {
+            return Some(act(outgoing, self.whole.get_mut(*place)?));
+        }
+        let Some(Cold::Compact(compact)) = cold.take() else { return None };
+        let mut incoming = compact.whole();
+        let result = act(outgoing, &mut incoming);
+        // The suite stays, and so it is compact again.
+        *cold = incoming.compact().ok().map(Cold::Compact);
+        Some(result)
     }
 
     /// The user of the client's certificate; `None` if it names none.

@@ -146,9 +146,9 @@ where
                 let outbound = Outbound::resume(outbound);
                 let half = Half { inbound, outbound, end, ..Half::default() };
                 let Ok(slot) = self.slots.insert(socket.number(), half) else { return false };
-                self.slots.establish(slot, (outgoing, incoming), user);
+                let is_kept = self.slots.establish(slot, (outgoing, incoming), user).is_ok();
                 self.slots.trim(slot);
-                true
+                is_kept
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::io::IoSlice;
 
-use throng_tls::{Alert, End, Fate, SealError};
+use throng_tls::{Alert, End, Fate, Incoming, Outgoing, SealError};
 
 use super::half::Outbound;
 use super::slots::Slot;
@@ -50,15 +50,22 @@ where
         slices: &[IoSlice<'_>],
         from: usize,
     ) -> Transfer {
-        let Some((outgoing, incoming)) = self.slots.both(slot) else { return Transfer::Gone };
         let mut records = std::mem::take(&mut self.scratch);
         records.clear();
         self.is_scratch_used = true;
-        let is_update = outgoing.check() == Err(SealError::KeyUpdateDue);
-        if is_update && incoming.seal_key_update(outgoing, &mut records).is_err() {
-            return Transfer::Gone;
+        let outgoing = self.slots.hot(slot).outgoing.as_ref();
+        let is_update =
+            outgoing.is_some_and(|outgoing| outgoing.check() == Err(SealError::KeyUpdateDue));
+        if is_update {
+            let seal = |outgoing: &mut Outgoing, incoming: &mut Incoming| {
+                incoming.seal_key_update(outgoing, &mut records).is_ok()
+            };
+            if self.slots.with_both(slot, seal) != Some(true) {
+                return Transfer::Gone;
+            }
         }
         let update_bytes = records.len();
+        let Some(outgoing) = self.slots.hot(slot).outgoing.as_mut() else { return Transfer::Gone };
         // Fails once an alert was sent, or if a key of TLS 1.2 is worn out: only the end is left.
         let Ok(sealed) = outgoing.seal(behind(slices, from), &mut records) else {
             return Transfer::Gone;
