@@ -14,6 +14,7 @@
 //! | `by_name` | which certificate a client is shown |
 //! | `clients` | whose certificates clients may show |
 //! | `tickets` | session tickets, and the keys that seal them |
+//! | `own` | the certificate that this process shows as a client |
 //! | `validations` | what authorities are shown that validate a name |
 //! | `server` | all of it together, and the reload |
 //!
@@ -32,6 +33,7 @@ mod by_name;
 mod clients;
 mod error;
 mod facts;
+mod own;
 mod pair;
 mod server;
 mod tickets;
@@ -39,6 +41,7 @@ mod validations;
 
 pub use error::CertificateError;
 pub use facts::UserField;
+pub use own::own_certificate;
 pub use server::{
     CertificateFiles, CertificateState, ClientSettings, Prepared, Reload, Reloads, ServerTls,
     TlsSettings,

@@ -1,17 +1,33 @@
 //! The connection of a journal to a server: sockets and time, and nothing else.
 //!
 //! One task has the connection and the journal. What it hears it hands to the journal, and does
-//! what that says. When the connection is lost, it connects to the next server of the list, again
-//! and again; the journal answers for that time.
+//! what that says. When the connection is lost, it connects to the next server, again and again; the
+//! journal answers for that time.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `address` | where a server is |
+//! | `servers` | which servers there are, also those that the cluster announces |
+//! | `source` | what is asked for anew for each connection |
+//! | `nkey`, `login` | who logs in |
+//! | `stream` | bytes, with or without TLS |
+//! | `handshake` | connecting, TLS and logging in |
+//! | `lost` | why a connection ended |
+//! | this file | the connection and its journal |
 
+mod address;
 mod handshake;
+mod login;
 mod lost;
+mod nkey;
+mod servers;
+mod source;
+mod stream;
 
 use std::future::pending;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until};
 
@@ -19,9 +35,15 @@ use crate::journal::{Action, Event, Journal, Report};
 use crate::protocol::decoder::{Decoder, ServerOp};
 use crate::protocol::encoder;
 
+use handshake::Connected;
 use lost::Lost;
+use servers::{Said, Server, Servers};
 
-pub use handshake::Login;
+pub use address::ServerAddress;
+pub use handshake::{Info, TlsSettings};
+pub use login::{Login, LoginError};
+pub use nkey::{SeedError, UserKey};
+pub use source::Source;
 
 /// How often a journal learns that time has passed.
 const TICK: Duration = Duration::from_millis(50);
@@ -52,10 +74,12 @@ const EVENTS_AT_ONCE: usize = 256;
 /// Where the servers are, and who this is.
 #[derive(Debug, Clone)]
 pub struct ClientSettings {
-    /// `host:port` of each server.
-    pub servers: Vec<String>,
+    /// The servers, in the order in which they are tried. Those that they announce come after them.
+    pub servers: Vec<ServerAddress>,
     /// How to log in.
-    pub login: Login,
+    pub login: Source<Login>,
+    /// How TLS is spoken, where it is.
+    pub tls: TlsSettings,
     /// The name that the servers' monitoring shows.
     pub name: String,
     /// The clock, in milliseconds, which never goes back.
@@ -87,17 +111,15 @@ pub async fn run(
 ) {
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let actions = Vec::new();
-    let mut client = Client { settings, journal, events, notify, ticks, actions, out: Vec::new() };
-    let mut attempt = 0;
-    while !client.settings.servers.is_empty() {
-        let server = client.settings.servers[attempt % client.settings.servers.len()].clone();
-        attempt += 1;
+    let (actions, out) = (Vec::new(), Vec::new());
+    let servers = Servers::new(&settings.servers);
+    let mut client = Client { settings, servers, journal, events, notify, ticks, actions, out };
+    while let Some(server) = client.servers.next() {
         let lost = client.connect_and_serve(&server).await;
         if matches!(lost, Lost::Stopped) {
             return;
         }
-        (client.notify)(Notice::Trouble { server, error: lost.to_string() });
+        client.trouble(&server, lost.to_string());
         let until = Instant::now() + RECONNECT;
         if client.apart_from(sleep_until(until)).await.is_none() {
             return;
@@ -107,6 +129,7 @@ pub async fn run(
 
 struct Client<F> {
     settings: ClientSettings,
+    servers: Servers,
     journal: Journal,
     events: UnboundedReceiver<Event<'static>>,
     notify: F,
@@ -116,26 +139,32 @@ struct Client<F> {
     out: Vec<u8>,
 }
 
+/// A connection that is served.
+struct Serving<'a> {
+    server: &'a Server,
+    decoder: Decoder,
+    login: Login,
+    /// How the server says what it says now.
+    said: Said,
+    /// Pings without an answer.
+    pings: u32,
+}
+
 impl<F: FnMut(Notice) + Send> Client<F> {
-    async fn connect_and_serve(&mut self, server: &str) -> Lost {
-        let (address, login) = (server.to_owned(), self.settings.login.clone());
-        let name = self.settings.name.clone();
+    async fn connect_and_serve(&mut self, server: &Server) -> Lost {
+        let (to, settings) = (server.clone(), self.settings.clone());
         let connecting = tokio::time::timeout(CONNECT, async move {
-            let mut stream = TcpStream::connect(address).await?;
-            stream.set_nodelay(true)?;
-            let mut decoder = Decoder::default();
-            let most = handshake::log_in(&mut stream, &mut decoder, &login, &name).await?;
-            Ok((stream, decoder, most))
+            handshake::connect(&to, &settings.login, &settings.tls, &settings.name).await
         });
         match self.apart_from(connecting).await {
             None => Lost::Stopped,
             Some(Err(_)) => Lost::Silent,
             Some(Ok(Err(lost))) => lost,
-            Some(Ok(Ok((stream, decoder, payload_bytes_max)))) => {
+            Some(Ok(Ok(connected))) => {
                 self.out.clear();
-                self.step(Event::Connected { payload_bytes_max });
-                let lost = self.serve(server, stream, decoder).await;
-                let lost = match lost {
+                self.servers.announced(server, &connected.info.connect_urls, connected.said);
+                self.step(Event::Connected { payload_bytes_max: connected.info.max_payload });
+                let lost = match self.serve(server, connected).await {
                     Err(lost) => lost,
                     Ok(never) => match never {},
                 };
@@ -144,6 +173,10 @@ impl<F: FnMut(Notice) + Send> Client<F> {
                 lost
             }
         }
+    }
+
+    fn trouble(&mut self, server: &Server, error: String) {
+        (self.notify)(Notice::Trouble { server: server.address.to_string(), error });
     }
 
     /// Waits for something without a connection, while events and time go on. `None` if the owner
@@ -164,18 +197,20 @@ impl<F: FnMut(Notice) + Send> Client<F> {
 
     async fn serve(
         &mut self,
-        server: &str,
-        stream: TcpStream,
-        mut decoder: Decoder,
+        server: &Server,
+        connected: Connected,
     ) -> Result<std::convert::Infallible, Lost> {
-        let (mut reader, mut writer) = stream.into_split();
+        let Connected { stream, decoder, login, .. } = connected;
+        let said = if stream.is_tls() { Said::OverTls } else { Said::Plainly };
+        let mut serving = Serving { server, decoder, login, said, pings: 0 };
+        let (mut reader, mut writer) = tokio::io::split(stream);
         let mut buffer = vec![0; READ_BYTES];
-        let (mut written, mut pings) = (0, 0);
+        let (mut written, mut is_flushed) = (0, true);
         let mut events = Vec::with_capacity(EVENTS_AT_ONCE);
         let mut ping = tokio::time::interval_at(Instant::now() + PING, PING);
         // After a pause of this thread, the server has to have time to answer.
         ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        self.take_in(server, &mut decoder, &mut pings)?;
+        self.take_in(&mut serving)?;
         loop {
             if written == self.out.len() {
                 self.out.clear();
@@ -183,16 +218,25 @@ impl<F: FnMut(Notice) + Send> Client<F> {
             }
             let (unwritten, has_room) =
                 (&self.out[written..], self.out.len() - written < UNWRITTEN_BYTES_MAX);
+            // TLS may keep bytes that it has taken until it is flushed.
             let write = async {
-                if unwritten.is_empty() { pending().await } else { writer.write(unwritten).await }
+                match (unwritten.is_empty(), is_flushed) {
+                    (false, _) => writer.write(unwritten).await,
+                    (true, false) => writer.flush().await.map(|()| 0),
+                    (true, true) => pending().await,
+                }
             };
             tokio::select! {
-                count = write => written += count?,
+                count = write => {
+                    let count = count?;
+                    is_flushed = count == 0;
+                    written += count;
+                }
                 count = reader.read(&mut buffer) => match count? {
                     0 => return Err(Lost::Closed),
                     count => {
-                        decoder.feed(&buffer[..count]);
-                        self.take_in(server, &mut decoder, &mut pings)?;
+                        serving.decoder.feed(&buffer[..count]);
+                        self.take_in(&mut serving)?;
                     }
                 },
                 count = self.events.recv_many(&mut events, EVENTS_AT_ONCE), if has_room => {
@@ -203,10 +247,10 @@ impl<F: FnMut(Notice) + Send> Client<F> {
                 }
                 _ = self.ticks.tick() => self.step(Event::Tick),
                 _ = ping.tick() => {
-                    if pings >= PINGS_MAX {
+                    if serving.pings >= PINGS_MAX {
                         return Err(Lost::Silent);
                     }
-                    pings += 1;
+                    serving.pings += 1;
                     encoder::ping(&mut self.out);
                 }
             }
@@ -214,25 +258,27 @@ impl<F: FnMut(Notice) + Send> Client<F> {
     }
 
     /// Takes what the server has sent.
-    fn take_in(
-        &mut self,
-        server: &str,
-        decoder: &mut Decoder,
-        pings: &mut u32,
-    ) -> Result<(), Lost> {
-        while let Some(op) = decoder.next_op()? {
+    fn take_in(&mut self, serving: &mut Serving<'_>) -> Result<(), Lost> {
+        while let Some(op) = serving.decoder.next_op()? {
             // Whatever it says, it is there.
-            *pings = 0;
+            serving.pings = 0;
             match op {
                 ServerOp::Message(delivery) => self.step(Event::Received(delivery)),
                 ServerOp::Ping => encoder::pong(&mut self.out),
-                ServerOp::Info(_) | ServerOp::Pong | ServerOp::Ok => {}
+                ServerOp::Info(info) => {
+                    let info = Info::read(info)?;
+                    self.servers.announced(serving.server, &info.connect_urls, serving.said);
+                    if info.shuts_down && self.servers.count() > 1 {
+                        return Err(Lost::ShutsDown);
+                    }
+                }
+                ServerOp::Pong | ServerOp::Ok => {}
                 // Only this one leaves the connection open.
                 ServerOp::Error(error) if error.starts_with("Permissions Violation") => {
-                    let (server, error) = (server.to_owned(), error.to_owned());
-                    (self.notify)(Notice::Trouble { server, error });
+                    let error = lost::violation(error);
+                    self.trouble(serving.server, error);
                 }
-                ServerOp::Error(error) => return Err(Lost::Said(error.to_owned())),
+                ServerOp::Error(error) => return Err(Lost::said(error, &serving.login)),
             }
         }
         Ok(())

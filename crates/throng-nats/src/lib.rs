@@ -22,7 +22,7 @@
 //! * So there is one thing to simulate, with all that it does on the wire.
 //!
 //! What the library has beyond that is not needed here: consumers, queue groups, services, object
-//! stores. Not there yet: TLS, logins by signature, and servers that the cluster announces.
+//! stores.
 //!
 //! # Invariants
 //!

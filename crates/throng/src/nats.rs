@@ -1,19 +1,21 @@
 //! A node of several, whose channels are in a stream of NATS.
 
+mod access;
 mod metrics;
 
-use std::fs;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use throng_core::events::EventSink;
 use throng_core::{Engine, Epoch, IDEMPOTENCY_MS, MemoryEngine, Retention, Rules, clock};
 use throng_nats::api::StreamSettings;
-use throng_nats::client::{ClientSettings, Login};
+use throng_nats::client::ClientSettings;
 use throng_nats::engine::{NatsEngine, NodeSettings};
 use throng_nats::journal;
 
-use crate::settings::{self, Settings, SettingsError};
+use crate::settings::{self, Settings};
+
+pub(crate) use access::NatsAccess;
 pub(crate) use metrics::NatsMetrics;
 
 /// The class of all channels: one stream has them all.
@@ -41,10 +43,13 @@ pub(crate) fn start(
     if !settings.engine.0 {
         return Ok(None);
     }
+    let access = NatsAccess::of(settings);
+    access.check()?;
     let node = NodeSettings {
         client: ClientSettings {
             servers: settings.nats.addresses(),
-            login: login(settings)?,
+            login: access.login(),
+            tls: access.tls(),
             name: format!("throng {}", settings.listen),
             now_ms: clock::now_ms,
         },
@@ -90,23 +95,6 @@ fn stream(settings: &Settings, rules: &Rules) -> StreamSettings {
     }
 }
 
-/// How the node logs in.
-pub(crate) fn login(settings: &Settings) -> Result<Login> {
-    let Some(path) = &settings.nats_login.0 else { return Ok(Login::Anonymous) };
-    let text = fs::read_to_string(path)
-        .map_err(|error| SettingsError(format!("cannot read {}: {error}", path.display())))?;
-    Ok(match text.trim().split_once(':') {
-        Some((user, password)) => {
-            Login::User { user: user.to_owned(), password: password.to_owned() }
-        }
-        None if text.trim().is_empty() => {
-            let message = format!("{} is empty: it has USER:PASSWORD, or a token", path.display());
-            return Err(SettingsError(message).into());
-        }
-        None => Login::Token(text.trim().to_owned()),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,19 +120,5 @@ mod tests {
         assert_eq!((found.retention.max_messages, found.retention.max_age_ms), (9, 7_200_000));
         let none = of("history = { messages = 0, age = 0 }");
         assert_eq!((none.per_channel(), none.retention.max_age_ms), (1, AGE_MS_MIN));
-    }
-
-    #[test]
-    fn a_login_is_a_user_or_a_token() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let of = |text: &str| {
-            fs::write(file.path(), text).unwrap();
-            let settings = settings::read_text(&format!("nats-login = {:?}", file.path()));
-            login(&settings.unwrap()).map_err(|error| error.to_string())
-        };
-        let user = Login::User { user: "ann".into(), password: "a:b".into() };
-        assert_eq!(of("ann:a:b\n"), Ok(user));
-        assert_eq!(of(" s3cret\n"), Ok(Login::Token("s3cret".into())));
-        assert!(of("\n").unwrap_err().ends_with("is empty: it has USER:PASSWORD, or a token"));
     }
 }

@@ -64,7 +64,7 @@ use crate::load::{Loaded, load, reader};
 use crate::log_level::{self, LogLevelHandle};
 use crate::log_writer::LogWriter;
 use crate::memory;
-use crate::nats::{self, NatsMetrics};
+use crate::nats::{self, NatsAccess, NatsMetrics};
 use crate::operator::Operator;
 use crate::outbound::{self, OutboundMetrics};
 use crate::plane_settings::{control_settings, memory_plan, shared_edge_settings};
@@ -445,7 +445,8 @@ async fn control_plane(
 /// Logs what should be changed, although it works.
 fn warn(settings: &Settings, access: &AccessSettings, tls: Option<&ServerTls>) {
     let of_tls = tls.map(|tls| tls::warnings(settings, tls)).unwrap_or_default();
-    let all = [&access.warnings, &outbound::warnings(settings), &of_tls];
+    let of_nats = NatsAccess::of(settings).warnings();
+    let all = [&access.warnings, &outbound::warnings(settings), &of_tls, &of_nats];
     for warning in all.into_iter().flatten() {
         tracing::warn!("{warning}");
     }

@@ -1,42 +1,75 @@
-//! Logging in: the server says what it is, the client says who it is.
+//! Logging in: the server says what it is, TLS begins, and the client says who it is.
+
+use std::sync::Arc;
 
 use serde::Deserialize;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::pki_types::ServerName;
 
+use super::login::Login;
 use super::lost::Lost;
+use super::servers::{Said, Server};
+use super::source::Source;
+use super::stream::Stream;
 use crate::protocol::decoder::{Decoder, ServerOp};
-use crate::protocol::encoder::{self, Connect};
+use crate::protocol::encoder;
 
-/// Who logs in.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Login {
-    /// Nobody: the server asks for nothing.
-    #[default]
-    Anonymous,
-    /// A user with a password.
-    User {
-        /// The name of the user.
-        user: String,
-        /// The password of the user.
-        password: String,
-    },
-    /// Whoever has this token.
-    Token(String),
+/// What is read at once.
+const READ_BYTES: usize = 8 << 10;
+
+/// How TLS is spoken to servers.
+#[derive(Debug, Clone)]
+pub struct TlsSettings {
+    /// Who is trusted, and the certificate of this client, if it has one. The protocol of the
+    /// application (ALPN) is left out.
+    pub config: Source<Arc<ClientConfig>>,
+    /// Whether nothing is said to any server without TLS, whatever its address says.
+    pub is_demanded: bool,
+    /// Whether TLS begins at once, before the server has said anything: `handshake_first` of
+    /// nats-server.
+    pub is_first: bool,
 }
 
-#[derive(Deserialize)]
-struct Info {
+/// What a server says about itself.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Info {
+    /// The name of the server.
+    #[serde(default)]
+    pub server_name: String,
+    /// Its version, like `2.11.0`.
+    #[serde(default)]
+    pub version: String,
+    /// The largest message that it accepts, in bytes, with headers.
     #[serde(default = "default_payload")]
-    max_payload: usize,
+    pub max_payload: usize,
+    /// The name of its cluster, if it is in one.
+    #[serde(default)]
+    pub cluster: Option<String>,
     #[serde(default)]
     headers: bool,
     #[serde(default)]
     tls_required: bool,
     #[serde(default)]
-    nonce: Option<String>,
+    tls_available: bool,
     #[serde(default)]
-    auth_required: bool,
+    nonce: String,
+    /// Other servers of its cluster.
+    #[serde(default)]
+    pub(super) connect_urls: Vec<String>,
+    /// Whether it is about to shut down.
+    #[serde(default, rename = "ldm")]
+    pub(super) shuts_down: bool,
+}
+
+impl Info {
+    /// Reads INFO, which may come at any time.
+    pub(super) fn read(bytes: &[u8]) -> Result<Info, Lost> {
+        serde_json::from_slice(bytes)
+            .map_err(|error| Lost::Said(format!("something that is not its INFO: {error}")))
+    }
 }
 
 /// What servers accept unless they are told otherwise.
@@ -44,62 +77,132 @@ fn default_payload() -> usize {
     1 << 20
 }
 
-/// Logs in. Returns the largest message that the server accepts.
-pub(super) async fn log_in(
-    stream: &mut TcpStream,
-    decoder: &mut Decoder,
-    login: &Login,
+/// A connection that is logged in.
+#[derive(Debug)]
+pub(super) struct Connected {
+    pub(super) stream: Stream,
+    /// What has come and is not acted upon yet.
+    pub(super) decoder: Decoder,
+    pub(super) info: Info,
+    /// How the server has announced others of its cluster.
+    pub(super) said: Said,
+    /// How this client has logged in.
+    pub(super) login: Login,
+}
+
+/// Connects to a server and logs in.
+pub(super) async fn connect(
+    server: &Server,
+    login: &Source<Login>,
+    tls: &TlsSettings,
     name: &str,
-) -> Result<usize, Lost> {
-    let mut payload_bytes_max = None;
-    let mut buffer = vec![0; 8 << 10];
-    loop {
-        let mut out = Vec::new();
-        while let Some(op) = decoder.next_op()? {
-            match (op, payload_bytes_max) {
-                (ServerOp::Info(info), None) => {
-                    let info = serde_json::from_slice(info).map_err(|error| {
-                        Lost::Said(format!("something that is not its INFO: {error}"))
-                    })?;
-                    payload_bytes_max = Some(check(&info, login)?);
-                    encoder::connect(&mut out, &connect(login, name));
-                    encoder::ping(&mut out);
-                }
-                (ServerOp::Pong, Some(most)) => return Ok(most),
-                (ServerOp::Error(error), _) => return Err(Lost::Said(error.to_owned())),
-                (ServerOp::Ping, _) => encoder::pong(&mut out),
-                _ => {}
-            }
+) -> Result<Connected, Lost> {
+    let login = login.get().map_err(Lost::Settings)?;
+    let address = (&*server.address.host, server.address.port);
+    let stream = TcpStream::connect(address).await.map_err(|error| Lost::unreachable(&error))?;
+    stream.set_nodelay(true)?;
+    let mut stream = Stream::Plain(stream);
+    let is_wanted = server.address.is_tls || tls.is_demanded;
+    if is_wanted && tls.is_first {
+        stream = begin_tls(stream, server, tls).await?;
+    }
+    let mut decoder = Decoder::default();
+    let info = read_info(&mut stream, &mut decoder).await?;
+    let mut said = if stream.is_tls() { Said::OverTls } else { Said::Plainly };
+    if !stream.is_tls() && (is_wanted || info.tls_required) {
+        if !info.tls_required && !info.tls_available {
+            return Err(Lost::Tls(
+                "the server does not speak TLS, which the settings demand; configure it there \
+                 (tls { }), or name the server with nats:// and leave nats-ca and nats-cert out"
+                    .into(),
+            ));
         }
-        stream.write_all(&out).await?;
-        match stream.read(&mut buffer).await? {
-            0 => return Err(Lost::Closed),
-            count => decoder.feed(&buffer[..count]),
+        // Nothing that was said without TLS may count as said over it.
+        decoder = Decoder::default();
+        said = Said::BeforeTls;
+        stream = begin_tls(stream, server, tls).await?;
+    }
+    check(&info, &login)?;
+    let mut out = Vec::new();
+    encoder::connect(&mut out, &login.connect(name, &info.nonce));
+    encoder::ping(&mut out);
+    let mut connected = Connected { stream, decoder, info, said, login };
+    connected.introduce(&out).await?;
+    Ok(connected)
+}
+
+async fn begin_tls(stream: Stream, server: &Server, tls: &TlsSettings) -> Result<Stream, Lost> {
+    let Stream::Plain(stream) = stream else { return Ok(stream) };
+    let config = tls.config.get().map_err(Lost::Settings)?;
+    let name = ServerName::try_from(server.name.clone())
+        .map_err(|_| Lost::Tls(format!("{} is no name that a certificate has", server.name)))?;
+    let stream = TlsConnector::from(config).connect(name, stream).await?;
+    Ok(Stream::Tls(Box::new(stream)))
+}
+
+async fn read_info(stream: &mut Stream, decoder: &mut Decoder) -> Result<Info, Lost> {
+    let mut buffer = vec![0; READ_BYTES];
+    loop {
+        match decoder.next_op()? {
+            Some(ServerOp::Info(info)) => return Info::read(info),
+            Some(ServerOp::Error(error)) => return Err(Lost::Said(error.to_owned())),
+            Some(_) => {}
+            None => match stream.read(&mut buffer).await? {
+                0 => return Err(Lost::Closed),
+                count => decoder.feed(&buffer[..count]),
+            },
         }
     }
 }
 
-/// What the server asks for that this client does not do yet, in clear words.
-fn check(info: &Info, login: &Login) -> Result<usize, Lost> {
-    let refusal = if info.tls_required {
-        "it requires TLS, which this client does not speak"
-    } else if !info.headers {
-        "it does not support headers: version 2.11 or later is needed"
-    } else if info.auth_required && info.nonce.is_some() && *login == Login::Anonymous {
-        "it requires a signed login, which this client cannot make; give a user or a token"
-    } else {
-        return Ok(info.max_payload);
-    };
-    Err(Lost::Said(refusal.to_owned()))
+/// What the server has to offer, in clear words.
+fn check(info: &Info, login: &Login) -> Result<(), Lost> {
+    if !info.headers {
+        let error = "it does not support headers: version 2.11 or later is needed";
+        return Err(Lost::Said(error.to_owned()));
+    }
+    if login.is_signed() && info.nonce.is_empty() {
+        return Err(Lost::Refused(format!(
+            "the server does not ask for signed logins, and nats-login has one ({}); configure \
+             its user there, or give USER:PASSWORD or a token",
+            login.kind()
+        )));
+    }
+    Ok(())
 }
 
-fn connect<'a>(login: &'a Login, name: &'a str) -> Connect<'a> {
-    let connect = Connect::new(name);
-    match login {
-        Login::Anonymous => connect,
-        Login::User { user, password } => {
-            Connect { user: Some(user), pass: Some(password), ..connect }
+impl Connected {
+    /// Sends the introduction, and waits until it is accepted.
+    async fn introduce(&mut self, out: &[u8]) -> Result<(), Lost> {
+        let mut buffer = vec![0; READ_BYTES];
+        let written = async {
+            self.stream.write_all(out).await?;
+            self.stream.flush().await
+        };
+        // A server that has hung up may have said why before.
+        let fault = written.await.err();
+        loop {
+            while let Some(op) = self.decoder.next_op()? {
+                match op {
+                    ServerOp::Pong => return Ok(()),
+                    ServerOp::Error(error) => return Err(Lost::said(error, &self.login)),
+                    // It knows more about this connection now.
+                    ServerOp::Info(info) => {
+                        let info = Info::read(info)?;
+                        if !info.connect_urls.is_empty() {
+                            let over_tls = self.stream.is_tls();
+                            self.said = if over_tls { Said::OverTls } else { Said::Plainly };
+                            self.info.connect_urls = info.connect_urls;
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            match self.stream.read(&mut buffer).await {
+                Ok(0) => return Err(fault.map_or(Lost::Closed, Lost::from)),
+                Ok(count) => self.decoder.feed(&buffer[..count]),
+                Err(error) => return Err(error.into()),
+            }
         }
-        Login::Token(token) => Connect { auth_token: Some(token), ..connect },
     }
 }

@@ -4,8 +4,9 @@ use std::io::Write as _;
 
 use serde::Serialize;
 
-/// How a client introduces itself. Fields that the server does not ask for are left out.
-#[derive(Debug, Clone, Serialize)]
+/// How a client introduces itself. Fields that the server does not ask for are left out. It has no
+/// `Debug`, because it has secrets.
+#[derive(Clone, Serialize)]
 pub(crate) struct Connect<'a> {
     /// Whether the server confirms each operation, which nothing here waits for.
     pub(crate) verbose: bool,
@@ -35,6 +36,15 @@ pub(crate) struct Connect<'a> {
     /// The token to log in with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) auth_token: Option<&'a str>,
+    /// The public key of the user.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) nkey: Option<String>,
+    /// What an account has signed about the user.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) jwt: Option<&'a str>,
+    /// The signature of the server's challenge.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) sig: Option<String>,
 }
 
 impl<'a> Connect<'a> {
@@ -53,6 +63,9 @@ impl<'a> Connect<'a> {
             user: None,
             pass: None,
             auth_token: None,
+            nkey: None,
+            jwt: None,
+            sig: None,
         }
     }
 }

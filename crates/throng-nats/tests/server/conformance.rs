@@ -12,12 +12,12 @@ use throng_core::{
     WorkerQueue, clock,
 };
 use throng_nats::api::StreamSettings;
-use throng_nats::client::{ClientSettings, Login};
+use throng_nats::client::{ClientSettings, Login, ServerAddress};
 use throng_nats::engine::{LinkState, NatsEngine, NodeSettings};
 use throng_nats::journal::Settings;
 
 use crate::nats_server::{NatsServer, PATIENCE};
-use crate::node::{publication, stream};
+use crate::node::{no_tls, publication, stream};
 
 /// The time of the conformance tests.
 const NOW_MS: u64 = 1_700_000_000_000;
@@ -38,8 +38,9 @@ fn engine(
     let retention = rules.get(rules.find(&ChannelName::channel("any"))).retention;
     let settings = NodeSettings {
         client: ClientSettings {
-            servers: vec![address.to_owned()],
-            login: Login::Anonymous,
+            servers: ServerAddress::parse(address).into_iter().collect(),
+            login: Login::Anonymous.into(),
+            tls: no_tls(),
             name: "throng test".into(),
             now_ms: clock::now_ms,
         },

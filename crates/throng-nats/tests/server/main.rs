@@ -140,6 +140,7 @@ async fn a_node_that_may_not_use_streams_says_so() {
     node.until("it is told", |node| !node.troubles.is_empty()).await;
     let said = "Permissions Violation for Publish to \"$JS.API.STREAM.INFO";
     assert!(node.troubles[0].starts_with(said), "{:?}", node.troubles);
+    assert!(node.troubles[0].contains("lists the permissions"), "{:?}", node.troubles);
 }
 
 #[tokio::test]

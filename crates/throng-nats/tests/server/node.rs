@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use throng_core::{Body, ChannelId, ChannelName, Publication, Retention, clock};
 use throng_nats::api::StreamSettings;
-use throng_nats::client::{self, ClientSettings, Login, Notice};
+use throng_nats::client::{
+    self, ClientSettings, Login, Notice, ServerAddress, Source, TlsSettings,
+};
 use throng_nats::journal::{Event, Journal, Outcome, Reading, Report, Settings};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
@@ -54,6 +56,12 @@ pub(crate) struct Node {
     pub(crate) troubles: Vec<String>,
 }
 
+/// For servers that are asked for none.
+pub(crate) fn no_tls() -> TlsSettings {
+    let config = Source::new(|| Err("no test of this kind has TLS".to_owned()));
+    TlsSettings { config, is_demanded: false, is_first: false }
+}
+
 static NODES: AtomicU64 = AtomicU64::new(0);
 
 impl Node {
@@ -67,8 +75,9 @@ impl Node {
             publish_ms: 30_000,
         };
         let client = ClientSettings {
-            servers: vec![server.address.clone()],
-            login,
+            servers: ServerAddress::parse(&server.address).into_iter().collect(),
+            login: login.into(),
+            tls: no_tls(),
             name: "throng test".into(),
             now_ms: clock::now_ms,
         };

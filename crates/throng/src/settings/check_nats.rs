@@ -18,6 +18,10 @@ pub(super) fn nats(settings: &Settings) -> Option<String> {
         let set = [
             ("nats", !settings.nats.0.is_empty()),
             ("nats-login", settings.nats_login.0.is_some()),
+            ("nats-ca", settings.nats_ca.0.is_some()),
+            ("nats-cert", settings.nats_cert.0.is_some()),
+            ("nats-key", settings.nats_key.0.is_some()),
+            ("nats-tls-first", settings.nats_tls_first.0),
         ];
         let (key, _) = set.into_iter().find(|(_, is_set)| *is_set)?;
         return Some(format!("{key} has no effect without engine = nats"));
@@ -46,7 +50,19 @@ pub(super) fn nats(settings: &Settings) -> Option<String> {
                 .into(),
         );
     }
-    retention(settings)
+    connection(settings).or_else(|| retention(settings))
+}
+
+fn connection(settings: &Settings) -> Option<String> {
+    if settings.nats_cert.0.is_some() != settings.nats_key.0.is_some() {
+        return Some("nats-cert and nats-key need each other; set both".into());
+    }
+    let is_tls = settings.nats_ca.0.is_some() || settings.nats_cert.0.is_some();
+    let plain = || settings.nats.addresses().into_iter().find(|server| !server.is_tls);
+    let plain = plain().filter(|_| settings.nats_tls_first.0 && !is_tls)?;
+    Some(format!(
+        "nats-tls-first begins TLS at once, which {plain} does not say; name each server as tls://"
+    ))
 }
 
 fn retention(settings: &Settings) -> Option<String> {
@@ -79,6 +95,16 @@ mod tests {
         for (text, expected) in [
             ("nats = ['nats://a']", "nats has no effect without engine = nats"),
             ("nats-login = 'a'", "nats-login has no effect without engine = nats"),
+            ("nats-key = 'a'", "nats-key has no effect without engine = nats"),
+            ("nats-tls-first = true", "nats-tls-first has no effect without engine = nats"),
+            (
+                "engine = 'nats'\nnats = 'a'\nnats-cert = 'c'",
+                "nats-cert and nats-key need each other",
+            ),
+            (
+                "engine = 'nats'\nnats = ['tls://a', 'b']\nnats-tls-first = true",
+                "nats-tls-first begins TLS at once, which nats://b:4222 does not say",
+            ),
             ("engine = 'nats'", "engine = nats needs servers of NATS JetStream; set nats"),
             (
                 "engine = 'nats'\nnats = 'a'\ndata = '/d'",
@@ -108,6 +134,8 @@ mod tests {
             "",
             "engine = 'memory'\nhistory = { messages = 100000 }",
             "engine = 'nats'\nnats = ['a', 'nats://b:1']\nnats-login = 'c'\nnats-prefix = 'd'",
+            "engine = 'nats'\nnats = 'a'\nnats-ca = 'c'\nnats-tls-first = true",
+            "engine = 'nats'\nnats = 'tls://a'\nnats-tls-first = true",
         ] {
             assert_eq!(nats(&read_text(text).unwrap()), None, "{text}");
         }

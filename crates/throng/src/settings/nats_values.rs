@@ -3,12 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
+use throng_nats::client::ServerAddress;
 use throng_units::{Form, Invalid, Value};
 
 use super::lists::list;
-
-/// The port of NATS servers unless another one is given.
-const PORT: u16 = 4222;
 
 /// Names of streams and subjects begin with it, and have limits of their own.
 const PREFIX_BYTES_MAX: usize = 32;
@@ -16,37 +14,20 @@ const PREFIX_BYTES_MAX: usize = 32;
 list! {
     /// Servers of NATS.
     NatsServers, "SERVER,…",
-    "a NATS server, like nats://10.0.0.1:4222: without TLS, and without a user, which nats-login \
-     has",
+    "a NATS server, like nats://10.0.0.1:4222 or tls://nats.example.com, without a user, which \
+     nats-login has",
     read_server
 }
 
 impl NatsServers {
-    /// `host:port` of each server.
-    pub(crate) fn addresses(&self) -> Vec<String> {
-        self.0.iter().map(|server| server.trim_start_matches("nats://").to_owned()).collect()
+    /// Where each server is.
+    pub(crate) fn addresses(&self) -> Vec<ServerAddress> {
+        self.0.iter().filter_map(|server| ServerAddress::parse(server)).collect()
     }
 }
 
-/// Accepts a host with or without a port, and with or without the scheme. A URL has no user,
-/// because that would be a password in the settings.
 fn read_server(text: &str) -> Option<String> {
-    let place = match text.split_once("://") {
-        None => text,
-        Some((scheme, place)) => scheme.eq_ignore_ascii_case("nats").then_some(place)?,
-    };
-    let place = place.strip_suffix('/').unwrap_or(place).to_ascii_lowercase();
-    let (host, port) = match place.rsplit_once(':') {
-        Some((host, port)) if !port.ends_with(']') => (host, port.parse().ok()?),
-        _ => (place.as_str(), PORT),
-    };
-    let is_address = host.starts_with('[') && host.ends_with(']') && host.len() > 2;
-    let inner = if is_address { &host[1..host.len() - 1] } else { host };
-    let is_plain = |byte: u8| {
-        byte.is_ascii_alphanumeric() || b"-._".contains(&byte) || (is_address && byte == b':')
-    };
-    let is_server = !inner.is_empty() && inner.bytes().all(is_plain) && port > 0;
-    is_server.then(|| format!("nats://{host}:{port}"))
+    ServerAddress::parse(text).map(|server| server.to_string())
 }
 
 /// What names of streams and subjects begin with.
@@ -84,25 +65,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_have_a_host_and_a_port() {
-        let servers: NatsServers =
-            "nats://10.0.0.1, Nats.Example:4300,NATS://[::1]/,[fd00::2]:1".parse().unwrap();
-        let expected = ["10.0.0.1:4222", "nats.example:4300", "[::1]:4222", "[fd00::2]:1"];
-        assert_eq!(servers.addresses(), expected);
-        assert_eq!(servers.to_string().parse(), Ok(servers));
+    fn servers_are_a_list() {
+        let servers: NatsServers = "tls://10.0.0.1, Nats.Example:4300".parse().unwrap();
+        assert_eq!(servers.to_string(), "tls://10.0.0.1:4222,nats://nats.example:4300");
+        assert_eq!(servers.to_string().parse(), Ok(servers.clone()));
+        assert_eq!(servers.addresses().len(), 2);
         assert_eq!("none".parse::<NatsServers>(), Ok(NatsServers(Vec::new())));
-        for bad in [
-            "tls://a",
-            "nats://ann:secret@a",
-            "nats://a:0",
-            "a:b",
-            "a:70000",
-            "nats://",
-            "a/b",
-            "[::1",
-            "[]:1",
-            "a b",
-        ] {
+        for bad in ["nats://ann:secret@a", "wss://a", "a,b/c"] {
             assert!(bad.parse::<NatsServers>().is_err(), "{bad}");
         }
     }

@@ -275,9 +275,17 @@ settings! {
         "engine" engine: EngineChoice = "memory",
             "Where the logs of channels are: memory (of this process) or nats (shared by nodes)";
         "nats" nats: NatsServers = "none",
-            "Servers of NATS JetStream, comma-separated, like nats://10.0.0.1:4222";
+            "Servers of NATS JetStream, comma-separated, like tls://nats.example.com:4222";
         "nats-login" nats_login: OptionalPath = "none",
-            "File with USER:PASSWORD or a token for NATS; none: the servers ask for nothing";
+            "File with the login for NATS: .creds, seed of an nkey, USER:PASSWORD, or token";
+        "nats-ca" nats_ca: OptionalPath = "none",
+            "Authorities (PEM) of NATS servers, which then all have to speak TLS; none: the system's";
+        "nats-cert" nats_cert: OptionalPath = "none",
+            "Certificate (PEM) that is shown to NATS servers, which then all have to speak TLS";
+        "nats-key" nats_key: OptionalPath = "none",
+            "Key of that certificate (PEM)";
+        "nats-tls-first" nats_tls_first: Switch = "false",
+            "Begin TLS at once, as NATS servers with handshake_first expect";
         "nats-prefix" nats_prefix: NatsPrefix = "throng",
             "Begins the names of stream and subjects; all nodes have the same";
     }
@@ -471,6 +479,9 @@ impl Options {
             &mut self.data,
             &mut self.docs,
             &mut self.nats_login,
+            &mut self.nats_ca,
+            &mut self.nats_cert,
+            &mut self.nats_key,
         ] {
             *path = path.take().map(|path| path.in_directory(directory));
         }

@@ -113,7 +113,7 @@ fn grammar(value_name: &str) -> &'static [(&'static str, &'static str)] {
         "FORMAT" => &[("json", "\"json\""), ("Text", "\"text\"")],
         "POLICY" => &[("skip", "\"skip\""), ("Close", "\"close\"")],
         "ENGINE" => &[("NATS", "\"nats\""), ("memory", "\"memory\"")],
-        "SERVER,…" => &[("A:1,nats://b", "[\"nats://a:1\", \"nats://b:4222\"]"), ("none", "[]")],
+        "SERVER,…" => &[("A:1,tls://b", "[\"nats://a:1\", \"tls://b:4222\"]"), ("none", "[]")],
         "PREFIX" => &[("push-1", "\"push-1\"")],
         "SYNC" => &[("interval", "\"interval\""), ("Never", "\"never\"")],
         "WHEN" => &[("auto", "\"auto\""), ("ON", "\"on\"")],

@@ -1,0 +1,153 @@
+//! Which servers there are: those of the settings, and those that the cluster announces.
+
+use std::net::IpAddr;
+
+use super::address::ServerAddress;
+
+/// Servers that are announced, at most: clusters have a handful.
+const ANNOUNCED_MAX: usize = 64;
+
+/// A server, and who it has to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Server {
+    pub(super) address: ServerAddress,
+    /// The name that its certificate has to have.
+    pub(super) name: String,
+}
+
+/// How a server came to announce others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Said {
+    /// On a connection that stays without TLS.
+    Plainly,
+    /// Before TLS began, so that anyone on the way may have said it.
+    BeforeTls,
+    /// Over TLS.
+    OverTls,
+}
+
+/// All servers, in the order in which they are tried.
+#[derive(Debug)]
+pub(super) struct Servers {
+    known: Vec<Server>,
+    announced: Vec<Server>,
+    at: usize,
+}
+
+impl Servers {
+    pub(super) fn new(known: &[ServerAddress]) -> Servers {
+        let known = known
+            .iter()
+            .map(|address| Server { address: address.clone(), name: address.host.clone() });
+        Servers { known: known.collect(), announced: Vec::new(), at: 0 }
+    }
+
+    /// The server to try now, and the next one after it; `None` if there is none.
+    pub(super) fn next(&mut self) -> Option<Server> {
+        let count = self.count();
+        let at = self.at.checked_rem(count)?;
+        self.at = at + 1;
+        self.known.iter().chain(&self.announced).nth(at).cloned()
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.known.len() + self.announced.len()
+    }
+
+    /// Takes what `by` says about its cluster, in place of what was said before.
+    ///
+    /// A server that is known only by its address has to be as good as the one that announced it:
+    /// if that has a name, the certificate is for the same name. What was said before TLS began
+    /// can add nothing else.
+    pub(super) fn announced(&mut self, by: &Server, urls: &[String], said: Said) {
+        if urls.is_empty() {
+            return;
+        }
+        let is_name = by.name.parse::<IpAddr>().is_err();
+        let found = urls.iter().filter_map(|url| {
+            let mut address = ServerAddress::parse(url)?;
+            address.is_tls |= said != Said::Plainly;
+            let is_address = address.host.parse::<IpAddr>().is_ok();
+            let name = if is_address && is_name { &by.name } else { &address.host }.clone();
+            let is_safe = said != Said::BeforeTls || name == by.name;
+            is_safe.then_some(Server { address, name })
+        });
+        let mut announced: Vec<Server> = Vec::new();
+        for server in found.take(ANNOUNCED_MAX) {
+            let is_here = |other: &Server| {
+                (&other.address.host, other.address.port)
+                    == (&server.address.host, server.address.port)
+            };
+            if !self.known.iter().chain(&announced).any(is_here) {
+                announced.push(server);
+            }
+        }
+        self.announced = announced;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(text: &str) -> ServerAddress {
+        ServerAddress::parse(text).expect("it is one")
+    }
+
+    fn announce(known: &str, urls: &[&str], said: Said) -> Vec<String> {
+        let mut servers = Servers::new(&[server(known)]);
+        let by = servers.next().expect("there is one");
+        let urls: Vec<String> = urls.iter().map(ToString::to_string).collect();
+        servers.announced(&by, &urls, said);
+        servers.announced.iter().map(|found| format!("{} {}", found.address, found.name)).collect()
+    }
+
+    #[test]
+    fn all_servers_are_tried_one_after_the_other() {
+        let mut servers = Servers::new(&[server("a"), server("b")]);
+        let first = servers.next().expect("there are two");
+        servers.announced(&first, &["c:1".into(), "b:4222".into()], Said::Plainly);
+        let next = |servers: &mut Servers| servers.next().map(|found| found.address.host);
+        let hosts: Vec<_> = (0..4).filter_map(|_| next(&mut servers)).collect();
+        assert_eq!(hosts, ["b", "c", "a", "b"]);
+        servers.announced(&first, &["d".into()], Said::Plainly);
+        servers.announced(&first, &[], Said::Plainly);
+        assert_eq!((next(&mut servers), servers.count()), (Some("d".into()), 3));
+        assert_eq!(Servers::new(&[]).next(), None);
+    }
+
+    #[test]
+    fn a_server_that_was_announced_has_to_be_as_good_as_who_announced_it() {
+        let urls = ["10.0.0.2:4222", "n3.example:1", "[fd00::2]:2", "bad url"];
+        assert_eq!(
+            announce("nats://n1.example", &urls, Said::Plainly),
+            [
+                "nats://10.0.0.2:4222 n1.example",
+                "nats://n3.example:1 n3.example",
+                "nats://[fd00::2]:2 n1.example",
+            ]
+        );
+        assert_eq!(
+            announce("tls://n1.example", &urls, Said::OverTls),
+            [
+                "tls://10.0.0.2:4222 n1.example",
+                "tls://n3.example:1 n3.example",
+                "tls://[fd00::2]:2 n1.example",
+            ]
+        );
+        assert_eq!(
+            announce("nats://n1.example", &urls, Said::BeforeTls),
+            ["tls://10.0.0.2:4222 n1.example", "tls://[fd00::2]:2 n1.example"]
+        );
+        assert_eq!(announce("tls://10.0.0.1", &urls, Said::BeforeTls), [""; 0]);
+        assert_eq!(announce("tls://10.0.0.1", &urls, Said::OverTls).len(), 3);
+    }
+
+    #[test]
+    fn announcements_are_bounded() {
+        let urls: Vec<String> = (0..1_000).map(|nth| format!("n{nth}.example")).collect();
+        let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
+        assert_eq!(announce("a", &urls, Said::Plainly).len(), ANNOUNCED_MAX);
+    }
+}
