@@ -27,11 +27,14 @@ class Authority:
         certificate = self._sign(self.name, self.key, [basic])
         self.file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
-    def issue(self, *hosts):
-        """A certificate for host names and addresses: its file, which has the key, too."""
+    def issue(self, *hosts, age=datetime.timedelta()):
+        """A certificate for host names and addresses: its file, which has the key, too.
+
+        It is valid for a day, less its age.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         alternative = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
-        certificate = self._sign(_name(hosts[0]), key, [alternative])
+        certificate = self._sign(_name(hosts[0]), key, [alternative], age)
         file = self.directory / f"{hosts[0]}.pem"
         encoding = serialization.Encoding.PEM
         private = key.private_bytes(
@@ -46,8 +49,8 @@ class Authority:
         context.load_cert_chain(self.issue(*hosts))
         return context
 
-    def _sign(self, subject, key, extensions):
-        now = datetime.datetime.now(datetime.timezone.utc)
+    def _sign(self, subject, key, extensions, age=datetime.timedelta()):
+        now = datetime.datetime.now(datetime.timezone.utc) - age
         builder = (
             x509.CertificateBuilder()
             .subject_name(subject)

@@ -1,0 +1,223 @@
+"""How nodes come in to NATS: TLS, logins, and other servers when one is lost."""
+
+import contextlib
+import datetime
+import json
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+
+from support import tls as tls_in_python
+from support.certificates import Authority
+from support.nats import NatsServer
+from support.nats_keys import USER, Key, Operator
+from support.server import Server, closed_port, eventually, run_throng
+from support.transports import subscribe
+
+QUICK = ["--drain-window", "200ms", "--drain-timeout", "5s"]
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory):
+    """An authority with certificates of a server and of a node."""
+    directory = tmp_path_factory.mktemp("authority")
+    found = Authority(directory)
+    found.sign("server", "IP:127.0.0.1", "DNS:localhost", usage="serverAuth,clientAuth")
+    found.sign("named", "DNS:nats.example", usage="serverAuth")
+    found.sign("node", "DNS:node")
+    return found
+
+
+@pytest.fixture
+def broker(tmp_path):
+    """Starts nats-servers with a configuration, and stops them."""
+    started = []
+
+    def begin(configuration):
+        directory = tmp_path / f"nats{len(started)}"
+        directory.mkdir()
+        started.append(NatsServer(directory, configuration))
+        return started[-1]
+
+    yield begin
+    for server in started:
+        server.stop()
+
+
+@pytest.fixture
+def node(tmp_path):
+    """Starts nodes, and stops them."""
+    started = []
+
+    def begin(servers, *flags):
+        nats = ["--engine", "nats", "--nats", servers]
+        started.append(Server(tmp_path, *QUICK, *nats, *flags))
+        return started[-1]
+
+    yield begin
+    for server in started:
+        server.stop()
+
+
+def tls(authority, certificate="server", more=""):
+    """The part of a server's configuration."""
+    place = authority.directory
+    files = f'cert_file: "{place}/{certificate}.pem"\nkey_file: "{place}/{certificate}.key"'
+    return f'tls {{ {files}\nca_file: "{authority.certificate}"\n{more} }}'
+
+
+def over_tls(broker):
+    return broker.url.replace("nats://", "tls://")
+
+
+def works(node, channel):
+    """Waits until the node is connected, and sends a message through the stream."""
+    eventually(lambda: node.metrics()["throng_nats_connected"] == 1, f"NATS:\n{node.log()}")
+    with subscribe("sse", node, f"/channels/{channel}") as here:
+        sent = node.publish(channel, "x")["id"]
+        assert here.next() == (sent, "x")
+
+
+def says(node, text):
+    """Waits until the log has a text, and the probe says that NATS is away."""
+    eventually(lambda: text in node.log(), f"{text} in\n{node.log()}")
+    reasons = [one["reason"] for one in node.http.get("/health/ready").json()["reasons"]]
+    assert "nats_away" in reasons
+
+
+@pytest.mark.parametrize("scheme", ["tls", "nats"])
+def test_both_ends_show_their_certificates(broker, node, authority, channel, scheme):
+    server = broker(tls(authority, more="verify: true"))
+    place = authority.directory
+    own = ["--nats-cert", place / "node.pem", "--nats-key", place / "node.key"]
+    url = server.url.replace("nats://", f"{scheme}://")
+    works(node(url, "--nats-ca", authority.certificate, *own), channel)
+
+
+def test_tls_begins_first(broker, node, authority, channel):
+    server = broker(tls(authority, more="handshake_first: true"))
+    trusting = ["--nats-ca", authority.certificate]
+    works(node(over_tls(server), "--nats-tls-first", *trusting), channel)
+
+
+def test_a_server_that_cannot_be_trusted_is_named_with_the_reason(
+    tmp_path, broker, node, authority
+):
+    other = Authority(authority.directory, "other").certificate
+    server = broker(tls(authority))
+    trusting = ["--nats-ca", authority.certificate]
+    untrusted = node(over_tls(server), "--nats-ca", other)
+    says(untrusted, "no trusted authority has signed it; name the file of its authority with nats-")
+    assert over_tls(server) in untrusted.log()
+    named = broker(tls(authority, "named"))
+    says(node(over_tls(named), *trusting), "it is for another host name")
+    another = tls_in_python.Authority(tmp_path)
+    both = another.issue("127.0.0.1", age=datetime.timedelta(days=2))
+    expired = broker(f'tls {{ cert_file: "{both}", key_file: "{both}" }}')
+    says(node(over_tls(expired), "--nats-ca", another.file), "it has expired")
+    verifying = broker(tls(authority, more="verify: true"))
+    says(node(over_tls(verifying), *trusting), "a client certificate")
+    plain = broker("")
+    says(node(over_tls(plain), *trusting), "the server does not speak TLS, which the settings")
+    says(node(plain.url, *trusting), "the server does not speak TLS, which the settings")
+
+
+def test_a_key_of_a_user_logs_in(tmp_path, broker, node, channel):
+    key, other = Key(USER), Key(USER)
+    server = broker(f"authorization {{ users: [ {{ nkey: {key.public} }} ] }}")
+    login = tmp_path / "login"
+    login.write_text(f"{key.seed}\n")
+    login.chmod(0o600)
+    known = node(server.url, "--nats-login", login)
+    works(known, channel)
+    seed = tmp_path / "other"
+    seed.write_text(other.seed)
+    stranger = node(server.url, "--nats-login", seed)
+    says(stranger, "it knows no such nkey: compare nats-login with the users of the server")
+    anonymous = node(server.url)
+    says(anonymous, "the server asks for a login (authorization violation)")
+    assert "every user of this machine can read the secret" in stranger.log()
+    assert "every user of this machine can read" not in known.log()
+    for one, secret in ((known, key.seed), (stranger, other.seed)):
+        command = Path(f"/proc/{one.process.pid}/cmdline").read_text()
+        status = one.http.get("/status.json").text
+        shown = one.log() + one.http.get("/metrics").text + command + status
+        assert secret not in shown
+
+
+def test_credentials_that_expire_are_replaced_in_their_file(tmp_path, broker, node, channel):
+    operator = Operator()
+    server = broker(operator.configuration)
+    login = tmp_path / "node.creds"
+    login.write_text(operator.credentials(expires=-60))
+    login.chmod(0o600)
+    late = node(server.url, "--nats-login", login)
+    says(late, "the server refuses the login")
+    whole = tmp_path / "new.creds"
+    whole.write_text(operator.credentials())
+    whole.chmod(0o600)
+    whole.rename(login)
+    works(late, channel)
+
+
+def test_a_file_of_a_login_that_is_damaged_is_refused_without_its_text(tmp_path):
+    seed = Key(USER).seed
+    login = tmp_path / "login"
+    flags = ["--engine", "nats", "--nats", "a", "--nats-login", login]
+    for text, expected in (
+        (seed[:20] + "2222" + seed[24:], "the seed of the nkey is damaged"),
+        (Operator().credentials()[:-120], "is not a whole .creds file"),
+        ("", "is empty"),
+    ):
+        login.write_text(text)
+        done = run_throng("check", *flags, directory=tmp_path)
+        assert done.returncode == 78, done.stdout
+        assert expected in done.stderr and done.stderr.startswith("throng: nats-login: ")
+        assert seed[4:20] not in done.stderr and "eyJ" not in done.stderr
+
+
+class Announcer:
+    """Says that it is a NATS server and that there is another one, and hangs up after the login."""
+
+    def __init__(self, *others):
+        info = {"headers": True, "version": "2.15.2", "connect_urls": others}
+        self.info = b"INFO " + json.dumps(info).encode() + b"\r\n"
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"nats://127.0.0.1:{self.listener.getsockname()[1]}"
+        self.logins = 0
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self):
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self.listener.accept()
+                with connection, connection.makefile("rwb") as lines:
+                    lines.write(self.info)
+                    lines.flush()
+                    while (line := lines.readline()) and line != b"PING\r\n":
+                        pass
+                    self.logins += 1
+                    lines.write(b"PONG\r\n")
+                    lines.flush()
+
+
+def test_a_node_goes_to_servers_that_another_one_announces(broker, node, channel):
+    server = broker("")
+    announcer = Announcer(server.url.removeprefix("nats://"))
+    works(node(announcer.url), channel)
+    assert announcer.logins > 0
+    announcer.listener.close()
+
+
+def test_a_node_tries_one_server_after_the_other(broker, node, channel):
+    first, second = broker(""), broker("")
+    with closed_port() as port:
+        one = node(f"nats://127.0.0.1:{port},{first.url},{second.url}")
+        works(one, channel)
+        assert "cannot connect: connection refused" in one.log()
+        first.kill()
+        # It knows nothing of the first one's messages.
+        eventually(lambda: "the stream in NATS has lost messages" in one.log(), one.log())
+        works(one, channel)
