@@ -3,6 +3,7 @@
 import contextlib
 import datetime
 import json
+import re
 import socket
 import threading
 from pathlib import Path
@@ -13,7 +14,7 @@ from support import tls as tls_in_python
 from support.certificates import Authority
 from support.nats import NatsServer
 from support.nats_keys import USER, Key, Operator
-from support.server import Server, closed_port, eventually, run_throng
+from support.server import ROOT, Server, closed_port, eventually, run_throng
 from support.transports import subscribe
 
 QUICK = ["--drain-window", "200ms", "--drain-timeout", "5s"]
@@ -109,7 +110,10 @@ def test_a_server_that_cannot_be_trusted_is_named_with_the_reason(
     server = broker(tls(authority))
     trusting = ["--nats-ca", authority.certificate]
     untrusted = node(over_tls(server), "--nats-ca", other)
-    says(untrusted, "no trusted authority has signed it; name the file of its authority with nats-")
+    says(
+        untrusted,
+        "no trusted authority has signed it; name the file of its authority with nats-",
+    )
     assert over_tls(server) in untrusted.log()
     named = broker(tls(authority, "named"))
     says(node(over_tls(named), *trusting), "it is for another host name")
@@ -120,7 +124,10 @@ def test_a_server_that_cannot_be_trusted_is_named_with_the_reason(
     verifying = broker(tls(authority, more="verify: true"))
     says(node(over_tls(verifying), *trusting), "a client certificate")
     plain = broker("")
-    says(node(over_tls(plain), *trusting), "the server does not speak TLS, which the settings")
+    says(
+        node(over_tls(plain), *trusting),
+        "the server does not speak TLS, which the settings",
+    )
     says(node(plain.url, *trusting), "the server does not speak TLS, which the settings")
 
 
@@ -135,7 +142,10 @@ def test_a_key_of_a_user_logs_in(tmp_path, broker, node, channel):
     seed = tmp_path / "other"
     seed.write_text(other.seed)
     stranger = node(server.url, "--nats-login", seed)
-    says(stranger, "it knows no such nkey: compare nats-login with the users of the server")
+    says(
+        stranger,
+        "it knows no such nkey: compare nats-login with the users of the server",
+    )
     anonymous = node(server.url)
     says(anonymous, "the server asks for a login (authorization violation)")
     assert "every user of this machine can read the secret" in stranger.log()
@@ -174,7 +184,7 @@ def test_a_file_of_a_login_that_is_damaged_is_refused_without_its_text(tmp_path)
         login.write_text(text)
         done = run_throng("check", *flags, directory=tmp_path)
         assert done.returncode == 78, done.stdout
-        assert expected in done.stderr and done.stderr.startswith("throng: nats-login: ")
+        assert expected in done.stderr and done.stderr.startswith("error: nats-login: ")
         assert seed[4:20] not in done.stderr and "eyJ" not in done.stderr
 
 
@@ -221,3 +231,23 @@ def test_a_node_tries_one_server_after_the_other(broker, node, channel):
         # It knows nothing of the first one's messages.
         eventually(lambda: "the stream in NATS has lost messages" in one.log(), one.log())
         works(one, channel)
+
+
+def test_a_node_works_with_exactly_the_permissions_of_the_guide(tmp_path, broker, node, channel):
+    guide = (ROOT / "docs" / "guides" / "nodes.md").read_text()
+    rows = re.findall(r"^\| (publish|subscribe) \| (.*) \|$", guide, re.MULTILINE)
+    subjects = {verb: re.findall(r"`([^`]+)`", cell) for verb, cell in rows}
+    allowed = ", ".join(f"{verb}: {json.dumps(found)}" for verb, found in subjects.items())
+    user = f"{{ user: node, password: s3, permissions: {{ {allowed} }} }}"
+    server = broker(f"authorization {{ users: [ {user} ] }}")
+    login = tmp_path / "login"
+    login.write_text("node:s3")
+    both = [node(server.url, "--nats-login", login) for _ in range(2)]
+    for one in both:
+        works(one, channel)
+    with subscribe("sse", both[1], f"/channels/{channel}", history="10") as there:
+        ids = [both[0].publish(channel, str(n))["id"] for n in range(3)]
+        assert there.take(5)[2:] == ["0", "1", "2"]
+    assert [one["id"] for one in both[1].history(channel)["messages"]][-3:] == ids
+    assert both[0].publish_to_user("ann", "x")["id"]
+    assert not [one.log() for one in both if "Permissions Violation" in one.log()]

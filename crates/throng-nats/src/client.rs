@@ -1,8 +1,8 @@
 //! The connection of a journal to a server: sockets and time, and nothing else.
 //!
 //! One task has the connection and the journal. What it hears it hands to the journal, and does
-//! what that says. When the connection is lost, it connects to the next server, again and again; the
-//! journal answers for that time.
+//! what that says. When the connection is lost, it connects to the next server, again and again;
+//! the journal answers for that time.
 //!
 //! | module | what it is |
 //! |---|---|

@@ -112,7 +112,7 @@ fn from_base32(text: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// CRC-16/XMODEM.
+/// The checksum CRC-16/XMODEM.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |sum, byte| {
         (0..8).fold(sum ^ u16::from(*byte) << 8, |sum, _| {

@@ -22,7 +22,7 @@ pub(super) enum Said {
     Plainly,
     /// Before TLS began, so that anyone on the way may have said it.
     BeforeTls,
-    /// Over TLS.
+    /// On a connection that speaks TLS.
     OverTls,
 }
 

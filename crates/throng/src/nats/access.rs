@@ -25,13 +25,13 @@ const OTHERS_READ: u32 = 0o004;
 /// certificates can be replaced before they expire.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct NatsAccess {
-    /// `nats-login`
+    /// The file of `nats-login`.
     pub(crate) login: Option<PathBuf>,
-    /// `nats-ca`
+    /// The file of `nats-ca`.
     pub(crate) ca: Option<PathBuf>,
-    /// `nats-cert` and `nats-key`
+    /// The files of `nats-cert` and `nats-key`.
     pub(crate) certificate: Option<(PathBuf, PathBuf)>,
-    /// `nats-tls-first`
+    /// Whether `nats-tls-first` is set.
     pub(crate) is_tls_first: bool,
 }
 

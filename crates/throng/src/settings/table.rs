@@ -279,7 +279,7 @@ settings! {
         "nats-login" nats_login: OptionalPath = "none",
             "File with the login for NATS: .creds, seed of an nkey, USER:PASSWORD, or token";
         "nats-ca" nats_ca: OptionalPath = "none",
-            "Authorities (PEM) of NATS servers, which then all have to speak TLS; none: the system's";
+            "Authorities (PEM) of NATS servers, which then have to speak TLS; none: the system's";
         "nats-cert" nats_cert: OptionalPath = "none",
             "Certificate (PEM) that is shown to NATS servers, which then all have to speak TLS";
         "nats-key" nats_key: OptionalPath = "none",
