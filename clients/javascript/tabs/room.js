@@ -83,14 +83,17 @@ export class Room {
     const frames = since === undefined && history > 0 ? await this.#latest(history) : [];
     let from = since ?? frames.at(-1)?.id ?? this.position;
     let recovered = since === undefined ? undefined : true;
-    for (let more = true; ; ) {
+    for (;;) {
       const rest = this.#after(from);
-      if (rest || !more) return begin([...frames, ...(rest ?? [])], recovered);
+      if (rest) return begin([...frames, ...rest], recovered);
       const page = await this.#read({ after: from, limit: PAGE_MAX });
-      if (page.recovered === false) recovered = since === undefined ? undefined : false;
+      const last = page.messages.at(-1)?.id ?? page.id;
+      // Without progress, what comes next is not kept any more.
+      const isWhole = page.recovered !== false && last !== from;
+      if (!isWhole && since !== undefined) recovered = false;
       frames.push(...page.messages.map(toFrame));
-      from = page.messages.at(-1)?.id ?? page.id;
-      more = page.more && page.messages.length > 0;
+      if (last === from) return begin(frames, recovered);
+      from = last;
     }
   }
 

@@ -8,6 +8,8 @@
 import { keyOf } from "./envelope.js";
 
 const LOST = 1006;
+/** Frames whose order counts. What answers a request may overtake them. */
+const ORDERED = new Set(["subscribed", "message", "gap", "presence", "unsubscribed"]);
 
 export class TabSocket {
   onmessage = null;
@@ -20,8 +22,10 @@ export class TabSocket {
   #tab;
   /** Targets of which it has asked for messages. */
   #keys = new Set();
-  /** Publishes by `ref` whose messages are to be suppressed, and the frames held back for them. */
-  #silent = new Set();
+  /** The unanswered publishes whose messages are to be suppressed: their numbers by `ref`, ascending. */
+  #silent = new Map();
+  #count = 0;
+  /** Frames that are held back in their order, each with the number of the last publish before it. */
   #held = [];
 
   constructor(tab) {
@@ -32,7 +36,10 @@ export class TabSocket {
     const frame = JSON.parse(text);
     if (frame.type === "subscribe") this.#keys.add(keyOf(frame));
     if (frame.type === "unsubscribe") this.#keys.delete(keyOf(frame));
-    if (frame.type === "publish" && frame.echo === false) this.#silent.add(frame.ref);
+    if (frame.type === "publish" && frame.echo === false) {
+      this.#silent.delete(frame.ref);
+      this.#silent.set(frame.ref, ++this.#count);
+    }
     this.#tab.post({ type: "frame", term: this.term, socket: this.id, text });
   }
 
@@ -56,9 +63,10 @@ export class TabSocket {
   #take(text) {
     if (this.#silent.size === 0) return this.onmessage?.({ data: text });
     const { type, ref } = JSON.parse(text);
-    if (type === "message" || type === "gap") return void this.#held.push(text);
+    if (ORDERED.has(type)) return void this.#held.push({ text, after: this.#count });
     this.onmessage?.({ data: text });
-    if (!this.#silent.delete(ref) || this.#silent.size > 0) return;
-    for (const held of this.#held.splice(0)) this.onmessage?.({ data: held });
+    if (!this.#silent.delete(ref)) return;
+    const [unanswered = Infinity] = this.#silent.values();
+    while (this.#held[0]?.after < unanswered) this.onmessage?.({ data: this.#held.shift().text });
   }
 }

@@ -4,6 +4,8 @@ import { test } from "node:test";
 import WebSocket from "ws";
 import { SharedThrong } from "@throng-push/client/tabs";
 import { Hub } from "../tabs/hub.js";
+import { Room } from "../tabs/room.js";
+import { TabSocket } from "../tabs/socket.js";
 import { inbox, next, start } from "./context.js";
 
 test("where tabs cannot share, a client has a connection of its own", async (t) => {
@@ -105,4 +107,74 @@ test("a refusal reaches the tab that asked", async (t) => {
   send("s1", { type: "subscribe", channel: "forbidden", ref: 1 });
   const { code } = await until(({ ref }) => ref === 1);
   assert.equal(code, "forbidden");
+});
+
+test("a room reads on where more came than it keeps while it read", async () => {
+  const frame = (offset) => ({ id: `e-${offset}`, channel: "a", data: offset });
+  const listeners = new Map();
+  let take;
+  let head = 250;
+  const client = {
+    subscribe: (_target, _options, listen) => {
+      take = listen;
+      return { on: (name, heard) => listeners.set(name, heard) };
+    },
+    history: async (_target, { after }) => {
+      const from = Number(after.split("-")[1]);
+      const page = Array.from({ length: head - from }, (_, index) => frame(from + 1 + index));
+      // Of what comes while the first answer is on its way, the room keeps the end.
+      for (; head < 550; ) take(frame(++head));
+      return { id: `e-${from + page.length}`, messages: page, more: false };
+    },
+  };
+  const room = new Room(client, { channel: "a" }, undefined, { tell: () => {}, end: () => {} });
+  listeners.get("subscribed")({ id: "e-0" });
+  for (let offset = 1; offset <= head; offset += 1) take(frame(offset));
+  const [frames, recovered] = await new Promise((resolve) => {
+    room.join({ since: "e-10" }, (...begun) => resolve(begun));
+  });
+  assert.deepEqual(
+    frames.map(({ data }) => data),
+    Array.from({ length: 540 }, (_, index) => index + 11),
+  );
+  assert.equal(recovered, true);
+});
+
+/** A tab's socket, and the types and ids of the frames that its client has. */
+function socketOf() {
+  const heard = [];
+  const socket = new TabSocket({ post: () => {} });
+  socket.onmessage = ({ data }) => {
+    const { type, id, ref } = JSON.parse(data);
+    heard.push(`${type} ${id ?? ref}`);
+  };
+  const send = (frame) => socket.send(JSON.stringify(frame));
+  const receive = (...frames) => socket.receive(undefined, frames.map((frame) => JSON.stringify(frame)));
+  return { heard, send, receive };
+}
+
+const message = (id) => ({ type: "message", id });
+
+test("what a tab asked for stays before what came meanwhile, also behind a publish without echo", () => {
+  const { heard, send, receive } = socketOf();
+  send({ type: "publish", channel: "b", echo: false, ref: 1 });
+  receive(message(2));
+  receive({ type: "subscribed", id: 0 }, message(1), message(2));
+  receive({ type: "pong", ref: 9 });
+  assert.deepEqual(heard, ["pong 9"]);
+  receive({ type: "published", ref: 1 });
+  const held = ["message 2", "subscribed 0", "message 1", "message 2"];
+  assert.deepEqual(heard, ["pong 9", "published 1", ...held]);
+});
+
+test("a message waits only for the publishes before it", () => {
+  const { heard, send, receive } = socketOf();
+  send({ type: "publish", channel: "a", echo: false, ref: 1 });
+  receive(message(1));
+  for (let ref = 2; ref < 100; ref += 1) {
+    send({ type: "publish", channel: "a", echo: false, ref });
+    receive({ type: "published", ref: ref - 1 });
+    receive(message(ref));
+    assert.equal(heard.at(-1), `message ${ref - 1}`);
+  }
 });
