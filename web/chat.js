@@ -302,7 +302,7 @@ function showOlder(isMore) {
 /** Shows the people, and notes who has joined or left since the last time. */
 function showPresence(presence) {
   view.showPeople(presence, name);
-  // An incomplete list does not tell who has left.
+  // An incomplete list does not show who left.
   if (presence.more) {
     here = undefined;
     return;

@@ -23,7 +23,7 @@ export async function followPresence(client, cursor, signal) {
         const here = await read(client, cursor.target, "presence", {});
         if (isOver()) return;
         const changes = {};
-        // An incomplete list does not tell who has left.
+        // An incomplete list does not show who left.
         if (before && !before.more && !here.more) {
           changes.joined = without(here.users, before.users);
           const now = Date.now();

@@ -39,7 +39,7 @@ for (const transport of ["websocket", "sse", "poll"]) {
       const left = timers(t);
       // Long delays: none of them may be left.
       const options = { transports: [transport], random: () => 1, WebSocket };
-      // Nobody listens at port 1.
+      // Port 1 has no listener.
       const client = state === "waiting" ? new Throng("http://127.0.0.1:1", options) : connect(options);
       client.subscribe("a", { history: 1 });
       client.publish("a", "x").catch(() => {});

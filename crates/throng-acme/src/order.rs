@@ -33,8 +33,8 @@ pub(crate) struct Orders {
     pub(crate) trust: Trust,
     pub(crate) shown: Arc<dyn Shown>,
     pub(crate) asked: AskedWait,
-    /// Whether the authority has named a window for a renewal: then it is told which certificate an
-    /// order replaces.
+    /// Whether the authority has named a window for a renewal. If so, orders name the certificate
+    /// that they replace (RFC 9773 section 5).
     pub(crate) names_windows: bool,
     /// `None` until it is needed.
     account: Option<Account>,
@@ -81,8 +81,8 @@ impl Orders {
         Ok(self.store.keep_certificate(name, &chain, &key.serialize_pem())?)
     }
 
-    /// Orders a certificate for `name`, and says which one it replaces if the authority wants to
-    /// know.
+    /// Orders a certificate for `name`. Names the certificate that it replaces if the authority
+    /// supports renewal information.
     async fn new_order(&mut self, name: &str) -> Result<Order, AcmeError> {
         let account = match self.known_account().await? {
             Some(account) => account,

@@ -108,8 +108,8 @@ impl Store {
         Ok(bytes.and_then(|bytes| validity(&bytes)))
     }
 
-    /// What the authority knows the certificate for `name` by; `None` if there is none, or it does
-    /// not say who has signed it.
+    /// The authority's identifier of the certificate for `name` (RFC 9773 section 4.1); `None`
+    /// without a certificate, or if the certificate does not name its issuer's key.
     pub(crate) fn identifier(
         &self,
         name: &str,

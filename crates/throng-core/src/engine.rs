@@ -215,8 +215,8 @@ pub trait Engine: Send + Sync {
     /// Hands notifications to a worker, outside any channel's order.
     fn post(&self, worker: WorkerId, notification: Notification);
 
-    /// Whether nothing is under way: everything that was asked has been answered. Ask once nobody
-    /// asks any more. Engines that answer at once always are.
+    /// Whether every request has been answered. Only meaningful once no more requests are made.
+    /// Always true for engines that answer at once.
     fn is_at_rest(&self) -> bool {
         true
     }

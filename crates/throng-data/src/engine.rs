@@ -7,7 +7,7 @@
 //! # Invariants
 //!
 //! * A message is delivered, and its publisher answered, when it is as safe as the journal's `sync`
-//!   promises; on the journal's thread, in the order of offsets.
+//!   promises; on the thread `journal-answers`, in the order of offsets.
 //! * Nobody waits for the disk: parts of logs are read by other threads ([`Engine::fetch`]), and
 //!   wait in memory for the subscription or page that they are for ([`throng_core::parts`]).
 //!

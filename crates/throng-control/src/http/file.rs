@@ -18,8 +18,8 @@ pub(crate) const POLICY: &str = "default-src 'none'; script-src 'self'; style-sr
     img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'self'; \
     frame-ancestors 'none'";
 
-/// Other origins get no `Referer`. With `no-referrer`, forms would send `Origin: null`, which the
-/// server refuses.
+/// Sends no `Referer` to other origins. Not `no-referrer`: forms would then send `Origin: null`,
+/// which the server refuses.
 pub(crate) const REFERRERS: &str = "same-origin";
 
 /// Browsers store the file and revalidate it each time: after an update, pages and client must

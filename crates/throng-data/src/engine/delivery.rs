@@ -8,7 +8,7 @@ use super::shared::Shared;
 use crate::journal::Server;
 use crate::logs::Logs;
 
-/// What the journal's thread needs of the server. Clones are the same.
+/// What the thread `journal-answers` needs of the server. Clones are the same.
 #[derive(Clone)]
 pub struct Delivery(Arc<Shared>);
 

@@ -18,8 +18,8 @@ pub(super) const ROUNDS: u32 = RUNS.len() as u32;
 /// Memory is the slope from this part of the clients to all of them.
 const BASE_PART: usize = 15;
 
-/// How long nothing happens before memory is read: what handshakes have left goes back to the
-/// kernel meanwhile.
+/// The pause before memory is read. Meanwhile the server returns the memory of handshakes to the
+/// kernel.
 const PAUSE: Duration = Duration::from_secs(4);
 
 /// Messages per second to all clients: each is delivered before the next one is due.
