@@ -246,7 +246,7 @@ fn accept(worker: &mut ThreadWorker, sources: &mut Sources, token: u64) {
             Ok(Some(socket)) => {
                 // Before the client is answered: its next connection may follow at once, and has
                 // to go to the next group of workers.
-                if worker.room() <= LAST_PLACES {
+                if worker.room_for_new() <= LAST_PLACES {
                     listening.steering.update(&listening.socket);
                 }
                 if number == 0 {

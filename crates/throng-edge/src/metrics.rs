@@ -15,6 +15,8 @@ pub struct WorkerMetrics {
     pub connections: AtomicU32,
     /// The number of places for subscribers that are taken.
     pub taken: AtomicU32,
+    /// The number of connections whose requests are not complete: each may need a place, too.
+    pub heads: AtomicU32,
     /// The number of connections whose sockets have not taken all that was written.
     pub behind: AtomicU32,
     /// The number of places that other workers keep here for connections that they are handing off.
@@ -42,6 +44,12 @@ impl WorkerMetrics {
         let taken = self.taken.load(Ordering::Relaxed);
         let reserved = self.reserved.load(Ordering::Relaxed);
         self.capacity.saturating_sub(taken.saturating_add(reserved))
+    }
+
+    /// The number of connections that may be added if each that has not subscribed yet will.
+    /// During a TLS handshake a connection needs no place, and most of those under way will.
+    pub(crate) fn room_for_new(&self) -> u32 {
+        self.room().saturating_sub(self.heads.load(Ordering::Relaxed))
     }
 
     /// Shows how long the first connection in its queue had waited.
@@ -150,16 +158,17 @@ impl Metrics {
         Snapshot::of(self.0.iter().map(|worker| &worker.counters.latency))
     }
 
-    /// The worker with the most room; if none has room, any that has not ended; if all have ended,
-    /// any.
+    /// The worker with the most room for new connections, or at least for a subscriber; if none has
+    /// room, any that has not ended; if all have ended, any.
     pub fn least_loaded(&self) -> WorkerId {
         let is_running = |worker: &WorkerMetrics| !worker.is_ended.load(Ordering::Acquire);
-        let rooms = self.0.iter().map(|worker| (is_running(worker), worker.room()));
+        let rooms =
+            self.0.iter().map(|worker| (is_running(worker), worker.room_for_new(), worker.room()));
         let most = rooms.enumerate().max_by_key(|&(_, room)| room);
         WorkerId(most.map_or(0, |(index, _)| index as u16))
     }
 
-    /// The worker with the most room; `None` if none has room.
+    /// As [`Metrics::least_loaded`]; `None` if no worker has room.
     pub(crate) fn least_loaded_with_room(&self) -> Option<WorkerId> {
         let worker = self.least_loaded();
         (self.worker(worker).room() > 0).then_some(worker)
@@ -192,6 +201,21 @@ mod tests {
         assert_eq!((worker.places_kept(), worker.room()), (1, 1));
         drop(worker.kept_place());
         assert_eq!((worker.places_kept(), worker.room()), (0, 2));
+    }
+
+    #[test]
+    fn connections_that_have_not_subscribed_yet_count_before_room_for_subscribers_does() {
+        let metrics = Metrics::new([5, 9].into_iter());
+        let [first, second] = metrics.workers() else { unreachable!() };
+        second.heads.store(8, Ordering::Relaxed);
+        assert_eq!((second.room(), second.room_for_new()), (9, 1));
+        assert_eq!(metrics.least_loaded_with_room(), Some(WorkerId(0)));
+        first.heads.store(7, Ordering::Relaxed);
+        second.heads.store(20, Ordering::Relaxed);
+        assert_eq!((first.room_for_new(), second.room_for_new()), (0, 0));
+        assert_eq!(metrics.least_loaded_with_room(), Some(WorkerId(1)), "its heads may leave");
+        second.taken.store(9, Ordering::Relaxed);
+        assert_eq!(metrics.least_loaded_with_room(), Some(WorkerId(0)));
     }
 
     #[test]

@@ -281,9 +281,9 @@ impl<N: Net> Worker<N> {
         self.connections.is_full()
     }
 
-    /// Places left for subscribers.
-    pub fn room(&self) -> u32 {
-        self.connections.room()
+    /// Places left for new connections, if each that has not subscribed yet will.
+    pub(crate) fn room_for_new(&self) -> u32 {
+        self.connections.room_for_new()
     }
 
     /// Number of open connections.

@@ -400,6 +400,16 @@ impl<S> Connections<S> {
         self.room() == 0
     }
 
+    /// The number of places left for new connections, if each that has not subscribed yet will.
+    pub(crate) fn room_for_new(&self) -> u32 {
+        self.room().saturating_sub(self.heads())
+    }
+
+    /// The number of connections that have not subscribed, without those that close.
+    fn heads(&self) -> u32 {
+        (self.table.len() as u32).saturating_sub(self.places.admitted() + self.places.closing())
+    }
+
     /// The number of places left for subscribers, without those kept for handoffs.
     pub(crate) fn room(&self) -> u32 {
         self.places.room(self.load().places_kept())
@@ -437,6 +447,7 @@ impl<S> Connections<S> {
         let canary = self.load().counters.parked(Parked::Canary) as u32;
         self.load().connections.store(open.saturating_sub(canary), Ordering::Relaxed);
         self.load().taken.store(self.places.taken(), Ordering::Relaxed);
+        self.load().heads.store(self.heads(), Ordering::Relaxed);
         self.publish_behind();
     }
 
@@ -523,6 +534,8 @@ impl<S> Connections<S> {
         assert_eq!(self.quota.bytes(), buffered, "buffered bytes");
         let taken = self.load().taken.load(Ordering::Relaxed);
         assert_eq!(taken, self.places.taken(), "published load");
+        let heads = self.load().heads.load(Ordering::Relaxed);
+        assert_eq!(heads, self.heads(), "published heads");
         for kind in Parked::ALL {
             let counted = self.load().counters.parked(kind);
             let count = all().filter(|connection| connection.parked() == Some(kind)).count();

@@ -64,16 +64,17 @@ impl Steering {
             group = current.clone().unwrap_or(group);
         }
         // `max_by_key` returns the last of equals.
-        group.rev().max_by_key(|&worker| workers[worker].room()).unwrap_or(0)
+        group.rev().max_by_key(|&worker| workers[worker].room_for_new()).unwrap_or(0)
     }
 
     /// Chooses another group if a worker of the current one is full. Returns whether it did.
     fn advance(&self, current: &mut Option<Range<usize>>) -> bool {
-        let room = |worker: usize| self.metrics.workers()[worker].room();
+        let room = |worker: usize| self.metrics.workers()[worker].room_for_new();
         if current.as_ref().is_some_and(|group| goes_on(group, self.together, room)) {
             return false;
         }
-        let rooms: Vec<u32> = self.metrics.workers().iter().map(WorkerMetrics::room).collect();
+        let rooms: Vec<u32> =
+            self.metrics.workers().iter().map(WorkerMetrics::room_for_new).collect();
         let chosen = choose(&rooms, self.together);
         let has_changed = current.as_ref() != Some(&chosen);
         *current = Some(chosen);

@@ -71,6 +71,12 @@ impl OwnMetrics {
         self.all.least_loaded_with_room().filter(|&other| other != self.worker)
     }
 
+    /// The number of connections that may be added to another worker, if each that has not
+    /// subscribed yet will.
+    pub(super) fn room_for_new_at(&self, other: WorkerId) -> u32 {
+        self.all.worker(other).room_for_new()
+    }
+
     /// Keeps a place at another worker for a connection that is about to be handed off to it.
     pub(super) fn keep_place(&self, other: WorkerId) -> KeptPlace<'_> {
         debug_assert!(other != self.worker, "a worker hands nothing off to itself");

@@ -65,9 +65,11 @@ fn places_are_taken_by_subscribers_and_come_back_when_they_close() {
     let mut connections = connections(2);
     let ids = [(); 3].map(|()| insert(&mut connections));
     assert_eq!(connections.room(), 2, "heads take no places");
+    assert_eq!(connections.room_for_new(), 0, "and each may take one");
     connections.admit_subscriber(ids[0], false);
     connections.admit_subscriber(ids[0], false);
     assert_eq!(connections.room(), 1, "a second request takes no second place");
+    assert_eq!(connections.room_for_new(), 0, "two may take the one that is left");
     connections.admit_subscriber(ids[1], false);
     assert!(connections.is_full() && !connections.has_place(ids[2]));
     assert!(connections.has_place(ids[0]), "it has its place");

@@ -34,7 +34,7 @@ impl<N: Net> Worker<N> {
             return self.net.close(socket);
         }
         let Some(client) = self.arrival(&socket) else { return self.net.close(socket) };
-        let (socket, client) = match self.worker_with_room() {
+        let (socket, client) = match self.worker_for_new() {
             Some(other) => match self.hand_off_to_worker(other, socket, client, &[]) {
                 Ok(()) => return,
                 Err(returned) => returned,

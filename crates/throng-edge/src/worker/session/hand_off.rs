@@ -101,6 +101,18 @@ impl<N: Net> Worker<N> {
         self.metrics.other_with_room()
     }
 
+    /// Another worker for a new connection, if those that are here may take all places; `None` if
+    /// this one has room, or no other has.
+    pub(in crate::worker) fn worker_for_new(&self) -> Option<WorkerId> {
+        if self.connections.room_for_new() > 0 {
+            return None;
+        }
+        let other = self.metrics.other_with_room()?;
+        // As long as heads alone take the places here and there, it may as well stay.
+        let has_room = self.metrics.room_for_new_at(other) > 0;
+        (has_room || self.connections.is_full()).then_some(other)
+    }
+
     /// Hands a connection off to another worker with what is known about its `client`, and with the
     /// bytes that were read from it. Returns both if that worker takes no more.
     pub(in crate::worker) fn hand_off_to_worker(
