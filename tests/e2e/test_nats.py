@@ -6,33 +6,9 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from support import TIMEOUT_SECONDS
-from support.nats import NatsServer
-from support.server import Server, eventually, run_throng
+from support.nats import NatsServer, ailments, connected, start_node
+from support.server import eventually, run_throng
 from support.transports import TRANSPORTS, WebSocket, subscribe
-
-QUICK = ["--drain-window", "200ms", "--drain-timeout", "5s"]
-
-
-def ailments(node):
-    """What ails the node as to NATS, by the readiness probe, which has to succeed."""
-    answer = node.http.get("/health/ready")
-    assert answer.status_code == 200, answer.text
-    finding = answer.json()
-    found = [one["reason"] for one in finding["reasons"] if one["reason"].startswith("nats_")]
-    assert not found or finding["status"] == "degraded", finding
-    return found
-
-
-def connected(node):
-    """Waits until the node can use the stream."""
-    eventually(lambda: not ailments(node), f"a connected node:\n{node.log()}")
-    return node
-
-
-def start(directory, broker, *flags):
-    """A node, which may not be connected yet."""
-    return Server(directory, *QUICK, "--engine", "nats", "--nats", broker.url, *flags)
-
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory):
@@ -46,7 +22,7 @@ def broker(tmp_path_factory):
 def nodes(tmp_path_factory, broker):
     """Two connected nodes over it."""
     directory = tmp_path_factory.mktemp("nodes")
-    both = [start(directory, broker) for _ in range(2)]
+    both = [start_node(directory, broker) for _ in range(2)]
     for node in both:
         connected(node)
     yield both
@@ -70,7 +46,7 @@ def node(tmp_path):
     started = []
 
     def begin(broker, *flags):
-        started.append(start(tmp_path, broker, *flags))
+        started.append(start_node(tmp_path, broker, *flags))
         return started[-1]
 
     yield begin

@@ -25,6 +25,8 @@ pub struct ApiError {
 }
 
 impl ApiError {
+    /// The cluster has no leader, or has lost its majority.
+    pub(crate) const NO_LEADER: u32 = 10008;
     /// The subject has no message.
     pub(crate) const NO_MESSAGE: u32 = 10037;
     /// There is no such stream.
@@ -35,6 +37,16 @@ impl ApiError {
     pub(crate) const DUPLICATE_IN_PROCESS: u32 = 10158;
     /// The stream has too many publications that wait. This one was not stored.
     pub(crate) const TOO_MANY_REQUESTS: u32 = 10167;
+
+    /// Whether there is no such stream.
+    pub fn is_no_stream(&self) -> bool {
+        self.err_code == Self::STREAM_NOT_FOUND
+    }
+
+    /// Whether the servers have not elected a leader, for which a majority of them is needed.
+    pub fn is_leaderless(&self) -> bool {
+        self.err_code == Self::NO_LEADER
+    }
 
     /// Whether the same request may succeed a moment later: servers elect a leader, say.
     pub fn is_passing(&self) -> bool {

@@ -13,6 +13,7 @@
 //! | `stream` | bytes, with or without TLS |
 //! | `handshake` | connecting, TLS and logging in |
 //! | `lost` | why a connection ended |
+//! | `session` | a connection for those who examine servers |
 //! | this file | the connection and its journal |
 
 mod address;
@@ -21,6 +22,7 @@ mod login;
 mod lost;
 mod nkey;
 mod servers;
+mod session;
 mod source;
 mod stream;
 
@@ -43,6 +45,7 @@ pub use address::ServerAddress;
 pub use handshake::{Info, TlsSettings};
 pub use login::{Login, LoginError};
 pub use nkey::{SeedError, UserKey};
+pub use session::{Reply, Session};
 pub use source::Source;
 
 /// How often a journal learns that time has passed.

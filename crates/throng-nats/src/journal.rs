@@ -257,7 +257,8 @@ impl Journal {
         self.publishing.tick(now_ms, &mut self.outbox);
         self.following.tick(now_ms, &mut self.outbox);
         self.readings.tick(now_ms, &mut self.outbox);
-        self.watch.tick(now_ms, &mut self.outbox);
+        let watched = self.watch.tick(now_ms, &mut self.outbox);
+        self.watched(now_ms, watched);
     }
 
     /// Sends what waits and may go now.

@@ -9,6 +9,7 @@
 //! | [`api`] | the requests and answers of JetStream |
 //! | [`journal`] | the journal of one stream: what happened goes in, what is to be done comes out |
 //! | [`client`] | the connection that does it |
+//! | [`permissions`] | what a node has to be allowed |
 //! | [`engine`] | the engine of a node, over all of these |
 //!
 //! # Why a client of its own
@@ -36,5 +37,6 @@ pub mod api;
 pub mod client;
 pub mod engine;
 pub mod journal;
+pub mod permissions;
 pub mod protocol;
 pub mod subject;

@@ -48,7 +48,7 @@ impl Subjects {
     }
 
     /// Where publications to a channel go.
-    pub(crate) fn ingest(&self, suffix: &str) -> String {
+    pub fn ingest(&self, suffix: &str) -> String {
         format!("{}{suffix}", self.ingest)
     }
 

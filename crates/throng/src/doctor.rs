@@ -8,14 +8,18 @@
 //! | [`arguments`] | the flags, and the requirements that follow |
 //! | `handshakes` | how many TLS handshakes a second this machine can do |
 //! | `answer` | what a report shows |
+//! | `table` | checks as a table |
 //! | `text` | the report for people |
 //! | `json` | the report for programs |
+//! | [`nats`] | whether nodes can use servers of NATS, in place of all that |
 //! | this file | the command, and the kernel settings as a file for `/etc/sysctl.d` |
 
 mod answer;
 mod arguments;
 mod handshakes;
 mod json;
+mod nats;
+mod table;
 mod text;
 
 use std::fmt::Write as _;
@@ -36,6 +40,9 @@ use handshakes::Handshakes;
 /// Checks this machine, applies changes if requested, and prints the report. The exit code is 0 if
 /// the connections are possible, and 1 if something must change first.
 pub(crate) fn doctor(arguments: &Arguments) -> Result<ExitCode> {
+    if arguments.nats.nats.is_some() {
+        return nats::doctor(&arguments.nats, arguments.json);
+    }
     if let Some(fault) = arguments.fault() {
         terminal::print_error(&fault);
         return Ok(terminal::EXIT_USAGE.into());

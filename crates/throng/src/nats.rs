@@ -74,7 +74,7 @@ pub(crate) fn engines(node: &Arc<NatsEngine>) -> (Arc<MemoryEngine>, Arc<dyn Eng
 
 /// The stream of all channels: it keeps what the rule with the most keeps. What a channel's own
 /// rule does not cover is left out when it is read.
-fn stream(settings: &Settings, rules: &Rules) -> StreamSettings {
+pub(crate) fn stream(settings: &Settings, rules: &Rules) -> StreamSettings {
     let most = |of: fn(&Retention) -> u64| {
         rules.retentions().map(|retention| of(&retention)).max().unwrap_or(0)
     };
@@ -86,7 +86,7 @@ fn stream(settings: &Settings, rules: &Rules) -> StreamSettings {
     StreamSettings {
         prefix: settings.nats_prefix.0.clone(),
         class: CLASS.into(),
-        replicas: 1,
+        replicas: settings.nats_replicas.0,
         is_in_memory: false,
         retention,
         bytes_max: settings.history.total_bytes.0 as u64,

@@ -52,6 +52,7 @@ pub(crate) use check_acme::missing_state;
 pub(crate) use clients::{address_warning, clients, limits};
 pub(crate) use file::in_use as file_in_use;
 pub(crate) use key_tables::{ServerKeyTable, TokenKeyTable};
+pub(crate) use nats_values::{NatsPrefix, NatsReplicas, NatsServers};
 pub(crate) use rules::rules;
 pub(crate) use secret::Secret;
 pub(crate) use table::{Options, Settings, SettingsError, present_name};

@@ -9,7 +9,9 @@ import subprocess
 import threading
 
 from . import TIMEOUT_SECONDS
-from .server import ROOT, eventually
+from .server import ROOT, Server, eventually
+
+QUICK = ["--drain-window", "200ms", "--drain-timeout", "5s"]
 
 
 def program():
@@ -24,9 +26,12 @@ def program():
 class NatsServer:
     """One server, its store, and the door to it."""
 
-    def __init__(self, directory, configuration=""):
+    def __init__(self, directory, configuration="", jetstream=True, store=""):
+        """`store` is more of the configuration of JetStream."""
         self.directory = directory
-        self.configuration = configuration
+        own = f'jetstream {{ store_dir: "{directory / "store"}"\n{store} }}' if jetstream else ""
+        self.configuration = f"{own}\n{configuration}"
+        self.monitor = None
         self.process = None
         self.starts = 0
         self.upstream = None
@@ -45,8 +50,7 @@ class NatsServer:
         ports.mkdir()
         file = self.directory / "nats.conf"
         file.write_text(
-            f'listen: "127.0.0.1:-1"\nports_file_dir: "{ports}"\n'
-            f'jetstream {{ store_dir: "{self.directory / "store"}" }}\n{self.configuration}\n'
+            f'listen: "127.0.0.1:-1"\nports_file_dir: "{ports}"\n{self.configuration}\n'
         )
         log = (self.directory / "nats.log").open("a")
         with log:
@@ -57,8 +61,9 @@ class NatsServer:
 
         def listens():
             with contextlib.suppress(OSError, ValueError, LookupError):
-                url = json.loads(found.read_text())["nats"][0]
-                self.upstream = int(url.rpartition(":")[2])
+                urls = json.loads(found.read_text())
+                self.monitor = next(iter(urls.get("monitoring", [])), None)
+                self.upstream = int(urls["nats"][0].rpartition(":")[2])
             return self.upstream is not None
 
         eventually(listens, "the port of nats-server")
@@ -116,3 +121,24 @@ class NatsServer:
                     await asyncio.sleep(0.01)
                 target.write(data)
                 await target.drain()
+
+
+def ailments(node):
+    """What ails the node as to NATS, by the readiness probe, which has to succeed."""
+    answer = node.http.get("/health/ready")
+    assert answer.status_code == 200, answer.text
+    finding = answer.json()
+    found = [one["reason"] for one in finding["reasons"] if one["reason"].startswith("nats_")]
+    assert not found or finding["status"] == "degraded", finding
+    return found
+
+
+def connected(node):
+    """Waits until the node can use the stream."""
+    eventually(lambda: not ailments(node), f"a connected node:\n{node.log()}")
+    return node
+
+
+def start_node(directory, broker, *flags):
+    """A node, which may not be connected yet."""
+    return Server(directory, *QUICK, "--engine", "nats", "--nats", broker.url, *flags)

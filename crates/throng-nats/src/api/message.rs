@@ -84,7 +84,7 @@ pub fn parse(headers: Headers<'_>, payload: &[u8]) -> Option<StoredMessage> {
 }
 
 /// Parses a time in UTC as RFC 3339 has it: `2026-01-02T03:04:05.678901234Z`.
-fn wall_ms(text: &str) -> Option<u64> {
+pub fn wall_ms(text: &str) -> Option<u64> {
     let (date, time) = text.strip_suffix('Z')?.split_once('T')?;
     let mut date = date.splitn(3, '-').map(str::parse::<u64>);
     let (year, month, day) = (date.next()?.ok()?, date.next()?.ok()?, date.next()?.ok()?);

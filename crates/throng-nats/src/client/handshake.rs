@@ -48,6 +48,9 @@ pub struct Info {
     /// The name of its cluster, if it is in one.
     #[serde(default)]
     pub cluster: Option<String>,
+    /// Whether this server has JetStream; others of its cluster may have it.
+    #[serde(default)]
+    pub jetstream: bool,
     #[serde(default)]
     headers: bool,
     #[serde(default)]
@@ -65,6 +68,11 @@ pub struct Info {
 }
 
 impl Info {
+    /// Servers of its cluster that it announces, mostly itself among them.
+    pub fn announced(&self) -> &[String] {
+        &self.connect_urls
+    }
+
     /// Reads INFO, which may come at any time.
     pub(super) fn read(bytes: &[u8]) -> Result<Info, Lost> {
         serde_json::from_slice(bytes)

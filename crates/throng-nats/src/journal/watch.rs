@@ -27,8 +27,16 @@ const ANSWER_MS: u64 = 2_000;
 /// After a failure that may pass the cycle begins anew.
 const RETRY_MS: u64 = 100;
 
-/// After this many failures that may pass, which are five seconds, they are reported.
-const FAILURES_MAX: u32 = 50;
+/// After failures that may pass have gone on for this time, the stream counts as away: servers have
+/// not elected a leader, say. It is the sum of what was waited for, so that a node that was stopped
+/// itself does not take servers for silent.
+const PATIENCE_MS: u64 = 5_000;
+
+const NO_JETSTREAM: &str = "no server answers requests of JetStream: it is not enabled there \
+    (start nats-server with -js); `throng doctor --nats` says more";
+const NO_LEADER: &str = "no server answers for the stream: it has no leader, because a majority \
+    of its servers is away or has just been started, or JetStream is not enabled for the account \
+    of this user; `throng doctor --nats` says which";
 
 /// With several servers, one that was cut off may still answer as the leader that it was. So the
 /// last sequence has to be too low in this many cycles.
@@ -74,8 +82,8 @@ pub(super) struct Watch {
     record_ms: u64,
     /// Whether the entry was read in this cycle.
     has_read: bool,
-    /// Cycles in a row that failed for a reason that may pass.
-    failures: u32,
+    /// For how long cycles have failed for a reason that may pass.
+    failing_ms: u64,
     /// What is to be written.
     candidate: Option<EpochRecord>,
     epoch: Option<u64>,
@@ -106,7 +114,7 @@ impl Watch {
             revision: 0,
             record_ms: 0,
             has_read: false,
-            failures: 0,
+            failing_ms: 0,
             candidate: None,
             epoch: None,
             created: String::new(),
@@ -152,14 +160,16 @@ impl Watch {
         self.step = Step::Idle;
         self.next_ms = u64::MAX;
         self.said = None;
-        self.failures = 0;
+        self.failing_ms = 0;
     }
 
-    pub(super) fn tick(&mut self, now_ms: u64, outbox: &mut Outbox) {
+    pub(super) fn tick(&mut self, now_ms: u64, outbox: &mut Outbox) -> Watched {
         let is_late = self.step != Step::Idle && now_ms.saturating_sub(self.asked_ms) >= ANSWER_MS;
+        let watched = if is_late { self.fails(ANSWER_MS, NO_LEADER) } else { Watched::Nothing };
         if is_late || (self.step == Step::Idle && now_ms >= self.next_ms) {
             self.begin(now_ms, outbox);
         }
+        watched
     }
 
     fn begin(&mut self, now_ms: u64, outbox: &mut Outbox) {
@@ -218,10 +228,9 @@ impl Watch {
             return Watched::Nothing;
         }
         let step = std::mem::replace(&mut self.step, Step::Idle);
-        self.next_ms = now_ms + if self.is_open { POLL_MS } else { RETRY_MS };
+        self.next_ms = now_ms + self.pause_ms();
         if headers.status().is_some() {
-            // Nobody answers: JetStream is not enabled, or has no leader yet.
-            return self.failed(step, None);
+            return self.fails(self.pause_ms(), NO_JETSTREAM);
         }
         match step {
             Step::Idle => Watched::Nothing,
@@ -237,7 +246,7 @@ impl Watch {
                         self.ask(now_ms, Step::MakeBucket, outbox);
                         Watched::Nothing
                     }
-                    Err(error) => self.failed(step, Some(&error)),
+                    Err(error) => self.failed(step, &error),
                 }
             }
             Step::ReadRecord => match bucket::parse(payload) {
@@ -250,7 +259,7 @@ impl Watch {
                 Err(error) => {
                     // The bucket may be gone.
                     self.knows_bucket = false;
-                    self.failed(step, Some(&error))
+                    self.failed(step, &error)
                 }
             },
             Step::FindStream | Step::MakeStream => {
@@ -261,7 +270,7 @@ impl Watch {
                         self.ask(now_ms, Step::MakeStream, outbox);
                         Watched::Nothing
                     }
-                    Err(error) => self.failed(step, Some(&error)),
+                    Err(error) => self.failed(step, &error),
                 }
             }
             Step::WriteRecord => self.written(now_ms, ack::parse(headers, payload), outbox),
@@ -277,32 +286,32 @@ impl Watch {
         ))
     }
 
-    /// The cycle ends without a result. What may pass is not reported.
-    fn failed(&mut self, step: Step, error: Option<&ApiError>) -> Watched {
-        match error {
-            Some(error) if !error.is_passing() => {
-                self.next_ms += POLL_MS;
-                let doing = match step {
-                    Step::MakeStream | Step::MakeBucket => "create",
-                    _ => "read",
-                };
-                let name = self.settings.name();
-                self.refuse(format!(
-                    "NATS does not let this node {doing} the stream {name}: {error}"
-                ))
-            }
-            _ => {
-                self.failures += 1;
-                if self.failures < FAILURES_MAX {
-                    return Watched::Nothing;
-                }
-                self.refuse(
-                    "no server answers requests of JetStream: it has no leader yet, or is not \
-                     enabled (start nats-server with -js)"
-                        .into(),
-                )
-            }
+    /// When the next cycle begins after this one.
+    fn pause_ms(&self) -> u64 {
+        if self.is_open { POLL_MS } else { RETRY_MS }
+    }
+
+    /// The cycle ends without a result.
+    fn failed(&mut self, step: Step, error: &ApiError) -> Watched {
+        if error.is_passing() {
+            return self.fails(self.pause_ms(), NO_LEADER);
         }
+        self.next_ms += POLL_MS;
+        let doing = match step {
+            Step::MakeStream | Step::MakeBucket => "create",
+            _ => "read",
+        };
+        let name = self.settings.name();
+        self.refuse(format!("NATS does not let this node {doing} the stream {name}: {error}"))
+    }
+
+    /// The cycle has failed for a reason that may pass, which is reported after a while.
+    fn fails(&mut self, for_ms: u64, reason: &str) -> Watched {
+        self.failing_ms += for_ms;
+        if self.failing_ms < PATIENCE_MS {
+            return Watched::Nothing;
+        }
+        self.refuse(reason.into())
     }
 
     fn refuse(&mut self, reason: String) -> Watched {
@@ -362,7 +371,7 @@ impl Watch {
         self.first = self.first.max(info.first);
         (self.epoch, self.created, self.leader) = (Some(record.epoch), record.created, info.leader);
         self.said = None;
-        (self.falls, self.failures) = (0, 0);
+        (self.falls, self.failing_ms) = (0, 0);
         self.next_ms = self.asked_ms + POLL_MS;
         if !was_open || is_new_epoch {
             Watched::Opened { epoch: record.epoch, is_new_epoch }
@@ -397,7 +406,7 @@ impl Watch {
             }
             Ack::Refused(error) => {
                 self.candidate = None;
-                self.failed(Step::WriteRecord, Some(&error))
+                self.failed(Step::WriteRecord, &error)
             }
             Ack::Nobody | Ack::Unreadable => Watched::Nothing,
         }

@@ -4,9 +4,14 @@ use clap::{Args, ValueEnum};
 use throng_host::preflight::Demand;
 use throng_units::{Count, Invalid};
 
+use super::nats::NatsArguments;
+
 const EXAMPLES: &str = "\
-Exit codes: 0 if that many connections are possible, 1 if something must change first, 64 if the
-command line is wrong.
+With --nats, checks instead whether several nodes can use servers of NATS JetStream, with the
+settings of a node: those of the file, of variables, and these flags. It stores and creates nothing.
+
+Exit codes: 0 if that many connections are possible, or nodes can use the servers; 1 if something
+must change first, 64 if the command line is wrong, 78 if a setting is.
 
 Examples:
   throng doctor
@@ -14,7 +19,9 @@ Examples:
   throng doctor --connections 250k --role both
   throng doctor --connections 60k --role clients --addresses 2
   sudo throng doctor --connections 1M --apply
-  throng doctor --connections 1M --sysctl-file > /etc/sysctl.d/90-throng.conf";
+  throng doctor --connections 1M --sysctl-file > /etc/sysctl.d/90-throng.conf
+  throng doctor --nats nats://10.0.0.1:4222,nats://10.0.0.2:4222
+  throng doctor --nats --config /etc/throng.toml --nats-store 100";
 
 /// The default of `--port`, as text for clap.
 const PORT: &str = "8080";
@@ -80,6 +87,10 @@ pub(crate) struct Arguments {
     /// Print the kernel settings that must change as a file for /etc/sysctl.d
     #[arg(long, requires = "connections", conflicts_with_all = ["apply", "json"])]
     pub(crate) sysctl_file: bool,
+
+    /// The flags about NATS.
+    #[command(flatten)]
+    pub(crate) nats: NatsArguments,
 }
 
 impl Arguments {

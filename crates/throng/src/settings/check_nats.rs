@@ -22,6 +22,7 @@ pub(super) fn nats(settings: &Settings) -> Option<String> {
             ("nats-cert", settings.nats_cert.0.is_some()),
             ("nats-key", settings.nats_key.0.is_some()),
             ("nats-tls-first", settings.nats_tls_first.0),
+            ("nats-replicas", settings.nats_replicas.0 > 1),
         ];
         let (key, _) = set.into_iter().find(|(_, is_set)| *is_set)?;
         return Some(format!("{key} has no effect without engine = nats"));
@@ -97,6 +98,7 @@ mod tests {
             ("nats-login = 'a'", "nats-login has no effect without engine = nats"),
             ("nats-key = 'a'", "nats-key has no effect without engine = nats"),
             ("nats-tls-first = true", "nats-tls-first has no effect without engine = nats"),
+            ("nats-replicas = 3", "nats-replicas has no effect without engine = nats"),
             (
                 "engine = 'nats'\nnats = 'a'\nnats-cert = 'c'",
                 "nats-cert and nats-key need each other",

@@ -60,6 +60,31 @@ impl fmt::Display for NatsPrefix {
     }
 }
 
+/// On how many servers the stream is: a majority of them has to be there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NatsReplicas(pub(crate) u8);
+
+impl Value for NatsReplicas {
+    const PLACEHOLDER: &'static str = "COPIES";
+    const EXPECTED: &'static str = "1, 3 or 5";
+    const FORM: Form = Form::Number;
+}
+
+impl FromStr for NatsReplicas {
+    type Err = Invalid;
+
+    fn from_str(text: &str) -> Result<NatsReplicas, Invalid> {
+        let number = text.trim().parse().ok().filter(|number| [1, 3, 5].contains(number));
+        number.map(NatsReplicas).ok_or_else(|| Invalid::new(text, NatsReplicas::EXPECTED))
+    }
+}
+
+impl fmt::Display for NatsReplicas {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,6 +98,14 @@ mod tests {
         assert_eq!("none".parse::<NatsServers>(), Ok(NatsServers(Vec::new())));
         for bad in ["nats://ann:secret@a", "wss://a", "a,b/c"] {
             assert!(bad.parse::<NatsServers>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn replicas_have_a_majority() {
+        assert_eq!(" 3".parse(), Ok(NatsReplicas(3)));
+        for bad in ["", "0", "2", "4", "7", "-1", "three"] {
+            assert!(bad.parse::<NatsReplicas>().is_err(), "{bad}");
         }
     }
 

@@ -10,7 +10,7 @@ use super::certificate_tables::CertificateTable;
 use super::channels::ChannelTable;
 use super::key_tables::{ServerKeyTable, TokenKeyTable};
 use super::lists::{ClaimValues, Hosts, KeyUrls, Origins, Proxies};
-use super::nats_values::{NatsPrefix, NatsServers};
+use super::nats_values::{NatsPrefix, NatsReplicas, NatsServers};
 use super::toml_value;
 use super::values::{
     AddressHeaderChoice, AutoCount, AutoSize, ClientCertificateChoice, ClientUserChoice,
@@ -288,6 +288,8 @@ settings! {
             "Begin TLS at once, as NATS servers with handshake_first expect";
         "nats-prefix" nats_prefix: NatsPrefix = "throng",
             "Begins the names of stream and subjects; all nodes have the same";
+        "nats-replicas" nats_replicas: NatsReplicas = "1",
+            "On how many servers of the cluster the stream is created: 1, 3 or 5";
     }
     in "Requests to other servers" {
         "ca-file" ca_file: OptionalPath = "none",

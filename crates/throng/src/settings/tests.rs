@@ -114,6 +114,7 @@ fn grammar(value_name: &str) -> &'static [(&'static str, &'static str)] {
         "POLICY" => &[("skip", "\"skip\""), ("Close", "\"close\"")],
         "ENGINE" => &[("NATS", "\"nats\""), ("memory", "\"memory\"")],
         "SERVER,…" => &[("A:1,tls://b", "[\"nats://a:1\", \"tls://b:4222\"]"), ("none", "[]")],
+        "COPIES" => &[("3", "3"), (" 5", "5")],
         "PREFIX" => &[("push-1", "\"push-1\"")],
         "SYNC" => &[("interval", "\"interval\""), ("Never", "\"never\"")],
         "WHEN" => &[("auto", "\"auto\""), ("ON", "\"on\"")],

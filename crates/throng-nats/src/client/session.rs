@@ -1,0 +1,267 @@
+//! A connection that asks one question after the other: for those who examine servers. A node has a
+//! [`Journal`](crate::journal::Journal) on its own.
+
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::time::timeout;
+
+use super::address::ServerAddress;
+use super::handshake::{self, Connected, Info, TlsSettings};
+use super::login::Login;
+use super::lost::Lost;
+use super::servers::Server;
+use super::source::Source;
+use crate::permissions::{Permission, Verb};
+use crate::protocol::decoder::ServerOp;
+use crate::protocol::encoder;
+
+/// How long connecting and logging in may take.
+const CONNECT: Duration = Duration::from_secs(2);
+
+/// What is read at once.
+const READ_BYTES: usize = 8 << 10;
+
+/// How long an answer may take.
+const ANSWER: Duration = Duration::from_secs(2);
+
+/// The subscription that answers come to.
+const INBOX_SID: u64 = 1;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Session {
+    connected: Connected,
+    inbox: String,
+    last_token: u64,
+    last_sid: u64,
+    /// What the server did not let this user do, in its words.
+    denied: Vec<String>,
+}
+
+/// An answer, or a message that came for a subscription.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reply {
+    /// The status if it is no message: 503 if nobody listens.
+    pub status: Option<u16>,
+    /// The body of the message.
+    pub payload: Vec<u8>,
+}
+
+/// What is heard next.
+enum Heard {
+    Pong,
+    Message { sid: u64, subject: String, reply: Reply },
+}
+
+impl Session {
+    /// Connects to a server and logs in. `nonce` names the inbox: letters and digits.
+    ///
+    /// # Errors
+    ///
+    /// Why that does not work and what to do, in one sentence.
+    pub async fn open(
+        address: &ServerAddress,
+        (login, tls): (&Source<Login>, &TlsSettings),
+        name: &str,
+        nonce: &str,
+    ) -> Result<Session, String> {
+        let server = Server { address: address.clone(), name: address.host.clone() };
+        let connecting = handshake::connect(&server, login, tls, name);
+        let connected = timeout(CONNECT, connecting).await.unwrap_or(Err(Lost::Silent));
+        let connected = connected.map_err(|lost| lost.to_string())?;
+        let inbox = format!("_INBOX.{nonce}.");
+        let (last_token, last_sid, denied) = (0, INBOX_SID, Vec::new());
+        let mut session = Session { connected, inbox, last_token, last_sid, denied };
+        let mut out = Vec::new();
+        encoder::subscribe(&mut out, &format!("{}*", session.inbox), INBOX_SID);
+        session.send(&out).await.map_err(|lost| lost.to_string())?;
+        Ok(session)
+    }
+
+    /// What the server says about itself.
+    pub fn info(&self) -> &Info {
+        &self.connected.info
+    }
+
+    /// Whether the connection speaks TLS.
+    pub fn is_tls(&self) -> bool {
+        self.connected.stream.is_tls()
+    }
+
+    /// What kind of login the server has accepted, in a word or two.
+    pub fn login(&self) -> &'static str {
+        self.connected.login.kind()
+    }
+
+    /// How long the server takes to answer when it has nothing to look up.
+    ///
+    /// # Errors
+    ///
+    /// Why the connection is lost.
+    pub async fn round_trip(&mut self) -> Result<Duration, String> {
+        let asked = Instant::now();
+        self.ping().await.map_err(|lost| lost.to_string())?;
+        Ok(asked.elapsed())
+    }
+
+    /// Asks. `None` if nobody has answered in time, or this user may not ask.
+    ///
+    /// # Errors
+    ///
+    /// Why the connection is lost.
+    pub async fn request(
+        &mut self,
+        subject: &str,
+        headers: &[u8],
+        payload: &[u8],
+    ) -> Result<Option<Reply>, String> {
+        self.last_token += 1;
+        let inbox = format!("{}{}", self.inbox, self.last_token);
+        let mut out = Vec::new();
+        encoder::publish(&mut out, subject, Some(&inbox), headers, payload);
+        encoder::ping(&mut out);
+        let before = self.denied.len();
+        self.send(&out).await.map_err(|lost| lost.to_string())?;
+        let answer = async {
+            loop {
+                match self.hear().await? {
+                    Heard::Pong if self.denied.len() > before => return Ok(None),
+                    Heard::Message { sid: INBOX_SID, subject, reply } if subject == inbox => {
+                        return Ok(Some(reply));
+                    }
+                    _ => {}
+                }
+            }
+        };
+        let answer = timeout(ANSWER, answer).await.unwrap_or(Ok(None));
+        answer.map_err(|lost: Lost| lost.to_string())
+    }
+
+    /// Subscribes. Returns the number by which [`Session::wait`] knows it.
+    ///
+    /// # Errors
+    ///
+    /// Why the connection is lost.
+    pub async fn subscribe(&mut self, subject: &str) -> Result<u64, String> {
+        self.last_sid += 1;
+        let mut out = Vec::new();
+        encoder::subscribe(&mut out, subject, self.last_sid);
+        self.send(&out).await.map_err(|lost| lost.to_string())?;
+        self.ping().await.map_err(|lost| lost.to_string())?;
+        Ok(self.last_sid)
+    }
+
+    /// Publishes, and waits for a message to a subscription. `None` if none came in time.
+    ///
+    /// # Errors
+    ///
+    /// Why the connection is lost.
+    pub async fn publish_and_wait(
+        &mut self,
+        subject: &str,
+        (headers, payload): (&[u8], &[u8]),
+        wanted: u64,
+    ) -> Result<Option<Reply>, String> {
+        let mut out = Vec::new();
+        encoder::publish(&mut out, subject, None, headers, payload);
+        self.send(&out).await.map_err(|lost| lost.to_string())?;
+        let waiting = async {
+            loop {
+                match self.hear().await? {
+                    Heard::Message { sid, reply, .. } if sid == wanted => return Ok(Some(reply)),
+                    _ => {}
+                }
+            }
+        };
+        let found = timeout(ANSWER, waiting).await.unwrap_or(Ok(None));
+        found.map_err(|lost: Lost| lost.to_string())
+    }
+
+    /// Whether this user may do what a node has to: tries it in a way that changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// Why the connection is lost.
+    pub async fn may(&mut self, permission: &Permission) -> Result<bool, String> {
+        let before = self.denied.len();
+        let Permission { verb, subject, headers, payload, .. } = permission;
+        let mut out = Vec::new();
+        match verb {
+            Verb::Publish => encoder::publish(&mut out, subject, None, headers, payload),
+            Verb::Subscribe => {
+                self.last_sid += 1;
+                encoder::subscribe(&mut out, subject, self.last_sid);
+                encoder::unsubscribe(&mut out, self.last_sid);
+            }
+        }
+        self.send(&out).await.map_err(|lost| lost.to_string())?;
+        self.ping().await.map_err(|lost| lost.to_string())?;
+        Ok(self.denied.len() == before)
+    }
+
+    /// Waits until the server has taken everything, and has said what it does not allow.
+    async fn ping(&mut self) -> Result<(), Lost> {
+        let mut out = Vec::new();
+        encoder::ping(&mut out);
+        self.send(&out).await?;
+        let pong = async {
+            loop {
+                if matches!(self.hear().await?, Heard::Pong) {
+                    return Ok(());
+                }
+            }
+        };
+        timeout(ANSWER, pong).await.unwrap_or(Err(Lost::Silent))
+    }
+
+    async fn send(&mut self, bytes: &[u8]) -> Result<(), Lost> {
+        let sending = async {
+            self.connected.stream.write_all(bytes).await?;
+            self.connected.stream.flush().await
+        };
+        Ok(timeout(ANSWER, sending).await.map_err(|_| Lost::Silent)??)
+    }
+
+    async fn hear(&mut self) -> Result<Heard, Lost> {
+        let mut buffer = vec![0; READ_BYTES];
+        loop {
+            let mut is_asked = false;
+            while let Some(op) = self.connected.decoder.next_op()? {
+                match op {
+                    ServerOp::Pong => return Ok(Heard::Pong),
+                    ServerOp::Message(found) => {
+                        let status = found.headers.status();
+                        let reply = Reply { status, payload: found.payload.to_vec() };
+                        let subject = found.subject.to_owned();
+                        return Ok(Heard::Message { sid: found.sid, subject, reply });
+                    }
+                    ServerOp::Ping => is_asked = true,
+                    ServerOp::Error(error) if error.starts_with("Permissions Violation") => {
+                        self.denied.push(error.to_owned());
+                    }
+                    ServerOp::Error(error) => {
+                        return Err(Lost::said(error, &self.connected.login));
+                    }
+                    ServerOp::Info(_) | ServerOp::Ok => {}
+                }
+            }
+            if is_asked {
+                let mut out = Vec::new();
+                encoder::pong(&mut out);
+                self.send(&out).await?;
+            }
+            match self.connected.stream.read(&mut buffer).await? {
+                0 => return Err(Lost::Closed),
+                count => self.connected.decoder.feed(&buffer[..count]),
+            }
+        }
+    }
+}
+
+impl Reply {
+    /// Whether the server says that nobody listens.
+    pub fn is_nobody(&self) -> bool {
+        self.status == Some(503)
+    }
+}

@@ -1,0 +1,148 @@
+//! What a node has to be allowed in NATS, and how to find out whether it is without changing
+//! anything.
+
+use serde_json::json;
+
+use crate::api::{StreamSettings, bucket};
+use crate::protocol::headers::HeaderWriter;
+use crate::subject::Subjects;
+
+/// The name of no stream and of no channel that matters.
+const NOBODY: &str = "throng-doctor";
+
+/// What a user does with a subject.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verb {
+    /// Publishing to a subject.
+    Publish,
+    /// Subscribing to a subject.
+    Subscribe,
+}
+
+impl Verb {
+    /// The name of the verb, as the configuration of servers has it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Verb::Publish => "publish",
+            Verb::Subscribe => "subscribe",
+        }
+    }
+}
+
+/// One thing that a node has to be allowed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Permission {
+    /// What a user does with the subject.
+    pub verb: Verb,
+    /// The subjects, as the permissions of a user have them.
+    pub grant: String,
+    /// One of them, with which it is tried.
+    pub(crate) subject: String,
+    /// What goes with it, so that servers and nodes do nothing.
+    pub(crate) headers: Vec<u8>,
+    pub(crate) payload: Vec<u8>,
+}
+
+impl Permission {
+    fn publish(grant: &str, subject: &str, headers: &[u8], payload: &[u8]) -> Permission {
+        let (verb, grant, subject) = (Verb::Publish, grant.to_owned(), subject.to_owned());
+        Permission { verb, grant, subject, headers: headers.into(), payload: payload.into() }
+    }
+
+    fn subscribe(grant: &str, subject: &str) -> Permission {
+        let (verb, grant, subject) = (Verb::Subscribe, grant.to_owned(), subject.to_owned());
+        Permission { verb, grant, subject, headers: Vec::new(), payload: Vec::new() }
+    }
+}
+
+/// Everything that a node of this stream has to be allowed, as the guide lists it.
+pub fn of_node(settings: &StreamSettings) -> Vec<Permission> {
+    let StreamSettings { prefix, class, .. } = settings;
+    let (stream, bucket) = (settings.name(), bucket::stream(prefix));
+    let subjects = Subjects::new(prefix, class);
+    let channel = format!("c.{NOBODY}");
+    // A stream refuses what is meant for another one.
+    let elsewhere = HeaderWriter::default().field("Nats-Expected-Stream", NOBODY).finish();
+    // And a request to create one whose name is not that of the subject.
+    let misnamed = json!({ "name": NOBODY, "subjects": [NOBODY] }).to_string();
+    let entry = bucket::subject(prefix, class);
+    let read = bucket::read(&entry);
+    let last = json!({ "last_by_subj": subjects.ingest(&channel) }).to_string();
+    let of = Permission::publish;
+    let on = Permission::subscribe;
+    vec![
+        of(&format!("{prefix}.in.>"), &subjects.ingest(&channel), &elsewhere, b""),
+        // Nodes read a sequence and a channel, which are not there.
+        of(&format!("{prefix}.hint.>"), subjects.hint(), b"", b""),
+        of(&format!("$KV.{prefix}-epochs.>"), &entry, &elsewhere, b""),
+        of("$JS.API.STREAM.INFO.*", &format!("$JS.API.STREAM.INFO.{stream}"), b"", b""),
+        of(
+            "$JS.API.STREAM.CREATE.*",
+            &format!("$JS.API.STREAM.CREATE.{stream}"),
+            b"",
+            misnamed.as_bytes(),
+        ),
+        of(
+            &format!("$JS.API.STREAM.MSG.GET.{bucket}"),
+            &format!("$JS.API.STREAM.MSG.GET.{bucket}"),
+            b"",
+            &read,
+        ),
+        of(
+            &format!("$JS.API.DIRECT.GET.{stream}"),
+            &format!("$JS.API.DIRECT.GET.{stream}"),
+            b"",
+            last.as_bytes(),
+        ),
+        on(&format!("{prefix}.live.>"), &subjects.live(&channel)),
+        on(&format!("{prefix}.hint.>"), subjects.hint()),
+        on("_INBOX.>", &format!("_INBOX.{NOBODY}.*")),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use throng_core::Retention;
+
+    use super::*;
+
+    /// The rows of the table in the guide, as `(verb, subject)`.
+    fn of_the_guide() -> Vec<(String, String)> {
+        let guide = include_str!("../../../docs/guides/nodes.md");
+        let rows = guide.lines().filter_map(|line| line.strip_prefix("| ")?.split_once(" | "));
+        let rows = rows.filter(|(verb, _)| ["publish", "subscribe"].contains(verb));
+        rows.flat_map(|(verb, cell)| {
+            let subjects = cell.split('`').skip(1).step_by(2);
+            subjects.map(|subject| (verb.to_owned(), subject.to_owned())).collect::<Vec<_>>()
+        })
+        .collect()
+    }
+
+    #[test]
+    fn what_is_tried_is_what_the_guide_lists() {
+        let settings = StreamSettings {
+            prefix: "throng".into(),
+            class: "channels".into(),
+            replicas: 1,
+            is_in_memory: false,
+            retention: Retention { max_messages: 100, max_bytes: 1 << 20, max_age_ms: 60_000 },
+            bytes_max: 1 << 30,
+            message_bytes_max: 1 << 17,
+            duplicate_window_ms: 300_000,
+        };
+        let needed = of_node(&settings);
+        let mut found: Vec<_> =
+            needed.iter().map(|one| (one.verb.word().to_owned(), one.grant.clone())).collect();
+        let mut expected = of_the_guide();
+        found.sort();
+        expected.sort();
+        assert_eq!(found, expected);
+        for Permission { grant, subject, .. } in &needed {
+            let is_covered = match grant.strip_suffix(['>', '*']) {
+                Some(start) => subject.starts_with(start),
+                None => subject == grant,
+            };
+            assert!(is_covered, "{subject} is not covered by {grant}");
+        }
+    }
+}

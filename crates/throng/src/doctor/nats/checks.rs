@@ -1,0 +1,513 @@
+//! Judges what was found: whether a node can use the servers, and what has to change.
+
+use std::time::Duration;
+
+use throng_host::preflight::{Check, Verdict};
+use throng_nats::api::StreamSettings;
+use throng_nats::permissions::Verb;
+use throng_units::format::{bytes, count, counted, seconds};
+
+use super::findings::{Examined, Existing, Findings, JetStream, Monitor, Stream};
+
+/// What a node is made for: batches of direct gets, which came with it.
+const VERSION_MIN: (u32, u32) = (2, 11);
+
+/// What the headers of a message take, at most mostly.
+const HEADER_BYTES: usize = 1 << 10;
+
+/// Clocks that differ by more show in the ages and times of messages.
+const CLOCK_MS: u64 = 1_000;
+
+/// One channel takes one publication after the other from a node: beyond this, fewer than 200 a
+/// second.
+const ROUND_TRIP: Duration = Duration::from_millis(5);
+
+/// The same, with what the servers do to store it.
+const STORED: Duration = Duration::from_millis(10);
+
+/// What the settings of the node want.
+pub(super) struct Wanted<'a> {
+    pub(super) stream: &'a StreamSettings,
+    /// The largest message of a client.
+    pub(super) message_bytes: usize,
+}
+
+/// All checks, in the order in which a newcomer asks.
+pub(super) fn checks(found: &Findings, wanted: &Wanted<'_>) -> Vec<Check> {
+    let mut checks = vec![servers(found)];
+    let Some(examined) = &found.examined else { return checks };
+    checks.extend([version(examined), login(examined), jetstream(examined)]);
+    let is_usable = !matches!(examined.jetstream, JetStream::Disabled(_));
+    if is_usable {
+        let name = wanted.stream.name();
+        checks.push(existing("stream", &name, &examined.stream));
+        let bucket = throng_nats::api::bucket::stream(&wanted.stream.prefix);
+        checks.push(existing("bucket", &bucket, &examined.bucket));
+        checks.push(replicas(examined, wanted));
+    }
+    let monitor = found.monitor.as_ref().and_then(|monitor| monitor.as_ref().ok());
+    if is_usable && wanted.stream.replicas == 1 {
+        checks.push(sync(monitor));
+    }
+    checks.push(max_payload(examined, wanted));
+    checks.extend(storage(examined, monitor, wanted));
+    checks.extend(monitor.map(connections));
+    if let Some(Err(error)) = &found.monitor {
+        checks.push(unread("monitor", "an answer of /varz", error));
+    }
+    checks.extend([permissions(examined, Verb::Publish), permissions(examined, Verb::Subscribe)]);
+    checks.push(clock(examined));
+    checks.extend(latency(examined));
+    checks
+}
+
+/// A check without a number of connections.
+fn check(
+    name: &'static str,
+    (found, needed): (String, &str),
+    verdict: Verdict,
+    why: &str,
+) -> Check {
+    Check {
+        name,
+        found: Some(found),
+        needed: needed.to_owned(),
+        verdict,
+        why: why.to_owned(),
+        limit: None,
+        setting: None,
+        by_hand: Vec::new(),
+    }
+}
+
+/// What cannot be seen, and what to do about it.
+fn unread(name: &'static str, needed: &str, advice: &str) -> Check {
+    let mut check = check(name, (String::new(), needed), Verdict::Unknown, "it cannot be seen");
+    check.found = None;
+    check.by_hand.push(format!("{name}: {advice}"));
+    check
+}
+
+fn advised(mut check: Check, advice: impl IntoIterator<Item = String>) -> Check {
+    check.by_hand.extend(advice);
+    check
+}
+
+fn ok_or(is_ok: bool, otherwise: Verdict) -> Verdict {
+    if is_ok { Verdict::Ok } else { otherwise }
+}
+
+fn servers(found: &Findings) -> Check {
+    let named = found.servers.len();
+    let faults: Vec<String> = found
+        .servers
+        .iter()
+        .filter_map(|(server, fault)| Some(format!("{server}: {}", fault.as_ref()?)))
+        .collect();
+    let cluster = found.examined.as_ref().and_then(|examined| examined.cluster.as_ref());
+    let in_cluster = cluster.map_or(1, |(_, count)| *count).max(1);
+    let is_lonely = named == 1 && in_cluster > 1;
+    let verdict = match faults.len() {
+        0 if is_lonely => Verdict::Should,
+        0 => Verdict::Ok,
+        _ if found.examined.is_some() => Verdict::Should,
+        _ => Verdict::Must,
+    };
+    let text = format!("{} of {named} can be used", named - faults.len());
+    let why = if is_lonely && faults.is_empty() {
+        "a node that starts while this server is away finds no other"
+    } else {
+        "a node goes to the next server when one is lost"
+    };
+    let more = is_lonely.then(|| {
+        format!(
+            "name at least two of the {} with nats",
+            counted(in_cluster as u64, "server", "servers")
+        )
+    });
+    advised(
+        check("servers", (text, "all that are named"), verdict, why),
+        faults.into_iter().chain(more),
+    )
+}
+
+fn version(found: &Examined) -> Check {
+    let mut parts = found.version.split(['.', '-']).map(|part| part.parse::<u32>().unwrap_or(0));
+    let version = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
+    let cluster = match &found.cluster {
+        Some((name, _)) => format!(", in the cluster {name}"),
+        None => String::new(),
+    };
+    let text = format!("{} ({}{cluster})", found.version, found.name);
+    let verdict = ok_or(version >= VERSION_MIN, Verdict::Must);
+    let why = "nodes read several messages with one request, which older servers cannot";
+    check("version", (text, "2.11 or later"), verdict, why)
+}
+
+fn login(found: &Examined) -> Check {
+    let tls = if found.is_tls { "over TLS" } else { "without TLS" };
+    let is_guarded = found.login != "none";
+    let text = format!("{}, {tls}", if is_guarded { found.login } else { "no login" });
+    let is_safe = found.is_loopback || (is_guarded && found.is_tls);
+    let why =
+        "whoever can publish there forges messages, and whoever listens on the way reads them";
+    let needed = if found.is_loopback { "none on loopback" } else { "a login, over TLS" };
+    check("login", (text, needed), ok_or(is_safe, Verdict::Should), why)
+}
+
+fn jetstream(found: &Examined) -> Check {
+    let needed = "enabled";
+    match &found.jetstream {
+        JetStream::Enabled(_) => {
+            check("JetStream", ("enabled".into(), needed), Verdict::Ok, "it stores the messages")
+        }
+        JetStream::Unknown => unread(
+            "JetStream",
+            needed,
+            "allow this user to publish to $JS.API.INFO to see its limits",
+        ),
+        JetStream::Leaderless => {
+            let why = "nothing works until a majority of the servers has elected one";
+            let found = ("has no leader".into(), needed);
+            let advice = "start the other servers of the cluster, or see what their logs say";
+            advised(check("JetStream", found, Verdict::Must, why), [advice.into()])
+        }
+        JetStream::Disabled(why) => advised(
+            check("JetStream", (why.clone(), needed), Verdict::Must, "it stores the messages"),
+            ["start nats-server with -js, or with jetstream { } in its configuration, and enable \
+              it for the account of this user"
+                .into()],
+        ),
+    }
+}
+
+fn existing(kind: &'static str, name: &str, found: &Existing) -> Check {
+    let needed = "as the settings have it, or none";
+    let why = "a node never changes a stream, and does not use one that differs";
+    let of = |text: &str, verdict| check(kind, (format!("{name} {text}"), needed), verdict, why);
+    match found {
+        Existing::Missing => of("is not there: the first node creates it", Verdict::Ok),
+        Existing::Failed(error) => advised(of("cannot be read", Verdict::Must), [error.clone()]),
+        Existing::Unknown => unread(kind, needed, "nobody has answered within 2 s"),
+        Existing::There(stream) if !stream.info.differences.is_empty() => {
+            let count = stream.info.differences.len() as u64;
+            let text = format!("differs in {}", counted(count, "setting", "settings"));
+            let lines = stream.info.differences.iter().map(|line| format!("{name}: {line}"));
+            let edit = "change the settings of all nodes, or edit the stream (nats stream edit)";
+            advised(of(&text, Verdict::Must), lines.chain([edit.into()]))
+        }
+        Existing::There(stream) => {
+            of_stream(of("is as the settings have it", Verdict::Ok), name, stream)
+        }
+    }
+}
+
+/// The servers that have a stream.
+fn of_stream(check: Check, name: &str, stream: &Stream) -> Check {
+    if !stream.has_leader {
+        let check = Check { found: Some(format!("{name} has no leader")), ..check };
+        let why = "nothing is stored until a majority of its servers is there";
+        return Check { verdict: Verdict::Must, why: why.into(), ..check };
+    }
+    let late = stream.peers.iter().filter(|peer| peer.is_offline || !peer.is_current);
+    let late: Vec<String> = late
+        .map(|peer| {
+            let state = if peer.is_offline { "is offline" } else { "is not up to date" };
+            format!("{name}: {} {state}, {} behind", peer.name, count(peer.lag))
+        })
+        .collect();
+    if late.is_empty() {
+        return check;
+    }
+    let lacks = format!("{name} lacks {}", counted(late.len() as u64, "server", "servers"));
+    let why = "another server that is lost may stop it";
+    let check = Check { found: Some(lacks), verdict: Verdict::Should, why: why.into(), ..check };
+    advised(check, late)
+}
+
+fn replicas(found: &Examined, wanted: &Wanted<'_>) -> Check {
+    let replicas = usize::from(wanted.stream.replicas);
+    let servers = found.cluster.as_ref().map_or(1, |(_, count)| (*count).max(1));
+    let verdict = match replicas {
+        1 if found.cluster.is_some() && servers >= 3 => Verdict::Should,
+        // Servers need not announce all of their cluster.
+        _ if replicas > 1 && found.cluster.is_none() => Verdict::Must,
+        _ => Verdict::Ok,
+    };
+    let (needed, why) = if replicas > 1 {
+        ("servers in a cluster", "each copy is on a server of its own")
+    } else if servers >= 3 {
+        ("3", "while the one server that has the stream is away, nothing can be published")
+    } else {
+        ("1", "a single server has one copy; three survive the loss of one of them")
+    };
+    let text = format!("{replicas} on {}", counted(servers as u64, "server", "servers"));
+    let edit = match verdict {
+        Verdict::Should => {
+            Some("set nats-replicas = 3, and edit a stream that is there".to_owned())
+        }
+        Verdict::Must => {
+            Some("set nats-replicas = 1, or run three servers as a cluster".to_owned())
+        }
+        _ => None,
+    };
+    advised(check("replicas", (text, needed), verdict, why), edit)
+}
+
+fn sync(monitor: Option<&Monitor>) -> Check {
+    let needed = "sync_interval: always";
+    let why = "with one copy, a power cut loses what is not on the disk, and all ids begin anew";
+    let advice = "set sync_interval: always in jetstream { } of a single server";
+    let Some(syncs_always) = monitor.and_then(|monitor| monitor.syncs_always) else {
+        let advice = "look for sync_interval: always in its jetstream { }, or give --nats-monitor";
+        return Check { why: why.into(), ..unread("sync", needed, advice) };
+    };
+    let interval = monitor.and_then(|monitor| monitor.sync_interval);
+    let text = match interval {
+        _ if syncs_always => "always".to_owned(),
+        Some(interval) => format!("every {}", seconds(interval.as_secs_f64())),
+        None => "not always".to_owned(),
+    };
+    let checked = check("sync", (text, needed), ok_or(syncs_always, Verdict::Should), why);
+    advised(checked, (!syncs_always).then(|| advice.to_owned()))
+}
+
+fn max_payload(found: &Examined, wanted: &Wanted<'_>) -> Check {
+    let needed = wanted.message_bytes + HEADER_BYTES;
+    let is_enough = found.max_payload >= needed;
+    let shown = bytes(needed as f64);
+    let found = bytes(found.max_payload as f64);
+    let why = "larger messages get 413 too_large";
+    let checked = check("max_payload", (found, &shown), ok_or(is_enough, Verdict::Should), why);
+    let advice = "raise max_payload of the servers, or lower max-message-bytes of the nodes";
+    advised(checked, (!is_enough).then(|| advice.to_owned()))
+}
+
+/// Whether the stream can take the room that it is to have.
+fn storage(found: &Examined, monitor: Option<&Monitor>, wanted: &Wanted<'_>) -> Option<Check> {
+    let JetStream::Enabled(account) = &found.jetstream else { return None };
+    let is_there = matches!(found.stream, Existing::There(_));
+    let of_server = monitor
+        .and_then(|monitor| Some(monitor.storage_max?.saturating_sub(monitor.storage_reserved)));
+    let of_account = account.storage_max;
+    let of_account =
+        of_account.map(|most| most.saturating_sub(account.storage.max(account.reserved)));
+    let free = [of_server, of_account].into_iter().flatten().min();
+    let needed = if is_there { 0 } else { wanted.stream.bytes_max };
+    let text = match free {
+        Some(free) => format!("{} free", bytes(free as f64)),
+        None => format!("{} stored, no limit of the account", bytes(account.storage as f64)),
+    };
+    let shown = if is_there { "the stream has its room".to_owned() } else { bytes(needed as f64) };
+    let is_enough = free.is_none_or(|free| free >= needed);
+    let why = "servers do not create a stream that they may not have room for";
+    let checked = check("storage", (text, &shown), ok_or(is_enough, Verdict::Must), why);
+    let advice = "raise max_file_store of the servers or the limit of the account, or lower \
+                  history.total-bytes";
+    Some(advised(checked, (!is_enough).then(|| advice.to_owned())))
+}
+
+fn connections(monitor: &Monitor) -> Check {
+    let Monitor { connections, connections_max, .. } = monitor;
+    let text = format!("{} of {}", count(*connections), count(*connections_max));
+    let is_enough = connections.saturating_mul(10) <= connections_max.saturating_mul(9);
+    let why = "each node has one, and comes back to any server";
+    check("connections", (text, "a tenth free"), ok_or(is_enough, Verdict::Should), why)
+}
+
+fn permissions(found: &Examined, verb: Verb) -> Check {
+    let denied = found.denied.iter().filter(|permission| permission.verb == verb);
+    let missing: Vec<&str> = denied.map(|permission| permission.grant.as_str()).collect();
+    let name = verb.word();
+    let text = match missing.len() as u64 {
+        0 => "all that a node needs".to_owned(),
+        count => format!("{} not allowed", counted(count, "subject", "subjects")),
+    };
+    let why = "the guide \"From one node to many\" lists what a node does with each";
+    let verdict = ok_or(missing.is_empty(), Verdict::Must);
+    let advice = (!missing.is_empty())
+        .then(|| format!("allow this user to {name} to: {}", missing.join(", ")));
+    advised(check(name, (text, "all that a node needs"), verdict, why), advice)
+}
+
+fn clock(found: &Examined) -> Check {
+    let needed = "within 1 s";
+    let Some(ahead_ms) = found.ahead_ms else {
+        return unread("clock", needed, "servers tell their time once there is a stream");
+    };
+    let off_ms = ahead_ms.unsigned_abs();
+    let side = if ahead_ms < 0 { "behind" } else { "ahead" };
+    let text = format!("theirs {} {side}", seconds(off_ms as f64 / 1000.0));
+    let why = "messages have the servers' times, and expire by them";
+    let is_near = off_ms <= CLOCK_MS;
+    let checked = check("clock", (text, needed), ok_or(is_near, Verdict::Should), why);
+    advised(checked, (!is_near).then(|| "synchronise the clocks of all machines (NTP)".to_owned()))
+}
+
+fn latency(found: &Examined) -> Vec<Check> {
+    let why = "of one channel, a node has one publication under way at a time";
+    let of = |name, times: &[Duration], most: Duration| {
+        let (median, worst) = median_and_worst(times);
+        let shown = |time: Duration| seconds(time.as_secs_f64());
+        let text = format!("{}, worst {}, of {}", shown(median), shown(worst), times.len());
+        let needed = format!("below {}", shown(most));
+        check(name, (text, &needed), ok_or(median < most, Verdict::Should), why)
+    };
+    let mut checks = vec![of("round trip", &found.round_trips, ROUND_TRIP)];
+    match &found.stored {
+        None => {}
+        Some(Ok(stored)) => {
+            checks.push(of("stored", &stored.stored, STORED));
+            checks.push(of("republished", &stored.delivered, STORED));
+        }
+        Some(Err(error)) => {
+            let text = ("a message was not stored".to_owned(), "an answer");
+            checks.push(advised(check("stored", text, Verdict::Must, why), [error.clone()]));
+        }
+    }
+    checks
+}
+
+/// The middle one and the longest; nothing of nothing.
+pub(super) fn median_and_worst(times: &[Duration]) -> (Duration, Duration) {
+    let mut times = times.to_vec();
+    times.sort();
+    let median = times.get(times.len() / 2).copied().unwrap_or_default();
+    (median, times.last().copied().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use throng_core::Retention;
+    use throng_nats::api::stream::StreamInfo;
+
+    use super::super::findings::{Account, Peer, Stored};
+    use super::*;
+
+    fn settings(replicas: u8) -> StreamSettings {
+        StreamSettings {
+            prefix: "throng".into(),
+            class: "channels".into(),
+            replicas,
+            is_in_memory: false,
+            retention: Retention { max_messages: 100, max_bytes: 1 << 20, max_age_ms: 60_000 },
+            bytes_max: 1 << 30,
+            message_bytes_max: 1 << 17,
+            duplicate_window_ms: 300_000,
+        }
+    }
+
+    fn examined() -> Examined {
+        Examined {
+            address: "tls://10.0.0.1:4222".into(),
+            name: "n1".into(),
+            version: "2.15.2".into(),
+            cluster: None,
+            max_payload: 1 << 20,
+            is_loopback: false,
+            is_tls: true,
+            login: "nkey",
+            jetstream: JetStream::Enabled(Account::default()),
+            stream: Existing::Missing,
+            bucket: Existing::Missing,
+            ahead_ms: Some(2),
+            denied: Vec::new(),
+            round_trips: vec![Duration::from_micros(300); 3],
+            stored: None,
+        }
+    }
+
+    /// The check with this name, of a node with one copy and one with three.
+    fn judged(examined: Examined, replicas: u8, name: &str) -> Check {
+        let servers = vec![(examined.address.clone(), None)];
+        let found = Findings { servers, examined: Some(examined), monitor: None };
+        let wanted = Wanted { stream: &settings(replicas), message_bytes: 64 << 10 };
+        let found = checks(&found, &wanted).into_iter().find(|check| check.name == name);
+        found.unwrap_or_else(|| panic!("no check {name}"))
+    }
+
+    fn stream(peers: Vec<Peer>, has_leader: bool) -> Existing {
+        let info = StreamInfo {
+            created: String::new(),
+            first: 1,
+            last: 1,
+            leader: "n1".into(),
+            differences: Vec::new(),
+        };
+        Existing::There(Box::new(Stream { info, has_leader, peers }))
+    }
+
+    #[test]
+    fn a_server_as_nodes_want_it_lacks_nothing_but_what_cannot_be_seen() {
+        let found = Findings {
+            servers: vec![("tls://10.0.0.1:4222".into(), None)],
+            examined: Some(examined()),
+            monitor: None,
+        };
+        let wanted = Wanted { stream: &settings(1), message_bytes: 64 << 10 };
+        let checks = checks(&found, &wanted);
+        let other: Vec<_> = checks.iter().filter(|check| check.verdict != Verdict::Ok).collect();
+        assert_eq!(other.len(), 1, "{other:?}");
+        assert_eq!((other[0].name, other[0].verdict), ("sync", Verdict::Unknown));
+    }
+
+    #[test]
+    fn what_is_wrong_has_a_verdict() {
+        let verdict = |change: fn(&mut Examined), replicas, name| {
+            let mut examined = examined();
+            change(&mut examined);
+            judged(examined, replicas, name).verdict
+        };
+        for (change, name, expected) in [
+            (
+                (|found| found.version = "2.10.29".into()) as fn(&mut Examined),
+                "version",
+                Verdict::Must,
+            ),
+            (|found| found.is_tls = false, "login", Verdict::Should),
+            (|found| found.login = "none", "login", Verdict::Should),
+            (|found| found.jetstream = JetStream::Leaderless, "JetStream", Verdict::Must),
+            (|found| found.jetstream = JetStream::Unknown, "JetStream", Verdict::Unknown),
+            (|found| found.max_payload = 64 << 10, "max_payload", Verdict::Should),
+            (|found| found.ahead_ms = Some(-1_500), "clock", Verdict::Should),
+            (|found| found.stream = stream(Vec::new(), false), "stream", Verdict::Must),
+            (|found| found.round_trips = vec![ROUND_TRIP; 3], "round trip", Verdict::Should),
+            (|found| found.stored = Some(Err("no".into())), "stored", Verdict::Must),
+            (|found| found.stored = Some(Ok(Stored::default())), "stored", Verdict::Ok),
+            (|found| found.cluster = Some(("c".into(), 3)), "servers", Verdict::Should),
+            (|found| found.cluster = Some(("c".into(), 3)), "replicas", Verdict::Should),
+        ] {
+            assert_eq!(verdict(change, 1, name), expected, "{name}");
+        }
+        assert_eq!(verdict(|_| {}, 3, "replicas"), Verdict::Must);
+        assert_eq!(
+            verdict(|found| found.cluster = Some(("c".into(), 3)), 3, "replicas"),
+            Verdict::Ok
+        );
+    }
+
+    #[test]
+    fn servers_that_lag_are_named() {
+        let peer = |name: &str, is_offline, is_current| Peer {
+            name: name.into(),
+            is_offline,
+            is_current,
+            lag: 1_200,
+        };
+        let peers = vec![peer("n2", false, true), peer("n3", true, false)];
+        let check = judged(Examined { stream: stream(peers, true), ..examined() }, 3, "stream");
+        assert_eq!(check.verdict, Verdict::Should);
+        assert_eq!(check.by_hand, ["throng-channels: n3 is offline, 1,200 behind"]);
+    }
+
+    #[test]
+    fn a_stream_needs_its_room_once() {
+        let account = || Account { storage_max: Some(1 << 20), storage: 0, reserved: 0 };
+        let small = |stream| {
+            let jetstream = JetStream::Enabled(account());
+            judged(Examined { stream, jetstream, ..examined() }, 1, "storage").verdict
+        };
+        assert_eq!(small(Existing::Missing), Verdict::Must);
+        assert_eq!(small(stream(Vec::new(), true)), Verdict::Ok);
+    }
+}

@@ -1,0 +1,157 @@
+//! What was found out about the servers, before it is judged.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use throng_nats::api::stream::StreamInfo;
+use throng_nats::permissions::Permission;
+
+/// Everything that was found.
+pub(super) struct Findings {
+    /// Each server of the settings, and why it cannot be used.
+    pub(super) servers: Vec<(String, Option<String>)>,
+    /// What the first one says that can be used.
+    pub(super) examined: Option<Examined>,
+    /// What its monitoring says, if it was asked.
+    pub(super) monitor: Option<Result<Monitor, String>>,
+}
+
+/// One server, and the cluster behind it.
+pub(super) struct Examined {
+    pub(super) address: String,
+    pub(super) name: String,
+    pub(super) version: String,
+    /// The cluster, and how many of its servers it announces.
+    pub(super) cluster: Option<(String, usize)>,
+    pub(super) max_payload: usize,
+    pub(super) is_loopback: bool,
+    pub(super) is_tls: bool,
+    pub(super) login: &'static str,
+    pub(super) jetstream: JetStream,
+    pub(super) stream: Existing,
+    pub(super) bucket: Existing,
+    /// How far the servers' clock is ahead of ours, in milliseconds.
+    pub(super) ahead_ms: Option<i64>,
+    /// What a node has to be allowed, and this user is not.
+    pub(super) denied: Vec<Permission>,
+    pub(super) round_trips: Vec<Duration>,
+    /// How long publications took until they were stored, and until the stream republished them.
+    pub(super) stored: Option<Result<Stored, String>>,
+}
+
+/// Whether there is JetStream for this user.
+pub(super) enum JetStream {
+    Enabled(Account),
+    /// There is none, and why.
+    Disabled(String),
+    /// It waits for a majority of its servers.
+    Leaderless,
+    /// The user may not ask, or nobody answers.
+    Unknown,
+}
+
+/// What an account may use of JetStream, and does.
+#[derive(Default)]
+pub(super) struct Account {
+    /// `None` for no limit.
+    pub(super) storage_max: Option<u64>,
+    pub(super) storage: u64,
+    /// What streams that are there may take.
+    pub(super) reserved: u64,
+}
+
+/// A stream that nodes need.
+pub(super) enum Existing {
+    There(Box<Stream>),
+    Missing,
+    /// What the servers say instead.
+    Failed(String),
+    /// Nobody has answered.
+    Unknown,
+}
+
+/// A stream that is there.
+pub(super) struct Stream {
+    pub(super) info: StreamInfo,
+    pub(super) has_leader: bool,
+    /// The other servers that have a copy, and whether they are up to date.
+    pub(super) peers: Vec<Peer>,
+}
+
+pub(super) struct Peer {
+    pub(super) name: String,
+    pub(super) is_offline: bool,
+    pub(super) is_current: bool,
+    pub(super) lag: u64,
+}
+
+/// How long publications took.
+#[derive(Default)]
+pub(super) struct Stored {
+    pub(super) stored: Vec<Duration>,
+    pub(super) delivered: Vec<Duration>,
+}
+
+/// What the monitoring of a server says.
+pub(super) struct Monitor {
+    pub(super) connections: u64,
+    pub(super) connections_max: u64,
+    /// `None` without JetStream.
+    pub(super) syncs_always: Option<bool>,
+    pub(super) sync_interval: Option<Duration>,
+    pub(super) storage_max: Option<u64>,
+    pub(super) storage_reserved: u64,
+}
+
+impl Monitor {
+    /// Reads the answer of `/varz`.
+    pub(super) fn of(varz: &Value) -> Option<Monitor> {
+        let number = |value: &Value| value.as_u64();
+        let jetstream = varz.get("jetstream").filter(|found| found.get("config").is_some());
+        let config = jetstream.map_or(&Value::Null, |found| &found["config"]);
+        let nanoseconds = number(&config["sync_interval"]);
+        Some(Monitor {
+            connections: number(&varz["connections"])?,
+            connections_max: number(&varz["max_connections"])?,
+            syncs_always: jetstream.map(|_| config["sync_always"].as_bool().unwrap_or(false)),
+            sync_interval: nanoseconds.map(Duration::from_nanos),
+            storage_max: number(&config["max_storage"]),
+            storage_reserved: jetstream
+                .and_then(|found| number(&found["stats"]["reserved_storage"]))
+                .unwrap_or(0),
+        })
+    }
+}
+
+impl Account {
+    /// Reads the answer to `$JS.API.INFO`. Limits may differ by the number of replicas.
+    pub(super) fn of(info: &Value, replicas: u8) -> Account {
+        let tier = info["tiers"].get(format!("R{replicas}"));
+        let of = tier.unwrap_or(info);
+        Account {
+            storage_max: of["limits"]["max_storage"].as_u64(),
+            storage: of["storage"].as_u64().unwrap_or(0),
+            reserved: of["reserved_storage"].as_u64().unwrap_or(0),
+        }
+    }
+}
+
+impl Stream {
+    pub(super) fn new(info: StreamInfo, answer: &Value) -> Stream {
+        let cluster = answer.get("cluster");
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let is = |value: &Value| value.as_bool().unwrap_or(false);
+        let peers = cluster.and_then(|cluster| cluster["replicas"].as_array());
+        let peers = peers.into_iter().flatten().map(|peer| Peer {
+            name: text(&peer["name"]),
+            is_offline: is(&peer["offline"]),
+            is_current: is(&peer["current"]),
+            lag: peer["lag"].as_u64().unwrap_or(0),
+        });
+        Stream {
+            has_leader: cluster.is_none_or(|cluster| !text(&cluster["leader"]).is_empty()),
+            peers: peers.collect(),
+            info,
+        }
+    }
+}
