@@ -59,6 +59,22 @@ def test_close_of_the_client_ends_what_others_wait_for(request, channel, transpo
     subscription.close()
 
 
+def test_a_subscription_that_begins_during_close_is_refused(server, channel):
+    client = Throng(server.url)
+    refusals = []
+
+    def follow_another(state):
+        """Runs in the middle of `close`, which ends this subscription."""
+        if state.name == "closed":
+            with pytest.raises(ThrongError) as caught:
+                client.subscribe(channel)
+            refusals.append(caught.value.code)
+
+    client.subscribe(channel, on_state=follow_another)
+    client.close()
+    assert refusals == ["closed"]
+
+
 def test_a_closed_client_says_so(server, channel):
     client = Throng(server.url)
     client.close()

@@ -147,9 +147,11 @@ class Throng:
         self._options = Options(**options)
         self._tokens = Tokens(token)
         self._exchange = BlockingExchange(self._url, self._options, self._tokens)
+        # For the loop, the hub, and whether there may be any.
         self._starting = threading.Lock()
         self._loop: _Loop | None = None
         self._hub: Hub | None = None
+        self._is_closed = False
 
     def subscribe(
         self,
@@ -164,7 +166,7 @@ class Throng:
         `on_gap` and `on_state` are called in the thread of the connections and must return soon.
         """
         with self._starting:
-            if self._exchange.http.is_closed:
+            if self._is_closed:
                 raise closed()
             loop = self._loop = self._loop or _Loop()
 
@@ -231,6 +233,8 @@ class Throng:
     def close(self) -> None:
         """Ends all subscriptions and closes all connections."""
         with self._starting:
+            # First, because nobody would end what another thread begins from now on.
+            self._is_closed = True
             loop, hub = self._loop, self._hub
             self._loop = self._hub = None
         if loop is not None:
