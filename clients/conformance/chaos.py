@@ -7,10 +7,10 @@ whole run.
 
 import asyncio
 import random
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from misbehaving import Proxy
+from misbehaving import CHUNK_BYTES, Proxy, flush
 
 FAULTS = ["refuse", "cut", "cut", "cut request", "freeze", "freeze request", "pause", "pieces"]
 # After what a connection survives, it is cut, so that the next one has its turn.
@@ -20,17 +20,48 @@ FOREVER_SECONDS = 600
 
 
 @dataclass
-class Plan:
-    """What happens to one direction of a connection, after `at` bytes."""
+class Suffering:
+    """One direction of a connection, to which something happens after `at` bytes."""
 
     dice: random.Random
+    suffered: Callable
+    """Called with what has happened."""
     fault: str | None = None
     at: int = 0
     is_in_pieces: bool = False
+    passed: int = 0
 
     def size(self):
         """How many bytes pass next, at most."""
-        return self.dice.randint(1, 40) if self.is_in_pieces else 65_536
+        return self.dice.randint(1, 40) if self.is_in_pieces else CHUNK_BYTES
+
+    async def forward(self, data, writer):
+        """Passes data on. Whether the connection goes on."""
+        if self.fault is not None and self.passed + len(data) >= self.at:
+            first, rest = data[: self.at - self.passed], data[self.at - self.passed :]
+            writer.write(first)
+            if not await self._happens(writer):
+                return False
+            writer.write(rest)
+            self.passed += len(data)
+            self.fault, self.at = "cut", self.passed + REST_BYTES
+            return True
+        self.passed += len(data)
+        writer.write(data)
+        await writer.drain()
+        if self.is_in_pieces:
+            await asyncio.sleep(self.dice.random() * 0.002)
+        return True
+
+    async def _happens(self, writer):
+        """The fault. Whether the connection goes on."""
+        self.suffered(f"{self.fault} at {self.at}")
+        if self.fault.startswith("cut"):
+            await flush(writer)
+            return False
+        is_frozen = self.fault.startswith("freeze")
+        await asyncio.sleep(FOREVER_SECONDS if is_frozen else self.dice.random() / 2)
+        return True
 
 
 class ChaosProxy(Proxy):
@@ -48,81 +79,28 @@ class ChaosProxy(Proxy):
         """Whether all faults have been dealt out."""
         return self.connections >= self.faults
 
-    async def _serve(self, reader, writer):
-        number = self.connections
-        self.connections += 1
+    def directions(self, number):
         dice = random.Random(f"{self.seed}/{number}")
         fault = dice.choice(FAULTS) if number < self.faults else None
         # Most often early: in heads, handshakes and first frames.
         at = int(10 ** dice.uniform(0, 3.5))
+
+        def suffered(what):
+            self.suffered.append((number, what))
+
         if fault == "refuse":
-            self.suffered.append((number, fault))
-            writer.transport.abort()
-            return
-        is_of_request = fault is not None and fault.endswith("request")
-        pieces = fault == "pieces"
-        up = Plan(dice, fault if is_of_request else None, at // 4, pieces)
-        down = Plan(dice, None if is_of_request else fault, at, pieces)
-        if pieces:
-            self.suffered.append((number, fault))
+            suffered(fault)
+            return None
+        up, down = Suffering(dice, suffered), Suffering(dice, suffered)
+        if fault == "pieces":
+            suffered(fault)
+            up.is_in_pieces = down.is_in_pieces = True
             down.fault, down.at = "cut", at + REST_BYTES
-        await self._forward(reader, writer, number, up, down)
-
-    async def _forward(self, reader, writer, number, up, down):
-        task = asyncio.current_task()
-        self._tasks.add(task)
-        other = None
-        try:
-            await self._flows.wait()
-            up_reader, other = await asyncio.open_connection("127.0.0.1", self.upstream.port)
-            pumps = [
-                asyncio.create_task(self._pass(reader, other, number, up)),
-                asyncio.create_task(self._pass(up_reader, writer, number, down)),
-            ]
-            try:
-                await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for pump in pumps:
-                    pump.cancel()
-        except (OSError, asyncio.CancelledError):
-            pass
-        finally:
-            self._tasks.discard(task)
-            for each in (writer, other):
-                if each is not None:
-                    each.transport.abort()
-
-    async def _pass(self, reader, writer, number, plan):
-        passed = 0
-        with suppress(OSError):
-            while data := await reader.read(plan.size()):
-                await self._flows.wait()
-                is_due = plan.fault is not None and passed + len(data) >= plan.at
-                if not is_due:
-                    passed += len(data)
-                    writer.write(data)
-                    await writer.drain()
-                    if plan.is_in_pieces:
-                        await asyncio.sleep(plan.dice.random() * 0.002)
-                    continue
-                first, rest = data[: plan.at - passed], data[plan.at - passed :]
-                writer.write(first)
-                if not await self._happens(writer, number, plan):
-                    return
-                writer.write(rest)
-                passed += len(data)
-                plan.fault, plan.at = "cut", passed + REST_BYTES
-
-    async def _happens(self, writer, number, plan):
-        """The fault of this direction. Whether the connection goes on."""
-        self.suffered.append((number, f"{plan.fault} at {plan.at}"))
-        if plan.fault.startswith("cut"):
-            with suppress(TimeoutError):
-                await asyncio.wait_for(writer.drain(), 1)
-            return False
-        is_frozen = plan.fault.startswith("freeze")
-        await asyncio.sleep(FOREVER_SECONDS if is_frozen else plan.dice.random() / 2)
-        return True
+        elif fault is not None and fault.endswith("request"):
+            up.fault, up.at = fault, at // 4
+        else:
+            down.fault, down.at = fault, at
+        return up, down
 
 
 def offset_of(id):

@@ -31,6 +31,44 @@ class Loop:
         self.loop.close()
 
 
+CHUNK_BYTES = 65_536
+
+
+async def flush(writer):
+    """Waits until all is sent, but not for a peer that does not read."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(writer.drain(), 1)
+
+
+@dataclass
+class Direction:
+    """One direction of a connection through a proxy, and what happens to its bytes."""
+
+    cut_after: int | None = None
+    """The connection breaks after this many bytes."""
+    piece: int = CHUNK_BYTES
+    """Bytes come in pieces of at most this size, each a segment of its own."""
+    delay: float = 0.0
+    """Pause before each piece."""
+    passed: int = 0
+
+    def size(self):
+        """How many bytes pass next, at most."""
+        return self.piece
+
+    async def forward(self, data, writer):
+        """Passes data on. Whether the connection goes on."""
+        if self.cut_after is not None and self.passed + len(data) >= self.cut_after:
+            writer.write(data[: self.cut_after - self.passed])
+            await flush(writer)
+            return False
+        self.passed += len(data)
+        await asyncio.sleep(self.delay)
+        writer.write(data)
+        await writer.drain()
+        return True
+
+
 @dataclass
 class Fault:
     """What happens to one connection of a proxy."""
@@ -39,10 +77,15 @@ class Fault:
     """The connection breaks after this many bytes from the server."""
     cut_request_after: int | None = None
     """The same for bytes from the client."""
-    piece: int | None = None
-    """Bytes from the server come in pieces of this size, each a segment of its own."""
+    piece: int = CHUNK_BYTES
+    """Bytes from the server come in pieces of this size."""
     delay: float = 0.0
     """Pause before each piece."""
+
+    def directions(self):
+        """That from the client, and that from the server."""
+        from_server = Direction(self.cut_after, self.piece, self.delay)
+        return Direction(self.cut_request_after), from_server
 
 
 class Proxy:
@@ -79,20 +122,27 @@ class Proxy:
         self.server.get_loop().call_soon_threadsafe(self.server.close)
         self.cut()
 
+    def directions(self, number):
+        """The directions of a connection: from the client, and from the server. None refuses it."""
+        return self.plan(number).directions()
+
     async def _serve(self, reader, writer):
-        fault = self.plan(self.connections)
+        directions = self.directions(self.connections)
         self.connections += 1
+        if directions is None:
+            writer.transport.abort()
+            return
         task = asyncio.current_task()
         self._tasks.add(task)
         other = None
         try:
             await self._flows.wait()
             up_reader, other = await asyncio.open_connection("127.0.0.1", self.upstream.port)
-            directions = [
-                self._pump(reader, other, fault.cut_request_after, None, 0),
-                self._pump(up_reader, writer, fault.cut_after, fault.piece, fault.delay),
+            ways = [(reader, other), (up_reader, writer)]
+            pumps = [
+                asyncio.create_task(self._pump(*way, direction))
+                for way, direction in zip(ways, directions, strict=True)
             ]
-            pumps = [asyncio.create_task(each) for each in directions]
             try:
                 await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -106,20 +156,12 @@ class Proxy:
                 if each is not None:
                     each.transport.abort()
 
-    async def _pump(self, reader, writer, limit, piece, delay):
-        passed = 0
+    async def _pump(self, reader, writer, direction):
         with suppress(OSError):
-            while data := await reader.read(piece or 65_536):
+            while data := await reader.read(direction.size()):
                 await self._flows.wait()
-                if limit is not None and passed + len(data) >= limit:
-                    writer.write(data[: limit - passed])
-                    with suppress(TimeoutError):
-                        await asyncio.wait_for(writer.drain(), 1)
+                if not await direction.forward(data, writer):
                     return
-                passed += len(data)
-                await asyncio.sleep(delay)
-                writer.write(data)
-                await writer.drain()
 
 
 @dataclass

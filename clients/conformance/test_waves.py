@@ -40,19 +40,13 @@ def test_a_thousand_clients_do_not_come_in_waves(crowd, tmp_path, channel):
         for client in clients:
             client.until_state("open")
 
-        server.kill()
-        server = Server(tmp_path, *flags, port=server.port)
-        delays = [client.until_state("waiting")["delay_ms"] for client in clients]
-        check_spread(delays, BACKOFF_MS)
-        for client in clients:
-            client.until_state("open")
-
-        server.stop()
-        server = Server(tmp_path, *flags, port=server.port)
-        delays = [client.until_state("waiting")["delay_ms"] for client in clients]
-        check_spread(delays, DRAIN_MS)
-        for client in clients:
-            client.until_state("open")
+        for end, within_ms in [(Server.kill, BACKOFF_MS), (Server.stop, DRAIN_MS)]:
+            end(server)
+            server = Server(tmp_path, *flags, port=server.port)
+            delays = [client.until_state("waiting")["delay_ms"] for client in clients]
+            check_spread(delays, within_ms)
+            for client in clients:
+                client.until_state("open")
         server.wait_for_connections(channel, CLIENTS)
     finally:
         server.kill()
