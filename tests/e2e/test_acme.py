@@ -7,7 +7,6 @@ import ssl
 import stat
 from datetime import UTC, datetime, timedelta
 
-import httpx
 import pytest
 
 from support import TIMEOUT_SECONDS

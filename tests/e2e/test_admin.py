@@ -2,15 +2,14 @@
 
 import json
 import socket
-import subprocess
 from types import SimpleNamespace
 
 import pytest
 
 from conftest import HERE
-from support import TIMEOUT_SECONDS
+from support.commands import run
 from support.raw import TEXT, Raw, RawWebSocket, frame
-from support.server import Server, clean_environment, eventually, run_throng
+from support.server import Server, eventually, run_throng
 
 ADMIN = ("--admin-listen", "127.0.0.1:0")
 PUBLIC = ("--allow-anyone", "--admin-listen", "127.0.0.1:0")
@@ -202,16 +201,7 @@ def test_the_status_page_works_at_the_admin_listener(serve, chromium, tmp_path):
     with server.admin() as admin:
         url = str(admin.base_url).rstrip("/")
     picture = tmp_path / "status.png"
-    done = subprocess.run(
-        ["node", HERE / "node" / "status.mjs", chromium, url, "admin", picture],
-        env=clean_environment({"NO_PROXY": "*"}),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_SECONDS * 6,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    run("node", HERE / "node" / "status.mjs", chromium, url, "admin", picture)
     assert picture.stat().st_size > 0
 
 

@@ -2,12 +2,12 @@
 
 import copy
 import json
-import subprocess
 
 import pytest
+from conftest import HERE
 from jsonschema import Draft202012Validator
 from support import TIMEOUT_SECONDS
-from support.server import ROOT
+from support.commands import run
 from websockets.sync.client import connect
 
 # The answers to commands that no command of the test below has.
@@ -67,17 +67,8 @@ def nested(value):
 def test_the_document_is_valid(asyncapi, tmp_path):
     path = tmp_path / "asyncapi.json"
     path.write_text(json.dumps(asyncapi))
-    command = ["node", "asyncapi.mjs", str(path)]
-    done = subprocess.run(
-        command,
-        cwd=ROOT / "tests/e2e/node",
-        capture_output=True,
-        text=True,
-        timeout=14 * TIMEOUT_SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert int(done.stdout.split()[-2]) == len(asyncapi["operations"])
+    said = run("node", HERE / "node" / "asyncapi.mjs", path, timeout=14 * TIMEOUT_SECONDS)
+    assert int(said.split()[-2]) == len(asyncapi["operations"])
 
 
 def commands(channel, other):

@@ -2,15 +2,15 @@
 channel, each of which must reconnect."""
 
 import json
-import subprocess
 from contextlib import ExitStack
 
 import pytest
 
 from conftest import HERE, QUICK
 from support import TIMEOUT_SECONDS
+from support.commands import run
 from support.raw import Raw
-from support.server import Server, clean_environment, eventually
+from support.server import Server, eventually
 
 
 SCENARIOS = ["together", "lost", "sse", "poll", "back", "offline", "namesakes", "rooms"]
@@ -29,11 +29,11 @@ def server(tmp_path_factory):
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_chat(server, chromium, scenario):
-    run(server, chromium, scenario)
+    chat(server, chromium, scenario)
 
 
 def test_chat_on_a_frozen_server(serve, chromium):
-    run(serve(), chromium, "frozen")
+    chat(serve(), chromium, "frozen")
 
 
 @pytest.mark.parametrize(
@@ -44,20 +44,11 @@ def test_chat_on_a_frozen_server(serve, chromium):
     ],
 )
 def test_the_chat_does_not_link_a_status_page_that_it_may_not_see(serve, chromium, flags, listen):
-    run(serve(*flags, listen=listen), chromium, "elsewhere")
+    chat(serve(*flags, listen=listen), chromium, "elsewhere")
 
 
-def run(server, chromium, scenario):
-    pid = str(server.process.pid)
-    done = subprocess.run(
-        ["node", HERE / "node" / "chat.mjs", chromium, server.url, scenario, pid],
-        env=clean_environment({"NO_PROXY": "*"}),
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_SECONDS * 6,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+def chat(server, chromium, scenario):
+    run("node", HERE / "node" / "chat.mjs", chromium, server.url, scenario, server.process.pid)
 
 
 # Synchronous, so that its effect is visible when the page has loaded.
@@ -85,16 +76,7 @@ def test_a_published_script_does_not_run_in_the_servers_origin(
     server = serve()
     server.publish("page", PAGES[content_type], Content_Type=content_type)
     url = f"{server.url}/channels/page?history=1&wait=0"
-    done = subprocess.run(
-        ["node", HERE / "node" / "stored-script.mjs", chromium, url, *stripped],
-        env=clean_environment({"NO_PROXY": "*"}),
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_SECONDS * 6,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    page = json.loads(done.stdout)
+    page = json.loads(run("node", HERE / "node" / "stored-script.mjs", chromium, url, *stripped))
     ran = [message["data"] for message in server.history("ran")["messages"]]
     is_open = len(stripped) == 2
     assert page["shown"] == (DISPOSITION in stripped)

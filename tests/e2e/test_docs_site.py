@@ -9,6 +9,7 @@ import pytest
 
 from conftest import HERE
 from support import TIMEOUT_SECONDS
+from support.commands import run
 from support.server import BINARY, ROOT, clean_environment
 
 # Attributes from which a page loads something.
@@ -42,15 +43,7 @@ class Page(HTMLParser):
 def html(tmp_path_factory):
     """The directory of the site."""
     directory = tmp_path_factory.mktemp("site") / "html"
-    done = subprocess.run(
-        [ROOT / "docs" / "site" / "build", directory],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=TIMEOUT_SECONDS * 12,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
+    run(ROOT / "docs" / "site" / "build", directory, timeout=TIMEOUT_SECONDS * 12)
     return directory
 
 
@@ -132,12 +125,5 @@ def test_a_directory_that_is_no_site_is_named(tmp_path, command):
 @pytest.mark.parametrize("scenario", ["pages", "search", "menu"])
 def test_in_a_browser(serve, chromium, html, scenario):
     server = serve("--docs", html)
-    done = subprocess.run(
-        ["node", HERE / "node" / "docs.mjs", chromium, f"{server.url}/docs/", scenario],
-        env=clean_environment({"NO_PROXY": "*"}),
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_SECONDS * 12,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    url = f"{server.url}/docs/"
+    run("node", HERE / "node" / "docs.mjs", chromium, url, scenario, timeout=TIMEOUT_SECONDS * 12)

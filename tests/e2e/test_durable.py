@@ -11,22 +11,9 @@ from websockets.exceptions import WebSocketException
 from websockets.sync.client import connect
 
 from support import TIMEOUT_SECONDS
+from support.durable import SETTINGS
 from support.server import Server, eventually, run_throng
 from support.transports import TRANSPORTS, subscribe
-
-SETTINGS = """
-[[channels]]
-match = "kept*"
-durable = true
-messages = 100000
-bytes = "64MiB"
-max-lag-messages = 100000
-max-lag-bytes = "64MiB"
-
-[[channels]]
-users = "*"
-durable = true
-"""
 
 # `THRONG_KILLS=1000` for a long run.
 KILLS = int(os.environ.get("THRONG_KILLS", "20"))

@@ -14,6 +14,7 @@ import pytest
 
 from conftest import HERE
 from support import TIMEOUT_SECONDS
+from support.commands import run
 from support.postgres import Postgres
 from support.server import BINARY, ROOT, clean_environment, eventually
 
@@ -105,16 +106,7 @@ def start(tmp_path):
 
 
 def use(chromium, example, url):
-    done = subprocess.run(
-        ["node", HERE / "node" / "examples.mjs", chromium, example, url],
-        env=clean_environment({"NO_PROXY": "*"}),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=TIMEOUT_SECONDS * 5,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
+    run("node", HERE / "node" / "examples.mjs", chromium, example, url)
 
 
 def test_notifications_with_a_login_reach_their_user(start, chromium):

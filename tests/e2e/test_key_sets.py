@@ -1,10 +1,7 @@
 """Key sets at URLs, served over HTTP by a server that misbehaves."""
 
 import json
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import jwt
 import pytest

@@ -10,6 +10,7 @@ import pytest
 
 from conftest import HERE
 from support import TIMEOUT_SECONDS
+from support.commands import run
 from support.pages import served
 from support.server import ROOT, clean_environment
 
@@ -42,44 +43,27 @@ def install_go(directory):
     (commands,) = re.findall(r"^\| \[Go\].*\|$", SECTION.group(), re.MULTILINE)
     commands = re.findall(r"`([^`]*)`", commands.replace("PATH/", f"{ROOT}/"))
     for command in commands[:-1]:
-        run(command.split(), directory)
+        run(*command.split(), directory=directory, environment=OWN)
     return commands[-1].split()
 
 
+# Where the programs find their clients, and what those need.
+OWN = {
+    "HOME": os.environ.get("HOME", "/"),
+    "PYTHONPATH": str(ROOT / "clients" / "python" / "src"),
+    "GOMODCACHE": str(ROOT / ".cache/go/mod"),
+    "GOCACHE": str(ROOT / ".cache/go/build"),
+    "GOPROXY": "off",
+    "GONOSUMDB": "*",
+    "GOFLAGS": "-modcacherw",
+    "GOTOOLCHAIN": "local",
+    "CGO_ENABLED": "0",
+}
 PROGRAMS = {
     "js": ("hello.mjs", install_javascript),
     "python": ("hello.py", install_python),
     "go": ("hello.go", install_go),
 }
-
-
-def environment():
-    go = {
-        "GOMODCACHE": str(ROOT / ".cache/go/mod"),
-        "GOCACHE": str(ROOT / ".cache/go/build"),
-        "GOPROXY": "off",
-        "GONOSUMDB": "*",
-        "GOFLAGS": "-modcacherw",
-        "GOTOOLCHAIN": "local",
-        "CGO_ENABLED": "0",
-    }
-    python = {"PYTHONPATH": str(ROOT / "clients" / "python" / "src")}
-    home = {"HOME": os.environ.get("HOME", "/"), "NO_PROXY": "*"}
-    return clean_environment({**home, **go, **python})
-
-
-def run(command, directory):
-    done = subprocess.run(
-        command,
-        cwd=directory,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=TIMEOUT_SECONDS * 6,
-        check=False,
-    )
-    assert done.returncode == 0, (command, done.stdout)
 
 
 @pytest.mark.parametrize("language", ["html", "js", "python", "go"])
@@ -104,14 +88,15 @@ def test_a_message_of_each_client_is_shown_in_a_browser(serve, chromium, tmp_pat
     with served(tmp_path / "page") as url:
         browser = subprocess.Popen(
             ["node", HERE / "node" / "texts.mjs", chromium, url, *texts],
-            env=environment(),
+            env=clean_environment({"NO_PROXY": "*"}),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
         try:
             for language, (_, install) in PROGRAMS.items():
-                run(install(tmp_path / language), tmp_path / language)
+                directory = tmp_path / language
+                run(*install(directory), directory=directory, environment=OWN)
             said, _ = browser.communicate(timeout=TIMEOUT_SECONDS * 6)
         finally:
             browser.kill()

@@ -10,23 +10,11 @@ from websockets.sync.client import connect
 
 from support import TIMEOUT_SECONDS
 from support.access import SECRET
+from support.durable import SETTINGS
 from support.server import BINARY, Server, clean_environment, eventually
 from support.transports import subscribe
 from support.upgrades import FAILED, UpgradableServer
 
-SETTINGS = """
-[[channels]]
-match = "kept*"
-durable = true
-messages = 100000
-bytes = "64MiB"
-max-lag-messages = 100000
-max-lag-bytes = "64MiB"
-
-[[channels]]
-users = "*"
-durable = true
-"""
 WHOLE = ["lost == 0", "missed == 0", "duplicated == 0", "reordered == 0", "failures == 0", "received > 0"]
 
 
