@@ -246,6 +246,24 @@ def test_channels_have_events_by_pattern(tmp_path, serve, channel):
     assert response.status_code == 400 and "presence-events" in response.json()["message"]
 
 
+@pytest.mark.parametrize("transport", ["sse", "poll"])
+def test_some_channels_of_a_connection_have_events(server, channel, transport):
+    plain, query = f"{channel}-plain", {"transport": transport, "envelope": "true"}
+    query = {"channel": [plain, channel], "presence": "false,true", "user": "ann", **query}
+    if transport == "poll":
+        told = server.http.get("/subscribe", params={**query, "wait": TIMEOUT_SECONDS}).json()
+        assert (told["channel"], told["users"]) == (channel, ["ann"])
+        return
+    with server.http.stream("GET", "/subscribe", params=query) as response, ExitStack() as stack:
+        events = (json.loads(each.data) for each in EventSource(response).iter_sse())
+        told = [next(event for event in events if event.get("type") == "presence")]
+        for each in (plain, channel):
+            stack.enter_context(subscribe("sse", server, f"/channels/{each}", user="bob"))
+        while "bob" not in told[-1]["users"]:
+            told.append(next(events))
+        assert {event["channel"] for event in told} == {channel}
+
+
 def test_only_who_may_see_presence_gets_events(tmp_path, serve):
     settings = f"[[token-keys]]\nsecret = '{SECRET}'\n[presence]\nevents = true\ngrace = '100ms'\n"
     (tmp_path / "throng.toml").write_text(settings)
@@ -255,6 +273,11 @@ def test_only_who_may_see_presence_gets_events(tmp_path, serve):
     path = f"/channels/room?presence=true&user=ann&wait={TIMEOUT_SECONDS}"
     assert server.http.get(path, headers=bearer(blind)).status_code == 403
     assert server.http.get(path, headers=bearer(seeing)).json()["users"] == ["ann"]
+    both = token(throng={"subscribe": ["room", "hall"], "presence": ["room"]})
+    for presence, status in [("true", 403), ("true,true", 403), ("true,false", 200)]:
+        path = f"/subscribe?channel=room&channel=hall&presence={presence}&wait={TIMEOUT_SECONDS}"
+        assert server.http.get(path, headers=bearer(both)).status_code == status, presence
+    path = f"/channels/room?presence=true&user=ann&wait={TIMEOUT_SECONDS}"
     with ExitStack() as stack:
         url = f"{server.ws}/channels/room?presence=true&user=ann&token={seeing}"
         socket = stack.enter_context(connect(url, subprotocols=["throng.v1"]))

@@ -144,9 +144,12 @@ const SUBSCRIBE: &[Parameter] = &[
     parameter("welcome", "Whether the subscription begins with a welcome.", boolean),
     parameter(
         "presence",
-        "Follow presence events, too: `true`, or the `time` of the last event of each channel, \
-         joined by commas.",
-        || json!({ "type": "string", "pattern": "^(true|false|[0-9]{1,19}(,[0-9]{1,19})*)$" }),
+        "Follow presence events, too: `true`, or one value for each channel, joined by commas: \
+         `true`, `false`, or the `time` of its last event.",
+        || {
+            let of_channel = "(true|false|[0-9]{1,19})";
+            json!({ "type": "string", "pattern": format!("^{of_channel}(,{of_channel})*$") })
+        },
     ),
     parameter(
         "transport",

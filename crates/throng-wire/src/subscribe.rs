@@ -12,7 +12,7 @@ mod tests;
 
 use std::borrow::Cow;
 
-use self::query::Query;
+use self::query::{Presence, PresenceOfChannel, Query};
 use crate::error::{ErrorCode, ErrorResponse};
 use crate::head::{Head, Version};
 use crate::name::{Kind, NameError, STATUS, Target, check_name};
@@ -20,7 +20,7 @@ use crate::percent::{decode_query, decode_segment};
 
 pub use self::handshake::Subprotocol;
 pub use self::negotiate::Transport;
-pub use self::query::{HISTORY_MAX, KNOWN as PARAMETERS, PresenceKnown, WAIT_S_MAX};
+pub use self::query::{HISTORY_MAX, KNOWN as PARAMETERS, WAIT_S_MAX};
 
 /// The plane that serves a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +29,15 @@ pub enum Route {
     Subscribe(Box<Request>),
     /// The control plane.
     Other,
+}
+
+/// A channel whose presence events a client wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WantedPresence {
+    /// Its place among the targets of the request.
+    pub target: usize,
+    /// The time of the last event that the client knows, in milliseconds since 1970.
+    pub known_ms: Option<u64>,
 }
 
 /// A request for a subscription.
@@ -46,8 +55,8 @@ pub struct Request {
     pub envelope: bool,
     /// Whether to send a welcome; overrides the setting.
     pub welcome: Option<bool>,
-    /// What the client knows of who is in the channels; `None` if it wants no presence events.
-    pub presence: Option<PresenceKnown>,
+    /// The channels whose presence events the client wants, in the order of the URL.
+    pub presence: Vec<WantedPresence>,
     /// Whether the client speaks HTTP/1.0, which has no chunks.
     pub is_http10: bool,
     /// Whether the connection stays open after a long-poll.
@@ -143,7 +152,7 @@ fn status(head: &Head<'_>) -> Result<Request, ErrorResponse> {
         history: None,
         envelope: false,
         welcome: Some(false),
-        presence: None,
+        presence: Vec::new(),
         is_http10: head.version == Version::Http10,
         keep_alive: head.keep_alive(),
         has_query_token: false,
@@ -201,23 +210,34 @@ fn target(kind: Kind, name: Option<Cow<'_, str>>) -> Result<Target, ErrorRespons
     Ok(Target { kind, name: name.into_owned() })
 }
 
-/// What the client knows of who is in the channels, if it wants presence events.
-fn presence(query: &Query<'_>, targets: &[Target]) -> Result<Option<PresenceKnown>, ErrorResponse> {
-    let Some(known) = query.presence.clone().flatten() else { return Ok(None) };
+/// The channels whose presence events the client wants.
+fn presence(query: &Query<'_>, targets: &[Target]) -> Result<Vec<WantedPresence>, ErrorResponse> {
+    let Some(presence) = &query.presence else { return Ok(Vec::new()) };
+    if let Presence::All(false) = presence {
+        return Ok(Vec::new());
+    }
     let channels = targets.iter().filter(|target| target.kind == Kind::Channel).count();
     if channels < targets.len().min(1) {
         return Err(ErrorResponse::bad_parameter(
             "the parameter `presence` is about channels, and the request names none",
         ));
     }
-    let times = known.times_ms.len();
-    if times > 0 && times != channels {
+    let Presence::Each(each) = presence else {
+        return Ok((0..channels).map(|target| WantedPresence { target, known_ms: None }).collect());
+    };
+    let values = each.len();
+    if values != channels {
         return Err(ErrorResponse::bad_parameter(format!(
-            "the parameter `presence` has {times} times for {channels} channels; give one each, \
+            "the parameter `presence` has {values} values for {channels} channels; give one each, \
              joined by commas",
         )));
     }
-    Ok(Some(known))
+    let wanted = each.iter().enumerate().filter_map(|(target, of_channel)| match of_channel {
+        PresenceOfChannel::Nothing => None,
+        PresenceOfChannel::Events => Some(WantedPresence { target, known_ms: None }),
+        PresenceOfChannel::After(ms) => Some(WantedPresence { target, known_ms: Some(*ms) }),
+    });
+    Ok(wanted.collect())
 }
 
 /// Refuses channels that are named twice. Sorts, because a URL can name a thousand.

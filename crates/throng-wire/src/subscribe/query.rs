@@ -28,12 +28,24 @@ pub const KNOWN: [&str; 10] = [
     "token",
 ];
 
-/// What a client that asks for presence events knows.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PresenceKnown {
-    /// The time of the last event of each channel, in the order of the URL, in milliseconds since
-    /// 1970; empty if it knows of none.
-    pub times_ms: Vec<u64>,
+/// The value of `?presence=`.
+#[derive(Debug)]
+pub(super) enum Presence {
+    /// The same for all channels: whether to tell who is there.
+    All(bool),
+    /// One for each channel, in the order of the URL.
+    Each(Vec<PresenceOfChannel>),
+}
+
+/// What a client asks for of one channel.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum PresenceOfChannel {
+    /// No presence events.
+    Nothing,
+    /// Who is there now, and events.
+    Events,
+    /// Events after the one of this time, in milliseconds since 1970.
+    After(u64),
 }
 
 /// The values of `?transport=`.
@@ -58,7 +70,7 @@ pub(super) struct Query<'a> {
     pub envelope: Option<bool>,
     pub welcome: Option<bool>,
     /// Whether to tell who is in the channels, and what of it is known.
-    pub presence: Option<Option<PresenceKnown>>,
+    pub presence: Option<Presence>,
     pub transport: Option<NamedTransport>,
     /// The parameter, still percent-encoded; [`credential`](crate::credential) reads it.
     pub token: Option<&'a str>,
@@ -157,20 +169,24 @@ fn read_bool(name: &str, value: &str) -> Result<bool, ErrorResponse> {
     }
 }
 
-/// `true`, `false`, or the times of the last presence events.
-fn read_presence(value: &str) -> Result<Option<PresenceKnown>, ErrorResponse> {
+/// `true` or `false` for all channels; or one for each: that, or the time of its last event.
+fn read_presence(value: &str) -> Result<Presence, ErrorResponse> {
+    let of_channel = |text: &str| match text {
+        "true" => Some(PresenceOfChannel::Events),
+        "false" => Some(PresenceOfChannel::Nothing),
+        time => time.parse().ok().map(PresenceOfChannel::After),
+    };
     let decoded = decode_query(value);
-    let times_ms = match decoded.as_deref() {
-        Some("true" | "1") => Some(Vec::new()),
-        Some("false" | "0") => return Ok(None),
-        Some(times) => times.split(',').map(|time| time.parse().ok()).collect(),
+    let presence = match decoded.as_deref() {
+        Some("true" | "1") => Some(Presence::All(true)),
+        Some("false" | "0") => Some(Presence::All(false)),
+        Some(list) => list.split(',').map(of_channel).collect::<Option<_>>().map(Presence::Each),
         None => None,
     };
-    let known = times_ms.map(|times_ms| Some(PresenceKnown { times_ms }));
-    known.ok_or_else(|| {
+    presence.ok_or_else(|| {
         ErrorResponse::bad_parameter(
-            "the parameter `presence` must be `true`, `false`, or the `time` of the last presence \
-             event of each channel, joined by commas",
+            "the parameter `presence` must be `true` or `false`, or have one value for each \
+             channel, joined by commas: `true`, `false`, or the `time` of its last presence event",
         )
     })
 }

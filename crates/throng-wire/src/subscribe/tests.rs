@@ -109,7 +109,7 @@ fn a_subscription_without_parameters() {
             history: None,
             envelope: false,
             welcome: None,
-            presence: None,
+            presence: Vec::new(),
             is_http10: false,
             keep_alive: true,
             has_query_token: false,
@@ -459,17 +459,30 @@ proptest! {
 
 #[test]
 fn presence_events_are_asked_for_by_what_is_known() {
-    let known = |target: &str| request(target).presence.map(|known| known.times_ms);
-    assert_eq!(known("/channels/a?presence=true"), Some(vec![]));
-    assert_eq!(known("/channels/a?presence=false"), None);
-    assert_eq!(known("/channels/a?user=u&presence=1795300878278"), Some(vec![1_795_300_878_278]));
-    assert_eq!(known("/subscribe?channel=a&channel=b&presence=5%2C1"), Some(vec![5, 1]));
+    let wanted = |target: &str| -> Vec<_> {
+        let presence = request(target).presence;
+        presence.iter().map(|wanted| (wanted.target, wanted.known_ms)).collect()
+    };
+    assert_eq!(wanted("/channels/a?presence=true"), [(0, None)]);
+    assert_eq!(wanted("/channels/a?presence=false"), []);
+    assert_eq!(wanted("/channels/a?user=u&presence=1795300878278"), [(0, Some(1_795_300_878_278))]);
+    assert_eq!(
+        wanted("/subscribe?channel=a&channel=b&presence=5%2C1"),
+        [(0, Some(5)), (1, Some(1))]
+    );
+    let three = "/subscribe?channel=a&channel=b&channel=c&user=u&presence";
+    assert_eq!(wanted(&format!("{three}=true")), [(0, None), (1, None), (2, None)]);
+    assert_eq!(wanted(&format!("{three}=false,7,true")), [(1, Some(7)), (2, None)]);
+    assert_eq!(wanted(&format!("{three}=false,false,false")), []);
     for target in [
         "/channels/a?presence=yes",
         "/channels/a?presence=",
         "/channels/a?presence=-1",
         "/channels/a?presence=%ff",
         "/channels/a?presence=5,6",
+        "/channels/a?presence=true,false",
+        "/subscribe?channel=a&channel=b&presence=true,yes",
+        "/subscribe?channel=a&channel=b&presence=true,",
         "/subscribe?channel=a&channel=b&presence=5",
         "/users/u?presence=true",
         "/channels/a?presence=true&presence=true",

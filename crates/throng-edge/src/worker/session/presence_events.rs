@@ -17,20 +17,19 @@ use crate::net::Net;
 use crate::worker::Worker;
 use crate::worker::subscriptions::name_of;
 
-/// The channels of a request, if it asks for their presence events.
+/// The channels whose presence events a request asks for.
 fn channels_of(request: &Request) -> impl Iterator<Item = ChannelName> {
-    let wanted = if request.presence.is_some() { &request.targets[..] } else { &[] };
-    wanted.iter().filter(|target| target.kind == Kind::Channel).map(name_of)
+    request.presence.iter().map(|wanted| name_of(&request.targets[wanted.target]))
 }
 
-/// What a request does with its channels, of which `names` are all, for the access policy.
+/// What a request does with its channels, for the access policy. `names` has all of them, in the
+/// order of its targets.
 pub(in crate::worker) fn actions<'a>(
-    request: &Request,
+    request: &'a Request,
     names: &'a [ChannelName],
 ) -> impl Iterator<Item = Action<'a>> {
-    let has_presence = request.presence.is_some();
-    let channels = names.iter().filter(move |name| has_presence && name.kind() == Kind::Channel);
-    names.iter().map(Action::Subscribe).chain(channels.map(Action::ReadPresence))
+    let watched = request.presence.iter().map(|wanted| &names[wanted.target]);
+    names.iter().map(Action::Subscribe).chain(watched.map(Action::ReadPresence))
 }
 
 /// How many subscriptions a request begins.
@@ -39,7 +38,7 @@ pub(in crate::worker) fn subscriptions_of(request: &Request) -> usize {
 }
 
 impl<N: Net> Worker<N> {
-    /// Fails unless all channels of a request have the presence events that it asks for.
+    /// Fails unless the channels of a request have the presence events that it asks for.
     pub(in crate::worker) fn check_presence_events(
         &self,
         request: &Request,
@@ -73,12 +72,10 @@ impl<N: Net> Worker<N> {
         id: ConnectionId,
         request: &Request,
     ) -> Vec<Arc<PresenceState>> {
-        let Some(known) = &request.presence else { return Vec::new() };
         let mut states = Vec::new();
-        for (index, name) in channels_of(request).enumerate() {
+        for (wanted, name) in request.presence.iter().zip(channels_of(request)) {
             let state = self.follow_presence_of(id, &name);
-            let known_ms = known.times_ms.get(index).copied();
-            states.extend(state.filter(|state| known_ms != Some(state.time_ms)));
+            states.extend(state.filter(|state| wanted.known_ms != Some(state.time_ms)));
         }
         states
     }
