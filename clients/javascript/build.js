@@ -1,7 +1,7 @@
-// Builds what the server serves from src/: dist/throng.js and dist/throng-http-VERSION.js, and
-// their compressed forms. They are committed, so that building the server needs no Node. With
-// `--check`, fails if they are out of date, or larger than they may be. With `--package`, builds the
-// CommonJS form, which only the package has.
+// Builds what the server serves: dist/throng.js and dist/throng-http-VERSION.js from src/,
+// dist/throng-tabs.js from tabs/, and their compressed forms. They are committed, so that building the
+// server needs no Node. With `--check`, fails if they are out of date, or larger than they may be.
+// With `--package`, builds the CommonJS form, which only the package has.
 import { readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { gunzipSync, gzipSync } from "node:zlib";
@@ -15,11 +15,14 @@ const BANNER = "/* Throng, Apache-2.0 */";
 /** The file with the part for HTTP. Its version is that of the file that loads it. */
 const HTTP = `throng-http-${version}.js`;
 
-/** The largest compressed sizes in bytes. */
-const SIZES_MAX = { "throng.js": 9_000, [HTTP]: 4_100 };
+/** The part for shared tabs. Its client is that of its own version. */
+const TABS = "throng-tabs.js";
 
-/** The largest compressed sizes of the parts that pages import apart, in bytes. */
-const PARTS_MAX = { react: 2_000, tabs: 4_500 };
+/** The largest compressed sizes in bytes. */
+const SIZES_MAX = { "throng.js": 9_000, [HTTP]: 4_400, [TABS]: 4_500 };
+
+/** The largest compressed sizes of the parts that only packages have, in bytes. */
+const PARTS_MAX = { react: 2_000 };
 
 /**
  * What the part for HTTP gets from `throng.js`, by module: a copy of its own would be larger, and
@@ -32,7 +35,7 @@ const SHARED = {
   "./http.js": [
     ...["deadline", "delay", "isOfToken", "isTemporary", "orAborted", "retryAfterMs", "toError"],
   ],
-  "./message.js": ["keyOf", "pathOf"],
+  "./message.js": ["keyOf", "pathOf", "toMessage"],
   "./subscription.js": ["Cursor"],
 };
 const NAMES = Object.values(SHARED).flat();
@@ -42,12 +45,12 @@ const INNER = [
   ...["answer", "attempts", "canRenew", "changed", "client", "connection", "connectionFor"],
   ...["connections", "current", "cursor", "cursors", "deliver", "detail", "drop"],
   ...["dropped", "emptied", "extend", "fail", "flush", "follow", "gap", "hasCapacity"],
-  ...["hintMs", "hold", "isAnswer", "isClosed", "isInterrupted", "isLive", "isOpen"],
+  ...["hintMs", "isAnswer", "isClosed", "isInterrupted", "isLive", "isOpen"],
   ...["isPosting", "isReady", "isSettled", "isSilent", "isUnusable", "isUnused", "isWhole"],
   ...["learn", "link", "lost", "needsStart", "opened", "options", "outbox", "part"],
-  ...["position", "probe", "published", "receivedAt", "refuse", "refused", "release"],
-  ...["remove", "renew", "replay", "request", "reservedChannels", "retries", "retriesFor"],
-  ...["retryOrRefuse", "ruledOut", "see", "sent", "serverName", "settle", "silentPublishes"],
+  ...["pass", "pending", "position", "probe", "published", "queued", "receivedAt", "refuse"],
+  ...["refused", "remove", "renew", "request", "reservedChannels", "retries", "retriesFor"],
+  ...["retryOrRefuse", "ruledOut", "see", "sent", "serverName", "settle"],
   ...["subscription", "suspect", "take", "takeSurplus", "takesReplay", "target", "timer"],
   ...["tokens", "transportIndex", "waitMs", "url", "wake"],
 ];
@@ -90,6 +93,15 @@ const shared = virtual(
   `export const [${NAMES}] = shared;`,
 );
 
+/** In what the server serves, the client is a file beside the part. */
+const besideClient = {
+  name: "client",
+  setup({ onResolve }) {
+    const beside = { path: `./throng-${version}.js`, external: true };
+    onResolve({ filter: /^@throng-push\/client$/ }, () => beside);
+  },
+};
+
 /** What esbuild has minified still has some percent to lose. */
 async function squeeze({ outputFiles: [{ text }] }) {
   const compress = { passes: 3, hoist_funs: true, lhs_constants: false, pure_getters: true };
@@ -115,7 +127,8 @@ async function bundle() {
     footer: { js: "return part; };" },
     mangleCache: core.mangleCache,
   });
-  return { "throng.js": await squeeze(core), [HTTP]: await squeeze(http) };
+  const tabs = await buildPart("tabs", { plugins: [besideClient] });
+  return { "throng.js": await squeeze(core), [HTTP]: await squeeze(http), [TABS]: tabs };
 }
 
 function check(name, text) {
@@ -134,11 +147,15 @@ function check(name, text) {
 /** What parts import from elsewhere. */
 const EXTERNAL = ["@throng-push/client", "react", "node:crypto"];
 
-/** A part as a page's bundler makes it, without what it imports. */
+/** A part as a page's bundler makes it. */
+async function buildPart(part, options) {
+  const entry = { mangleProps: undefined, entryPoints: [`${part}/index.js`], format: "esm" };
+  return squeeze(await build({ ...common, ...entry, ...options }));
+}
+
+/** A part without what it imports. */
 async function checkPart([part, most]) {
-  const options = { ...common, mangleProps: undefined, entryPoints: [`${part}/index.js`] };
-  const bundled = await build({ ...options, format: "esm", external: EXTERNAL });
-  const text = await squeeze(bundled);
+  const text = await buildPart(part, { external: EXTERNAL });
   const size = gzipSync(text, { level: 9 }).length;
   console.log(`${part}: ${text.length} bytes, ${size} compressed`);
   const fault = `${part}/index.js has ${size} bytes compressed, more than ${most}`;

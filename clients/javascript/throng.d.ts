@@ -152,8 +152,8 @@ export interface Presence {
 }
 
 /**
- * Who follows a channel: the whole state in each event. Over a WebSocket the server sends it at once
- * and on each change, if it has presence events; otherwise the client reads it every 15 s.
+ * Who follows a channel: the whole state in each event. The server sends it at once and on each
+ * change, if it has presence events; otherwise the client reads it every 15 s.
  */
 export interface PresenceEvent extends Presence {
   /** When the server looked, in milliseconds since 1970. */

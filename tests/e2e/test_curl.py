@@ -206,6 +206,9 @@ def test_the_javascript_client_is_served_compressed_and_under_its_version(server
     part = server.http.get(f"/{name}?0", headers={"Accept-Encoding": "gzip"})
     assert part.text.startswith("/* Throng") and part.headers["Content-Encoding"] == "gzip"
     assert "immutable" in part.headers["Cache-Control"]
+    tabs, kept = (server.http.get(f"/throng-tabs{of}.js") for of in ("", f"-{version}"))
+    assert f"./throng-{version}.js" in tabs.text and tabs.headers["Cache-Control"] == "no-cache"
+    assert kept.text == tabs.text and "immutable" in kept.headers["Cache-Control"]
 
 
 def test_the_content_type_decides_the_kind_of_a_message(server, channel):

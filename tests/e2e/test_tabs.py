@@ -7,6 +7,7 @@ from support.bundles import bundle, run_node
 from support.server import Server
 
 SCENARIOS = ["three", "closed", "asleep", "stopped", "lost", "users", "presence"]
+PART = "@throng-push/client/tabs"
 
 
 @pytest.fixture(scope="module")
@@ -16,6 +17,10 @@ def server(tmp_path_factory):
     running = Server(tmp_path_factory.mktemp("server"), *flags)
     yield running
     running.stop()
+
+
+def run(server, script, chromium, scenario):
+    run_node(HERE / "node" / "tabs.mjs", chromium, server.url, script, scenario)
 
 
 @pytest.fixture(scope="module")
@@ -28,4 +33,10 @@ def script(tmp_path_factory):
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_tabs(server, script, chromium, scenario):
-    run_node(HERE / "node" / "tabs.mjs", chromium, server.url, script, scenario)
+    run(server, script, chromium, scenario)
+
+
+def test_the_part_that_the_server_serves(server, chromium, tmp_path):
+    bundle("tests/tabs/page.js", tmp_path / "page.js", f"--external:{PART}")
+    assert PART in (tmp_path / "page.js").read_text()
+    run(server, tmp_path / "page.js", chromium, "closed")

@@ -66,10 +66,7 @@ export class Connection {
     this.cursors.delete(cursor.key);
     this.link?.unsubscribe(cursor);
     if (this.cursors.size > 0 || this.state === "idle") return;
-    this.#lingerTimer = setTimeout(() => {
-      this.close();
-      this.#client.emptied(this);
-    }, LINGER_MS);
+    this.#lingerTimer = setTimeout(() => this.#client.emptied(this), LINGER_MS);
   }
 
   /** Removes the channels beyond the limit, the newest ones, and returns them. */

@@ -38,8 +38,13 @@ export class HttpLink {
   round = null;
   #watchdog;
   #reopenTimer;
+  /** Whether to ask for presence events: the server has not refused them. */
+  #hasEvents = true;
+  /** Cursors whose presence events this round asks for, and the last of which is known, by its time. */
+  #asked = new Set();
+  #presenceTimes = new Map();
   /** Cursors whose presence is being read. */
-  #watched = new Set();
+  #read = new Set();
   #end = new AbortController();
   /** The inbox that a request with `user` follows, without a subscription. */
   #inbox;
@@ -61,7 +66,6 @@ export class HttpLink {
         await this.#settle(cursors, round.signal);
         round.signal.throwIfAborted();
         const settled = cursors.filter(({ isClosed }) => !isClosed);
-        for (const cursor of settled) if (cursor.presence) this.renew(cursor);
         // If every channel was refused, wait for the next subscription.
         if (settled.length > 0) await this.follow(settled, round.signal);
         else await aborted(round.signal);
@@ -95,7 +99,8 @@ export class HttpLink {
   }
 
   unsubscribe(cursor) {
-    this.#watched.delete(cursor);
+    this.#read.delete(cursor);
+    this.#presenceTimes.delete(cursor);
     this.subscribe();
   }
 
@@ -105,11 +110,16 @@ export class HttpLink {
     this.connection.lost(this, new Loss("the server does not answer"));
   }
 
-  /** A request names all channels or none for presence events, so presence is read instead. */
+  /** The cursor wants presence events. Inboxes have none, nor do all servers: presence is read then. */
   renew(cursor) {
-    if (this.#watched.has(cursor)) return;
-    this.#watched.add(cursor);
+    if (this.#asked.has(cursor) || this.#read.has(cursor)) return;
+    if (this.#mayAsk(cursor)) return this.subscribe();
+    this.#read.add(cursor);
     followPresence(this.client, cursor, this.#end.signal);
+  }
+
+  #mayAsk({ target }) {
+    return this.#hasEvents && target.user === undefined;
   }
 
   /** Ends the round with `loss` after `timeoutMs`, unless called again. 0 means no timeout. */
@@ -127,6 +137,12 @@ export class HttpLink {
     }
     parameters.set("envelope", "true");
     parameters.set("since", cursors.map(({ position }) => position).join(","));
+    this.#asked = new Set(cursors.filter((each) => each.presence && this.#mayAsk(each)));
+    if (this.#asked.size > 0) {
+      const channels = cursors.filter(({ target }) => target.user === undefined);
+      const known = (each) => this.#asked.has(each) && (this.#presenceTimes.get(each) ?? true);
+      parameters.set("presence", channels.map(known).join(","));
+    }
     return `/subscribe?${parameters}`;
   }
 
@@ -140,6 +156,7 @@ export class HttpLink {
     cursors.forEach((cursor, index) => {
       cursor.isLive = true;
       cursor.follow({ id: starts[index], recovered: isWhole[index] });
+      if (cursor.presence) this.renew(cursor);
     });
   }
 
@@ -193,6 +210,11 @@ export class HttpLink {
       }
       if (error.code === "forbidden" && (await this.#dropForbidden(cursors))) return undefined;
     }
+    if (CHANNEL_STATUSES.has(response.status) && this.#asked.size > 0) {
+      // Perhaps only the presence events of one of them.
+      this.#hasEvents = false;
+      return undefined;
+    }
     return this.check(response);
   }
 
@@ -216,7 +238,11 @@ export class HttpLink {
 
   deliver(cursors, envelope) {
     const cursor = cursors.find(({ key }) => key === keyOf(envelope));
-    if (cursor) this.client.deliver(cursor, envelope);
+    if (!cursor) return;
+    if (envelope.type === "presence") {
+      this.#presenceTimes.set(cursor, envelope.time);
+      cursor.see(envelope);
+    } else this.client.deliver(cursor, envelope);
   }
 
   /** Channels in the order of the URL, which is the order of ids; the user is last. */
@@ -315,7 +341,7 @@ export class StreamLink extends HttpLink {
   }
 
   async #take(event, body, cursors, response, signal) {
-    if (event === "message" || event === "binary") this.deliver(cursors, body);
+    if (/^(message|binary|presence)$/.test(event)) this.deliver(cursors, body);
     else if (event === "gap") cursors.find(({ key }) => key === keyOf(body))?.gap(body);
     else if (event === "resumed") {
       await this.resumed(cursors, body.recovered, response, signal);
@@ -343,7 +369,8 @@ export class PollLink extends HttpLink {
     if (!response) return;
     const text = await this.text(response);
     // A publish cannot exclude a poll: own messages are recognized by their ids.
-    await orAborted(this.client.outbox.silentPublishes(), signal);
+    const silent = [...this.client.outbox.pending].filter((each) => !each.echo && each.attempts > 0);
+    await orAborted(Promise.allSettled(silent.map(({ answer }) => answer)), signal);
     const recovered = response.headers.get("Throng-Recovered") !== "false";
     await this.resumed(cursors, recovered, response, signal);
     if (signal.aborted) return;

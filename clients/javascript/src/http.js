@@ -12,12 +12,12 @@ export const RETRY_MAX_MS = 86_400_000;
 
 /** Exponential backoff with full jitter: 0 to the bound, so that clients do not retry together. */
 export function backoffMs(attempt, random = Math.random) {
-  return random() * Math.min(BACKOFF_CAP_MS, BACKOFF_BASE_MS * 2 ** Math.min(attempt, 16));
+  return random() * Math.min(BACKOFF_CAP_MS, BACKOFF_BASE_MS * 2 ** attempt);
 }
 
 /** A delay that the server has named, limited to `RETRY_MAX_MS`. */
 export function boundedMs(delayMs) {
-  return Math.min(Math.max(0, delayMs), RETRY_MAX_MS);
+  return Math.min(delayMs, RETRY_MAX_MS);
 }
 
 /**
@@ -26,13 +26,12 @@ export function boundedMs(delayMs) {
  */
 export function retryAfterMs(response, random) {
   const seconds = Number(response.headers.get("Retry-After") ?? NaN);
-  return Number.isNaN(seconds) ? undefined : boundedMs((seconds + random()) * 1_000);
+  return seconds >= 0 ? boundedMs((seconds + random()) * 1_000) : undefined;
 }
 
 /** Whether the same request may succeed later. */
 export function isTemporary({ status }) {
-  if (status === 501 || status === 505) return false;
-  return status === 408 || status === 429 || status >= 500;
+  return status >= 500 ? status !== 501 && status !== 505 : status === 408 || status === 429;
 }
 
 /** Whether a request was not sent, because there is no token for it. */

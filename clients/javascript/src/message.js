@@ -1,11 +1,13 @@
 /** Conversion of targets, ids and messages between the API and the protocol. */
 
+import { check } from "./options.js";
+
 /** The target `{ channel }` or `{ user }` for an argument of the API. */
 export function toTarget(target) {
   const { channel, user } = typeof target === "string" ? { channel: target } : (target ?? {});
   if (typeof channel === "string") return { channel };
-  if (typeof user === "string") return { user };
-  throw new TypeError("name a channel, or give { channel } or { user }");
+  check(typeof user === "string", "name a channel, or give { channel } or { user }");
+  return { user };
 }
 
 export function keyOf({ channel, user }) {
@@ -18,11 +20,9 @@ export function pathOf(target) {
   return `/${kind}s/${encodeURIComponent(name)}`;
 }
 
-/** Whether `id` is `last` or before it. False if they are of different epochs. */
-export function isUpTo(id, last) {
-  const [epoch, offset] = id.split("-");
-  if (last === undefined) return false;
-  const [lastEpoch, lastOffset] = last.split("-");
+/** Whether `id` is `last` or before it. False if they are of different epochs, or there is no `last`. */
+export function isUpTo(id, last = "") {
+  const [[epoch, offset], [lastEpoch, lastOffset]] = [id, last].map((each) => each.split("-"));
   return epoch === lastEpoch && Number(offset) <= Number(lastOffset);
 }
 
@@ -44,18 +44,19 @@ export function toBytes(data) {
   return new Uint8Array(data.buffer ?? data, data.byteOffset, data.byteLength);
 }
 
+/** The content type of data that names none. */
+export function typeOf(data) {
+  if (isBinary(data)) return "application/octet-stream";
+  return typeof data === "string" ? "text/plain; charset=utf-8" : "application/json";
+}
+
 /** The message for listeners from an envelope. */
 export function toMessage(envelope, replayed) {
-  const { channel, user, id, time, data, encoding, content_type: contentType } = envelope;
-  let fallback = typeof data === "string" ? "text/plain; charset=utf-8" : "application/json";
-  if (encoding === "base64") fallback = "application/octet-stream";
+  const { channel, user, id, time, content_type: contentType } = envelope;
+  const data = envelope.encoding === "base64" ? fromBase64(envelope.data) : envelope.data;
   return {
     ...(user === undefined ? { channel } : { user }),
-    id,
-    time,
-    data: encoding === "base64" ? fromBase64(data) : data,
-    contentType: contentType ?? fallback,
-    replayed,
+    ...{ id, time, data, contentType: contentType ?? typeOf(data), replayed },
   };
 }
 

@@ -20,7 +20,8 @@ const NUMBERS = {
 /** Two letters in the wrong order are two edits; with more than three, a word is another word. */
 const EDITS_MAX = 3;
 
-function check(isRight, message) {
+/** Throws a `TypeError` unless the caller has given what is right. */
+export function check(isRight, message) {
   if (!isRight) throw new TypeError(message);
 }
 
@@ -57,10 +58,9 @@ export function toUrl(url) {
   const page = globalThis.location;
   if (/^\/(?!\/)/.test(text) && page) text = new URL(text, page.href).href;
   if (!/^https?:\/\//i.test(text)) {
-    const [, scheme, rest] = /^(?:([a-z][a-z0-9+.-]*):\/)?\/*(.*)$/i.exec(text);
-    const isLocal = /^(localhost|127\.|\[::1\]|0\.0\.0\.0|:)/i.test(rest);
-    const isPlain = scheme ? /^ws$/i.test(scheme) : isLocal;
-    const meant = `http${isPlain ? "" : "s"}://${rest.replace(/^:/, "localhost:")}`;
+    const isPlain = /^(ws:|\/*(localhost|127\.|\[::1\]|0\.0\.0\.0|:))/i.test(text);
+    const rest = text.replace(/^([a-z][a-z0-9+.-]*:\/)?\/*/i, "").replace(/^:/, "localhost:");
+    const meant = `http${isPlain ? "" : "s"}://${rest}`;
     check(false, `the URL "${text}" has no scheme of HTTP; did you mean "${meant}"?`);
   }
   try {
@@ -82,12 +82,13 @@ export function toOptions(given) {
     token: undefined,
     getToken: undefined,
   };
-  for (const [name, [number]] of Object.entries(NUMBERS)) options[name] = number;
+  const numbers = Object.entries(NUMBERS);
+  for (const [name, [number]] of numbers) options[name] = number;
   checkNames(given, Object.keys(options), "Throng");
   for (const [name, value] of Object.entries(given)) {
     if (value !== undefined) options[name] = value;
   }
-  for (const [name, [, most]] of Object.entries(NUMBERS)) {
+  for (const [name, [, most]] of numbers) {
     const value = options[name];
     const isInside = typeof value === "number" && value >= 0 && value <= most;
     check(isInside, `the option "${name}" must be a number, 0 to ${most}`);

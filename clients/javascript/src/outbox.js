@@ -10,8 +10,8 @@
 import { ThrongError } from "./errors.js";
 import { backoffMs, deadline, delay, foundNoConnection, isOfToken, isTemporary } from "./http.js";
 import { orAborted, retryAfterMs, toError } from "./http.js";
-import { isBinary, keyOf, pathOf, randomKey, toBytes } from "./message.js";
-import { checkNames } from "./options.js";
+import { isBinary, keyOf, pathOf, randomKey, toBytes, typeOf } from "./message.js";
+import { check, checkNames } from "./options.js";
 
 /** The error after which the message may be published, now or later. */
 const UNKNOWN_CODE = "outcome_unknown";
@@ -41,16 +41,15 @@ class Publish {
     checkNames(options, ["key", "echo", "contentType", "keepalive", "receipt"], "publish");
     const { key, echo, contentType, keepalive, receipt } = options;
     // Messages of others would wait for the receipt, because they may be this one.
-    const isInside = receipt >= 0 && receipt <= RECEIPT_SECONDS_MAX;
-    if (receipt !== undefined && !(isInside && echo !== false)) {
-      const range = `a number of seconds, 0 to ${RECEIPT_SECONDS_MAX}`;
-      throw new TypeError(`"receipt" must be ${range}, and excludes "echo: false"`);
-    }
+    const isInside = receipt >= 0 && receipt <= RECEIPT_SECONDS_MAX && echo !== false;
+    const range = `a number of seconds, 0 to ${RECEIPT_SECONDS_MAX}`;
+    const message = `"receipt" must be ${range}, and excludes "echo: false"`;
+    check(receipt === undefined || isInside, message);
     this.target = target;
     this.key = key ?? randomKey();
     this.echo = echo ?? true;
     this.contentType = contentType;
-    this.keepalive = keepalive ?? false;
+    this.keepalive = keepalive;
     this.receipt = receipt;
     /** How much longer than others a response may take. */
     this.waitMs = (receipt ?? 0) * 1_000;
@@ -59,7 +58,7 @@ class Publish {
     else if (isBinary(data)) this.data = this.body = toBytes(data).slice();
     else {
       this.body = JSON.stringify(data);
-      if (this.body === undefined) throw new TypeError("this data has no JSON");
+      check(this.body !== undefined, "this data has no JSON");
       this.data = JSON.parse(this.body);
     }
     // Throws for a key or type that no header may have.
@@ -84,11 +83,8 @@ class Publish {
 
   request(signal) {
     const { data, body, keepalive } = this;
-    let contentType = "application/json";
-    if (typeof data === "string") contentType = "text/plain; charset=utf-8";
-    else if (isBinary(data)) contentType = "application/octet-stream";
     const headers = {
-      "Content-Type": this.contentType ?? contentType,
+      "Content-Type": this.contentType ?? typeOf(data),
       "Idempotency-Key": this.key,
     };
     if (this.receipt !== undefined) headers.Prefer = `receipt, wait=${this.receipt}`;
@@ -98,7 +94,7 @@ class Publish {
 
 export class Outbox {
   #client;
-  #pending = new Set();
+  pending = new Set();
   /** The last request per channel. The next one waits for it, which keeps the order. */
   #lanes = new Map();
   #silentIds = new Set();
@@ -110,7 +106,7 @@ export class Outbox {
   publish(target, data, options, isClosed) {
     const publish = new Publish(target, data, options);
     const { queueMax, publishTimeoutMs } = this.#client.options;
-    const { length } = [...this.#pending].filter((each) => {
+    const { length } = [...this.pending].filter((each) => {
       return !each.link || each.link !== this.#client.connectionFor(each.target).link;
     });
     if (isClosed) this.#refuse(publish, new ThrongError("closed", "the client is closed"));
@@ -124,34 +120,28 @@ export class Outbox {
       const message = `the server did not confirm the message ${end}`;
       this.#refuse(publish, new ThrongError("timeout", message));
     }, limitMs);
-    this.#pending.add(publish);
+    this.pending.add(publish);
     this.#dispatch(publish);
     return publish.answer;
   }
 
   flush() {
-    for (const publish of this.#pending) this.#dispatch(publish);
+    for (const publish of this.pending) this.#dispatch(publish);
   }
 
   /** Rejects all unconfirmed messages. */
   close(error) {
-    for (const publish of this.#pending) {
+    for (const publish of this.pending) {
       this.#refuse(publish, new ThrongError(error.code, error.message, error.status));
     }
   }
 
   /** The messages that a new WebSocket must send first. */
   retriesFor(connection) {
-    return [...this.#pending].filter((publish) => {
+    return [...this.pending].filter((publish) => {
       const isOurs = this.#client.connectionFor(publish.target) === connection;
       return isOurs && publish.link && !publish.isPosting;
     });
-  }
-
-  /** Resolves once the ids of all own messages to suppress are known. */
-  silentPublishes() {
-    const silent = [...this.#pending].filter(({ echo, attempts }) => !echo && attempts > 0);
-    return Promise.allSettled(silent.map(({ answer }) => answer));
   }
 
   /** Whether to suppress a message. Call it once per message: the id is then forgotten. */
@@ -163,9 +153,8 @@ export class Outbox {
     if (!this.#finish(publish)) return;
     if (!publish.echo) {
       this.#silentIds.add(`${keyOf(publish.target)} ${id}`);
-      if (this.#silentIds.size > SILENT_IDS_MAX) {
-        this.#silentIds.delete(this.#silentIds.values().next().value);
-      }
+      const [oldest] = this.#silentIds;
+      if (this.#silentIds.size > SILENT_IDS_MAX) this.#silentIds.delete(oldest);
     }
     const more = { ...(duplicate && { duplicate }), ...(receipt && { receipt }) };
     publish.resolve({ id, subscribers, ...more });
@@ -259,7 +248,7 @@ export class Outbox {
     if (publish.isSettled) return false;
     publish.isSettled = true;
     clearTimeout(publish.timer);
-    this.#pending.delete(publish);
+    this.pending.delete(publish);
     publish.abort.abort();
     return true;
   }

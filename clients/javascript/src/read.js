@@ -4,7 +4,7 @@ import { readText } from "./body.js";
 import { emit } from "./emitter.js";
 import { ThrongError } from "./errors.js";
 import { deadline, isOfToken, isTemporary, orAborted, toError } from "./http.js";
-import { pathOf } from "./message.js";
+import { pathOf, toMessage } from "./message.js";
 
 /** The server's limit of messages on a page of history. */
 const PAGE_MAX = 1_000;
@@ -85,8 +85,13 @@ export async function replayOlder(client, target, options, follower) {
   }
   if (signal.aborted) return;
   if (!older.isWhole) subscription[emit]("gap", { ...target, id: options.since });
-  for (const envelope of older.messages) follower.replay(envelope);
-  follower.release();
+  const { queued } = follower;
+  for (const envelope of older.messages) {
+    const isQueued = queued.some(([, { id }]) => id === envelope.id);
+    if (!isQueued) follower.pass("message", toMessage(envelope, true));
+  }
+  follower.queued = undefined;
+  for (const [name, value] of queued) follower.pass(name, value);
 }
 
 /** Whether the server answers. If it does not, a failure is not the transport's. */

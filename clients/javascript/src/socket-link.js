@@ -72,10 +72,7 @@ export class SocketLink {
       this.#socket = new WebSocket(`${url.replace(/^http/i, "ws")}/subscribe${query}`, offered);
     } catch (error) {
       // For example, a page under TLS may not open a plain WebSocket.
-      queueMicrotask(() => {
-        this.#lost(new Loss(String(error), { isUnusable: true }));
-      });
-      return;
+      return this.#lost(new Loss(String(error), { isUnusable: true }));
     }
     this.#socket.onmessage = ({ data }) => this.#receive(data);
     this.#socket.onclose = ({ code, reason }) => this.#closed(code, reason);

@@ -15,25 +15,18 @@ import { emit, Emitter } from "./emitter.js";
 import { persist } from "./http.js";
 import { isUpTo, keyOf, toMessage } from "./message.js";
 
-const leave = Symbol("leave");
-
 /** Emits "message", "subscribed", "recovered", "gap", "presence" and "error". */
 export class Subscription extends Emitter {
   constructor(target, end) {
     super();
-    Object.assign(this, target);
-    this[leave] = end;
-  }
-
-  unsubscribe() {
-    this[leave]();
+    Object.assign(this, target, { unsubscribe: end });
   }
 }
 
 /** A subscription with the state that its cursor keeps for it. */
 class Follower {
-  /** Events queued while older messages are read; undefined at all other times. */
-  #queued;
+  /** Events queued while older messages are read (`read.js`); undefined at all other times. */
+  queued;
   /** The id of the last message. */
   #last;
   #end = new AbortController();
@@ -51,29 +44,12 @@ class Follower {
 
   receive(name, value) {
     // After an error there is nothing to wait for.
-    if (this.#queued && name !== "error") this.#queued.push([name, value]);
-    else this.#emit(name, value);
+    if (this.queued && name !== "error") this.queued.push([name, value]);
+    else this.pass(name, value);
   }
 
-  /** Queues events until `release`. */
-  hold() {
-    this.#queued = [];
-  }
-
-  /** Delivers an older message to this subscription only. */
-  replay(envelope) {
-    const isLive = this.#queued.some(([, value]) => value.id === envelope.id);
-    if (!isLive) this.#emit("message", toMessage(envelope, true));
-  }
-
-  /** Delivers the queued events. */
-  release() {
-    const queued = this.#queued;
-    this.#queued = undefined;
-    for (const [name, value] of queued) this.#emit(name, value);
-  }
-
-  #emit(name, value) {
+  /** Emits an event, unless it is a message that was emitted before. */
+  pass(name, value) {
     if (this.signal.aborted) return;
     if (name === "message") {
       if (isUpTo(value.id, this.#last)) return;
@@ -135,7 +111,7 @@ export class Cursor {
     this.#followers.set(subscription, follower);
     if (isFirst) return;
     const wantsOlder = options.since !== undefined || options.history > 0;
-    if (wantsOlder) follower.hold();
+    if (wantsOlder) follower.queued = [];
     this.#joinLate(follower, wantsOlder && replayOlder);
   }
 

@@ -15,7 +15,7 @@ import { ThrongError } from "./errors.js";
 import { orAborted, toError } from "./http.js";
 import { loadHttp } from "./load-http.js";
 import { keyOf, toMessage, toTarget } from "./message.js";
-import { checkNames, toOptions, toUrl } from "./options.js";
+import { check, checkNames, toOptions, toUrl } from "./options.js";
 import { Outbox } from "./outbox.js";
 import { Cursor, Subscription } from "./subscription.js";
 import { Tokens } from "./token.js";
@@ -44,7 +44,7 @@ export class Throng extends Emitter {
     super();
     const isUrl = typeof url === "string" || url instanceof URL;
     const base = isUrl ? url : globalThis.location?.origin;
-    if (base === undefined) throw new TypeError("outside a page, give a URL");
+    check(base !== undefined, "outside a page, give a URL");
     this.#url = toUrl(base);
     this.#options = toOptions(isUrl || url === undefined ? options : url);
     this.#tokens = new Tokens(this.#options, (error) => this.#fail(error));
@@ -66,7 +66,8 @@ export class Throng extends Emitter {
     const named = toTarget(target);
     const { user } = this.#options;
     // A client with a token and without `user` leaves it to the server which inbox is its own.
-    const mayBeOwn = named.user === user || (user === undefined && this.#hasToken);
+    const { canRenew, current } = this.#tokens;
+    const mayBeOwn = named.user === user || (user === undefined && (canRenew || current));
     if (named.user !== undefined && !mayBeOwn) {
       throw new ThrongError("forbidden", "a client follows only the inbox of its own `user`");
     }
@@ -101,7 +102,7 @@ export class Throng extends Emitter {
     return { ...body, messages: body.messages.map((envelope) => toMessage(envelope, true)) };
   }
 
-  async presence(target, options = {}) {
+  presence(target, options = {}) {
     return this.#read(target, "presence", options, ["limit"]);
   }
 
@@ -139,10 +140,6 @@ export class Throng extends Emitter {
       drop: (cursor, error) => this.#drop(cursor, error),
       fail: (error) => this.#fail(error),
     };
-  }
-
-  get #hasToken() {
-    return this.#tokens.canRenew || this.#tokens.current !== undefined;
   }
 
   /** One request with the token. If the server refuses that, one more with a newer token. */
@@ -198,6 +195,7 @@ export class Throng extends Emitter {
   }
 
   #emptied(connection) {
+    connection.close();
     if (this.#connections.length > 1) {
       this.#connections = this.#connections.filter((each) => each !== connection);
     }
@@ -226,12 +224,12 @@ export class Throng extends Emitter {
   /* The state. */
 
   /** Emits "state" if it has changed. The state is that of the least connected connection. */
-  #reportState(detail) {
-    if (this.state === "closed" && !detail) return;
+  #reportState(end) {
+    if (this.state === "closed" && !end) return;
     const busy = this.#connections.filter(({ state }) => state !== "idle");
     const rank = ["waiting", "connecting", "open"];
     const [least] = busy.sort((a, b) => rank.indexOf(a.state) - rank.indexOf(b.state));
-    const state = detail?.state ?? least?.state ?? "idle";
+    const state = end ?? least?.state ?? "idle";
     const { transport } = least ?? this;
     this.state = state;
     const report = `${state} ${transport}`;
@@ -247,7 +245,7 @@ export class Throng extends Emitter {
   #end(error) {
     this.#release();
     this.#listen(false);
-    this.#reportState({ state: "closed" });
+    this.#reportState("closed");
     this.#outbox.close(error);
   }
 

@@ -22,70 +22,88 @@ function watch(subscription) {
   return { seen, until };
 }
 
-test("who is there is told at once, and when it changes", async (t) => {
+const TRANSPORTS = [["websocket"], ["sse"], ["poll"]];
+
+for (const transports of TRANSPORTS) {
+  test(`who is there is told at once, and when it changes: ${transports}`, async (t) => {
+    const { server, connect } = await start(t);
+    server.hasPresenceEvents = true;
+    const ann = connect({ user: "ann", transports });
+    const here = watch(ann.subscribe("room", { presence: true }));
+    const first = await here.until(({ users }) => users.includes("ann"));
+    assert.deepEqual(first.users, ["ann"]);
+    assert.equal(first.channel, "room");
+    assert.equal(first.connections, 1);
+    assert.equal(first.type, undefined);
+    const bo = connect({ user: "bo" });
+    bo.subscribe("room");
+    const second = await here.until(({ connections }) => connections === 2);
+    assert.deepEqual(second.users, ["ann", "bo"]);
+    // A change between two polls is told as a state.
+    assert.ok(second.joined?.includes("bo") ?? transports[0] === "poll");
+    bo.close();
+    const count = here.seen.length;
+    await here.until((event) => event.connections === 1 && here.seen.indexOf(event) >= count);
+    const reads = server.requests.filter((request) => request.includes("/presence"));
+    assert.deepEqual(reads, [], "nothing is read where there are events");
+  });
+
+  test(`a subscription that comes later may want presence: ${transports}`, async (t) => {
+    const { server, connect } = await start(t);
+    server.hasPresenceEvents = true;
+    const ann = connect({ user: "ann", transports });
+    const { data, listen, until } = inbox();
+    const plain = ann.subscribe("room", listen);
+    plain.on("gap", () => assert.fail("a gap"));
+    plain.on("recovered", () => assert.fail("nothing was lost"));
+    await next(plain, "subscribed");
+    server.publish("channel room", { data: "before" });
+    const here = watch(ann.subscribe("room", { presence: true }));
+    server.publish("channel room", { data: "meanwhile" });
+    await here.until(({ users }) => users.includes("ann"));
+    server.publish("channel room", { data: "after" });
+    await until(3);
+    assert.deepEqual(data, ["before", "meanwhile", "after"]);
+    // A third one is told what is known, without the changes of before.
+    const third = await next(ann.subscribe("room", { presence: true }), "presence");
+    assert.deepEqual(third.users, ["ann"]);
+    assert.equal("joined" in third, false);
+    // Asked for at the same time: the first subscription is not active yet.
+    const both = inbox();
+    ann.subscribe("both", both.listen);
+    const there = watch(ann.subscribe("both", { presence: true }));
+    await there.until(({ channel }) => channel === "both");
+    server.publish("channel both", { data: 1 });
+    await both.until(1);
+  });
+
+  test(`after a reconnect presence goes on: ${transports}`, async (t) => {
+    const { server, connect } = await start(t);
+    server.hasPresenceEvents = true;
+    const ann = connect({ user: "ann", transports });
+    const room = ann.subscribe("room", { presence: true });
+    const here = watch(room);
+    await here.until(({ users }) => users.includes("ann"));
+    const count = here.seen.length;
+    const recovered = next(room, "recovered");
+    server.cut();
+    await recovered;
+    await here.until((event) => here.seen.indexOf(event) >= count && event.users.includes("ann"));
+  });
+}
+
+test("over SSE, only the channels ask whose subscriptions want presence", async (t) => {
   const { server, connect } = await start(t);
   server.hasPresenceEvents = true;
-  const ann = connect({ user: "ann" });
-  const here = watch(ann.subscribe("room", { presence: true }));
-  const first = await here.until(({ users }) => users.includes("ann"));
-  assert.deepEqual(first.users, ["ann"]);
-  assert.equal(first.channel, "room");
-  assert.equal(first.connections, 1);
-  assert.equal(first.type, undefined);
-  const bo = connect({ user: "bo" });
-  bo.subscribe("room");
-  const second = await here.until(({ connections }) => connections === 2);
-  assert.deepEqual(second.users, ["ann", "bo"]);
-  assert.ok(second.joined.includes("bo"));
-  bo.close();
-  const count = here.seen.length;
-  await here.until((event) => event.connections === 1 && here.seen.indexOf(event) >= count);
+  const ann = connect({ user: "ann", transports: ["sse"] });
+  ann.subscribe("plain");
+  const { connections } = await next(ann.subscribe("room", { presence: true }), "presence");
+  assert.equal(connections, 1);
+  const asked = server.requests.map((request) => /presence=([^&]*)/.exec(request)?.[1]);
+  assert.equal(decodeURIComponent(asked.findLast(Boolean)), "false,true");
 });
 
-test("a subscription that comes later may want presence: no message is missed or doubled", async (t) => {
-  const { server, connect } = await start(t);
-  server.hasPresenceEvents = true;
-  const ann = connect({ user: "ann" });
-  const { data, listen, until } = inbox();
-  const plain = ann.subscribe("room", listen);
-  plain.on("gap", () => assert.fail("a gap"));
-  plain.on("recovered", () => assert.fail("nothing was lost"));
-  await next(plain, "subscribed");
-  server.publish("channel room", { data: "before" });
-  const here = watch(ann.subscribe("room", { presence: true }));
-  server.publish("channel room", { data: "meanwhile" });
-  await here.until(({ users }) => users.includes("ann"));
-  server.publish("channel room", { data: "after" });
-  await until(3);
-  assert.deepEqual(data, ["before", "meanwhile", "after"]);
-  // A third one is told what is known, without the changes of before.
-  const third = await next(ann.subscribe("room", { presence: true }), "presence");
-  assert.deepEqual(third.users, ["ann"]);
-  assert.equal("joined" in third, false);
-  // Asked for at the same time: the first subscription is not active yet.
-  const both = inbox();
-  ann.subscribe("both", both.listen);
-  const there = watch(ann.subscribe("both", { presence: true }));
-  await there.until(({ channel }) => channel === "both");
-  server.publish("channel both", { data: 1 });
-  await both.until(1);
-});
-
-test("after a reconnect presence goes on", async (t) => {
-  const { server, connect } = await start(t);
-  server.hasPresenceEvents = true;
-  const ann = connect({ user: "ann" });
-  const room = ann.subscribe("room", { presence: true });
-  const here = watch(room);
-  await here.until(({ users }) => users.includes("ann"));
-  const count = here.seen.length;
-  const recovered = next(room, "recovered");
-  server.cut();
-  await recovered;
-  await here.until((event) => here.seen.indexOf(event) >= count && event.users.includes("ann"));
-});
-
-for (const transports of [["websocket"], ["sse"], ["poll"]]) {
+for (const transports of TRANSPORTS) {
   test(`without presence events it is read: ${transports}`, async (t) => {
     const { server, connect } = await start(t);
     const ann = connect({ user: "ann", transports });

@@ -35,6 +35,8 @@ export class StandIn {
   #logs = new Map();
   #epoch = "e1";
   #keys = new Map();
+  /** The time of the newest presence event, by key. */
+  #seen = new Map();
   #connections = new Set();
   #names = 0;
   #http;
@@ -230,13 +232,19 @@ export class StandIn {
     return { [kind]: name, connections: here.length, users, more: false };
   }
 
+  /** The presence event for a client that begins to follow a channel. */
+  #presenceState(key) {
+    const time = this.#seen.get(key) ?? Date.now();
+    this.#seen.set(key, time);
+    return { type: "presence", ...this.#presence(key), time };
+  }
+
   /** Tells the connections with presence events of a channel who is there. */
   #tellPresence(key) {
-    const { users, ...here } = this.#presence(key);
-    for (const { watched, peer } of this.#connections) {
-      if (!watched?.has(key)) continue;
-      const changes = { joined: users, left: [] };
-      peer.send(JSON.stringify({ type: "presence", ...here, users, time: Date.now(), ...changes }));
+    this.#seen.set(key, Math.max(Date.now(), 1 + (this.#seen.get(key) ?? 0)));
+    const state = this.#presenceState(key);
+    for (const { watched, tell } of [...this.#connections]) {
+      if (watched?.has(key)) tell({ ...state, joined: state.users, left: [] });
     }
   }
 
@@ -267,9 +275,22 @@ export class StandIn {
     for (const key of keys) this.#checkKey(key);
     const since = parameters.get("since")?.split(",");
     if (since && since.length !== keys.length) fail(400, "bad_id", "an id for each channel");
+    const presence = parameters.get("presence")?.split(",") ?? [];
+    if (presence.length > 0 && !this.hasPresenceEvents) fail(400, "bad_request", "no presence events");
+    const channels = keys.length - (user ? 1 : 0);
+    if (![0, channels].includes(presence.length)) fail(400, "bad_parameter", "one value each");
     const starts = keys.map((key, index) => this.follow(key, since?.[index]));
     const connection = this.#connect(user, keys);
     response.on("close", () => this.#connections.delete(connection));
+    if (parameters.get("transport") !== "poll") {
+      for (const key of keys) this.#tellPresence(key);
+      response.on("close", () => keys.forEach((key) => this.#tellPresence(key)));
+    }
+    const watched = keys.filter((_, index) => (presence[index] ?? "false") !== "false");
+    connection.watched = new Set(watched);
+    const unknown = watched
+      .map((key) => this.#presenceState(key))
+      .filter(({ time }) => !presence.includes(String(time)));
     const backlog = starts.flatMap(({ backlog }) => backlog.map(({ envelope }) => envelope));
     const offsets = new Map(keys.map((key, index) => [key, starts[index].from]));
     const ids = () => keys.map((key) => `${this.#epoch}-${offsets.get(key)}`).join(",");
@@ -281,8 +302,9 @@ export class StandIn {
       offsets.set(keyOf(envelope), Number(offset));
     };
     if (parameters.get("transport") === "poll") {
-      return this.#poll(connection, Number(parameters.get("wait")), backlog, response, (sent) => {
-        sent.forEach(advance);
+      const begin = [...unknown, ...backlog];
+      return this.#poll(connection, Number(parameters.get("wait")), begin, response, (sent) => {
+        sent.filter(({ id }) => id).forEach(advance);
         return ids();
       });
     }
@@ -300,6 +322,10 @@ export class StandIn {
       advance(envelope);
       response.write(`id: ${ids()}\ndata: ${JSON.stringify(envelope)}\n\n`);
     };
+    connection.tell = (event) => {
+      response.write(`event: presence\ndata: ${JSON.stringify(event)}\n\n`);
+    };
+    unknown.forEach(connection.tell);
     for (const envelope of backlog) connection.deliver(envelope);
   }
 
@@ -313,7 +339,7 @@ export class StandIn {
     };
     const timer = setTimeout(() => answer([]), waitSeconds * 1_000);
     response.on("close", () => clearTimeout(timer));
-    connection.deliver = (envelope) => answer([envelope]);
+    connection.deliver = connection.tell = (envelope) => answer([envelope]);
     if (backlog.length > 0) answer(backlog);
   }
 
@@ -351,7 +377,7 @@ export class StandIn {
       this.#connections.delete(connection);
       for (const key of connection.keys) this.#tellPresence(key);
     });
-    connection.deliver = send;
+    connection.deliver = connection.tell = send;
     const limits = this.faults.silentLimits ? {} : { channels_max: this.channelsMax };
     const heartbeat = this.heartbeatSeconds;
     send({ type: "welcome", connection: connection.name, heartbeat, ...limits });
@@ -397,7 +423,7 @@ export class StandIn {
       this.#tellPresence(key);
       if (frame.presence) {
         connection.watched.add(key);
-        send({ type: "presence", ...this.#presence(key), time: Date.now() });
+        send(this.#presenceState(key));
       }
       return backlog.forEach(({ envelope }) => send(envelope));
     }

@@ -1,7 +1,7 @@
 // Several tabs of one browser that share a connection. One scenario per run.
 // Usage: node tabs.mjs CHROMIUM SERVER SCRIPT SCENARIO
 //
-// SCRIPT is the built clients/javascript/tests/tabs/page.js. The server's own count of connections says
+// SCRIPT is the built clients/javascript/tests/tabs/page.js, with the part for tabs or without it. The server's own count of connections says
 // whether there is one.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -17,13 +17,19 @@ FLAGS.push("--process-per-tab", "--disable-features=ProcessPerSiteUpToMainFrameT
 const [executablePath, serverUrl, script, scenario] = process.argv.slice(2);
 const channel = `tabs-${scenario}`;
 
+// For a script that does not have the part within itself.
+const imports = JSON.stringify({ imports: { "@throng-push/client/tabs": `${serverUrl}/throng-tabs.js` } });
+const PAGE =
+  `<!doctype html><link rel="icon" href="data:,"><script type="importmap">${imports}</script>` +
+  '<script type="module" src="page.js"></script>';
+
 /** Serves the page. */
 const pages = createServer((request, response) => {
   if (request.url === "/page.js") {
     response.writeHead(200, { "Content-Type": "text/javascript" }).end(readFileSync(script));
   } else {
     response.writeHead(200, { "Content-Type": "text/html" });
-    response.end('<!doctype html><link rel="icon" href="data:,"><script type="module" src="page.js"></script>');
+    response.end(PAGE);
   }
 });
 await new Promise((resolve) => pages.listen(0, "127.0.0.1", resolve));

@@ -111,6 +111,7 @@ fn files() -> Vec<Operation> {
         file("/throng.js", "getClient", "The JavaScript client", script),
         file("/throng-{version}.js", "getClientOfVersion", "The client of a version", script)
             .refuses(&[ErrorCode::NotFound]),
+        file("/throng-tabs.js", "getSharedClient", "The client for shared tabs", script),
         file("/openapi.json", "getOpenApi", "This document", JSON).answers_with(
             200,
             "The document.",

@@ -103,7 +103,7 @@ pub(super) static CHAT_FILES: [File; 5] = [
 ];
 
 /// Files that every client may load. They reveal nothing about this server.
-pub(super) static FILES: [File; 17] = [
+pub(super) static FILES: [File; 19] = [
     document!("/asyncapi.json", throng_contract::asyncapi),
     // Browsers request this path if a page names no icon, and accept any type of image.
     file!("/favicon.ico", SVG, "../../../../web/icon.svg"),
@@ -117,6 +117,13 @@ pub(super) static FILES: [File; 17] = [
         concat!("/throng-http-", env!("CARGO_PKG_VERSION"), ".js"),
         IMMUTABLE,
         concat!("throng-http-", env!("CARGO_PKG_VERSION"), ".js")
+    ),
+    client!("/throng-tabs.js", REVALIDATE, "throng-tabs.js"),
+    // It imports the client of its own version.
+    client!(
+        concat!("/throng-tabs-", env!("CARGO_PKG_VERSION"), ".js"),
+        IMMUTABLE,
+        "throng-tabs.js"
     ),
     file!("/status.css", CSS, "../../../../web/status.css"),
     file!("/status.js", JAVASCRIPT, "../../../../web/status.js"),

@@ -23,6 +23,7 @@ fn files_are_served_and_revalidated() {
         ("/chat-view.js", "text/javascript; charset=utf-8"),
         ("/icon.svg", "image/svg+xml"),
         ("/throng.js", "text/javascript; charset=utf-8"),
+        ("/throng-tabs.js", "text/javascript; charset=utf-8"),
         ("/status.css", "text/css; charset=utf-8"),
         ("/status.js", "text/javascript; charset=utf-8"),
         ("/uplot.js", "text/javascript; charset=utf-8"),
