@@ -26,9 +26,17 @@ class Loop:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(20)
 
     def stop(self):
+        self.run(self._cancel_all())
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join()
         self.loop.close()
+
+    async def _cancel_all(self):
+        """Ends the connections that clients have left open."""
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
 
 
 CHUNK_BYTES = 65_536
