@@ -48,7 +48,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The value of `webhook-signature`: a signature with each of `secrets`, separated by blanks.
+/// The value of `webhook-signature`: a signature with each of `secrets`, separated by spaces.
 pub(super) fn sign(secrets: &[Secret], id: &str, timestamp_s: u64, body: &[u8]) -> String {
     let signatures = secrets.iter().map(|Secret(key)| {
         let mut context = hmac::Context::with_key(key);

@@ -53,7 +53,7 @@ fn in_file(table: &CalloutTable, path: &Path) -> Result<Vec<String>, SettingsErr
     Ok(words(&String::from_utf8_lossy(&file.bytes)))
 }
 
-/// With blanks between them.
+/// Separated by spaces.
 fn in_variable(table: &CalloutTable, name: &str) -> Result<Vec<String>, SettingsError> {
     if name.starts_with(RESERVED) {
         let message = format!(

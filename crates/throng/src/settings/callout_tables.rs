@@ -43,7 +43,7 @@ pub(crate) struct CalloutTable {
     /// A file with the secrets, one on each line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) secrets_file: Option<PathBuf>,
-    /// The name of a variable with the secrets, and blanks between them.
+    /// The name of a variable with the secrets, separated by spaces.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) secrets_variable: Option<String>,
     /// What the application decides.
