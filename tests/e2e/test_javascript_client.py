@@ -5,6 +5,7 @@ import json
 import pytest
 
 from support.server import Server
+from support.transports import subscribe
 
 TRANSPORTS = ["websocket", "sse", "poll"]
 QUICK = ["--drain-window", "100ms"]
@@ -66,6 +67,24 @@ def test_a_frozen_server_is_noticed_and_nothing_is_lost(serve, node, channel, tr
     kept = [envelope["data"] for envelope in server.history(channel)["messages"]]
     assert kept == expected, "each once, in the order of publishing"
     assert not client.all("gap") and not client.all("unpublished")
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_presence_is_pushed_on_every_transport(serve, node, channel, transport):
+    server = serve("--presence-events")
+    client = Client(node, server, transport, user="ann")
+
+    def until_here(*users):
+        return client.until(lambda it: it["event"] == "presence" and it["users"] == [*users])
+
+    client.tell("subscribe", channels=[f"{channel}-plain"])
+    client.tell("subscribe", channels=[channel], presence=True)
+    until_here("ann")
+    with subscribe("sse", server, f"/channels/{channel}", user="bob"):
+        until_here("ann", "bob")
+    read = 'throng_http_request_duration_seconds_count{route="presence"}'
+    assert server.metrics().get(read, 0) == 0, "nothing is read where it is pushed"
+    assert {event["channel"] for event in client.all("presence")} == {channel}
 
 
 def outcome_at_frozen(server, client, channel, *, subscribes=False):

@@ -25,6 +25,7 @@ const COMMANDS = {
       for (const event of ["subscribed", "recovered", "gap", "error"]) {
         subscription.on(event, ({ code }) => tell({ event, channel, code }));
       }
+      subscription.on("presence", ({ users, time }) => tell({ event: "presence", channel, users, time }));
     }
   },
 
