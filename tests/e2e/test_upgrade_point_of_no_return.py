@@ -134,8 +134,9 @@ def test_a_last_word_that_nobody_can_hear_is_taken_back(start, tmp_path):
         assert said.returncode == 1 and "this process goes on" in said.stderr, said.stdout + said.stderr
 
 
-def test_a_process_that_stalls_stops_delivery_for_less_than_the_time_of_the_watchdog(start):
-    server = start("ready", "waits", environment={"WATCHDOG_USEC": "4000000"})
+def test_a_process_that_stalls_stops_delivery_for_a_while_only(start):
+    # 15 s: the longest pause.
+    server = start("ready", "waits")
     with subscribe(server) as stream:
         assert "did not answer in time" in upgrade_fails(server)
         server.publish("a", "hello")

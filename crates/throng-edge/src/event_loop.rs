@@ -121,6 +121,11 @@ impl Listening {
         }
     }
 
+    /// Tells the kernel which workers take connections, if that has changed.
+    pub(crate) fn steer(&self) {
+        self.steering.update(&self.socket);
+    }
+
     /// The socket, and whether all of its connections begin with a TLS handshake.
     pub(crate) fn socket(&self) -> (&OwnedFd, bool) {
         (&self.socket, self.is_tls)
@@ -227,7 +232,7 @@ fn tick(worker: &mut ThreadWorker, sources: &mut Sources) {
     for listening in &mut sources.listeners {
         listening.look_again(worker);
         listening.wake(&worker.net().inner().epoll);
-        listening.steering.update(&listening.socket);
+        listening.steer();
     }
 }
 
@@ -247,7 +252,7 @@ fn accept(worker: &mut ThreadWorker, sources: &mut Sources, token: u64) {
                 // Before the client is answered: its next connection may follow at once, and has
                 // to go to the next group of workers.
                 if worker.room_for_new() <= LAST_PLACES {
-                    listening.steering.update(&listening.socket);
+                    listening.steer();
                 }
                 if number == 0 {
                     listening.look(&socket, worker);
@@ -375,7 +380,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let listener = OwnedFd::from(listener);
-        let steering = Arc::new(Steering::new(Metrics::default(), 1));
+        let steering = Arc::new(Steering::new(Metrics::default(), 1, false));
         let mut listening = Listening::new(listener, steering, false);
         listening.is_resting = true;
         epoll.add_level(&listening.socket, QUEUE).expect("it is new");

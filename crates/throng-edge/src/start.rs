@@ -55,7 +55,7 @@ use error::{cannot_listen, system};
 use gate::Gate;
 pub use send_method::SendMethod;
 use succession::Succession;
-use thread::Thread;
+use thread::{Origin, Thread};
 
 /// Opens a listener for the control plane. The connections that it accepts have the socket options
 /// that workers expect of a connection handed off to them.
@@ -79,8 +79,9 @@ pub struct Plan {
     events: Vec<Arc<OwnedFd>>,
     to_workers: Vec<(HandoffSender, HandoffReceiver)>,
     to_control: (HandoffSender, HandoffReceiver),
-    /// If the workers come from another process: opens once they may act.
-    gate: Option<Arc<Gate>>,
+    /// If workers come from another process: opens once they may act; and how many of them do. The
+    /// others are new.
+    gate: Option<(Arc<Gate>, usize)>,
 }
 
 /// The ports of a server from which another process takes over.
@@ -121,16 +122,14 @@ impl Plan {
     /// As [`Plan::new`], with the ports of a running server, whose workers are to go on here.
     pub fn take_over(settings: Settings, passed: PassedPorts) -> Result<Plan, StartError> {
         let descriptors_max = capacity::descriptors_max();
-        let capacities = capacity::capacities(&settings, descriptors_max)?;
         let differs = |what: String| Err(StartError::TakeOver(what));
-        if capacities.len() != passed.workers {
+        let capacities = capacity::capacities_after(passed.workers, &settings, descriptors_max)?;
+        let Some(capacities) = capacities else {
             return differs(format!(
-                "it has {} workers, and the settings and this machine ask for {}; a new number of \
-                 workers takes a restart",
-                passed.workers,
-                capacities.len()
+                "it has {} workers, and the settings ask for fewer, which takes a restart",
+                passed.workers
             ));
-        }
+        };
         let keeps = |reservation| {
             PortReservation::passed(reservation).map_err(system("keep the port of the server"))
         };
@@ -157,7 +156,7 @@ impl Plan {
                     .to_owned(),
             );
         }
-        let gate = Some(Arc::<Gate>::default());
+        let gate = Some((Arc::<Gate>::default(), passed.workers));
         Plan::with_ports(settings, descriptors_max, capacities, (port, tls_port), gate)
     }
 
@@ -166,7 +165,7 @@ impl Plan {
         descriptors_max: u64,
         capacities: Vec<u32>,
         (port, tls_port): (Port, Option<PortReservation>),
-        gate: Option<Arc<Gate>>,
+        gate: Option<(Arc<Gate>, usize)>,
     ) -> Result<Plan, StartError> {
         let workers = capacities.len();
         // All of these are opened before a worker leaves the process's descriptor table, so that
@@ -196,6 +195,13 @@ impl Plan {
             to_control,
             gate,
         })
+    }
+
+    /// Whether a process with these settings could take over from one with as many workers as are
+    /// `running`.
+    pub fn keeps_workers(settings: &Settings, running: usize) -> bool {
+        let capacities = capacity::capacities_after(running, settings, capacity::descriptors_max());
+        matches!(capacities, Ok(Some(_)))
     }
 
     /// The address that the server listens on, with the port that the kernel has chosen for 0.
@@ -266,15 +272,17 @@ impl Plan {
             }
         }
         let Common { senders, metrics, succession, .. } = &common;
+        let (gate, arriving) = self.gate.unzip();
         if let Some(next) = channels {
-            let passed = pass_channels(next, senders).map_err(system("take over the workers"));
+            let arriving = &senders[..arriving.unwrap_or(senders.len())];
+            let passed = pass_channels(next, arriving).map_err(system("take over the workers"));
             let arrived = passed.and_then(|()| {
                 starts.iter().try_for_each(|start| {
                     send_method = start.recv().unwrap_or_else(died)?;
                     Ok(())
                 })
             });
-            if let (Err(_), Some(gate)) = (&arrived, &self.gate) {
+            if let (Err(_), Some(gate)) = (&arrived, &gate) {
                 gate.decide(false);
             }
             arrived?;
@@ -289,7 +297,7 @@ impl Plan {
                 takers: common.takers.clone(),
                 succession: Arc::clone(succession),
             };
-            let thread = acceptor.spawn(self.gate.clone());
+            let thread = acceptor.spawn(gate.clone());
             threads.push(thread.map_err(system("start the acceptor"))?);
         }
         Ok(Edge {
@@ -301,7 +309,7 @@ impl Plan {
             queues: self.queues,
             threads,
             succession: Arc::clone(succession),
-            gate: self.gate,
+            gate,
             ports: (self.port, self.tls_port),
         })
     }
@@ -317,7 +325,9 @@ impl Plan {
         Common {
             compression: Arc::new(Compression::new(settings.compression)),
             senders: self.to_workers.iter().map(|(sender, _)| sender.clone()).collect(),
-            steering: [(); 2].map(|()| Arc::new(Steering::new(metrics.clone(), concurrency))),
+            steering: [(); 2].map(|()| {
+                Arc::new(Steering::new(metrics.clone(), concurrency, self.gate.is_some()))
+            }),
             permits: Arc::new(FanOutPermits::new(&self.queues, concurrency)),
             takers: TakesConnections::default(),
             succession: Arc::default(),
@@ -354,7 +364,11 @@ impl Plan {
             has_listener: self.port.passed().is_none(),
             is_last: number + 1 == self.to_workers.len(),
             succession: Arc::clone(&common.succession),
-            arrives: self.gate.clone(),
+            origin: match &self.gate {
+                None => Origin::Start,
+                Some((gate, arriving)) if number < *arriving => Origin::Arrives(Arc::clone(gate)),
+                Some((gate, arriving)) => Origin::Joins(Arc::clone(gate), number - arriving),
+            },
         }
     }
 }

@@ -79,7 +79,7 @@ pub enum Message {
 /// What the successor has to know before it prepares.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Welcome {
-    /// The number of workers, which stays.
+    /// The number of workers. The successor has as many, or more.
     pub workers: u32,
     /// The seed of the tags of sessions.
     pub tag_seed: [u8; 16],

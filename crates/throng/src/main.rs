@@ -27,6 +27,7 @@
 //! | [`docs`] | the site of the documentation, from the settings |
 //! | [`documents`] | `throng completions`, `throng man` and `throng licenses` |
 //! | [`service`] | systemd notifications and signals |
+//! | [`signal_thread`] | the one thread that signals reach |
 //! | [`publish`], [`tail`], [`list`], [`connections`] | the client commands |
 //! | [`subscriptions`] | `throng subscriptions`: imports what users follow |
 //! | [`data_commands`] | `throng data`: checks, exports and compacts the data directory |
@@ -87,6 +88,7 @@ mod reload;
 mod serve;
 mod service;
 mod settings;
+mod signal_thread;
 mod start_line;
 mod subscriptions;
 mod tail;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use throng_access::SharedPages;
+use throng_access::{AllowedPages, SharedPages};
 use throng_certificates::ServerTls;
 use throng_core::{Admission, AdmissionSettings};
 use throng_edge::compression::CompressionSettings;
@@ -10,8 +10,12 @@ use throng_edge::{Limits, Plan};
 use throng_host::limits::MemoryMeter;
 
 use crate::memory;
-use crate::reload;
 use crate::settings::Settings;
+
+/// The pages that the settings allow.
+pub(crate) fn allowed_pages(settings: &Settings) -> AllowedPages {
+    AllowedPages::new(settings.allowed_origins.0.clone(), settings.allowed_hosts.0.clone())
+}
 
 /// The settings of the workers with what they share: certificates, and the pages that are allowed.
 pub(crate) fn shared_edge_settings(
@@ -36,7 +40,7 @@ pub(crate) fn edge_settings(settings: &Settings, memory: memory::Plan) -> throng
         workers: settings.workers.0.unwrap_or(0),
         max_connections: settings.max_connections.0.unwrap_or(0),
         io_uring: settings.io_uring.0,
-        pages: reload::allowed_pages(settings).shared(),
+        pages: allowed_pages(settings).shared(),
         heartbeat: settings.heartbeat.0,
         ping_interval: settings.ping_interval.0,
         welcome: settings.welcome.0,

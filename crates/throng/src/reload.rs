@@ -9,13 +9,15 @@ mod changes;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
-use throng_access::{AccessControl, AccessRules, AllowedPages, SharedPages};
+use throng_access::{AccessControl, AccessRules, SharedPages};
 use throng_certificates::{Prepared, ServerTls};
 use throng_core::{ChannelName, ScanAction, ScanClose, ScanTarget, Ticket};
+use throng_edge::Plan;
 use throng_wire::websocket::close_code;
 
 use crate::access::{AccessSettings, ConfiguredKeys};
 use crate::log_level::LogLevelHandle;
+use crate::plane_settings::{allowed_pages, edge_settings, memory_plan};
 use crate::planes::Workers;
 use crate::settings::{self, Settings, SettingsError};
 use crate::tls;
@@ -105,8 +107,15 @@ impl Reloader {
         AccessSettings::load(&read)?;
         let Changes { effective: new, pending } = Changes::new(&self.started, &current, &read);
         let access = AccessSettings::load(&new)?;
+        let keeps_workers = || {
+            let settings = edge_settings(&read, memory_plan(&read).1);
+            Plan::keeps_workers(&settings, self.workers.queues.len())
+        };
         let is_for_upgrade = |setting: &String| {
-            self.is_upgradable && !changes::FOR_RESTART.contains(&setting.as_str())
+            let setting = setting.as_str();
+            self.is_upgradable
+                && !changes::FOR_RESTART.contains(&setting)
+                && (!changes::OF_WORKERS.contains(&setting) || keeps_workers())
         };
         let (for_upgrade, for_restart) = pending.into_iter().partition(is_for_upgrade);
         let mut report = Report { for_upgrade, for_restart, ..Report::default() };
@@ -202,9 +211,4 @@ impl Reloader {
 fn come_back() -> ScanAction {
     let reason = "a server key has ended; come back with one that has not".into();
     ScanAction::Close(ScanClose { code: close_code::DISCONNECTED, reason, may_return: true })
-}
-
-/// The pages that the settings allow.
-pub(crate) fn allowed_pages(settings: &Settings) -> AllowedPages {
-    AllowedPages::new(settings.allowed_origins.0.clone(), settings.allowed_hosts.0.clone())
 }

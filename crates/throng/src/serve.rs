@@ -3,8 +3,9 @@
 //! # Order of start
 //!
 //! 1. SIGHUP is caught, because it must never end the server.
-//! 2. The tokio runtime starts. It must exist before the workers: each worker copies the descriptor
-//!    table, and needs the descriptor that wakes the runtime, because workers answer its queries.
+//! 2. The thread starts that signals reach, before all others, and the tokio runtime. That must
+//!    exist before the workers: each worker copies the descriptor table, and needs the descriptor
+//!    that wakes the runtime, because workers answer its queries.
 //! 3. The settings are loaded and checked, and the addresses bound. An error ends the process
 //!    before anything else starts.
 //! 4. SIGTERM and SIGINT are caught before the banner and systemd say that the server runs.
@@ -67,13 +68,14 @@ use crate::memory;
 use crate::nats::{self, NatsAccess, NatsMetrics};
 use crate::operator::Operator;
 use crate::outbound::{self, OutboundMetrics};
-use crate::plane_settings::{control_settings, memory_plan, shared_edge_settings};
+use crate::plane_settings::{allowed_pages, control_settings, memory_plan, shared_edge_settings};
 use crate::planes::{Handover, Workers};
 use crate::presence_events;
 use crate::redirect::{self, Redirect};
-use crate::reload::{self, Reloader, Replaceable};
+use crate::reload::{Reloader, Replaceable};
 use crate::service::{EarlyHangups, Hangups, Signals, UpgradeSignals, notify};
 use crate::settings::{self, Settings};
+use crate::signal_thread::SignalThread;
 use crate::tls::{self, TlsMetrics};
 use crate::upgrade::start::{DataSource, Logs, Started};
 use crate::upgrade::{self, Arrival, Ending, Reloads, Running, Successor, Upgrader};
@@ -90,11 +92,13 @@ const ACCEPT_GRACE: Duration = Duration::from_millis(100);
 
 /// Runs the server until a signal ends it.
 pub(crate) fn serve(arguments: ServeArguments, early_hangups: &EarlyHangups) -> Result<()> {
+    // Before all other threads.
+    let thread = SignalThread::start().context("cannot start the thread for signals")?;
     let runtime = Runtime::new().context("cannot start the control plane")?;
     // Before anything else: the file of the binary may be replaced from now on.
     let successor = Successor::of_this_process();
     let mut arrival = Arrival::begin()?;
-    let outcome = run(&runtime, arguments, early_hangups, (successor, &mut arrival));
+    let outcome = run(&runtime, arguments, (early_hangups, thread), (successor, &mut arrival));
     if let (Err(error), Some(arrival)) = (&outcome, &mut arrival) {
         arrival.refuse(error);
     }
@@ -106,13 +110,13 @@ pub(crate) fn serve(arguments: ServeArguments, early_hangups: &EarlyHangups) -> 
 fn run(
     runtime: &Runtime,
     arguments: ServeArguments,
-    early_hangups: &EarlyHangups,
+    (early_hangups, thread): (&EarlyHangups, SignalThread),
     (successor, arrival): (Successor, &mut Option<Arrival>),
 ) -> Result<()> {
     let _entered = runtime.enter();
     let hangups = Hangups::catch(early_hangups).context("cannot wait for signals")?;
     let upgrades = UpgradeSignals::catch().context("cannot wait for signals")?;
-    let upgrades = upgrade::Requests::new(upgrades);
+    let upgrades = upgrade::Requests::new(upgrades, thread);
     let prepared = Prepared::new(runtime, load(&arguments)?, arrival.as_mut())?;
     prepared.run(arguments, (hangups, upgrades), (successor, arrival))
 }
@@ -161,7 +165,7 @@ impl<'r> Prepared<'r> {
         let mut callouts = outbound::callouts(settings, &trust, &clients)?;
         let events = callouts.events();
         let (meter, memory) = memory_plan(settings);
-        let pages = reload::allowed_pages(settings).shared();
+        let pages = allowed_pages(settings).shared();
         let plan = plan(settings, tls.as_deref(), memory, (&pages, arrival.as_deref_mut()))?;
         let control_socket = match arrival {
             None => ControlSocket::take(&settings.control, plan.address())?,
@@ -291,14 +295,14 @@ impl<'r> Prepared<'r> {
             data: data.as_ref().map(Data::tenancy),
             listeners,
             reloads,
+            rest: reserves.rest.clone(),
             obstacle,
         };
         upgrade::start::receive_rest(runtime, arrival.take(), &control);
         let (delay, log) = (settings.drain_delay.0, log.writer.clone());
         let upgrade = (upgrades, running, successor, control_socket);
         let leaving = Leaving { signals, departure, delay, log, upgrade, beside, ending_events };
-        let tls = tls.filter(|_| settings.admin_tls.0).map(|tls| tls.acceptor());
-        let admin = admin.map(|listener| AdminListener { listener, tls });
+        let admin = with_tls(admin, tls.as_deref(), settings);
         let planes = (control, engine, edge, reserves);
         finish(runtime, runtime.block_on(control_plane(planes, admin, leaving))?);
         Ok(())
@@ -402,7 +406,7 @@ async fn control_plane(
     leaving: Leaving,
 ) -> Result<(Edge, Beside)> {
     let edge = Arc::new(edge);
-    let Reserves { turns, watch, events } = reserves;
+    let Reserves { turns, watch, rest: _, events } = reserves;
     let handover = Handover::new(Arc::clone(&edge), events);
     let ticks = spawn_ticks(engine, edge.metrics.clone(), turns);
     watch.begin();
@@ -460,6 +464,16 @@ fn admin_listener(
     let open = |address| throng_edge::listen_admin(address, settings.heartbeat.0);
     let listen = |address| upgrade::start::listener(address, passed, open);
     settings.admin_listen.0.map(listen).transpose()
+}
+
+/// The admin listener, with TLS if the settings say so.
+fn with_tls(
+    admin: Option<TcpListener>,
+    tls: Option<&ServerTls>,
+    settings: &Settings,
+) -> Option<AdminListener> {
+    let tls = tls.filter(|_| settings.admin_tls.0).map(ServerTls::acceptor);
+    admin.map(|listener| AdminListener { listener, tls })
 }
 
 /// Lets the engine expire messages, and counts the turns of the runtime.

@@ -5,13 +5,14 @@
 //! watchdog of systemd as long as none does. So what runs feeds the watchdog, and not a timer.
 //!
 //! A loop stands still if it has made no turn for [`STANDSTILL`] although this thread ran all the
-//! time: a process that was suspended, or that gets no processor, is not restarted for that.
+//! time: a process that was suspended, or that gets no processor, is not restarted for that. Nor is
+//! one whose workers [rest](Rest) because another process is about to take over.
 
 use std::env;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -33,6 +34,32 @@ const STACK_BYTES: usize = 128 << 10;
 /// The turns of the control plane's runtime, which a task on it counts.
 pub(crate) type Turns = Arc<AtomicU64>;
 
+/// Says that the workers stand still because they are told to. Clones are the same.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Rest(Arc<Mutex<Option<Instant>>>);
+
+impl Rest {
+    /// They do from now on, until [`Rest::end`], and at most for this time: whoever has told them
+    /// to may stand still itself.
+    pub(crate) fn begin(&self, at_most: Duration) {
+        self.set(Some(Instant::now() + at_most));
+    }
+
+    /// They go on, or have ended.
+    pub(crate) fn end(&self) {
+        self.set(None);
+    }
+
+    fn set(&self, until: Option<Instant>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = until;
+    }
+
+    fn is_under_way(&self) -> bool {
+        let until = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        until.is_some_and(|until| Instant::now() < until)
+    }
+}
+
 /// The thread before it watches. It ends if this is dropped.
 #[derive(Debug)]
 pub(crate) struct Waiting(Sender<()>);
@@ -47,7 +74,11 @@ impl Waiting {
 
 /// Starts the thread, which watches once it is told to. It runs until the process ends, and feeds
 /// the watchdog of systemd, if the service has one.
-pub(crate) fn start(workers: Metrics, control: Turns, health: Arc<Health>) -> io::Result<Waiting> {
+pub(crate) fn start(
+    workers: Metrics,
+    (control, rest): (Turns, Rest),
+    health: Arc<Health>,
+) -> io::Result<Waiting> {
     let (waiting, begins) = mpsc::channel();
     let watchdog = watchdog_time();
     // Half the time of the watchdog: so it is fed in time, and a loop that stands still is reported
@@ -66,6 +97,7 @@ pub(crate) fn start(workers: Metrics, control: Turns, health: Arc<Health>) -> io
             // A longer time means that this thread did not run.
             let elapsed = last.elapsed().min(2 * interval);
             last = Instant::now();
+            let elapsed = if rest.is_under_way() { Duration::ZERO } else { elapsed };
             if watch.compare(&turns(&workers, &control), elapsed) {
                 health.set_stuck(watch.stuck());
             }
@@ -89,7 +121,7 @@ fn turns(workers: &Metrics, control: &Turns) -> Vec<(String, Option<u64>)> {
 }
 
 /// The time in which systemd expects this process to notify it; `None` if it does not.
-pub(crate) fn watchdog_time() -> Option<Duration> {
+fn watchdog_time() -> Option<Duration> {
     watchdog(|name| env::var(name).ok(), std::process::id())
 }
 
@@ -191,6 +223,18 @@ mod tests {
         assert_eq!((watch.stuck(), watch.is_any_stuck()), (vec!["a".to_owned()], true));
         assert!(!watch.compare(&counts(Some(7), 4), SECOND), "nothing new");
         assert!(watch.compare(&counts(Some(8), 5), SECOND) && !watch.is_any_stuck());
+    }
+
+    #[test]
+    fn a_rest_ends_by_itself() {
+        let rest = Rest::default();
+        assert!(!rest.is_under_way());
+        rest.begin(Duration::from_secs(3600));
+        assert!(rest.is_under_way());
+        rest.end();
+        assert!(!rest.is_under_way());
+        rest.begin(Duration::ZERO);
+        assert!(!rest.is_under_way());
     }
 
     #[test]

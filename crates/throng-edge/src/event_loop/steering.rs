@@ -8,6 +8,7 @@
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::metrics::{Metrics, WorkerMetrics};
@@ -28,19 +29,28 @@ pub(crate) struct Steering {
     together: usize,
     /// The group that takes connections; `None` before the first update.
     current: Mutex<Option<Range<usize>>>,
+    /// Whether the listeners may still be steered as another process has chosen.
+    is_inherited: AtomicBool,
 }
 
 impl Steering {
-    /// Groups of `together` workers, at least one.
-    pub(crate) fn new(metrics: Metrics, together: usize) -> Steering {
-        Steering { metrics, together: together.max(1), current: Mutex::default() }
+    /// Groups of `together` workers, at least one. Listeners that are `inherited` come from another
+    /// process, which may have steered them.
+    pub(crate) fn new(metrics: Metrics, together: usize, inherited: bool) -> Steering {
+        let is_inherited = AtomicBool::new(inherited);
+        Steering { metrics, together: together.max(1), current: Mutex::default(), is_inherited }
     }
 
     /// Moves on to another group if a worker of the current one is full. Call it once all listeners
     /// are open, when a worker is about to be full, and once a tick, because connections may have
     /// closed. `listener` is any of those that share the port.
     pub(crate) fn update(&self, listener: &OwnedFd) {
-        if self.metrics.workers().len() <= self.together {
+        let workers = self.metrics.workers().len();
+        if workers <= self.together {
+            if self.is_inherited.swap(false, Ordering::Relaxed) {
+                // One that fails was never steered.
+                let _ = listener::steer(listener, &(0..workers));
+            }
             return;
         }
         // Held during the system call, so that `current` is the group that the kernel has got last.
@@ -110,7 +120,7 @@ mod tests {
     #[test]
     fn without_listeners_the_emptiest_worker_of_the_group_is_next() {
         let metrics = Metrics::new([500, 500, 500, 500].into_iter());
-        let steering = Steering::new(metrics.clone(), 2);
+        let steering = Steering::new(metrics.clone(), 2, false);
         let mut given = [0_u32; 4];
         for _ in 0..1_400 {
             let worker = steering.least_loaded();

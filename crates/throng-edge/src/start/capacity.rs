@@ -68,6 +68,25 @@ pub(super) fn capacities(
     Ok((0..workers).map(share).collect())
 }
 
+/// The capacity of each worker of a process that takes over from `running` workers. More can be
+/// added; fewer cannot: `None` if the settings ask for that. What only follows from this machine,
+/// such as fewer cores, keeps the workers that there are.
+pub(super) fn capacities_after(
+    running: usize,
+    settings: &Settings,
+    descriptors_max: u64,
+) -> Result<Option<Vec<u32>>, StartError> {
+    let wanted = capacities(settings, descriptors_max)?;
+    if wanted.len() >= running {
+        return Ok(Some(wanted));
+    }
+    if settings.workers != 0 {
+        return Ok(None);
+    }
+    let as_many = Settings { workers: running, ..settings.clone() };
+    capacities(&as_many, descriptors_max).map(Some)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,6 +114,21 @@ mod tests {
         let shares = capacities(&settings(2, 0), 1024).unwrap();
         let per_worker = max_worker_connections(1024, 2) as u32;
         assert_eq!(shares, [per_worker, per_worker]);
+    }
+
+    #[test]
+    fn a_process_that_takes_over_has_no_fewer_workers() {
+        let after = |running, settings| {
+            let capacities = capacities_after(running, &settings, 1024).unwrap();
+            capacities.map(|capacities| capacities.len())
+        };
+        assert_eq!(after(2, settings(3, 0)), Some(3));
+        assert_eq!(after(2, settings(1, 2000)), Some(3), "they hold as many");
+        assert_eq!(after(4, settings(3, 0)), None);
+        let more = std::thread::available_parallelism().unwrap().get() + 1;
+        let of_fewer_cores = capacities_after(more, &settings(0, 0), 1 << 20).unwrap();
+        assert_eq!(of_fewer_cores.map(|capacities| capacities.len()), Some(more));
+        assert!(capacities_after(1, &settings(2, 0), 64).is_err());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Keeps workers that come from another process waiting for its last word.
+//! Keeps workers waiting for the last word of the process that they, or others, come from.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
@@ -9,6 +9,9 @@ pub(crate) struct Gate {
     /// Whether they may act; `None` until that is decided.
     is_open: Mutex<Option<bool>>,
     changed: Condvar,
+    /// The number of new workers that have had their turn.
+    turns: Mutex<usize>,
+    taken: Condvar,
 }
 
 impl Gate {
@@ -32,8 +35,49 @@ impl Gate {
         }
     }
 
+    /// Waits for the decision; if it is to act, runs `begin` after that of the new workers with
+    /// smaller numbers: the kernel numbers listeners in the order in which they begin to listen.
+    pub(super) fn take_turn(&self, number: usize, begin: impl FnOnce()) -> bool {
+        if !self.wait() {
+            return false;
+        }
+        let turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.taken.wait_while(turns, |turns| *turns < number);
+        let mut turns = waited.unwrap_or_else(PoisonError::into_inner);
+        begin();
+        *turns += 1;
+        self.taken.notify_all();
+        true
+    }
+
     /// Whether they will never act.
     pub(super) fn is_shut(&self) -> bool {
         *self.is_open.lock().unwrap_or_else(PoisonError::into_inner) == Some(false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn new_workers_begin_in_order_and_only_behind_an_open_gate() {
+        let (gate, begun) = (Arc::<Gate>::default(), Arc::<Mutex<Vec<usize>>>::default());
+        std::thread::scope(|scope| {
+            for number in [2, 0, 1] {
+                let (gate, begun) = (&gate, &begun);
+                scope.spawn(move || {
+                    assert!(gate.take_turn(number, || begun.lock().unwrap().push(number)));
+                });
+            }
+            assert!(begun.lock().unwrap().is_empty());
+            gate.decide(true);
+        });
+        assert_eq!(*begun.lock().unwrap(), [0, 1, 2]);
+        let shut = Gate::default();
+        shut.decide(false);
+        assert!(!shut.take_turn(0, || unreachable!("the gate is shut")));
     }
 }

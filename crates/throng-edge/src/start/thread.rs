@@ -47,8 +47,18 @@ pub(super) struct Thread {
     pub(super) is_last: bool,
     /// What brings all workers to a halt when another process takes over.
     pub(super) succession: Arc<Succession>,
-    /// If the worker comes from another process: opens once that has ended its own.
-    pub(super) arrives: Option<Arc<Gate>>,
+    pub(super) origin: Origin,
+}
+
+/// Where a worker comes from.
+pub(super) enum Origin {
+    /// The server starts.
+    Start,
+    /// From another process. The gate opens once that has ended its own.
+    Arrives(Arc<Gate>),
+    /// It is new beside those that arrive. The gate opens for it as for them; then it listens as
+    /// the one of this number.
+    Joins(Arc<Gate>, usize),
 }
 
 impl Thread {
@@ -76,11 +86,19 @@ impl Thread {
         let _ = started.send(Ok(method));
         let permit = PermitHolder::new(Arc::clone(&self.permits), self.setup.id);
         let mut sleep = Sleep::new(Arc::clone(&self.setup.queue), permit);
-        if let Some(gate) = &self.arrives {
-            if !gate.wait() {
-                return;
+        match &self.origin {
+            Origin::Start => {}
+            Origin::Arrives(gate) => {
+                if !gate.wait() {
+                    return;
+                }
+                sleep.expect_work();
             }
-            sleep.expect_work();
+            Origin::Joins(gate, turn) => {
+                if !gate.take_turn(*turn, || self.listen(&mut sources)) {
+                    return;
+                }
+            }
         }
         let _abort = AbortOnPanic;
         loop {
@@ -103,9 +121,13 @@ impl Thread {
     fn prepare(&self, clock: &Clock) -> Result<Prepared, StartError> {
         throng_host::private_table::unshare()
             .map_err(system("give a worker a descriptor table of its own"))?;
-        if let Some(gate) = &self.arrives {
+        if let Origin::Arrives(gate) = &self.origin {
             return self.arrive(gate, clock);
         }
+        let joins = matches!(self.origin, Origin::Joins(..));
+        // Connections that the kernel gives to a listener are lost if it closes. So that of a
+        // worker that may not begin does not listen yet.
+        let open = if joins { listener::prepare } else { listener::open };
         let settings = &self.setup.settings;
         let mut listeners = Vec::new();
         let tls = settings.tls.as_ref().map(|tls| ("tls-listen", tls.listen));
@@ -115,11 +137,11 @@ impl Thread {
             if !is_tls && !self.has_listener {
                 continue;
             }
-            let listener = listener::open(address, settings.heartbeat)
+            let listener = open(address, settings.heartbeat)
                 .map_err(|source| cannot_listen(setting, address, source))?;
             // Not before: the steering chooses among the listeners by the order in which they were
             // opened.
-            if self.is_last {
+            if self.is_last && !joins {
                 steering.update(&listener);
             }
             listeners.push(Listening::new(listener, Arc::clone(steering), is_tls));
@@ -128,6 +150,22 @@ impl Thread {
         let mut sources = self.sources(listeners);
         event_loop::register(&mut worker, &mut sources).map_err(system("wait for events"))?;
         Ok((worker, sources, method))
+    }
+
+    /// Begins to listen with listeners that were prepared. The worker goes on without those that
+    /// fail: its process serves already.
+    fn listen(&self, sources: &mut Sources) {
+        sources.listeners.retain(|listening| {
+            let (socket, _) = listening.socket();
+            let listens = listener::listen(socket);
+            if let Err(error) = &listens {
+                tracing::error!("a new worker cannot listen: {error}");
+            } else if self.is_last {
+                // The process before may have told the kernel of fewer workers.
+                listening.steer();
+            }
+            listens.is_ok()
+        });
     }
 
     pub(super) fn sources(&self, listeners: Vec<Listening>) -> Sources {

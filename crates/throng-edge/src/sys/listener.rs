@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::FdFlags;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, listen, sockopt};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, sockopt};
 
 use super::options;
 
@@ -62,7 +62,7 @@ impl PortReservation {
         let address = SocketAddr::try_from(getsockname(&probe)?).map_err(|_| {
             io::Error::other("the address of the socket is not an internet address")
         })?;
-        listen(&probe, 1)?;
+        rustix::net::listen(&probe, 1)?;
         drop(probe);
         let reserved = socket(address)?;
         sockopt::set_socket_reuseport(&reserved, true)?;
@@ -124,27 +124,38 @@ pub(crate) fn adopt(listener: TcpListener, heartbeat: Duration) -> io::Result<Po
     let listener = OwnedFd::from(listener);
     rustix::io::fcntl_setfd(&listener, FdFlags::CLOEXEC)?;
     set_options(&listener, heartbeat)?;
-    listen(&listener, BACKLOG)?;
+    listen(&listener)?;
     Ok(Port::Passed(Arc::new(listener), address))
 }
 
 /// A listener of one worker, which shares its port with those of the others.
 pub(crate) fn open(address: SocketAddr, heartbeat: Duration) -> io::Result<OwnedFd> {
+    let listener = prepare(address, heartbeat)?;
+    listen(&listener)?;
+    Ok(listener)
+}
+
+/// As [`open`], but it does not listen yet: no connection comes until [`listen`].
+pub(crate) fn prepare(address: SocketAddr, heartbeat: Duration) -> io::Result<OwnedFd> {
     let listener = socket(address)?;
     sockopt::set_socket_reuseport(&listener, true)?;
-    start(listener, address, heartbeat)
+    set_options(&listener, heartbeat)?;
+    bind(&listener, &address)?;
+    Ok(listener)
 }
 
 /// A listener that does not share its port.
 pub(crate) fn open_alone(address: SocketAddr, heartbeat: Duration) -> io::Result<OwnedFd> {
-    start(socket(address)?, address, heartbeat)
-}
-
-fn start(listener: OwnedFd, address: SocketAddr, heartbeat: Duration) -> io::Result<OwnedFd> {
+    let listener = socket(address)?;
     set_options(&listener, heartbeat)?;
     bind(&listener, &address)?;
-    listen(&listener, BACKLOG)?;
+    listen(&listener)?;
     Ok(listener)
+}
+
+/// Begins to take connections.
+pub(crate) fn listen(listener: &OwnedFd) -> io::Result<()> {
+    Ok(rustix::net::listen(listener, BACKLOG)?)
 }
 
 /// Sets all options of connections on their listener: accepted sockets inherit them, so that an

@@ -11,7 +11,7 @@ use throng_edge::Edge;
 use tokio::runtime::Runtime;
 
 use crate::planes::HandoffEvents;
-use crate::watch::{self, Turns};
+use crate::watch::{self, Rest, Turns};
 
 /// What could be refused, and was not.
 pub(super) struct Reserves {
@@ -19,6 +19,8 @@ pub(super) struct Reserves {
     pub(super) turns: Turns,
     /// The thread that watches the event loops.
     pub(super) watch: watch::Waiting,
+    /// Whether it expects the workers to stand still.
+    pub(super) rest: Rest,
     /// Those of what the workers hand off.
     pub(super) events: HandoffEvents,
 }
@@ -30,13 +32,14 @@ impl Reserves {
     ///
     /// What the process is short of.
     pub(super) fn make(runtime: &Runtime, edge: &Edge, health: &Arc<Health>) -> Result<Reserves> {
-        let turns = Turns::default();
-        let watch = watch::start(edge.metrics.clone(), Arc::clone(&turns), Arc::clone(health))
+        let (turns, rest) = (Turns::default(), Rest::default());
+        let of_control = (Arc::clone(&turns), rest.clone());
+        let watch = watch::start(edge.metrics.clone(), of_control, Arc::clone(health))
             .context("cannot start the thread that watches the event loops")?;
         let events = HandoffEvents::of(edge).context("cannot wait for connections")?;
         // The runtime starts such threads when it needs them, and is content with fewer, but not
         // without any.
         runtime.block_on(runtime.spawn_blocking(|| ())).context("cannot start a thread")?;
-        Ok(Reserves { turns, watch, events })
+        Ok(Reserves { turns, watch, rest, events })
     }
 }

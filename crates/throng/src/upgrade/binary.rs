@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use super::arrival::VARIABLE;
+use crate::signal_thread;
 
 /// How a new process is started.
 #[derive(Debug, Clone)]
@@ -43,7 +44,9 @@ impl Successor {
         for variable in ["LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "WATCHDOG_PID"] {
             command.env_remove(variable);
         }
-        command.stdin(Stdio::from(channel)).spawn()
+        command.stdin(Stdio::from(channel));
+        // One of another version may not expect to find signals blocked.
+        signal_thread::unblocked(|| command.spawn())?
     }
 
     /// Where it is.

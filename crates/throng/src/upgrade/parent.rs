@@ -12,20 +12,29 @@
 //! It passes signals on and buries the dead. When the process that serves ends, another one that
 //! has taken over from it has become a child of this one; if there is none, the parent ends as it
 //! did. All that it was before, its connections and logs, goes with the execution.
+//!
+//! No signal is lost on the way: a process that becomes a parent has
+//! [blocked](crate::signal_thread) those that it acted on, which the execution keeps, and a parent
+//! reads them as they come.
 
+use std::env;
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{self, IsTerminal as _};
+use std::io;
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::{Command, ExitCode};
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
+use nix::sys::signal::Signal as Blocked;
+use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::process::{
     Pid, Signal, WaitOptions, WaitStatus, getppid, kill_process, set_child_subreaper, wait,
 };
-use tokio::signal::unix::{Signal as Incoming, SignalKind, signal};
 
 use super::arrival::VARIABLE;
+use crate::signal_thread;
 use crate::terminal::EXIT_RUNTIME;
 
 /// The word that makes a process such a parent. It is for nobody else, and no command says it.
@@ -33,6 +42,16 @@ const WORD: &str = "parent-of";
 
 /// The file of this process, also if its path has another one by now.
 const OWN_FILE: &str = "/proc/self/exe";
+
+/// The name of systemd as process 1, which it gives itself.
+const SYSTEMD: &str = "systemd";
+
+/// Is there where systemd is the init (sd_booted(3)).
+const SYSTEMD_DIRECTORY: &str = "/run/systemd/system";
+
+/// The `si_code` of a signal that the kernel has sent itself (sigaction(2)): of those that are
+/// passed on, a terminal's.
+const SI_KERNEL: i32 = 0x80;
 
 /// Whether the end of this process would be taken for that of the service once another one serves.
 ///
@@ -42,9 +61,23 @@ pub(super) fn is_needed() -> bool {
         // Its parent is outside: the container ends with it, whether it is process 1 there or, in a
         // namespace that containers share, another.
         None => true,
-        Some(parent) => parent == Pid::INIT && std::env::var_os("NOTIFY_SOCKET").is_none(),
+        Some(parent) => parent == Pid::INIT && !is_init_told(),
     };
-    is_waited_for && std::env::var_os(VARIABLE).is_none()
+    is_waited_for && env::var_os(VARIABLE).is_none()
+}
+
+/// Whether process 1 learns which process serves instead: systemd does. `NOTIFY_SOCKET` alone does
+/// not say that, for a container with an init of its own may have got it from outside.
+fn is_init_told() -> bool {
+    // It may be hidden, by `ProtectProc=` in a unit.
+    let is_systemd = fs::read_to_string("/proc/1/comm").map_or(true, |name| name.trim() == SYSTEMD);
+    env::var_os("NOTIFY_SOCKET").is_some() && is_systemd && Path::new(SYSTEMD_DIRECTORY).is_dir()
+}
+
+/// Makes processes children of this one when the process between them ends: so the third one
+/// becomes one even if the second ends before this is its parent and nothing else.
+pub(super) fn adopt() -> io::Result<()> {
+    Ok(set_child_subreaper(Some(Pid::INIT))?)
 }
 
 /// Whether this process could become such a parent.
@@ -78,60 +111,42 @@ pub(crate) fn parent(words: impl Iterator<Item = impl AsRef<OsStr>>) -> Option<E
 
 /// Stays until the last process that serves has ended, and returns with what.
 fn stay(server: Pid) -> Result<ExitCode> {
-    // So that the third process becomes a child of this one, too.
-    set_child_subreaper(Some(Pid::INIT)).context("cannot adopt processes")?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-    runtime.block_on(async {
-        let mut signals = Signals::catch().context("cannot wait for signals")?;
-        let mut watched = Watched::new(server);
-        while watched.ended().is_none() {
-            signals.next(&watched).await;
-            watched.bury()?;
+    adopt().context("cannot adopt processes")?;
+    let signals = Signals::take().context("cannot wait for signals")?;
+    let mut watched = Watched::new(server);
+    while watched.ended().is_none() {
+        let signal = signals.next()?;
+        // First: what comes while a process ends is for the one that has taken over from it.
+        watched.bury()?;
+        if let Some(signal) = signal {
+            // It may have ended just now, which is about to be told.
+            let _ = kill_process(watched.server, signal);
         }
-        Ok(watched.ended().unwrap_or(ExitCode::SUCCESS))
-    })
+    }
+    Ok(watched.ended().unwrap_or(ExitCode::SUCCESS))
 }
 
-/// The signals that a server acts on, and that of a child which has ended.
-struct Signals {
-    passed_on: [(Incoming, Signal); 2],
-    /// A terminal sends them to the server, too.
-    of_terminals: [(Incoming, Signal); 2],
-    child: Incoming,
-}
+/// The signals that a server acts on, and that of a child which has ended, as a descriptor.
+struct Signals(SignalFd);
 
 impl Signals {
-    fn catch() -> io::Result<Signals> {
-        let passed = |kind, number| Ok::<_, io::Error>((signal(kind)?, number));
-        Ok(Signals {
-            passed_on: [
-                passed(SignalKind::terminate(), Signal::TERM)?,
-                passed(SignalKind::user_defined2(), Signal::USR2)?,
-            ],
-            of_terminals: [
-                passed(SignalKind::interrupt(), Signal::INT)?,
-                passed(SignalKind::hangup(), Signal::HUP)?,
-            ],
-            child: signal(SignalKind::child())?,
-        })
+    /// Those that wait, and all that come.
+    fn take() -> io::Result<Signals> {
+        // Where it is ignored, as whoever has started this may have left it, nobody is buried.
+        signal_hook::flag::register(signal_hook::consts::SIGCHLD, Arc::default())?;
+        let mut all = signal_thread::signals();
+        all.add(Blocked::SIGCHLD);
+        all.thread_block()?;
+        Ok(Signals(SignalFd::with_flags(&all, SfdFlags::SFD_CLOEXEC)?))
     }
 
-    /// Waits for one, and passes it on.
-    async fn next(&mut self, watched: &Watched) {
-        let [(terminate, term), (upgrade, usr2)] = &mut self.passed_on;
-        let [(interrupt, int), (hangup, hup)] = &mut self.of_terminals;
-        let number = tokio::select! {
-            _ = self.child.recv() => return,
-            _ = terminate.recv() => *term,
-            _ = upgrade.recv() => *usr2,
-            _ = interrupt.recv() => *int,
-            _ = hangup.recv() => *hup,
-        };
-        let is_of_terminal = [*int, *hup].contains(&number) && io::stdin().is_terminal();
-        if !is_of_terminal {
-            // It may have ended just now, which is about to be told.
-            let _ = kill_process(watched.server, number);
-        }
+    /// Waits for one. Returns it if it is to be passed on.
+    fn next(&self) -> io::Result<Option<Signal>> {
+        let Some(signal) = self.0.read_signal()? else { return Ok(None) };
+        // A terminal sends it to all of its processes.
+        let is_of_terminal = signal.ssi_code == SI_KERNEL;
+        let passed_on = Signal::from_named_raw(signal.ssi_signo.cast_signed());
+        Ok(passed_on.filter(|signal| *signal != Signal::CHILD && !is_of_terminal))
     }
 }
 

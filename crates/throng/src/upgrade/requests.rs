@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use throng_control::Control;
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, spawn_blocking};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::parent;
 use super::upgrader::{Upgraded, Upgrader};
@@ -17,6 +17,7 @@ use crate::control_socket::{Conversation, Failure};
 use crate::departure::{Departure, Stage};
 use crate::log_writer::LogWriter;
 use crate::service::{Signals, UpgradeSignals};
+use crate::signal_thread::SignalThread;
 use crate::terminal::EXIT_RUNTIME;
 
 /// Commands that may wait for an upgrade. Further ones are told to try again.
@@ -28,6 +29,10 @@ const RESPONSES_PATIENCE: Duration = Duration::from_secs(5);
 /// How often it is looked whether they have.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
+/// The time in which this process heeds the signals whose handlers have run: the runtime takes
+/// them before it looks at the clock, and a SIGHUP goes through another thread.
+const HANDLED: Duration = Duration::from_millis(20);
+
 /// Where commands ask for an upgrade.
 pub(crate) type Asking = mpsc::Sender<Conversation>;
 
@@ -35,6 +40,8 @@ pub(crate) type Asking = mpsc::Sender<Conversation>;
 #[derive(Debug)]
 pub(crate) struct Requests {
     signals: UpgradeSignals,
+    /// Where all signals arrive.
+    thread: SignalThread,
     asking: Asking,
     asked: mpsc::Receiver<Conversation>,
 }
@@ -48,9 +55,9 @@ pub(crate) struct Ending {
 
 impl Requests {
     /// Requests of these signals, and of commands.
-    pub(crate) fn new(signals: UpgradeSignals) -> Requests {
+    pub(crate) fn new(signals: UpgradeSignals, thread: SignalThread) -> Requests {
         let (asking, asked) = mpsc::channel(WAITING_MAX);
-        Requests { signals, asking, asked }
+        Requests { signals, thread, asking, asked }
     }
 
     /// Where commands ask.
@@ -98,12 +105,15 @@ impl Requests {
                     if ended_by.is_some() {
                         end(process);
                     }
+                    let log = ending.log.clone();
                     let ends = ending.end(upgraded, conversation, &mut self.asked);
-                    let never = tokio::select! {
-                        never = ends => never,
-                        never = pass_on(signals, process) => never,
-                    };
-                    match never {}
+                    let signals = (signals, &mut self.signals);
+                    end_with_signals(ends, signals, process, &self.thread).await;
+                    log.flush();
+                    if parent::is_needed() {
+                        parent::become_parent_of(process);
+                    }
+                    std::process::exit(0);
                 }
                 Err(error) => {
                     let message =
@@ -157,12 +167,35 @@ async fn attempt(
     }
 }
 
-/// Passes signals on that come too late for this process: another one serves.
-async fn pass_on(signals: &mut Signals, process: Pid) -> Infallible {
+/// Passes signals on to the process that serves, until `ends` is over. Those that come later wait
+/// for the parent that this process may become.
+async fn end_with_signals(
+    ends: impl Future<Output = ()>,
+    (signals, upgrades): (&mut Signals, &mut UpgradeSignals),
+    process: Pid,
+    thread: &SignalThread,
+) {
+    let pass = pass_on(signals, upgrades, process);
+    tokio::pin!(pass);
+    tokio::select! {
+        () = ends => {}
+        never = &mut pass => match never {},
+    }
+    thread.block();
+    let _ = timeout(HANDLED, pass).await;
+}
+
+/// Passes signals on that come too late for this process: another one serves. SIGHUP has its own
+/// way, beside the reloads.
+async fn pass_on(signals: &mut Signals, upgrades: &mut UpgradeSignals, process: Pid) -> Infallible {
     loop {
-        let name = signals.next().await;
+        let (name, signal) = tokio::select! {
+            name = signals.next() => (name, Signal::TERM),
+            () = upgrades.next() => ("SIGUSR2", Signal::USR2),
+        };
         tracing::info!("{name}: passed on to process {}", process.as_raw_nonzero());
-        end(process);
+        // Fails only if it has ended. Nobody else has its id: nobody has waited for it.
+        let _ = kill_process(process, signal);
     }
 }
 
@@ -199,13 +232,13 @@ fn in_the_way(stage: Stage) -> &'static str {
 }
 
 impl Ending {
-    /// Ends this process, which another one has taken over from.
+    /// Ends what this process does, which another one has taken over from.
     async fn end(
         mut self,
         upgraded: Upgraded,
         conversation: Option<Conversation>,
         asked: &mut mpsc::Receiver<Conversation>,
-    ) -> Infallible {
+    ) {
         // Those who ask from now on hear that the server ends.
         asked.close();
         if let Some(reason) = &upgraded.lost {
@@ -217,7 +250,6 @@ impl Ending {
             // So that the service manager starts the server again.
             std::process::exit(EXIT_RUNTIME.into());
         }
-        let process = upgraded.process;
         let redirect = self.beside.step_aside();
         upgraded.send_rest();
         let sentence = upgraded.announce();
@@ -243,10 +275,5 @@ impl Ending {
             let _ = timeout_at(deadline, answering).await;
         }
         self.beside.finish().await;
-        self.log.flush();
-        if parent::is_needed() {
-            parent::become_parent_of(process);
-        }
-        std::process::exit(0);
     }
 }

@@ -28,20 +28,24 @@ use throng_handover::message::{Kind, Listener, Message, PROTOCOL, Welcome};
 use throng_handover::phase::{OutOfOrder, Predecessor};
 
 use super::binary::Successor;
+use super::parent;
 use super::parts;
 use super::reloads::Reloads;
 use crate::control_socket::ControlSocket;
 use crate::data::Tenancy;
 use crate::presence_events;
 use crate::service::notify;
-use crate::watch::watchdog_time;
+use crate::watch::Rest;
 
 /// How long the new process may take to start and to load its settings.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long nothing may be delivered at most: then this process goes on. Half the time of a
-/// watchdog of systemd, if that is shorter: workers that stand still do not feed it.
+/// How long nothing may be delivered at most: then this process goes on.
 const PAUSE_MAX: Duration = Duration::from_secs(15);
+
+/// How long the watchdog of systemd is fed for workers that stand still: for the pause, and for the
+/// data directory, which may have to be opened again.
+const REST_MAX: Duration = Duration::from_secs(45);
 
 /// How long the new process may take to say that it serves, once it has been told to.
 const SERVES_TIMEOUT: Duration = Duration::from_secs(10);
@@ -71,6 +75,8 @@ pub(crate) struct Running {
     pub(crate) listeners: Vec<(Listener, OwnedFd)>,
     /// The reloads here meanwhile.
     pub(crate) reloads: Arc<Reloads>,
+    /// Whether the workers are expected to stand still.
+    pub(crate) rest: Rest,
     /// Why this server cannot be upgraded, if anything is in the way.
     pub(crate) obstacle: Option<String>,
 }
@@ -154,6 +160,10 @@ impl Upgrader {
         let (near, far) = Channel::pair().context("cannot make a channel")?;
         let attempt = near.try_clone().context("cannot make a channel")?;
         *self.attempt.lock().unwrap_or_else(PoisonError::into_inner) = Some(attempt);
+        if parent::is_needed() {
+            // Before there is one: it may be replaced by a third process at once.
+            parent::adopt().context("cannot adopt the process that takes over")?;
+        }
         let path = self.successor.path();
         let child = self.successor.start(far);
         let child = child.with_context(|| format!("cannot start {}", path.display()))?;
@@ -179,6 +189,7 @@ impl Upgrader {
                 drop(starting);
                 self.running.data.iter().for_each(Tenancy::take_back);
                 self.edge.go_back();
+                self.running.rest.end();
                 self.control.rush(false);
                 self.control.hold().end();
                 Err(error)
@@ -238,15 +249,16 @@ impl Upgrader {
         let (began, workers) = loop {
             self.finish_requests(deadline)?;
             let began = Instant::now();
+            self.running.rest.begin(REST_MAX);
             let workers = self.edge.halt().context("the workers")?;
             // One that had not heard of the hold may have handed a connection off meanwhile.
             if self.control.hold().is_at_rest() && !self.is_handing_off() {
                 break (began, workers);
             }
             self.edge.go_on();
+            self.running.rest.end();
         };
-        let pause_max = watchdog_time().map_or(PAUSE_MAX, |time| PAUSE_MAX.min(time / 2));
-        let pause_end = began + pause_max;
+        let pause_end = began + PAUSE_MAX;
         channel.set_deadline(Some(pause_end));
         ensure!(phase.freeze(), "the new process is not ready");
         self.running.data.iter().try_for_each(Tenancy::give_up)?;
