@@ -50,6 +50,6 @@ pub use server_process::ServerProcess;
 pub(crate) use server_process::listeners;
 pub use sources::LocalAddresses;
 pub use values::{
-    Header, Network, Pattern, Ping, PortRange, Profile, PublishTransport, Share, Streams,
+    Header, Network, Node, Pattern, Ping, PortRange, Profile, PublishTransport, Share, Streams,
     Subscribed, TokenPlace, Transport,
 };

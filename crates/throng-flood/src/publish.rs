@@ -36,7 +36,7 @@ mod websocket;
 pub(crate) mod tests;
 
 use std::io;
-use std::net::ToSocketAddrs as _;
+use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
@@ -233,6 +233,16 @@ impl PublisherHandle {
     }
 }
 
+fn look_up(host: &str, port: u16) -> Result<Vec<SocketAddr>, PublishError> {
+    let dns = |reason: String| PublishError::Dns { host: host.to_owned(), reason };
+    let addresses = (host, port).to_socket_addrs();
+    let addresses: Vec<_> = addresses.map_err(|error| dns(error.to_string()))?.collect();
+    if addresses.is_empty() {
+        return Err(dns("the name has none".to_owned()));
+    }
+    Ok(addresses)
+}
+
 fn builder(settings: &PublisherSettings<'_>) -> Result<RequestBuilder, PublishError> {
     let target = settings.target;
     let publish = target.publish.as_ref().ok_or(PublishError::NoTarget)?;
@@ -246,18 +256,15 @@ fn builder(settings: &PublisherSettings<'_>) -> Result<RequestBuilder, PublishEr
         PublishBy::WebSocket { .. } => target.url.rendered(&values),
     };
     let Some(place) = HttpUrl::parse(&url) else { return Err(PublishError::Url { url }) };
-    let dns = |reason: String| PublishError::Dns { host: place.host.to_owned(), reason };
-    let addresses = (place.host, place.port).to_socket_addrs();
-    let addresses: Vec<_> = addresses.map_err(|error| dns(error.to_string()))?.collect();
-    if addresses.is_empty() {
-        return Err(dns("the name has none".to_owned()));
-    }
+    let others = target.nodes.iter().map(|node| look_up(&node.host, node.port));
+    let nodes = std::iter::once(look_up(place.host, place.port)).chain(others);
+    let nodes = nodes.collect::<Result<Vec<_>, _>>()?;
     let tls = TlsTarget::of(&url, &target.tls)?;
     Ok(RequestBuilder {
         tls,
         target: target.clone(),
         run: settings.run,
-        addresses,
+        nodes,
         pipeline: publish.pipeline,
         timeout: target.handshake_timeout,
         first_client: settings.max_clients,

@@ -1,12 +1,12 @@
 //! What a client sends to subscribe: the request, and the hello messages of a WebSocket.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
 use throng_wire::websocket::{Opcode, accept_key, write_masked_frame};
 
 use super::error::ClientPoolError;
 use super::resume::IdKind;
-use crate::plan::{Target, Transport};
+use crate::plan::{Node, Target, Transport};
 use crate::protocol::url::{authority, default_port, host_and_port};
 use crate::template::{Placeholder, Template, TemplateValues};
 
@@ -163,9 +163,13 @@ impl Parts {
     }
 }
 
-/// The addresses to connect to: the URL's, then one for each further port. If the URL names no
-/// port and there are others, it has none of its own.
-pub(super) fn resolve(url: &str, ports: &[u16]) -> Result<Vec<SocketAddr>, ClientPoolError> {
+/// The addresses to connect to: the URL's, then one for each further port and each further node. If
+/// the URL names no port and there are others, it has none of its own.
+pub(super) fn resolve(
+    url: &str,
+    ports: &[u16],
+    nodes: &[Node],
+) -> Result<Vec<SocketAddr>, ClientPoolError> {
     let refuse =
         |reason: &str| ClientPoolError::Url { url: url.to_owned(), reason: reason.to_owned() };
     let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
@@ -177,12 +181,19 @@ pub(super) fn resolve(url: &str, ports: &[u16]) -> Result<Vec<SocketAddr>, Clien
     let (host, port) = host_and_port(authority);
     let port = port.map(str::parse).transpose();
     let port = port.map_err(|_| refuse("its port is not a number up to 65535"))?;
+    let address = look_up(host)?;
+    let port = port.or(if ports.is_empty() { Some(default_port) } else { None });
+    let further = ports.iter().copied().filter(|&further| Some(further) != port);
+    let ports = port.into_iter().chain(further).map(|port| SocketAddr::new(address, port));
+    let nodes = nodes.iter().map(|node| Ok(SocketAddr::new(look_up(&node.host)?, node.port)));
+    ports.map(Ok).chain(nodes).collect()
+}
+
+fn look_up(host: &str) -> Result<IpAddr, ClientPoolError> {
     let dns = |reason: String| ClientPoolError::Dns { host: host.to_owned(), reason };
     let mut found = (host, 0).to_socket_addrs().map_err(|error| dns(error.to_string()))?;
     let address = found.next().ok_or_else(|| dns("the answer is empty".to_owned()))?;
-    let port = port.or(if ports.is_empty() { Some(default_port) } else { None });
-    let further = ports.iter().copied().filter(|&further| Some(further) != port);
-    Ok(port.into_iter().chain(further).map(|port| SocketAddr::new(address.ip(), port)).collect())
+    Ok(address.ip())
 }
 
 #[cfg(test)]
@@ -197,6 +208,7 @@ mod tests {
             transport,
             url: Template::parse(url).expect("a template"),
             ports: Vec::new(),
+            nodes: Vec::new(),
             headers: Vec::new(),
             subprotocol: None,
             deflate: false,
@@ -255,9 +267,11 @@ mod tests {
 
     #[test]
     fn targets_are_resolved_or_refused() {
-        let all = resolve("ws://127.0.0.1:81/x", &[82, 81]).expect("addresses");
+        let nodes = ["127.0.0.2:81", "[::1]:9"].map(|node| node.parse().expect("a node"));
+        let all = resolve("ws://127.0.0.1:81/x", &[82, 81], &nodes).expect("addresses");
         let all: Vec<_> = all.iter().map(ToString::to_string).collect();
-        assert_eq!(all, ["127.0.0.1:81", "127.0.0.1:82"]);
+        assert_eq!(all, ["127.0.0.1:81", "127.0.0.1:82", "127.0.0.2:81", "[::1]:9"]);
+        let resolve = |url: &str, ports: &[u16]| resolve(url, ports, &[]);
         assert_eq!(resolve("http://127.0.0.1", &[82, 81]).expect("addresses").len(), 2);
         assert_eq!(resolve("http://[::1]", &[]).expect("an address")[0].to_string(), "[::1]:80");
         let tls = resolve("wss://127.0.0.1", &[]).expect("an address");

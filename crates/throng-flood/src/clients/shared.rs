@@ -96,7 +96,7 @@ impl Shared {
             u32::try_from(share.total).map_err(|_| ClientPoolError::TooMany(share.total))?;
         let first = TemplateValues { run: share.run, ..TemplateValues::default() };
         let url = target.url.rendered(&first);
-        let targets = resolve(&url, &target.ports)?;
+        let targets = resolve(&url, &target.ports, &target.nodes)?;
         let tunnel_targets = match plan.network {
             Network::Sockets => None,
             Network::Tunnel => Some(throng_tunnel::reachable(&targets)?),

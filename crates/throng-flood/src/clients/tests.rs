@@ -106,6 +106,7 @@ fn plan(transport: Transport, url: &str) -> Plan {
             transport,
             url: Template::parse(url).expect("a template"),
             ports: Vec::new(),
+            nodes: Vec::new(),
             headers: Vec::new(),
             subprotocol: None,
             deflate: false,

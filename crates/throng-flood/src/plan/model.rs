@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::files::CertificateFile;
 use super::options::Options;
 use super::phase::Phase;
-use super::values::{Header, Network, Ping, Profile, Streams, Subscribed, Transport};
+use super::values::{Header, Network, Node, Ping, Profile, Streams, Subscribed, Transport};
 use crate::assertions::Assertion;
 use crate::redact::{REDACTED, is_secret};
 use crate::template::Template;
@@ -101,6 +101,8 @@ pub struct Target {
     pub url: Template,
     /// More ports of the same host: client `i` connects to port `i % n`.
     pub ports: Vec<u16>,
+    /// Further nodes: client `i` connects to address `i % n` of all of them.
+    pub nodes: Vec<Node>,
     /// Further request headers.
     pub headers: Vec<(String, Template)>,
     /// The WebSocket sub-protocol to ask for.

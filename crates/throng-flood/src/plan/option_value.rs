@@ -10,7 +10,7 @@ use super::server_process::ServerProcess;
 use super::sources::LocalAddresses;
 use super::toml_reader::Section;
 use super::values::{
-    Header, Network, Pattern, Ping, PortRange, Profile, PublishTransport, Share, Streams,
+    Header, Network, Node, Pattern, Ping, PortRange, Profile, PublishTransport, Share, Streams,
     Subscribed, TokenPlace, Transport,
 };
 use crate::assertions::Assertion;
@@ -82,7 +82,7 @@ macro_rules! singles {
 
 singles! {
     read Count, Rate, Share, Size, Time, PortRange, ServerProcess, Streams, Subscribed => scalar;
-    read Network, Pattern, Profile, PublishTransport, TokenPlace, Transport => scalar;
+    read Network, Node, Pattern, Profile, PublishTransport, TokenPlace, Transport => scalar;
     read Ports => |ports| scalar(&joined(&ports.0));
     read LocalAddresses => |addresses| quoted(&joined(&addresses.0));
     text String => |text| quoted(text);

@@ -13,7 +13,7 @@ use super::server_process::ServerProcess;
 use super::sources::LocalAddresses;
 use super::toml_reader::Section;
 use super::values::{
-    Header, Network, Pattern, Ping, PortRange, Profile, PublishTransport, Share, Streams,
+    Header, Network, Node, Pattern, Ping, PortRange, Profile, PublishTransport, Share, Streams,
     Subscribed, TokenPlace, Transport,
 };
 use crate::assertions::Assertion;
@@ -84,6 +84,9 @@ options! {
              (each its own), or friends:EDGES (a graph in which few have many followers)";
         "ports" ports: Vec<Ports>, "PORTS",
             "Ports of the same host; clients are spread over them";
+        "nodes" nodes: Vec<Node>, "HOST:PORT" as "node",
+            "A further node of the same service; clients and publishers are spread over all; may \
+             be repeated";
         "urls" urls: UrlTable, "FILE" [conflicts_with = "target.data"],
             "File with one URL per line: client i takes line i";
         "data" data: ValueTable, "FILE",

@@ -141,6 +141,7 @@ impl Options {
             transport: options.transport?,
             url: templates.read("target.url", options.url.as_deref()?)?,
             ports: options.ports.into_iter().flatten().flat_map(|ports| ports.0).collect(),
+            nodes: options.nodes.unwrap_or_default(),
             headers: templates.headers("target.headers", &options.headers),
             deflate: self.target.deflate().0,
             hello: hello.filter_map(|text| templates.read("target.hello", text)).collect(),
@@ -181,7 +182,13 @@ impl Options {
                 return templates.refuse("publish.url", "no URL to publish at is given");
             }
         };
-        let (connections, pipeline) = (options.connections().0, options.pipeline().0);
+        // Each node is published to.
+        let nodes = 1 + self.target.nodes.as_ref().map_or(0, Vec::len);
+        let connections = match options.connections().0 {
+            0 => 0,
+            connections => connections.max(nodes),
+        };
+        let pipeline = options.pipeline().0;
         Some(PublishTarget { by, connections, pipeline, refused: options.refused.clone() })
     }
 

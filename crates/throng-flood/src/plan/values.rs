@@ -301,6 +301,36 @@ impl fmt::Display for PortRange {
     }
 }
 
+/// A further node of the service: a host and a port.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Node {
+    /// A name, or an address without brackets.
+    pub host: String,
+    /// The port of the service.
+    pub port: u16,
+}
+
+impl FromStr for Node {
+    type Err = Invalid;
+
+    fn from_str(text: &str) -> Result<Node, Invalid> {
+        let node = text.rsplit_once(':').and_then(|(host, port)| {
+            let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+            let host = inner.or((!host.contains([':', '/', '[', ' '])).then_some(host))?;
+            let port = port.parse().ok().filter(|&port| port > 0)?;
+            (!host.is_empty()).then(|| Node { host: host.to_owned(), port })
+        });
+        node.ok_or_else(|| Invalid::new(text, "a host and a port, like 10.0.0.2:8080"))
+    }
+}
+
+impl fmt::Display for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Node { host, port } = self;
+        if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
+    }
+}
+
 /// A share of the clients, from 0 to 1: `0.1` or `10%`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Share(pub f64);

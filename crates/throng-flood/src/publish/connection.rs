@@ -222,7 +222,8 @@ impl PublishConnection {
     }
 
     fn connect(&mut self, thread: &ThreadResources<'_>, now_ns: u64) -> Result<(), Failure> {
-        let addresses = &self.builder.addresses;
+        let nodes = &self.builder.nodes;
+        let addresses = nodes.get(self.number % nodes.len().max(1)).map_or(&[][..], Vec::as_slice);
         let Some(address) = addresses.get(self.connects % addresses.len().max(1)) else {
             return Err(Errno::ADDRNOTAVAIL.into());
         };

@@ -17,8 +17,8 @@ pub(crate) struct RequestBuilder {
     pub target: Target,
     /// The number of the run, for the marks.
     pub run: u32,
-    /// The addresses of the host; connects try them in turn.
-    pub addresses: Vec<SocketAddr>,
+    /// The addresses of each node; connects try those of their node in turn.
+    pub nodes: Vec<Vec<SocketAddr>>,
     /// Requests in flight on a connection, at most.
     pub pipeline: usize,
     /// The time limit of a connect, of a handshake and of a response.
