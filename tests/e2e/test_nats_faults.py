@@ -13,6 +13,7 @@ from support.nats import ailments, connected
 from support.nats_cluster import NatsCluster
 from support.server import Server, eventually
 from support.traffic import FAULT_SECONDS, Traffic
+from support.transports import subscribe
 
 # Histories are longer than what is published while a node is away, so that nothing is gone.
 FLAGS = ["--drain-window", "200ms", "--drain-timeout", "5s", "--heartbeat", "2s"]
@@ -103,7 +104,8 @@ def test_a_majority_is_lost(cluster, nodes, traffic):
     first, second, _ = cluster.members
     with first.killed(), second.killed():
         before = traffic.refused()
-        hold(lambda: traffic.refused() > before, "publishers are told")
+        hold(lambda: all(map(ailments, nodes)), "the probes say so")
+        eventually(lambda: traffic.refused() > before, "publishers are told")
     cluster.wait_for_leader()
     for node in nodes:
         connected(node)
@@ -135,3 +137,18 @@ def test_a_node_is_frozen(nodes, traffic):
         hold(lambda: True, "")
         traffic.flow(among=others, count=50)
     connected(away)
+
+
+def test_a_full_stream_drops_the_oldest(start, channel):
+    size = ["--nats-prefix", "full", "--history-total-bytes", "256KiB"]
+    both = [connected(start(*size)) for _ in range(2)]
+    path = f"/channels/{channel}"
+    bodies = [f"{number}:{'x' * 30_000}" for number in range(20)]
+    with subscribe("sse", both[1], path) as there:
+        ids = [both[0].publish(channel, body)["id"] for body in bodies]
+        assert there.take(len(bodies)) == bodies
+    with subscribe("websocket", both[1], path, since=ids[0]) as late:
+        assert late.recovered is False
+        assert late.next()[1] in bodies[-8:]
+    with subscribe("websocket", both[1], path, since=ids[-2]) as late:
+        assert late.recovered is True and late.next() == (ids[-1], bodies[-1])

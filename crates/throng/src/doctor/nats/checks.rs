@@ -5,7 +5,8 @@ use std::time::Duration;
 use throng_host::preflight::{Check, Verdict};
 use throng_nats::api::StreamSettings;
 use throng_nats::permissions::Verb;
-use throng_units::format::{bytes, count, counted, seconds};
+use throng_units::Time;
+use throng_units::format::{bytes, count, counted, milliseconds};
 
 use super::findings::{Examined, Existing, Findings, JetStream, Monitor, Stream};
 
@@ -14,6 +15,9 @@ const VERSION_MIN: (u32, u32) = (2, 11);
 
 /// What the headers of a message take, at most mostly.
 const HEADER_BYTES: usize = 1 << 10;
+
+/// Longer names are identities.
+const NAME_BYTES_MAX: usize = 50;
 
 /// Clocks that differ by more show in the ages and times of messages.
 const CLOCK_MS: u64 = 1_000;
@@ -138,7 +142,9 @@ fn version(found: &Examined) -> Check {
         Some((name, _)) => format!(", in the cluster {name}"),
         None => String::new(),
     };
-    let text = format!("{} ({}{cluster})", found.version, found.name);
+    // A server that was given no name has its identity, which nobody reads.
+    let name = if found.name.len() > NAME_BYTES_MAX { "without a name" } else { &found.name };
+    let text = format!("{} ({name}{cluster})", found.version);
     let verdict = ok_or(version >= VERSION_MIN, Verdict::Must);
     let why = "nodes read several messages with one request, which older servers cannot";
     check("version", (text, "2.11 or later"), verdict, why)
@@ -265,7 +271,7 @@ fn sync(monitor: Option<&Monitor>) -> Check {
     let interval = monitor.and_then(|monitor| monitor.sync_interval);
     let text = match interval {
         _ if syncs_always => "always".to_owned(),
-        Some(interval) => format!("every {}", seconds(interval.as_secs_f64())),
+        Some(interval) => format!("every {}", Time(interval)),
         None => "not always".to_owned(),
     };
     let checked = check("sync", (text, needed), ok_or(syncs_always, Verdict::Should), why);
@@ -337,7 +343,7 @@ fn clock(found: &Examined) -> Check {
     };
     let off_ms = ahead_ms.unsigned_abs();
     let side = if ahead_ms < 0 { "behind" } else { "ahead" };
-    let text = format!("theirs {} {side}", seconds(off_ms as f64 / 1000.0));
+    let text = format!("theirs is {} {side}", milliseconds(off_ms as f64));
     let why = "messages have the servers' times, and expire by them";
     let is_near = off_ms <= CLOCK_MS;
     let checked = check("clock", (text, needed), ok_or(is_near, Verdict::Should), why);
@@ -348,7 +354,7 @@ fn latency(found: &Examined) -> Vec<Check> {
     let why = "of one channel, a node has one publication under way at a time";
     let of = |name, times: &[Duration], most: Duration| {
         let (median, worst) = median_and_worst(times);
-        let shown = |time: Duration| seconds(time.as_secs_f64());
+        let shown = |time: Duration| milliseconds(time.as_secs_f64() * 1e3);
         let text = format!("{}, worst {}, of {}", shown(median), shown(worst), times.len());
         let needed = format!("below {}", shown(most));
         check(name, (text, &needed), ok_or(median < most, Verdict::Should), why)
