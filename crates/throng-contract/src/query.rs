@@ -50,6 +50,12 @@ const PATTERN: Parameter = parameter(
 pub const HISTORY: &[Parameter] = &[LIMIT, BEFORE_ID, AFTER_ID];
 /// `/channels/{channel}/presence`, and that of users.
 pub const PRESENCE: &[Parameter] = &[LIMIT];
+/// What publishes one message: `POST` of a channel and of a user.
+pub const PUBLISH: &[Parameter] = &[parameter(
+    "count",
+    "`all`: `subscribers` are those of all nodes, and not of this one alone.",
+    || json!({ "type": "string", "enum": ["all"] }),
+)];
 /// What moves a read marker: `PUT /users/{user}/read`.
 pub const READ: &[Parameter] = &[
     Parameter {

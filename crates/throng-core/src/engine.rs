@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::connection_scan::WantedTags;
+use crate::connection_scan::{ScanAction, ScanTarget, Scanned, WantedTags};
 use crate::id::{ChannelId, LocalId, MessageId, WorkerId};
 use crate::later::{Answer, Later, Ticket};
 use crate::listing::{ListPlace, ListStep};
@@ -75,6 +75,22 @@ pub struct Audience {
     pub subscribers: u64,
     /// The workers that have subscriptions, with their ids for the channel.
     pub workers: Vec<(WorkerId, LocalId, ChannelId)>,
+}
+
+/// What other processes that serve the same channels have answered, put together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OtherNodes<T> {
+    /// What they have found.
+    pub found: T,
+    /// Whether none of their answers is missing.
+    pub is_complete: bool,
+}
+
+/// There are no others.
+impl<T: Default> Default for OtherNodes<T> {
+    fn default() -> OtherNodes<T> {
+        OtherNodes { found: T::default(), is_complete: true }
+    }
 }
 
 /// What an engine counts.
@@ -255,6 +271,28 @@ pub trait Engine: Send + Sync {
         let (answer, query) = cache.ask(now_ms, channel, followers, max_users, later)?;
         post_presence(self, workers, query);
         Ok(answer)
+    }
+
+    /// How many subscriptions a channel has in other processes that serve it.
+    fn subscribers_elsewhere(
+        &self,
+        channel: &ChannelName,
+        later: Later<'_, OtherNodes<u64>>,
+    ) -> Answer<OtherNodes<u64>> {
+        let _ = (channel, later);
+        OtherNodes::default().into()
+    }
+
+    /// Has other processes that serve the same channels pass their connections. Only what users and
+    /// channels and names are about concerns them.
+    fn scan_elsewhere(
+        &self,
+        target: &ScanTarget,
+        action: &ScanAction,
+        later: Later<'_, OtherNodes<Scanned>>,
+    ) -> Answer<OtherNodes<Scanned>> {
+        let _ = (target, action, later);
+        OtherNodes::default().into()
     }
 
     /// Queries who is in a channel now, as [`Engine::presence`] does, but never answers by a scan

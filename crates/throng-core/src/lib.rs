@@ -95,7 +95,7 @@ pub use connection_scan::{
     ConnectionScan, FoundConnection, FoundLag, FoundTransport, ScanAction, ScanClose, ScanTarget,
     Scanned, WantedTags,
 };
-pub use engine::{Audience, Engine, EngineMetrics, Follow, Followed, History};
+pub use engine::{Audience, Engine, EngineMetrics, Follow, Followed, History, OtherNodes};
 pub use histogram::{Histogram, Snapshot};
 pub use id::{ChannelId, ConnectionId, Epoch, Listener, LocalId, MessageId, Position, WorkerId};
 pub use later::{Answer, Later, Ticket};

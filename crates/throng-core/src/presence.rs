@@ -51,6 +51,8 @@ pub struct Presence {
     pub users: Vec<Arc<str>>,
     /// Whether there are more users than were asked for.
     pub is_cut: bool,
+    /// Whether other nodes have not said who is there on them.
+    pub is_partial: bool,
 }
 
 /// Too many queries wait for workers.
@@ -144,7 +146,7 @@ impl Found {
     fn answer(&self, connections: usize, max_users: usize) -> Presence {
         let users = self.users.iter().take(max_users).cloned().collect();
         let is_cut = self.is_cut || self.users.len() > max_users;
-        Presence { connections, users, is_cut }
+        Presence { connections, users, is_cut, is_partial: false }
     }
 }
 

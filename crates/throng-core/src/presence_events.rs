@@ -216,7 +216,7 @@ impl PresenceEvents {
         let connections = engine.audience(name).subscribers;
         let connections = usize::try_from(connections).unwrap_or(usize::MAX);
         if connections > self.settings.max_named {
-            let presence = Presence { connections, users: Vec::new(), is_cut: true };
+            let presence = Presence { connections, is_cut: true, ..Presence::default() };
             return self.conclude(now_ms, engine, name, Some(presence));
         }
         let found = Arc::clone(&self.found);

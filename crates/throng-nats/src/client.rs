@@ -65,6 +65,9 @@ const CONNECT: Duration = Duration::from_secs(2);
 /// there are few nodes.
 const RECONNECT: Duration = Duration::from_millis(200);
 
+/// How long telling the others that the node ends may take.
+const LEAVE: Duration = Duration::from_millis(400);
+
 /// What is read at once.
 const READ_BYTES: usize = 64 << 10;
 
@@ -103,7 +106,7 @@ pub enum Notice {
     },
 }
 
-/// Runs a journal until the senders of `events` are gone; who sends them bounds what may wait.
+/// Runs a journal until the senders of `events` are gone or [`Event::Leave`] comes; who sends them bounds what may wait.
 /// Everything is told by `notify`. While that blocks, the servers keep what comes, and in the end
 /// disconnect, which loses nothing.
 pub async fn run(
@@ -191,7 +194,7 @@ impl<F: FnMut(Notice) + Send> Client<F> {
                 done = &mut waiting => return Some(done),
                 _ = self.ticks.tick() => self.step(Event::Tick),
                 event = self.events.recv() => {
-                    let event = event?;
+                    let event = event.filter(|event| !matches!(event, Event::Leave))?;
                     self.step(event);
                 }
             }
@@ -246,7 +249,14 @@ impl<F: FnMut(Notice) + Send> Client<F> {
                     if count == 0 {
                         return Err(Lost::Stopped);
                     }
+                    let leaves = events.iter().any(|event| matches!(event, Event::Leave));
                     events.drain(..).for_each(|event| self.step(event));
+                    if leaves {
+                        let rest = writer.write_all(&self.out[written..]);
+                        // Others notice without it, some seconds later.
+                        let _ = tokio::time::timeout(LEAVE, rest).await;
+                        return Err(Lost::Stopped);
+                    }
                 }
                 _ = self.ticks.tick() => self.step(Event::Tick),
                 _ = ping.tick() => {

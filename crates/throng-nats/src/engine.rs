@@ -24,33 +24,40 @@
 //! | `shared` | what all threads share, and the calls of the server |
 //! | `inbound` | what the journal reports |
 //! | `followed`, `tail` | the followed channels, and their newest messages |
+//! | `asking`, `answering` | what nodes ask each other, in the form of `questions` |
 //! | `collect` | makes starts and pages of what was read |
 //! | `hold` | keeps a channel followed for a subscription that begins |
 //! | `vacancies` | channels that nobody follows any more |
 //! | `publications` | publications without an answer |
 //! | `link` | the state of the connection, and what was counted |
 
+mod answering;
+mod asking;
 mod collect;
 mod followed;
 mod hold;
 mod inbound;
 mod link;
 mod publications;
+mod questions;
 mod shared;
 mod tail;
 mod vacancies;
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use throng_core::events::EventSink;
 use throng_core::parts::{Part, Parts};
 use throng_core::{
     Answer, Audience, Backlog, ChannelId, ChannelName, Engine, EngineMetrics, Fetched, Follow,
     Followed, History, HistoryQuery, Kind, Later, ListPlace, ListStep, Mark, MemoryEngine, Message,
-    MessageId, Notification, Outcome, PresenceCache, Publication, PublishError, ReadMarker,
-    Reading, Stamp, Watermark, WorkerId,
+    MessageId, Notification, OtherNodes, Outcome, Presence, PresenceBusy, PresenceCache,
+    Publication, PublishError, ReadMarker, Reading, ScanAction, ScanTarget, Scanned, Stamp,
+    WantedTags, Watermark, WorkerId,
 };
 use tokio::sync::mpsc;
 
@@ -61,6 +68,9 @@ use link::{Link, count};
 use publications::Publications;
 use shared::Shared;
 use vacancies::Vacancies;
+
+/// How long the end of a server waits until others are told of it.
+const LEAVE: Duration = Duration::from_millis(500);
 
 /// What a node is made of.
 pub struct NodeSettings {
@@ -79,6 +89,7 @@ pub struct NodeSettings {
 /// See the module.
 pub struct NatsEngine {
     shared: Arc<Shared>,
+    thread: JoinHandle<()>,
 }
 
 impl NatsEngine {
@@ -109,6 +120,8 @@ impl NatsEngine {
             from_wall_ms,
             followed: Mutex::new(followed::Followed::new(max_cached_bytes)),
             reads: Mutex::default(),
+            asks: asking::Asks::default(),
+            tags_of_user: OnceLock::new(),
             events: sender,
             said: Mutex::default(),
             max_cached_bytes,
@@ -123,15 +136,32 @@ impl NatsEngine {
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let journal = Journal::new(journal);
-        std::thread::Builder::new().name("nats".into()).spawn(move || {
+        let thread = std::thread::Builder::new().name("nats".into()).spawn(move || {
             runtime.block_on(client::run(client, journal, receiver, notify));
         })?;
-        Ok(NatsEngine { shared })
+        Ok(NatsEngine { shared, thread })
     }
 
     /// The engine of all that is not in the stream.
     pub fn memory(&self) -> &Arc<MemoryEngine> {
         &self.shared.memory
+    }
+
+    /// Sets how the tags of a user's tokens are found here, by which other nodes have the user's
+    /// connections listed and closed. Call it once, before there are connections.
+    pub fn set_tags(&self, tags_of_user: impl Fn(&str) -> WantedTags + Send + Sync + 'static) {
+        let is_first = self.shared.tags_of_user.set(Box::new(tags_of_user)).is_ok();
+        debug_assert!(is_first);
+    }
+
+    /// Tells the other nodes that this one ends, so that they do not wait for its answers. Takes
+    /// the time of a write, half a second at most.
+    pub fn leave(&self) {
+        self.shared.tell(Event::Leave);
+        let until = std::time::Instant::now() + LEAVE;
+        while !self.thread.is_finished() && std::time::Instant::now() < until {
+            std::thread::sleep(LEAVE / 100);
+        }
     }
 
     /// How the node stands to the stream.
@@ -145,6 +175,7 @@ impl NatsEngine {
         let counts = &link.counts;
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Figures {
+            nodes: link.nodes(),
             is_open: link.is_open(),
             since_ms: link.since_ms(),
             under_way: self.shared.publications.len() as u64,
@@ -360,6 +391,33 @@ impl Engine for NatsEngine {
             duplicates: of(&counts.duplicates),
             ..memory
         }
+    }
+
+    fn presence(
+        &self,
+        now_ms: u64,
+        channel: &ChannelName,
+        max_users: usize,
+        later: Later<'_, Presence>,
+    ) -> Result<Answer<Presence>, PresenceBusy> {
+        self.shared.presence(now_ms, channel, max_users, later)
+    }
+
+    fn subscribers_elsewhere(
+        &self,
+        channel: &ChannelName,
+        later: Later<'_, OtherNodes<u64>>,
+    ) -> Answer<OtherNodes<u64>> {
+        self.shared.subscribers_elsewhere(channel, later)
+    }
+
+    fn scan_elsewhere(
+        &self,
+        target: &ScanTarget,
+        action: &ScanAction,
+        later: Later<'_, OtherNodes<Scanned>>,
+    ) -> Answer<OtherNodes<Scanned>> {
+        self.shared.scan_elsewhere((target, action), later)
     }
 
     fn presence_cache(&self) -> &Arc<PresenceCache> {

@@ -19,11 +19,12 @@
 //!   missing, [`Report::Gap`] comes before the next.
 //! * [`Report::Opened`] tells the epoch before anything is reported under it.
 //! * Each publication gets exactly one [`Report::Published`], and each reading one
-//!   [`Report::Read`].
+//!   [`Report::Read`]; each question to other nodes one [`Report::Asked`].
 //! * Of each channel, one publication is under way at a time. So they are stored in the order in
 //!   which they were handed over, even if one has to be sent again.
 
 mod following;
+mod nodes;
 mod outbox;
 mod publishing;
 mod reading;
@@ -38,6 +39,7 @@ use crate::api::stream;
 use crate::protocol::decoder::Delivery;
 use crate::subject::{self, Subjects};
 use following::Following;
+use nodes::Nodes;
 use outbox::{Outbox, Question};
 use publishing::Publishing;
 use reading::{Purpose, Readings};
@@ -45,7 +47,7 @@ use watch::{Watch, Watched};
 
 pub use outbox::Action;
 pub use publishing::token_of_receipt;
-pub use report::{Event, Outcome, Reading, Report, Settings};
+pub use report::{Ask, Asked, Event, Outcome, Reading, Report, Settings};
 
 /// The journal of one stream.
 pub struct Journal {
@@ -55,14 +57,17 @@ pub struct Journal {
     following: Following,
     publishing: Publishing,
     readings: Readings,
+    nodes: Nodes,
 }
 
 impl Journal {
     /// A journal that is not connected.
     pub fn new(settings: Settings) -> Journal {
         let Settings { stream, nonce, publish_ms } = settings;
+        let subjects = Subjects::new(&stream.prefix, &stream.class);
         Journal {
-            subjects: Subjects::new(&stream.prefix, &stream.class),
+            nodes: Nodes::new(&nonce, [subjects.nodes(), subjects.ask()]),
+            subjects,
             outbox: Outbox::new(stream.name(), &nonce),
             following: Following::new(stream.replicas > 1),
             readings: Readings::new(&stream),
@@ -94,6 +99,11 @@ impl Journal {
             Event::Read { token, channel, after, at_least } => {
                 self.read(now_ms, token, &channel, after, at_least);
             }
+            Event::Ask(ask) => self.nodes.ask(now_ms, ask, &mut self.outbox),
+            Event::Answer { reply, answer } => {
+                self.nodes.answer(reply, answer, &mut self.outbox);
+            }
+            Event::Leave => self.nodes.leave(now_ms, &mut self.outbox),
             Event::Tick => self.tick(now_ms),
         }
         self.go_on(now_ms);
@@ -112,6 +122,7 @@ impl Journal {
 
     fn connected(&mut self, now_ms: u64, payload_bytes_max: usize) {
         self.outbox.connected();
+        self.nodes.connected(now_ms, payload_bytes_max, &mut self.outbox);
         self.outbox.subscribe_hint(self.subjects.hint());
         self.following.connected(&self.subjects, &mut self.outbox);
         self.publishing.connected(payload_bytes_max);
@@ -124,12 +135,20 @@ impl Journal {
         self.following.disconnected();
         self.publishing.disconnected();
         self.readings.cancel(&mut self.outbox);
+        self.nodes.disconnected(&mut self.outbox);
         self.outbox.report(Report::Away);
     }
 
     fn received(&mut self, now_ms: u64, delivery: Delivery<'_>) {
         if delivery.sid == outbox::INBOX_SID {
             self.answered(now_ms, delivery);
+        } else if delivery.sid == outbox::NODES_SID {
+            self.nodes.heard(now_ms, &delivery, &mut self.outbox);
+        } else if delivery.sid == outbox::ASK_SID {
+            if let Some(reply) = self.nodes.asked(&delivery) {
+                let question = delivery.payload.to_vec();
+                self.outbox.report(Report::Question { reply, question });
+            }
         } else if delivery.sid == outbox::HINT_SID {
             let Ok(hint) = std::str::from_utf8(delivery.payload) else { return };
             if let Some((sequence, suffix)) = hint.split_once(' ')
@@ -180,6 +199,9 @@ impl Journal {
                     }
                 }
             }
+            Question::Nodes => {
+                self.nodes.answered(now_ms, token, (headers, payload), &mut self.outbox);
+            }
             Question::Heads => {
                 let subject = headers.get("Nats-Subject");
                 let suffix = subject.and_then(|subject| self.subjects.suffix_of(subject));
@@ -213,12 +235,15 @@ impl Journal {
                 self.readings.cancel(&mut self.outbox);
                 self.outbox.report(Report::Refused { reason });
             }
-            Watched::Opened { epoch, is_new_epoch } => {
+            Watched::Opened { epoch, is_new_epoch, has_missed } => {
                 self.outbox.report(Report::Opened { epoch });
                 if is_new_epoch {
                     self.readings.cancel(&mut self.outbox);
                     self.following.rejoin(now_ms, self.watch.last(), &mut self.outbox);
                 } else {
+                    if has_missed {
+                        self.following.has_missed(&mut self.outbox);
+                    }
                     self.following.suspect_twice(now_ms);
                 }
             }
@@ -259,6 +284,7 @@ impl Journal {
         self.readings.tick(now_ms, &mut self.outbox);
         let watched = self.watch.tick(now_ms, &mut self.outbox);
         self.watched(now_ms, watched);
+        self.nodes.tick(now_ms, &mut self.outbox);
     }
 
     /// Sends what waits and may go now.

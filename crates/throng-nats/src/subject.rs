@@ -35,6 +35,8 @@ pub struct Subjects {
     ingest: Box<str>,
     live: Box<str>,
     hint: Box<str>,
+    nodes: Box<str>,
+    ask: Box<str>,
 }
 
 impl Subjects {
@@ -44,6 +46,8 @@ impl Subjects {
             ingest: format!("{prefix}.in.{class}.").into(),
             live: format!("{prefix}.live.{class}.").into(),
             hint: format!("{prefix}.hint.{class}").into(),
+            nodes: format!("{prefix}.node.{class}").into(),
+            ask: format!("{prefix}.ask.{class}").into(),
         }
     }
 
@@ -60,6 +64,16 @@ impl Subjects {
     /// Where nodes tell each other of messages that may not have been republished.
     pub fn hint(&self) -> &str {
         &self.hint
+    }
+
+    /// Where nodes say that they are there.
+    pub(crate) fn nodes(&self) -> &str {
+        &self.nodes
+    }
+
+    /// Where nodes ask all others.
+    pub(crate) fn ask(&self) -> &str {
+        &self.ask
     }
 
     /// The suffix of a subject that publications go to.

@@ -6,6 +6,7 @@ mod metrics;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
+use throng_access::AccessControl;
 use throng_core::events::EventSink;
 use throng_core::{Engine, Epoch, IDEMPOTENCY_MS, MemoryEngine, Retention, Rules, clock};
 use throng_nats::api::StreamSettings;
@@ -70,6 +71,12 @@ pub(crate) fn start(
 /// The engine in memory, and the one of the node.
 pub(crate) fn engines(node: &Arc<NatsEngine>) -> (Arc<MemoryEngine>, Arc<dyn Engine>) {
     (Arc::clone(node.memory()), Arc::clone(node) as _)
+}
+
+/// Tells the node how the connections of a user are found here.
+pub(crate) fn knows_users(node: &NatsEngine, access: &AccessControl) {
+    let tagger = access.tagger.clone();
+    node.set_tags(move |user| tagger.of_user(user));
 }
 
 /// The stream of all channels: it keeps what the rule with the most keeps. What a channel's own

@@ -194,6 +194,7 @@ impl<'r> Prepared<'r> {
             revocations,
         } = ServerAccess::new(access, settings, clients, &mut callouts, (&trust, tagger))?;
         data.open().map_or(Ok(()), |data| data.load_kept(&access.kept))?;
+        node.iter().for_each(|node| nats::knows_users(node, &access));
         let outbound_metrics = outbound_metrics(settings, &callouts, key_sets.as_ref());
         keep_up_to_date(runtime, key_sets, token_keys.as_ref(), tls.as_ref());
         let renewal = acme::prepare(settings, tls.as_ref(), tls::look)?;
@@ -256,7 +257,7 @@ impl<'r> Prepared<'r> {
         let control = Control::new(Arc::clone(&engine), of_access, of_control, control_settings)
             .with_pressure(Arc::clone(&pressure));
         let of_tls = TlsMetrics { tls: tls.clone(), renewer: renewer.clone() };
-        let others = (outbound_metrics, of_tls, node, self.site);
+        let others = (outbound_metrics, of_tls, node.clone(), self.site);
         let control = Arc::new(with_others(control, others, &log.writer, data.as_ref()));
         memory::watch(meter, &pressure, &engine, &workers)?;
         let reserves = Reserves::make(runtime, &edge, control.health())?;
@@ -305,6 +306,7 @@ impl<'r> Prepared<'r> {
         let admin = with_tls(admin, tls.as_deref(), settings);
         let planes = (control, engine, edge, reserves);
         finish(runtime, runtime.block_on(control_plane(planes, admin, leaving))?);
+        node.iter().for_each(|node| node.leave());
         Ok(())
     }
 }

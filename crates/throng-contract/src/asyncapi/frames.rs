@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::form::{kind, message, reply_reference};
-use crate::schema::form::{count, flag, list, object, reference, text, time_ms};
+use crate::schema::form::{count, flag, list, object, partial, reference, text, time_ms};
 
 /// The frames and notices by the names of their messages, in the order of the reference.
 pub(super) fn messages() -> Vec<(&'static str, Value)> {
@@ -67,7 +67,13 @@ fn answers() -> Vec<(&'static str, Value)> {
             &about(&[("duplicate", flag())]),
         ),
         frame("historyPage", "history", "A page of messages.", &history, &about(&[recovered()])),
-        frame("presenceState", "presence", "Who follows a channel.", &presence, &about(&[])),
+        frame(
+            "presenceState",
+            "presence",
+            "Who follows a channel.",
+            &presence,
+            &about(&[("partial", partial())]),
+        ),
         frame(
             "readMarker",
             "read",
@@ -158,7 +164,7 @@ fn bodies() -> Vec<(&'static str, Value)> {
 
 #[cfg(test)]
 mod tests {
-    use throng_wire::v1::{self, HistoryPage, PresenceEvent, RawValue};
+    use throng_wire::v1::{self, HistoryPage, PresenceEvent, Present, RawValue};
     use throng_wire::{ErrorCode, Kind, Target};
 
     use super::*;
@@ -202,7 +208,8 @@ mod tests {
             };
             v1::history(out, page, [] as [fn(&mut Vec<u8>); 0], of);
         });
-        check("presenceState", |out, of| v1::presence(out, &target, 1, &["u"], true, of));
+        let present = Present { connections: 1, users: &["u"], more: true, is_partial: true };
+        check("presenceState", |out, of| v1::presence(out, &target, present, of));
         check("readMarker", |out, of| v1::read(out, &user, (Some("a-1"), 3), of));
         check("authenticated", |out, of| v1::authenticated(out, Some("u"), 3, of));
         check("pong", v1::pong);

@@ -24,7 +24,7 @@ fn connections() -> Vec<Operation> {
         operation
             .query(query::DISCONNECT)
             .answers(200, "How many were closed.", &body("Disconnected"))
-            .refuses(&[ErrorCode::BadName])
+            .refuses(&[ErrorCode::BadName, ErrorCode::Busy])
     };
     let mut all = Vec::new();
     for noun in NOUNS {

@@ -6,6 +6,7 @@ use throng_wire::v1::{EXPIRES_IN_S_MAX, KEY_BYTES_MAX};
 
 use super::noun::NOUNS;
 use crate::operation::Operation;
+use crate::query;
 use crate::schema::form::reference;
 
 /// The headers of publications that change what they do.
@@ -83,6 +84,7 @@ fn message(operation: Operation) -> Operation {
     operation
         .described(DESCRIPTION)
         .headers(&["Idempotency-Key", "Throng-Exclude", "Throng-Expires-In", "Prefer"])
+        .query(query::PUBLISH)
         .body(&body)
         .answers(200, "The idempotency key is repeated; nothing was published.", &published)
         .answers_with(201, "The message is published.", &published, &["Preference-Applied"])

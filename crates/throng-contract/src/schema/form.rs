@@ -33,6 +33,11 @@ pub(crate) fn text() -> Value {
     json!({ "type": "string" })
 }
 
+/// Marks an answer that lacks what other nodes know.
+pub(crate) fn partial() -> Value {
+    described(flag(), "`true` if not all nodes have answered, so that something may be missing.")
+}
+
 pub(crate) fn flag() -> Value {
     json!({ "type": "boolean" })
 }

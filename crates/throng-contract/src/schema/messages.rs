@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use throng_wire::ErrorCode;
 use throng_wire::v1::{CONTENT_TYPE_BYTES_MAX, EXPIRES_IN_S_MAX, KEY_BYTES_MAX};
 
-use super::form::{count, described, flag, list, object, reference, text, time_ms};
+use super::form::{count, described, flag, list, object, partial, reference, text, time_ms};
 
 pub(super) fn all() -> Vec<(&'static str, Value)> {
     let mut all = names();
@@ -86,6 +86,7 @@ fn messages() -> Vec<(&'static str, Value)> {
         &[
             ("duplicate", described(flag(), "Whether its idempotency key is repeated.")),
             ("receipt", reference("Receipt")),
+            ("partial", partial()),
         ],
     );
     let reasons = ["lagging", "skipped", "closed", "expired"].map(|name| (name, count()));
@@ -133,7 +134,7 @@ fn logs() -> Vec<(&'static str, Value)> {
         all.push((history, object(&fields, &[("recovered", flag())])));
         let fields =
             [named.clone(), ("connections", count()), ("users", list(text())), ("more", flag())];
-        all.push((presence, object(&fields, &[])));
+        all.push((presence, object(&fields, &[("partial", partial())])));
         let fields = [
             named,
             ("subscribers", count()),

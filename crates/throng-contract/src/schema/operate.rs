@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::form::{count, described, flag, list, object, reference, text, time_ms};
+use super::form::{count, described, flag, list, object, partial, reference, text, time_ms};
 
 pub(super) fn all() -> Vec<(&'static str, Value)> {
     let mut all = kept();
@@ -73,7 +73,7 @@ fn connections() -> Vec<(&'static str, Value)> {
     let named = |noun| {
         let mut fields = page("Connection");
         fields.push((noun, reference("Name")));
-        object(&fields, &[])
+        object(&fields, &[("partial", partial())])
     };
     vec![
         ("Connection", object(&own(), &proxy())),
@@ -81,7 +81,7 @@ fn connections() -> Vec<(&'static str, Value)> {
         ("ChannelConnections", named("channel")),
         ("UserConnections", named("user")),
         ("ConnectionsBehind", object(&page("ConnectionBehind"), &[])),
-        ("Disconnected", object(&[("disconnected", count())], &[])),
+        ("Disconnected", object(&[("disconnected", count())], &[("partial", partial())])),
     ]
 }
 

@@ -10,8 +10,8 @@ use http::request::Parts;
 use serde_json::json;
 use throng_contract::query as known;
 use throng_core::{
-    ChannelName, ConnectionName, FoundConnection, Kind, Later, ScanAction, ScanClose, ScanTarget,
-    Scanned,
+    ChannelName, ConnectionName, FoundConnection, Kind, Later, OtherNodes, ScanAction, ScanClose,
+    ScanTarget, Scanned,
 };
 use throng_wire::websocket::close_code;
 use throng_wire::{ErrorCode, ErrorResponse};
@@ -20,7 +20,7 @@ use super::parameters::{WORKERS_TIMEOUT, limit};
 use crate::control::Control;
 use crate::http::answer::{self, Answer, ApiError};
 use crate::http::{large_answer, names, query};
-use crate::late_answer::within;
+use crate::late_answer::{ask, within};
 
 /// The longest reason: a close frame has 125 bytes, two of which are the code.
 const REASON_BYTES_MAX: usize = 123;
@@ -38,18 +38,22 @@ pub(crate) async fn list(
     let name = names::from_segment(kind, segment)?;
     let query = head.uri.query().unwrap_or_default();
     query::check(query, known::CONNECTIONS)?;
-    let action = ScanAction::List { limit: limit(query)? };
-    let Scanned { count, mut connections } = scan(control, target(control, &name), action).await?;
+    let most = limit(query)?;
+    let action = ScanAction::List { limit: most };
+    let (scanned, is_complete) = scan(control, target(control, &name), action).await?;
+    let Scanned { count, mut connections } = scanned;
     // The newest first. Those whose age is not known are older than all others.
     connections.sort_by_key(|found| (std::cmp::Reverse(found.since_ms), found.name.0));
+    connections.truncate(most);
     let has_more = count > connections.len() as u64;
     let connections: Vec<_> = connections.iter().map(entry).collect();
-    let body = json!({
+    let mut body = json!({
         kind.noun(): name.name(),
         "count": count,
         "connections": connections,
         "more": has_more,
     });
+    mark_partial(&mut body, is_complete);
     let body = body.to_string().into_bytes();
     let reservation = large_answer::reserve(&control.read_answers, body.len())?;
     Ok(large_answer::answer(answer::JSON, body, reservation))
@@ -64,7 +68,7 @@ pub(crate) async fn list_behind(control: &Control, head: &Parts) -> Result<Answe
         return Err(ApiError::parameter(message));
     }
     let action = ScanAction::List { limit: limit(query)? };
-    let Scanned { count, connections } = scan(control, ScanTarget::Behind, action).await?;
+    let (Scanned { count, connections }, _) = scan(control, ScanTarget::Behind, action).await?;
     let has_more = count > connections.len() as u64;
     let connections: Vec<_> = connections.iter().map(entry).collect();
     let body = json!({ "count": count, "connections": connections, "more": has_more });
@@ -111,8 +115,8 @@ pub(crate) async fn disconnect_all(
 ) -> Result<Answer, ApiError> {
     let name = names::from_segment(kind, segment)?;
     let close = close(head)?;
-    let scanned = scan(control, target(control, &name), ScanAction::Close(close)).await?;
-    Ok(disconnected(scanned.count))
+    let found = scan(control, target(control, &name), ScanAction::Close(close)).await?;
+    Ok(disconnected(found))
 }
 
 /// `DELETE /connections/{connection}`, the value of a `Throng-Connection`.
@@ -125,16 +129,28 @@ pub(crate) async fn disconnect(
         ApiError::new(ErrorCode::BadName, "this is not the value of a `Throng-Connection`")
     })?;
     let close = close(head)?;
-    let scanned =
+    let found =
         scan(control, ScanTarget::Connections(vec![name]), ScanAction::Close(close)).await?;
-    if scanned.count == 0 {
+    if found.0.count == 0 && !found.1 {
+        let message = "it is not on this node, and not all others have answered; try again later";
+        return Err(ApiError::new(ErrorCode::Busy, message));
+    }
+    if found.0.count == 0 {
         return Err(ApiError::new(ErrorCode::NotFound, "there is no such connection"));
     }
-    Ok(disconnected(scanned.count))
+    Ok(disconnected((found.0, true)))
 }
 
-fn disconnected(count: u64) -> Answer {
-    let body = json!({ "disconnected": count });
+/// Says that nodes have not answered, if so.
+fn mark_partial(body: &mut serde_json::Value, is_complete: bool) {
+    if !is_complete {
+        body["partial"] = true.into();
+    }
+}
+
+fn disconnected((scanned, is_complete): (Scanned, bool)) -> Answer {
+    let mut body = json!({ "disconnected": scanned.count });
+    mark_partial(&mut body, is_complete);
     answer::json(http::StatusCode::OK, body.to_string().into_bytes())
 }
 
@@ -148,18 +164,28 @@ fn target(control: &Control, name: &ChannelName) -> ScanTarget {
     }
 }
 
-/// What the workers have found, or done.
+/// What the workers of all nodes have found, or done, and whether no node's answer is missing.
 async fn scan(
     control: &Control,
     target: ScanTarget,
     action: ScanAction,
-) -> Result<Scanned, ApiError> {
-    let ask = |later: Later<'_, _>| Ok::<_, Infallible>(control.edge.scan(target, action, later));
-    let Ok(scanned) = within(WORKERS_TIMEOUT, ask).await;
-    scanned.ok_or_else(|| {
+) -> Result<(Scanned, bool), ApiError> {
+    let others = |later: Later<'_, _>| {
+        Ok::<_, Infallible>(control.engine.scan_elsewhere(&target, &action, later))
+    };
+    let Ok(others) = ask(others);
+    let here = |later: Later<'_, _>| Ok::<_, Infallible>(control.edge.scan(target, action, later));
+    let Ok(scanned) = within(WORKERS_TIMEOUT, here).await;
+    let mut scanned = scanned.ok_or_else(|| {
         let message = "the workers are too busy to pass all connections; try again later";
         ApiError::new(ErrorCode::Busy, message)
-    })
+    })?;
+    let Some(OtherNodes { found, is_complete }) = others.within(WORKERS_TIMEOUT).await else {
+        return Ok((scanned, false));
+    };
+    scanned.count += found.count;
+    scanned.connections.extend(found.connections);
+    Ok((scanned, is_complete))
 }
 
 /// How a request wants connections to be closed: its parameters `code`, `reason` and `reconnect`.

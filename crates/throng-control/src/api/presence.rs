@@ -4,7 +4,8 @@ use http::request::Parts;
 use throng_access::Action;
 use throng_contract::query as known;
 use throng_core::{HistoryQuery, Kind, Later, Presence, clock};
-use throng_wire::{ErrorCode, v1};
+use throng_wire::ErrorCode;
+use throng_wire::v1::{self, Present};
 
 use super::log;
 use super::parameters::{WORKERS_TIMEOUT, limit, set_id};
@@ -34,9 +35,10 @@ pub(crate) async fn answer(
         let message = "the workers are too busy to count the subscribers; try again later";
         return Err(ApiError::new(ErrorCode::Busy, message));
     };
-    let Presence { connections, users, is_cut } = presence;
+    let Presence { connections, users, is_cut, is_partial } = presence;
+    let present = Present { connections, users: &users, more: is_cut, is_partial };
     let mut body = Vec::new();
-    v1::presence_body(&mut body, &names::target(&channel), connections, &users, is_cut);
+    v1::presence_body(&mut body, &names::target(&channel), present);
     let reservation = large_answer::reserve(&control.read_answers, body.len())?;
     let mut answer = large_answer::answer(answer::JSON, body, reservation);
     let (engine, newest) = (&*control.engine, HistoryQuery::Newest);

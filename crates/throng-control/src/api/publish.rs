@@ -17,6 +17,7 @@ use throng_core::{
 use throng_wire::v1::{self, CONTENT_TYPE_BYTES_MAX, EXPIRES_IN_S_MAX, KEY_BYTES_MAX};
 use throng_wire::{ErrorCode, ErrorResponse};
 
+use super::count::Elsewhere;
 use super::limit::Publisher;
 use super::parameters::WORKERS_TIMEOUT;
 use super::permit::Permit;
@@ -45,7 +46,8 @@ pub(crate) async fn answer(
     // Before the body is read: a client that may not publish must not occupy memory.
     let mut permit = Permit::of(control, head, client)?;
     permit.ask(Action::Publish(&channel)).await?;
-    query::check(head.uri.query().unwrap_or_default(), known::NONE)?;
+    let query = head.uri.query().unwrap_or_default();
+    query::check(query, known::PUBLISH)?;
     let options = Options::of(&head.headers)?;
     let kind = body::Kind::Message;
     let is_counted = publisher.charge_body(head, kind)?;
@@ -62,6 +64,7 @@ pub(crate) async fn answer(
     // Before the message is published: a refusal has to mean that it was not.
     let open = preferred.map(|_| OpenReceipt::begin(control)).transpose()?;
     let receipt = open.as_ref().map(OpenReceipt::receipt);
+    let elsewhere = Elsewhere::ask(control, query, &channel)?;
     let publication = Publication {
         channel,
         body,
@@ -77,14 +80,17 @@ pub(crate) async fn answer(
         write_published(&mut body, &published);
         return Ok(answer::json(StatusCode::OK, body));
     }
+    let id = published.id.to_string();
     let (Some(max_wait), Some(open)) = (preferred, open) else {
-        write_published(&mut body, &published);
+        let subscribers = elsewhere.and(published.subscribers).await;
+        v1::published_body(&mut body, &id, subscribers, false);
         return Ok(answer::json(StatusCode::CREATED, body));
     };
     // The workers drain while it waits: only then it can become complete.
     drop(in_progress);
     let fields = open.finish(control, max_wait).await;
-    v1::receipt_body(&mut body, &published.id.to_string(), published.subscribers, &fields);
+    let subscribers = elsewhere.and(published.subscribers).await;
+    v1::receipt_body(&mut body, &id, subscribers, &fields);
     let mut answer = answer::json(StatusCode::CREATED, body);
     receipt::set_applied(&mut answer, max_wait);
     Ok(answer)
@@ -261,5 +267,5 @@ fn is_printable(byte: u8) -> bool {
 /// Writes the result of a publish, `{"id":…,"subscribers":…}`.
 pub(super) fn write_published(out: &mut Vec<u8>, published: &Published) {
     let Published { id, subscribers, is_duplicate } = published;
-    v1::published_body(out, &id.to_string(), *subscribers, *is_duplicate);
+    v1::published_body(out, &id.to_string(), (*subscribers).into(), *is_duplicate);
 }

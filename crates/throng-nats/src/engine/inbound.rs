@@ -5,8 +5,8 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use throng_core::{
-    ChannelId, ConnectionScan, Content, Engine as _, Epoch, Fetched, MessageId, Notification,
-    PublishError, Published, ScanAction, ScanClose, ScanTarget, Ticket, WorkerId, clock,
+    ChannelId, Content, Engine as _, Epoch, Fetched, MessageId, PublishError, Published,
+    ScanAction, ScanClose, ScanTarget, Ticket, clock,
 };
 
 use super::collect::Next;
@@ -53,6 +53,9 @@ impl Shared {
             }
             Notice::Report(Report::Published { token, outcome }) => self.published(token, outcome),
             Notice::Report(Report::Read { token, reading }) => self.was_read(token, reading),
+            Notice::Report(Report::Asked(asked)) => self.were_asked(asked),
+            Notice::Report(Report::Question { reply, question }) => self.question(reply, &question),
+            Notice::Report(Report::Nodes(nodes)) => self.link.nodes_are(nodes),
         }
     }
 
@@ -99,12 +102,7 @@ impl Shared {
             reason: "messages were lost; connect again".into(),
             may_return: true,
         };
-        let (target, action) = (ScanTarget::All, ScanAction::Close(close));
-        let scan = ConnectionScan::new(target, action, self.workers, Ticket::new(drop));
-        for worker in 0..self.workers {
-            let worker = WorkerId(u16::try_from(worker).unwrap_or(u16::MAX));
-            self.memory.post(worker, Notification::Scan(Arc::clone(&scan)));
-        }
+        self.scan(ScanTarget::All, ScanAction::Close(close), Ticket::new(drop));
     }
 
     /// Nobody who waits for a channel to be followed gets an answer.

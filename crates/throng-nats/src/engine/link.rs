@@ -32,6 +32,8 @@ pub struct Figures {
     pub is_open: bool,
     /// Since when that has been so, or not, in milliseconds since 1970.
     pub since_ms: u64,
+    /// Other nodes that are there.
+    pub nodes: u64,
     /// Publications that have no answer yet.
     pub under_way: u64,
     /// Channels and users that the node follows.
@@ -82,6 +84,7 @@ pub(super) struct Link {
     /// The highest sequence that is known of the stream.
     last: AtomicU64,
     state: Mutex<LinkState>,
+    nodes: AtomicU64,
     pub(super) counts: Counts,
     pub(super) publish: Histogram,
 }
@@ -94,6 +97,7 @@ impl Link {
             since_ms: AtomicU64::new(now_ms),
             last: AtomicU64::new(0),
             state: Mutex::new(LinkState::Away { trouble: None }),
+            nodes: AtomicU64::new(0),
             counts: Counts::default(),
             publish: Histogram::default(),
         }
@@ -119,6 +123,16 @@ impl Link {
 
     pub(super) fn state(&self) -> LinkState {
         self.lock().clone()
+    }
+
+    /// Other nodes that are there; 0 while nothing can be heard of them.
+    pub(super) fn nodes(&self) -> u64 {
+        self.nodes.load(Ordering::Relaxed)
+    }
+
+    /// As many other nodes are there now.
+    pub(super) fn nodes_are(&self, nodes: usize) {
+        self.nodes.store(nodes as u64, Ordering::Relaxed);
     }
 
     /// The highest sequence that is known of the stream.

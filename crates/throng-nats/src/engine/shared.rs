@@ -5,15 +5,16 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use throng_core::parts::{HeldPart, Limits, Parts};
 use throng_core::{
     Answer, ChannelId, ChannelName, Fetched, HistoryQuery, Kind, Later, MemoryEngine, Reading,
-    Rule, StartAt, Ticket,
+    Rule, StartAt, Ticket, WantedTags,
 };
 use tokio::sync::mpsc::UnboundedSender;
 
+use super::asking::Asks;
 use super::collect::{Collect, Source};
 use super::followed::{Entry, Followed, Waiting};
 use super::hold::{Hold, Owner};
@@ -42,6 +43,9 @@ pub(super) struct Read {
     pub(super) to: ReadFor,
 }
 
+/// The tags of the tokens of a user.
+pub(super) type TagsOfUser = Box<dyn Fn(&str) -> WantedTags + Send + Sync>;
+
 /// See the module.
 pub(super) struct Shared {
     pub(super) memory: Arc<MemoryEngine>,
@@ -55,6 +59,9 @@ pub(super) struct Shared {
     pub(super) from_wall_ms: fn(u64) -> u64,
     pub(super) followed: Mutex<Followed>,
     pub(super) reads: Mutex<HashMap<u64, Read>>,
+    pub(super) asks: Asks,
+    /// Not known before the server knows its keys.
+    pub(super) tags_of_user: OnceLock<TagsOfUser>,
     pub(super) events: UnboundedSender<Event<'static>>,
     /// The trouble that was logged last.
     pub(super) said: Mutex<Option<String>>,

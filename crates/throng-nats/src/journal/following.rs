@@ -198,7 +198,7 @@ impl Following {
     fn subscribe(&self, slot: u32, subjects: &Subjects, outbox: &mut Outbox) {
         let subject = subjects.live(&self.channels[slot as usize].suffix);
         let sid = self.subscription(slot).sid();
-        debug_assert!(sid > outbox::HINT_SID);
+        debug_assert!(sid > outbox::ASK_SID);
         outbox.actions.push(Action::Subscribe { subject, sid });
     }
 
@@ -251,6 +251,15 @@ impl Following {
             if channel.state != State::Free {
                 self.unasked.push_back((slot as u32, channel.head));
             }
+        }
+    }
+
+    /// Messages of any channel may have come and expired while nothing was heard: a channel that is
+    /// empty now does not show it.
+    pub(super) fn has_missed(&self, outbox: &mut Outbox) {
+        let is_known = |channel: &&Channel| !matches!(channel.state, State::Free | State::Joining);
+        for channel in self.channels.iter().filter(is_known) {
+            outbox.report(Report::Gap { channel: channel.key });
         }
     }
 

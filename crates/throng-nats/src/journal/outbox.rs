@@ -10,6 +10,10 @@ use super::report::Report;
 pub(super) const INBOX_SID: u64 = 1;
 /// The subscription that hints of other nodes come to.
 pub(super) const HINT_SID: u64 = 2;
+/// The subscription on which other nodes say that they are there.
+pub(super) const NODES_SID: u64 = 3;
+/// The subscription that questions of other nodes come to.
+pub(super) const ASK_SID: u64 = 4;
 
 /// What a journal wants to have done, in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,6 +58,8 @@ pub(super) enum Question {
     Batch,
     /// The stream's first and last sequence.
     Bounds,
+    /// Something that all other nodes were asked.
+    Nodes,
 }
 
 /// What is to be done, and which answers are expected.
@@ -96,6 +102,12 @@ impl Outbox {
 
     pub(super) fn subscribe_hint(&mut self, subject: &str) {
         self.actions.push(Action::Subscribe { subject: subject.to_owned(), sid: HINT_SID });
+    }
+
+    pub(super) fn subscribe_nodes(&mut self, [presence, ask]: [&str; 2]) {
+        for (subject, sid) in [(presence, NODES_SID), (ask, ASK_SID)] {
+            self.actions.push(Action::Subscribe { subject: subject.to_owned(), sid });
+        }
     }
 
     pub(super) fn report(&mut self, report: Report) {

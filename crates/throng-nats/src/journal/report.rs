@@ -35,8 +35,43 @@ pub enum Event<'a> {
         /// What the reader knows to be there: an answer that does not reach it is not yet complete.
         at_least: u64,
     },
+    /// To ask all other nodes.
+    Ask(Ask),
+    /// To answer a question of another node.
+    Answer {
+        /// Where the answer goes to: as in [`Report::Question`].
+        reply: String,
+        /// The answer.
+        answer: Vec<u8>,
+    },
+    /// The node ends. Others need not wait for its answers any more.
+    Leave,
     /// Time has passed. Due about twenty times a second.
     Tick,
+}
+
+/// A question to all other nodes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ask {
+    /// Comes back with the answers.
+    pub token: u64,
+    /// What is asked.
+    pub question: Vec<u8>,
+    /// How long answers are waited for, in milliseconds.
+    pub wait_ms: u64,
+    /// Whether it is asked until each node has answered, also one that is silent just now.
+    pub must_reach_all: bool,
+}
+
+/// What other nodes have answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    /// The token of [`Ask`].
+    pub token: u64,
+    /// One answer of each node that has answered.
+    pub answers: Vec<Vec<u8>>,
+    /// Whether no answer is missing.
+    pub is_complete: bool,
 }
 
 /// What a journal reports.
@@ -87,6 +122,17 @@ pub enum Report {
         token: u64,
         /// What was read; `None` if the stream is away.
         reading: Option<Reading>,
+    },
+    /// As many other nodes are there now; none while nothing can be heard of them.
+    Nodes(usize),
+    /// What other nodes have answered.
+    Asked(Asked),
+    /// Another node asks. [`Event::Answer`] answers.
+    Question {
+        /// Where the answer goes to.
+        reply: String,
+        /// What it asks.
+        question: Vec<u8>,
     },
 }
 

@@ -61,7 +61,12 @@ pub(super) enum Watched {
     /// The stream cannot be used.
     Refused(String),
     /// The stream can be used, as of now or under another epoch than before.
-    Opened { epoch: u64, is_new_epoch: bool },
+    Opened {
+        epoch: u64,
+        is_new_epoch: bool,
+        /// Whether messages have come and expired while nothing could be heard of them.
+        has_missed: bool,
+    },
     /// Another server leads.
     NewLeader,
 }
@@ -90,6 +95,11 @@ pub(super) struct Watch {
     created: String,
     first: u64,
     last: u64,
+    /// Up to here all was heard that concerns this node: what the stream had reached two cycles
+    /// ago. What came since may have been under way when the connection was lost.
+    complete: u64,
+    /// What the stream had reached one cycle ago.
+    polled: u64,
     /// What the stream had reached before the question about it.
     floor: u64,
     leader: String,
@@ -120,6 +130,8 @@ impl Watch {
             created: String::new(),
             first: 0,
             last: 0,
+            complete: 0,
+            polled: 0,
             floor: 0,
             leader: String::new(),
             falls: 0,
@@ -364,8 +376,16 @@ impl Watch {
         let is_new_epoch = self.epoch != Some(record.epoch);
         let has_new_leader = !is_new_epoch && self.leader != info.leader;
         let was_open = std::mem::replace(&mut self.is_open, true);
+        let has_missed = !is_new_epoch && !was_open && info.first > self.complete + 1;
         if is_new_epoch {
             (self.last, self.first) = (info.last, info.first);
+            self.complete = info.first.saturating_sub(1);
+            self.polled = self.complete;
+        } else if was_open {
+            (self.complete, self.polled) = (self.polled, self.last.max(info.last));
+        } else {
+            self.complete = self.complete.max(info.first.saturating_sub(1));
+            self.polled = self.complete;
         }
         self.last = self.last.max(info.last);
         self.first = self.first.max(info.first);
@@ -374,7 +394,7 @@ impl Watch {
         (self.falls, self.failing_ms) = (0, 0);
         self.next_ms = self.asked_ms + POLL_MS;
         if !was_open || is_new_epoch {
-            Watched::Opened { epoch: record.epoch, is_new_epoch }
+            Watched::Opened { epoch: record.epoch, is_new_epoch, has_missed }
         } else if has_new_leader {
             Watched::NewLeader
         } else {

@@ -11,6 +11,8 @@ use throng_nats::protocol::headers::Headers;
 #[derive(Debug, Clone)]
 pub(crate) struct Sent {
     pub(crate) subject: String,
+    /// Where answers go.
+    pub(crate) reply: Option<String>,
     pub(crate) headers: Vec<u8>,
     pub(crate) payload: Vec<u8>,
 }
@@ -99,7 +101,7 @@ impl Broker {
             let payload = if payload.is_null() { Vec::new() } else { payload.to_string().into() };
             if let Some(reply) = reply {
                 let (subject, headers) = (reply.to_owned(), headers.as_bytes().to_vec());
-                effects.answers.push(Sent { subject, headers, payload });
+                effects.answers.push(Sent { subject, reply: None, headers, payload });
             }
         };
         if let Some(request) = subject.strip_prefix("$JS.API.") {
@@ -133,6 +135,7 @@ impl Broker {
                 answer(NOBODY, Value::Null);
                 let sent = Sent {
                     subject: subject.to_owned(),
+                    reply: reply.map(str::to_owned),
                     headers: headers.to_vec(),
                     payload: payload.to_vec(),
                 };
@@ -224,6 +227,7 @@ impl Stream {
             let rest = subject.strip_prefix(source.trim_end_matches('>')).unwrap_or_default();
             let fields = format!("Nats-Last-Sequence: {previous}\r\n");
             Sent {
+                reply: None,
                 subject: format!("{}{rest}", dest.trim_end_matches('>')),
                 headers: with_fields(&stored, self.last, &fields),
                 payload: payload.to_vec(),
@@ -291,7 +295,7 @@ fn get(stream: &Stream, reply: Option<&str>, payload: &[u8], lag: u64) -> Vec<Se
             let fields = format!("Nats-Last-Sequence: {last}\r\n");
             last = **sequence;
             let headers = with_fields(stored, **sequence, &fields);
-            Sent { subject: subject.clone(), headers, payload: stored.payload.clone() }
+            Sent { subject: subject.clone(), reply: None, headers, payload: stored.payload.clone() }
         })
         .collect();
     let end = if found.is_empty() {
@@ -306,6 +310,6 @@ fn get(stream: &Stream, reply: Option<&str>, payload: &[u8], lag: u64) -> Vec<Se
              {up_to}\r\n"
         )
     };
-    sent.push(Sent { subject, headers: end.into(), payload: Vec::new() });
+    sent.push(Sent { subject, reply: None, headers: end.into(), payload: Vec::new() });
     sent
 }

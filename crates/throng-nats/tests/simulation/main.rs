@@ -32,11 +32,13 @@ fn whatever_happens_followers_get_each_message_once_and_in_order() {
         sum.away += tally.away;
         sum.read += tally.read;
         sum.epochs += tally.epochs;
+        sum.asked += tally.asked;
+        sum.partly += tally.partly;
     }
     if !is_single {
         // A simulation in which these do not happen tests nothing.
-        let Tally { stored, messages, gaps, unknown, away, read, epochs } = sum;
-        let all = [stored, messages, gaps, unknown, away, read, epochs];
+        let Tally { stored, messages, gaps, unknown, away, read, epochs, asked, partly } = sum;
+        let all = [stored, messages, gaps, unknown, away, read, epochs, asked, partly];
         assert!(all.iter().all(|count| *count > 0), "{sum:?}");
     }
 }

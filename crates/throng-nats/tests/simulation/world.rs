@@ -1,10 +1,10 @@
 //! Nodes, a model of the servers, and everything that goes wrong between them.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use throng_core::{Body, ChannelId, ChannelName, Publication, Retention};
 use throng_nats::api::StreamSettings;
-use throng_nats::journal::{Action, Event, Journal, Outcome, Report, Settings};
+use throng_nats::journal::{Action, Ask, Asked, Event, Journal, Outcome, Report, Settings};
 use throng_nats::protocol::decoder::Delivery;
 use throng_nats::protocol::headers::Headers;
 
@@ -40,6 +40,12 @@ struct Node {
     publications: BTreeMap<u64, (usize, String, bool)>,
     /// By token: channel, position, era.
     reads: BTreeMap<u64, (usize, u64, usize)>,
+    /// By token: how many other nodes were known when they were asked.
+    asks: BTreeMap<u64, usize>,
+    /// Questions of others that it has heard, by what they ask.
+    heard: BTreeSet<u64>,
+    /// How many other nodes it knows.
+    others: usize,
     /// Bodies in the order of their publication, without a key.
     order: HashMap<usize, Vec<String>>,
 }
@@ -54,6 +60,8 @@ pub(crate) struct Tally {
     pub(crate) away: usize,
     pub(crate) read: usize,
     pub(crate) epochs: usize,
+    pub(crate) asked: usize,
+    pub(crate) partly: usize,
 }
 
 pub(crate) struct World {
@@ -105,6 +113,9 @@ impl World {
             followed: BTreeMap::new(),
             publications: BTreeMap::new(),
             reads: BTreeMap::new(),
+            asks: BTreeMap::new(),
+            heard: BTreeSet::new(),
+            others: 0,
             order: HashMap::new(),
         };
         World {
@@ -137,7 +148,8 @@ impl World {
             600..720 => self.publish(node),
             720..760 => self.follow(node),
             760..775 => self.unfollow(node),
-            775..820 => self.read(node),
+            775..805 => self.read(node),
+            805..820 => self.ask(node),
             820..940 => {
                 self.now_ms += 20;
                 self.step(node, Event::Tick);
@@ -171,6 +183,8 @@ impl World {
     fn connect(&mut self, node: usize) {
         if !self.nodes[node].is_connected {
             self.nodes[node].is_connected = true;
+            // What was lost without a sign is found now, if it has not expired meanwhile.
+            self.nodes[node].has_lost = false;
             self.step(node, Event::Connected { payload_bytes_max: 1 << 20 });
         }
     }
@@ -191,7 +205,6 @@ impl World {
         of.to_broker.clear();
         of.answers.clear();
         of.live.clear();
-        of.has_lost = false;
         of.subscriptions.clear();
         self.step(node, Event::Disconnected);
     }
@@ -233,13 +246,17 @@ impl World {
         }
         for sent in effects.others {
             for (index, node) in self.nodes.iter_mut().enumerate() {
-                let subscribed = node.subscriptions.iter().find(|(_, to)| **to == sent.subject);
+                let is_to = |to: &str| match to.strip_suffix('*') {
+                    Some(inbox) => sent.subject.starts_with(inbox),
+                    None => sent.subject == to,
+                };
+                let subscribed = node.subscriptions.iter().find(|(_, to)| is_to(to));
                 // Clients do not hear themselves, but the stream is another client.
-                let is_own = publisher == Some(index) && sent.subject.contains(".hint.");
-                if let Some((sid, _)) = subscribed
-                    && !is_own
-                {
-                    node.live.push_back((*sid, sent.clone()));
+                let is_own = publisher == Some(index) && !sent.subject.contains(".live.");
+                let Some((sid, _)) = subscribed.filter(|_| !is_own) else { continue };
+                match sent.subject.starts_with("_INBOX.") {
+                    true => node.answers.push_back(sent.clone()),
+                    false => node.live.push_back((*sid, sent.clone())),
                 }
             }
         }
@@ -259,7 +276,7 @@ impl World {
             let delivery = Delivery {
                 subject: &sent.subject,
                 sid,
-                reply: None,
+                reply: sent.reply.as_deref(),
                 headers: Headers::new(&sent.headers),
                 payload: &sent.payload,
             };
@@ -367,6 +384,48 @@ impl World {
         self.step(node, Event::Read { token, channel, after, at_least: after });
     }
 
+    fn ask(&mut self, node: usize) {
+        self.next_token += 1;
+        let (token, must_reach_all) = (self.next_token, self.random.percent(50));
+        let others = self.nodes[node].others;
+        self.nodes[node].asks.insert(token, others);
+        let question = token.to_string().into();
+        let wait_ms = 100 + self.random.below(2_000) as u64;
+        self.step(node, Event::Ask(Ask { token, question, wait_ms, must_reach_all }));
+    }
+
+    /// Each node answers at most once, under the number of the question. Without an answer of one
+    /// that was known, the answer is not complete.
+    fn asked(&mut self, node: usize, asked: Asked) {
+        let Asked { token, answers, is_complete } = asked;
+        let others = self.nodes[node].asks.remove(&token).expect("it was asked once");
+        let mut from = BTreeSet::new();
+        for answer in answers {
+            let text = String::from_utf8(answer).expect("it is text");
+            let (question, other) = text.split_once(' ').expect("it has two parts");
+            assert_eq!(question, token.to_string(), "the answer to another question");
+            let other: usize = other.parse().expect("it is a number");
+            assert!(other != node && from.insert(other), "{other} has answered twice");
+            assert!(self.nodes[other].heard.contains(&token));
+        }
+        if is_complete {
+            let of = &self.nodes[node];
+            assert!(of.is_connected, "nobody is asked without a connection");
+            assert!(from.len() >= others, "a known node's answer is missing");
+            self.tally.asked += 1;
+        } else {
+            self.tally.partly += 1;
+        }
+    }
+
+    fn question(&mut self, node: usize, reply: String, question: Vec<u8>) {
+        let mut answer = question;
+        let text = String::from_utf8(answer.clone()).expect("it is text");
+        self.nodes[node].heard.insert(text.parse().expect("it is a number"));
+        answer.extend_from_slice(format!(" {node}").as_bytes());
+        self.step(node, Event::Answer { reply, answer });
+    }
+
     fn reported(&mut self, node: usize, report: Report) {
         match report {
             Report::Opened { epoch } => {
@@ -413,6 +472,9 @@ impl World {
                 position.as_mut().expect("its head is known").has_gap = true;
             }
             Report::Published { token, outcome } => self.published(node, token, outcome),
+            Report::Nodes(others) => self.nodes[node].others = others,
+            Report::Asked(asked) => self.asked(node, asked),
+            Report::Question { reply, question } => self.question(node, reply, question),
             Report::Read { token, reading } => {
                 let of = &mut self.nodes[node];
                 let (index, after, era) = of.reads.remove(&token).expect("it was asked once");
@@ -494,6 +556,8 @@ impl World {
             assert!(node.is_open && node.epoch == epoch, "all nodes have one epoch");
             assert!(node.publications.is_empty(), "{:?}", node.publications);
             assert!(node.reads.is_empty(), "{:?}", node.reads);
+            assert!(node.asks.is_empty(), "{:?}", node.asks);
+            assert_eq!(node.others, self.nodes.len() - 1, "each knows all others");
             assert_eq!(node.journal.outstanding(), 0);
             assert_eq!(node.journal.followed(), node.followed.len());
             for (index, position) in &node.followed {

@@ -209,13 +209,28 @@ pub fn published(
     is_duplicate: bool,
     reference: Option<&RawValue>,
 ) {
-    published_fields(Object::typed(out, "published").target(target), id, subscribers, is_duplicate)
-        .end_with(reference);
+    let object = Object::typed(out, "published").target(target);
+    published_fields(object, id, subscribers.into(), is_duplicate).end_with(reference);
 }
 
 /// [`published`] as the body of an HTTP response, or as the answer line of a batch.
-pub fn published_body(out: &mut Vec<u8>, id: &str, subscribers: u64, is_duplicate: bool) {
+pub fn published_body(out: &mut Vec<u8>, id: &str, subscribers: Counted, is_duplicate: bool) {
     published_fields(Object::new(out), id, subscribers, is_duplicate).end();
+}
+
+/// A number of subscribers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Counted {
+    /// How many were counted.
+    pub subscribers: u64,
+    /// Whether those of other nodes should be among them, and some are not.
+    pub is_partial: bool,
+}
+
+impl From<u64> for Counted {
+    fn from(subscribers: u64) -> Counted {
+        Counted { subscribers, is_partial: false }
+    }
 }
 
 /// What became of a message, in the answer to its publication.
@@ -236,7 +251,7 @@ pub struct ReceiptFields {
 }
 
 /// [`published_body`] with a receipt.
-pub fn receipt_body(out: &mut Vec<u8>, id: &str, subscribers: u64, receipt: &ReceiptFields) {
+pub fn receipt_body(out: &mut Vec<u8>, id: &str, subscribers: Counted, receipt: &ReceiptFields) {
     let mut object = published_fields(Object::new(out), id, subscribers, false);
     let ReceiptFields { outcome, matched, written, behind, unknown, dropped } = receipt;
     let mut fields = Object::new(object.field("receipt"))
@@ -255,10 +270,11 @@ pub fn receipt_body(out: &mut Vec<u8>, id: &str, subscribers: u64, receipt: &Rec
 fn published_fields<'o>(
     object: Object<'o>,
     id: &str,
-    subscribers: u64,
+    Counted { subscribers, is_partial }: Counted,
     is_duplicate: bool,
 ) -> Object<'o> {
     let object = object.string("id", id).number("subscribers", subscribers);
+    let object = if is_partial { object.boolean("partial", true) } else { object };
     if is_duplicate { object.boolean("duplicate", true) } else { object }
 }
 
@@ -291,38 +307,41 @@ pub fn pong(out: &mut Vec<u8>, reference: Option<&RawValue>) {
 pub fn presence(
     out: &mut Vec<u8>,
     target: &Target,
-    connections: usize,
-    users: &[impl AsRef<str>],
-    more: bool,
+    present: Present<'_, impl AsRef<str>>,
     reference: Option<&RawValue>,
 ) {
-    presence_fields(Object::typed(out, "presence"), target, connections, users, more)
-        .end_with(reference);
+    presence_fields(Object::typed(out, "presence"), target, present).end_with(reference);
 }
 
 /// [`presence`] as the body of an HTTP response.
-pub fn presence_body(
-    out: &mut Vec<u8>,
-    target: &Target,
-    connections: usize,
-    users: &[impl AsRef<str>],
-    more: bool,
-) {
-    presence_fields(Object::new(out), target, connections, users, more).end();
+pub fn presence_body(out: &mut Vec<u8>, target: &Target, present: Present<'_, impl AsRef<str>>) {
+    presence_fields(Object::new(out), target, present).end();
+}
+
+/// Who is in a channel.
+#[derive(Debug, Clone, Copy)]
+pub struct Present<'a, U> {
+    /// The number of connections.
+    pub connections: usize,
+    /// The users that they belong to.
+    pub users: &'a [U],
+    /// Whether there are more users.
+    pub more: bool,
+    /// Whether other nodes have not said who is there on them.
+    pub is_partial: bool,
 }
 
 fn presence_fields<'o>(
     object: Object<'o>,
     target: &Target,
-    connections: usize,
-    users: &[impl AsRef<str>],
-    more: bool,
+    Present { connections, users, more, is_partial }: Present<'_, impl AsRef<str>>,
 ) -> Object<'o> {
-    object
+    let object = object
         .target(target)
         .number("connections", connections as u64)
         .array("users", users, |out, user| write_json_string(out, user.as_ref()))
-        .boolean("more", more)
+        .boolean("more", more);
+    if is_partial { object.boolean("partial", true) } else { object }
 }
 
 /// Who is in a channel, for those who follow its presence events.

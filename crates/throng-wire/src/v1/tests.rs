@@ -309,14 +309,19 @@ fn replies_match_the_reference() {
         r#"{"type":"published","channel":"a","id":"k-1","subscribers":3,"duplicate":true,"ref":7}"#
     );
     assert_eq!(
-        answer(|out| published_body(out, "k-1", 0, false)),
+        answer(|out| published_body(out, "k-1", 0.into(), false)),
         r#"{"id":"k-1","subscribers":0}"#
+    );
+    let partial = Counted { subscribers: 2, is_partial: true };
+    assert_eq!(
+        answer(|out| published_body(out, "k-1", partial, false)),
+        r#"{"id":"k-1","subscribers":2,"partial":true}"#
     );
     let dropped = [("lagging", 1), ("skipped", 0), ("closed", 2), ("expired", 0)];
     let outcome = "timeout";
     let receipt = ReceiptFields { outcome, matched: 9, written: 4, behind: 2, unknown: 1, dropped };
     assert_eq!(
-        answer(|out| receipt_body(out, "k-1", 9, &receipt)),
+        answer(|out| receipt_body(out, "k-1", 9.into(), &receipt)),
         r#"{"id":"k-1","subscribers":9,"receipt":{"outcome":"timeout","matched":9,"written":4,"#
             .to_owned()
             + r#""behind":2,"unknown":1,"dropped":3,"#
@@ -374,13 +379,15 @@ fn replies_about_tokens_match_the_reference() {
 fn lists_have_the_same_fields_as_frames_and_as_bodies() {
     let a = channel("a");
     let users: [Box<str>; 2] = ["ann".into(), "b\"o".into()];
+    let present = Present { connections: 3, users: &users, more: false, is_partial: false };
+    let nobody = Present { connections: 0, users: &users[..0], more: true, is_partial: true };
     assert_eq!(
-        answer(|out| presence(out, &a, 3, &users, false, None)),
+        answer(|out| presence(out, &a, present, None)),
         r#"{"type":"presence","channel":"a","connections":3,"users":["ann","b\"o"],"more":false}"#
     );
     assert_eq!(
-        answer(|out| presence_body(out, &a, 0, &users[..0], true)),
-        r#"{"channel":"a","connections":0,"users":[],"more":true}"#
+        answer(|out| presence_body(out, &a, nobody)),
+        r#"{"channel":"a","connections":0,"users":[],"more":true,"partial":true}"#
     );
     let envelopes = ["{}", "[1]"].map(|json| {
         move |out: &mut Vec<u8>| {

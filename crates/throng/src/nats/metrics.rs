@@ -15,7 +15,7 @@ impl MetricSource for NatsMetrics {
         let figures = engine.figures();
         let cut_off_ms = cut_off_ms(&figures, clock::now_ms()).unwrap_or(0);
         let Figures { is_open, under_way, followed, accepted, refused, delivered, .. } = figures;
-        let Figures { gaps, losses, epochs, read, publish, .. } = figures;
+        let Figures { gaps, losses, epochs, read, publish, nodes, .. } = figures;
         let gauge = |name, help, value| OtherMetric { name, help, value: OtherValue::Gauge(value) };
         let counters = |name, help, label, values| OtherMetric {
             name,
@@ -29,6 +29,7 @@ impl MetricSource for NatsMetrics {
                 "For how long the stream in NATS cannot be used; 0 if it can.",
                 cut_off_ms / 1000,
             ),
+            gauge("nats_other_nodes", "Other nodes that are there, as this one knows.", nodes),
             gauge(
                 "nats_publications_under_way",
                 "Publications that the stream in NATS has not answered yet.",

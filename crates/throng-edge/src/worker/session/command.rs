@@ -8,7 +8,7 @@ use throng_core::{
     ReadMarker, Reading, RefusedForMemory, StartAt, SubscriptionId,
 };
 use throng_wire::credential::Token;
-use throng_wire::v1::{self, Command, RawValue};
+use throng_wire::v1::{self, Command, Present, RawValue};
 use throng_wire::{ErrorCode, ErrorResponse, Target};
 
 use super::ask::{Known, Permission, Wait};
@@ -476,9 +476,10 @@ impl<N: Net> Worker<N> {
             | Known::Fetched(_) => self.ask_presence(call.id, &name_of(target), limit)?,
         };
         match found {
-            Ok(Presence { connections, users, is_cut }) => self.reply(call.id, |out| {
-                v1::presence(out, target, connections, &users, is_cut, call.reference);
-            }),
+            Ok(Presence { connections, users, is_cut, is_partial }) => {
+                let present = Present { connections, users: &users, more: is_cut, is_partial };
+                self.reply(call.id, |out| v1::presence(out, target, present, call.reference));
+            }
             Err(wait) => self.wait(call.id, wait, Asked::Command(call.text.into())),
         }
         Ok(())

@@ -1,0 +1,249 @@
+//! What this node asks all others, and what it makes of their answers.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::Deserialize;
+use throng_core::{
+    Answer, ChannelName, Engine as _, Later, OtherNodes, Presence, PresenceBusy, ScanAction,
+    ScanTarget, Scanned, Ticket,
+};
+
+use super::questions::{Action, Log, PresenceAnswer, Question, ScanAnswer, Target};
+use super::shared::Shared;
+use crate::journal::{Ask, Asked, Event};
+
+/// How long the nodes have to say who follows a channel, in milliseconds.
+const COUNT_MS: u64 = 1_000;
+
+/// How long the nodes have to pass their connections, in milliseconds. Those who ask wait for two
+/// seconds.
+const SCAN_MS: u64 = 1_500;
+
+/// Questions without their answers, at most.
+const ASKS_MAX: usize = 4_096;
+
+/// Called with what other nodes have answered.
+type Done = Box<dyn FnOnce(Answers) + Send>;
+
+/// What other nodes have answered.
+struct Answers {
+    bytes: Vec<Vec<u8>>,
+    is_complete: bool,
+}
+
+impl Answers {
+    /// Nobody was asked.
+    const NONE: Answers = Answers { bytes: Vec::new(), is_complete: false };
+
+    /// Reads the answers. One that cannot be read is missing.
+    fn read<T: for<'a> Deserialize<'a>>(self) -> OtherNodes<Vec<T>> {
+        let read = |bytes: &Vec<u8>| serde_json::from_slice(bytes).ok();
+        let found: Vec<T> = self.bytes.iter().filter_map(read).collect();
+        let is_complete = self.is_complete && found.len() == self.bytes.len();
+        OtherNodes { found, is_complete }
+    }
+}
+
+/// Questions without their answers, by token.
+#[derive(Default)]
+pub(super) struct Asks(Mutex<HashMap<u64, Done>>);
+
+impl Asks {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Done>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The answer to a presence query, which this node and the others have a part of.
+struct Gathering {
+    max_users: usize,
+    parts: Mutex<GatheredParts>,
+}
+
+#[derive(Default)]
+struct GatheredParts {
+    /// `Some(None)` if the workers of this node do not answer.
+    own: Option<Option<Presence>>,
+    others: Option<OtherNodes<Vec<PresenceAnswer>>>,
+    ticket: Option<Ticket<Presence>>,
+}
+
+impl Gathering {
+    fn add(&self, add: impl FnOnce(&mut GatheredParts)) {
+        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        add(&mut parts);
+        if parts.own.is_none() || parts.others.is_none() {
+            return;
+        }
+        let GatheredParts { own, others, ticket } = std::mem::take(&mut *parts);
+        drop(parts);
+        // Dropped, the ticket says that there is no answer.
+        if let (Some(Some(own)), Some(others), Some(ticket)) = (own, others, ticket) {
+            ticket.answer(merge(own, others, self.max_users));
+        }
+    }
+}
+
+/// All nodes' presence: connections add up, and each user is named once.
+fn merge(own: Presence, others: OtherNodes<Vec<PresenceAnswer>>, max_users: usize) -> Presence {
+    let mut connections = own.connections;
+    let (mut users, mut is_cut) = (BTreeSet::from_iter(own.users), own.is_cut);
+    for answer in others.found {
+        connections += answer.connections;
+        users.extend(answer.users.into_iter().map(Arc::<str>::from));
+        is_cut |= answer.more;
+    }
+    is_cut |= users.len() > max_users;
+    let users = users.into_iter().take(max_users).collect();
+    Presence { connections, users, is_cut, is_partial: own.is_partial || !others.is_complete }
+}
+
+impl Shared {
+    fn ask(
+        &self,
+        question: &Question,
+        (wait_ms, must_reach_all): (u64, bool),
+        done: impl FnOnce(Answers) + Send + 'static,
+    ) {
+        // Names and numbers always become JSON.
+        let question = serde_json::to_vec(question).unwrap_or_default();
+        let token = self.token();
+        let mut asks = self.asks.lock();
+        if asks.len() >= ASKS_MAX {
+            drop(asks);
+            return done(Answers::NONE);
+        }
+        asks.insert(token, Box::new(done));
+        drop(asks);
+        self.tell(Event::Ask(Ask { token, question, wait_ms, must_reach_all }));
+    }
+
+    /// Other nodes have answered.
+    pub(super) fn were_asked(&self, asked: Asked) {
+        let Asked { token, answers: bytes, is_complete } = asked;
+        let done = self.asks.lock().remove(&token);
+        if let Some(done) = done {
+            done(Answers { bytes, is_complete });
+        }
+    }
+
+    /// Who follows a channel, on all nodes.
+    pub(super) fn presence(
+        &self,
+        now_ms: u64,
+        channel: &ChannelName,
+        max_users: usize,
+        later: Later<'_, Presence>,
+    ) -> Result<Answer<Presence>, PresenceBusy> {
+        let Some(of) = Log::of(channel) else {
+            return self.memory.presence(now_ms, channel, max_users, later);
+        };
+        let gathering = Arc::new(Gathering { max_users, parts: Mutex::default() });
+        let own = Arc::clone(&gathering);
+        let mut issue = || {
+            let own = Arc::clone(&own);
+            Ticket::new(move |presence| own.add(|parts| parts.own = Some(presence)))
+        };
+        let asked = self.memory.presence(now_ms, channel, max_users, Later::new(&mut issue))?;
+        if let Answer::Now(presence) = asked {
+            gathering.add(|parts| parts.own = Some(Some(presence)));
+        }
+        let (ticket, answer) = later.ticket();
+        gathering.add(|parts| parts.ticket = Some(ticket));
+        let question = Question::Presence { of, users: max_users };
+        self.ask(&question, (COUNT_MS, false), move |answers| {
+            gathering.add(|parts| parts.others = Some(answers.read()));
+        });
+        Ok(answer)
+    }
+
+    /// How many follow a channel on other nodes.
+    pub(super) fn subscribers_elsewhere(
+        &self,
+        channel: &ChannelName,
+        later: Later<'_, OtherNodes<u64>>,
+    ) -> Answer<OtherNodes<u64>> {
+        let Some(of) = Log::of(channel) else { return OtherNodes::default().into() };
+        let (ticket, answer) = later.ticket();
+        self.ask(&Question::Subscribers(of), (COUNT_MS, false), |answers| {
+            let OtherNodes { found, is_complete } = answers.read::<u64>();
+            ticket.answer(OtherNodes { found: found.iter().sum(), is_complete });
+        });
+        answer
+    }
+
+    /// Has other nodes pass their connections.
+    pub(super) fn scan_elsewhere(
+        &self,
+        (target, action): (&ScanTarget, &ScanAction),
+        later: Later<'_, OtherNodes<Scanned>>,
+    ) -> Answer<OtherNodes<Scanned>> {
+        let (Some(of), Some(todo)) = (Target::of(target), Action::of(action)) else {
+            return OtherNodes::default().into();
+        };
+        // Whoever has connections closed wants to know of each node that may not have heard it.
+        let must_reach_all = matches!(action, ScanAction::Close(_));
+        let question = Question::Scan { target: of, action: todo };
+        let (ticket, answer) = later.ticket();
+        self.ask(&question, (SCAN_MS, must_reach_all), |answers| {
+            let OtherNodes { found, is_complete } = answers.read::<ScanAnswer>();
+            let mut all = Scanned::default();
+            for Scanned { count, connections } in found.into_iter().map(ScanAnswer::scanned) {
+                all.count += count;
+                all.connections.extend(connections);
+            }
+            ticket.answer(OtherNodes { found: all, is_complete });
+        });
+        answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_of_several_nodes_are_named_once() {
+        let own = |is_cut| Presence {
+            connections: 2,
+            users: vec!["bo".into(), "ann".into()],
+            is_cut,
+            is_partial: false,
+        };
+        let of = |users: &[&str]| PresenceAnswer {
+            connections: users.len(),
+            users: users.iter().copied().map(Box::from).collect(),
+            more: false,
+        };
+        let others = |is_complete| {
+            let found = vec![of(&["bo", "cy"]), of(&[]), of(&["ann"])];
+            OtherNodes { found, is_complete }
+        };
+        let merged = merge(own(false), others(true), 3);
+        let users = |merged: &Presence| merged.users.iter().map(|user| user.to_string()).collect();
+        assert_eq!((merged.connections, merged.is_cut, merged.is_partial), (5, false, false));
+        let named: Vec<String> = users(&merged);
+        assert_eq!(named, ["ann", "bo", "cy"]);
+        let merged = merge(own(false), others(false), 2);
+        let named: Vec<String> = users(&merged);
+        assert_eq!(
+            (named, merged.is_cut, merged.is_partial),
+            (vec!["ann".into(), "bo".into()], true, true)
+        );
+        assert!(merge(own(true), others(true), 9).is_cut);
+    }
+
+    #[test]
+    fn an_answer_that_cannot_be_read_is_missing() {
+        let of = |bytes: &[&[u8]]| {
+            let bytes = bytes.iter().map(|bytes| bytes.to_vec()).collect();
+            let OtherNodes { found, is_complete } =
+                Answers { bytes, is_complete: true }.read::<u64>();
+            (found, is_complete)
+        };
+        assert_eq!(of(&[b"7", b"11"]), (vec![7, 11], true));
+        assert_eq!(of(&[b"7", b"what?"]), (vec![7], false));
+        assert_eq!(of(&[]), (vec![], true));
+    }
+}

@@ -1,0 +1,236 @@
+//! What nodes ask each other, as JSON. A node that does not know a question of a later version does
+//! not answer, and the one that asks says that an answer is missing.
+
+use std::net::{IpAddr, SocketAddr};
+
+use serde::{Deserialize, Serialize};
+use throng_core::{
+    ChannelName, ConnectionName, FoundConnection, FoundTransport, Kind, Presence, ScanAction,
+    ScanClose, ScanTarget, Scanned,
+};
+
+/// A question.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Question {
+    /// Who follows a channel?
+    Presence {
+        of: Log,
+        /// The largest number of users to name.
+        users: usize,
+    },
+    /// How many follow a channel?
+    Subscribers(Log),
+    /// Pass all connections.
+    Scan { target: Target, action: Action },
+}
+
+/// A channel or an inbox.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Log {
+    Channel(String),
+    User(String),
+}
+
+impl Log {
+    /// `None` for a log of the node's own.
+    pub(super) fn of(name: &ChannelName) -> Option<Log> {
+        match name.kind() {
+            Kind::Channel => Some(Log::Channel(name.name().into())),
+            Kind::User => Some(Log::User(name.name().into())),
+            Kind::Internal => None,
+        }
+    }
+
+    pub(super) fn name(&self) -> ChannelName {
+        match self {
+            Log::Channel(name) => ChannelName::channel(name),
+            Log::User(name) => ChannelName::user(name),
+        }
+    }
+}
+
+/// Which connections are meant.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Target {
+    /// Those of a user. Each node has tags of its own for it.
+    User(String),
+    Channel(String),
+    /// Those with these names.
+    Connections(Vec<String>),
+}
+
+impl Target {
+    /// `None` for what concerns the node alone.
+    pub(super) fn of(target: &ScanTarget) -> Option<Target> {
+        match target {
+            ScanTarget::User { inbox, .. } => Some(Target::User(inbox.name().into())),
+            ScanTarget::Channel(channel) => Some(Target::Channel(channel.name().into())),
+            ScanTarget::Connections(names) => {
+                Some(Target::Connections(names.iter().map(ToString::to_string).collect()))
+            }
+            ScanTarget::Sessions(_) | ScanTarget::Behind | ScanTarget::All => None,
+        }
+    }
+}
+
+/// What is done with them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Action {
+    /// They are listed, at most this many.
+    List(usize),
+    /// They are closed.
+    Close { code: u16, reason: Box<str>, may_return: bool },
+}
+
+impl Action {
+    /// `None` for what concerns the node alone.
+    pub(super) fn of(action: &ScanAction) -> Option<Action> {
+        match action {
+            ScanAction::List { limit } => Some(Action::List(*limit)),
+            ScanAction::Close(ScanClose { code, reason, may_return }) => {
+                Some(Action::Close { code: *code, reason: reason.clone(), may_return: *may_return })
+            }
+            ScanAction::Revoke | ScanAction::CloseForMemory | ScanAction::Recheck => None,
+        }
+    }
+
+    pub(super) fn scan_action(self) -> ScanAction {
+        match self {
+            Action::List(limit) => ScanAction::List { limit },
+            Action::Close { code, reason, may_return } => {
+                ScanAction::Close(ScanClose { code, reason, may_return })
+            }
+        }
+    }
+}
+
+/// The answer to [`Question::Presence`].
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct PresenceAnswer {
+    pub(super) connections: usize,
+    pub(super) users: Vec<Box<str>>,
+    pub(super) more: bool,
+}
+
+impl From<&Presence> for PresenceAnswer {
+    fn from(presence: &Presence) -> PresenceAnswer {
+        PresenceAnswer {
+            connections: presence.connections,
+            users: presence.users.iter().map(|user| (**user).into()).collect(),
+            more: presence.is_cut,
+        }
+    }
+}
+
+/// The answer to [`Question::Scan`].
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct ScanAnswer {
+    pub(super) count: u64,
+    pub(super) connections: Vec<Found>,
+}
+
+/// A listed connection.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Found {
+    name: String,
+    transport: String,
+    since_ms: Option<u64>,
+    peer: Option<SocketAddr>,
+    proxied: Option<IpAddr>,
+}
+
+const TRANSPORTS: [FoundTransport; 4] = [
+    FoundTransport::WebSocket,
+    FoundTransport::Sse,
+    FoundTransport::Stream,
+    FoundTransport::LongPoll,
+];
+
+impl From<&Scanned> for ScanAnswer {
+    fn from(scanned: &Scanned) -> ScanAnswer {
+        let found = |one: &FoundConnection| Found {
+            name: one.name.to_string(),
+            transport: one.transport.word().into(),
+            since_ms: one.since_ms,
+            peer: one.peer,
+            proxied: one.proxied,
+        };
+        ScanAnswer {
+            count: scanned.count,
+            connections: scanned.connections.iter().map(found).collect(),
+        }
+    }
+}
+
+impl ScanAnswer {
+    /// What was scanned. A connection that is described as no version here would is left out: it
+    /// counts.
+    pub(super) fn scanned(self) -> Scanned {
+        let connection = |found: Found| {
+            let transport = TRANSPORTS.into_iter().find(|one| one.word() == found.transport)?;
+            Some(FoundConnection {
+                name: found.name.parse::<ConnectionName>().ok()?,
+                transport,
+                since_ms: found.since_ms,
+                peer: found.peer,
+                proxied: found.proxied,
+                lag: None,
+            })
+        };
+        let connections = self.connections.into_iter().filter_map(connection).collect();
+        Scanned { count: self.count, connections }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn again<T: Serialize + for<'a> Deserialize<'a>>(one: &T) -> T {
+        serde_json::from_slice(&serde_json::to_vec(one).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn questions_are_read_as_they_are_written() {
+        let presence = Question::Presence { of: Log::User("ann".into()), users: 3 };
+        let text = serde_json::to_string(&presence).unwrap();
+        assert_eq!(text, r#"{"presence":{"of":{"user":"ann"},"users":3}}"#);
+        let action = ScanAction::Close(ScanClose {
+            code: 4100,
+            reason: "why \"so\"".into(),
+            may_return: true,
+        });
+        let target = ScanTarget::Connections(vec![ConnectionName(7), ConnectionName(8)]);
+        let scan = Question::Scan {
+            target: Target::of(&target).unwrap(),
+            action: Action::of(&action).unwrap(),
+        };
+        for question in [presence, scan, Question::Subscribers(Log::Channel("a/b".into()))] {
+            assert_eq!(again(&question), question);
+        }
+        assert_eq!(Action::of(&action).unwrap().scan_action(), action);
+        assert!(Target::of(&ScanTarget::Behind).is_none());
+        assert!(Action::of(&ScanAction::Recheck).is_none());
+        assert!(serde_json::from_str::<Question>(r#"{"later":1}"#).is_err());
+    }
+
+    #[test]
+    fn a_scan_is_read_as_it_was_made() {
+        let connection = |number, transport| FoundConnection {
+            name: ConnectionName(number),
+            transport,
+            since_ms: Some(5),
+            peer: "192.0.2.7:50412".parse().ok(),
+            proxied: "2001:db8::1".parse().ok(),
+            lag: None,
+        };
+        let connections =
+            TRANSPORTS.into_iter().zip(1..).map(|(one, number)| connection(number, one)).collect();
+        let scanned = Scanned { count: 9, connections };
+        assert_eq!(again(&ScanAnswer::from(&scanned)).scanned(), scanned);
+    }
+}

@@ -1,0 +1,286 @@
+//! The other nodes: which there are, and what is asked of all of them.
+//!
+//! Each node says every second that it is there. One that was silent for eight seconds is gone: a
+//! node stores nothing about another, so nothing of it is left. A question goes to all nodes at
+//! once. It is over when each node that is there has answered, or its time is up; then it is said
+//! that answers are missing.
+//!
+//! # Invariants
+//!
+//! * Each [`Event::Ask`](super::Event::Ask) gets exactly one [`Report::Asked`], with at most one
+//!   answer of each node.
+//! * An answer is complete only if every node that was known when it was asked has answered, and
+//!   nodes had time to say that they are there since the connection was made.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+use super::outbox::{Action, Outbox, Question};
+use super::report::{Ask, Asked, Report};
+use crate::protocol::decoder::Delivery;
+use crate::protocol::headers::{HeaderWriter, Headers};
+
+/// How often a node says that it is there.
+const BEAT_MS: u64 = 1_000;
+
+/// After this silence a node is not waited for: the answer is not complete then.
+const SUSPECT_MS: u64 = 2_500;
+
+/// After this silence a node is gone. Longer than it takes to notice that the own server is silent,
+/// which is six seconds: a node that is cut off itself must not take all others for gone.
+const GONE_MS: u64 = 8_000;
+
+/// For this time after it has connected, a node waits for answers of nodes that it does not know:
+/// they say that they are there when they hear of it.
+const SETTLE_MS: u64 = 500;
+
+/// How often a question that every node has to hear is asked again.
+const REPEAT_MS: u64 = 1_000;
+
+/// Nodes that are known, at most: whoever may publish could invent any number.
+const NODES_MAX: usize = 1_000;
+
+/// The longest name of a node.
+const NAME_BYTES_MAX: usize = 64;
+
+/// Names the node that sends a message.
+const NODE: &str = "Throng-Node";
+
+/// What a node says of itself.
+const HERE: &[u8] = b"here";
+const NEW: &[u8] = b"new";
+const LEAVES: &[u8] = b"leaves";
+
+struct Open {
+    /// The owner's token.
+    token: u64,
+    question: Arc<[u8]>,
+    /// Nodes that have not answered, and whether they are waited for.
+    missing: BTreeMap<Box<str>, bool>,
+    answered: BTreeSet<Box<str>>,
+    answers: Vec<Vec<u8>>,
+    deadline_ms: u64,
+    /// When it is asked again, if every node has to hear it.
+    repeat_ms: Option<u64>,
+}
+
+/// See the module.
+pub(super) struct Nodes {
+    own: Box<str>,
+    presence: Box<str>,
+    ask: Box<str>,
+    /// By name, when a node was heard last.
+    known: BTreeMap<Box<str>, u64>,
+    open: HashMap<u64, Open, foldhash::fast::RandomState>,
+    is_connected: bool,
+    settled_ms: u64,
+    beat_ms: u64,
+    /// The number that was reported last.
+    reported: usize,
+    payload_bytes_max: usize,
+}
+
+impl Nodes {
+    /// `subjects` are those on which nodes say that they are there, and on which they ask.
+    pub(super) fn new(own: &str, [presence, ask]: [&str; 2]) -> Nodes {
+        Nodes {
+            own: own.into(),
+            presence: presence.into(),
+            ask: ask.into(),
+            known: BTreeMap::new(),
+            open: HashMap::default(),
+            is_connected: false,
+            settled_ms: 0,
+            beat_ms: 0,
+            reported: 0,
+            payload_bytes_max: 0,
+        }
+    }
+
+    pub(super) fn connected(&mut self, now_ms: u64, bytes_max: usize, outbox: &mut Outbox) {
+        self.is_connected = true;
+        self.payload_bytes_max = bytes_max;
+        self.settled_ms = now_ms + SETTLE_MS;
+        // Nobody could be heard meanwhile.
+        self.known.values_mut().for_each(|heard_ms| *heard_ms = now_ms);
+        outbox.subscribe_nodes([&self.presence, &self.ask]);
+        self.say(now_ms, NEW, outbox);
+        self.report(self.known.len(), outbox);
+    }
+
+    /// Reports how many nodes are there, if that has changed.
+    fn report(&mut self, count: usize, outbox: &mut Outbox) {
+        if std::mem::replace(&mut self.reported, count) != count {
+            outbox.report(Report::Nodes(count));
+        }
+    }
+
+    pub(super) fn disconnected(&mut self, outbox: &mut Outbox) {
+        self.is_connected = false;
+        self.open.drain().for_each(|(_, open)| close(open, false, outbox));
+        self.report(0, outbox);
+    }
+
+    /// The node ends: nobody need wait for it.
+    pub(super) fn leave(&mut self, now_ms: u64, outbox: &mut Outbox) {
+        if self.is_connected {
+            self.say(now_ms, LEAVES, outbox);
+        }
+    }
+
+    fn say(&mut self, now_ms: u64, what: &[u8], outbox: &mut Outbox) {
+        self.beat_ms = now_ms + BEAT_MS;
+        let headers = self.headers();
+        let subject = self.presence.to_string();
+        outbox.actions.push(Action::Publish {
+            subject,
+            reply: None,
+            headers,
+            payload: what.into(),
+        });
+    }
+
+    fn headers(&self) -> Arc<[u8]> {
+        HeaderWriter::default().field(NODE, &self.own).finish().into()
+    }
+
+    /// A node has said that it is there, or that it leaves.
+    pub(super) fn heard(&mut self, now_ms: u64, delivery: &Delivery<'_>, outbox: &mut Outbox) {
+        let Some(node) = sender(delivery.headers).filter(|node| **node != *self.own) else {
+            return;
+        };
+        if delivery.payload == LEAVES {
+            self.known.remove(&*node);
+            for open in self.open.values_mut() {
+                open.missing.remove(&node);
+            }
+            return self.report(self.known.len(), outbox);
+        }
+        if self.known.len() < NODES_MAX || self.known.contains_key(&*node) {
+            self.known.insert(node, now_ms);
+            self.report(self.known.len(), outbox);
+        }
+        if delivery.payload == NEW {
+            self.say(now_ms, HERE, outbox);
+        }
+    }
+
+    /// Asks all other nodes.
+    pub(super) fn ask(&mut self, now_ms: u64, ask: Ask, outbox: &mut Outbox) {
+        let Ask { token, question, wait_ms, must_reach_all } = ask;
+        let is_silent = |heard_ms: &u64| now_ms.saturating_sub(*heard_ms) >= SUSPECT_MS;
+        // A node that was silent for long may still hear it, if that matters.
+        let is_awaited = |heard_ms: &u64| must_reach_all || !is_silent(heard_ms);
+        let known = self.known.iter();
+        let open = Open {
+            token,
+            question: question.into(),
+            missing: known.map(|(name, heard_ms)| (name.clone(), is_awaited(heard_ms))).collect(),
+            answered: BTreeSet::new(),
+            answers: Vec::new(),
+            deadline_ms: now_ms + wait_ms,
+            repeat_ms: must_reach_all.then_some(now_ms + REPEAT_MS),
+        };
+        if !self.is_connected {
+            return close(open, false, outbox);
+        }
+        let is_alone = self.known.is_empty() && now_ms >= self.settled_ms;
+        if is_alone {
+            return close(open, true, outbox);
+        }
+        let place = outbox.token();
+        self.send(place, &open.question, outbox);
+        self.open.insert(place, open);
+    }
+
+    fn send(&self, place: u64, question: &Arc<[u8]>, outbox: &mut Outbox) {
+        let content = (self.headers(), Arc::clone(question));
+        outbox.ask_again(place, Question::Nodes, self.ask.to_string(), content);
+    }
+
+    /// A node has asked. Returns where its answer goes to.
+    pub(super) fn asked(&self, delivery: &Delivery<'_>) -> Option<String> {
+        let is_other = sender(delivery.headers).is_some_and(|node| *node != *self.own);
+        delivery.reply.filter(|_| is_other).map(str::to_owned)
+    }
+
+    /// Answers a question of another node. One that servers do not carry is not sent: the other
+    /// node says that an answer is missing.
+    pub(super) fn answer(&self, reply: String, answer: Vec<u8>, outbox: &mut Outbox) {
+        let headers = self.headers();
+        if self.is_connected && headers.len() + answer.len() <= self.payload_bytes_max {
+            let payload = answer.into();
+            outbox.actions.push(Action::Publish { subject: reply, reply: None, headers, payload });
+        }
+    }
+
+    /// Takes an answer to a question.
+    pub(super) fn answered(
+        &mut self,
+        now_ms: u64,
+        place: u64,
+        (headers, payload): (Headers<'_>, &[u8]),
+        outbox: &mut Outbox,
+    ) {
+        // With a status it is the server that says: nobody is there yet.
+        let node = sender(headers).filter(|_| headers.status().is_none());
+        let (Some(open), Some(node)) = (self.open.get_mut(&place), node) else { return };
+        open.missing.remove(&node);
+        if open.answered.insert(node) {
+            open.answers.push(payload.to_vec());
+        }
+        self.finish(now_ms, place, outbox);
+    }
+
+    /// Ends a question if nobody has to be waited for.
+    fn finish(&mut self, now_ms: u64, place: u64, outbox: &mut Outbox) {
+        let Some(open) = self.open.get(&place) else { return };
+        let is_settled = now_ms >= self.settled_ms;
+        let is_over = is_settled && !open.missing.values().any(|is_awaited| *is_awaited);
+        if !is_over && now_ms < open.deadline_ms {
+            return;
+        }
+        if let Some(open) = self.open.remove(&place) {
+            outbox.answered(place);
+            close(open, is_settled, outbox);
+        }
+    }
+
+    pub(super) fn tick(&mut self, now_ms: u64, outbox: &mut Outbox) {
+        if !self.is_connected {
+            return;
+        }
+        if now_ms >= self.beat_ms {
+            self.say(now_ms, HERE, outbox);
+        }
+        // It may hold connections and have missed the question: answers without it stay incomplete.
+        self.known.retain(|_, heard_ms| now_ms.saturating_sub(*heard_ms) < GONE_MS);
+        self.report(self.known.len(), outbox);
+        let places: Vec<u64> = self.open.keys().copied().collect();
+        for place in places {
+            let due = self.open.get_mut(&place).and_then(|open| {
+                let is_due = open.repeat_ms.is_some_and(|repeat_ms| now_ms >= repeat_ms);
+                is_due.then(|| {
+                    open.repeat_ms = Some(now_ms + REPEAT_MS);
+                    Arc::clone(&open.question)
+                })
+            });
+            if let Some(question) = due {
+                self.send(place, &question, outbox);
+            }
+            self.finish(now_ms, place, outbox);
+        }
+    }
+}
+
+fn close(open: Open, could_answer: bool, outbox: &mut Outbox) {
+    let Open { token, answers, missing, .. } = open;
+    let is_complete = could_answer && missing.is_empty();
+    outbox.report(Report::Asked(Asked { token, answers, is_complete }));
+}
+
+fn sender(headers: Headers<'_>) -> Option<Box<str>> {
+    headers.get(NODE).filter(|name| (1..=NAME_BYTES_MAX).contains(&name.len())).map(Box::from)
+}
