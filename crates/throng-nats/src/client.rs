@@ -106,9 +106,9 @@ pub enum Notice {
     },
 }
 
-/// Runs a journal until the senders of `events` are gone or [`Event::Leave`] comes; who sends them bounds what may wait.
-/// Everything is told by `notify`. While that blocks, the servers keep what comes, and in the end
-/// disconnect, which loses nothing.
+/// Runs a journal until the senders of `events` are gone or [`Event::Leave`] comes; who sends them
+/// bounds what may wait. Everything is told by `notify`. While that blocks, the servers keep what
+/// comes, and in the end disconnect, which loses nothing.
 pub async fn run(
     settings: ClientSettings,
     journal: Journal,

@@ -25,6 +25,7 @@
 //! | `inbound` | what the journal reports |
 //! | `followed`, `tail` | the followed channels, and their newest messages |
 //! | `asking`, `answering` | what nodes ask each other, in the form of `questions` |
+//! | `asks` | questions without their answers |
 //! | `collect` | makes starts and pages of what was read |
 //! | `hold` | keeps a channel followed for a subscription that begins |
 //! | `vacancies` | channels that nobody follows any more |
@@ -33,6 +34,7 @@
 
 mod answering;
 mod asking;
+mod asks;
 mod collect;
 mod followed;
 mod hold;
@@ -120,7 +122,7 @@ impl NatsEngine {
             from_wall_ms,
             followed: Mutex::new(followed::Followed::new(max_cached_bytes)),
             reads: Mutex::default(),
-            asks: asking::Asks::default(),
+            asks: asks::Asks::default(),
             tags_of_user: OnceLock::new(),
             events: sender,
             said: Mutex::default(),

@@ -1,14 +1,14 @@
 //! What this node asks all others, and what it makes of their answers.
 
-use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use serde::Deserialize;
 use throng_core::{
     Answer, ChannelName, Engine as _, Later, OtherNodes, Presence, PresenceBusy, ScanAction,
     ScanTarget, Scanned, Ticket,
 };
 
+use super::asks::Answers;
 use super::questions::{Action, Log, PresenceAnswer, Question, ScanAnswer, Target};
 use super::shared::Shared;
 use crate::journal::{Ask, Asked, Event};
@@ -19,41 +19,6 @@ const COUNT_MS: u64 = 1_000;
 /// How long the nodes have to pass their connections, in milliseconds. Those who ask wait for two
 /// seconds.
 const SCAN_MS: u64 = 1_500;
-
-/// Questions without their answers, at most.
-const ASKS_MAX: usize = 4_096;
-
-/// Called with what other nodes have answered.
-type Done = Box<dyn FnOnce(Answers) + Send>;
-
-/// What other nodes have answered.
-struct Answers {
-    bytes: Vec<Vec<u8>>,
-    is_complete: bool,
-}
-
-impl Answers {
-    /// Nobody was asked.
-    const NONE: Answers = Answers { bytes: Vec::new(), is_complete: false };
-
-    /// Reads the answers. One that cannot be read is missing.
-    fn read<T: for<'a> Deserialize<'a>>(self) -> OtherNodes<Vec<T>> {
-        let read = |bytes: &Vec<u8>| serde_json::from_slice(bytes).ok();
-        let found: Vec<T> = self.bytes.iter().filter_map(read).collect();
-        let is_complete = self.is_complete && found.len() == self.bytes.len();
-        OtherNodes { found, is_complete }
-    }
-}
-
-/// Questions without their answers, by token.
-#[derive(Default)]
-pub(super) struct Asks(Mutex<HashMap<u64, Done>>);
-
-impl Asks {
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Done>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// The answer to a presence query, which this node and the others have a part of.
 struct Gathering {
@@ -109,23 +74,15 @@ impl Shared {
         // Names and numbers always become JSON.
         let question = serde_json::to_vec(question).unwrap_or_default();
         let token = self.token();
-        let mut asks = self.asks.lock();
-        if asks.len() >= ASKS_MAX {
-            drop(asks);
-            return done(Answers::NONE);
+        if self.asks.begin(token, Box::new(done)) {
+            self.tell(Event::Ask(Ask { token, question, wait_ms, must_reach_all }));
         }
-        asks.insert(token, Box::new(done));
-        drop(asks);
-        self.tell(Event::Ask(Ask { token, question, wait_ms, must_reach_all }));
     }
 
     /// Other nodes have answered.
     pub(super) fn were_asked(&self, asked: Asked) {
         let Asked { token, answers: bytes, is_complete } = asked;
-        let done = self.asks.lock().remove(&token);
-        if let Some(done) = done {
-            done(Answers { bytes, is_complete });
-        }
+        self.asks.end(token, Answers { bytes, is_complete });
     }
 
     /// Who follows a channel, on all nodes.
@@ -232,18 +189,5 @@ mod tests {
             (vec!["ann".into(), "bo".into()], true, true)
         );
         assert!(merge(own(true), others(true), 9).is_cut);
-    }
-
-    #[test]
-    fn an_answer_that_cannot_be_read_is_missing() {
-        let of = |bytes: &[&[u8]]| {
-            let bytes = bytes.iter().map(|bytes| bytes.to_vec()).collect();
-            let OtherNodes { found, is_complete } =
-                Answers { bytes, is_complete: true }.read::<u64>();
-            (found, is_complete)
-        };
-        assert_eq!(of(&[b"7", b"11"]), (vec![7, 11], true));
-        assert_eq!(of(&[b"7", b"what?"]), (vec![7], false));
-        assert_eq!(of(&[]), (vec![], true));
     }
 }

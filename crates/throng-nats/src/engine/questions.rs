@@ -9,7 +9,7 @@ use throng_core::{
     ScanClose, ScanTarget, Scanned,
 };
 
-/// A question.
+/// What one node asks all others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Question {

@@ -14,7 +14,7 @@ use throng_core::{
 };
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::asking::Asks;
+use super::asks::Asks;
 use super::collect::{Collect, Source};
 use super::followed::{Entry, Followed, Waiting};
 use super::hold::{Hold, Owner};

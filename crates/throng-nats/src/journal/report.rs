@@ -41,7 +41,7 @@ pub enum Event<'a> {
     Answer {
         /// Where the answer goes to: as in [`Report::Question`].
         reply: String,
-        /// The answer.
+        /// What this node says to it.
         answer: Vec<u8>,
     },
     /// The node ends. Others need not wait for its answers any more.
