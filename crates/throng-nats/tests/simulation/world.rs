@@ -254,9 +254,10 @@ impl World {
                 // Clients do not hear themselves, but the stream is another client.
                 let is_own = publisher == Some(index) && !sent.subject.contains(".live.");
                 let Some((sid, _)) = subscribed.filter(|_| !is_own) else { continue };
-                match sent.subject.starts_with("_INBOX.") {
-                    true => node.answers.push_back(sent.clone()),
-                    false => node.live.push_back((*sid, sent.clone())),
+                if sent.subject.starts_with("_INBOX.") {
+                    node.answers.push_back(sent.clone());
+                } else {
+                    node.live.push_back((*sid, sent.clone()));
                 }
             }
         }
