@@ -14,6 +14,7 @@
 //! | `handshake` | connecting, TLS and logging in |
 //! | `lost` | why a connection ended |
 //! | `session` | a connection for those who examine servers |
+//! | `unwritten` | what is yet to be written |
 //! | this file | the connection and its journal |
 
 mod address;
@@ -25,6 +26,7 @@ mod servers;
 mod session;
 mod source;
 mod stream;
+mod unwritten;
 
 use std::future::pending;
 use std::time::Duration;
@@ -40,6 +42,7 @@ use crate::protocol::encoder;
 use handshake::Connected;
 use lost::Lost;
 use servers::{Said, Server, Servers};
+use unwritten::Unwritten;
 
 pub use address::ServerAddress;
 pub use handshake::{Info, TlsSettings};
@@ -117,7 +120,7 @@ pub async fn run(
 ) {
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (actions, out) = (Vec::new(), Vec::new());
+    let (actions, out) = (Vec::new(), Unwritten::default());
     let servers = Servers::new(&settings.servers);
     let mut client = Client { settings, servers, journal, events, notify, ticks, actions, out };
     while let Some(server) = client.servers.next() {
@@ -141,8 +144,7 @@ struct Client<F> {
     notify: F,
     ticks: Interval,
     actions: Vec<Action>,
-    /// What is to be written.
-    out: Vec<u8>,
+    out: Unwritten,
 }
 
 /// A connection that is served.
@@ -211,19 +213,15 @@ impl<F: FnMut(Notice) + Send> Client<F> {
         let mut serving = Serving { server, decoder, login, said, pings: 0 };
         let (mut reader, mut writer) = tokio::io::split(stream);
         let mut buffer = vec![0; READ_BYTES];
-        let (mut written, mut is_flushed) = (0, true);
+        let mut is_flushed = true;
         let mut events = Vec::with_capacity(EVENTS_AT_ONCE);
         let mut ping = tokio::time::interval_at(Instant::now() + PING, PING);
         // After a pause of this thread, the server has to have time to answer.
         ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
         self.take_in(&mut serving)?;
         loop {
-            if written == self.out.len() {
-                self.out.clear();
-                written = 0;
-            }
-            let (unwritten, has_room) =
-                (&self.out[written..], self.out.len() - written < UNWRITTEN_BYTES_MAX);
+            let unwritten = self.out.bytes();
+            let has_room = unwritten.len() < UNWRITTEN_BYTES_MAX;
             // TLS may keep bytes that it has taken until it is flushed.
             let write = async {
                 match (unwritten.is_empty(), is_flushed) {
@@ -236,7 +234,7 @@ impl<F: FnMut(Notice) + Send> Client<F> {
                 count = write => {
                     let count = count?;
                     is_flushed = count == 0;
-                    written += count;
+                    self.out.wrote(count);
                 }
                 count = reader.read(&mut buffer) => match count? {
                     0 => return Err(Lost::Closed),
@@ -252,7 +250,7 @@ impl<F: FnMut(Notice) + Send> Client<F> {
                     let leaves = events.iter().any(|event| matches!(event, Event::Leave));
                     events.drain(..).for_each(|event| self.step(event));
                     if leaves {
-                        let rest = writer.write_all(&self.out[written..]);
+                        let rest = writer.write_all(self.out.bytes());
                         // Others notice without it, some seconds later.
                         let _ = tokio::time::timeout(LEAVE, rest).await;
                         return Err(Lost::Stopped);
@@ -264,7 +262,7 @@ impl<F: FnMut(Notice) + Send> Client<F> {
                         return Err(Lost::Silent);
                     }
                     serving.pings += 1;
-                    encoder::ping(&mut self.out);
+                    encoder::ping(self.out.end());
                 }
             }
         }
@@ -277,7 +275,7 @@ impl<F: FnMut(Notice) + Send> Client<F> {
             serving.pings = 0;
             match op {
                 ServerOp::Message(delivery) => self.step(Event::Received(delivery)),
-                ServerOp::Ping => encoder::pong(&mut self.out),
+                ServerOp::Ping => encoder::pong(self.out.end()),
                 ServerOp::Info(info) => {
                     let info = Info::read(info)?;
                     self.servers.announced(serving.server, &info.connect_urls, serving.said);
@@ -299,15 +297,14 @@ impl<F: FnMut(Notice) + Send> Client<F> {
 
     fn step(&mut self, event: Event<'_>) {
         self.journal.step((self.settings.now_ms)(), event, &mut self.actions);
+        let out = self.out.end();
         for action in self.actions.drain(..) {
             match action {
-                Action::Subscribe { subject, sid } => {
-                    encoder::subscribe(&mut self.out, &subject, sid);
-                }
-                Action::Unsubscribe { sid } => encoder::unsubscribe(&mut self.out, sid),
+                Action::Subscribe { subject, sid } => encoder::subscribe(out, &subject, sid),
+                Action::Unsubscribe { sid } => encoder::unsubscribe(out, sid),
                 Action::Publish { subject, reply, headers, payload } => {
                     let reply = reply.as_deref();
-                    encoder::publish(&mut self.out, &subject, reply, &headers, &payload);
+                    encoder::publish(out, &subject, reply, &headers, &payload);
                 }
                 Action::Report(report) => (self.notify)(Notice::Report(report)),
             }

@@ -242,7 +242,7 @@ impl Journal {
                     self.following.rejoin(now_ms, self.watch.last(), &mut self.outbox);
                 } else {
                     if has_missed {
-                        self.following.has_missed(&mut self.outbox);
+                        self.following.has_missed(self.watch.first(), &mut self.outbox);
                     }
                     self.following.suspect_twice(now_ms);
                 }

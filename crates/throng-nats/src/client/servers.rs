@@ -58,8 +58,8 @@ impl Servers {
     /// Takes what `by` says about its cluster, in place of what was said before.
     ///
     /// A server that is known only by its address has to be as good as the one that announced it:
-    /// if that has a name, the certificate is for the same name. What was said before TLS began
-    /// can add nothing else.
+    /// if that has a name, the certificate is for the same name. What was said before TLS began,
+    /// which anyone on the way can say, adds servers of that kind only, and replaces none.
     pub(super) fn announced(&mut self, by: &Server, urls: &[String], said: Said) {
         if urls.is_empty() {
             return;
@@ -73,13 +73,17 @@ impl Servers {
             let is_safe = said != Said::BeforeTls || name == by.name;
             is_safe.then_some(Server { address, name })
         });
-        let mut announced: Vec<Server> = Vec::new();
-        for server in found.take(ANNOUNCED_MAX) {
+        let found: Vec<Server> = found.take(ANNOUNCED_MAX).collect();
+        let is_replaced = said != Said::BeforeTls && !found.is_empty();
+        let mut announced =
+            if is_replaced { Vec::new() } else { std::mem::take(&mut self.announced) };
+        for server in found {
             let is_here = |other: &Server| {
                 (&other.address.host, other.address.port)
                     == (&server.address.host, server.address.port)
             };
-            if !self.known.iter().chain(&announced).any(is_here) {
+            let is_known = self.known.iter().chain(&announced).any(is_here);
+            if !is_known && announced.len() < ANNOUNCED_MAX {
                 announced.push(server);
             }
         }
@@ -145,9 +149,36 @@ mod tests {
     }
 
     #[test]
+    fn what_is_said_before_tls_takes_no_server_away() {
+        let mut servers = Servers::new(&[server("nats://n1.example")]);
+        let by = servers.next().expect("there is one");
+        let mut announce = |urls: &[&str], said| {
+            let urls: Vec<String> = urls.iter().map(ToString::to_string).collect();
+            servers.announced(&by, &urls, said);
+            servers.announced.iter().map(|found| found.address.host.clone()).collect::<Vec<_>>()
+        };
+        let both = ["n2.example", "n3.example"];
+        assert_eq!(announce(&["n2.example", "n3.example"], Said::OverTls), both);
+        assert_eq!(announce(&["n4.example"], Said::BeforeTls), both, "a name of its own");
+        assert_eq!(announce(&["bad url"], Said::BeforeTls), both);
+        let more = ["n2.example", "n3.example", "10.0.0.4"];
+        assert_eq!(announce(&["10.0.0.4"], Said::BeforeTls), more);
+        assert_eq!(announce(&["10.0.0.4"], Said::BeforeTls), more, "once only");
+        assert_eq!(announce(&["bad url"], Said::OverTls), more, "nothing that can be read");
+        assert_eq!(announce(&["n5.example"], Said::OverTls), ["n5.example"]);
+        assert_eq!(announce(&["n1.example"], Said::OverTls), [""; 0], "the cluster has no other");
+    }
+
+    #[test]
     fn announcements_are_bounded() {
         let urls: Vec<String> = (0..1_000).map(|nth| format!("n{nth}.example")).collect();
         let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
         assert_eq!(announce("a", &urls, Said::Plainly).len(), ANNOUNCED_MAX);
+        let mut servers = Servers::new(&[server("n.example")]);
+        let by = servers.next().expect("there is one");
+        for nth in 0..2 * ANNOUNCED_MAX {
+            servers.announced(&by, &[format!("10.0.0.{nth}")], Said::BeforeTls);
+        }
+        assert_eq!(servers.announced.len(), ANNOUNCED_MAX);
     }
 }

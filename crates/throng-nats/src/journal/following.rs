@@ -255,10 +255,12 @@ impl Following {
     }
 
     /// Messages of any channel may have come and expired while nothing was heard: a channel that is
-    /// empty now does not show it.
-    pub(super) fn has_missed(&self, outbox: &mut Outbox) {
-        let is_known = |channel: &&Channel| !matches!(channel.state, State::Free | State::Joining);
-        for channel in self.channels.iter().filter(is_known) {
+    /// empty now does not show it. Those before `first` are gone.
+    pub(super) fn has_missed(&self, first: u64, outbox: &mut Outbox) {
+        let may_miss = |channel: &&Channel| {
+            !matches!(channel.state, State::Free | State::Joining) && channel.head + 1 < first
+        };
+        for channel in self.channels.iter().filter(may_miss) {
             outbox.report(Report::Gap { channel: channel.key });
         }
     }
@@ -344,9 +346,8 @@ impl Following {
                     if left > 0 || is_torn {
                         self.unasked.push_back((slot, heads.floor));
                     } else {
-                        // An empty channel: all that comes later has a higher sequence.
                         let subscription = Subscription { slot, generation };
-                        self.head_is(now_ms, subscription, floor.max(up_to), outbox);
+                        self.is_empty(now_ms, subscription, floor.max(up_to), outbox);
                     }
                 }
                 true
@@ -361,8 +362,23 @@ impl Following {
         }
     }
 
-    /// A channel's last sequence, as a server has it; of an empty channel, a sequence that the
-    /// stream has reached.
+    /// A channel has no message, as a server has it, and the stream has reached a sequence.
+    fn is_empty(
+        &mut self,
+        now_ms: u64,
+        subscription: Subscription,
+        reached: u64,
+        outbox: &mut Outbox,
+    ) {
+        let Some(channel) = self.get(subscription) else { return };
+        // All that comes later has a higher sequence than what the stream has reached. But that is
+        // no message of this channel, so a channel that has a head has nothing to read up to there.
+        let sequence = if channel.state == State::Joining { reached } else { channel.head };
+        self.head_is(now_ms, subscription, sequence, outbox);
+    }
+
+    /// A channel's last sequence, as a server has it; of an empty channel that joins, a sequence
+    /// that the stream has reached.
     fn head_is(
         &mut self,
         now_ms: u64,
@@ -471,10 +487,13 @@ impl Following {
         let Some(channel) = self.get(subscription) else { return };
         channel.is_filling = false;
         let mut messages = batch.messages.into_iter().peekable();
-        // What came live meanwhile is reported already.
-        while messages.next_if(|message| message.sequence <= channel.head).is_some() {}
+        // What came live meanwhile is reported already. Nothing is missing after it then.
+        let mut continues = batch.is_whole;
+        while messages.next_if(|message| message.sequence <= channel.head).is_some() {
+            continues = true;
+        }
         let key = channel.key;
-        if !batch.is_whole && messages.peek().is_some() {
+        if !continues && messages.peek().is_some() {
             outbox.report(Report::Gap { channel: key });
         }
         for message in messages {
