@@ -305,18 +305,18 @@ impl<'r> Prepared<'r> {
         let leaving = Leaving { signals, departure, delay, log, upgrade, beside, ending_events };
         let admin = with_tls(admin, tls.as_deref(), settings);
         let planes = (control, engine, edge, reserves);
-        finish(runtime, runtime.block_on(control_plane(planes, admin, leaving))?);
-        node.iter().for_each(|node| node.leave());
+        finish(runtime, runtime.block_on(control_plane(planes, admin, leaving))?, node.as_deref());
         Ok(())
     }
 }
 
-/// Waits for the workers and for the last events, and says what was done.
-fn finish(runtime: &Runtime, (edge, beside): (Edge, Beside)) {
+/// Waits for the workers and for the last events, says what was done, and tells the other nodes.
+fn finish(runtime: &Runtime, (edge, beside): (Edge, Beside), node: Option<&NatsEngine>) {
     let metrics = edge.metrics.clone();
     edge.join();
     runtime.block_on(beside.finish());
     log_outcome(&metrics);
+    node.iter().for_each(|node| node.leave());
 }
 
 /// The workers, as the control plane reaches them.
