@@ -74,6 +74,10 @@ pub fn of_node(settings: &StreamSettings) -> Vec<Permission> {
         of(&format!("{prefix}.in.>"), &subjects.ingest(&channel), &elsewhere, b""),
         // Nodes read a sequence and a channel, which are not there.
         of(&format!("{prefix}.hint.>"), subjects.hint(), b"", b""),
+        // And the name of a node, or where an answer goes to, which are not there either.
+        of(&format!("{prefix}.node.>"), subjects.nodes(), b"", b""),
+        of(&format!("{prefix}.ask.>"), subjects.ask(), b"", b""),
+        of("_INBOX.>", &format!("_INBOX.{NOBODY}.none"), b"", b""),
         of(&format!("$KV.{prefix}-epochs.>"), &entry, &elsewhere, b""),
         of("$JS.API.STREAM.INFO.*", &format!("$JS.API.STREAM.INFO.{stream}"), b"", b""),
         of(
@@ -96,6 +100,8 @@ pub fn of_node(settings: &StreamSettings) -> Vec<Permission> {
         ),
         on(&format!("{prefix}.live.>"), &subjects.live(&channel)),
         on(&format!("{prefix}.hint.>"), subjects.hint()),
+        on(&format!("{prefix}.node.>"), subjects.nodes()),
+        on(&format!("{prefix}.ask.>"), subjects.ask()),
         on("_INBOX.>", &format!("_INBOX.{NOBODY}.*")),
     ]
 }
