@@ -51,8 +51,9 @@ fn check_target(target: &Target, reference: Option<&RawValue>) {
     assert_eq!(check_name(&target.name, target.kind.noun()), Ok(()));
     let users = [target.name.as_str()];
     check_line(|out| v1::subscribed(out, target, "e-1", Some("e-2"), Some(true), reference));
-    check_line(|out| v1::presence(out, target, 1, &users, false, reference));
-    check_line(|out| v1::presence_body(out, target, 1, &users, false));
+    let present = v1::Present { connections: 1, users: &users, more: false, is_partial: true };
+    check_line(|out| v1::presence(out, target, present, reference));
+    check_line(|out| v1::presence_body(out, target, present));
     let error = ErrorCode::Forbidden.into();
     check_line(|out| v1::revoked(out, target, &error));
     check_line(|out| v1::published(out, target, "e-1", 1, true, reference));
