@@ -129,6 +129,18 @@ export function departure(progress) {
     + `${count(asked)} of ${count(clients)} were asked, ${count(left)} are here.`;
 }
 
+/** What is to be said of an upgrade for this long, in milliseconds. */
+const UPGRADE_SAID_MS = { under_way: Infinity, failed: 15 * 60_000, done: 60_000 };
+
+/** What came of the last upgrade, or how far it is; nothing once that is old. */
+export function upgrade(last, now) {
+  if (!last || now - last.time_ms > (UPGRADE_SAID_MS[last.state] ?? 0)) return "";
+  const { state, message, pause_ms: pause } = last;
+  if (state === "under_way") return `An upgrade is under way: ${message}.`;
+  if (state === "failed") return `The last upgrade has failed, and the server goes on: ${message}.`;
+  return `The server was upgraded: ${message}${pause === null ? "" : ` after a pause of ${pause} ms`}.`;
+}
+
 const MEMORY_STEPS = {
   none: "nothing",
   shrink: "old messages",

@@ -539,7 +539,8 @@ function connect() {
     heardAt = performance.now();
     addSample(JSON.parse(data));
     showLink(newest.draining ? "draining" : "live", newest.draining ? "stopping" : "live",
-      newest.draining ? words.departure(newest.departure) : "");
+      newest.draining ? words.departure(newest.departure)
+        : words.upgrade(newest.upgrade, newest.time_ms));
     show();
   };
   events.onerror = () => {

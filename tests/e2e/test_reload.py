@@ -193,6 +193,24 @@ def test_what_the_server_keeps_for_a_user_is_granted(start, tmp_path):
         assert heard == ["after the token", "after the rules"]
 
 
+def test_another_audience_and_issuer_hold_for_tokens_that_were_verified_before(start):
+    settings = "token-audience = ['{}']\ntoken-issuer = ['{}']\n" + TOKEN_KEY
+    one = start(settings.format("one", "own"))
+    server, (first, second) = one.server, [token(throng=GRANTS, aud=aud, iss="own") for aud in ("one", "two")]
+    # Twice, so that it is known.
+    assert [status(server, shown) for shown in (first, first, second)] == [204, 204, 401]
+    with follow(server, "/channels/rooms%2Fa", first) as client:
+        one.reload(settings.format("two", "own"), "replaced: audience and issuer of tokens")
+        assert [status(server, shown) for shown in (first, second)] == [401, 204]
+        one.reload(settings.format("two", "other"), "replaced: audience and issuer of tokens")
+        assert status(server, second) == 401
+        # Who was there stays.
+        one.reload(settings.format("one", "own"), "replaced: audience and issuer of tokens")
+        sent = server.http.post("/channels/rooms%2Fa", content="hello", headers=bearer(first))
+        assert sent.status_code == 201, sent.text
+        assert client.recv(TIMEOUT_SECONDS) == "hello"
+
+
 def test_a_server_key_that_is_gone_ends_its_connections(start, tmp_path):
     old, old_table = server_key(tmp_path, "old", "subscribe", "publish")
     new, new_table = server_key(tmp_path, "new", "subscribe", "publish")

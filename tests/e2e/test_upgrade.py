@@ -19,14 +19,13 @@ from support.certificates import Authority, make_certificate
 from support.raw import TEXT, Raw, RawWebSocket, frame
 from support.server import BINARY, clean_environment, eventually, run_throng
 from support.tls_server import read_until, start_tls, stream_request
-from support.upgrades import FAILED, UpgradableServer
+from support.upgrades import FAILED, PROTOCOL, UpgradableServer
 
 QUIET = ["--heartbeat", "1h", "--drain-window", "0ms"]
 RUNTIME_ERROR = 1
 # `make test-long` has more.
 UPGRADES = int(os.environ.get("THRONG_UPGRADES", "20"))
-# The version of what two processes say to each other, and kinds of their messages.
-PROTOCOL = 2
+# Kinds of messages between two processes.
 HELLO, WELCOME, READY = 1, 2, 3
 WHOLE = ["lost == 0", "missed == 0", "duplicated == 0", "reordered == 0", "failures == 0"]
 
@@ -455,13 +454,20 @@ def test_a_second_command_hears_that_the_first_has_upgraded_the_server(start_wai
     server.upgraded(0)
 
 
-def test_a_server_that_cannot_be_upgraded_says_why_and_goes_on(start, tmp_path):
+def test_the_keys_of_dev_hold_on(start, tmp_path):
     server = start("--dev")
-    said = upgrade_by_command(server, tmp_path)
-    assert said.returncode == RUNTIME_ERROR
-    assert "the keys of --dev are for one run" in said.stderr, said.stderr
-    assert "this process goes on" in said.stderr, said.stderr
-    assert server.http.get("/health/ready").json()["status"] == "ready"
+    shown, key = (re.search(rf"{name}=(\S+)", server.log())[1] for name in ["THRONG_TOKEN", "DEV_KEY"])
+    with follow(server, "/channels/a", additional_headers=bearer(shown)) as client:
+        for count in range(2):
+            done = upgrade_by_command(server, tmp_path)
+            assert done.returncode == 0, done.stdout + done.stderr
+            server.upgraded(count)
+            for credential in [key, shown]:
+                sent = server.http.post("/channels/a", content=str(count), headers=bearer(credential))
+                assert sent.status_code == 201, sent.text
+                assert client.recv(TIMEOUT_SECONDS) == str(count)
+            assert server.http.post("/channels/a", content="x").status_code == 401
+    assert server.log().count("DEV_KEY=") == 1
 
 
 def test_a_server_that_drains_is_upgraded_once_the_drain_is_taken_back(start, tmp_path):

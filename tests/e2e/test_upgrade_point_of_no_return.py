@@ -10,7 +10,7 @@ from support import TIMEOUT_SECONDS
 from support.raw import Raw
 from support.server import BINARY, eventually, run_throng
 from support.tls_server import stream_request
-from support.upgrades import FAILED, UpgradableServer
+from support.upgrades import FAILED, PROTOCOL, UpgradableServer
 
 # A new process that takes everything, and fails after a step.
 IMPOSTOR = '''#!/usr/bin/env python3
@@ -62,7 +62,7 @@ signal.alarm(300)
 HEARD = [signal.SIGTERM, signal.SIGHUP]
 signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)
 channel = Channel(socket.socket(fileno=0))
-channel.say(1, struct.pack("<HHI", 2, 65535, 0))
+channel.say(1, struct.pack("<HHI", {protocol}, 65535, 0))
 workers = struct.unpack("<I", channel.hear()[0][:4])[0]
 channel.say(3)
 fail_at("ready")
@@ -70,6 +70,8 @@ for _ in ["logs", "kept subscriptions", "presence events"]:
     while channel.hear()[0]:
         pass
 channel.hear()  # The file of revocations, if there is one.
+while channel.hear()[0]:  # What the control plane has counted.
+    pass
 of_workers = [Channel(socket.socket(fileno=channel.hear()[1][0])) for _ in range(workers)]
 readers = [threading.Thread(target=worker.hear_worker) for worker in of_workers]
 for reader in readers:
@@ -99,7 +101,7 @@ def start(tmp_path, monkeypatch):
         server = UpgradableServer(tmp_path, *flags, **options)
         started.append(server)
         impostor = tmp_path / "impostor"
-        impostor.write_text(IMPOSTOR.replace("{last}", last).replace("{how}", how))
+        impostor.write_text(IMPOSTOR.replace("{last}", last).replace("{how}", how).replace("{protocol}", str(PROTOCOL)))
         impostor.chmod(0o755)
         os.replace(impostor, copy)
         return server

@@ -10,6 +10,7 @@ import websockets.sync.client
 
 from support import TIMEOUT_SECONDS
 from support.access import SECRET, bearer, server_key, token
+from support.raw import RawWebSocket
 from support.server import Server, eventually
 from support.upgrades import FAILED, UpgradableServer
 
@@ -154,3 +155,49 @@ def test_presence_events_go_on_after_an_upgrade(start):
             assert server.metrics()["throng_presence_events_total"] > events
         # One that has come before the upgrade and leaves after it.
         assert changes(until(ann, lambda told: told["users"] == ["ann"])) == ([], ["bob"])
+
+
+def growing(server):
+    """The metrics that only grow."""
+    page, grows, found = server.http.get("/metrics").text, False, {}
+    for line in page.splitlines():
+        if line.startswith("# TYPE "):
+            grows = line.rsplit(" ", 1)[1] in ("counter", "histogram")
+        elif grows and not line.startswith("#"):
+            name, value = line.rsplit(" ", 1)
+            found[name] = float(value)
+    return found
+
+
+def test_no_metric_goes_back_and_the_charts_go_on(start):
+    server = start("--history-messages", "10")
+    with RawWebSocket(server, "/channels/a") as client:
+        for number in range(5):
+            server.publish("a", f"message {number}")
+        client.read_until(b"message 4")
+    assert server.http.post("/channels/a?since=x", content="x").status_code == 400
+    assert server.http.get("/nowhere").status_code == 404
+    rows = lambda: server.http.get("/status.json", params={"history": 900}).json()["history"]["time_ms"]
+    eventually(lambda: len(rows()) >= 3, "some rows")
+    assert server.http.get("/status.json").json()["upgrade"] is None
+    # More than one: what was carried once is carried on.
+    for count in range(1, 3):
+        before, times = growing(server), rows()
+        server.upgrade()
+        after = growing(server)
+        lower = {name: (value, after.get(name)) for name, value in before.items() if after.get(name, -1) < value}
+        assert not lower
+        # And nothing counts twice: the requests of the test itself are few.
+        for name in ["throng_log_messages_published_total", 'throng_http_refused_total{code="not_found"}']:
+            assert after[name] == before[name], name
+        assert after["throng_http_requests_total"] - before["throng_http_requests_total"] < 50
+
+        def status():
+            return server.http.get("/status.json").json()
+
+        eventually(lambda: status()["upgrade"] and status()["upgrade"]["pause_ms"] is not None, "the outcome")
+        sample = status()
+        assert sample["upgrade"]["state"] == "done" and str(server.pid) in sample["upgrade"]["message"]
+        assert sample["refused"]["not_found"] == before['throng_http_refused_total{code="not_found"}']
+        assert sample["messages_in"]["total"] == 5 and sample["messages_in"]["per_s"] == 0, "no sudden rate"
+        assert rows()[: len(times) - 1] == times[:-1], "the charts have what was before"

@@ -10,10 +10,7 @@ import pytest
 
 from support import TIMEOUT_SECONDS
 from support.server import BINARY, eventually
-from support.upgrades import FAILED, UpgradableServer
-
-# The version of what two processes say to each other.
-PROTOCOL = 2
+from support.upgrades import FAILED, PROTOCOL, UpgradableServer
 
 # A new process that says that it is ready, and nothing more until a file is there.
 SILENT = """#!/usr/bin/env python3

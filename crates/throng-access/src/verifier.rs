@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
+
 use crate::cache::{CacheCounts, TokenCache, TokenHash, Versions};
 use crate::grants::GrantsPool;
 use crate::keys::{KeySet, Published, Reader};
@@ -16,10 +18,19 @@ const SHORT_US: u64 = 200;
 #[derive(Debug)]
 pub struct Authority {
     keys: Arc<Published<KeySet>>,
-    policy: Policy,
+    demands: ArcSwap<Demands>,
     revocations: Arc<Revocations>,
-    cache: TokenCache,
+    max_cache_entries: usize,
     pool: GrantsPool,
+}
+
+/// What is demanded of tokens, and those that were found to fulfil it.
+#[derive(Debug)]
+struct Demands {
+    policy: Policy,
+    cache: TokenCache,
+    /// What happened in the caches of earlier demands.
+    before: CacheCounts,
 }
 
 impl Authority {
@@ -31,11 +42,13 @@ impl Authority {
         revocations: Arc<Revocations>,
         max_cache_entries: usize,
     ) -> Arc<Authority> {
+        let cache = TokenCache::new(max_cache_entries);
+        let demands = Demands { policy, cache, before: CacheCounts::default() };
         Arc::new(Authority {
             keys,
-            policy,
+            demands: ArcSwap::from_pointee(demands),
             revocations,
-            cache: TokenCache::new(max_cache_entries),
+            max_cache_entries,
             pool: GrantsPool::default(),
         })
     }
@@ -46,8 +59,15 @@ impl Authority {
     }
 
     /// What the server demands of tokens.
-    pub fn policy(&self) -> &Policy {
-        &self.policy
+    pub fn policy(&self) -> Policy {
+        self.demands.load().policy.clone()
+    }
+
+    /// Demands something else of tokens from now on, also of those that were verified before.
+    pub fn demand(&self, policy: Policy) {
+        let cache = TokenCache::new(self.max_cache_entries);
+        let before = self.cache_counts();
+        self.demands.store(Arc::new(Demands { policy, cache, before }));
     }
 
     /// The tokens that are revoked.
@@ -57,7 +77,14 @@ impl Authority {
 
     /// What happened in the cache so far.
     pub fn cache_counts(&self) -> CacheCounts {
-        self.cache.counts()
+        let demands = self.demands.load();
+        let (now, before) = (demands.cache.counts(), demands.before);
+        CacheCounts {
+            hits: before.hits + now.hits,
+            misses: before.misses + now.misses,
+            evictions: before.evictions + now.evictions,
+            entries: now.entries,
+        }
     }
 }
 
@@ -98,7 +125,10 @@ impl Verifier {
             admit()?;
             return Err(TokenError::TooLong.into());
         }
-        let Authority { policy, revocations, cache, pool, .. } = &*self.authority;
+        let Authority { demands, revocations, pool, .. } = &*self.authority;
+        // One value for both: what an older policy accepted is in its own cache.
+        let demands = demands.load();
+        let Demands { policy, cache, .. } = &**demands;
         let (keys, generation) = self.keys.get();
         // Read before anything is looked up: a revocation in between is found at the next hit.
         let versions = Versions { keys: generation, revocations: revocations.generation() };
@@ -124,7 +154,7 @@ impl Verifier {
         let (keys, _) = self.keys.get();
         keys.max_verification_us() > SHORT_US
             && token::verification_us(token, keys) > SHORT_US
-            && !self.authority.cache.contains(&TokenHash::of(token))
+            && !self.authority.demands.load().cache.contains(&TokenHash::of(token))
     }
 }
 
@@ -234,6 +264,22 @@ mod tests {
         assert!(world.verifier.verify(&c, NOW_S).is_ok());
         let counts = world.authority.cache_counts();
         assert_eq!((counts.hits, counts.misses), (1, 5));
+    }
+
+    #[test]
+    fn other_demands_hold_for_tokens_that_are_known_too() {
+        let mut world = world();
+        let token = token("a", r#", "iss": "one""#);
+        for _ in 0..2 {
+            assert!(world.verifier.verify(&token, NOW_S).is_ok());
+        }
+        let of_other = Policy { issuers: vec!["other".into()], ..world.authority.policy() };
+        world.authority.demand(of_other);
+        assert_eq!(world.verifier.verify(&token, NOW_S), Err(TokenError::Issuer));
+        world.authority.demand(Policy::default());
+        assert!(world.verifier.verify(&token, NOW_S).is_ok());
+        let counts = world.authority.cache_counts();
+        assert_eq!((counts.hits, counts.misses, counts.entries), (1, 3, 1));
     }
 
     #[test]

@@ -13,6 +13,8 @@ use throng_wire::ErrorResponse;
 
 use crate::authentication::Authentication;
 use crate::canary_report::CanaryReport;
+use crate::carried::Carried;
+use crate::charts::Charts;
 use crate::drain::Drain;
 use crate::edge::Edge;
 use crate::health::{Ailment, Health};
@@ -83,6 +85,10 @@ pub struct Control {
     pub(crate) site: Option<Site>,
     /// When the server started, for its uptime.
     pub(crate) started: Instant,
+    /// The charts of the status page.
+    pub(crate) charts: Arc<Charts>,
+    /// What the processes before this one have counted.
+    pub(crate) carried: Carried,
 }
 
 impl fmt::Debug for Control {
@@ -130,6 +136,8 @@ impl Control {
             pressure: Arc::default(),
             site: None,
             started: Instant::now(),
+            charts: Arc::default(),
+            carried: Carried::default(),
             settings,
         }
     }

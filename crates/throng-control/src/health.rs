@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use serde::Serialize;
+use throng_core::clock;
 
 /// The state of health. The binary reports to it; the probes read it.
 #[derive(Debug, Default)]
@@ -18,6 +19,8 @@ pub struct Health {
     is_leaving: AtomicBool,
     /// How far its clients have left, if they have been asked to.
     departure: Mutex<Option<Departure>>,
+    /// The last upgrade, if there was one.
+    upgrade: Mutex<Option<Upgrade>>,
     /// The names of the event loops that stand still.
     stuck: Mutex<Vec<String>>,
 }
@@ -35,6 +38,31 @@ pub struct Departure {
     pub return_rate: u64,
     /// The time until the server ends, at the latest.
     pub ends_in_ms: u64,
+}
+
+/// An upgrade of the server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Upgrade {
+    /// How far it has come.
+    pub state: UpgradeState,
+    /// When it came to this, in milliseconds since 1970.
+    pub time_ms: u64,
+    /// What the log says about it.
+    pub message: String,
+    /// How long nothing was delivered, if that is known.
+    pub pause_ms: Option<u64>,
+}
+
+/// How far an upgrade has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UpgradeState {
+    /// Another process may take over.
+    UnderWay,
+    /// None has: this one goes on.
+    Failed,
+    /// This process has taken over.
+    Done,
 }
 
 /// One reason why the server is degraded or not ready.
@@ -72,6 +100,17 @@ impl Health {
 
     pub(crate) fn departure(&self) -> Option<Departure> {
         *self.departure.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets how far an upgrade has come, now.
+    pub fn set_upgrade(&self, state: UpgradeState, message: &str, pause_ms: Option<u64>) {
+        let upgrade =
+            Upgrade { state, time_ms: clock::now_ms(), message: message.into(), pause_ms };
+        *self.upgrade.lock().unwrap_or_else(PoisonError::into_inner) = Some(upgrade);
+    }
+
+    pub(crate) fn upgrade(&self) -> Option<Upgrade> {
+        self.upgrade.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Sets the names of the event loops that stand still now.

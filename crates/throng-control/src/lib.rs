@@ -13,6 +13,7 @@
 //! | `serve` | accepts the sockets of both listeners, limits their number, shuts down |
 //! | `service` | routes each request to its endpoint |
 //! | `api` | publish, batch, history, presence, `HEAD`, `OPTIONS`; what operators do; the login |
+//! | `succession` | what the control plane of another process goes on with |
 //! | `pages` | static pages, the JavaScript client, health, `/metrics` |
 //! | `status` | the samples behind the status page |
 //! | `canary` | follows a log of its own over each transport, to find out whether messages arrive |
@@ -32,11 +33,13 @@
 //! | `edge` | what the control plane needs of the data plane, as two traits |
 //! | `certificates` | what the status page shows of certificates |
 //! | `data_figures` | what the status page shows of the data directory |
+//! | `charts` | the values of the charts of the status page |
+//! | `carried` | what the processes before this one have counted |
 //! | `memory_quota` | memory that many requests share |
 //! | `metrics` | what the control plane counts |
 //! | `settings` | limits and timeouts |
 //!
-//! The last eight do not use each other, except that `metrics` and `canary_report` name ailments of
+//! The last ten do not use each other, except that `metrics` and `canary_report` name ailments of
 //! `health`, `metrics` what `certificates` and `data_figures` have, and that `hold` keeps handoffs
 //! of `edge`.
 //!
@@ -52,7 +55,9 @@ mod api;
 mod authentication;
 mod canary;
 mod canary_report;
+mod carried;
 mod certificates;
+mod charts;
 mod control;
 mod data_figures;
 mod drain;
@@ -73,6 +78,7 @@ mod settings;
 mod site;
 mod socket;
 mod status;
+mod succession;
 
 pub use certificates::{CertificateStatus, RenewalStatus, TlsStatus};
 pub use control::Control;
@@ -81,7 +87,7 @@ pub use edge::{
     AdmissionMetrics, Edge, EdgeCounter, EdgeMetrics, Handoff, HandoffReceiver,
     SubscribedConnections, TlsConnection,
 };
-pub use health::{Ailment, Departure, Health};
+pub use health::{Ailment, Departure, Health, Upgrade, UpgradeState};
 pub use hold::Hold;
 pub use metrics::{MetricSource, OtherMetric, OtherValue};
 pub use redirect::Redirect;

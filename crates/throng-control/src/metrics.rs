@@ -206,6 +206,11 @@ impl HttpMetrics {
         self.counts[counter as usize].fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Counts the events of the processes before this one.
+    pub(crate) fn resume(&self, counter: HttpCounter, count: u64) {
+        self.counts[counter as usize].fetch_add(count, Ordering::Relaxed);
+    }
+
     /// How many of these events there were since the start.
     pub(crate) fn get(&self, counter: HttpCounter) -> u64 {
         self.counts[counter as usize].load(Ordering::Relaxed)

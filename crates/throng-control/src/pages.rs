@@ -24,6 +24,7 @@ use crate::control::Control;
 use crate::http::answer::{Answer, ApiError};
 use crate::http::caller::Caller;
 use files::File;
+pub(crate) use metrics::{name as metric_name, text as metrics_text};
 
 /// Where the site of the documentation is.
 const DOCS: &str = "/docs/";

@@ -41,7 +41,7 @@ pub async fn serve(
     drain: impl Future<Output = ()>,
     drain_workers: impl FnOnce(),
 ) {
-    let history = Arc::new(StatusHistory::default());
+    let history = Arc::new(StatusHistory::new(Arc::clone(&control.charts)));
     let sampler = Sampler::new(Arc::clone(&control), Arc::clone(&history));
     let sampler = tokio::spawn(sampler.run());
     let revocations = control.take_revocation_task().map(|task| tokio::spawn(task.run()));

@@ -4,7 +4,7 @@
 //! message raises [`PROTOCOL`].
 
 /// The version of the messages.
-pub const PROTOCOL: u16 = 2;
+pub const PROTOCOL: u16 = 3;
 
 /// The longest reason of a refusal that is read, in bytes.
 const REASON_BYTES_MAX: usize = 4096;
@@ -105,16 +105,19 @@ pub enum Listener {
     Redirect = 5,
     /// No listener: has the lock of the data directory.
     Data = 6,
+    /// No listener: a pipe with the keys of `--dev`.
+    DevKeys = 7,
 }
 
 impl Listener {
-    const ALL: [Listener; 6] = [
+    const ALL: [Listener; 7] = [
         Listener::Reservation,
         Listener::TlsReservation,
         Listener::Passed,
         Listener::Admin,
         Listener::Redirect,
         Listener::Data,
+        Listener::DevKeys,
     ];
 }
 

@@ -1,6 +1,9 @@
 //! `throng serve --dev`: keys for one run, and commands that use them.
 
 use std::fmt::{self, Write as _};
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::OwnedFd;
 
 use throng_access::Scope;
 use throng_access::algorithm::Algorithm;
@@ -23,16 +26,55 @@ const GRANTS: &str = r#"{
     "history": ["*", {"users": "*"}], "presence": ["*", {"users": "*"}]
 }"#;
 
+/// The most bytes of the secrets that another process passes on.
+const SECRETS_BYTES_MAX: u64 = 4096;
+
 /// A token and a server key that work until the server ends.
 pub(crate) struct DevKeys {
     token: String,
-    key: String,
+    secrets: DevSecrets,
     life: Time,
 }
 
+/// What the keys are made of: whoever has them has the same keys.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct DevSecrets {
+    /// What signs the token and verifies it.
+    secret: String,
+    /// The server key as text.
+    key: String,
+}
+
+impl DevSecrets {
+    fn generate() -> Result<DevSecrets, SettingsError> {
+        // The random characters of a server key are as good a secret as any.
+        let new = || generate().map_err(|error| SettingsError(format!("--dev: {error}")));
+        Ok(DevSecrets { secret: new()?, key: new()? })
+    }
+
+    /// A pipe with them, for a process that takes over.
+    pub(crate) fn pass(&self) -> io::Result<OwnedFd> {
+        let (near, far) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        // So few bytes have room in it.
+        File::from(far).write_all(format!("{}\n{}", self.secret, self.key).as_bytes())?;
+        Ok(near)
+    }
+
+    /// Reads what [`DevSecrets::pass`] has written.
+    pub(crate) fn receive(pipe: OwnedFd) -> io::Result<DevSecrets> {
+        let mut text = String::new();
+        File::from(pipe).take(SECRETS_BYTES_MAX).read_to_string(&mut text)?;
+        let (secret, key) = text.split_once('\n').ok_or(io::ErrorKind::UnexpectedEof)?;
+        Ok(DevSecrets { secret: secret.into(), key: key.into() })
+    }
+}
+
 impl DevKeys {
-    /// Makes keys and adds them to the settings, which must have none.
-    pub(crate) fn add_to(settings: &mut Settings) -> Result<DevKeys, SettingsError> {
+    /// Makes keys, or those of `before`, and adds them to the settings, which must have none.
+    pub(crate) fn add_to(
+        settings: &mut Settings,
+        before: Option<DevSecrets>,
+    ) -> Result<DevKeys, SettingsError> {
         if settings.has_keys() {
             return Err(SettingsError(
                 "--dev makes keys of its own, and the settings have keys; remove one or the other"
@@ -40,9 +82,8 @@ impl DevKeys {
             ));
         }
         let failed = |error: &dyn fmt::Display| SettingsError(format!("--dev: {error}"));
-        // The random characters of a server key are as good a secret as any.
-        let secret = generate().map_err(|error| failed(&error))?;
-        let key = generate().map_err(|error| failed(&error))?;
+        let secrets = before.map_or_else(DevSecrets::generate, Ok)?;
+        let DevSecrets { secret, key } = secrets.clone();
         let hash = KeyHash::of(&key).map_err(|error| failed(&error))?;
         let signer = Signer::new(None, Algorithm::Hs256, secret.as_bytes());
         let signer = signer.map_err(|error| failed(&error))?;
@@ -60,7 +101,12 @@ impl DevKeys {
             at: "--dev".into(),
             ..ServerKeyTable::default()
         });
-        Ok(DevKeys { token, key, life: Time(std::time::Duration::from_secs(life_s)) })
+        Ok(DevKeys { token, secrets, life: Time(std::time::Duration::from_secs(life_s)) })
+    }
+
+    /// What another process needs for the same keys.
+    pub(crate) fn secrets(&self) -> DevSecrets {
+        self.secrets.clone()
     }
 
     /// The fragment of a URL from which the chat takes the token.
@@ -72,7 +118,7 @@ impl DevKeys {
     ///
     /// Tokens and keys consist of letters, digits, `-`, `_` and `.`, so that no shell changes them.
     pub(crate) fn write(&self, text: &mut String, url: &str) -> fmt::Result {
-        let DevKeys { token, key, life } = self;
+        let DevKeys { token, secrets: DevSecrets { key, .. }, life } = self;
         writeln!(text, "  --dev: keys for this run only. The token is of user {USER}, who may do")?;
         writeln!(text, "  everything for {life}; the key is for your application. For a shell:")?;
         writeln!(text)?;
@@ -121,14 +167,28 @@ mod tests {
             ["", "token-audience = ['push', 'b']\ntoken-issuer = 'a\"b'\nmax-token-age = 60"]
         {
             let mut settings = read_text(text).unwrap();
-            let keys = DevKeys::add_to(&mut settings).unwrap();
+            let keys = DevKeys::add_to(&mut settings, None).unwrap();
             let access = AccessSettings::load(&settings).unwrap();
             let verifier = OfflineVerifier::new(&access, &settings, now_s()).unwrap();
             let identity = verifier.verify(&keys.token, now_s()).unwrap();
             assert_eq!(identity.user(), Some("ann"));
-            let key = access.server_keys.find(&keys.key).unwrap();
+            let key = access.server_keys.find(&keys.secrets.key).unwrap();
             assert!(Scope::ALL.iter().all(|scope| key.has(*scope)));
-            assert!(DevKeys::add_to(&mut settings).is_err(), "there are keys now");
+            assert!(DevKeys::add_to(&mut settings, None).is_err(), "there are keys now");
         }
+    }
+
+    #[test]
+    fn a_process_that_takes_over_accepts_what_the_first_has_printed() {
+        let mut settings = read_text("").unwrap();
+        let first = DevKeys::add_to(&mut settings, None).unwrap();
+        let passed = DevSecrets::receive(first.secrets().pass().unwrap()).unwrap();
+        assert!(passed == first.secrets());
+        let mut settings = read_text("").unwrap();
+        DevKeys::add_to(&mut settings, Some(passed)).unwrap();
+        let access = AccessSettings::load(&settings).unwrap();
+        let verifier = OfflineVerifier::new(&access, &settings, now_s()).unwrap();
+        assert!(verifier.verify(&first.token, now_s()).is_ok());
+        assert!(access.server_keys.find(&first.secrets.key).is_ok());
     }
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 use crate::cli::ServeArguments;
-use crate::dev::DevKeys;
+use crate::dev::{DevKeys, DevSecrets};
 use crate::dev_tls;
 use crate::reload;
 use crate::settings::{self, Settings, SettingsError, Sources};
@@ -20,14 +20,15 @@ pub(crate) struct Loaded {
     pub(crate) dev_certificate: Option<PathBuf>,
 }
 
-/// Loads the settings. With `--dev` adds keys to them, with `--dev-tls` a certificate.
-pub(crate) fn load(arguments: &ServeArguments) -> Result<Loaded> {
+/// Loads the settings. With `--dev` adds keys to them, new ones or those `before`, with `--dev-tls`
+/// a certificate.
+pub(crate) fn load(arguments: &ServeArguments, before: Option<DevSecrets>) -> Result<Loaded> {
     let ServeArguments { dev, dev_tls, sources: Sources { config, options } } = arguments;
     let (mut dev_keys, mut dev_certificate) = (None, None);
     let settings =
         settings::load_and(options.clone(), env::vars_os(), config.as_deref(), |settings| {
             if *dev {
-                dev_keys = Some(DevKeys::add_to(settings)?);
+                dev_keys = Some(DevKeys::add_to(settings, before)?);
             }
             if *dev_tls {
                 dev_certificate = Some(dev_tls::add_to(settings)?);

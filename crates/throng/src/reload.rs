@@ -129,6 +129,9 @@ impl Reloader {
         {
             report.replaced.push("token keys");
         }
+        if self.parts.token_keys.as_ref().is_some_and(|keys| keys.demand(&access.policy)) {
+            report.replaced.push("audience and issuer of tokens");
+        }
         if prepared.is_some_and(Prepared::commit) {
             report.replaced.push("certificates");
             report.warnings = tls.map(|tls| tls::warnings(&new, tls)).unwrap_or_default();

@@ -31,7 +31,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow};
 use arc_swap::ArcSwap;
 use throng_access::{AccessControl, AccessRules, SharedPages};
-use throng_acme::Renewal;
+use throng_acme::{Renewal, Renewer};
 use throng_certificates::ServerTls;
 use throng_control::{AdminListener, Control, Health, Site};
 use throng_core::events::EventSink;
@@ -59,6 +59,7 @@ use crate::control_socket::ControlSocket;
 use crate::data::Data;
 use crate::data_metrics::DataMetrics;
 use crate::departure::{Departure, DepartureSettings, Stage};
+use crate::dev::{DevKeys, DevSecrets};
 use crate::docs;
 use crate::free_memory::FreeMemory;
 use crate::load::{Loaded, load, reader};
@@ -117,7 +118,9 @@ fn run(
     let hangups = Hangups::catch(early_hangups).context("cannot wait for signals")?;
     let upgrades = UpgradeSignals::catch().context("cannot wait for signals")?;
     let upgrades = upgrade::Requests::new(upgrades, thread);
-    let prepared = Prepared::new(runtime, load(&arguments)?, arrival.as_mut())?;
+    let dev = arrival.as_mut().and_then(|arrival| arrival.take(Listener::DevKeys));
+    let dev = dev.map(DevSecrets::receive).transpose().context("the keys of --dev")?;
+    let prepared = Prepared::new(runtime, load(&arguments, dev)?, arrival.as_mut())?;
     prepared.run(arguments, (hangups, upgrades), (successor, arrival))
 }
 
@@ -238,8 +241,7 @@ impl<'r> Prepared<'r> {
         let Prepared { runtime, log, tls, meter, memory, pages, plan, access, node, .. } = self;
         let Prepared { access_rules, token_keys, outbound_metrics, renewal, events, .. } = self;
         let Prepared { callouts, admin, redirect, rules, data, loaded, revocations, .. } = self;
-        let settings = &loaded.settings;
-        let address = plan.address();
+        let (settings, address) = (&loaded.settings, plan.address());
         let control_settings = control_settings(settings, &plan, memory, &pages);
         let signals = Signals::new().context("cannot wait for signals")?;
         let banner = banner(&loaded, &plan, admin.as_ref())?;
@@ -249,15 +251,15 @@ impl<'r> Prepared<'r> {
         let max_bytes = settings.history.total_bytes.0.min(memory.logs);
         let presence = presence_events::settings(settings);
         let logs = Logs { plan, max_bytes, rules, data, presence, revocations };
-        let Started { data, edge, engines: (logs, engine), pressure, presence_events } =
+        let Started { data, edge, engines: (logs, engine), pressure, presence_events, counted } =
             logs.start(&access, events, arrival.as_mut())?;
         let listeners = upgrade::start::copies(admin.as_ref(), redirect.as_ref(), data.as_ref())?;
         let workers = workers(&edge, queues);
         let (of_control, of_access) = (Arc::clone(&workers) as _, Arc::clone(&access));
         let control = Control::new(Arc::clone(&engine), of_access, of_control, control_settings)
             .with_pressure(Arc::clone(&pressure));
-        let of_tls = TlsMetrics { tls: tls.clone(), renewer: renewer.clone() };
-        let others = (outbound_metrics, of_tls, node.clone(), self.site);
+        let of_tls = (tls.clone(), renewer.clone());
+        let others = (outbound_metrics, of_tls, node.clone(), self.site, counted);
         let control = Arc::new(with_others(control, others, &log.writer, data.as_ref()));
         memory::watch(meter, &pressure, &engine, &workers)?;
         let reserves = Reserves::make(runtime, &edge, control.health())?;
@@ -297,6 +299,7 @@ impl<'r> Prepared<'r> {
             listeners,
             reloads,
             rest: reserves.rest.clone(),
+            dev: loaded.dev_keys.as_ref().map(DevKeys::secrets),
             obstacle,
         };
         upgrade::start::receive_rest(runtime, arrival.take(), &control);
@@ -325,28 +328,36 @@ fn workers(edge: &Edge, queues: Vec<Arc<WorkerQueue>>) -> Arc<Workers> {
     Arc::new(Workers { handoffs, queues, metrics, admission: Arc::clone(&edge.admission) })
 }
 
-/// What the control plane shows of the rest.
-type Others = (OutboundMetrics, TlsMetrics, Option<Arc<NatsEngine>>, Option<Site>);
+/// What the control plane shows of the rest, and what another process has counted.
+type Others = (
+    OutboundMetrics,
+    (Option<Arc<ServerTls>>, Option<Renewer>),
+    Option<Arc<NatsEngine>>,
+    Option<Site>,
+    Option<Vec<Vec<u8>>>,
+);
 
 /// Adds the metrics of everything beside the two planes, the tables of the data directory, and the
-/// documentation.
+/// documentation. Goes on with what was counted.
 fn with_others(
     control: Control,
-    (outbound, tls, node, site): Others,
+    (outbound, (tls, renewer), node, site, counted): Others,
     log: &LogWriter,
     data: Option<&Data>,
 ) -> Control {
-    let acme = AcmeMetrics(tls.renewer.clone());
-    control
+    let acme = AcmeMetrics(renewer.clone());
+    let control = control
         .with_metrics(Arc::new(outbound))
         .with_metrics(Arc::new(log.clone()))
-        .with_metrics(Arc::new(tls))
+        .with_metrics(Arc::new(TlsMetrics { tls, renewer }))
         .with_metrics(Arc::new(acme))
         .with_metrics(Arc::new(DataMetrics::of(data)))
         .with_metrics(Arc::new(Data::journal_metrics(data)))
         .with_metrics(Arc::new(NatsMetrics(node)))
         .with_records(data.map(|data| Arc::clone(&data.records)))
-        .with_site(site)
+        .with_site(site);
+    counted.iter().for_each(|records| control.resume(records));
+    control
 }
 
 fn outbound_metrics(

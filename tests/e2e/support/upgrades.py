@@ -9,6 +9,8 @@ from .server import Server, eventually
 
 TAKEN_OVER = re.compile(r"process (\d+) has taken over after a pause of (\d+) ms")
 FAILED = "the upgrade has failed: "
+# The version of what two processes say to each other.
+PROTOCOL = 3
 
 
 class UpgradableServer(Server):

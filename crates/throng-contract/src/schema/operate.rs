@@ -110,6 +110,7 @@ fn status() -> Vec<(&'static str, Value)> {
             ("version", text()),
             ("draining", flag()),
             ("departure", maybe()),
+            ("upgrade", maybe()),
             ("connections", any()),
             ("channels", count()),
             ("accepted", any()),

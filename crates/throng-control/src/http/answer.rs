@@ -121,6 +121,13 @@ impl Refusals {
         self.counts[code as usize].load(Ordering::Relaxed)
     }
 
+    /// Counts the errors of the processes before this one.
+    pub(crate) fn resume(&self, count: impl Fn(ErrorCode) -> u64) {
+        for code in ErrorCode::ALL.iter().copied() {
+            self.counts[code as usize].fetch_add(count(code), Ordering::Relaxed);
+        }
+    }
+
     /// Counts an error.
     pub(crate) fn record(&self, code: ErrorCode) {
         self.counts[code as usize].fetch_add(1, Ordering::Relaxed);

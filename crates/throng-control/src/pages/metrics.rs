@@ -7,6 +7,7 @@ use throng_core::{MemoryPressure, Snapshot};
 use throng_wire::ErrorCode;
 
 use crate::canary_report::CanaryReport;
+use crate::carried::Carried;
 use crate::control::Control;
 use crate::edge::{AdmissionMetrics, EdgeCounter, EdgeMetrics};
 use crate::metrics::{HttpCounter, OtherMetric, OtherValue};
@@ -35,8 +36,8 @@ const BUCKETS: [(u64, &str); 16] = [
 ];
 
 /// The whole page.
-pub(super) fn text(control: &Control) -> String {
-    let mut page = Page(String::with_capacity(8 << 10));
+pub(crate) fn text(control: &Control) -> String {
+    let mut page = Page { text: String::with_capacity(8 << 10), carried: &control.carried };
     let edge = control.edge.metrics();
     connections(&mut page, control, &edge);
     edge_counters(&mut page, &edge.counters);
@@ -58,11 +59,16 @@ pub(super) fn text(control: &Control) -> String {
     memory(&mut page, &control.pressure);
     health(&mut page, control);
     page.gauge("uptime_seconds", "Time since the start.", control.started.elapsed().as_secs());
-    page.0
+    page.text
+}
+
+/// The name of a sample with its labels, as the page has it.
+pub(crate) fn name(name: &str, labels: &str) -> String {
+    format!("{PREFIX}{name}{labels}")
 }
 
 /// How new connections wait, and which moments clients are told.
-fn admission(page: &mut Page, admission: &AdmissionMetrics) {
+fn admission(page: &mut Page<'_>, admission: &AdmissionMetrics) {
     let AdmissionMetrics { queue_wait_ms, ahead_ms, rate, .. } = *admission;
     let help = "How long the first connection in the longest queue of new ones has waited.";
     page.gauge_of_ms("admission_queue_wait_seconds", help, queue_wait_ms);
@@ -73,7 +79,7 @@ fn admission(page: &mut Page, admission: &AdmissionMetrics) {
 }
 
 /// What is given up for want of memory.
-fn memory(page: &mut Page, pressure: &MemoryPressure) {
+fn memory(page: &mut Page<'_>, pressure: &MemoryPressure) {
     let help = "Memory that the server has, by its setting, its control group or the machine.";
     page.gauge("memory_limit_bytes", help, pressure.limit_bytes());
     let help = "Memory that counts against this limit.";
@@ -91,7 +97,7 @@ fn memory(page: &mut Page, pressure: &MemoryPressure) {
     }
 }
 
-fn health(page: &mut Page, control: &Control) {
+fn health(page: &mut Page<'_>, control: &Control) {
     let is_ready = control.is_ready();
     let is_degraded = is_ready && !control.ailments().is_empty();
     page.gauge("draining", "1 while the server is shutting down.", control.is_leaving().into());
@@ -100,7 +106,7 @@ fn health(page: &mut Page, control: &Control) {
     page.gauge("degraded", help, is_degraded.into());
 }
 
-fn connections(page: &mut Page, control: &Control, edge: &EdgeMetrics) {
+fn connections(page: &mut Page<'_>, control: &Control, edge: &EdgeMetrics) {
     let in_control = control.metrics.connections();
     let on_workers: u64 = edge.connections.iter().sum();
     page.gauge("connections", "Open connections of both planes.", on_workers + in_control);
@@ -129,7 +135,7 @@ fn connections(page: &mut Page, control: &Control, edge: &EdgeMetrics) {
     page.gauge("tls_handshakes_under_way", help, edge.handshakes);
 }
 
-fn edge_counters(page: &mut Page, counters: &[EdgeCounter]) {
+fn edge_counters(page: &mut Page<'_>, counters: &[EdgeCounter]) {
     let mut described = "";
     for counter in counters {
         if counter.metric != described {
@@ -144,7 +150,7 @@ fn edge_counters(page: &mut Page, counters: &[EdgeCounter]) {
     }
 }
 
-fn http(page: &mut Page, control: &Control) {
+fn http(page: &mut Page<'_>, control: &Control) {
     for counter in HttpCounter::ALL.iter().copied() {
         page.counter(counter.name(), counter.help(), control.metrics.get(counter));
     }
@@ -174,7 +180,7 @@ fn http(page: &mut Page, control: &Control) {
     }
 }
 
-fn receipts(page: &mut Page, control: &Control) {
+fn receipts(page: &mut Page<'_>, control: &Control) {
     let help = "Receipts of messages that publishers have waited for, by outcome.";
     page.describe("http_receipts_total", help, "counter");
     for (outcome, count) in control.metrics.receipts() {
@@ -184,7 +190,7 @@ fn receipts(page: &mut Page, control: &Control) {
     page.gauge("http_receipts_under_way", help, control.receipts.under_way() as u64);
 }
 
-fn credentials(page: &mut Page, control: &Control) {
+fn credentials(page: &mut Page<'_>, control: &Control) {
     let help = "Tokens and server keys that the control plane refused, by reason.";
     page.describe("http_credentials_refused_total", help, "counter");
     for (reason, count) in control.authentication.refused().by_reason() {
@@ -203,7 +209,7 @@ fn credentials(page: &mut Page, control: &Control) {
     page.gauge("revocations", "Revocations that hold.", control.revoker.count() as u64);
 }
 
-fn limits(page: &mut Page, control: &Control) {
+fn limits(page: &mut Page<'_>, control: &Control) {
     let limiter = &control.clients.limiter;
     let help = "Connections, requests and messages refused for a limit, by client and limit.";
     page.describe("limits_refused_total", help, "counter");
@@ -215,7 +221,7 @@ fn limits(page: &mut Page, control: &Control) {
     }
 }
 
-fn canary(page: &mut Page, report: &CanaryReport) {
+fn canary(page: &mut Page<'_>, report: &CanaryReport) {
     let labels = |name| format!("transport=\"{name}\"");
     let help = "Time from publishing a message of the canary to receiving it, by transport.";
     page.describe("canary_duration_seconds", help, "histogram");
@@ -240,7 +246,7 @@ fn canary(page: &mut Page, report: &CanaryReport) {
     }
 }
 
-fn engine(page: &mut Page, control: &Control) {
+fn engine(page: &mut Page<'_>, control: &Control) {
     let engine = control.engine.metrics();
     page.gauge("log_channels", "Channels and users that have a log.", engine.channels);
     page.gauge("log_messages", "Messages that the logs keep.", engine.messages);
@@ -279,25 +285,30 @@ fn engine(page: &mut Page, control: &Control) {
     page.counter("presence_events_total", "Presence events of all channels.", watched.events());
 }
 
-/// The text of the page so far.
-struct Page(String);
+/// The text of the page so far, and what is added to its samples.
+struct Page<'c> {
+    text: String,
+    carried: &'c Carried,
+}
 
-impl Page {
+impl Page<'_> {
     // The ignored results below are `Ok`: writing to a string does not fail.
 
     fn describe(&mut self, name: &str, help: &str, kind: &str) {
-        let _ = writeln!(self.0, "# HELP {PREFIX}{name} {help}");
-        let _ = writeln!(self.0, "# TYPE {PREFIX}{name} {kind}");
+        let _ = writeln!(self.text, "# HELP {PREFIX}{name} {help}");
+        let _ = writeln!(self.text, "# TYPE {PREFIX}{name} {kind}");
     }
 
     fn sample(&mut self, name: &str, labels: &str, value: u64) {
-        let _ = writeln!(self.0, "{PREFIX}{name}{labels} {value}");
+        let sample = self::name(name, labels);
+        let value = value + self.carried.of(&sample) as u64;
+        let _ = writeln!(self.text, "{sample} {value}");
     }
 
     /// A gauge of seconds.
     fn gauge_of_ms(&mut self, name: &str, help: &str, ms: u64) {
         self.describe(name, help, "gauge");
-        let _ = writeln!(self.0, "{PREFIX}{name} {}", ms as f64 / 1e3);
+        let _ = writeln!(self.text, "{PREFIX}{name} {}", ms as f64 / 1e3);
     }
 
     fn gauge(&mut self, name: &str, help: &str, value: u64) {
@@ -321,8 +332,9 @@ impl Page {
         }
         self.sample(&bucket, &format!("{{{labels}{comma}le=\"+Inf\"}}"), times.count());
         let labels = if labels.is_empty() { String::new() } else { format!("{{{labels}}}") };
-        let seconds = times.sum_us() as f64 / 1e6;
-        let _ = writeln!(self.0, "{PREFIX}{name}_sum{labels} {seconds}");
+        let sum = self::name(&format!("{name}_sum"), &labels);
+        let seconds = times.sum_us() as f64 / 1e6 + self.carried.of(&sum);
+        let _ = writeln!(self.text, "{sum} {seconds}");
         self.sample(&format!("{name}_count"), &labels, times.count());
     }
 
@@ -367,9 +379,10 @@ mod tests {
         let names = ["caf\u{65}\u{301}", "a\"b\\c\nd", "tab\t"];
         let values = names.map(|name| (name.to_owned(), 1)).into();
         let value = OtherValue::GaugesBy("of", values);
-        let mut page = Page(String::new());
+        let carried = Carried::default();
+        let mut page = Page { text: String::new(), carried: &carried };
         page.other(OtherMetric { name: "gauge", help: "Help.", value });
-        let samples: Vec<_> = page.0.lines().skip(2).collect();
+        let samples: Vec<_> = page.text.lines().skip(2).collect();
         assert_eq!(
             samples,
             [

@@ -3,6 +3,7 @@
 use serde_json::{Map, Number, Value};
 
 use super::sample::Sample;
+use crate::charts::Row;
 
 /// Takes a column's value from a sample.
 type Column = fn(&Sample) -> Option<f64>;
@@ -34,12 +35,14 @@ const COLUMNS: &[(&str, Column)] = &[
     ("dropped_per_s", |sample| Some(sample.dropped_per_s)),
 ];
 
-/// The values of one sample; NaN stands for none. A row takes an eighth of a sample's memory.
-pub(super) type Row = [f64; COLUMNS.len()];
+/// The names of the columns.
+pub(super) fn names() -> [&'static str; COLUMNS.len()] {
+    std::array::from_fn(|index| COLUMNS[index].0)
+}
 
-/// Takes the values of all columns from a sample.
+/// Takes the values of all columns from a sample, an eighth of its memory.
 pub(super) fn row(sample: &Sample) -> Row {
-    std::array::from_fn(|index| (COLUMNS[index].1)(sample).unwrap_or(f64::NAN))
+    COLUMNS.iter().map(|(_, column)| column(sample).unwrap_or(f64::NAN)).collect()
 }
 
 /// The rows as `{"time_ms":[…],…}`, oldest first.

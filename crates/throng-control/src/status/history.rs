@@ -1,50 +1,43 @@
 //! The samples of the last quarter of an hour.
 
-use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use super::columns::{self, Row};
+use super::columns;
 use super::sample::{self, Sample};
+use crate::charts::{Charts, ROWS_MAX};
 
 /// How many samples are kept: a quarter of an hour.
-pub(crate) const SAMPLES_MAX: usize = 900;
+pub(crate) const SAMPLES_MAX: usize = ROWS_MAX;
 
 /// The newest sample, and the chart values of the last ones.
-#[derive(Debug, Default)]
-pub(crate) struct StatusHistory(Mutex<State>);
-
-#[derive(Debug, Default)]
-struct State {
-    newest: Option<Sample>,
-    /// Chart values, oldest first; the last row is that of `newest`.
-    rows: VecDeque<Row>,
+#[derive(Debug)]
+pub(crate) struct StatusHistory {
+    newest: Mutex<Option<Sample>>,
+    charts: Arc<Charts>,
 }
 
 impl StatusHistory {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The samples behind those that the charts have.
+    pub(crate) fn new(charts: Arc<Charts>) -> StatusHistory {
+        charts.begin(&columns::names());
+        StatusHistory { newest: Mutex::default(), charts }
     }
 
     /// Adds a sample and drops the oldest one beyond [`SAMPLES_MAX`].
     pub(super) fn add(&self, sample: Sample) {
-        let mut state = self.state();
-        if state.rows.len() == SAMPLES_MAX {
-            state.rows.pop_front();
-        }
-        state.rows.push_back(columns::row(&sample));
-        state.newest = Some(sample);
+        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        self.charts.push(columns::row(&sample));
+        *newest = Some(sample);
     }
 
     /// The newest sample as JSON, with up to `history` of the last ones by column; `None` before
     /// the first sample.
     pub(crate) fn json(&self, history: Option<usize>) -> Option<Vec<u8>> {
-        let state = self.state();
-        let columns = history.map(|count| {
-            let skipped = state.rows.len().saturating_sub(count);
-            columns::columns(state.rows.iter().skip(skipped))
-        });
-        let newest = state.newest.clone()?;
-        drop(state);
+        // Held for both, so that the last row is that of the newest sample.
+        let newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        let rows = history.map(|count| self.charts.newest(count));
+        let newest = newest.clone()?;
+        let columns = rows.map(|rows| columns::columns(rows.iter()));
         Some(sample::with_history(&newest, columns))
     }
 }

@@ -9,7 +9,7 @@ use throng_core::Snapshot;
 
 use crate::certificates::TlsStatus;
 use crate::edge::AdmissionMetrics;
-use crate::health::Departure;
+use crate::health::{Departure, Upgrade};
 
 /// Counts by reason. Reasons that have not occurred are left out.
 pub(super) type Reasons = BTreeMap<&'static str, u64>;
@@ -22,6 +22,7 @@ pub(crate) struct Sample {
     pub(super) started_ms: u64,
     pub(super) draining: bool,
     pub(super) departure: Option<Departure>,
+    pub(super) upgrade: Option<Upgrade>,
     pub(super) connections: Connections,
     pub(super) channels: u64,
     pub(super) accepted: Rate,

@@ -42,7 +42,8 @@ pub(crate) struct Sampler {
 
 impl Sampler {
     /// Makes the first sample, whose rates are all zero. The second sample's rates count
-    /// everything since the server's start: the workers start before the sampler.
+    /// everything since the server's start: the workers start before the sampler. What processes
+    /// before this one have counted is left out.
     pub(crate) fn new(control: Arc<Control>, history: Arc<StatusHistory>) -> Sampler {
         let mut host = HostReader::default();
         let reading = host.read();
@@ -60,8 +61,10 @@ impl Sampler {
         };
         let sample = sampler.sample(reading);
         sampler.history.add(sample);
-        sampler.last = sampler.last.at_start();
-        (sampler.latency, sampler.request_durations) = Default::default();
+        if !sampler.control.carried.has_any() {
+            sampler.last = sampler.last.at_start();
+            (sampler.latency, sampler.request_durations) = Default::default();
+        }
         sampler
     }
 
@@ -117,6 +120,7 @@ impl Sampler {
             started_ms: self.started_ms,
             draining: control.is_leaving(),
             departure: control.health.departure(),
+            upgrade: control.health.upgrade(),
             channels: now.engine.channels,
             accepted: rate(|totals| totals.accepted),
             admission: edge.admission,

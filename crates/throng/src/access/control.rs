@@ -193,6 +193,16 @@ impl ConfiguredKeys {
         Arc::clone(&self.authenticator)
     }
 
+    /// Demands this of tokens. Returns whether it is something else than before.
+    pub(crate) fn demand(&self, policy: &Policy) -> bool {
+        let authority = self.authenticator.authority();
+        let is_new = authority.policy() != *policy;
+        if is_new {
+            authority.demand(policy.clone());
+        }
+        is_new
+    }
+
     /// Replaces the keys. Returns whether they are others than before.
     ///
     /// # Errors

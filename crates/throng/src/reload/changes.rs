@@ -39,6 +39,8 @@ impl Changes {
         // whom, what the banner says, and whom the admin listener trusts.
         if new.token_keys.is_empty() == current.token_keys.is_empty() {
             effective.token_keys.clone_from(&new.token_keys);
+            effective.token_audience = new.token_audience.clone();
+            effective.token_issuer = new.token_issuer.clone();
         }
         if new.server_keys.is_empty() == current.server_keys.is_empty() {
             effective.server_keys.clone_from(&new.server_keys);

@@ -11,7 +11,7 @@ use rustix::net::sockopt::socket_peercred;
 use throng_access::KeptSubscriptions;
 use throng_access::revocation::PassedFile;
 use throng_access::session::Tagger;
-use throng_control::{Control, Handoff};
+use throng_control::{Control, Handoff, UpgradeState};
 use throng_core::{
     MemoryEngine, MemoryThaw, PresenceEventSettings, PresenceEvents, PresenceThaw, WatchedPresence,
     clock, frozen,
@@ -40,6 +40,8 @@ pub(crate) struct Arrival {
     welcome: Welcome,
     descriptors: HashMap<u8, OwnedFd>,
     victim: Victim,
+    /// The id of the running server.
+    predecessor: i32,
 }
 
 impl Arrival {
@@ -74,7 +76,8 @@ impl Arrival {
         ensure!(welcome.listeners.len() == descriptors.len(), "a listener was lost on the way");
         let numbers = welcome.listeners.iter().map(|listener| *listener as u8);
         let descriptors = numbers.zip(descriptors).collect();
-        Ok(Some(Arrival { channel, phase, welcome, descriptors, victim }))
+        let predecessor = parent.map_or(0, |parent| parent.as_raw_nonzero().get());
+        Ok(Some(Arrival { channel, phase, welcome, descriptors, victim, predecessor }))
     }
 
     /// Takes a descriptor that came with the greeting.
@@ -150,6 +153,20 @@ impl Arrival {
         Ok(<[OwnedFd; 2]>::try_from(descriptors).ok().map(PassedFile::new))
     }
 
+    /// Waits for what the control plane of the running server has counted.
+    ///
+    /// # Errors
+    ///
+    /// As [`Arrival::engine`].
+    pub(crate) fn counted(&mut self) -> Result<Vec<Vec<u8>>> {
+        let mut counted = Vec::new();
+        self.records(|record| {
+            counted.push(record.to_vec());
+            Ok(())
+        })?;
+        Ok(counted)
+    }
+
     /// Reads records until their end.
     fn records(&mut self, mut each: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         loop {
@@ -196,8 +213,17 @@ impl Arrival {
     pub(crate) fn receive_rest(mut self, control: &Control) {
         // It may have died.
         let _ = self.channel.send(&Message::Serves);
+        let done = |pause_ms| {
+            let (own, old) = (std::process::id(), self.predecessor);
+            let message = format!("process {own} has taken over from process {old}");
+            control.health().set_upgrade(UpgradeState::Done, &message, pause_ms);
+        };
+        done(None);
         loop {
             match self.channel.receive() {
+                Ok(received) if received.descriptors.is_empty() => {
+                    done(parts::unpack_pause(&received.content));
+                }
                 Ok(received) => {
                     if let Some((listener, handoff)) = handoff(received) {
                         control.hold().put_moved(listener, handoff);

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use anyhow::{Result, anyhow, ensure};
 use throng_access::revocation::PassedFile;
@@ -55,6 +56,23 @@ pub(super) fn send_revocations(
 ) -> Result<(), ChannelError> {
     let descriptors: Vec<_> = file.into_iter().flat_map(PassedFile::descriptors).collect();
     channel.send_with(Kind::State, b"revocations", &descriptors)
+}
+
+/// Sends what the control plane has counted.
+pub(super) fn send_control(counted: &[Vec<u8>], channel: &Channel) -> Result<(), ChannelError> {
+    let mut records = RecordStream::new(channel);
+    counted.iter().try_for_each(|record| records.push(record))?;
+    records.finish()
+}
+
+/// How long nothing was delivered: milliseconds in 8 bytes.
+pub(super) fn pack_pause(pause: Duration) -> [u8; 8] {
+    (pause.as_millis() as u64).to_le_bytes()
+}
+
+/// Reads what [`pack_pause`] has written; `None` if it is something else.
+pub(super) fn unpack_pause(bytes: &[u8]) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.try_into().ok()?))
 }
 
 /// What the server keeps for users: a record for each, with the user's name and the channels, each

@@ -251,6 +251,7 @@ impl Ending {
             std::process::exit(EXIT_RUNTIME.into());
         }
         let redirect = self.beside.step_aside();
+        upgraded.send_pause();
         upgraded.send_rest();
         let sentence = upgraded.announce();
         tracing::info!("{sentence}; this one ends");

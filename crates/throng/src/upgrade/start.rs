@@ -58,6 +58,8 @@ pub(crate) struct Started {
     pub(crate) engines: Engines,
     pub(crate) pressure: Arc<MemoryPressure>,
     pub(crate) presence_events: Option<presence_events::Shared>,
+    /// What the control plane of the running server has counted, if there is one.
+    pub(crate) counted: Option<Vec<Vec<u8>>>,
 }
 
 /// The logs in memory, and the engine above them.
@@ -105,11 +107,15 @@ impl Logs {
             events,
             pressure: Arc::clone(&pressure),
         };
+        let counted = match &mut arrival {
+            Some(arrival) => Some(arrival.counted()?),
+            None => None,
+        };
         let edge = match arrival {
             None => plan.start(&shared, None)?,
             Some(arrival) => plan.start(&shared, Some(&mut || arrival.worker_channel()))?,
         };
-        Ok(Started { data, edge, engines: (logs, engine), pressure, presence_events })
+        Ok(Started { data, edge, engines: (logs, engine), pressure, presence_events, counted })
     }
 }
 
@@ -238,17 +244,15 @@ pub(crate) fn check(settings: &Settings, takes_over: bool) -> Result<(), Setting
 
 /// Why this server cannot be upgraded.
 pub(crate) fn obstacle(loaded: &Loaded) -> Option<String> {
-    // The certificate of `--dev-tls` is on the disk, where the new process finds it.
-    let Loaded { settings, dev_keys, dev_certificate: _ } = loaded;
+    // The keys of `--dev` are passed, and the certificate of `--dev-tls` is on the disk, where the
+    // new process finds it.
+    let Loaded { settings, dev_keys: _, dev_certificate: _ } = loaded;
     if parent::is_needed() && !parent::is_possible() {
         return Some(
             "this process has to stay, for the service would end with it, and cannot: /proc is not \
              mounted; drain it instead"
                 .to_owned(),
         );
-    }
-    if dev_keys.is_some() {
-        return Some("the keys of --dev are for one run".to_owned());
     }
     settings.engine.0.then(|| {
         "with engine = nats no process takes over; drain it, its clients go to other nodes"

@@ -20,7 +20,7 @@ use rustix::net::Shutdown;
 use rustix::process::Pid;
 use throng_access::AccessControl;
 use throng_certificates::ServerTls;
-use throng_control::Control;
+use throng_control::{Control, UpgradeState};
 use throng_core::{MemoryEngine, frozen};
 use throng_edge::Edge;
 use throng_handover::channel::{Channel, ChannelError};
@@ -33,6 +33,7 @@ use super::parts;
 use super::reloads::Reloads;
 use crate::control_socket::ControlSocket;
 use crate::data::Tenancy;
+use crate::dev::DevSecrets;
 use crate::presence_events;
 use crate::service::notify;
 use crate::watch::Rest;
@@ -75,6 +76,8 @@ pub(crate) struct Running {
     pub(crate) listeners: Vec<(Listener, OwnedFd)>,
     /// The reloads here meanwhile.
     pub(crate) reloads: Arc<Reloads>,
+    /// What the keys of `--dev` are made of.
+    pub(crate) dev: Option<DevSecrets>,
     /// Whether the workers are expected to stand still.
     pub(crate) rest: Rest,
     /// Why this server cannot be upgraded, if anything is in the way.
@@ -149,9 +152,14 @@ impl Upgrader {
         }
         let reloads = &self.running.reloads;
         ensure!(reloads.begin_upgrade(), "a reload is under way and does not end; restart instead");
-        let upgraded = self.attempt(say);
-        if upgraded.is_err() {
+        let health = self.control.health();
+        let upgraded = self.attempt(&|text| {
+            health.set_upgrade(UpgradeState::UnderWay, text, None);
+            say(text);
+        });
+        if let Err(error) = &upgraded {
             reloads.fail_upgrade();
+            health.set_upgrade(UpgradeState::Failed, &format!("{error:#}"), None);
         }
         upgraded
     }
@@ -214,7 +222,10 @@ impl Upgrader {
             frozen::VERSION
         );
         let own = self.running.listeners.iter().map(|(listener, it)| (*listener, it.as_fd()));
-        let ports = self.edge.ports().into_iter().chain(own);
+        let dev = self.running.dev.as_ref().map(DevSecrets::pass).transpose();
+        let dev = dev.context("cannot pass the keys of --dev")?;
+        let dev = dev.as_ref().map(|pipe| (Listener::DevKeys, pipe.as_fd()));
+        let ports = self.edge.ports().into_iter().chain(own).chain(dev);
         let (listeners, descriptors): (Vec<_>, Vec<BorrowedFd<'_>>) = ports.unzip();
         let tls = self.running.tls.as_ref();
         let ticket_keys = tls.map(|tls| tls.ticket_keys().to_vec()).unwrap_or_default();
@@ -261,6 +272,9 @@ impl Upgrader {
         let pause_end = began + PAUSE_MAX;
         channel.set_deadline(Some(pause_end));
         ensure!(phase.freeze(), "the new process is not ready");
+        // Before the data directory is closed, of which the metrics have something.
+        let mut counted = Vec::new();
+        self.control.freeze(|record| counted.push(record.to_vec()));
         self.running.data.iter().try_for_each(Tenancy::give_up)?;
         self.edge.send_workers();
         parts::send_engine(&self.running.engine, channel).map_err(ended)?;
@@ -268,6 +282,7 @@ impl Upgrader {
         self.send_presence_events(channel).map_err(ended)?;
         let revocations = self.control.pass_revocations().context("the file of revocations")?;
         parts::send_revocations(revocations.as_ref(), channel).map_err(ended)?;
+        parts::send_control(&counted, channel).map_err(ended)?;
         for worker in workers {
             channel.send_with(Kind::State, b"worker", &[worker.as_fd()]).map_err(ended)?;
         }
@@ -339,6 +354,13 @@ impl Upgrader {
 }
 
 impl Upgraded {
+    /// Tells the new process how long nothing was delivered.
+    pub(crate) fn send_pause(&self) {
+        let pause = parts::pack_pause(self.pause);
+        // It may have ended.
+        let _ = self.channel.send_with(Kind::State, &pause, &[]);
+    }
+
     /// Gives the new process the connections between two requests that no worker had.
     pub(crate) fn send_rest(&self) {
         for (listener, handoff) in self.control.hold().take_moved() {
