@@ -3,7 +3,6 @@
 import contextlib
 import datetime
 import json
-import re
 import socket
 import threading
 from pathlib import Path
@@ -12,9 +11,9 @@ import pytest
 
 from support import tls as tls_in_python
 from support.certificates import Authority
-from support.nats import NatsServer
+from support.nats import NatsServer, user_of_the_guide
 from support.nats_keys import USER, Key, Operator
-from support.server import ROOT, Server, closed_port, eventually, run_throng
+from support.server import Server, closed_port, eventually, run_throng
 from support.transports import subscribe
 
 QUICK = ["--drain-window", "200ms", "--drain-timeout", "5s"]
@@ -234,12 +233,7 @@ def test_a_node_tries_one_server_after_the_other(broker, node, channel):
 
 
 def test_a_node_works_with_exactly_the_permissions_of_the_guide(tmp_path, broker, node, channel):
-    guide = (ROOT / "docs" / "guides" / "nodes.md").read_text()
-    rows = re.findall(r"^\| (publish|subscribe) \| (.*) \|$", guide, re.MULTILINE)
-    subjects = {verb: re.findall(r"`([^`]+)`", cell) for verb, cell in rows}
-    allowed = ", ".join(f"{verb}: {json.dumps(found)}" for verb, found in subjects.items())
-    user = f"{{ user: node, password: s3, permissions: {{ {allowed} }} }}"
-    server = broker(f"authorization {{ users: [ {user} ] }}")
+    server = broker(f"authorization {{ users: [ {user_of_the_guide()} ] }}")
     login = tmp_path / "login"
     login.write_text("node:s3")
     both = [node(server.url, "--nats-login", login) for _ in range(2)]

@@ -1,7 +1,7 @@
 //! What both planes share to control access.
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use arc_swap::ArcSwap;
 
@@ -11,7 +11,7 @@ use crate::clients::Clients;
 use crate::connect::{Connect, Passed};
 use crate::kept::KeptSubscriptions;
 use crate::policy::{Access, AllowAll};
-use crate::revocation::{FileStorage, RevocationLog};
+use crate::revocation::{FileStorage, RevocationLog, SharedRevocations};
 use crate::server_key::ServerKeys;
 use crate::session::Tagger;
 
@@ -34,6 +34,8 @@ pub struct AccessControl {
     /// The file of revocations, which the control plane takes when it starts. `None` if the
     /// settings name none; then nothing can be revoked.
     pub revocations: Mutex<Option<RevocationLog<FileStorage>>>,
+    /// The revocations of several servers, instead of a file.
+    pub shared_revocations: OnceLock<Arc<SharedRevocations>>,
     /// Makes the tags by which the sessions of a user or of a token are found.
     pub tagger: Tagger,
     /// The name of the cookie that may have the token; `None` if cookies do not count.
@@ -56,6 +58,7 @@ impl AccessControl {
             passed: Passed::default(),
             server_keys: ArcSwap::default(),
             revocations: Mutex::new(None),
+            shared_revocations: OnceLock::new(),
             tagger: Tagger::from_seed([0; 16]),
             token_cookie: None,
             clients: Arc::default(),

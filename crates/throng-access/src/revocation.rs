@@ -2,15 +2,20 @@
 //!
 //! [`Revocations`] is the set that every verification asks. [`RevocationLog`] owns the file: it
 //! writes a revocation to the disk before the set has it, so that what an operator was answered
-//! holds after a restart. What no living token can be concerned by is forgotten.
+//! holds after a restart. [`SharedRevocations`] are those of several servers, in a table that each
+//! of them has whole. What no living token can be concerned by is forgotten.
 
+mod bounds;
 mod log;
 mod page;
 mod record;
+mod shared;
 mod storage;
 
+pub use bounds::remembered_s;
 pub use log::{OpenError, RevocationLog, RevokeError};
 pub use page::RevocationPage;
+pub use shared::{ShareError, SharedChange, SharedRevocations, WriteChange};
 pub use storage::{FileStorage, PassedFile, Storage};
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -91,6 +91,7 @@ pub use health::{Ailment, Departure, Health, Upgrade, UpgradeState};
 pub use hold::Hold;
 pub use metrics::{MetricSource, OtherMetric, OtherValue};
 pub use redirect::Redirect;
+pub use revocations::revoke_action;
 pub use serve::{AdminListener, serve};
 pub use settings::{Limits, Settings};
 pub use site::{Site, SiteError};

@@ -6,12 +6,17 @@
 //!
 //! Once the control plane is held and at rest, nothing is written, and another process can go on
 //! with the file: an order counts as acting until it is done, and tidying waits.
+//!
+//! Those of [several servers](shared) have no file.
+
+mod outcome;
+mod shared;
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use throng_access::revocation::{FileStorage, PassedFile, RevokeError};
+use throng_access::revocation::{FileStorage, PassedFile, SharedChange, SharedRevocations};
 use throng_access::{AccessControl, Revocation, RevocationLog, Revocations, Subject};
 use throng_core::{Later, ScanAction, ScanClose, ScanTarget, Ticket, clock};
 use throng_wire::websocket::close_code;
@@ -21,6 +26,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::edge::Edge;
 use crate::hold::{Acting, Hold};
+use outcome::{Outcome, refusal};
 
 /// Requests that may wait for the disk. Beyond it they are refused with `busy`.
 const WAITING_MAX: usize = 1024;
@@ -36,8 +42,16 @@ enum Change {
     Lift(Subject),
 }
 
-/// Whether the change was made: `false` if there was nothing to lift.
-type Outcome = Result<bool, ErrorResponse>;
+impl From<Change> for SharedChange {
+    fn from(change: Change) -> SharedChange {
+        match change {
+            Change::Revoke(revocation, spares_newer) => {
+                SharedChange::Revoke { revocation, spares_newer }
+            }
+            Change::Lift(subject) => SharedChange::Lift(subject),
+        }
+    }
+}
 
 #[derive(Debug)]
 struct Order {
@@ -47,11 +61,21 @@ struct Order {
     _acting: Acting,
 }
 
-/// The way to the owner of the file.
+/// Who keeps the revocations.
+#[derive(Debug)]
+enum Keeper {
+    /// Nobody: the settings name no file.
+    Nobody,
+    /// The owner of the file.
+    File(mpsc::Sender<Order>, Arc<Revocations>),
+    /// All of several servers.
+    Shared(Arc<SharedRevocations>),
+}
+
+/// The way to who keeps the revocations.
 #[derive(Debug)]
 pub(crate) struct Revoker {
-    /// `None` if the settings name no file.
-    open: Option<(mpsc::Sender<Order>, Arc<Revocations>)>,
+    keeper: Keeper,
     /// The file, while it has an owner.
     log: Weak<Mutex<RevocationLog<FileStorage>>>,
     hold: Arc<Hold>,
@@ -74,11 +98,15 @@ pub(crate) fn new(
 ) -> (Revoker, Option<RevocationTask>) {
     let log = access.revocations.lock().ok().and_then(|mut log| log.take());
     let hold = Arc::clone(hold);
-    let Some(log) = log else { return (Revoker { open: None, log: Weak::new(), hold }, None) };
+    let Some(log) = log else {
+        let shared = access.shared_revocations.get().cloned();
+        let keeper = shared.map_or(Keeper::Nobody, Keeper::Shared);
+        return (Revoker { keeper, log: Weak::new(), hold }, None);
+    };
     let (sender, orders) = mpsc::channel(WAITING_MAX);
-    let open = Some((sender, Arc::clone(log.revocations())));
+    let keeper = Keeper::File(sender, Arc::clone(log.revocations()));
     let log = Arc::new(Mutex::new(log));
-    let revoker = Revoker { open, log: Arc::downgrade(&log), hold: Arc::clone(&hold) };
+    let revoker = Revoker { keeper, log: Arc::downgrade(&log), hold: Arc::clone(&hold) };
     (revoker, Some(RevocationTask { log, orders, access: Arc::clone(access), edge, hold }))
 }
 
@@ -105,12 +133,16 @@ impl Revoker {
 
     /// How many revocations hold.
     pub(crate) fn count(&self) -> usize {
-        self.open.as_ref().map_or(0, |(_, revocations)| revocations.len())
+        self.revocations().map_or(0, |revocations| revocations.len())
     }
 
     /// The revocations that hold.
     pub(crate) fn revocations(&self) -> Result<&Arc<Revocations>, ErrorResponse> {
-        self.open.as_ref().map(|(_, revocations)| revocations).ok_or_else(no_file)
+        match &self.keeper {
+            Keeper::Nobody => Err(no_file()),
+            Keeper::File(_, revocations) => Ok(revocations),
+            Keeper::Shared(shared) => Ok(shared.revocations()),
+        }
     }
 
     /// Copies of the open file for another process, if there is one. Call it while the control
@@ -126,7 +158,11 @@ impl Revoker {
     }
 
     async fn order(&self, change: Change) -> Outcome {
-        let (sender, _) = self.open.as_ref().ok_or_else(no_file)?;
+        let sender = match &self.keeper {
+            Keeper::Nobody => return Err(no_file()),
+            Keeper::File(sender, _) => sender,
+            Keeper::Shared(shared) => return shared::change(shared, change.into()).await,
+        };
         let (done, outcome) = oneshot::channel();
         let order = Order { change, done, _acting: self.hold.count() };
         if sender.try_send(order).is_err() {
@@ -193,7 +229,7 @@ impl RevocationTask {
             if revoked.is_empty() {
                 continue;
             }
-            let action = if spares_newer { come_back() } else { ScanAction::Revoke };
+            let action = revoke_action(spares_newer);
             // The answer of the workers is not awaited: they act at once, or they have ended.
             let mut issue = || Ticket::new(drop);
             let target = ScanTarget::Sessions(revoked);
@@ -207,8 +243,12 @@ impl RevocationTask {
     }
 }
 
-/// Closes connections so that their clients come back.
-fn come_back() -> ScanAction {
+/// How connections are closed whose tokens are revoked. With `spares_newer` clients with newer
+/// tokens may have some of them, so that they come back.
+pub fn revoke_action(spares_newer: bool) -> ScanAction {
+    if !spares_newer {
+        return ScanAction::Revoke;
+    }
     let reason = "older tokens of this user are revoked; come back with a token that is not";
     let code = close_code::DISCONNECTED;
     ScanAction::Close(ScanClose { code, reason: reason.into(), may_return: true })
@@ -238,20 +278,4 @@ fn execute(log: &mut RevocationLog<FileStorage>, orders: Vec<Order>) -> Vec<(Ord
     };
     let outcomes: Vec<_> = orders.iter().map(outcome).collect();
     orders.into_iter().zip(outcomes).collect()
-}
-
-/// The response to an operator whose revocation was not made.
-fn refusal(error: RevokeError) -> ErrorResponse {
-    let code = match error {
-        RevokeError::Future => ErrorCode::BadParameter,
-        RevokeError::Full(_) => ErrorCode::NotStored,
-        RevokeError::Storage(ref cause) => {
-            tracing::error!(%cause, "a revocation cannot be stored");
-            return ErrorResponse::new(
-                ErrorCode::NotStored,
-                "the revocation could not be written to the disk, and does not hold",
-            );
-        }
-    };
-    ErrorResponse::new(code, error.to_string())
 }

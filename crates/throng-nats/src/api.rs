@@ -5,6 +5,7 @@ pub mod bucket;
 pub mod get;
 pub mod message;
 pub mod stream;
+pub mod table;
 
 use serde::Deserialize;
 use throng_core::Retention;

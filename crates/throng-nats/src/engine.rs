@@ -26,6 +26,7 @@
 //! | `followed`, `tail` | the followed channels, and their newest messages |
 //! | `asking`, `answering` | what nodes ask each other, in the form of `questions` |
 //! | `asks` | questions without their answers |
+//! | `table` | the table that every node has whole |
 //! | `collect` | makes starts and pages of what was read |
 //! | `hold` | keeps a channel followed for a subscription that begins |
 //! | `vacancies` | channels that nobody follows any more |
@@ -43,6 +44,7 @@ mod link;
 mod publications;
 mod questions;
 mod shared;
+mod table;
 mod tail;
 mod vacancies;
 
@@ -58,14 +60,18 @@ use throng_core::{
     Answer, Audience, Backlog, ChannelId, ChannelName, Engine, EngineMetrics, Fetched, Follow,
     Followed, History, HistoryQuery, Kind, Later, ListPlace, ListStep, Mark, MemoryEngine, Message,
     MessageId, Notification, OtherNodes, Outcome, Presence, PresenceBusy, PresenceCache,
-    Publication, PublishError, ReadMarker, Reading, ScanAction, ScanTarget, Scanned, Stamp,
+    Publication, PublishError, ReadMarker, Reading, ScanAction, ScanTarget, Scanned, Stamp, Ticket,
     WantedTags, Watermark, WorkerId,
 };
 use tokio::sync::mpsc;
 
+use crate::api::table::TableEntry;
 use crate::client::{self, ClientSettings};
+pub use crate::journal::Changed;
 use crate::journal::{Event, Journal, Settings};
 pub use link::{Figures, LinkState};
+pub use table::TableNews;
+
 use link::{Link, count};
 use publications::Publications;
 use shared::Shared;
@@ -123,6 +129,7 @@ impl NatsEngine {
             followed: Mutex::new(followed::Followed::new(max_cached_bytes)),
             reads: Mutex::default(),
             asks: asks::Asks::default(),
+            table: table::Table::new(journal.table.is_some()),
             tags_of_user: OnceLock::new(),
             events: sender,
             said: Mutex::default(),
@@ -154,6 +161,34 @@ impl NatsEngine {
     pub fn set_tags(&self, tags_of_user: impl Fn(&str) -> WantedTags + Send + Sync + 'static) {
         let is_first = self.shared.tags_of_user.set(Box::new(tags_of_user)).is_ok();
         debug_assert!(is_first);
+    }
+
+    /// Sets who is told what the table has. Called once; what has come before is told at once.
+    pub fn set_table_owner(&self, owner: impl Fn(TableNews) + Send + Sync + 'static) {
+        self.shared.table.set_owner(Box::new(owner));
+    }
+
+    /// Writes an entry of the table. It is answered after the owner was told of the entry.
+    pub fn change_table(&self, entry: TableEntry, done: Ticket<Changed>) {
+        let token = self.shared.token();
+        self.shared.table.begin(token, done);
+        self.shared.tell(Event::Change { token, entry });
+    }
+
+    /// Whether there is a table.
+    pub fn has_table(&self) -> bool {
+        self.shared.table.is_there()
+    }
+
+    /// When the owner of the table had been told all that there was, in milliseconds of the node's
+    /// clock; `None` if that never was.
+    pub fn table_as_of_ms(&self) -> Option<u64> {
+        self.shared.table.as_of_ms()
+    }
+
+    /// Makes the workers of this node pass their connections.
+    pub fn scan_own(&self, target: ScanTarget, action: ScanAction) {
+        self.shared.scan(target, action, Ticket::new(drop));
     }
 
     /// Tells the other nodes that this one ends, so that they do not wait for its answers. Takes

@@ -13,6 +13,8 @@
 //! A lost *last* message leaves no hole. So all channels are compared with the stream after each
 //! event that can lose one: a new connection, a new leader, a new subscription.
 //!
+//! A [table](crate::api::table) of small entries, if there is one, is read before anything else.
+//!
 //! # Invariants
 //!
 //! * A channel's messages are reported in the order of their sequences, each once. Where one is
@@ -30,6 +32,7 @@ mod publishing;
 mod reading;
 mod report;
 mod subscription;
+mod table;
 mod watch;
 
 use serde_json::Value;
@@ -37,17 +40,19 @@ use throng_core::{ChannelName, Publication};
 
 use crate::api::stream;
 use crate::protocol::decoder::Delivery;
+use crate::protocol::headers::Headers;
 use crate::subject::{self, Subjects};
 use following::Following;
 use nodes::Nodes;
 use outbox::{Outbox, Question};
 use publishing::Publishing;
 use reading::{Purpose, Readings};
+use table::Table;
 use watch::{Watch, Watched};
 
 pub use outbox::Action;
 pub use publishing::token_of_receipt;
-pub use report::{Ask, Asked, Event, Outcome, Reading, Report, Settings};
+pub use report::{Ask, Asked, Changed, Event, Outcome, Reading, Report, Settings};
 
 /// The journal of one stream.
 pub struct Journal {
@@ -58,12 +63,14 @@ pub struct Journal {
     publishing: Publishing,
     readings: Readings,
     nodes: Nodes,
+    table: Option<Table>,
 }
 
 impl Journal {
     /// A journal that is not connected.
     pub fn new(settings: Settings) -> Journal {
-        let Settings { stream, nonce, publish_ms } = settings;
+        let table = settings.table.as_ref().map(|table| Table::new(&settings, table));
+        let Settings { stream, nonce, publish_ms, .. } = settings;
         let subjects = Subjects::new(&stream.prefix, &stream.class);
         Journal {
             nodes: Nodes::new(&nonce, [subjects.nodes(), subjects.ask()]),
@@ -73,6 +80,7 @@ impl Journal {
             readings: Readings::new(&stream),
             publishing: Publishing::new(stream.name(), &nonce, publish_ms),
             watch: Watch::new(stream, &nonce),
+            table,
         }
     }
 
@@ -103,6 +111,10 @@ impl Journal {
             Event::Answer { reply, answer } => {
                 self.nodes.answer(reply, answer, &mut self.outbox);
             }
+            Event::Change { token, entry } => match &mut self.table {
+                Some(table) => table.change(now_ms, token, entry, &mut self.outbox),
+                None => self.outbox.report(Report::Changed { token, outcome: Changed::Away }),
+            },
             Event::Leave => self.nodes.leave(now_ms, &mut self.outbox),
             Event::Tick => self.tick(now_ms),
         }
@@ -126,7 +138,12 @@ impl Journal {
         self.outbox.subscribe_hint(self.subjects.hint());
         self.following.connected(&self.subjects, &mut self.outbox);
         self.publishing.connected(payload_bytes_max);
-        self.watch.connected(now_ms, &mut self.outbox);
+        if let Some(table) = &mut self.table {
+            table.connected(now_ms, &mut self.outbox);
+        }
+        if self.table.as_ref().is_none_or(Table::is_known) {
+            self.watch.connected(now_ms, &mut self.outbox);
+        }
     }
 
     fn disconnected(&mut self) {
@@ -136,6 +153,9 @@ impl Journal {
         self.publishing.disconnected();
         self.readings.cancel(&mut self.outbox);
         self.nodes.disconnected(&mut self.outbox);
+        if let Some(table) = &mut self.table {
+            table.disconnected(&mut self.outbox);
+        }
         self.outbox.report(Report::Away);
     }
 
@@ -148,6 +168,10 @@ impl Journal {
             if let Some(reply) = self.nodes.asked(&delivery) {
                 let question = delivery.payload.to_vec();
                 self.outbox.report(Report::Question { reply, question });
+            }
+        } else if delivery.sid == outbox::TABLE_SID {
+            if let Some(table) = &mut self.table {
+                table.hint(now_ms, &delivery, &mut self.outbox);
             }
         } else if delivery.sid == outbox::HINT_SID {
             let Ok(hint) = std::str::from_utf8(delivery.payload) else { return };
@@ -202,6 +226,12 @@ impl Journal {
             Question::Nodes => {
                 self.nodes.answered(now_ms, token, (headers, payload), &mut self.outbox);
             }
+            Question::Table => self.table_answered(now_ms, token, (headers, payload)),
+            Question::Change => {
+                if let Some(table) = &mut self.table {
+                    table.change_answered(now_ms, token, (headers, payload), &mut self.outbox);
+                }
+            }
             Question::Heads => {
                 let subject = headers.get("Nats-Subject");
                 let suffix = subject.and_then(|subject| self.subjects.suffix_of(subject));
@@ -225,6 +255,13 @@ impl Journal {
                     self.batch_done(now_ms, done);
                 }
             }
+        }
+    }
+
+    fn table_answered(&mut self, now_ms: u64, token: u64, answer: (Headers<'_>, &[u8])) {
+        let Some(table) = &mut self.table else { return };
+        if table.answered(now_ms, token, answer, &mut self.outbox) {
+            self.watch.connected(now_ms, &mut self.outbox);
         }
     }
 
@@ -285,6 +322,9 @@ impl Journal {
         let watched = self.watch.tick(now_ms, &mut self.outbox);
         self.watched(now_ms, watched);
         self.nodes.tick(now_ms, &mut self.outbox);
+        if let Some(table) = &mut self.table {
+            table.tick(now_ms, &mut self.outbox);
+        }
     }
 
     /// Sends what waits and may go now.

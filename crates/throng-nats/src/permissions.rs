@@ -79,6 +79,13 @@ pub fn of_node(settings: &StreamSettings) -> Vec<Permission> {
         of(&format!("{prefix}.ask.>"), subjects.ask(), b"", b""),
         of("_INBOX.>", &format!("_INBOX.{NOBODY}.none"), b"", b""),
         of(&format!("$KV.{prefix}-epochs.>"), &entry, &elsewhere, b""),
+        // Of the bucket that nodes with keys have, as two below.
+        of(
+            &format!("$KV.{prefix}-revocations.>"),
+            &format!("$KV.{prefix}-revocations.{NOBODY}"),
+            &elsewhere,
+            b"",
+        ),
         of("$JS.API.STREAM.INFO.*", &format!("$JS.API.STREAM.INFO.{stream}"), b"", b""),
         of(
             "$JS.API.STREAM.CREATE.*",
@@ -98,7 +105,14 @@ pub fn of_node(settings: &StreamSettings) -> Vec<Permission> {
             b"",
             last.as_bytes(),
         ),
+        of(
+            &format!("$JS.API.DIRECT.GET.KV_{prefix}-revocations"),
+            &format!("$JS.API.DIRECT.GET.KV_{prefix}-revocations"),
+            b"",
+            last.as_bytes(),
+        ),
         on(&format!("{prefix}.live.>"), &subjects.live(&channel)),
+        on(&format!("{prefix}.table.>"), &format!("{prefix}.table.revocations.{NOBODY}")),
         on(&format!("{prefix}.hint.>"), subjects.hint()),
         on(&format!("{prefix}.node.>"), subjects.nodes()),
         on(&format!("{prefix}.ask.>"), subjects.ask()),

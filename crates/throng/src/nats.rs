@@ -2,11 +2,12 @@
 
 mod access;
 mod metrics;
+mod revocations;
 
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use throng_access::AccessControl;
+use throng_access::{AccessControl, Policy};
 use throng_core::events::EventSink;
 use throng_core::{Engine, Epoch, IDEMPOTENCY_MS, MemoryEngine, Retention, Rules, clock};
 use throng_nats::api::StreamSettings;
@@ -14,6 +15,7 @@ use throng_nats::client::ClientSettings;
 use throng_nats::engine::{NatsEngine, NodeSettings};
 use throng_nats::journal;
 
+use crate::access::{RevocationSettings, RevocationsFile};
 use crate::settings::{self, Settings};
 
 pub(crate) use access::NatsAccess;
@@ -34,9 +36,9 @@ const MESSAGE_BYTES_MAX: u32 = (32 << 20) + (64 << 10);
 const AGE_MS_MIN: u64 = 60_000;
 
 /// Starts the node, if the settings are those of one. `memory` makes the engine of all that is not
-/// in the stream, with a sink of events.
+/// in the stream, with a sink of events. `policy` is that of tokens.
 pub(crate) fn start(
-    settings: &Settings,
+    (settings, policy): (&Settings, &Policy),
     (workers, max_cached_bytes): (usize, usize),
     events: Option<Arc<dyn EventSink>>,
     memory: impl FnOnce(Option<Arc<dyn EventSink>>) -> MemoryEngine,
@@ -58,6 +60,7 @@ pub(crate) fn start(
             stream: stream(settings, &settings::rules(settings)),
             nonce: Epoch::random().to_string() + &Epoch::random().to_string(),
             publish_ms: PUBLISH_MS,
+            table: revocations::table(settings, policy),
         },
         workers,
         max_cached_bytes,
@@ -73,10 +76,22 @@ pub(crate) fn engines(node: &Arc<NatsEngine>) -> (Arc<MemoryEngine>, Arc<dyn Eng
     (Arc::clone(node.memory()), Arc::clone(node) as _)
 }
 
-/// Tells the node how the connections of a user are found here.
-pub(crate) fn knows_users(node: &NatsEngine, access: &AccessControl) {
+/// Tells the node, if there is one, how the connections of a user are found here, and shares the
+/// revocations with it. Returns the file of revocations of a server that is alone, if it has one.
+pub(crate) fn join(
+    node: Option<&Arc<NatsEngine>>,
+    access: &AccessControl,
+    revocations: Option<RevocationSettings>,
+) -> Option<RevocationsFile> {
+    let Some(node) = node else { return revocations.and_then(RevocationSettings::file) };
     let tagger = access.tagger.clone();
     node.set_tags(move |user| tagger.of_user(user));
+    if let Some(revocations) = revocations {
+        let shared = revocations::share(node, access, |write| revocations.shared(write));
+        let is_first = access.shared_revocations.set(shared).is_ok();
+        debug_assert!(is_first);
+    }
+    None
 }
 
 /// The stream of all channels: it keeps what the rule with the most keeps. What a channel's own

@@ -186,7 +186,7 @@ impl<'r> Prepared<'r> {
         upgrade::start::check(settings, arrival.is_some())?;
         let data = DataSource::new(settings, arrival.as_deref_mut(), || logs(events.clone()))?;
         let room = (plan.queues().len(), max_bytes);
-        let node = nats::start(settings, room, events.clone(), logs)?;
+        let node = nats::start((settings, &access.policy), room, events.clone(), logs)?;
         let data = data.or(node.as_ref().map(nats::engines));
         let tagger = arrival.as_ref().map(|arrival| arrival.tagger());
         let ServerAccess {
@@ -197,7 +197,7 @@ impl<'r> Prepared<'r> {
             revocations,
         } = ServerAccess::new(access, settings, clients, &mut callouts, (&trust, tagger))?;
         data.open().map_or(Ok(()), |data| data.load_kept(&access.kept))?;
-        node.iter().for_each(|node| nats::knows_users(node, &access));
+        let revocations = nats::join(node.as_ref(), &access, revocations);
         let outbound_metrics = outbound_metrics(settings, &callouts, key_sets.as_ref());
         keep_up_to_date(runtime, key_sets, token_keys.as_ref(), tls.as_ref());
         let renewal = acme::prepare(settings, tls.as_ref(), tls::look)?;

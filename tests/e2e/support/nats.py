@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import re
 import shutil
 import socket
 import subprocess
@@ -121,6 +122,40 @@ class NatsServer:
                     await asyncio.sleep(0.01)
                 target.write(data)
                 await target.drain()
+
+
+def user_of_the_guide():
+    """The user `node` with the password `s3` for the configuration of a server, with exactly the
+    permissions that the guide says a node needs."""
+    guide = (ROOT / "docs" / "guides" / "nodes.md").read_text()
+    rows = re.findall(r"^\| (publish|subscribe) \| (.*) \|$", guide, re.MULTILINE)
+    subjects = {verb: re.findall(r"`([^`]+)`", cell) for verb, cell in rows}
+    allowed = ", ".join(f"{verb}: {json.dumps(found)}" for verb, found in subjects.items())
+    return f"{{ user: node, password: s3, permissions: {{ {allowed} }} }}"
+
+
+class Door(NatsServer):
+    """Another door to a server, which is cut off by itself."""
+
+    def __init__(self, server):
+        self.server = server
+        self.is_cut = False
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"nats://127.0.0.1:{self.listener.getsockname()[1]}"
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self._serve, daemon=True)
+        self.thread.start()
+
+    @property
+    def upstream(self):
+        """The port of the server behind it."""
+        return self.server.upstream
+
+    def stop(self):
+        """Ends the door."""
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join(TIMEOUT_SECONDS)
+        self.listener.close()
 
 
 def ailments(node):

@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
+use super::bounds::Bounds;
 use super::record::{self, Damaged, HEADER, Record};
 use super::{Revocation, Revocations, Storage, Subject};
 use crate::token::Policy;
@@ -44,10 +45,7 @@ pub enum RevokeError {
 pub struct RevocationLog<S> {
     storage: S,
     revocations: Arc<Revocations>,
-    max_entries: usize,
-    /// How long a revocation can concern a living token.
-    horizon_s: u64,
-    leeway_s: u64,
+    bounds: Bounds,
     /// The good bytes of the medium, and their lines.
     length: u64,
     lines: usize,
@@ -95,11 +93,7 @@ impl<S: Storage> RevocationLog<S> {
         let log = RevocationLog {
             storage,
             revocations,
-            max_entries,
-            // A token is issued by a clock that is at most the leeway ahead, lives for the maximum,
-            // and is accepted for the leeway after that.
-            horizon_s: u64::from(policy.max_age_s) + 2 * u64::from(policy.leeway_s),
-            leeway_s: policy.leeway_s.into(),
+            bounds: Bounds::new(policy, max_entries),
             length: contents.good_bytes as u64,
             lines: contents.records.len(),
             has_torn_end: contents.good_bytes < stored.len(),
@@ -120,17 +114,7 @@ impl<S: Storage> RevocationLog<S> {
     ///
     /// See [`RevokeError`]; then none of them holds.
     pub fn revoke(&mut self, all: &[Revocation], now_s: u64) -> Result<(), RevokeError> {
-        // One second more, for a revocation of everything until now.
-        let latest_s = now_s + self.leeway_s + 1;
-        if all.iter().any(|one| u64::from(one.moment_s()) > latest_s) {
-            return Err(RevokeError::Future);
-        }
-        if self.revocations.len() + all.len() > self.max_entries {
-            self.forget(now_s);
-            if self.revocations.len() + all.len() > self.max_entries {
-                return Err(RevokeError::Full(self.max_entries));
-            }
-        }
+        self.bounds.check(&self.revocations, all, now_s)?;
         let mut lines = String::new();
         for revocation in all {
             record::write(&mut lines, revocation);
@@ -200,7 +184,7 @@ impl<S: Storage> RevocationLog<S> {
     }
 
     fn forget(&self, now_s: u64) {
-        self.revocations.forget_before(now_s.saturating_sub(self.horizon_s));
+        self.bounds.forget(&self.revocations, now_s);
     }
 
     fn is_long(&self) -> bool {

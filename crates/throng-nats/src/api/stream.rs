@@ -23,6 +23,8 @@ pub struct StreamInfo {
     pub last: u64,
     /// The server that leads, and since when; empty with one server.
     pub leader: String,
+    /// How long it keeps messages, in nanoseconds; 0 if for ever.
+    pub max_age_ns: u64,
     /// How the stream differs from what it should be: a sentence for each difference.
     pub differences: Vec<String>,
 }
@@ -109,6 +111,7 @@ pub fn parse(payload: &[u8], wanted: &Value) -> Result<StreamInfo, ApiError> {
         first: answer.state.first_seq,
         last: answer.state.last_seq,
         leader: format!("{leader} {leader_since}").trim().to_owned(),
+        max_age_ns: answer.config["max_age"].as_u64().unwrap_or(0),
         differences: differences(wanted, &answer.config),
     })
 }

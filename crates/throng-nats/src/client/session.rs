@@ -76,6 +76,8 @@ impl Session {
         let mut out = Vec::new();
         encoder::subscribe(&mut out, &format!("{}*", session.inbox), INBOX_SID);
         session.send(&out).await.map_err(|lost| lost.to_string())?;
+        // What the server does not allow of that is not taken for something later.
+        session.ping().await.map_err(|lost| lost.to_string())?;
         Ok(session)
     }
 

@@ -13,6 +13,7 @@ use super::collect::Next;
 use super::followed::Waiting;
 use super::link::{LinkState, count};
 use super::shared::{Read, ReadFor, Shared};
+use super::table::TableNews;
 use crate::api::message::StoredMessage;
 use crate::client::Notice;
 use crate::journal::{self, Event, Outcome, Report};
@@ -44,6 +45,21 @@ impl Shared {
                 tracing::error!("{reason}");
                 self.link.set((self.now_ms)(), LinkState::Refused { reason });
                 self.refuse_waiting();
+            }
+            Notice::Report(Report::TableRefused { reason }) => {
+                tracing::error!("{reason}");
+                // What is open stays so, and says how old the table is.
+                if !self.link.is_open() {
+                    self.link.set((self.now_ms)(), LinkState::Refused { reason });
+                }
+            }
+            Notice::Report(Report::Entries(entries)) => {
+                self.table.tell(TableNews::Entries(entries));
+            }
+            Notice::Report(Report::Current { as_of_ms }) => self.table.is_current(as_of_ms),
+            Notice::Report(Report::TableLost) => self.table.tell(TableNews::Lost),
+            Notice::Report(Report::Changed { token, outcome }) => {
+                self.table.changed(token, outcome);
             }
             Notice::Report(Report::Followed { channel, head }) => self.joined(channel, head),
             Notice::Report(Report::Message { channel, message }) => self.message(channel, message),

@@ -20,6 +20,7 @@ use super::followed::{Entry, Followed, Waiting};
 use super::hold::{Hold, Owner};
 use super::link::{Link, count};
 use super::publications::Publications;
+use super::table::Table;
 use super::vacancies::Vacancies;
 use crate::journal::Event;
 
@@ -60,6 +61,7 @@ pub(super) struct Shared {
     pub(super) followed: Mutex<Followed>,
     pub(super) reads: Mutex<HashMap<u64, Read>>,
     pub(super) asks: Asks,
+    pub(super) table: Table,
     /// Not known before the server knows its keys.
     pub(super) tags_of_user: OnceLock<TagsOfUser>,
     pub(super) events: UnboundedSender<Event<'static>>,

@@ -198,7 +198,7 @@ impl Following {
     fn subscribe(&self, slot: u32, subjects: &Subjects, outbox: &mut Outbox) {
         let subject = subjects.live(&self.channels[slot as usize].suffix);
         let sid = self.subscription(slot).sid();
-        debug_assert!(sid > outbox::ASK_SID);
+        debug_assert!(sid > outbox::TABLE_SID);
         outbox.actions.push(Action::Subscribe { subject, sid });
     }
 

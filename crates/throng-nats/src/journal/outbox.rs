@@ -14,6 +14,8 @@ pub(super) const HINT_SID: u64 = 2;
 pub(super) const NODES_SID: u64 = 3;
 /// The subscription that questions of other nodes come to.
 pub(super) const ASK_SID: u64 = 4;
+/// The subscription that new entries of the table come to.
+pub(super) const TABLE_SID: u64 = 5;
 
 /// What a journal wants to have done, in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,6 +62,10 @@ pub(super) enum Question {
     Bounds,
     /// Something that all other nodes were asked.
     Nodes,
+    /// About the table.
+    Table,
+    /// A change of the table.
+    Change,
 }
 
 /// What is to be done, and which answers are expected.

@@ -4,6 +4,7 @@ use throng_core::{ChannelId, ChannelName, Publication};
 
 use crate::api::StreamSettings;
 use crate::api::message::StoredMessage;
+use crate::api::table::{TableEntry, TableSettings};
 use crate::protocol::decoder::Delivery;
 
 /// What a journal is told.
@@ -43,6 +44,13 @@ pub enum Event<'a> {
         reply: String,
         /// What this node says to it.
         answer: Vec<u8>,
+    },
+    /// To write an entry of the table. The token comes back with the outcome.
+    Change {
+        /// Comes back with the outcome.
+        token: u64,
+        /// What is written, and under which key.
+        entry: TableEntry,
     },
     /// The node ends. Others need not wait for its answers any more.
     Leave,
@@ -134,6 +142,43 @@ pub enum Report {
         /// What it asks.
         question: Vec<u8>,
     },
+    /// Entries of the table, in the order in which they were written: all that there are, or those
+    /// that came since.
+    Entries(Vec<TableEntry>),
+    /// All entries that were there at this time were reported.
+    Current {
+        /// When the servers were asked, by the clock of the events.
+        as_of_ms: u64,
+    },
+    /// The table has lost entries. Those that are there are reported again.
+    TableLost,
+    /// The table cannot be used, and why. It is tried again every few seconds.
+    TableRefused {
+        /// What is wrong and what to do.
+        reason: String,
+    },
+    /// What became of a change of the table.
+    Changed {
+        /// The token of [`Event::Change`].
+        token: u64,
+        /// What became of it.
+        outcome: Changed,
+    },
+}
+
+/// What became of a change of the table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Changed {
+    /// It is stored, and its entry was reported here.
+    Stored,
+    /// It is not stored: too many are under way.
+    Busy,
+    /// It is not stored: NATS cannot be reached.
+    Away,
+    /// It may be stored, or not.
+    Unknown,
+    /// It is not stored, and would not be a moment later.
+    Refused(String),
 }
 
 /// The settings of a journal.
@@ -146,6 +191,8 @@ pub struct Settings {
     pub nonce: String,
     /// How long a publication is sent again until its outcome is unknown, in milliseconds.
     pub publish_ms: u64,
+    /// A table that the node has whole before it uses the stream.
+    pub table: Option<TableSettings>,
 }
 
 /// What became of a publication.

@@ -48,6 +48,7 @@ fn engine(
             stream: StreamSettings { prefix, retention, ..stream() },
             nonce: format!("conformance{}x{}", std::process::id(), number()),
             publish_ms: 30_000,
+            table: None,
         },
         workers: queues.len(),
         max_cached_bytes: usize::MAX,

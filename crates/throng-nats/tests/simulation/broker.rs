@@ -88,6 +88,24 @@ impl Broker {
         messages.map(|(sequence, stored)| (stored.subject.clone(), *sequence)).collect()
     }
 
+    /// The last message of each subject of a bucket, by what follows the start of the subject;
+    /// without those that were removed.
+    pub(crate) fn values(&self, name: &str, start: &str) -> BTreeMap<String, String> {
+        let messages = self.streams.get(name).into_iter().flat_map(|stream| &stream.messages);
+        let mut values = BTreeMap::new();
+        for (_, stored) in messages {
+            let is_removed = Headers::new(&stored.headers).get("KV-Operation").is_some();
+            let value = String::from_utf8_lossy(&stored.payload).into_owned();
+            let key = stored.subject.strip_prefix(start).unwrap_or_default().to_owned();
+            if is_removed {
+                values.remove(&key)
+            } else {
+                values.insert(key, value)
+            };
+        }
+        values
+    }
+
     /// A client publishes.
     pub(crate) fn publish(
         &mut self,
@@ -280,7 +298,12 @@ fn get(stream: &Stream, reply: Option<&str>, payload: &[u8], lag: u64) -> Vec<Se
         let from = request["seq"].as_u64().unwrap_or(0);
         let matching: Vec<_> = visible()
             .filter(|(sequence, stored)| {
-                **sequence >= from && request["next_by_subj"] == *stored.subject
+                let wanted = request["next_by_subj"].as_str().unwrap_or_default();
+                let is_wanted = match wanted.strip_suffix('>') {
+                    Some(start) => stored.subject.starts_with(start),
+                    None => wanted == stored.subject,
+                };
+                **sequence >= from && is_wanted
             })
             .collect();
         // Batches are small here, so that several are needed.

@@ -1,16 +1,21 @@
 //! Nodes, a model of the servers, and everything that goes wrong between them.
 
+mod nodes;
+mod table;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use throng_core::{Body, ChannelId, ChannelName, Publication, Retention};
 use throng_nats::api::StreamSettings;
-use throng_nats::journal::{Action, Ask, Asked, Event, Journal, Outcome, Report, Settings};
+use throng_nats::api::table::TableSettings;
+use throng_nats::journal::{Action, Event, Journal, Outcome, Reading, Report, Settings};
 use throng_nats::protocol::decoder::Delivery;
 use throng_nats::protocol::headers::Headers;
 
 use crate::broker::{Broker, Effects, Sent};
 use crate::oracle::{Oracle, Position};
 use crate::random::Random;
+use table::Table;
 
 const CHANNELS: usize = 5;
 const STREAM: &str = "throng-default";
@@ -42,6 +47,7 @@ struct Node {
     reads: BTreeMap<u64, (usize, u64, usize)>,
     /// By token: how many other nodes were known when they were asked.
     asks: BTreeMap<u64, usize>,
+    table: Table,
     /// Questions of others that it has heard, by what they ask.
     heard: BTreeSet<u64>,
     /// How many other nodes it knows.
@@ -62,6 +68,7 @@ pub(crate) struct Tally {
     pub(crate) epochs: usize,
     pub(crate) asked: usize,
     pub(crate) partly: usize,
+    pub(crate) changed: usize,
 }
 
 pub(crate) struct World {
@@ -100,6 +107,7 @@ impl World {
                 stream: stream.clone(),
                 nonce: format!("node{index}x{seed}"),
                 publish_ms: 5_000,
+                table: Some(TableSettings { name: "table".into(), max_age_ms: 60_000 }),
             }),
             is_connected: false,
             to_broker: VecDeque::new(),
@@ -114,6 +122,7 @@ impl World {
             publications: BTreeMap::new(),
             reads: BTreeMap::new(),
             asks: BTreeMap::new(),
+            table: Table::default(),
             heard: BTreeSet::new(),
             others: 0,
             order: HashMap::new(),
@@ -149,7 +158,8 @@ impl World {
             720..760 => self.follow(node),
             760..775 => self.unfollow(node),
             775..805 => self.read(node),
-            805..820 => self.ask(node),
+            805..815 => self.ask(node),
+            815..820 => self.change_table(node),
             820..940 => {
                 self.now_ms += 20;
                 self.step(node, Event::Tick);
@@ -385,53 +395,12 @@ impl World {
         self.step(node, Event::Read { token, channel, after, at_least: after });
     }
 
-    fn ask(&mut self, node: usize) {
-        self.next_token += 1;
-        let (token, must_reach_all) = (self.next_token, self.random.percent(50));
-        let others = self.nodes[node].others;
-        self.nodes[node].asks.insert(token, others);
-        let question = token.to_string().into();
-        let wait_ms = 100 + self.random.below(2_000) as u64;
-        self.step(node, Event::Ask(Ask { token, question, wait_ms, must_reach_all }));
-    }
-
-    /// Each node answers at most once, under the number of the question. Without an answer of one
-    /// that was known, the answer is not complete.
-    fn asked(&mut self, node: usize, asked: Asked) {
-        let Asked { token, answers, is_complete } = asked;
-        let others = self.nodes[node].asks.remove(&token).expect("it was asked once");
-        let mut from = BTreeSet::new();
-        for answer in answers {
-            let text = String::from_utf8(answer).expect("it is text");
-            let (question, other) = text.split_once(' ').expect("it has two parts");
-            assert_eq!(question, token.to_string(), "the answer to another question");
-            let other: usize = other.parse().expect("it is a number");
-            assert!(other != node && from.insert(other), "{other} has answered twice");
-            assert!(self.nodes[other].heard.contains(&token));
-        }
-        if is_complete {
-            let of = &self.nodes[node];
-            assert!(of.is_connected, "nobody is asked without a connection");
-            assert!(from.len() >= others, "a known node's answer is missing");
-            self.tally.asked += 1;
-        } else {
-            self.tally.partly += 1;
-        }
-    }
-
-    fn question(&mut self, node: usize, reply: String, question: Vec<u8>) {
-        let mut answer = question;
-        let text = String::from_utf8(answer.clone()).expect("it is text");
-        self.nodes[node].heard.insert(text.parse().expect("it is a number"));
-        answer.extend_from_slice(format!(" {node}").as_bytes());
-        self.step(node, Event::Answer { reply, answer });
-    }
-
     fn reported(&mut self, node: usize, report: Report) {
         match report {
             Report::Opened { epoch } => {
                 let era = self.oracle.era();
                 let of = &mut self.nodes[node];
+                assert!(of.table.is_known, "the stream is open before the table is known");
                 of.is_open = true;
                 if of.epoch != Some(epoch) {
                     of.followed.values_mut().for_each(|position| *position = None);
@@ -472,25 +441,35 @@ impl World {
                 let position = of.followed.get_mut(&(channel.0 as usize)).expect("it is followed");
                 position.as_mut().expect("its head is known").has_gap = true;
             }
+            Report::Changed { token, outcome } => {
+                let is_stored = self.nodes[node].table.changed(token, &outcome);
+                self.tally.changed += usize::from(is_stored);
+            }
+            report @ (Report::Entries(_)
+            | Report::Current { .. }
+            | Report::TableLost
+            | Report::TableRefused { .. }) => self.nodes[node].table.reported(report),
             Report::Published { token, outcome } => self.published(node, token, outcome),
             Report::Nodes(others) => self.nodes[node].others = others,
             Report::Asked(asked) => self.asked(node, asked),
             Report::Question { reply, question } => self.question(node, reply, question),
-            Report::Read { token, reading } => {
-                let of = &mut self.nodes[node];
-                let (index, after, era) = of.reads.remove(&token).expect("it was asked once");
-                let Some(reading) = reading else { return };
-                self.tally.read += 1;
-                let messages = reading.messages.into_iter();
-                let found: Vec<_> = messages
-                    .map(|message| {
-                        let body = String::from_utf8_lossy(message.body.bytes()).into_owned();
-                        (message.sequence, body)
-                    })
-                    .collect();
-                self.oracle.read(era, &subject(index), after, &found, reading.is_whole);
-            }
+            Report::Read { token, reading } => self.was_read(node, token, reading),
         }
+    }
+
+    fn was_read(&mut self, node: usize, token: u64, reading: Option<Reading>) {
+        let of = &mut self.nodes[node];
+        let (index, after, era) = of.reads.remove(&token).expect("it was asked once");
+        let Some(reading) = reading else { return };
+        self.tally.read += 1;
+        let messages = reading.messages.into_iter();
+        let found: Vec<_> = messages
+            .map(|message| {
+                let body = String::from_utf8_lossy(message.body.bytes()).into_owned();
+                (message.sequence, body)
+            })
+            .collect();
+        self.oracle.read(era, &subject(index), after, &found, reading.is_whole);
     }
 
     fn published(&mut self, node: usize, token: u64, outcome: Outcome) {
@@ -558,6 +537,7 @@ impl World {
             assert!(node.publications.is_empty(), "{:?}", node.publications);
             assert!(node.reads.is_empty(), "{:?}", node.reads);
             assert!(node.asks.is_empty(), "{:?}", node.asks);
+            node.table.finish(&self.broker);
             assert_eq!(node.others, self.nodes.len() - 1, "each knows all others");
             assert_eq!(node.journal.outstanding(), 0);
             assert_eq!(node.journal.followed(), node.followed.len());

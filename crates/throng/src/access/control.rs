@@ -2,14 +2,16 @@
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use anyhow::{Context as _, Result, anyhow};
 use arc_swap::ArcSwap;
 use throng_access::authenticator::Authenticator;
 use throng_access::keys::{Key, KeySet, KeySources, Published, RefreshSettings, SourceId};
 use throng_access::policy::{Access, AllowAll, ReadOnlyClients, TrustAdmin};
-use throng_access::revocation::{FileStorage, PassedFile, RevocationLog, Revocations};
+use throng_access::revocation::{
+    FileStorage, PassedFile, RevocationLog, Revocations, SharedRevocations, WriteChange,
+};
 use throng_access::session::Tagger;
 use throng_access::{AccessControl, AccessRules, Authority, CertificateUsers, Clients, Policy};
 use throng_outbound::{Callouts, KeySetTask, Trust};
@@ -28,8 +30,8 @@ pub(crate) struct ServerAccess {
     pub(crate) token_keys: Option<ConfiguredKeys>,
     /// Fetches the key sets at URLs; `None` if there are none.
     pub(crate) key_sets: Option<KeySetTask>,
-    /// The file of revocations, which is to be opened; `None` if there is none.
-    pub(crate) revocations: Option<RevocationsFile>,
+    /// How revocations are kept; `None` if there is nothing to revoke.
+    pub(crate) revocations: Option<RevocationSettings>,
 }
 
 impl ServerAccess {
@@ -62,12 +64,12 @@ impl ServerAccess {
             });
         }
         let revocations = Arc::new(Revocations::default());
-        let file = settings.revocations_path().map(|path| RevocationsFile {
-            path,
+        let kept = RevocationSettings {
+            path: settings.revocations_path(),
             revocations: Arc::clone(&revocations),
             policy: access.policy.clone(),
             most: settings.max_revocations.0,
-        });
+        };
         let (mut token_keys, mut key_sets) = (None, None);
         if settings.has_token_keys() {
             let mut task = KeySetTask::new(trust.clone());
@@ -90,6 +92,7 @@ impl ServerAccess {
             tokens: token_keys.as_ref().map(|keys| Arc::clone(&keys.authenticator)),
             server_keys: Arc::new(access.server_keys).into(),
             revocations: Mutex::default(),
+            shared_revocations: OnceLock::new(),
             tagger: tagger
                 .or_else(Tagger::random)
                 .ok_or_else(|| anyhow!("the system has no random bytes"))?,
@@ -98,7 +101,7 @@ impl ServerAccess {
             kept: Arc::default(),
         };
         let control = Arc::new(control);
-        Ok(ServerAccess { control, rules, token_keys, key_sets, revocations: file })
+        Ok(ServerAccess { control, rules, token_keys, key_sets, revocations: Some(kept) })
     }
 }
 
@@ -120,6 +123,28 @@ fn policy(
 
 fn readable(policy: impl Access + 'static, settings: &Settings) -> Arc<dyn Access> {
     if settings.clients_publish.0 { Arc::new(policy) } else { Arc::new(ReadOnlyClients(policy)) }
+}
+
+/// How a server with keys keeps revocations.
+pub(crate) struct RevocationSettings {
+    /// The file; `None` if the settings name none.
+    path: Option<PathBuf>,
+    revocations: Arc<Revocations>,
+    policy: Policy,
+    most: usize,
+}
+
+impl RevocationSettings {
+    /// Those of a server that is alone; `None` if nothing can be revoked.
+    pub(crate) fn file(self) -> Option<RevocationsFile> {
+        let RevocationSettings { path, revocations, policy, most } = self;
+        Some(RevocationsFile { path: path?, revocations, policy, most })
+    }
+
+    /// Those of a node, whose changes `write` writes.
+    pub(crate) fn shared(self, write: WriteChange) -> SharedRevocations {
+        SharedRevocations::new(self.revocations, &self.policy, self.most, write)
+    }
 }
 
 /// The file of revocations of a server, which is yet to be opened.

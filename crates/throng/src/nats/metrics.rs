@@ -6,6 +6,9 @@ use throng_control::{Ailment, MetricSource, OtherMetric, OtherValue};
 use throng_core::clock;
 use throng_nats::engine::{Figures, LinkState, NatsEngine};
 
+/// Beyond this age something is wrong: they are read each second.
+const OLD_MS: u64 = 10_000;
+
 /// The figures of a node; none of a server that is alone.
 pub(crate) struct NatsMetrics(pub(crate) Option<Arc<NatsEngine>>);
 
@@ -14,6 +17,7 @@ impl MetricSource for NatsMetrics {
         let Some(engine) = &self.0 else { return Vec::new() };
         let figures = engine.figures();
         let cut_off_ms = cut_off_ms(&figures, clock::now_ms()).unwrap_or(0);
+        let table_age_ms = table_age_ms(engine, &figures).unwrap_or(0);
         let Figures { is_open, under_way, followed, accepted, refused, delivered, .. } = figures;
         let Figures { gaps, losses, epochs, read, publish, nodes, .. } = figures;
         let gauge = |name, help, value| OtherMetric { name, help, value: OtherValue::Gauge(value) };
@@ -28,6 +32,11 @@ impl MetricSource for NatsMetrics {
                 "nats_cut_off_seconds",
                 "For how long the stream in NATS cannot be used; 0 if it can.",
                 cut_off_ms / 1000,
+            ),
+            gauge(
+                "nats_revocations_age_seconds",
+                "How old what this node knows of revocations may be; 0 without keys.",
+                table_age_ms / 1000,
             ),
             gauge("nats_other_nodes", "Other nodes that are there, as this one knows.", nodes),
             gauge(
@@ -76,8 +85,24 @@ impl MetricSource for NatsMetrics {
                  and none come from other nodes",
             )),
         };
-        ailment.into_iter().collect()
+        let is_open = engine.state() == LinkState::Open;
+        let is_old = table_age_ms(engine, &engine.figures()).is_some_and(|age| age > OLD_MS);
+        let revocations = (is_open && is_old).then(|| {
+            Ailment::new(
+                "nats_revocations",
+                "revocations in NATS cannot be read, the log says why: what other nodes revoke \
+                 does not hold here",
+            )
+        });
+        ailment.into_iter().chain(revocations).collect()
     }
+}
+
+/// How old what the node knows of revocations may be: since when it has not read them, or runs;
+/// `None` if it has none.
+fn table_age_ms(engine: &NatsEngine, figures: &Figures) -> Option<u64> {
+    let as_of_ms = engine.has_table().then(|| engine.table_as_of_ms())?;
+    Some(clock::now_ms().saturating_sub(as_of_ms.unwrap_or(figures.since_ms)))
 }
 
 /// For how long the stream cannot be used; `None` if it can.

@@ -40,6 +40,13 @@ pub(super) fn nats(settings: &Settings) -> Option<String> {
             path.display()
         ));
     }
+    if let Some(path) = &settings.revocations_file.0 {
+        return Some(format!(
+            "engine = nats and revocations-file = {} exclude each other: revocations are in NATS, \
+             for all nodes",
+            path.display()
+        ));
+    }
     let events = settings.channels.iter().any(|table| {
         let events = table.presence_events.unwrap_or(settings.presence.events);
         events.0
@@ -111,6 +118,11 @@ mod tests {
             (
                 "engine = 'nats'\nnats = 'a'\ndata = '/d'",
                 "engine = nats and data = /d exclude each other",
+            ),
+            (
+                "engine = 'nats'\nnats = 'a'\nrevocations-file = '/r'\n\
+                 [[token-keys]]\nsecret-file = 's'",
+                "engine = nats and revocations-file = /r exclude each other",
             ),
             (
                 "engine = 'nats'\nnats = 'a'\npresence = { events = true }",

@@ -434,6 +434,7 @@ mod tests {
 
     fn stream(peers: Vec<Peer>, has_leader: bool) -> Existing {
         let info = StreamInfo {
+            max_age_ns: 0,
             created: String::new(),
             first: 1,
             last: 1,

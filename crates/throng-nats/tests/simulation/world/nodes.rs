@@ -1,0 +1,51 @@
+//! What nodes ask each other.
+
+use std::collections::BTreeSet;
+
+use throng_nats::journal::{Ask, Asked, Event};
+
+use super::World;
+
+impl World {
+    pub(super) fn ask(&mut self, node: usize) {
+        self.next_token += 1;
+        let (token, must_reach_all) = (self.next_token, self.random.percent(50));
+        let others = self.nodes[node].others;
+        self.nodes[node].asks.insert(token, others);
+        let question = token.to_string().into();
+        let wait_ms = 100 + self.random.below(2_000) as u64;
+        self.step(node, Event::Ask(Ask { token, question, wait_ms, must_reach_all }));
+    }
+
+    /// Each node answers at most once, under the number of the question. Without an answer of one
+    /// that was known, the answer is not complete.
+    pub(super) fn asked(&mut self, node: usize, asked: Asked) {
+        let Asked { token, answers, is_complete } = asked;
+        let others = self.nodes[node].asks.remove(&token).expect("it was asked once");
+        let mut from = BTreeSet::new();
+        for answer in answers {
+            let text = String::from_utf8(answer).expect("it is text");
+            let (question, other) = text.split_once(' ').expect("it has two parts");
+            assert_eq!(question, token.to_string(), "the answer to another question");
+            let other: usize = other.parse().expect("it is a number");
+            assert!(other != node && from.insert(other), "{other} has answered twice");
+            assert!(self.nodes[other].heard.contains(&token));
+        }
+        if is_complete {
+            let of = &self.nodes[node];
+            assert!(of.is_connected, "nobody is asked without a connection");
+            assert!(from.len() >= others, "a known node's answer is missing");
+            self.tally.asked += 1;
+        } else {
+            self.tally.partly += 1;
+        }
+    }
+
+    pub(super) fn question(&mut self, node: usize, reply: String, question: Vec<u8>) {
+        let mut answer = question;
+        let text = String::from_utf8(answer.clone()).expect("it is text");
+        self.nodes[node].heard.insert(text.parse().expect("it is a number"));
+        answer.extend_from_slice(format!(" {node}").as_bytes());
+        self.step(node, Event::Answer { reply, answer });
+    }
+}
