@@ -8,7 +8,9 @@ subscribers stay connected.
 import time
 
 import pytest
+from websockets.exceptions import ConnectionClosed
 
+from support import TIMEOUT_SECONDS
 from support.nats import ailments, connected
 from support.nats_cluster import NatsCluster
 from support.server import Server, eventually
@@ -152,3 +154,22 @@ def test_a_full_stream_drops_the_oldest(start, channel):
         assert late.next()[1] in bodies[-8:]
     with subscribe("websocket", both[1], path, since=ids[-2]) as late:
         assert late.recovered is True and late.next() == (ids[-1], bodies[-1])
+
+
+def test_after_a_stream_is_deleted_everything_begins_anew(cluster, start, channel):
+    both = [connected(start("--nats-prefix", "gone")) for _ in range(2)]
+    path = f"/channels/{channel}"
+    first = both[0].publish(channel, "first")["id"]
+    with subscribe("websocket", both[1], path) as there:
+        assert cluster.ask("$JS.API.STREAM.DELETE.gone-channels")["success"]
+        with pytest.raises(ConnectionClosed) as closed:
+            there.socket.recv(timeout=TIMEOUT_SECONDS)
+        assert closed.value.rcvd.code == 1012
+    # Each node finds out for itself, within two seconds.
+    for node in both:
+        eventually(lambda node=node: "has lost messages" in node.log(), "the loss is noticed")
+        connected(node)
+    with subscribe("websocket", both[1], path, since=first) as again:
+        assert again.recovered is False
+        new = both[0].publish(channel, "new")["id"]
+        assert again.next() == (new, "new")
