@@ -106,8 +106,9 @@ def test_a_majority_is_lost(cluster, nodes, traffic):
     first, second, _ = cluster.members
     with first.killed(), second.killed():
         before = traffic.refused()
-        hold(lambda: all(map(ailments, nodes)), "the probes say so")
-        eventually(lambda: traffic.refused() > before, "publishers are told")
+        # A leader that has lost its majority may take itself for one for a while, so what the
+        # probes say depends on which server is left.
+        hold(lambda: traffic.refused() > before, "publishers are told")
     cluster.wait_for_leader()
     for node in nodes:
         connected(node)
