@@ -204,14 +204,16 @@ export class HttpLink {
   async checkMany(response, cursors) {
     if (!response.ok && cursors.length > 1) {
       const error = await toError(response.clone(), this.round.signal);
-      if (TOO_MANY_CODES.has(error.code)) {
+      // A channel beside the inbox cannot leave it: the next round would be the same.
+      const canMove = cursors.filter((cursor) => cursor !== this.#inbox).length > 1;
+      if (TOO_MANY_CODES.has(error.code) && canMove) {
         this.client.learn(Math.ceil(cursors.length / 2));
         return undefined;
       }
       if (error.code === "forbidden" && (await this.#dropForbidden(cursors))) return undefined;
     }
     if (CHANNEL_STATUSES.has(response.status) && this.#asked.size > 0) {
-      // Perhaps only the presence events of one of them.
+      // Perhaps only the presence events of one of them, or for their number.
       this.#hasEvents = false;
       return undefined;
     }

@@ -103,6 +103,33 @@ test("over SSE, only the channels ask whose subscriptions want presence", async 
   assert.equal(decodeURIComponent(asked.findLast(Boolean)), "false,true");
 });
 
+for (const transports of [["sse"], ["poll"]]) {
+  test(`where events are one channel too many, presence is read: ${transports}`, async (t) => {
+    const { server, connect } = await start(t);
+    server.hasPresenceEvents = true;
+    server.channelsMax = 2;
+    const { data, listen, until } = inbox();
+    const ann = connect({ user: "ann", transports });
+    const { users } = await next(ann.subscribe("room", { presence: true }, listen), "presence");
+    assert.ok(Array.isArray(users));
+    server.publish("channel room", { data: "and messages come" });
+    await until(1);
+    assert.deepEqual(data, ["and messages come"]);
+    const asked = server.requests.filter((request) => request.includes("presence="));
+    assert.equal(asked.length, 1, asked.join());
+  });
+}
+
+test("a connection that never has room for its channel ends the client, and not in a circle", async (t) => {
+  const { server, connect } = await start(t);
+  server.channelsMax = 1;
+  const ann = connect({ user: "ann", transports: ["sse"] });
+  ann.subscribe("room").on("error", () => {});
+  const { code } = await next(ann, "error");
+  assert.equal(code, "too_many_channels");
+  assert.ok(server.requests.length < 10, server.requests.join());
+});
+
 for (const transports of TRANSPORTS) {
   test(`without presence events it is read: ${transports}`, async (t) => {
     const { server, connect } = await start(t);

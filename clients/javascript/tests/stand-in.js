@@ -271,7 +271,6 @@ export class StandIn {
     const user = parameters.get("user") ?? undefined;
     const keys = parameters.getAll("channel").map((name) => `channel ${name}`);
     if (user) keys.push(`user ${user}`);
-    if (keys.length > this.channelsMax) fail(400, "too_many_channels", "too many");
     for (const key of keys) this.#checkKey(key);
     const since = parameters.get("since")?.split(",");
     if (since && since.length !== keys.length) fail(400, "bad_id", "an id for each channel");
@@ -279,6 +278,8 @@ export class StandIn {
     if (presence.length > 0 && !this.hasPresenceEvents) fail(400, "bad_request", "no presence events");
     const channels = keys.length - (user ? 1 : 0);
     if (![0, channels].includes(presence.length)) fail(400, "bad_parameter", "one value each");
+    const count = keys.length + presence.filter((value) => value !== "false").length;
+    if (count > this.channelsMax) fail(400, "too_many_channels", "too many");
     const starts = keys.map((key, index) => this.follow(key, since?.[index]));
     const connection = this.#connect(user, keys);
     response.on("close", () => this.#connections.delete(connection));
