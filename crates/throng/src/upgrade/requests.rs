@@ -181,8 +181,11 @@ async fn end_with_signals(
         () = ends => {}
         never = &mut pass => match never {},
     }
-    thread.block();
-    let _ = timeout(HANDLED, pass).await;
+    // One that just ends would take signals with it that wait.
+    if parent::is_needed() {
+        thread.block();
+        let _ = timeout(HANDLED, pass).await;
+    }
 }
 
 /// Passes signals on that come too late for this process: another one serves. SIGHUP has its own
