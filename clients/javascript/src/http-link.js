@@ -381,10 +381,13 @@ export class PollLink extends HttpLink {
       if (line !== "") this.deliver(cursors, JSON.parse(line));
     }
     const ids = (response.headers.get("Throng-Id") ?? "").split(",");
-    if (ids.length !== cursors.length) return;
-    cursors.forEach((cursor, index) => {
-      cursor.position = ids[index];
-    });
+    // Chromium may end the body of a cut response as if it were whole. So what has messages counts as
+    // far as they came.
+    if (response.status === 204 && ids.length === cursors.length) {
+      cursors.forEach((cursor, index) => {
+        cursor.position = ids[index];
+      });
+    }
     // A server that shuts down adds a time to retry to its last response.
     const hintMs = retryAfterMs(response, this.options.random);
     if (hintMs !== undefined) throw new Loss("the server is shutting down", { hintMs });
