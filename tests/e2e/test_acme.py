@@ -1,5 +1,6 @@
 """Certificates that the server obtains and renews by itself, from a real authority for tests."""
 
+import os
 import re
 import signal
 import socket
@@ -11,7 +12,7 @@ import pytest
 
 from support import TIMEOUT_SECONDS
 from support.certificates import Authority, make_certificate, trusting
-from support.pebble import Door, Pebble
+from support.pebble import Door, Forgetful, Pebble
 from support.server import eventually, run_throng
 
 ADDRESS = re.compile(r"TLS listener on https://[\d.]+:(\d+)")
@@ -66,6 +67,12 @@ def world(serve, tmp_path):
     for each in worlds:
         each.pebble.close()
         each.door.__exit__()
+
+
+def grow_old(path):
+    """Makes a certificate look as if it had been obtained two hours ago."""
+    past = path.stat().st_mtime - 2 * 3600
+    os.utime(path, (past, past))
 
 
 def metric(server, sample, **labels):
@@ -147,12 +154,38 @@ def test_a_certificate_is_renewed_when_the_authority_wants_it(world):
     eventually(lambda: planned(*week), "a plan for another window")
     assert "(https://ca.example/why)" in server.log()
     server.stop()
-    # As if it were to be revoked. At a renewal it learns which certificate is replaced.
+    # As if it were to be revoked: but not within an hour of the last one, also after a restart.
     world.pebble.want_renewal(certificate, (now - timedelta(days=2), now - timedelta(days=1)))
+    path = world.files()[f"{NAME}.pem"]
+    server = world.serve()
+    hour = datetime.fromtimestamp(path.stat().st_mtime, UTC) + timedelta(hours=1)
+    eventually(lambda: planned(hour, hour), "a plan for an hour after the last one")
+    server.stop()
+    grow_old(path)
+    # At a renewal it learns which certificate is replaced.
     server = world.serve()
     wait_for(server)
-    assert world.files()[f"{NAME}.pem"].read_text() != first
+    assert path.read_text() != first
     assert "is a replacement of" in world.pebble.log()
+
+
+def test_an_authority_that_does_not_repeat_what_is_replaced_renews_all_the_same(world):
+    with Forgetful() as forgetful:
+        world = world(front=forgetful)
+        server = world.serve()
+        wait_for(server)
+        server.stop()
+        path = world.files()[f"{NAME}.pem"]
+        first = path.read_text()
+        now = datetime.now(UTC)
+        certificate = first[first.index("-----BEGIN CERTIFICATE") :]
+        world.pebble.want_renewal(certificate, (now - timedelta(days=2), now - timedelta(days=1)))
+        grow_old(path)
+        server = world.serve()
+        wait_for(server)
+        assert path.read_text() != first
+        assert forgetful.dropped == 1, "it was told what is replaced"
+        assert metric(server, "acme_failures", name=NAME) == 0
 
 
 def test_a_restart_goes_on_with_what_is_stored(world):

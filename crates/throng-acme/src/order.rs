@@ -53,7 +53,7 @@ impl Orders {
 
     /// Obtains a certificate for `name`, and stores it.
     pub(crate) async fn obtain(&mut self, name: &str) -> Result<(), Failure> {
-        *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.forget_asked();
         let obtained = tokio::time::timeout(ORDER_TIME_MAX, self.try_to_obtain(name)).await;
         // Also after a failure: what the authority was shown is of no use any more.
         self.shown.answer(Vec::new()).map_err(own)?;
@@ -101,14 +101,22 @@ impl Orders {
                 let account = self.new_account().await?;
                 account.new_order(&NewOrder::new(&names)).await
             }
-            // The certificate before may be of another account, or replaced already.
-            Err(Error::Api(problem)) if is_renewal && !is_limit(&problem) => {
-                tracing::debug!("ordering without the certificate before: {}", text(&problem));
+            // The certificate before may be of another account, or replaced already, and some
+            // authorities do not repeat its name in their answer, which the library refuses. It is
+            // a hint, and no reason to be without a certificate.
+            Err(error) if is_renewal && !is_limit(&error) => {
+                tracing::debug!("ordering without the certificate before: {}", sorted(error));
+                self.forget_asked();
                 account.new_order(&NewOrder::new(&names)).await
             }
             order => order,
         }
         .map_err(sorted)
+    }
+
+    /// A wait that the authority has asked for before does not belong to what follows.
+    fn forget_asked(&self) {
+        *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// The account: that of this run, or the stored one.
@@ -189,7 +197,8 @@ fn is_gone(problem: &Problem) -> bool {
 }
 
 /// Whether the authority asks to come back later.
-fn is_limit(problem: &Problem) -> bool {
+fn is_limit(error: &Error) -> bool {
+    let Error::Api(problem) = error else { return false };
     problem.r#type.as_deref() == Some("urn:ietf:params:acme:error:rateLimited")
 }
 

@@ -54,32 +54,13 @@ struct Name {
     ask: SystemTime,
     /// Its last answer.
     window: Option<Window>,
-    /// When this process has obtained the certificate.
-    obtained: Option<SystemTime>,
 }
 
 impl Renewal {
-    /// Begins nothing yet. Reads what is stored.
+    /// Begins nothing yet. Reads what is stored, to say how each name stands.
     pub fn new(settings: AcmeSettings, trust: Trust, shown: Arc<dyn Shown>) -> Renewal {
         let store = Store::new(&settings);
-        let now = SystemTime::now();
-        let name = |name: &String| {
-            let Failures { count, next } = store.failures(name);
-            // A moment that is further away was named by a clock that was wrong.
-            let next = next.filter(|next| *next <= now + schedule::ASKED_MAX);
-            let error = (count > 0).then(|| "an attempt before the start has failed".into());
-            let due = due(&store, name, now);
-            Name {
-                name: name.clone(),
-                next: next.unwrap_or(due).max(due),
-                failures: count,
-                error,
-                ask: now,
-                window: None,
-                obtained: None,
-            }
-        };
-        let names = settings.names.iter().map(name).collect();
+        let names = Name::read_all(&settings.names, &store);
         let orders = Orders::new(settings, store, trust, shown);
         let renewal = Renewal { orders, progress: Arc::default(), again: Arc::default(), names };
         renewal.tell();
@@ -92,7 +73,12 @@ impl Renewal {
     }
 
     /// Obtains and renews, forever. Requires a runtime with timers and I/O.
+    ///
+    /// Reads again what is stored: in an upgrade, the process before may have obtained certificates
+    /// since.
     pub async fn run(mut self) {
+        self.names = Name::read_all(&self.orders.settings.names, &self.orders.store);
+        self.tell();
         for name in self.names.iter().filter(|name| name.failures > 0) {
             tracing::warn!(
                 "attempts to obtain a certificate for {} have failed before the start; the next is \
@@ -170,7 +156,7 @@ impl Renewal {
             Ok(()) => {
                 entry.next = due(store, &name, now);
                 (entry.failures, entry.error) = (0, None);
-                (entry.ask, entry.window, entry.obtained) = (now, None, Some(now));
+                (entry.ask, entry.window) = (now, None);
                 self.orders.shown.has_changed();
                 let next = fmt_http_date(entry.next);
                 tracing::info!("a certificate for {name} was obtained; it is renewed at {next}");
@@ -207,12 +193,35 @@ impl Renewal {
 }
 
 impl Name {
+    /// How each name stands, by what is stored.
+    fn read_all(names: &[String], store: &Store) -> Vec<Name> {
+        let now = SystemTime::now();
+        names.iter().map(|name| Name::read(name, store, now)).collect()
+    }
+
+    fn read(name: &str, store: &Store, now: SystemTime) -> Name {
+        let Failures { count, next } = store.failures(name);
+        // A moment that is further away was named by a clock that was wrong.
+        let next = next.filter(|next| *next <= now + schedule::ASKED_MAX);
+        let due = due(store, name, now);
+        Name {
+            name: name.to_owned(),
+            next: next.unwrap_or(due).max(due),
+            failures: count,
+            error: (count > 0).then(|| "an attempt before the start has failed".into()),
+            ask: now,
+            window: None,
+        }
+    }
+
     /// Plans the renewal for the window that the authority has named.
     fn heed(&mut self, window: Window, store: &Store) {
         let Ok(Some(life)) = store.validity(&self.name) else { return };
         let next = schedule::in_window((window.from, window.until), life, chance());
-        let earliest = self.obtained.map(|obtained| schedule::not_before(obtained, life));
-        self.next = earliest.map_or(next, |earliest| earliest.max(next));
+        // A time to come was named by a clock that was wrong.
+        let now = SystemTime::now();
+        let obtained = store.obtained(&self.name).map_or(now, |obtained| obtained.min(now));
+        self.next = schedule::not_before(obtained, life).max(next);
         let page = window.page.as_ref().map_or_else(String::new, |page| format!(" ({page})"));
         tracing::info!(
             "the certificate authority wants the certificate for {} to be renewed between {} and \

@@ -108,6 +108,12 @@ impl Store {
         Ok(bytes.and_then(|bytes| validity(&bytes)))
     }
 
+    /// When the certificate for `name` was stored; `None` if there is none. Its own dates do not
+    /// say so: authorities let certificates begin to be valid up to an hour before they sign them.
+    pub(crate) fn obtained(&self, name: &str) -> Option<SystemTime> {
+        fs::metadata(self.certificate(name)).and_then(|file| file.modified()).ok()
+    }
+
     /// The authority's identifier of the certificate for `name` (RFC 9773 section 4.1); `None`
     /// without a certificate, or if the certificate does not name its issuer's key.
     pub(crate) fn identifier(

@@ -4,8 +4,10 @@ import json
 import os
 import socket
 import socketserver
+import ssl
 import subprocess
 import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
 
@@ -70,10 +72,10 @@ class Door(Relay):
 
 
 class Pebble:
-    """An authority whose certificates are valid for `life` seconds, and that validates names at the
-    port of `relay`."""
+    """An authority whose certificates are valid for `life` seconds, and that validates names at
+    `validation_port`. Its clients talk to `front`, if there is one."""
 
-    def __init__(self, directory, validation_port, life=90 * 86_400):
+    def __init__(self, directory, validation_port, life=90 * 86_400, front=None):
         self.directory = directory / "pebble"
         self.directory.mkdir()
         authority = Authority(self.directory)
@@ -83,10 +85,12 @@ class Pebble:
         self._validation_port, self._life = validation_port, life
         self._process = None
         self.port = self._management = None
+        self._front = front and front.before(self, self._own)
 
     @property
     def url(self):
-        return f"https://localhost:{self.port}/dir"
+        """Of its directory, as its clients know it."""
+        return f"https://localhost:{self._front.port if self._front else self.port}/dir"
 
     def start(self):
         """Starts it, at the same ports as before, or else at free ones."""
@@ -170,6 +174,80 @@ class Pebble:
         self.stop()
         self._names.shutdown()
         self._names.server_close()
+
+
+class Forgetful:
+    """What stands before an authority and removes from its answers which certificate an order
+    replaces. `dropped` is how often it has done so."""
+
+    def __init__(self):
+        self._server, self.dropped = None, 0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+
+    @property
+    def port(self):
+        return self._server.server_address[1]
+
+    def before(self, authority, certificate):
+        """Stands before the authority, with a certificate and its key."""
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), ForgetfulRequests)
+        self._server.daemon_threads = True
+        self._server.pass_on = lambda *request: self._pass_on(authority, *request)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*map(str, certificate))
+        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def _pass_on(self, authority, method, path, headers, body):
+        answer = httpx.request(
+            *(method, f"https://localhost:{authority.port}{path}"),
+            # The authority makes its URLs of the host's name.
+            headers={name: value for name, value in headers.items() if name != "Content-Length"},
+            **{"content": body, "verify": trusting(authority.ca)},
+            **{"timeout": TIMEOUT_SECONDS, "trust_env": False},
+        )
+        content = answer.content
+        if path.endswith("/order-plz") and "replaces" in answer.json():
+            left = {name: value for name, value in answer.json().items() if name != "replaces"}
+            content, self.dropped = json.dumps(left).encode(), self.dropped + 1
+        return answer.status_code, answer.headers, content
+
+
+class ForgetfulRequests(BaseHTTPRequestHandler):
+    """One connection of a client."""
+
+    def do_HEAD(self):
+        self._pass_on()
+
+    def do_GET(self):
+        self._pass_on()
+
+    def do_POST(self):
+        self._pass_on()
+
+    def _pass_on(self):
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        answer = self.server.pass_on(self.command, self.path, self.headers, body)
+        status, headers, content = answer
+        self.send_response(status)
+        for name, value in headers.items():
+            if name not in ("content-length", "date", "connection"):
+                self.send_header(name, value)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+    def log_message(self, *_):
+        pass
 
 
 def free_ports(count):
