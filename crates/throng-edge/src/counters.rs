@@ -256,6 +256,18 @@ impl Counters {
         self.counts[counter as usize].load(Ordering::Relaxed)
     }
 
+    /// The TLS handshakes that have ended, whatever their result.
+    pub fn handshakes_ended(&self) -> u64 {
+        let all = [
+            Counter::TlsHandshakes,
+            Counter::TlsHandshakesResumed,
+            Counter::TlsHandshakesFailed,
+            Counter::TlsHandshakesAbandoned,
+            Counter::TlsHandshakesStalled,
+        ];
+        all.into_iter().map(|counter| self.get(counter)).sum()
+    }
+
     /// Counts a connection that was parked. Only one thread may call this.
     pub fn park(&self, parked: Parked) {
         let cell = &self.parked[parked as usize];

@@ -7,10 +7,12 @@
 //! |---|---|
 //! | `sleep` | decides how long the thread waits for events, and when the worker fans out |
 //! | `permits` | limits how many workers fan out concurrently |
+//! | `spare` | gives back what the allocator keeps for the thread after a storm of handshakes |
 //! | `steering` | picks the workers that take new connections |
 
 pub mod permits;
 pub mod sleep;
+mod spare;
 pub(crate) mod steering;
 
 use std::io;
@@ -30,6 +32,7 @@ use crate::sys::sockets::{self, Sockets};
 use crate::tls::TlsNet;
 use crate::worker::{Now, TICKS_PER_S, Worker};
 use sleep::Sleep;
+use spare::Spare;
 use steering::{LAST_PLACES, Steering};
 
 /// The number of connections that one batch accepts, and that it receives from other threads.
@@ -174,6 +177,7 @@ pub(crate) fn run(
 ) -> io::Result<Option<ThreadWorker>> {
     // The bytes that come with connections handed off; reused.
     let mut buffer = Vec::new();
+    let mut spare = Spare::default();
     while !worker.is_ended() {
         // The order of `Sleep`: announce, wait, handle, work. It loses no wake-up.
         let timeout = sleep.prepare_to_sleep(&worker, clock.elapsed());
@@ -186,6 +190,7 @@ pub(crate) fn run(
         }
         if sleep.is_tick_due(clock.elapsed()) {
             tick(&mut worker, sources);
+            spare.tick(worker.net().handshakes_ended());
         }
         // Also after a batch without events, for what was deferred.
         sleep.work(&mut worker, clock.elapsed());

@@ -136,6 +136,11 @@ impl Metrics {
         self.0.iter().map(|worker| u64::from(of(worker))).sum()
     }
 
+    /// The TLS handshakes that have ended, whatever their result, summed over the workers.
+    pub fn handshakes_ended(&self) -> u64 {
+        self.0.iter().map(|worker| worker.counters.handshakes_ended()).sum()
+    }
+
     /// The longest wait of new connections in the queues of the workers, in milliseconds.
     pub fn queue_wait_ms(&self) -> u64 {
         let of = |worker: &WorkerMetrics| worker.queue_wait_ms.load(Ordering::Relaxed);

@@ -159,6 +159,11 @@ where
         self.shaking < self.max_handshakes && self.queued.is_empty()
     }
 
+    /// The handshakes that have ended, whatever their result.
+    pub(crate) fn handshakes_ended(&self) -> u64 {
+        self.counters.handshakes_ended()
+    }
+
     /// The number of TLS connections.
     pub fn tls_connections(&self) -> usize {
         self.slots.len()

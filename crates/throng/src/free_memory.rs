@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use throng_edge::{Counter, Metrics};
+use throng_edge::Metrics;
 
 /// When the logs have shrunk by this many bytes and by half, memory is returned.
 const LOG_BYTES: u64 = 64 << 20;
@@ -45,7 +45,7 @@ impl FreeMemory {
         let mut is_due = self.have_logs_shrunk(log_bytes);
         if self.calls >= LOOK_CALLS {
             self.calls = 0;
-            is_due |= self.may_take_time() && self.handshakes.are_over(ended(workers));
+            is_due |= self.may_take_time() && self.handshakes.are_over(workers.handshakes_ended());
         }
         if is_due {
             self.returned = Some(Instant::now());
@@ -73,28 +73,19 @@ impl FreeMemory {
     }
 }
 
-/// The handshakes that have ended, whatever their result.
-fn ended(workers: &Metrics) -> u64 {
-    let all = [
-        Counter::TlsHandshakes,
-        Counter::TlsHandshakesResumed,
-        Counter::TlsHandshakesFailed,
-        Counter::TlsHandshakesAbandoned,
-        Counter::TlsHandshakesStalled,
-    ];
-    all.into_iter().map(|counter| workers.sum(counter)).sum()
-}
-
 /// Handshakes since memory was returned.
 #[derive(Debug, Default)]
 struct Handshakes {
     /// The number that had ended when memory was returned, and at the last look.
     returned: u64,
     last: u64,
+    /// Whether they were over at the last look. Meanwhile each worker gives back what the allocator
+    /// keeps for its thread.
+    were_over: bool,
 }
 
 impl Handshakes {
-    /// Whether many have ended since the last time, and hardly any since the last look.
+    /// Whether many had ended since the last time, and hardly any more, at the look before this.
     fn are_over(&mut self, ended: u64) -> bool {
         let since_look = ended - std::mem::replace(&mut self.last, ended);
         let since = ended - self.returned;
@@ -102,7 +93,7 @@ impl Handshakes {
         if are_over {
             self.returned = ended;
         }
-        are_over
+        std::mem::replace(&mut self.were_over, are_over)
     }
 }
 
@@ -115,8 +106,8 @@ mod tests {
         let mut handshakes = Handshakes::default();
         let counts = [0, 100, 4_000, 9_000, 15_000, 15_010, 15_010, 15_050, 15_265, 15_266, 15_266];
         let over: Vec<bool> = counts.map(|count| handshakes.are_over(count)).into();
-        let first = counts.iter().position(|count| *count == 15_010).unwrap();
-        let second = counts.iter().position(|count| *count == 15_266).unwrap();
+        let after = |calm| counts.iter().position(|count| *count == calm).unwrap() + 1;
+        let (first, second) = (after(15_010), after(15_266));
         let returned: Vec<usize> = (0..counts.len()).filter(|at| over[*at]).collect();
         assert_eq!(returned, [first, second]);
     }
@@ -125,7 +116,7 @@ mod tests {
     fn at_a_steady_rate_it_is_returned_once_a_minute() {
         for rate in [5_u64, 300, 10_000] {
             let mut handshakes = Handshakes::default();
-            let returned = (1..=640).filter(|second| handshakes.are_over(second * rate)).count();
+            let returned = (1..=641).filter(|second| handshakes.are_over(second * rate)).count();
             assert_eq!(returned, 10, "{rate} a second");
         }
     }
