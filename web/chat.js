@@ -66,6 +66,10 @@ let here;
 /** The id of the last message that the reader has seen in this room, and the newest of the page. */
 let lastRead;
 let newest;
+/** What had been read when the page entered the room: older messages may arrive for a while. */
+let readBefore;
+/** Whether the reader has had time to see what has arrived. */
+let isShown = false;
 /** Whether there are messages before the oldest one on the page. */
 let hasOlder = false;
 let isLoadingOlder = false;
@@ -249,14 +253,14 @@ async function send(key, text, element, channel) {
 
 /** Whether a message is newer than what the reader has seen; never in a room not visited before. */
 function isAfterRead(id) {
-  if (!lastRead) return false;
-  const [[epoch, offset], [readEpoch, readOffset]] = [id.split("-"), lastRead.split("-")];
+  if (!readBefore) return false;
+  const [[epoch, offset], [readEpoch, readOffset]] = [id.split("-"), readBefore.split("-")];
   return epoch !== readEpoch || Number(offset) > Number(readOffset);
 }
 
 /** Remembers what has been read once the reader sees the end of the list. */
 function seeNewest() {
-  if (!newest || newest === lastRead || !list.isSeeingEnd()) return;
+  if (!isShown || !newest || newest === lastRead || !list.isSeeingEnd()) return;
   lastRead = newest;
   remember(`read.${room}`, lastRead);
 }
@@ -348,7 +352,8 @@ function enter(to) {
   shown.clear();
   overdue.clear();
   here = newest = undefined;
-  lastRead = recall(`read.${room}`);
+  lastRead = readBefore = recall(`read.${room}`);
+  isShown = false;
   list.clear();
   view.clearRoom();
   view.showOverdue(false);
@@ -368,6 +373,7 @@ function enter(to) {
   entered.on("subscribed", () => {
     setTimeout(() => {
       if (entered !== chat) return;
+      isShown = true;
       list.showWhetherEmpty();
       list.showUnread();
       seeNewest();

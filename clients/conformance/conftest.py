@@ -159,10 +159,9 @@ def loop():
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory):
-    """The real server, with a short heartbeat."""
-    running = Server(
-        tmp_path_factory.mktemp("server"), "--drain-window", "200ms", "--heartbeat", "1s"
-    )
+    """The real server, with a short heartbeat, and presence events."""
+    flags = ["--drain-window", "200ms", "--heartbeat", "1s", "--presence-events"]
+    running = Server(tmp_path_factory.mktemp("server"), *flags, "--presence-grace", "0s")
     yield running
     running.stop()
 

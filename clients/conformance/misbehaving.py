@@ -106,6 +106,8 @@ class Proxy:
         self.connections = 0
         self._flows = asyncio.Event()
         self._flows.set()
+        self._requests_flow = asyncio.Event()
+        self._requests_flow.set()
         self._tasks = set()
         self.server = loop.run(asyncio.start_server(self._serve, "127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self.server.sockets[0].getsockname()[1]}"
@@ -114,8 +116,13 @@ class Proxy:
         """Nothing passes any more, and nothing is closed."""
         self.loop.loop.call_soon_threadsafe(self._flows.clear)
 
+    def freeze_requests(self):
+        """Nothing from clients passes any more; what the server sends does."""
+        self.loop.loop.call_soon_threadsafe(self._requests_flow.clear)
+
     def thaw(self):
         self.loop.loop.call_soon_threadsafe(self._flows.set)
+        self.loop.loop.call_soon_threadsafe(self._requests_flow.set)
 
     def cut(self):
         """Breaks all connections."""
@@ -146,7 +153,7 @@ class Proxy:
         try:
             await self._flows.wait()
             up_reader, other = await asyncio.open_connection("127.0.0.1", self.upstream.port)
-            ways = [(reader, other), (up_reader, writer)]
+            ways = [(reader, other, self._requests_flow), (up_reader, writer, self._flows)]
             pumps = [
                 asyncio.create_task(self._pump(*way, direction))
                 for way, direction in zip(ways, directions, strict=True)
@@ -164,9 +171,10 @@ class Proxy:
                 if each is not None:
                     each.transport.abort()
 
-    async def _pump(self, reader, writer, direction):
+    async def _pump(self, reader, writer, flows, direction):
         with suppress(OSError):
             while data := await reader.read(direction.size()):
+                await flows.wait()
                 await self._flows.wait()
                 if not await direction.forward(data, writer):
                     return

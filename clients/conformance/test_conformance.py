@@ -93,6 +93,29 @@ def test_a_frozen_server_is_noticed_by_a_request(connect, proxy, server, channel
     assert not client.all("gap")
 
 
+def test_heartbeats_do_not_hide_an_unanswered_request(connect, proxy, server, channel):
+    """What the client sends does not arrive, and all that the server sends does."""
+    through = proxy()
+    # The server's heartbeats are more frequent.
+    options = {"request_timeout_ms": 2_500}
+    client = connect(through.url, transports=["websocket"], **EAGER, **options)
+    server.publish(channel, "0")
+    client.tell("subscribe", channels=[channel], history=1)
+    client.until_all("message", 1)
+    through.freeze_requests()
+    client.tell("publish", channel=channel, data=1)
+    server.publish(channel, "while it waits")
+    client.until_all("message", 2)
+    assert client.until_state("waiting")["reason"].endswith("the server fell silent")
+    through.thaw()
+    client.until_all("published", 1)
+    client.until_all("message", 3)
+    assert [message["data"] for message in client.all("message")] == ["0", "while it waits", 1]
+    kept = [envelope["data"] for envelope in server.history(channel)["messages"]]
+    assert kept == ["0", "while it waits", 1], "published once"
+    assert not client.all("gap")
+
+
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_a_new_epoch_is_a_gap(connect, proxy, server, tmp_path, channel, transport):
     other = Server(tmp_path, "--drain-window", "200ms")
@@ -188,6 +211,41 @@ def test_doubles_are_dropped_and_gaps_are_told_in_their_place(connect, scripted)
     assert asked == [None, "e-11", "e-12"]
 
 
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_who_is_there_is_told_at_once_and_on_each_change(
+    connect, proxy, server, channel, transport
+):
+    def users(count):
+        return lambda it: it["event"] == "presence" and len(it["users"]) == count
+
+    through = proxy()
+    ann = connect(through.url, transports=[transport], user="ann", poll_wait_ms=5_000, **EAGER)
+    ann.tell("subscribe", channels=[channel], presence=True)
+    first = ann.until(users(1))
+    assert (first["channel"], first["users"], first["connections"]) == (channel, ["ann"], 1)
+    bo = connect(server.url, transports=["websocket"], user="bo", **EAGER)
+    bo.tell("subscribe", channels=[channel])
+    second = ann.until(users(2))
+    assert (second["users"], second["joined"], second["left"]) == (["ann", "bo"], ["bo"], [])
+    server.publish(channel, "with both")
+    ann.until_all("message", 1)
+    bo.tell("close")
+    third = ann.until(users(1))
+    assert (third["users"], third["joined"], third["left"]) == (["ann"], [], ["bo"])
+    through.cut()
+    if transport != "poll":
+        # A poll may go on over another connection.
+        ann.until_state("waiting")
+        ann.until_state("open")
+    bo = connect(server.url, transports=["websocket"], user="bo", **EAGER)
+    bo.tell("subscribe", channels=[channel])
+    ann.until(users(2))
+    server.publish(channel, "after a cut")
+    ann.until_all("message", 2)
+    assert [each["data"] for each in ann.all("message")] == ["with both", "after a cut"]
+    assert not ann.all("gap") and not ann.all("error")
+
+
 CLOSES = [
     (1001, "", 0),
     (1002, "", "close_1002"),
@@ -198,6 +256,7 @@ CLOSES = [
     (1011, "", 0),
     (1012, "reconnect in 30 ms", 30),
     (1013, "overloaded; reconnect in 40 ms", 40),
+    (3008, "a message must arrive within 60 s", 0),
     (4000, "", 0),
     (4001, "", 0),
     (4002, "", "token_expired"),

@@ -1,16 +1,21 @@
 package throng
 
-// An event is a message, or a gap.
+// An event is a message, a gap, or who follows a channel.
 type event struct {
-	message *Message
-	gap     *Gap
+	message  *Message
+	gap      *Gap
+	presence *PresenceEvent
 }
 
-func (e event) place() (Target, string) {
-	if e.gap != nil {
-		return e.gap.Target, e.gap.ID
+// place is where the event is in the log of its channel. Presence events have no place.
+func (e event) place() (target Target, id string, hasPlace bool) {
+	switch {
+	case e.presence != nil:
+		return Target{}, "", false
+	case e.gap != nil:
+		return e.gap.Target, e.gap.ID, true
 	}
-	return e.message.Target, e.message.ID
+	return e.message.Target, e.message.ID, true
 }
 
 // A cursor is the position of a subscription in one channel.
@@ -29,6 +34,8 @@ type cursor struct {
 	// first is where the subscription started.
 	first     string
 	delivered string
+	// seenAt is the time of the last presence event in ms since 1970, 0 if there was none.
+	seenAt int64
 }
 
 // isSettled says whether it is known where older messages end, and where to resume.
@@ -91,10 +98,19 @@ func (c *cursor) take(envelope *fields) ([]event, error) {
 	return []event{{message: &message}}, nil
 }
 
+// see takes a presence event. It has no id, and changes no position.
+func (c *cursor) see(frame *fields) []event {
+	c.seenAt = frame.Time
+	seen := frame.toPresence()
+	return []event{{presence: &seen}}
+}
+
 // cursors are those of a subscription, in the order of URLs: the user is last.
 type cursors struct {
 	all     []*cursor
 	history int
+	// hasPresence: the subscription wants presence events, of all of its channels.
+	hasPresence bool
 }
 
 func (c *cursors) of(target Target) *cursor {

@@ -209,6 +209,9 @@ func (h *httpLink) deliver(text []byte) ([]event, error) {
 	if each == nil {
 		return nil, nil
 	}
+	if envelope.Type == "presence" {
+		return each.see(&envelope), nil
+	}
 	if envelope.Type == "gap" {
 		return each.gap(envelope.ID, envelope.Missed), nil
 	}
@@ -266,7 +269,11 @@ func (s *streamLink) open() ([]event, error) {
 }
 
 func (s *streamLink) start() (http.Header, error) {
-	path := s.url(url.Values{"transport": {"sse"}, "welcome": {"true"}}, false)
+	query := url.Values{"transport": {"sse"}, "welcome": {"true"}}
+	if s.cursors.hasPresence {
+		query.Set("presence", "true")
+	}
+	path := s.url(query, false)
 	s.token, _ = s.client.tokens.now()
 	headers := map[string]string{"Accept": "text/event-stream", "Cache-Control": "no-store"}
 	response, err := s.client.do(s.ctx, request{method: http.MethodGet, path: path, header: headers}, s.token)
@@ -345,7 +352,7 @@ func (s *streamLink) receive() ([]event, error) {
 	switch event.name {
 	case "closed":
 		return nil, s.closed(event.data)
-	case "message", "binary", "gap":
+	case "message", "binary", "gap", "presence":
 		return s.deliver(event.data)
 	}
 	return nil, nil
@@ -402,6 +409,21 @@ func (p *pollLink) receive() ([]event, error) {
 	return p.poll(p.client.options.PollWait.Truncate(time.Second))
 }
 
+// presence asks for the events after the last one, for the server answers at once without its time.
+func (p *pollLink) presence() string {
+	var times []string
+	for _, each := range p.cursors.all {
+		switch {
+		case each.target.IsUser():
+		case each.seenAt == 0:
+			times = append(times, "true")
+		default:
+			times = append(times, strconv.FormatInt(each.seenAt, 10))
+		}
+	}
+	return strings.Join(times, ",")
+}
+
 func (p *pollLink) poll(wait time.Duration) ([]event, error) {
 	options := p.client.options
 	_, isResumed := p.cursors.havePositions()
@@ -410,6 +432,9 @@ func (p *pollLink) poll(wait time.Duration) ([]event, error) {
 		patience = options.RequestTimeout
 	}
 	query := url.Values{"transport": {"poll"}, "wait": {strconv.Itoa(int(wait / time.Second))}}
+	if p.cursors.hasPresence {
+		query.Set("presence", p.presence())
+	}
 	p.watchdog.set(time.Now().Add(patience))
 	p.watchdog.arm(patience)
 	response, err := p.get(http.MethodGet, p.url(query, false), patience)

@@ -119,6 +119,25 @@ type Presence struct {
 	More bool `json:"more"`
 }
 
+// An Absence is a user who is no longer there.
+type Absence struct {
+	User string
+	// LastSeen is when the user's last connection was found to be gone.
+	LastSeen time.Time
+}
+
+// A PresenceEvent says who follows a channel now, and what has changed since the event before.
+type PresenceEvent struct {
+	Target Target
+	Presence
+	// Time is when the server looked.
+	Time time.Time
+	// Joined and Left are empty in the first event of a connection, and where Users is not all of
+	// them.
+	Joined []string
+	Left   []Absence
+}
+
 // fields is any object of the protocol: an envelope, a frame or an answer.
 type fields struct {
 	Type        string          `json:"type"`
@@ -138,6 +157,17 @@ type fields struct {
 	Code        string          `json:"code"`
 	CloseCode   int             `json:"close_code"`
 	Message     string          `json:"message"`
+	presenceFields
+}
+
+// presenceFields are those of a presence event.
+type presenceFields struct {
+	Presence
+	Joined []string `json:"joined"`
+	Left   []struct {
+		User     string `json:"user"`
+		LastSeen int64  `json:"last_seen"`
+	} `json:"left"`
 }
 
 func (f *fields) target() Target {
@@ -181,6 +211,19 @@ func (f *fields) toMessage(replayed bool) (Message, error) {
 		message.ContentType = f.ContentType
 	}
 	return message, nil
+}
+
+func (f *fields) toPresence() PresenceEvent {
+	event := PresenceEvent{
+		Target:   f.target(),
+		Presence: f.Presence,
+		Time:     time.UnixMilli(f.Time),
+		Joined:   f.Joined,
+	}
+	for _, each := range f.Left {
+		event.Left = append(event.Left, Absence{User: each.User, LastSeen: time.UnixMilli(each.LastSeen)})
+	}
+	return event
 }
 
 // isUpTo says whether id is last or before it; false if they are of different epochs.

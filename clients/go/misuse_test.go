@@ -34,6 +34,20 @@ func TestBadOptionsAreRefused(t *testing.T) {
 	}
 }
 
+func TestANegativeHistoryIsRefused(t *testing.T) {
+	client, err := throng.New("http://127.0.0.1:1", throng.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := client.Subscribe(throng.Channel("a"))
+	s.History = -1
+	for _, err := range s.Messages(context.Background()) {
+		if err == nil || !strings.Contains(err.Error(), "0 or more, not -1") {
+			t.Error(err)
+		}
+	}
+}
+
 func TestWhatNoHeaderMayHaveIsRefusedAtOnce(t *testing.T) {
 	client, err := throng.New("http://127.0.0.1:1", throng.Options{})
 	if err != nil {

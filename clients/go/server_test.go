@@ -335,6 +335,27 @@ func TestAnEndedContextEndsTheLoop(t *testing.T) {
 	}
 }
 
+func TestPresenceEventsOfAServerThatHasNoneEndTheSubscription(t *testing.T) {
+	url := serve(t, "")
+	for _, transport := range all {
+		s := connect(t, url, throng.Options{Transports: []throng.Transport{transport}}).Subscribe(throng.Channel("a"))
+		s.OnPresence = func(throng.PresenceEvent) {}
+		for _, err := range s.Messages(ctxOf(t)) {
+			var refused *throng.Error
+			if !errors.As(err, &refused) || refused.Code != "bad_request" {
+				t.Errorf("%s: got %v", transport, err)
+			}
+		}
+		s = connect(t, url, throng.Options{}).Subscribe(throng.User("ann"))
+		s.OnPresence = func(throng.PresenceEvent) {}
+		for _, err := range s.Messages(ctxOf(t)) {
+			if err == nil || !strings.Contains(err.Error(), "inboxes") {
+				t.Errorf("%s: got %v", transport, err)
+			}
+		}
+	}
+}
+
 func TestTheExamplesOfTheReadme(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	equal(t, err, nil)

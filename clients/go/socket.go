@@ -34,18 +34,17 @@ type socketLink struct {
 	// commands are pending, by ref; live are those confirmed by subscribed. Messages before it are of
 	// an earlier subscription.
 	commands map[int]command
-	live     map[*cursor]bool
+	live     map[*cursor]backlog
 	watchdog *watchdog
 
-	mu        sync.Mutex
-	opened    bool
-	heartbeat time.Duration
-	heardAt   time.Time
-	// isProbed: a ping was sent and has no answer. probeBy is when its answer is due.
-	isProbed bool
-	probeBy  time.Time
-	ref      int
-	// token is that which the server has from this link, auth a newer one that it has not accepted.
+	mu     sync.Mutex
+	opened bool
+	pulse  pulse
+	// pings is the number of those without an answer.
+	pings int
+	ref   int
+	// token is that which the server has from this link, auth a newer one that it has not accepted;
+	// authRef is the ref of the command with that, while it is unanswered.
 	token        string
 	auth         string
 	authRef      int
@@ -58,13 +57,19 @@ type command struct {
 	isResumed bool
 }
 
+// A backlog is the messages up to this id; empty if there are none.
+type backlog string
+
 func newSocketLink(ctx context.Context, client *Client, cursors *cursors) link {
 	s := &socketLink{
-		client:    client,
-		cursors:   cursors,
-		commands:  map[int]command{},
-		live:      map[*cursor]bool{},
-		heartbeat: client.options.Heartbeat,
+		client:   client,
+		cursors:  cursors,
+		commands: map[int]command{},
+		live:     map[*cursor]backlog{},
+		pulse: pulse{
+			heartbeat: client.options.Heartbeat,
+			patience:  client.options.RequestTimeout,
+		},
 	}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	s.watchdog = newWatchdog(s.overdue)
@@ -100,8 +105,9 @@ func (s *socketLink) open() ([]event, error) {
 	s.mu.Lock()
 	s.opened, s.name = true, welcome.Connection
 	if welcome.Heartbeat > 0 {
-		s.heartbeat = time.Duration(welcome.Heartbeat * float64(time.Second))
+		s.pulse.heartbeat = time.Duration(welcome.Heartbeat * float64(time.Second))
 	}
+	s.pulse.heard(time.Now())
 	s.mu.Unlock()
 	for _, each := range s.cursors.all {
 		if !each.isSilent {
@@ -110,7 +116,6 @@ func (s *socketLink) open() ([]event, error) {
 			}
 		}
 	}
-	s.heard()
 	return nil, nil
 }
 
@@ -176,9 +181,13 @@ func (s *socketLink) subscribe(each *cursor) error {
 	} else if s.cursors.history > 0 {
 		frame["history"] = s.cursors.history
 	}
+	if s.cursors.hasPresence && !each.target.IsUser() {
+		frame["presence"] = true
+	}
 	ref := s.nextRef()
 	frame["ref"] = ref
 	s.commands[ref] = command{each, each.position != ""}
+	s.asked()
 	return s.send(frame)
 }
 
@@ -241,82 +250,105 @@ func (s *socketLink) ended(err error) error {
 
 // Signs of life.
 
-// heard says that a frame has arrived.
-func (s *socketLink) heard() {
+// asked says that a command is sent.
+func (s *socketLink) asked() {
+	s.mu.Lock()
+	s.pulse.asked(time.Now())
+	due := s.pulse.due()
+	s.mu.Unlock()
+	s.watchdog.set(due)
+}
+
+func (s *socketLink) suspect(_, until time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	patience := s.client.options.RequestTimeout
-	s.heardAt = time.Now()
-	s.probeBy = time.Time{}
-	// While a command is unanswered, any frame is a sign of life.
-	s.isProbed = len(s.commands) > 0
-	switch {
-	case s.isProbed:
-		s.watchdog.set(s.heardAt.Add(patience))
-	case s.heartbeat > 0:
-		// Under load heartbeats may be 3 s late, and pings would add to the load.
-		s.watchdog.set(s.heardAt.Add(s.heartbeat + patience*3/10))
-	default:
-		s.watchdog.set(time.Time{})
+	if s.opened {
+		s.pulse.doubted(time.Now(), until)
+		s.ping()
 	}
 }
 
-func (s *socketLink) suspect(since, until time.Time) {
-	s.mu.Lock()
-	isWarm := !s.opened || !s.heardAt.Before(since)
-	if !isWarm {
-		s.probeBy = until
-	}
-	isProbed := s.isProbed
-	s.mu.Unlock()
-	if !isWarm && !isProbed {
-		// Sends the ping, at once if somebody waits.
-		s.watchdog.hasten(time.Now())
-	}
-}
-
-// overdue: nothing has come in time. Sends a ping, or gives up if there was one.
+// overdue: nothing has come in time. Sends a ping, or gives up if the server owes something.
 func (s *socketLink) overdue() {
 	s.mu.Lock()
-	if s.isProbed {
-		s.mu.Unlock()
+	defer s.mu.Unlock()
+	now, due := time.Now(), s.pulse.due()
+	switch {
+	case due.IsZero() || due.After(now):
+		s.watchdog.set(due)
+	case s.pulse.isWaiting():
 		s.cancel(errSilent)
-		return
+	default:
+		s.pulse.pinged(now)
+		s.ping()
 	}
-	s.isProbed = true
-	patience := s.client.options.RequestTimeout
-	until := s.probeBy
-	if until.IsZero() {
-		until = s.heardAt.Add(s.heartbeat + patience/2)
-	}
-	if least := time.Now().Add(patience / 5); until.Before(least) {
-		until = least
-	}
-	s.mu.Unlock()
-	s.watchdog.set(until)
-	_ = s.send(map[string]any{"type": "ping"}) // If this fails, so does the read.
+}
+
+// ping asks for a sign of life, without waiting for a connection that takes nothing. Needs the lock.
+func (s *socketLink) ping() {
+	s.pings++
+	s.watchdog.set(s.pulse.due())
+	// If this fails, so does the read.
+	go func() { _ = s.send(map[string]any{"type": "ping"}) }()
 }
 
 func (s *socketLink) receive() ([]event, error) {
-	s.watchdog.arm(s.client.options.RequestTimeout / 2)
+	s.mu.Lock()
+	s.pulse.cameBack(time.Now())
+	due := s.pulse.due()
+	s.mu.Unlock()
+	s.watchdog.set(due)
+	s.watchdog.arm(0)
 	frame, err := s.read()
 	s.watchdog.disarm()
+	s.mu.Lock()
+	s.pulse.left(time.Now())
+	s.pulse.heard(time.Now())
+	s.mu.Unlock()
 	if err != nil {
 		return nil, err
 	}
+	isAnswer := s.isAnswer(frame)
 	events, err := s.take(frame)
-	s.heard()
+	if isAnswer {
+		s.mu.Lock()
+		isComplete := len(s.commands) == 0 && s.authRef == 0 && s.pings == 0
+		s.pulse.answered(time.Now(), isComplete)
+		s.mu.Unlock()
+	}
 	return events, err
+}
+
+// isAnswer says whether the server has heard this client. An answer may be behind a backlog, which
+// counts for that.
+func (s *socketLink) isAnswer(frame *fields) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch frame.Type {
+	case "pong":
+		s.pings = max(0, s.pings-1)
+		return true
+	case "message":
+		if !s.pulse.isWaiting() {
+			return false
+		}
+		return isUpTo(frame.ID, string(s.live[s.cursors.of(frame.target())]))
+	}
+	_, isOurs := s.commands[frame.Ref]
+	return isOurs || (s.authRef != 0 && frame.Ref == s.authRef)
 }
 
 // Frames.
 
 func (s *socketLink) take(frame *fields) ([]event, error) {
 	switch frame.Type {
-	case "message", "gap":
+	case "message", "gap", "presence":
 		each := s.cursors.of(frame.target())
-		if each == nil || !s.live[each] {
+		if _, isLive := s.live[each]; !isLive {
 			return nil, nil
+		}
+		if frame.Type == "presence" {
+			return each.see(frame), nil
 		}
 		if frame.Type == "gap" {
 			return each.gap(frame.ID, frame.Missed), nil
@@ -328,14 +360,14 @@ func (s *socketLink) take(frame *fields) ([]event, error) {
 			return nil, nil
 		}
 		delete(s.commands, frame.Ref)
-		s.live[pending.cursor] = true
+		s.live[pending.cursor] = backlog(frame.Head)
 		isLost := pending.isResumed && frame.Recovered != nil && !*frame.Recovered
 		return pending.cursor.follow(frame.ID, frame.Head, isLost), nil
 	case "expiring":
 		s.refresh()
 	case "authenticated":
 		s.mu.Lock()
-		s.token, s.isRefreshing, s.refreshes = s.auth, false, 0
+		s.token, s.isRefreshing, s.authRef, s.refreshes = s.auth, false, 0, 0
 		s.mu.Unlock()
 	case "unsubscribed":
 		if frame.Code != "" {
@@ -352,7 +384,7 @@ func (s *socketLink) refusedCommand(frame *fields) error {
 	s.mu.Lock()
 	isAuth, token := s.isRefreshing && frame.Ref == s.authRef, s.auth
 	if isAuth {
-		s.isRefreshing = false
+		s.isRefreshing, s.authRef = false, 0
 	}
 	s.mu.Unlock()
 	if isAuth {
@@ -365,6 +397,10 @@ func (s *socketLink) refusedCommand(frame *fields) error {
 		return nil
 	}
 	if _, isOurs := s.commands[frame.Ref]; !isOurs {
+		if frame.Ref == 0 && frame.Code == "forbidden" {
+			// A newer token does not grant presence events any more.
+			return err
+		}
 		return nil
 	}
 	if frame.Code == "busy" || frame.Code == "too_many_requests" {
@@ -402,6 +438,7 @@ func (s *socketLink) sendNewer(old string) {
 		s.mu.Lock()
 		s.auth, s.authRef = token, ref
 		s.mu.Unlock()
+		s.asked()
 		_ = s.send(map[string]any{"type": "auth", "token": token, "ref": ref})
 		return
 	}

@@ -3,6 +3,7 @@ package throng
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"net/http"
 	"time"
@@ -36,6 +37,9 @@ type Subscription struct {
 	Since map[Target]string
 	// OnGap is called where messages are missing, before the next message.
 	OnGap func(Gap)
+	// OnPresence is called with who follows each channel: at once, and on each change. Where the server
+	// has no presence events, or not for this client, the subscription ends with its error.
+	OnPresence func(PresenceEvent)
 	// OnState is called when the connection opens or is lost.
 	OnState func(State)
 
@@ -105,7 +109,10 @@ func (s *Subscription) Position() map[Target]string {
 	}
 	// What has arrived and is not taken yet would be lost.
 	for _, each := range s.pending {
-		target, _ := each.place()
+		target, _, hasPlace := each.place()
+		if !hasPlace {
+			continue
+		}
 		positions[target] = s.taken[target]
 		if positions[target] == "" {
 			positions[target] = s.cursors.of(target).first
@@ -118,7 +125,11 @@ func (s *Subscription) Position() map[Target]string {
 func (s *Subscription) take() *Message {
 	next := s.pending[0]
 	s.pending = s.pending[1:]
-	target, id := next.place()
+	if next.presence != nil {
+		s.OnPresence(*next.presence)
+		return nil
+	}
+	target, id, _ := next.place()
 	s.taken[target] = id
 	if next.gap != nil && s.OnGap != nil {
 		s.OnGap(*next.gap)
@@ -132,7 +143,7 @@ func (s *Subscription) start() error {
 	}
 	inboxes := 0
 	seen := map[Target]bool{}
-	made := &cursors{history: s.History}
+	made := &cursors{history: s.History, hasPresence: s.OnPresence != nil}
 	var last []*cursor
 	for _, target := range s.targets {
 		if seen[target] || target == (Target{}) {
@@ -154,6 +165,12 @@ func (s *Subscription) start() error {
 	}
 	if len(s.targets) == 0 || inboxes > 1 {
 		return errors.New("throng: a subscription follows at least one channel, and at most one user's inbox")
+	}
+	if s.History < 0 {
+		return fmt.Errorf("throng: History is a number of messages, 0 or more, not %d", s.History)
+	}
+	if made.hasPresence && len(made.all) == 0 {
+		return errors.New("throng: OnPresence needs a channel: inboxes have no presence events")
 	}
 	if user := s.client.options.User; user != "" && inboxes == 0 {
 		last = append(last, &cursor{target: User(user), isSilent: true})

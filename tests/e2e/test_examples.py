@@ -113,6 +113,10 @@ def test_notifications_with_a_login_reach_their_user(start, chromium):
     use(chromium, "notifications", start("notifications"))
 
 
+def test_people_chat_under_their_own_names(start, chromium):
+    use(chromium, "chat", start("chat"))
+
+
 def test_a_page_shows_the_prices_of_200_channels(start, chromium):
     use(chromium, "prices", start("prices"))
 

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from support.raw import RawWebSocket
 from support.server import Server
 from support.transports import subscribe
 
@@ -221,23 +222,25 @@ def test_names_too_long_for_one_request_are_spread_over_several(server, node, ch
     assert not client.all("error")
 
 
-@pytest.mark.parametrize("transport", [*TRANSPORTS, ",".join(TRANSPORTS)])
-def test_the_client_waits_for_a_full_server(serve, node, channel, transport):
-    server = serve("--workers", 1, "--max-connections", 3)
-    client = Client(node, server, transport)
-    holders = [Client(node, server, "websocket") for _ in range(3)]
-    for each in [client, *holders]:
-        each.until(lambda it: it["event"] == "ready")
+def test_clients_wait_for_a_full_server(serve, node, channel):
+    # All at the same time: the server tells each to wait for some seconds.
+    chosen = [*TRANSPORTS, ",".join(TRANSPORTS)]
+    # Over HTTP a client has more than one connection.
+    server = serve("--workers", 1, "--max-connections", 12)
+    clients = [Client(node, server, transport) for transport in chosen]
+    for client in clients:
+        client.until(lambda it: it["event"] == "ready")
+    holders = [RawWebSocket(server, f"/channels/{channel}-held") for _ in range(12)]
+    for client in clients:
+        client.tell("subscribe", channels=[channel])
+    for client in clients:
+        assert client.until_state("waiting")["delayMs"] > 0
     for holder in holders:
-        holder.tell("subscribe", channels=[f"{channel}-held"])
-    for holder in holders:
-        holder.until_state("open")
-    client.tell("subscribe", channels=[channel])
-    assert client.until_state("waiting")["delayMs"] > 0
-    for holder in holders:
-        holder.child.kill()
-    # A full server is no reason to fall back to another transport.
-    assert client.until_state("open")["transport"] == transport.split(",")[0]
-    client.until_all("subscribed", 1)
+        holder.close()
+    for client, transport in zip(clients, chosen, strict=True):
+        # A full server is no reason to fall back to another transport.
+        assert client.until_state("open")["transport"] == transport.split(",")[0]
+        client.until_all("subscribed", 1)
     server.publish(channel, "in at last")
-    client.until_all("message", 1)
+    for client in clients:
+        client.until_all("message", 1)

@@ -24,7 +24,7 @@ def made(kind, command):
     options = {name: given[f"{name}_ms"] / 1000 for name in TIMES if f"{name}_ms" in given}
     if "random" in given:
         options["random"] = lambda: given["random"]
-    options["transports"] = given["transports"]
+    options |= {"transports": given["transports"], "user": given.get("user")}
     return kind(command["url"], given.get("token"), ssl_context=CONTEXT, **options)
 
 
@@ -33,6 +33,11 @@ def subscribed(client, command):
 
     def on_gap(gap):
         print_event(name, "gap", channel=gap.target, id=gap.id, missed=gap.missed)
+
+    def on_presence(event):
+        left = [each.user for each in event.left]
+        fields = {"users": event.users, "joined": event.joined, "left": left}
+        print_event(name, "presence", channel=event.target, connections=event.connections, **fields)
 
     def on_state(state):
         delay = None if state.delay is None else state.delay * 1000
@@ -44,6 +49,7 @@ def subscribed(client, command):
         since=command.get("since"),
         history=command.get("history", 0),
         on_gap=on_gap,
+        on_presence=on_presence if command.get("presence") else None,
         on_state=on_state,
     )
 
@@ -97,7 +103,8 @@ class Async:
             print_unpublished(command, error)
 
     async def close(self, command):
-        await self.clients.pop(command["client"]).aclose()
+        if client := self.clients.pop(command["client"], None):
+            await client.aclose()
 
 
 class Blocking:
@@ -131,7 +138,8 @@ class Blocking:
             print_unpublished(command, error)
 
     def close(self, command):
-        self.clients.pop(command["client"]).close()
+        if client := self.clients.pop(command["client"], None):
+            client.close()
 
 
 if sys.argv[1] == "async":

@@ -9,7 +9,8 @@ export function commands(Throng, print, base) {
   const tell = (client, event, fields = {}) => print({ client, event, ...fields });
 
   function open({ client, url, options: given }) {
-    const options = { ...base, transports: given.transports, token: given.token };
+    const { transports, token, user } = given;
+    const options = { ...base, transports, token, user };
     for (const [name, own] of Object.entries(TIMES)) {
       if (given[name] !== undefined) options[own] = given[name];
     }
@@ -23,14 +24,18 @@ export function commands(Throng, print, base) {
     clients.set(client, made);
   }
 
-  function subscribe({ client, channels, history, since }) {
+  function subscribe({ client, channels, history, since, presence }) {
     for (const channel of channels) {
-      const from = { history, since };
+      const from = { history, since, presence };
       const subscription = clients.get(client).subscribe(channel, from, (message) => {
         const { id, data, replayed } = message;
         tell(client, "message", { channel, id, data, replayed });
       });
       subscription.on("gap", ({ id, missed }) => tell(client, "gap", { channel, id, missed }));
+      subscription.on("presence", ({ connections, users, joined = [], left = [] }) => {
+        const gone = left.map((each) => each.user);
+        tell(client, "presence", { channel, connections, users, joined, left: gone });
+      });
       subscription.on("error", ({ code }) => tell(client, "error", { code }));
     }
   }
@@ -45,7 +50,7 @@ export function commands(Throng, print, base) {
   }
 
   function close({ client }) {
-    clients.get(client).close();
+    clients.get(client)?.close();
     clients.delete(client);
   }
 

@@ -94,12 +94,16 @@ export class Connection {
     this.link?.probe?.();
   }
 
+  /** Half of the time of a separate request is over: a WebSocket can be asked. */
+  doubt() {
+    this.link?.doubt?.();
+  }
+
   /**
-   * A separate request, sent at `sinceMs`, got no answer. Probes a WebSocket. A stream or poll
-   * cannot be probed: it counts as lost if nothing has arrived on it since then.
+   * A separate request, sent at `sinceMs`, got no answer. A stream or poll cannot be asked: it counts
+   * as lost if nothing has arrived on it since then.
    */
   suspect(sinceMs) {
-    this.probe();
     this.link?.suspect?.(sinceMs);
   }
 

@@ -214,6 +214,7 @@ export class Outbox {
         init.headers["Throng-Exclude"] = connection.link.serverName;
       }
       publish.sent();
+      const doubt = setTimeout(() => connection.doubt(), requestTimeoutMs / 2 + publish.waitMs);
       try {
         const response = await this.#client.request(pathOf(publish.target), init);
         if (response.ok) {
@@ -233,6 +234,7 @@ export class Outbox {
         if (foundNoConnection(error) || isOfToken(error)) publish.ruledOut();
         if (limit.signal.reason?.code === "timeout") connection.suspect(startedAt);
       } finally {
+        clearTimeout(doubt);
         limit.end();
       }
       await delay(delayMs, publish.abort.signal);

@@ -17,10 +17,7 @@ export async function read(client, target, what, parameters) {
   const { requestTimeoutMs } = client.options;
   const limit = deadline(requestTimeoutMs);
   // So that a frozen server is detected when the time is over.
-  const doubt = setTimeout(() => {
-    const connection = client.connectionFor(target);
-    if (connection.link?.receivedAt < startedAt) connection.probe();
-  }, requestTimeoutMs / 2);
+  const doubt = setTimeout(() => client.connectionFor(target).doubt(), requestTimeoutMs / 2);
   try {
     const init = { signal: limit.signal };
     const response = await client.request(`${pathOf(target)}/${what}${query}`, init);

@@ -4,9 +4,9 @@ import { lossOf } from "./close.js";
 import { Loss, ThrongError } from "./errors.js";
 import { backoffMs, delay, persist, TIMER_MAX_MS } from "./http.js";
 import { loadHttp } from "./load-http.js";
-import { isBinary, keyOf, toBase64 } from "./message.js";
+import { isBinary, isUpTo, keyOf, toBase64 } from "./message.js";
 
-/** How long the server may take to answer a probe. */
+/** How long the server may send nothing after a probe. */
 const PROBE_MS = 5_000;
 /** How long a channel waits that exceeds a limit: at least this, and at most five times as long. */
 const LIMIT_RETRY_MS = 1_000;
@@ -29,8 +29,14 @@ export class SocketLink {
   #pulseAt = Infinity;
   /** When the last frame arrived, in ms since 1970. */
   receivedAt = 0;
-  /** When a frame must have arrived; undefined if no answer is expected. */
-  #dueAt;
+  /** When any frame must have arrived, after a ping. */
+  #dueAt = Infinity;
+  /**
+   * When the oldest command or ping must have its answer: heartbeats and messages do not show that
+   * the server still hears this client. The answer to another one may delay it, for the server
+   * answers one after the other, and so may a backlog, which it can be behind.
+   */
+  #answerBy = Infinity;
   #heartbeatMs;
   /** The socket's `bufferedAmount` at the last check. */
   #unsentBytes = 0;
@@ -46,8 +52,11 @@ export class SocketLink {
   #pending = new Map();
   /** Cursors with a `subscribe` command. */
   #requested = new Set();
-  /** Cursors confirmed by `subscribed`. Messages before it are of an earlier subscription. */
-  #live = new Set();
+  /**
+   * Cursors confirmed by `subscribed`, each with the end of its backlog if it has one. Messages
+   * before it are of an earlier subscription.
+   */
+  #live = new Map();
   /** Cursors of which the server has no presence events, or shows them to others only. */
   #unseen = new Set();
 
@@ -120,37 +129,48 @@ export class SocketLink {
     this.#send({ type: "publish", ...target, ...body, ...options }, { publish });
   }
 
-  /** Sends a ping that must be answered within `PROBE_MS`. */
+  /** Sends a ping, after which something must arrive within `PROBE_MS`. */
   probe() {
     if (this.isOpen) this.#ping(PROBE_MS);
+  }
+
+  /** Half of the time of a separate request is over: the other half is for the answer to a ping. */
+  doubt() {
+    if (!this.isOpen) return;
+    const patienceMs = this.#options.requestTimeoutMs / 2;
+    this.#ping(patienceMs);
+    this.#answerBy = Math.min(this.#answerBy, this.#dueAt);
   }
 
   #send(frame, command) {
     if (command) {
       frame.ref = ++this.#ref;
       this.#pending.set(frame.ref, command);
-      this.#expect(this.#options.requestTimeoutMs);
+      this.#answerBy = Math.min(this.#answerBy, Date.now() + this.#options.requestTimeoutMs);
+      this.#schedule(this.#answerBy);
     }
     // A closing socket drops the frame; the close event leads to a retry.
     this.#socket.send(JSON.stringify(frame));
     this.#unsentBytes = this.#socket.bufferedAmount ?? 0;
   }
 
+  /** Sends a ping, and ends the link unless a frame arrives within this time. */
   #ping(timeoutMs) {
-    this.#send({ type: "ping" });
-    this.#expect(timeoutMs);
+    this.#send({ type: "ping" }, {});
+    this.#dueAt = Math.min(this.#dueAt, Date.now() + timeoutMs);
+    this.#schedule(this.#dueAt);
+  }
+
+  /** The server has heard this client. */
+  #heard() {
+    const { requestTimeoutMs } = this.#options;
+    this.#answerBy = this.#pending.size > 0 ? this.receivedAt + requestTimeoutMs : Infinity;
   }
 
   /** When the next heartbeat is late. */
   get #quietAt() {
     const grace = this.#options.requestTimeoutMs * HEARTBEAT_GRACE;
     return this.receivedAt + this.#heartbeatMs + grace;
-  }
-
-  /** Ends the link unless a frame arrives within this time. */
-  #expect(timeoutMs) {
-    this.#dueAt = Math.min(this.#dueAt ?? Infinity, Date.now() + timeoutMs);
-    this.#schedule(this.#dueAt);
   }
 
   #schedule(at) {
@@ -162,7 +182,7 @@ export class SocketLink {
   }
 
   /**
-   * Ends the link if an expected frame is overdue. Without one expected, sends a ping if the
+   * Ends the link if a frame or an answer is overdue. Without one expected, sends a ping if the
    * server's heartbeats do not arrive; its deadline counts from the ping and not from the last
    * frame, because timers of a hidden page run late.
    */
@@ -173,15 +193,16 @@ export class SocketLink {
     const unsentBytes = this.#socket.bufferedAmount ?? 0;
     // The server cannot answer a large message before it has left.
     const isSending = unsentBytes > 0 && unsentBytes < this.#unsentBytes;
-    if (isSending && this.#dueAt) this.#dueAt = now + requestTimeoutMs;
     this.#unsentBytes = unsentBytes;
-    const quietAt = this.#quietAt;
-    if (this.#dueAt !== undefined) {
-      if (now >= this.#dueAt) return this.#lost(new Loss("the server fell silent"));
-    } else if (now >= quietAt) {
-      return this.#ping(requestTimeoutMs * PONG_GRACE);
-    }
-    this.#schedule(this.#dueAt ?? quietAt);
+    let at = Math.min(this.#dueAt, this.#answerBy);
+    if (at === Infinity) {
+      at = this.#quietAt;
+      if (now >= at) return this.#ping(requestTimeoutMs * PONG_GRACE);
+    } else if (isSending) {
+      this.#dueAt = Infinity;
+      at = this.#answerBy = now + requestTimeoutMs;
+    } else if (now >= at) return this.#lost(new Loss("the server fell silent"));
+    this.#schedule(at);
   }
 
   #receive(text) {
@@ -197,8 +218,8 @@ export class SocketLink {
     const { type, ref } = frame;
     const command = this.#pending.get(ref);
     this.#pending.delete(ref);
-    this.#dueAt = undefined;
-    if (this.#pending.size > 0) this.#dueAt = this.receivedAt + this.#options.requestTimeoutMs;
+    this.#dueAt = Infinity;
+    if (command) this.#heard();
     // The answer to a query has no time, but this client sends none.
     if (type === "message" || type === "gap" || type === "presence") this.#advance(frame);
     else if (type === "welcome") this.#welcome(frame);
@@ -229,7 +250,7 @@ export class SocketLink {
 
   #subscribed({ id, head, recovered }, { cursor, from }) {
     if (cursor.connection !== this.#connection) return;
-    this.#live.add(cursor);
+    this.#live.set(cursor, head);
     cursor.isLive = true;
     cursor.follow({ id, head, recovered: from.since && recovered !== false });
     if (cursor.presence && !from.presence && !this.#unseen.has(cursor)) this.renew(cursor);
@@ -238,6 +259,7 @@ export class SocketLink {
   #advance(frame) {
     const cursor = this.#connection.cursors.get(keyOf(frame));
     if (!cursor || !this.#live.has(cursor)) return;
+    if (this.#answerBy < Infinity && isUpTo(frame.id, this.#live.get(cursor))) this.#heard();
     if (frame.type === "gap") cursor.gap(frame);
     else if (frame.type === "presence") cursor.see(frame);
     else this.#client.deliver(cursor, frame);

@@ -63,6 +63,7 @@ export class Throng extends Emitter {
     if (typeof options === "function") return this.subscribe(target, {}, options);
     if (this.state === "closed") throw new ThrongError("closed", "the client is closed");
     checkNames(options, ["history", "since", "presence"], "subscribe");
+    check((options.history ?? 0) >= 0, '"history" must be a number, 0 or more');
     const named = toTarget(target);
     const { user } = this.#options;
     // A client with a token and without `user` leaves it to the server which inbox is its own.

@@ -30,6 +30,9 @@ test("the error for a URL without a scheme, or with a wrong one, suggests a URL"
 });
 
 test("unknown options are refused with the nearest name", async () => {
+  const history = /"history" must be a number, 0 or more/;
+  throwsWith(() => new Throng(URL_OK).subscribe("a", { history: -1 }), history);
+  throwsWith(() => new Throng(URL_OK).subscribe("a", { history: "all" }), history);
   throwsWith(() => new Throng(URL_OK, { usr: "ann" }), /no option "usr"; did you mean "user"/);
   throwsWith(() => new Throng(URL_OK, { websocket: 1 }), /did you mean "WebSocket"/);
   throwsWith(() => new Throng(URL_OK, { zzzzzzzz: 1 }), /there are: user, transports/);

@@ -86,6 +86,41 @@ test("a publish that was sent and is not answered ends the connection after 10 s
   assert.equal(client.state, "waiting");
 });
 
+test("neither heartbeats nor messages of others hide that", async (t) => {
+  const client = await startOnSocket(t);
+  client.publish("a", "x").catch(() => {});
+  Socket.last.bufferedAmount = 0;
+  for (let second = 1; second < 10; second += 1) {
+    t.mock.timers.tick(1_000);
+    const message = { type: "message", channel: "a", id: `e-${second}`, time: 1, data: "live" };
+    Socket.last.receive(second % 2 ? { type: "heartbeat" } : message);
+  }
+  assert.equal(client.state, "open");
+  t.mock.timers.tick(1_000);
+  assert.equal(client.state, "waiting");
+});
+
+test("an answer may be behind the answer to another command, or behind a backlog", async (t) => {
+  const client = await startOnSocket(t);
+  const published = client.publish("a", "x");
+  const subscribed = next(client.subscribe("b"), "subscribed");
+  Socket.last.bufferedAmount = 0;
+  t.mock.timers.tick(9_000);
+  Socket.last.receive({ type: "subscribed", channel: "b", id: "e-0", head: "e-5", ref: 3 });
+  await subscribed;
+  for (let number = 1; number <= 5; number += 1) {
+    t.mock.timers.tick(9_000);
+    const message = { type: "message", channel: "b", id: `e-${number}`, time: 1, data: "old" };
+    Socket.last.receive(message);
+  }
+  assert.equal(client.state, "open");
+  t.mock.timers.tick(9_999);
+  Socket.last.receive({ type: "published", channel: "a", id: "e-1", subscribers: 1, ref: 2 });
+  assert.equal((await published.catch(({ code }) => code)), "timeout");
+  t.mock.timers.tick(1);
+  assert.equal(client.state, "open");
+});
+
 test("a publish that is still being sent does not", async (t) => {
   const client = await startOnSocket(t);
   client.publish("a", "x".repeat(60_000)).catch(() => {});
@@ -102,8 +137,9 @@ test("an idle connection is pinged after 28 s of silence and ends after 30 s", a
   t.mock.timers.tick(27_999);
   assert.equal(sent.mock.callCount(), 0);
   t.mock.timers.tick(1);
-  assert.deepEqual(sent.mock.calls.map(({ arguments: [text] }) => text), ['{"type":"ping"}']);
-  Socket.last.receive({ type: "pong" });
+  const pings = sent.mock.calls.map(({ arguments: [text] }) => JSON.parse(text));
+  assert.deepEqual(pings, [{ type: "ping", ref: 2 }]);
+  Socket.last.receive({ type: "pong", ref: 2 });
   t.mock.timers.tick(28_000);
   assert.equal(sent.mock.callCount(), 2);
   t.mock.timers.tick(1_999);
@@ -124,9 +160,11 @@ for (const hasPong of [true, false]) {
     t.mock.timers.tick(4_999);
     assert.equal(sent.mock.callCount(), 0);
     t.mock.timers.tick(1);
-    assert.deepEqual(sent.mock.calls.map(({ arguments: [text] }) => text), ['{"type":"ping"}']);
-    if (hasPong) Socket.last.receive({ type: "pong" });
-    t.mock.timers.tick(5_000);
+    const pings = sent.mock.calls.map(({ arguments: [text] }) => JSON.parse(text));
+    assert.deepEqual(pings, [{ type: "ping", ref: 2 }]);
+    t.mock.timers.tick(4_000);
+    Socket.last.receive(hasPong ? { type: "pong", ref: 2 } : { type: "heartbeat" });
+    t.mock.timers.tick(1_000);
     assert.equal(client.state, hasPong ? "open" : "waiting");
     assert.equal(await failed, "timeout");
   });

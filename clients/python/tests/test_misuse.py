@@ -180,3 +180,25 @@ def test_what_cannot_be_a_token_is_refused(silent, token):
 def test_a_poll_waits(silent):
     with pytest.raises(ValueError, match="poll_wait must be from 1 to 300"):
         Throng(silent, poll_wait=0)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"transport": ["sse"]}, "there is no option 'transport'; did you mean 'transports'?"),
+        ({"verify": False}, "there is no option 'verify'; there are: user, transports, "),
+        ({"heartbeat": "25"}, "the option heartbeat must be a number of seconds"),
+    ],
+)
+@pytest.mark.parametrize("kind", [Throng, AsyncThrong])
+def test_bad_options_are_refused(kind, options, said):
+    with pytest.raises(TypeError) as refused:
+        kind("http://127.0.0.1:1", **options)
+    assert str(refused.value).startswith(said)
+
+
+@pytest.mark.parametrize("history", [-1, "10", 2.5])
+def test_a_history_that_is_no_number_of_messages_is_refused(history):
+    with Throng("http://127.0.0.1:1") as client:
+        with pytest.raises(ValueError, match="0 or more"):
+            client.subscribe("a", history=history)

@@ -53,6 +53,16 @@ def test_a_batch_says_what_became_of_each_line(throng, channel):
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
+def test_presence_events_of_a_server_that_has_none_end_the_subscription(server, channel, transport):
+    with Throng(server.url, transports=[transport]) as client:
+        with pytest.raises(ThrongError, match="presence-events") as refused:
+            next(client.subscribe(channel, on_presence=print))
+        assert refused.value.code == "bad_request"
+        with pytest.raises(ValueError, match="inboxes"):
+            client.subscribe(User("ann"), on_presence=print)
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
 def test_history_is_replayed_and_then_comes_what_is_live(server, throng, channel, transport):
     for number in range(4):
         throng.publish(channel, number)

@@ -10,6 +10,8 @@ import { chromium } from "playwright-core";
 import { Proxy } from "./proxy.mjs";
 
 const TIMEOUT_MS = 60_000;
+/** Between two messages: 50 take longer than the 400 ms for which the page waits. */
+const SLOW_MS = 15;
 
 /** Selectors of the page's elements. */
 const SELECTORS = {
@@ -142,6 +144,15 @@ async function withPollOnly(context) {
   });
 }
 
+/** A network on which a page of history takes longer than the page waits for it. */
+const slowly = (context) => context.routeWebSocket(/subscribe/, (page) => {
+  const server = page.connectToServer();
+  let last = Promise.resolve();
+  server.onMessage((frame) => {
+    last = last.then(() => page.send(frame)).then(() => delay(SLOW_MS));
+  });
+});
+
 const SCENARIOS = {
   async together() {
     const ann = await open(serverUrl, "ann");
@@ -190,8 +201,9 @@ const SCENARIOS = {
   async back() {
     const texts = Array.from({ length: 95 }, (_, n) => `text ${n}.`);
     for (const text of texts) await publish(text);
-    const ann = await open(serverUrl, "ann");
+    const ann = await open(serverUrl, "ann", slowly);
     await sees(ann, texts.at(-1));
+    assert.equal(await ann.locator(".unread").count(), 0, "nothing is unread at the first visit");
     await ann.locator("#older").waitFor();
     const end = await ann.locator("#scroller").evaluate((scroller) => {
       return scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight;

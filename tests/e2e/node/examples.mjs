@@ -20,14 +20,10 @@ async function open(query = "") {
 
 async function notifications() {
   const [ann, bob] = [await open(), await open()];
-  await ann.fill("[name=user]", "ann");
-  await ann.fill("[name=password]", "banana");
-  await ann.click("button");
+  await logIn(ann, "ann", "banana");
   await ann.getByRole("alert").waitFor();
   for (const [page, user, password] of [[ann, "ann", "apple"], [bob, "bob", "banana"]]) {
-    await page.fill("[name=user]", user);
-    await page.fill("[name=password]", password);
-    await page.click("button");
+    await logIn(page, user, password);
     await page.getByText(`Notifications for ${user}`).waitFor();
   }
   const send = async (user, text) => {
@@ -47,6 +43,55 @@ async function notifications() {
   assert.deepEqual(await bob.locator("li").allInnerTexts(), ["bob: to myself"]);
   await ann.getByRole("button", { name: "Log out" }).click();
   await ann.getByRole("heading", { name: "Log in" }).waitFor();
+}
+
+/** Fills in the login of an example. */
+async function logIn(page, user, password) {
+  await page.fill("[name=user]", user);
+  await page.fill("[name=password]", password);
+  await page.click("button");
+}
+
+async function chat() {
+  const [ann, bob] = [await open(), await open()];
+  await logIn(ann, "ann", "banana");
+  await ann.getByRole("alert").getByText("not right").waitFor();
+  await logIn(ann, "ann", "apple");
+  const people = (page, names) => page.waitForFunction((expected) => {
+    return document.getElementById("people").innerText === expected;
+  }, names);
+  const say = async (page, text) => {
+    await page.fill("[name=text]", text);
+    await page.keyboard.press("Enter");
+  };
+  await people(ann, "ann");
+  await say(ann, "anybody here?");
+  await ann.getByText("ann: anybody here?").waitFor();
+  await logIn(bob, "bob", "banana");
+  await ann.getByText("bob has joined").waitFor();
+  await people(bob, "ann, bob");
+  await bob.getByText("ann: anybody here?").waitFor();
+  // A second window of the same person.
+  const second = await bob.context().newPage();
+  await second.goto(url);
+  await people(second, "ann, bob");
+  await say(second, "<b>yes</b>");
+  for (const page of [ann, bob, second]) await page.getByText("bob: <b>yes</b>").waitFor();
+  // The token of a page does not publish, under its own name or another.
+  const status = await bob.evaluate(async () => {
+    const token = await (await fetch("/push-token")).text();
+    const [server] = /http[^"]*(?=\/throng.js)/.exec(document.querySelector("script[type]").text);
+    const headers = { Authorization: `Bearer ${token}` };
+    const body = JSON.stringify({ from: "ann", text: "forged" });
+    return (await fetch(`${server}/channels/rooms%2Flobby`, { method: "POST", headers, body })).status;
+  });
+  assert.equal(status, 403);
+  await second.close();
+  await bob.getByRole("button", { name: "Log out" }).click();
+  await ann.getByText("bob has left").waitFor();
+  await people(ann, "ann");
+  const notes = await ann.locator(".note").allInnerTexts();
+  assert.deepEqual(notes, ["bob has joined", "bob has left"], "two windows are one person");
 }
 
 async function prices() {
@@ -98,7 +143,7 @@ async function list() {
   assert.deepEqual(await late.locator("li label").allInnerTexts(), ["milk"]);
 }
 
-const run = { notifications, prices, list, "express-sse": expressSse }[example];
+const run = { notifications, chat, prices, list, "express-sse": expressSse }[example];
 try {
   await run();
 } finally {

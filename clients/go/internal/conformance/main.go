@@ -36,12 +36,14 @@ type given struct {
 	PollWait       int                `json:"poll_wait_ms"`
 	Random         *float64           `json:"random"`
 	Token          string             `json:"token"`
+	User           string             `json:"user"`
 }
 
 func (g given) options() throng.Options {
 	options := throng.Options{
 		Transports:     g.Transports,
 		Token:          g.Token,
+		User:           g.User,
 		Heartbeat:      time.Duration(g.Heartbeat) * time.Millisecond,
 		OpenTimeout:    time.Duration(g.OpenTimeout) * time.Millisecond,
 		RequestTimeout: time.Duration(g.RequestTimeout) * time.Millisecond,
@@ -62,6 +64,7 @@ type command struct {
 	Channels []string `json:"channels"`
 	Since    string   `json:"since"`
 	History  int      `json:"history"`
+	Presence bool     `json:"presence"`
 	Channel  string   `json:"channel"`
 	Data     any      `json:"data"`
 }
@@ -87,6 +90,18 @@ func follow(ctx context.Context, client *throng.Client, c command) {
 	subscription.History, subscription.Since = c.History, since
 	subscription.OnGap = func(gap throng.Gap) {
 		print(c.Client, "gap", map[string]any{"channel": gap.Target.Name(), "id": gap.ID, "missed": gap.Missed})
+	}
+	if c.Presence {
+		subscription.OnPresence = func(event throng.PresenceEvent) {
+			left := []string{}
+			for _, each := range event.Left {
+				left = append(left, each.User)
+			}
+			print(c.Client, "presence", map[string]any{
+				"channel": event.Target.Name(), "connections": event.Connections, "users": event.Users,
+				"joined": append([]string{}, event.Joined...), "left": left,
+			})
+		}
 	}
 	subscription.OnState = func(state throng.State) {
 		print(c.Client, "state", map[string]any{

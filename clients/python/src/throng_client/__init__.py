@@ -6,13 +6,26 @@
 from .blocking import Subscription, Throng
 from .client import AsyncThrong
 from .errors import ThrongError, WebhookError
-from .messages import Draft, Gap, History, Message, Presence, Published, State, Target, User
+from .messages import (
+    Absence,
+    Draft,
+    Gap,
+    History,
+    Message,
+    Presence,
+    PresenceEvent,
+    Published,
+    State,
+    Target,
+    User,
+)
 from .options import Token, Transport
 from .subscription import AsyncSubscription
 from .tokens import make_token
 from .webhooks import Webhook
 
 __all__ = [
+    "Absence",
     "AsyncSubscription",
     "AsyncThrong",
     "Draft",
@@ -20,6 +33,7 @@ __all__ = [
     "History",
     "Message",
     "Presence",
+    "PresenceEvent",
     "Published",
     "State",
     "Subscription",

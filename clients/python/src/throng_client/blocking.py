@@ -17,9 +17,9 @@ from . import requests
 from .client import Hub
 from .errors import ThrongError, closed
 from .exchange import BlockingExchange
-from .messages import Draft, Gap, History, Message, Presence, Published, Target
-from .options import Options, OptionValues, Token, Transport, checked_url
-from .subscription import AsyncSubscription, OnState
+from .messages import Draft, Gap, History, Message, Presence, PresenceEvent, Published, Target
+from .options import OptionValues, Token, Transport, checked_options, checked_url
+from .subscription import AsyncSubscription, Callbacks, OnState
 from .tokens import Tokens
 
 # How long what a closed client has begun may take to end, before it is cancelled.
@@ -144,7 +144,7 @@ class Throng:
         self, url: str, token: Token | None = None, **options: Unpack[OptionValues]
     ) -> None:
         self._url = checked_url(url)
-        self._options = Options(**options)
+        self._options = checked_options(options)
         self._tokens = Tokens(token)
         self._exchange = BlockingExchange(self._url, self._options, self._tokens)
         # For the loop, the hub, and whether there may be any.
@@ -159,11 +159,13 @@ class Throng:
         since: str | Mapping[Target, str] | None = None,
         history: int = 0,
         on_gap: Callable[[Gap], None] | None = None,
+        on_presence: Callable[[PresenceEvent], None] | None = None,
         on_state: OnState | None = None,
     ) -> Subscription:
         """Follows channels, or a user's inbox: see `AsyncThrong.subscribe`.
 
-        `on_gap` and `on_state` are called in the thread of the connections and must return soon.
+        `on_gap`, `on_presence` and `on_state` are called in the thread of the connections and must
+        return soon.
         """
         with self._starting:
             if self._is_closed:
@@ -172,7 +174,8 @@ class Throng:
 
             async def start() -> AsyncSubscription:
                 self._hub = self._hub or Hub(self._url, self._options, self._tokens)
-                return self._hub.subscribe(targets, since, history, on_gap, on_state)
+                calls = Callbacks(on_gap, on_presence, on_state)
+                return self._hub.subscribe(targets, since, history, calls)
 
             return Subscription(loop.run(start()), loop)
 

@@ -11,8 +11,8 @@ from . import requests
 from .errors import ThrongError, closed
 from .exchange import AsyncExchange
 from .messages import Draft, History, Presence, Published, Target
-from .options import Options, OptionValues, Token, checked_url
-from .subscription import AsyncSubscription, OnGap, OnState
+from .options import Options, OptionValues, Token, checked_options, checked_url
+from .subscription import AsyncSubscription, Callbacks, OnGap, OnPresence, OnState
 from .tokens import AsyncTokens, Tokens
 
 
@@ -30,14 +30,13 @@ class Hub:
         targets: tuple[Target, ...],
         since: str | Mapping[Target, str] | None,
         history: int,
-        on_gap: OnGap | None,
-        on_state: OnState | None,
+        calls: Callbacks,
     ) -> AsyncSubscription:
         """A new subscription."""
         if self.exchange.http.is_closed:
             raise closed()
         subscription = AsyncSubscription(
-            self.url, self.options, self.exchange, targets, since, history, on_gap, on_state
+            self.url, self.options, self.exchange, targets, since, history, calls
         )
         self._subscriptions.add(subscription)
         subscription._on_close = self._subscriptions.discard
@@ -77,7 +76,7 @@ class AsyncThrong:
     def __init__(
         self, url: str, token: Token | None = None, **options: Unpack[OptionValues]
     ) -> None:
-        made = Options(**options)
+        made = checked_options(options)
         tokens = AsyncTokens(token, made.request_timeout)
         self._hub = Hub(checked_url(url), made, tokens)
         self._options = made
@@ -89,6 +88,7 @@ class AsyncThrong:
         since: str | Mapping[Target, str] | None = None,
         history: int = 0,
         on_gap: OnGap | None = None,
+        on_presence: OnPresence | None = None,
         on_state: OnState | None = None,
     ) -> AsyncSubscription:
         """Follows channels, or a user's inbox.
@@ -96,9 +96,12 @@ class AsyncThrong:
         `since` is the id to resume after; for several channels, a dictionary of ids by channel.
         Without it, `history` is the number of latest messages to begin with. `on_gap` is called
         where messages are missing, before the next message; without it, a gap is logged as a
-        warning. `on_state` is called when the connection opens, is lost, or ends.
+        warning. `on_presence` is called with who follows each channel: at once, and on each change.
+        Where the server has no presence events, or not for this client, the subscription ends with
+        its error. `on_state` is called when the connection opens, is lost, or ends.
         """
-        return self._hub.subscribe(targets, since, history, on_gap, on_state)
+        calls = Callbacks(on_gap, on_presence, on_state)
+        return self._hub.subscribe(targets, since, history, calls)
 
     async def publish(
         self,

@@ -9,9 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .messages import Gap, Message, Target, id_of, is_up_to, message_of, target_of
+from .messages import (
+    Gap,
+    Message,
+    PresenceEvent,
+    Target,
+    User,
+    id_of,
+    is_up_to,
+    message_of,
+    presence_of,
+    target_of,
+)
 
-Event = Message | Gap
+Event = Message | Gap | PresenceEvent
 
 
 class Cursor:
@@ -27,6 +38,8 @@ class Cursor:
         """The inbox of the client's user, which the connection follows without a subscription."""
         self.first = since
         """Where the subscription started."""
+        self.seen_at: int | None = None
+        """The time of the last presence event."""
         self._has_started = False
         self._delivered: str | None = None
 
@@ -71,13 +84,26 @@ class Cursor:
             self.head = None
         return [] if self.is_silent else [message]
 
+    @property
+    def may_have_presence(self) -> bool:
+        """Inboxes have no presence events."""
+        return not isinstance(self.target, User)
+
+    def see(self, fields: Mapping[str, Any]) -> list[Event]:
+        """Takes a presence event. It has no id, and changes no position."""
+        event = presence_of(fields)
+        self.seen_at = event.time
+        return [event]
+
 
 class Cursors:
     """Those of a subscription, in the order of URLs: the user is last."""
 
-    def __init__(self, targets: list[Cursor], history: int) -> None:
+    def __init__(self, targets: list[Cursor], history: int, *, has_presence: bool = False) -> None:
         self.all = targets
         self.history = history
+        self.has_presence = has_presence
+        """Whether the subscription wants presence events, of all of its channels."""
         self._by_target = {cursor.target: cursor for cursor in targets}
 
     def of(self, fields: Mapping[str, Any]) -> Cursor | None:

@@ -40,6 +40,8 @@ class HttpLink(Link):
         for cursor in self.host.cursors.all:
             parameters += place_of(cursor.target).items()
         parameters.append(("envelope", "true"))
+        if self.host.cursors.has_presence and not is_from_now:
+            parameters.append(("presence", self.presence()))
         if is_from_now:
             pass
         elif self.host.cursors.have_positions:
@@ -48,6 +50,10 @@ class HttpLink(Link):
         elif self.host.cursors.history > 0:
             parameters.append(("history", str(self.host.cursors.history)))
         return f"/subscribe?{urlencode(parameters)}"
+
+    def presence(self) -> str:
+        """Which presence events to ask for: those of all channels."""
+        return "true"
 
     async def request(self, method: str, path: str) -> Answer:
         """The complete response to a short request that must succeed."""
@@ -121,6 +127,8 @@ class HttpLink(Link):
         cursor = self.host.cursors.of(envelope)
         if cursor is None:
             return []
+        if envelope["type"] == "presence":
+            return cursor.see(envelope)
         return cursor.gap(envelope) if envelope["type"] == "gap" else cursor.take(envelope)
 
 
@@ -238,7 +246,7 @@ class StreamLink(HttpLink):
         fields = json.loads(event.data)
         if event.event == "closed":
             raise self._closed(fields)
-        if event.event in ("message", "binary", "gap"):
+        if event.event in ("message", "binary", "gap", "presence"):
             return self.deliver(fields)
         return []
 
@@ -276,6 +284,11 @@ class PollLink(HttpLink):
     def suspect(self, since: float, until: float) -> None:
         if self.is_open:
             self._deadline.hasten(until)
+
+    def presence(self) -> str:
+        """Those after the last one, for the server answers at once without its time."""
+        channels = [each for each in self.host.cursors.all if each.may_have_presence]
+        return ",".join(str(each.seen_at or "true") for each in channels)
 
     async def open(self) -> list[Event]:
         await self.settle()

@@ -116,6 +116,27 @@ class Presence:
     """Whether there are more users than listed."""
 
 
+@dataclass(frozen=True, slots=True)
+class Absence:
+    """A user who is no longer there."""
+
+    user: str
+    last_seen: int
+    """When the user's last connection was found to be gone, in milliseconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class PresenceEvent(Presence):
+    """Who follows a channel now, and what has changed since the event before."""
+
+    target: Target
+    time: int
+    """When the server looked, in milliseconds since 1970."""
+    joined: list[str]
+    left: list[Absence]
+    """Both are empty in the first event of a connection, and where `users` is not all of them."""
+
+
 def place_of(target: Target) -> dict[str, str]:
     """The fields that name a target in the protocol."""
     if isinstance(target, User):
@@ -146,6 +167,19 @@ def message_of(envelope: Mapping[str, Any], *, replayed: bool) -> Message:
     content_type = envelope.get("content_type", content_type)
     return Message(
         target_of(envelope), envelope["id"], envelope["time"], data, content_type, replayed
+    )
+
+
+def presence_of(fields: Mapping[str, Any]) -> PresenceEvent:
+    """The presence event in a frame."""
+    return PresenceEvent(
+        connections=fields["connections"],
+        users=fields["users"],
+        more=fields["more"],
+        target=target_of(fields),
+        time=fields["time"],
+        joined=fields.get("joined", []),
+        left=[Absence(each["user"], each["last_seen"]) for each in fields.get("left", [])],
     )
 
 

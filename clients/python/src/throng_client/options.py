@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import random
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
@@ -73,6 +74,8 @@ class Options:
         for name, limit in limits.items():
             # A poll that does not wait would be followed by the next at once.
             least = 1 if name == "poll_wait" else 0
+            if not isinstance(getattr(self, name), int | float):
+                raise TypeError(f"the option {name} must be a number of seconds")
             if not least <= getattr(self, name) <= limit:
                 raise ValueError(f"the option {name} must be from {least} to {limit:g} seconds")
         if not self.transports:
@@ -81,6 +84,17 @@ class Options:
             if transport not in TRANSPORTS:
                 known = ", ".join(TRANSPORTS)
                 raise ValueError(f"there is no transport {transport!r}; there are {known}")
+
+
+def checked_options(given: OptionValues) -> Options:
+    """The options of a client. Raises `TypeError` for one that there is not."""
+    for name in given:
+        if name not in OptionValues.__annotations__:
+            near = difflib.get_close_matches(name, OptionValues.__annotations__, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else "there are: "
+            known = "" if near else ", ".join(OptionValues.__annotations__)
+            raise TypeError(f"there is no option {name!r}; {hint}{known}")
+    return Options(**given)
 
 
 def backoff(attempt: int, random: Callable[[], float]) -> float:

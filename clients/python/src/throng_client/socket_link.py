@@ -15,8 +15,9 @@ from websockets.typing import Subprotocol
 from .cursor import Cursor, Event
 from .errors import Loss, ThrongError, is_stale_token, loss_of_close
 from .link import Deadline, Host, Link
-from .messages import User, id_of, json_of, place_of
+from .messages import User, id_of, is_up_to, json_of, place_of
 from .options import backoff, bounded
+from .pulse import Pulse
 from .requests import Answer, error_of, is_temporary, retry_after
 
 # The largest frame, for a server whose `max-message-bytes` is raised.
@@ -36,16 +37,17 @@ class SocketLink(Link):
         super().__init__(host)
         self._socket: ClientConnection | None = None
         self._deadline = Deadline()
-        self._heartbeat = host.options.heartbeat
-        self._heard_at = 0.0
-        self._is_probed = False
-        """A ping is to be sent, or was sent and has no answer."""
-        self._probe_by: float | None = None
+        self._pulse = Pulse(host.options)
+        self._pings = 0
+        """Those without an answer."""
+        self._doubted_until: float | None = None
+        """A ping is to be sent, which must be answered by then."""
         self._token: str | None = None
         self._commands: dict[int, tuple[Cursor, bool]] = {}
         """Pending `subscribe` commands by `ref`, and whether each names a position."""
-        self._live: set[Cursor] = set()
-        """Confirmed by `subscribed`. Messages before it are of an earlier subscription."""
+        self._live: dict[Cursor, str | None] = {}
+        """Confirmed by `subscribed`, each with the end of its backlog, if any. Messages before it
+        are of an earlier subscription."""
         self._auth: tuple[int, str] | None = None
         self._ref = 0
         self._refresh: asyncio.Task[None] | None = None
@@ -64,11 +66,11 @@ class SocketLink(Link):
             raise Loss("the peer is not a Throng server", is_unusable=True)
         self.is_open = True
         self.connection = welcome["connection"]
-        self._heartbeat = welcome.get("heartbeat") or self._heartbeat
+        self._pulse.heartbeat = welcome.get("heartbeat") or self._pulse.heartbeat
+        self._pulse.heard(self._now())
         for cursor in self.host.cursors.all:
             if not cursor.is_silent:
                 await self._subscribe(cursor)
-        self._expect_answer()
         return []
 
     async def _connect(self) -> ClientConnection:
@@ -120,8 +122,11 @@ class SocketLink(Link):
             frame["since"] = cursor.position
         elif self.host.cursors.history > 0:
             frame["history"] = self.host.cursors.history
+        if self.host.cursors.has_presence and cursor.may_have_presence:
+            frame["presence"] = True
         self._ref += 1
         self._commands[self._ref] = (cursor, cursor.position is not None)
+        self._asked()
         await self._send({**frame, "ref": self._ref})
 
     async def _send(self, frame: dict[str, Any]) -> None:
@@ -171,62 +176,79 @@ class SocketLink(Link):
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
 
-    def _expect_answer(self) -> None:
-        self._heard_at = self._now()
-        self._is_probed = False
-        self._probe_by = None
-        if self._commands:
-            # A command is unanswered; it is a sign of life if any frame comes.
-            self._is_probed = True
-            self._deadline.set(self._heard_at + self.host.options.request_timeout)
-        elif self._heartbeat:
-            # Under load heartbeats may be 3 s late, and pings would add to the load.
-            grace = self.host.options.request_timeout * 0.3
-            self._deadline.set(self._heard_at + self._heartbeat + grace)
-        else:
-            self._deadline.set(None)
+    def _asked(self) -> None:
+        self._pulse.asked(self._now())
+        if self._pulse.due is not None:
+            self._deadline.hasten(self._pulse.due)
 
     def suspect(self, since: float, until: float) -> None:
-        if not self.is_open or self._heard_at >= since:
-            return
-        self._probe_by = until
-        if not self._is_probed:
+        if self.is_open:
+            self._doubted_until = until
             # Wakes `receive`, which sends the ping.
             self._deadline.set(self._now())
 
     async def _ping(self) -> None:
         """Asks for a sign of life."""
-        patience = self.host.options.request_timeout
-        until = self._probe_by or self._heard_at + self._heartbeat + patience / 2
-        self._is_probed = True
-        self._deadline.set(max(until, self._now() + patience / 5))
+        until, self._doubted_until = self._doubted_until, None
+        self._pings += 1
+        if until is None:
+            self._pulse.pinged(self._now())
+        else:
+            self._pulse.doubted(self._now(), until)
         await self._send({"type": "ping"})
 
     async def receive(self) -> list[Event]:
-        self._deadline.allow(self.host.options.request_timeout / 2)
-        if self._probe_by is not None and not self._is_probed:
-            await self._ping()
+        self._pulse.came_back(self._now())
         try:
+            if self._doubted_until is not None:
+                await self._ping()
+            self._deadline.set(self._pulse.due)
             async with self._deadline.over():
                 text = await self._read()
         except TimeoutError:
-            if self._is_probed:
-                raise Loss("the server fell silent") from None
-            await self._ping()
+            due = self._pulse.due
+            if self._doubted_until is None and due is not None and self._pulse.is_waiting:
+                if due <= self._now():
+                    raise Loss("the server fell silent") from None
+            else:
+                await self._ping()
             return []
-        events = self._take(self._parsed(text))
-        self._expect_answer()
-        return events
+        finally:
+            self._pulse.left(self._now())
+        self._pulse.heard(self._now())
+        return self._take(self._parsed(text))
+
+    def _is_answer(self, frame: dict[str, Any], cursor: Cursor | None) -> bool:
+        """Whether the server has heard this client. An answer may be behind a backlog, which counts
+        for that."""
+        type, ref = frame.get("type"), frame.get("ref")
+        if type == "pong":
+            self._pings = max(0, self._pings - 1)
+            return True
+        if type == "message" and self._pulse.is_waiting:
+            end = None if cursor is None else self._live.get(cursor)
+            return end is not None and is_up_to(id_of(frame), end)
+        return ref in self._commands or (self._auth is not None and ref == self._auth[0])
 
     # Frames.
 
     def _take(self, frame: dict[str, Any]) -> list[Event]:
-        type, ref = frame.get("type"), frame.get("ref")
         cursor = self.host.cursors.of(frame)
+        is_answer = self._is_answer(frame, cursor)
+        events = self._taken(frame, cursor)
+        if is_answer:
+            is_complete = not self._commands and self._auth is None and self._pings == 0
+            self._pulse.answered(self._now(), is_complete=is_complete)
+        return events
+
+    def _taken(self, frame: dict[str, Any], cursor: Cursor | None) -> list[Event]:
+        type, ref = frame.get("type"), frame.get("ref")
         if type in ("message", "gap"):
             if cursor is None or cursor not in self._live:
                 return []
             return cursor.gap(frame) if type == "gap" else cursor.take(frame)
+        if type == "presence":
+            return cursor.see(frame) if cursor in self._live and cursor is not None else []
         if type == "subscribed" and ref in self._commands:
             return self._subscribed(frame, *self._commands.pop(ref))
         if type == "expiring":
@@ -240,7 +262,7 @@ class SocketLink(Link):
         return []
 
     def _subscribed(self, frame: dict[str, Any], cursor: Cursor, is_resumed: bool) -> list[Event]:
-        self._live.add(cursor)
+        self._live[cursor] = frame.get("head")
         recovered = frame.get("recovered") is not False if is_resumed else None
         return cursor.follow(id_of(frame), head=frame.get("head"), recovered=recovered)
 
@@ -254,6 +276,9 @@ class SocketLink(Link):
             self._renew()
         elif ref in self._commands:
             raise Loss(message) if code in _PASSING else ThrongError(code, message)
+        elif ref is None and code == "forbidden":
+            # A newer token does not grant presence events any more.
+            raise ThrongError(code, message)
 
     # Tokens. The connection is closed when the present one expires, and not before.
 
@@ -278,6 +303,7 @@ class SocketLink(Link):
                 continue
             self._ref += 1
             self._auth = (self._ref, token)
+            self._asked()
             try:
                 await self._send({"type": "auth", "token": token, "ref": self._ref})
             except Loss:
@@ -289,7 +315,7 @@ class SocketLink(Link):
             self._refresh.cancel()
         if self._socket is None:
             return
-        if self._is_probed:
+        if self._pulse.is_waiting:
             # The server is silent: there is no point in waiting for its close frame.
             self._socket.transport.abort()
         await self._socket.close()

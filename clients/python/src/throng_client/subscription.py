@@ -13,13 +13,14 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 
 from .cursor import Cursor, Cursors, Event
 from .errors import Loss, NotThrong, ThrongError
 from .exchange import AsyncExchange
 from .http_links import PollLink, StreamLink
 from .link import Host, Link
-from .messages import MALFORMED, Gap, Message, State, StateName, Target, User
+from .messages import MALFORMED, Gap, Message, PresenceEvent, State, StateName, Target, User
 from .options import Options, Transport, backoff, bounded
 from .requests import NoAnswer, Request
 from .socket_link import SocketLink
@@ -36,9 +37,34 @@ LINKS: dict[Transport, Callable[[Host], Link]] = {
 }
 
 OnGap = Callable[[Gap], Awaitable[None] | None]
+OnPresence = Callable[[PresenceEvent], Awaitable[None] | None]
 OnState = Callable[[State], None]
 
 log = logging.getLogger("throng_client")
+
+
+@dataclass(frozen=True, slots=True)
+class Callbacks:
+    """What a subscription tells its reader beside messages, in their order."""
+
+    on_gap: OnGap | None = None
+    on_presence: OnPresence | None = None
+    on_state: OnState | None = None
+
+    async def report(self, gap: Gap) -> None:
+        """Tells of a gap."""
+        if self.on_gap is None:
+            log.warning("messages are missing in %s before %s", gap.target, gap.id)
+            return
+        waiting = self.on_gap(gap)
+        if waiting is not None:
+            await waiting
+
+    async def see(self, event: PresenceEvent) -> None:
+        """Tells of a presence event."""
+        waiting = None if self.on_presence is None else self.on_presence(event)
+        if waiting is not None:
+            await waiting
 
 
 class AsyncSubscription:
@@ -57,13 +83,17 @@ class AsyncSubscription:
         targets: tuple[Target, ...],
         since: str | Mapping[Target, str] | None,
         history: int,
-        on_gap: OnGap | None,
-        on_state: OnState | None,
+        calls: Callbacks,
     ) -> None:
-        cursors = Cursors(_cursors_of(targets, since, options.user), history)
+        if not isinstance(history, int) or history < 0:
+            raise ValueError(f"`history` is a number of messages, 0 or more, not {history!r}")
+        followed = _cursors_of(targets, since, options.user)
+        has_presence = calls.on_presence is not None
+        if has_presence and not any(each.may_have_presence for each in followed):
+            raise ValueError("`on_presence` needs a channel: inboxes have no presence events")
+        cursors = Cursors(followed, history, has_presence=has_presence)
         self._host = Host(url, options, exchange, cursors)
-        self._on_gap = on_gap
-        self._on_state = on_state
+        self._calls = calls
         self._link: Link | None = None
         self._opening: asyncio.Future[list[Event]] | None = None
         self._events: deque[Event] = deque()
@@ -92,7 +122,7 @@ class AsyncSubscription:
         """The ids to resume after, as `since` takes them, for the channels that have one."""
         places = {}
         # What has arrived and is not taken yet would be lost.
-        waiting = {event.target for event in self._events}
+        waiting = {it.target for it in self._events if not isinstance(it, PresenceEvent)}
         for each in self._host.cursors.all:
             id = each.position
             if each.target in waiting:
@@ -108,10 +138,13 @@ class AsyncSubscription:
         while not self._closed.is_set():
             if self._events:
                 event = self._events.popleft()
+                if isinstance(event, PresenceEvent):
+                    await self._calls.see(event)
+                    continue
                 self._taken[event.target] = event.id
                 if isinstance(event, Message):
                     return event
-                await self._report(event)
+                await self._calls.report(event)
                 continue
             try:
                 if self._link is None:
@@ -148,17 +181,9 @@ class AsyncSubscription:
         if self._link is not None:
             self._link.suspect(since, until)
 
-    async def _report(self, gap: Gap) -> None:
-        if self._on_gap is None:
-            log.warning("messages are missing in %s before %s", gap.target, gap.id)
-            return
-        waiting = self._on_gap(gap)
-        if waiting is not None:
-            await waiting
-
     def _report_state(self, name: StateName, delay: float | None = None, reason: str = "") -> None:
-        if self._on_state is not None:
-            self._on_state(State(name, self.transport, delay, reason))
+        if self._calls.on_state is not None:
+            self._calls.on_state(State(name, self.transport, delay, reason))
 
     async def _receive(self, link: Link) -> list[Event]:
         try:
