@@ -1,19 +1,35 @@
-"""`throng data`: check, export and compact the directory of a server that does not run."""
+"""`throng data`: check, export and compact the directory of a server, and back it up while it runs."""
 
+import contextlib
 import json
 import os
 import shutil
+import signal
+import stat
+import subprocess
+import threading
+from pathlib import Path
 
+import httpx
 import pytest
 
-from support.server import Server, eventually, run_throng
+from support import TIMEOUT_SECONDS
+from support.access import SECRET, bearer, server_key
+from support.server import BINARY, Server, clean_environment, eventually, run_throng
+from support.small_disk import mount_small
 from support.transports import subscribe
+from support.upgrades import UpgradableServer
 
 SETTINGS = """
 [[channels]]
 match = "kept"
 durable = true
 messages = 1000
+
+[[channels]]
+match = "busy"
+durable = true
+messages = 1000000
 
 [[channels]]
 users = "*"
@@ -29,8 +45,8 @@ def start(tmp_path):
     (tmp_path / "throng.toml").write_text(SETTINGS)
     servers = []
 
-    def start_next():
-        servers.append(Server(tmp_path, "--data", tmp_path / "data"))
+    def start_next(name="data"):
+        servers.append(Server(tmp_path, "--data", tmp_path / name))
         return servers[-1]
 
     yield start_next
@@ -176,3 +192,191 @@ def test_directories_that_cannot_be_used_are_refused(start, tmp_path):
         assert "is not there, or has nothing of Throng in it" in done.stderr
         assert not (tmp_path / "none").exists()
     assert server.http.get("/health").status_code == 200
+
+
+class Publishers:
+    """Threads that publish numbered messages to `busy`, each in its order, until told to stop."""
+
+    def __init__(self, server):
+        self.server = server
+        self.acknowledged = [[] for _ in range(4)]
+        self.refused = []
+        self.is_over = threading.Event()
+        self.threads = [
+            threading.Thread(target=self.publish, args=(own,)) for own in range(len(self.acknowledged))
+        ]
+        for thread in self.threads:
+            thread.start()
+
+    def publish(self, own):
+        with httpx.Client(base_url=self.server.url, timeout=TIMEOUT_SECONDS, trust_env=False) as http:
+            while not self.is_over.is_set():
+                number = len(self.acknowledged[own])
+                answer = http.post("/channels/busy", content=f"{own} {number}")
+                if answer.status_code != 201:
+                    self.refused.append(answer.text)
+                    return
+                self.acknowledged[own].append(number)
+
+    def counts(self):
+        return [len(acknowledged) for acknowledged in self.acknowledged]
+
+    def wait_for_more(self):
+        before = self.counts()
+        eventually(
+            lambda: self.refused or all(now > then for now, then in zip(self.counts(), before)),
+            "more messages of each publisher",
+        )
+
+    def stop(self):
+        self.is_over.set()
+        for thread in self.threads:
+            thread.join()
+
+
+def test_a_server_is_backed_up_while_clients_publish(start, tmp_path):
+    server = start()
+    kept, _ = fill(server)
+    target = tmp_path / "backup"
+    settings = ["--listen", f"{server.host}:{server.port}", "--data", tmp_path / "data"]
+    publishers = Publishers(server)
+    try:
+        for _ in range(50):
+            publishers.wait_for_more()
+        before = publishers.counts()
+        done = run_throng("data", "backup", target, *settings, directory=tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
+        publishers.wait_for_more()
+    finally:
+        publishers.stop()
+    assert publishers.refused == []
+    assert "entries in all, are in" in done.stdout.splitlines()[-1]
+    again = run_throng("data", "backup", target, *settings, directory=tmp_path)
+    assert again.returncode == CONFIGURATION
+    assert "has data of Throng already" in again.stderr
+    modes = {path: stat.S_IMODE(path.stat().st_mode) for path in [target, *target.rglob("*")]}
+    assert modes == {path: 0o700 if path.is_dir() else 0o600 for path in modes}
+    server.stop()
+    checked = data(tmp_path, "check", target)
+    assert checked.stdout.endswith("nothing is wrong\n"), checked.stdout + checked.stderr
+    copy = start("backup")
+    assert "an older copy that was put back" in copy.log()
+    page = copy.http.get("/channels/kept/history").json()
+    assert [message["data"] for message in page["messages"]] == [f"{n}" for n in range(len(kept))]
+    page = copy.http.get("/users/ann/history").json()
+    assert {"é": [1, 2]} in [message["data"] for message in page["messages"]]
+    followed = copy.http.get("/users/ann/subscriptions").json()
+    assert followed["channels"] == ["brief", "kept"]
+    copy.stop()
+    exported = data(tmp_path, "export", target).stdout.splitlines()
+    lines = [line for line in map(json.loads, exported) if line.get("channel") == "busy"]
+    published = [line["data"] for line in lines if line["type"] == "message"]
+    for own, (counted, acknowledged) in enumerate(zip(before, publishers.counts())):
+        numbers = [int(text.split()[1]) for text in published if text.split()[0] == f"{own}"]
+        # All of before, and then none after one that is missing.
+        assert numbers == list(range(len(numbers)))
+        assert counted <= len(numbers) <= acknowledged
+
+
+def test_a_backup_has_the_revocations_of_a_file_elsewhere(start, tmp_path):
+    key, table = server_key(tmp_path, "app", "administration")
+    own = f"revocations-file = 'elsewhere'\n[[token-keys]]\nsecret = '{SECRET}'\n{table}"
+    (tmp_path / "throng.toml").write_text(own + SETTINGS)
+    server = start()
+    # From a time before the setting: it is not used any more.
+    (tmp_path / "data/revocations").write_text("stale\n")
+    revoked = server.http.post("/revocations/users/ann", headers=bearer(key))
+    assert revoked.status_code == 201, revoked.text
+    settings = ["--listen", f"{server.host}:{server.port}", "--data", tmp_path / "data"]
+    done = run_throng("data", "backup", tmp_path / "backup", *settings, directory=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    copied = (tmp_path / "backup/revocations").read_bytes()
+    assert b"ann" in copied and copied == (tmp_path / "elsewhere").read_bytes()
+
+
+def is_asleep(process, thread):
+    """Whether a thread of this name waits in a system call."""
+    for task in Path(f"/proc/{process}/task").iterdir():
+        # Others may end meanwhile.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if (task / "comm").read_text() == f"{thread}\n":
+                return (task / "stat").read_text().rpartition(")")[2].split()[0] in "SD"
+    return False
+
+
+def test_a_backup_to_a_disk_that_hangs_does_not_hold_up_the_end_of_the_data(start, tmp_path):
+    server = start()
+    target = tmp_path / "backup"
+    target.mkdir()
+    # Whoever opens it waits until somebody reads it.
+    os.mkfifo(target / "lock")
+    settings = ["--listen", f"{server.host}:{server.port}", "--data", tmp_path / "data"]
+    command = [BINARY, "data", "backup", target, *settings]
+    with subprocess.Popen(command, cwd=tmp_path, env=clean_environment()) as backup:
+        eventually(lambda: is_asleep(server.process.pid, "backup"), "a backup that hangs")
+        server.signal()
+        running = tmp_path / "data/store.running"
+        eventually(lambda: not running.exists(), "the end of the data directory")
+        os.close(os.open(target / "lock", os.O_RDONLY | os.O_NONBLOCK))
+        server.wait()
+        assert backup.wait(TIMEOUT_SECONDS) != 0
+    assert list(target.iterdir()) == []
+
+
+def test_an_upgrade_leaves_nothing_of_a_backup(tmp_path):
+    (tmp_path / "throng.toml").write_text(SETTINGS)
+    server = UpgradableServer(tmp_path, "--data", tmp_path / "data")
+    target = tmp_path / "backup"
+    target.mkdir()
+    # Whoever opens it waits until somebody reads it.
+    os.mkfifo(target / "lock")
+    settings = ["--listen", f"{server.host}:{server.port}", "--data", tmp_path / "data"]
+    command = [BINARY, "data", "backup", target, *settings]
+    with subprocess.Popen(command, cwd=tmp_path, env=clean_environment()) as backup:
+        eventually(lambda: is_asleep(server.pid, "backup"), "a backup that hangs")
+        server.signal(signal.SIGUSR2)
+        eventually(lambda: "this one ends" in server.log(), "an upgrade")
+        os.close(os.open(target / "lock", os.O_RDONLY | os.O_NONBLOCK))
+        server.upgraded(0)
+        assert backup.wait(TIMEOUT_SECONDS) != 0
+    assert list(target.iterdir()) == []
+    server.stop()
+
+
+def test_a_backup_on_a_file_system_that_only_the_server_sees(tmp_path):
+    (tmp_path / "throng.toml").write_text(SETTINGS)
+    private = tmp_path / "private"
+    private.mkdir()
+    flags = ["--data", private / "data"]
+    server = Server(tmp_path, *flags, prepare=mount_small(private, 256))
+    try:
+        seen = Path(f"/proc/{server.process.pid}/root{private}")
+
+        def back_up(name):
+            settings = ["--listen", f"{server.host}:{server.port}", *flags]
+            return run_throng("data", "backup", private / name, *settings, directory=tmp_path)
+
+        done = back_up("first")
+        assert (done.returncode, done.stdout) == (RUNTIME_ERROR, "")
+        assert "has made the backup where only it sees it" in done.stderr
+        assert "PrivateTmp=" in done.stderr
+        assert (seen / "first/store").is_dir()
+        # It would fill the disk of the data.
+        with (seen / "filler").open("wb") as filler:
+            disk = os.statvfs(seen)
+            os.posix_fallocate(filler.fileno(), 0, disk.f_bavail * disk.f_frsize - (32 << 20))
+        done = back_up("second")
+        assert done.returncode == RUNTIME_ERROR
+        assert "and its file system has 32 MiB; make room" in done.stderr
+        assert not (seen / "second").exists()
+    finally:
+        server.stop()
+
+
+def test_a_server_without_a_directory_has_no_backup(serve, tmp_path):
+    server = serve()
+    settings = ["--listen", f"{server.host}:{server.port}"]
+    done = run_throng("data", "backup", tmp_path / "backup", *settings, directory=tmp_path)
+    assert done.returncode == CONFIGURATION
+    assert "the server has no data directory" in done.stderr
+    assert not (tmp_path / "backup").exists()

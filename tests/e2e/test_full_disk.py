@@ -1,12 +1,15 @@
 """A data directory on a file system that is full, and has room again."""
 
-import ctypes
+import json
 import os
 from pathlib import Path
 
 import pytest
+from websockets.sync.client import connect
 
+from support import TIMEOUT_SECONDS
 from support.server import Server, eventually
+from support.small_disk import mount_small
 from support.transports import subscribe
 
 SETTINGS = """
@@ -21,36 +24,8 @@ users = "*"
 durable = true
 """
 
-CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000
-MS_REC_PRIVATE = 0x44000
-
-SYSTEM = ctypes.CDLL(None, use_errno=True)
-
 REFUSES = 'throng_data_directory_refuses{reason="full"}'
 MESSAGE = "x" * 4096
-
-
-def must(result):
-    if result != 0:
-        error = ctypes.get_errno()
-        raise OSError(error, os.strerror(error))
-
-
-def mount_small(path, mib):
-    """A function that gives its process a small file system of its own at `path`."""
-    user, group = os.geteuid(), os.getegid()
-
-    def mount():
-        must(SYSTEM.unshare(CLONE_NEWNS | (0 if user == 0 else CLONE_NEWUSER)))
-        if user != 0:
-            Path("/proc/self/setgroups").write_text("deny")
-            Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
-            Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
-        must(SYSTEM.mount(b"none", b"/", None, MS_REC_PRIVATE, None))
-        options = f"size={mib}m,mode=700".encode()
-        must(SYSTEM.mount(b"tmpfs", bytes(path), b"tmpfs", 0, options))
-
-    return mount
 
 
 @pytest.fixture
@@ -76,6 +51,14 @@ def fill(disk):
         except OSError:
             pass
     return filler
+
+
+def read_over_websocket(server, id):
+    """The answer to a read marker."""
+    with connect(server.ws + "/subscribe", subprotocols=["throng.v1"], proxy=None) as device:
+        assert json.loads(device.recv(TIMEOUT_SECONDS))["type"] == "welcome"
+        device.send(json.dumps({"type": "read", "user": "ann", "id": id}))
+        return json.loads(device.recv(TIMEOUT_SECONDS))
 
 
 def test_a_disk_that_messages_fill_is_full_and_does_not_fail(server):
@@ -119,6 +102,7 @@ def test_a_full_file_system_refuses_durable_messages_until_it_has_room(server):
         assert (refusal.status_code, refusal.json()["error"]) == (507, "not_stored")
         marker = server.http.put("/users/ann/read", params={"id": letter})
         assert (marker.status_code, marker.json()["error"]) == (507, "not_stored")
+        assert read_over_websocket(server, letter)["code"] == "not_stored"
         # Everything else goes on.
         assert publish("brief").status_code == 201
         page = server.http.get("/channels/kept/history", params={"limit": 1})

@@ -5,6 +5,8 @@
 //! | `lock` | nothing: a server that runs holds a lock on it |
 //! | `store` | the tables of the [storage](crate::storage) |
 //! | `store.running` | nothing: while it is there, the last server has not ended cleanly |
+//! | `store.part` | the tables of a backup that is not complete |
+//! | `revocations` | the file of revocations, which this crate does not read |
 //!
 //! Names of channels and users are keys in tables, never parts of paths.
 
@@ -26,6 +28,15 @@ const LOCK: &str = "lock";
 
 const STORE: &str = "store";
 
+/// The storage of a copy while it is written.
+const PART: &str = "store.part";
+
+/// The file of revocations.
+pub const REVOCATIONS: &str = "revocations";
+
+/// What a copy has before it is complete.
+const OF_INCOMPLETE: [&str; 5] = [LOCK, PART, "store.running", "store.probe", REVOCATIONS];
+
 /// Why a directory cannot be used. The texts follow `the data directory PATH`.
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoryError {
@@ -35,6 +46,15 @@ pub enum DirectoryError {
     /// It has files, but none of a server.
     #[error("is not empty, and not of Throng; name one that is empty or does not exist")]
     NotOurs,
+    /// There is no room for a copy beside what is there.
+    #[error("has data of Throng already; name one that is empty or does not exist")]
+    NotEmpty,
+    /// It has what the end of a process has left of a copy.
+    #[error("has nothing but a backup that was not completed; remove it")]
+    Incomplete,
+    /// A copy would be among the files of what is copied.
+    #[error("is the data directory of the server, or is inside it; name one elsewhere")]
+    Inside,
     /// There is nothing of a server.
     #[error("is not there, or has nothing of Throng in it")]
     Missing,
@@ -51,6 +71,8 @@ pub enum DirectoryError {
 pub struct Directory {
     path: PathBuf,
     lock: File,
+    /// Whether it was made here.
+    is_new: bool,
 }
 
 impl Directory {
@@ -60,15 +82,20 @@ impl Directory {
     ///
     /// Why it cannot be used.
     pub fn open(path: &Path) -> Result<Directory, DirectoryError> {
-        match DirBuilder::new().mode(DIRECTORY_MODE).create(path) {
-            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error.into()),
-            _ => {}
-        }
+        let is_new = match DirBuilder::new().mode(DIRECTORY_MODE).create(path) {
+            Ok(()) => true,
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => false,
+            Err(error) => return Err(error.into()),
+        };
         let (lock, store) = (path.join(LOCK), path.join(STORE));
         // Others have files of this name, too. A server that has just begun has no store.
         let is_ours = lock.try_exists()? && store.try_exists()?;
         if !is_ours && has_files(path)? {
-            return Err(DirectoryError::NotOurs);
+            return Err(if is_incomplete(path)? {
+                DirectoryError::Incomplete
+            } else {
+                DirectoryError::NotOurs
+            });
         }
         // What a package or a container made for the server may be open to others.
         fs::set_permissions(path, Permissions::from_mode(DIRECTORY_MODE))?;
@@ -78,11 +105,8 @@ impl Directory {
             .write(true)
             .mode(FILE_MODE)
             .open(lock)?;
-        match lock.try_lock() {
-            Ok(()) => Ok(Directory { path: path.to_owned(), lock }),
-            Err(TryLockError::WouldBlock) => Err(DirectoryError::InUse),
-            Err(TryLockError::Error(error)) => Err(error.into()),
-        }
+        take(&lock)?;
+        Ok(Directory { path: path.to_owned(), lock, is_new })
     }
 
     /// Takes the directory of a server that does not run.
@@ -92,9 +116,68 @@ impl Directory {
     /// Why it cannot be used.
     pub fn open_existing(path: &Path) -> Result<Directory, DirectoryError> {
         if !path.join(STORE).try_exists()? {
-            return Err(DirectoryError::Missing);
+            return Err(if is_incomplete(path)? {
+                DirectoryError::Incomplete
+            } else {
+                DirectoryError::Missing
+            });
         }
         Directory::open(path)
+    }
+
+    /// Takes a directory for a copy of the one at `data`, which has nothing in it or is not there.
+    /// It is of use to others once it is [complete](Directory::complete).
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be used.
+    pub fn create(path: &Path, data: &Path) -> Result<Directory, DirectoryError> {
+        // The library removes what it does not know, or does not open.
+        if is_inside(path, data)? {
+            return Err(DirectoryError::Inside);
+        }
+        if path.join(STORE).try_exists()? {
+            return Err(DirectoryError::NotEmpty);
+        }
+        Directory::open(path)
+    }
+
+    /// Gives the storage of a copy its name, durably.
+    ///
+    /// # Errors
+    ///
+    /// What the system reports.
+    pub fn complete(&self) -> io::Result<()> {
+        fs::rename(self.incomplete_store(), self.store())?;
+        let directory = File::open(&self.path)?;
+        directory.sync_all()?;
+        if !self.is_new {
+            return Ok(());
+        }
+        let parent = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        sync_entry(&directory, File::open(parent.unwrap_or(Path::new("."))))
+    }
+
+    /// Removes all of a copy that is not complete, and the directory itself if it was made here.
+    ///
+    /// # Errors
+    ///
+    /// What the system reports. Then something is left.
+    pub fn discard(self) -> io::Result<()> {
+        if self.is_new {
+            return fs::remove_dir_all(&self.path);
+        }
+        for entry in fs::read_dir(&self.path)? {
+            let entry = entry?;
+            match entry.file_type()?.is_dir() {
+                true if [PART, STORE].iter().any(|name| entry.file_name() == *name) => {
+                    fs::remove_dir_all(entry.path())?
+                }
+                true => {}
+                false => fs::remove_file(entry.path())?,
+            }
+        }
+        Ok(())
     }
 
     /// Goes on with the lock of another process, which has this directory. Both have it until both
@@ -113,7 +196,7 @@ impl Directory {
             found => found?,
         };
         if (at_path.dev(), at_path.ino()) == (its.dev(), its.ino()) {
-            Ok(Directory { path: path.to_owned(), lock })
+            Ok(Directory { path: path.to_owned(), lock, is_new: false })
         } else {
             Err(DirectoryError::Another)
         }
@@ -128,10 +211,68 @@ impl Directory {
         self.lock.as_fd().try_clone_to_owned()
     }
 
+    /// Where the storage of a copy is until it is complete.
+    pub(crate) fn incomplete_store(&self) -> PathBuf {
+        self.path.join(PART)
+    }
+
     /// Where the storage is.
     pub fn store(&self) -> PathBuf {
         self.path.join(STORE)
     }
+}
+
+/// Takes the lock of a directory.
+fn take(lock: &File) -> Result<(), DirectoryError> {
+    match lock.try_lock() {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => Err(DirectoryError::InUse),
+        Err(TryLockError::Error(error)) => Err(error.into()),
+    }
+}
+
+/// Syncs the entry of a new directory in its parent. One who may make a directory there may not be
+/// allowed to read the parent: then the whole file system is synced.
+fn sync_entry(directory: &File, parent: io::Result<File>) -> io::Result<()> {
+    match parent {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            Ok(rustix::fs::syncfs(directory)?)
+        }
+        parent => parent?.sync_all(),
+    }
+}
+
+/// Whether `path`, which need not be there, is the directory `data` or inside it.
+fn is_inside(path: &Path, data: &Path) -> io::Result<bool> {
+    let place = match path.canonicalize() {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            path.parent().unwrap_or(path).canonicalize()?
+        }
+        place => place?,
+    };
+    Ok(place.starts_with(data.canonicalize()?))
+}
+
+/// Whether a directory has nothing but what a process has left of a copy that it was writing.
+///
+/// # Errors
+///
+/// A process still writes it.
+fn is_incomplete(path: &Path) -> Result<bool, DirectoryError> {
+    if !path.join(PART).try_exists()? {
+        return Ok(false);
+    }
+    for entry in fs::read_dir(path)? {
+        let name = entry?.file_name();
+        if name != "lost+found" && !OF_INCOMPLETE.iter().any(|known| name == *known) {
+            return Ok(false);
+        }
+    }
+    match OpenOptions::new().write(true).open(path.join(LOCK)) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        lock => take(&lock?)?,
+    }
+    Ok(true)
 }
 
 /// Whether anything is there but the lock, which a new file system does not have.
@@ -189,6 +330,58 @@ mod tests {
         assert!(matches!(Directory::open(&path), Err(DirectoryError::InUse)));
         drop(second);
         Directory::open(&path).unwrap();
+    }
+
+    #[test]
+    fn what_is_left_of_a_copy_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let [data, path] = ["data", "backup"].map(|name| folder.path().join(name));
+        drop(Directory::open(&data).unwrap());
+        let copy = Directory::create(&path, &data).unwrap();
+        fs::create_dir(copy.incomplete_store()).unwrap();
+        fs::write(path.join("store.running"), "").unwrap();
+        fs::write(path.join(REVOCATIONS), "").unwrap();
+        assert!(matches!(Directory::create(&path, &data), Err(DirectoryError::InUse)));
+        drop(copy);
+        let refused = [
+            Directory::create(&path, &data),
+            Directory::open(&path),
+            Directory::open_existing(&path),
+        ];
+        for refused in refused {
+            assert!(matches!(refused, Err(DirectoryError::Incomplete)), "{refused:?}");
+        }
+        fs::write(path.join("letter"), "dear ann").unwrap();
+        assert!(matches!(Directory::create(&path, &data), Err(DirectoryError::NotOurs)));
+    }
+
+    #[test]
+    fn a_copy_is_outside_of_what_it_copies() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("data");
+        let inside = Directory::open(&data).unwrap().store().join("keyspaces");
+        fs::create_dir_all(&inside).unwrap();
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&inside, &link).unwrap();
+        fs::create_dir(inside.join("empty")).unwrap();
+        let refused =
+            [data.join("new"), inside.join("new"), inside.join("empty"), link.join("new"), link];
+        for path in refused {
+            let refused = Directory::create(&path, &data);
+            assert!(matches!(refused, Err(DirectoryError::Inside)), "{path:?}: {refused:?}");
+        }
+        assert_eq!(fs::read_dir(&inside).unwrap().count(), 1);
+        // It begins with the same letters, and is beside it.
+        Directory::create(&folder.path().join("data-copy"), &data).unwrap();
+    }
+
+    #[test]
+    fn a_parent_that_may_not_be_read_does_not_fail_a_copy() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = File::open(folder.path()).unwrap();
+        sync_entry(&directory, File::open(folder.path())).unwrap();
+        sync_entry(&directory, Err(ErrorKind::PermissionDenied.into())).unwrap();
+        sync_entry(&directory, Err(ErrorKind::NotFound.into())).unwrap_err();
     }
 
     #[test]

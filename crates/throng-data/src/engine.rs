@@ -37,9 +37,9 @@ use std::sync::Arc;
 use throng_core::parts::{Limits, Page, Part};
 use throng_core::{
     Answer, Audience, Backlog, ChannelId, ChannelName, Engine, EngineMetrics, Fetched, Follow,
-    Followed, History, HistoryQuery, Kind, Later, ListPlace, ListStep, Mark, MemoryEngine, Message,
-    MessageId, Notification, Outcome, PresenceCache, Publication, PublishError, ReadMarker,
-    Reading, Rule, Ticket, Watermark, WorkerId,
+    Followed, History, HistoryQuery, Kind, Later, ListPlace, ListStep, Mark, Marked, MemoryEngine,
+    Message, MessageId, Notification, Outcome, PresenceCache, Publication, PublishError, Reading,
+    Rule, Ticket, Watermark, WorkerId,
 };
 
 use crate::journal::{Done, Journal};
@@ -217,10 +217,10 @@ impl Engine for DurableEngine {
         now_ms: u64,
         inbox: &ChannelName,
         mark: Option<Mark>,
-        later: Later<'_, ReadMarker>,
-    ) -> Answer<ReadMarker> {
+        later: Later<'_, Marked>,
+    ) -> Answer<Marked> {
         if self.shared.durable(inbox).is_none() {
-            return self.memory().read_marker(now_ms, inbox, mark).into();
+            return Ok(self.memory().read_marker(now_ms, inbox, mark)).into();
         }
         let (ticket, answer) = later.ticket();
         let (markers, inbox) = (Arc::clone(&self.markers), inbox.clone());

@@ -15,7 +15,7 @@ mod server;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use std::collections::VecDeque;
+use std::collections::{VecDeque, vec_deque};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
@@ -87,8 +87,10 @@ struct Group {
 }
 
 impl Group {
-    fn of(waiting: Vec<Waiting>) -> Group {
+    fn of(waiting: vec_deque::Drain<'_, Waiting>) -> Group {
         let mut group = Group::default();
+        group.publications.reserve(waiting.len());
+        group.done.reserve(waiting.len());
         for waiting in waiting {
             match waiting {
                 Waiting::Publication(publication, retention, done) => {
@@ -266,7 +268,8 @@ impl Journal {
         let unanswered = answers.unanswered();
         let thread = std::thread::Builder::new().name("journal".into()).spawn(move || {
             let (queue, shared) = (of_thread, shared_of_thread);
-            Thread { writer, is_noted, setup, answers, queue, shared }.run();
+            let taken = VecDeque::new();
+            Thread { writer, is_noted, setup, answers, queue, shared, taken }.run();
         })?;
         Ok(Journal { queue, shared, unanswered, max_bytes, thread: Mutex::new(Some(thread)) })
     }
@@ -373,6 +376,8 @@ struct Thread {
     answers: Answers,
     queue: Arc<SharedQueue>,
     shared: Arc<Shared>,
+    /// What is written next.
+    taken: VecDeque<Waiting>,
 }
 
 impl Thread {
@@ -382,11 +387,11 @@ impl Thread {
             if !self.rest() {
                 return;
             }
-            let (group, is_ending) = self.take(next_tick);
-            if group.is_empty() && is_ending {
+            let is_ending = self.take(next_tick);
+            if self.taken.is_empty() && is_ending {
                 break;
             }
-            if !group.is_empty() && !self.write(group) {
+            if !self.taken.is_empty() && !self.write() {
                 break;
             }
             if Instant::now() >= next_tick {
@@ -402,31 +407,39 @@ impl Thread {
         }
     }
 
-    /// All that waits, up to a limit. Waits for it until `deadline`.
-    fn take(&self, deadline: Instant) -> (Vec<Waiting>, bool) {
+    /// Takes all that waits, up to a limit. Waits for it until `deadline`. Returns whether the
+    /// thread is to end.
+    fn take(&mut self, deadline: Instant) -> bool {
         let mut queue = lock(&self.queue.0);
         while queue.waiting.is_empty() && !queue.is_ending && queue.pause.is_no() {
             let Some(left) = deadline.checked_duration_since(Instant::now()) else { break };
             let waited = self.queue.1.wait_timeout(queue, left);
             queue = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        let (mut group, mut bytes) = (Vec::new(), 0);
-        while group.len() < GROUP_MAX
-            && bytes < GROUP_BYTES
-            && let Some(waiting) = queue.waiting.pop_front()
-        {
-            bytes += waiting.bytes();
-            group.push(waiting);
+        debug_assert!(self.taken.is_empty(), "it was written");
+        if queue.waiting.len() <= GROUP_MAX && queue.bytes <= GROUP_BYTES {
+            // Publishers wait for the lock.
+            std::mem::swap(&mut queue.waiting, &mut self.taken);
+            queue.bytes = 0;
+        } else {
+            let mut bytes = 0;
+            while self.taken.len() < GROUP_MAX
+                && bytes < GROUP_BYTES
+                && let Some(waiting) = queue.waiting.pop_front()
+            {
+                bytes += waiting.bytes();
+                self.taken.push_back(waiting);
+            }
+            queue.bytes -= bytes;
         }
-        queue.bytes -= bytes;
-        queue.is_writing = !group.is_empty();
-        (group, queue.is_ending)
+        queue.is_writing = !self.taken.is_empty();
+        queue.is_ending
     }
 
-    /// Writes a group, and reports what became of it. Returns whether the thread goes on: not if it
-    /// is to end while the disk fails.
-    fn write(&mut self, group: Vec<Waiting>) -> bool {
-        let Group { publications, done, changes, changed } = Group::of(group);
+    /// Writes what was taken, and reports what became of it. Returns whether the thread goes on:
+    /// not if it is to end while the disk fails.
+    fn write(&mut self) -> bool {
+        let Group { publications, done, changes, changed } = Group::of(self.taken.drain(..));
         let began = Instant::now();
         let Thread { writer, setup, answers, queue, shared, .. } = self;
         let server = &*setup.server;

@@ -10,10 +10,12 @@
 //! | [`journal`] | the thread that writes, with one sync for all that wait |
 //! | [`engine`] | the engine that delivers what the journal has, and reads logs for others |
 //! | [`records`] | other state that outlives the process |
+//! | [`backup`] | a copy of the directory while a server runs |
 //! | [`directory`] | the directory that has it all, for one server at a time |
 
 #![forbid(unsafe_code)]
 
+pub mod backup;
 pub mod directory;
 pub mod engine;
 pub mod journal;

@@ -27,7 +27,7 @@ pub enum Space {
     Heads = 1,
     /// Messages, by name and offset.
     Messages = 2,
-    /// When the oldest message of each channel expires, by time and name.
+    /// When the oldest message of each channel expires, or earlier, by time and name.
     Expiry = 3,
     /// Idempotency keys, by name and key.
     Keys = 4,

@@ -1,5 +1,6 @@
 //! The data directory: what the server keeps over a restart.
 
+mod backup;
 mod metrics;
 mod tenancy;
 
@@ -25,6 +26,7 @@ use throng_data::storage::disk::DiskStorage;
 use throng_units::format::{count, seconds};
 
 use crate::settings::{Settings, SettingsError};
+pub(crate) use backup::Backups;
 use metrics::JournalMetrics;
 pub(crate) use tenancy::Tenancy;
 
@@ -53,6 +55,7 @@ pub(crate) struct Data {
     memory: Arc<MemoryEngine>,
     engine: Arc<DurableEngine>,
     storage: Arc<DiskStorage>,
+    backups: Arc<Backups>,
     // Behind what writes to it.
     directory: Directory,
 }
@@ -86,7 +89,13 @@ impl Data {
 
     /// What an upgrade needs of it.
     pub(crate) fn tenancy(&self) -> Tenancy {
-        Tenancy { journal: Arc::clone(&self.journal), storage: Arc::clone(&self.storage) }
+        let (journal, storage) = (Arc::clone(&self.journal), Arc::clone(&self.storage));
+        Tenancy::new(journal, storage, self.backups())
+    }
+
+    /// What makes backups of it.
+    pub(crate) fn backups(&self) -> Arc<Backups> {
+        Arc::clone(&self.backups)
     }
 
     /// Its lock, for another process.
@@ -122,7 +131,10 @@ impl Data {
 
 impl Drop for Data {
     fn drop(&mut self) {
+        self.backups.stop();
+        // First: the disk of a backup may hang, and what was acknowledged must not wait for it.
         self.journal.end();
+        self.backups.join();
     }
 }
 
@@ -233,6 +245,7 @@ impl Store {
         tokio::spawn(log_state(Arc::downgrade(&journal)));
         let records = Arc::new(JournalRecords::new(logs, Arc::clone(&journal)));
         let engine = Arc::new(engine);
-        Ok(Data { records, journal, memory, engine, storage, directory })
+        let backups = Arc::new(Backups::new(settings.revocations_path(), &storage));
+        Ok(Data { records, journal, memory, engine, storage, backups, directory })
     }
 }

@@ -1,11 +1,13 @@
-//! `throng data`: what is done with the data directory of a server that does not run.
+//! `throng data`: what is done with the data directory of a server, which mostly does not run.
 //!
 //! | module | contents |
 //! |---|---|
+//! | `backup` | asks a server that runs for a copy |
 //! | `check` | says what is wrong, and where |
 //! | `export` | writes all of it as lines of JSON |
 //! | `store` | the directory, while no server has it |
 
+mod backup;
 mod check;
 mod export;
 mod store;
@@ -19,18 +21,20 @@ use throng_data::storage::Storage as _;
 use throng_units::format::bytes;
 
 use crate::terminal;
+use backup::BackupArguments;
 use store::Store;
 
 const EXAMPLES: &str = "\
-The server must not run: a directory belongs to one process at a time. Run the command as the user
-of the server.
+But for `backup`, the server must not run: a directory belongs to one process at a time. Run the
+command as the user of the server.
 
 Examples:
-  throng data check /var/lib/throng
-  throng data export /var/lib/throng messages.ndjson
-  throng data export /var/lib/throng | jq -r 'select(.type == \"message\") .channel'
-  throng data compact /var/lib/throng
-  throng data restored /var/lib/throng";
+  throng data backup /var/lib/throng/backup
+  throng data check /var/lib/throng/data
+  throng data export /var/lib/throng/data messages.ndjson
+  throng data export /var/lib/throng/data | jq -r 'select(.type == \"message\") .channel'
+  throng data compact /var/lib/throng/data
+  throng data restored /var/lib/throng/data";
 
 /// Arguments of `throng data`.
 #[derive(Debug, Args)]
@@ -52,6 +56,8 @@ enum DataCommand {
     Compact(DirectoryArguments),
     /// Note that the directory is an older copy that was put back, so that ids begin anew
     Restored(DirectoryArguments),
+    /// Copy the directory of a server that runs, as it is at this moment
+    Backup(Box<BackupArguments>),
 }
 
 /// The directory of a command.
@@ -75,8 +81,8 @@ struct ExportArguments {
 }
 
 /// Runs the command.
-pub(crate) fn data(arguments: &Arguments) -> Result<ExitCode> {
-    match &arguments.command {
+pub(crate) fn data(arguments: Arguments) -> Result<ExitCode> {
+    match arguments.command {
         DataCommand::Check(arguments) => check::check(&Store::open(&arguments.directory)?),
         DataCommand::Export(arguments) => {
             let store = Store::open(&arguments.from.directory)?;
@@ -88,6 +94,7 @@ pub(crate) fn data(arguments: &Arguments) -> Result<ExitCode> {
             compact(&store)?;
             Ok(ExitCode::SUCCESS)
         }
+        DataCommand::Backup(arguments) => backup::backup(*arguments),
         DataCommand::Restored(arguments) => {
             let store = Store::open(&arguments.directory)?;
             store.logs.note_restored().context("cannot write to the data directory")?;

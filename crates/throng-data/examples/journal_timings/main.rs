@@ -5,9 +5,10 @@
 //! cargo run --release -p throng-data --example journal_timings [DIRECTORY [MESSAGES [INBOXES]]]
 //! ```
 //!
-//! With `SERVER=127.0.0.1:8080`, or another address of a server whose inboxes are durable, the same
-//! messages are published to it over HTTP, in the same rounds, and starts are left out.
-//! `bench/durable` starts such a server.
+//! With `SERVERS="durable=127.0.0.1:8080 plain=127.0.0.1:8081"`, names and addresses of servers,
+//! the same messages are published to each of them over HTTP, in the same rounds, and starts are
+//! left out. `bench/durable` starts a server whose inboxes are durable, and one without a data
+//! directory.
 //!
 //! The directory is made anew on the disk in question, and removed at the end; by default it is
 //! in the directory of temporary files. Rates of a shared machine move from second to second, so
@@ -209,7 +210,17 @@ fn open(path: &Path, sync: Sync) -> Result<(Arc<Logs>, Journal), Failure> {
     Ok((logs, journal))
 }
 
-fn rates(folder: &Path, server: Option<SocketAddr>) -> Result<(), Failure> {
+/// The servers of the variable `SERVERS`.
+fn servers() -> Result<Vec<(String, SocketAddr)>, Failure> {
+    let all = std::env::var("SERVERS").unwrap_or_default();
+    let server = |text: &str| -> Result<_, Failure> {
+        let (name, address) = text.split_once('=').ok_or("`SERVERS` has NAME=ADDRESS")?;
+        Ok((name.to_owned(), address.parse()?))
+    };
+    all.split_whitespace().map(server).collect()
+}
+
+fn rates(folder: &Path, all: &[(String, SocketAddr)]) -> Result<(), Failure> {
     let (raw, ours) = (folder.join("library"), folder.join("journal"));
     let storage = DiskStorage::open(&raw, CACHE_BYTES)?;
     let (_logs, writer) = open(&ours, Sync::Always)?;
@@ -218,13 +229,14 @@ fn rates(folder: &Path, server: Option<SocketAddr>) -> Result<(), Failure> {
         ("64 publishers, one message each", PUBLISHERS, PUBLISHERS, 1),
         ("8 publishers, batches of 100", BATCHES * BATCH, BATCHES, BATCH),
     ] {
-        let [mut plains, mut libraries, mut journals, mut servers] = [const { Vec::new() }; 4];
+        let [mut plains, mut libraries, mut journals] = [const { Vec::new() }; 3];
+        let mut servers: Vec<_> = all.iter().map(|_| Vec::new()).collect();
         for _ in 0..ROUNDS {
             plains.push(plain(folder, group)?);
             libraries.push(library(&storage, group, &mut next)?);
             journals.push(journal(&writer, publishers, batch)?);
-            if let Some(server) = server {
-                servers.push(http::round(server, publishers, batch)?);
+            for ((_, address), rounds) in all.iter().zip(&mut servers) {
+                rounds.push(http::round(*address, publishers, batch)?);
             }
         }
         println!("{name}");
@@ -232,9 +244,9 @@ fn rates(folder: &Path, server: Option<SocketAddr>) -> Result<(), Failure> {
         let most = report(&format!("  the library alone, {group} messages a commit"), &libraries);
         let rate = report("  the journal", &journals);
         println!("  the journal does {:.2} of the library", rate / most);
-        if server.is_some() {
-            let rate = report("  a server, over HTTP", &servers);
-            println!("  the server does {:.2} of the library", rate / most);
+        for ((name, _), rounds) in all.iter().zip(&servers) {
+            let rate = report(&format!("  over HTTP: {name}"), rounds);
+            println!("  {name} does {:.2} of the library", rate / most);
         }
     }
     Ok(())
@@ -300,9 +312,9 @@ fn main() -> Result<(), Failure> {
     let mut number = |default| arguments.next().map_or(Ok(default), |text| text.parse());
     let (messages, channels) = (number(1_000_000)?, number(100_000)?);
     fs::create_dir(&folder)?;
-    let server = std::env::var("SERVER").ok().map(|address| address.parse()).transpose()?;
-    let mut done = rates(&folder, server);
-    if server.is_none() {
+    let servers = servers()?;
+    let mut done = rates(&folder, &servers);
+    if servers.is_empty() {
         done = done.and_then(|()| starts(&folder, messages, channels));
     }
     fs::remove_dir_all(&folder)?;

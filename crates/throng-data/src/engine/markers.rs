@@ -9,8 +9,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use throng_core::records::Table;
-use throng_core::{ChannelName, Mark, MessageId, ReadMarker, Ticket};
+use throng_core::records::{StoreError, Table};
+use throng_core::{ChannelName, Mark, Marked, MessageId, ReadMarker, Ticket};
 
 use super::read::Reader;
 use crate::journal::{ChangeDone, Journal};
@@ -65,19 +65,25 @@ impl Markers {
     }
 
     /// Answers with the marker of an inbox, after `mark`. Blocks while it is read. There is no
-    /// answer if the disk cannot be read, or does not take the marker.
+    /// answer if the disk cannot be read.
     pub(super) fn read_marker(
         &self,
         now_ms: u64,
         inbox: &ChannelName,
         mark: Option<Mark>,
-        ticket: Ticket<ReadMarker>,
+        ticket: Ticket<Marked>,
     ) {
         let _moves = mark.map(|_| lock(&self.moves[at(inbox)]));
+        // Nor can it be read while the disk is opened again.
+        if mark.is_some()
+            && let Some(refused) = self.journal.state()
+        {
+            return ticket.answer(Err(refused.into()));
+        }
         let Ok(Move { marker, write }) = self.look(now_ms, inbox, mark) else { return };
         match write {
-            None => ticket.answer(marker),
-            Some(id) => self.write(inbox, id, move || ticket.answer(marker)),
+            None => ticket.answer(Ok(marker)),
+            Some(id) => self.write(inbox, id, marker, ticket),
         }
     }
 
@@ -112,8 +118,14 @@ impl Markers {
         Ok(id.filter(|id| id.epoch == head.epoch).map_or(0, |id| id.offset.min(head.offset)))
     }
 
-    /// Lets the journal write a marker, and calls `done` then. Drops it if the journal refuses.
-    fn write(&self, inbox: &ChannelName, id: MessageId, done: impl FnOnce() + Send + 'static) {
+    /// Lets the journal write a marker, and answers then.
+    fn write(
+        &self,
+        inbox: &ChannelName,
+        id: MessageId,
+        marker: ReadMarker,
+        ticket: Ticket<Marked>,
+    ) {
         let value = Some(id.to_string().into_bytes());
         let write = Write { space: Space::Records, key: key(inbox), value };
         let under_way = &self.under_way[at(inbox)];
@@ -123,20 +135,22 @@ impl Markers {
         (*offset, *writes) = (id.offset, *writes + 1);
         drop(all);
         let (all, of) = (Arc::clone(under_way), inbox.clone());
+        let mut ticket = Some(ticket);
         let written = || -> ChangeDone {
+            let ticket = ticket.take();
             Box::new(move |result| {
                 end(&all, &of);
-                if result.is_ok() {
-                    done();
-                }
+                let answer = result.map(|()| marker).map_err(StoreError::from);
+                ticket.into_iter().for_each(|ticket| ticket.answer(answer));
             })
         };
-        if self.journal.change(vec![write], written).is_err() {
+        if let Err(refused) = self.journal.change(vec![write], written) {
             // Nobody else moves the marker meanwhile.
             if let Some(entry) = lock(under_way).get_mut(inbox) {
                 entry.0 = before.0;
             }
             end(under_way, inbox);
+            ticket.into_iter().for_each(|ticket| ticket.answer(Err(refused.into())));
         }
     }
 }

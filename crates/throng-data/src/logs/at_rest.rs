@@ -3,9 +3,8 @@
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 
-use throng_core::frozen::ThawError;
 use throng_core::records::Table;
-use throng_core::{ChannelName, Content, Epoch};
+use throng_core::{Content, Epoch};
 
 use super::format;
 use super::reader::{Logs, unreadable};
@@ -52,8 +51,8 @@ impl Logs {
     ) -> Result<(), StorageError> {
         let mut broken = None;
         let mut visit = |key: &[u8], value: &[u8]| {
-            let content =
-                message_of(key).and_then(|(name, _)| format::content(value, self.epoch, &name));
+            let content = format::message_of(key)
+                .and_then(|(name, _)| format::content(value, self.epoch, &name));
             match content {
                 Ok(content) => each(content),
                 Err(error) => {
@@ -76,11 +75,4 @@ impl Logs {
         let mut visit = |key: &[u8], value: &[u8]| each(&key[1..], value);
         self.storage.scan(Space::Records, (&from, &to), Order::Up, &mut visit)
     }
-}
-
-/// The channel and the offset of a message's key.
-pub(super) fn message_of(key: &[u8]) -> Result<(ChannelName, u64), ThawError> {
-    let (name, offset) =
-        key.split_last_chunk::<{ size_of::<u64>() }>().ok_or(ThawError::Truncated)?;
-    Ok((format::name_of(name)?, u64::from_be_bytes(*offset)))
 }

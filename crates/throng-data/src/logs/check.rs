@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use throng_core::frozen::ThawError;
 use throng_core::{ChannelName, Kind};
 
-use super::at_rest::{END, message_of};
+use super::at_rest::END;
 use super::format::{self, Head, KnownKey};
 use super::reader::Logs;
 use crate::storage::{Order, Space, StorageError};
@@ -96,6 +96,8 @@ impl<'a> Check<'a> {
             let name = name_of(Space::Heads, key)?;
             check.checked.channels += 1;
             let head = Head::decode(value).map_err(|error| broken(&name, &error))?;
+            let head = check.logs.advance(&name, head);
+            let head = head.map_err(|error| format!("{}: {error}", shown(&name)))?;
             check.head(&name, &head)
         });
     }
@@ -128,7 +130,7 @@ impl<'a> Check<'a> {
         let mut run: Option<Run> = None;
         self.visit(Space::Messages, &mut |check, key, value| {
             check.checked.messages += 1;
-            let (name, offset) = message_of(key)
+            let (name, offset) = format::message_of(key)
                 .map_err(|error| format!("a message has a key that cannot be read: {error}"))?;
             if run.as_ref().is_none_or(|run| run.name != name) {
                 let head = check.logs.committed_head(&name);

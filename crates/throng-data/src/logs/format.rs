@@ -10,7 +10,7 @@ use crate::promise::Sync;
 use crate::storage::{Space, Storage, StorageError};
 
 /// The version of the format.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 
 pub(super) const VERSION_KEY: &[u8] = b"version";
 pub(super) const EPOCH: &[u8] = b"epoch";
@@ -65,6 +65,10 @@ pub(super) fn epoch(value: &[u8]) -> Result<Epoch, ThawError> {
     number(value).map(Epoch::numbered)
 }
 
+/// The part of a limit by which a log may exceed it: then messages are dropped down to the limit,
+/// so that not every new one drops an old one and moves the floor.
+const SLACK_PART: usize = 16;
+
 /// Room for a number of eight bytes.
 const NUMBER_BYTES: usize = size_of::<u64>();
 
@@ -100,6 +104,13 @@ pub(super) fn message(channel: &ChannelName, offset: u64) -> Vec<u8> {
     let mut key = name(channel);
     key.extend_from_slice(&offset.to_be_bytes());
     key
+}
+
+/// The channel and the offset of a message's key.
+pub(super) fn message_of(key: &[u8]) -> Result<(ChannelName, u64), ThawError> {
+    let (name, offset) =
+        key.split_last_chunk::<{ size_of::<u64>() }>().ok_or(ThawError::Truncated)?;
+    Ok((name_of(name)?, u64::from_be_bytes(*offset)))
 }
 
 pub(super) fn key(channel: &ChannelName, text: &str) -> Vec<u8> {
@@ -178,17 +189,28 @@ pub(super) struct Head {
     pub(super) expiring: u64,
     /// The number of the channel in [`Space::Numbers`]; 0 before its first message.
     pub(super) number: u64,
-    /// Where the channel is in the table of expiries.
+    /// Where the channel is in the table of expiries: when its oldest message expires, or earlier.
     pub(super) expires_ms: Option<u64>,
+    /// Whether there may be messages behind it that it does not count: see `Logs::committed_head`.
+    pub(super) may_lag: bool,
 }
 
 impl Head {
-    /// Whether nothing is to be dropped, as far as is known without reading the oldest message: it
-    /// expires when it is noted to, unless the retention has changed since, for which all channels
-    /// are visited.
+    /// Counts the next message.
+    pub(super) fn add(&mut self, offset: u64, measure: &Measure) {
+        self.offset = offset;
+        self.newest_ms = measure.time_ms.max(self.newest_ms);
+        self.bytes += measure.bytes;
+        self.expiring += u64::from(measure.is_expiring);
+    }
+
+    /// Whether nothing has to be dropped now, as far as is known without reading the oldest
+    /// message: it does not expire before it is noted to, unless the retention has changed since,
+    /// for which all channels are visited.
     pub(super) fn is_within(&self, retention: &Retention, now_ms: u64) -> bool {
-        self.offset - self.floor <= retention.max_messages as u64
-            && self.bytes <= retention.max_bytes as u64
+        let with_slack = |max: usize| max.saturating_add(max / SLACK_PART) as u64;
+        self.offset - self.floor <= with_slack(retention.max_messages)
+            && self.bytes <= with_slack(retention.max_bytes)
             && self.expires_ms.is_some_and(|at_ms| at_ms > now_ms)
     }
 
@@ -202,6 +224,7 @@ impl Head {
             encoder.u64(self.expiring);
             encoder.u64(self.number);
             encoder.u64(self.expires_ms.unwrap_or(u64::MAX));
+            encoder.u8(u8::from(self.may_lag));
         })
     }
 
@@ -216,6 +239,7 @@ impl Head {
             expiring: decoder.u64()?,
             number: decoder.u64()?,
             expires_ms: Some(decoder.u64()?).filter(|at_ms| *at_ms != u64::MAX),
+            may_lag: decoder.u8()? != 0,
         };
         decoder.finish()?;
         if head.floor > head.offset {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use foldhash::fast::RandomState;
 use throng_core::ChannelName;
 
-use super::format::{Head, KnownKey, Measure};
+use super::format::{self, Head, KnownKey, Measure};
 use crate::storage::{Space, Write};
 
 /// Messages that a commit drops at most, beside what each publication may: some milliseconds of
@@ -33,11 +33,27 @@ impl Batch {
     }
 }
 
+/// Messages by which the head of a busy channel on the disk may lag: as many are read to know it
+/// when it is not in memory.
+const LAG_MAX: u64 = if cfg!(test) { 3 } else { 64 };
+
+/// A head, and how it is on the disk.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Known {
+    pub(super) head: Head,
+    /// The same as it was stored last.
+    pub(super) stored: Head,
+}
+
 /// What a group knows of a channel.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Channel {
     /// The new head.
     pub(super) head: Head,
+    /// The head as it was stored last.
+    pub(super) stored: Head,
+    /// Whether it was written lately.
+    pub(super) is_busy: bool,
     /// The newest acknowledged offset.
     pub(super) acknowledged: u64,
     /// The messages after it, all of which are the group's: it may drop its own.
@@ -45,8 +61,38 @@ pub(super) struct Channel {
 }
 
 impl Channel {
-    pub(super) fn new(head: Head) -> Channel {
-        Channel { head, acknowledged: head.offset, new: Vec::new() }
+    /// One that was written lately.
+    pub(super) fn busy(Known { head, stored }: Known) -> Channel {
+        let acknowledged = head.offset;
+        Channel { head, stored, is_busy: true, acknowledged, new: Vec::new() }
+    }
+
+    /// One that was read from the disk.
+    pub(super) fn read(head: Head) -> Channel {
+        Channel { is_busy: false, ..Channel::busy(Known { head, stored: head }) }
+    }
+
+    /// Stores the head.
+    pub(super) fn store(&mut self, batch: &mut Batch, name: &ChannelName) {
+        batch.put(Space::Heads, format::name(name), self.head.encode());
+        self.stored = self.head;
+    }
+
+    /// Stores the head after messages were added, unless it is known without.
+    pub(super) fn store_if_needed(&mut self, batch: &mut Batch, name: &ChannelName) {
+        let Head { floor, lost, number, expires_ms, may_lag, .. } = self.stored;
+        let is_derivable = may_lag
+            && (floor, lost, number) == (self.head.floor, self.head.lost, self.head.number)
+            && expires_ms == self.head.expires_ms
+            && self.head.offset - self.stored.offset < LAG_MAX;
+        if !self.is_busy || !is_derivable {
+            self.head.may_lag = self.is_busy;
+            self.store(batch, name);
+        }
+    }
+
+    pub(super) fn known(&self) -> Known {
+        Known { head: self.head, stored: self.stored }
     }
 
     /// What is known of a message, if it is the group's.

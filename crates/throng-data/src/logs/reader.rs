@@ -99,12 +99,36 @@ impl Logs {
         self.unacknowledged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The head of a channel as it was committed last, acknowledged or not.
+    /// The head of a channel as it was committed last, acknowledged or not: what was stored of it,
+    /// and what was added since. That of a busy channel is stored once for many messages.
     pub(super) fn committed_head(&self, name: &ChannelName) -> Result<Head, StorageError> {
         match self.storage.get(Space::Heads, &format::name(name))? {
             None => Ok(Head::default()),
-            Some(value) => Head::decode(&value).map_err(unreadable),
+            Some(value) => self.advance(name, Head::decode(&value).map_err(unreadable)?),
         }
+    }
+
+    /// The head with the messages that it does not count yet.
+    pub(super) fn advance(&self, name: &ChannelName, mut head: Head) -> Result<Head, StorageError> {
+        if !head.may_lag {
+            return Ok(head);
+        }
+        let range = (format::message(name, head.offset + 1), format::message(name, u64::MAX));
+        let mut broken = None;
+        let mut add = |key: &[u8], value: &[u8]| {
+            let measured = format::message_of(key)
+                .and_then(|(_, offset)| Ok((offset, format::measure(value)?)));
+            match measured {
+                Ok((offset, measure)) => head.add(offset, &measure),
+                Err(error) => {
+                    broken = Some(unreadable(error));
+                    return ControlFlow::Break(());
+                }
+            }
+            ControlFlow::Continue(())
+        };
+        self.storage.scan(Space::Messages, (&range.0, &range.1), Order::Up, &mut add)?;
+        broken.map_or(Ok(head), Err)
     }
 
     /// Where a channel's log begins and ends.

@@ -64,7 +64,13 @@ impl Writer {
             head.expiring = head.expiring.saturating_sub(u64::from(is_expiring));
             head.bytes = head.bytes.saturating_sub(bytes);
         }
-        note_expiry(batch, name, &mut channel.head, oldest);
+        let head = &mut channel.head;
+        // A note that is too early costs one visit when it is due.
+        let is_noted =
+            |oldest_ms| head.expires_ms.is_some_and(|at_ms| now_ms < at_ms && at_ms <= oldest_ms);
+        if !oldest.is_some_and(is_noted) {
+            note_expiry(batch, name, head, oldest);
+        }
         Ok(())
     }
 
@@ -93,7 +99,7 @@ impl Writer {
             let name = format::name_of(&entry[format::TIME_BYTES..]).map_err(unreadable)?;
             let mut channel = match channels.remove(&name) {
                 Some(channel) => channel,
-                None => Channel::new(self.logs.committed_head(&name)?),
+                None => Channel::read(self.logs.committed_head(&name)?),
             };
             if channel
                 .head
@@ -107,7 +113,7 @@ impl Writer {
                 Some(retention) => self.trim(batch, &name, &mut channel, &retention, now_ms)?,
                 None => note_expiry(batch, &name, &mut channel.head, None),
             }
-            batch.put(Space::Heads, format::name(&name), channel.head.encode());
+            channel.store(batch, &name);
             channels.insert(name, channel);
         }
         for entry in keys {

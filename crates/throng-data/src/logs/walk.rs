@@ -59,10 +59,11 @@ impl Writer {
         for (key, before) in &heads {
             let name = format::name_of(key).map_err(unreadable)?;
             let Some(retention) = retention_of(&name) else { continue };
-            let mut channel = Channel::new(*before);
+            let before = self.logs.advance(&name, *before)?;
+            let mut channel = Channel::read(before);
             self.trim(batch, &name, &mut channel, &retention, now_ms)?;
-            if channel.head != *before {
-                batch.put(Space::Heads, key.clone(), channel.head.encode());
+            if channel.head != before {
+                channel.store(batch, &name);
                 channels.insert(name, channel);
             }
         }

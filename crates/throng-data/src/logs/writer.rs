@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use throng_core::{Content, IDEMPOTENCY_MS, MessageId, Publication, Retention, Stamp, clock};
 
-use super::format::{self, Head, KnownKey};
-use super::group::{Channel, Channels, Group, TRIMMED_PER_COMMIT};
+use super::format::{self, KnownKey};
+use super::group::{Channel, Channels, Group, Known, TRIMMED_PER_COMMIT};
 use super::reader::{Logs, unreadable};
 use crate::promise::Sync;
 use crate::storage::{Space, Storage, StorageError, Write};
@@ -39,7 +39,7 @@ pub struct Writer {
     pub(super) logs: Arc<Logs>,
     sync: Sync,
     /// Heads of channels that were written lately.
-    pub(super) heads: Channels<Head>,
+    pub(super) heads: Channels<Known>,
     /// The number of the newest channel.
     newest_number: u64,
     /// The stamp up to which stamps may be given out without another note.
@@ -187,8 +187,8 @@ impl Writer {
             }
             appended.push(added);
         }
-        for (name, Channel { head, .. }) in &group.channels {
-            group.batch.put(Space::Heads, format::name(name), head.encode());
+        for (name, channel) in &mut group.channels {
+            channel.store_if_needed(&mut group.batch, name);
         }
         debug_assert!(self.pending.is_none(), "`retry` comes first");
         let channels = Arc::new(group.channels);
@@ -223,7 +223,7 @@ impl Writer {
         if self.heads.len() + channels.len() > HEADS_MAX {
             self.heads.clear();
         }
-        self.heads.extend(channels.into_iter().map(|(name, channel)| (name, channel.head)));
+        self.heads.extend(channels.into_iter().map(|(name, channel)| (name, channel.known())));
     }
 
     /// Makes writing possible again after an error, and acknowledges what was appended then, if
@@ -273,11 +273,11 @@ impl Writer {
         let channel = match channels.get_mut(name) {
             Some(channel) => channel,
             None => {
-                let head = match self.heads.get(name) {
-                    Some(head) => *head,
-                    None => self.logs.committed_head(name)?,
+                let channel = match self.heads.get(name) {
+                    Some(known) => Channel::busy(*known),
+                    None => Channel::read(self.logs.committed_head(name)?),
                 };
-                channels.entry(name.clone()).or_insert(Channel::new(head))
+                channels.entry(name.clone()).or_insert(channel)
             }
         };
         let head = &mut channel.head;
@@ -301,10 +301,9 @@ impl Writer {
             }),
         };
         let value = format::content_value(&content);
-        (head.offset, head.newest_ms) = (content.id.offset, now_ms.max(head.newest_ms));
-        head.bytes += value.len() as u64;
-        head.expiring += u64::from(content.expires_ms.is_some());
-        channel.new.push(format::measure_content(&content, value.len()));
+        let measure = format::measure_content(&content, value.len());
+        head.add(content.id.offset, &measure);
+        channel.new.push(measure);
         messages.push((batch.writes.len(), 0));
         batch.put(Space::Messages, format::message(name, content.id.offset), value);
         if !channel.head.is_within(retention, now_ms) {

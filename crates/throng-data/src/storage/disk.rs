@@ -9,6 +9,7 @@
 //! The library keeps its own journals at the top of the directory, and what it has of each table in
 //! files below.
 
+pub mod copy;
 mod journals;
 
 use std::fs;
@@ -16,7 +17,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode};
@@ -27,7 +28,7 @@ use super::{Each, Order, Space, Storage, StorageError, Write};
 const REWRITE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Journals of the library, at most. A start reads them into memory.
-const JOURNAL_BYTES_MAX: u64 = 64 << 20;
+pub(crate) const JOURNAL_BYTES_MAX: u64 = 64 << 20;
 
 /// The least limit of the directory: journals alone must not reach it, with the one that is written
 /// and those that are being removed. A server with few messages would refuse all of them for ever.
@@ -65,11 +66,17 @@ pub struct DiskStorage {
     path: PathBuf,
     cache_bytes: u64,
     slot: RwLock<Slot>,
+    /// Held while it is opened again.
+    reopening: Mutex<Reopening>,
     /// Whether the last run had ended cleanly.
     was_clean: bool,
     /// Whether something was written.
     is_changed: AtomicBool,
 }
+
+/// One thread at a time opens the storage again: copies of journals have fixed names.
+#[derive(Default)]
+struct Reopening;
 
 #[derive(Default)]
 struct Slot {
@@ -132,9 +139,8 @@ impl DiskStorage {
     /// What the library reports.
     pub fn open(path: &Path, cache_bytes: u64) -> Result<DiskStorage, StorageError> {
         let io = |error| failed(&fjall::Error::Io(error));
-        if journals::are_missing(path).map_err(io)? {
-            let what = "its journals are missing";
-            return Err(StorageError::Failed(damaged(what)));
+        if let Some(what) = journals::missing(path).map_err(io)? {
+            return Err(StorageError::Failed(damaged(&what)));
         }
         let running = running(path);
         let was_clean = !running.try_exists().map_err(io)?;
@@ -142,10 +148,11 @@ impl DiskStorage {
             path: path.into(),
             cache_bytes,
             slot: RwLock::default(),
+            reopening: Mutex::default(),
             was_clean,
             is_changed: AtomicBool::new(false),
         };
-        storage.reopen(!was_clean)?;
+        storage.reopen(!was_clean, &mut Reopening)?;
         fs::write(running, "").map_err(io)?;
         Ok(storage)
     }
@@ -161,6 +168,11 @@ impl DiskStorage {
             keyspace.major_compact().map_err(|error| self.failure(&error))?;
         }
         Ok(())
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     fn get_open(&self) -> Result<Arc<Open>, StorageError> {
@@ -226,7 +238,7 @@ impl Storage for DiskStorage {
     fn recover(&self) -> Result<(), StorageError> {
         // Opening has done it after an end that was not clean.
         if self.was_clean || self.is_changed.load(Ordering::Relaxed) {
-            return self.reopen(true);
+            return self.reopen(true, &mut self.begin_reopening());
         }
         Ok(())
     }
@@ -347,13 +359,14 @@ impl DiskStorage {
     ///
     /// What the library reports. Then [`Storage::recover`] tries it again.
     pub fn open_again(&self) -> Result<(), StorageError> {
+        let mut reopening = self.begin_reopening();
         if self.get_open().is_ok() {
             return Ok(());
         }
         // Another process may have had it, and have ended at any moment.
         let io = |error| failed(&fjall::Error::Io(error));
         let running = running(&self.path);
-        self.reopen(running.try_exists().map_err(io)?)?;
+        self.reopen(running.try_exists().map_err(io)?, &mut reopening)?;
         fs::write(running, "").map_err(io)
     }
 
@@ -367,7 +380,11 @@ impl DiskStorage {
         failed(&fjall::Error::Io(error))
     }
 
-    fn reopen(&self, with_new_journals: bool) -> Result<(), StorageError> {
+    fn begin_reopening(&self) -> MutexGuard<'_, Reopening> {
+        self.reopening.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn reopen(&self, with_new_journals: bool, _: &mut Reopening) -> Result<(), StorageError> {
         let io = |error| failed(&fjall::Error::Io(error));
         if with_new_journals {
             // Reads go on if there is no room.

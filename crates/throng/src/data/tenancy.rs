@@ -4,18 +4,37 @@
 //! the one that serves writes to it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, Result};
 use throng_data::journal::Journal;
 use throng_data::storage::disk::DiskStorage;
 
+use super::backup::Backups;
+
 /// What an upgrade needs of the data directory.
 pub(crate) struct Tenancy {
-    pub(super) journal: Arc<Journal>,
-    pub(super) storage: Arc<DiskStorage>,
+    journal: Arc<Journal>,
+    storage: Arc<DiskStorage>,
+    backups: Arc<Backups>,
+    /// Whether another process may have the store.
+    is_given_up: AtomicBool,
 }
 
 impl Tenancy {
+    pub(super) fn new(
+        journal: Arc<Journal>,
+        storage: Arc<DiskStorage>,
+        backups: Arc<Backups>,
+    ) -> Tenancy {
+        Tenancy { journal, storage, backups, is_given_up: AtomicBool::new(false) }
+    }
+
+    /// What makes backups of it, and ends with this process.
+    pub(crate) fn backups(&self) -> Arc<Backups> {
+        Arc::clone(&self.backups)
+    }
+
     /// Closes the store, so that another process can open it. Call it when nobody publishes or
     /// reads any more, and [`Tenancy::take_back`] after an error.
     ///
@@ -24,13 +43,15 @@ impl Tenancy {
     /// The disk fails.
     pub(crate) fn give_up(&self) -> Result<()> {
         self.journal.pause().context("the disk of the data directory fails")?;
+        self.is_given_up.store(true, Ordering::Relaxed);
         self.storage.close().context("the data directory cannot be closed")
     }
 
-    /// Opens the store again, which no other process has any more, and writes to it as before. If
-    /// it cannot be opened, durable channels refuse messages until it can.
+    /// Opens the store again if it was given up, as no other process has it any more, and writes to
+    /// it as before. If it cannot be opened, durable channels refuse messages until it can.
     pub(crate) fn take_back(&self) {
-        if let Err(error) = self.storage.open_again() {
+        let was_given_up = self.is_given_up.swap(false, Ordering::Relaxed);
+        if was_given_up && let Err(error) = self.storage.open_again() {
             tracing::error!("the data directory cannot be opened again: {error}");
         }
         self.begin();

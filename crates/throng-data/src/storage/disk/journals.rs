@@ -33,10 +33,22 @@ fn all(directory: &Path, extension: &str) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Whether the library has used the directory, and no journal is there: it would begin without what
-/// was in them.
-pub(super) fn are_missing(directory: &Path) -> io::Result<bool> {
-    Ok(directory.join(VERSION).try_exists()? && all(directory, EXTENSION)?.is_empty())
+/// Journals that are missing, as a text: the library would begin without what was in them. It
+/// numbers them, and removes the oldest first, so one between others is missed; the oldest or the
+/// newest of several is not.
+pub(super) fn missing(directory: &Path) -> io::Result<Option<String>> {
+    if !directory.join(VERSION).try_exists()? {
+        return Ok(None);
+    }
+    let journals = all(directory, EXTENSION)?;
+    if journals.is_empty() {
+        return Ok(Some("its journals are missing".into()));
+    }
+    let number = |path: &PathBuf| path.file_stem()?.to_str()?.parse::<u64>().ok();
+    let mut numbers: Vec<_> = journals.iter().filter_map(number).collect();
+    numbers.sort_unstable();
+    let hole = numbers.windows(2).find(|two| two[1] != two[0] + 1);
+    Ok(hole.map(|two| format!("its journal {}.{EXTENSION} is missing", two[0] + 1)))
 }
 
 /// Copies all journals to new files, as reads find them, and syncs those. Nobody writes to the
@@ -99,6 +111,22 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_journal_between_others_is_missed() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = folder.path();
+        let write = |name: &str| fs::write(directory.join(name), "").unwrap();
+        assert_eq!(missing(directory).unwrap(), None, "it was never used");
+        write(VERSION);
+        assert_eq!(missing(directory).unwrap().as_deref(), Some("its journals are missing"));
+        for name in ["9.jnl", "10.jnl", "11.jnl"] {
+            write(name);
+        }
+        assert_eq!(missing(directory).unwrap(), None);
+        fs::remove_file(directory.join("10.jnl")).unwrap();
+        assert_eq!(missing(directory).unwrap().as_deref(), Some("its journal 10.jnl is missing"));
+    }
 
     #[test]
     fn journals_are_written_anew_as_they_are() {
