@@ -9,6 +9,7 @@
 
 import { BehindCard } from "./status-behind.js";
 import { CertificatesCard } from "./status-certificates.js";
+import { ClusterCard } from "./status-cluster.js";
 import { Chart } from "./status-charts.js";
 import * as words from "./status-words.js";
 
@@ -352,6 +353,7 @@ const cards = [
   new Card(REFUSALS, $("refusals")),
 ];
 const behind = new BehindCard($("behind"));
+const cluster = new ClusterCard($("cluster"));
 const certificates = new CertificatesCard($("certificates"));
 let describedAt = -Infinity;
 /** Whether the request for the history has ended, with or without a response. */
@@ -370,6 +372,7 @@ function show() {
   $("viewers").textContent = words.count(newest.connections.status);
   behind.show(newest);
   certificates.show(newest);
+  cluster.show(newest);
   showWorkers();
   showMemory();
   showData();

@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from support.access import SECRET
 from support.nats import NatsServer, connected
 from support.nats_client import NatsClient
 from support.nats_cluster import NatsCluster
@@ -187,6 +188,24 @@ def test_the_settings_of_a_node_are_those_of_its_file(tmp_path, doctor, broker, 
     code, report = doctor("--nats", "--config", file)
     assert code == 0, report
     assert report["by_name"]["stream"]["found"] == "p-channels is as the settings have it"
+
+
+def test_the_bucket_of_nodes_with_keys_is_compared(tmp_path, doctor, broker, node):
+    server = broker()
+    file = tmp_path / "throng.toml"
+    file.write_text(f"nats = '{server.url}'\n[[token-keys]]\nsecret = '{SECRET}'\n")
+    connected(node("--nats", server.url))
+    code, report = doctor("--nats", "--config", file)
+    found = report["by_name"]["revocations"]["found"]
+    assert (code, found) == (0, "KV_throng-revocations is as the settings have it"), report
+    file.write_text("max-token-age = '48h'\n" + file.read_text())
+    code, report = doctor("--nats", "--config", file)
+    check = report["by_name"]["revocations"]
+    assert (code, check["verdict"]) == (1, "must")
+    assert "KV_throng-revocations: max_age is " in check["by_hand"][0], check
+    # Without keys a node has none.
+    file.write_text(f"nats = '{server.url}'\n")
+    assert "revocations" not in doctor("--nats", "--config", file)[1]["by_name"]
 
 
 def test_what_only_monitoring_shows(doctor, broker):

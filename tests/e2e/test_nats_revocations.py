@@ -1,12 +1,14 @@
 """Revocations over several nodes: made on one, they hold on all."""
 
 import shutil
+from contextlib import ExitStack
 
 import pytest
 
 from support.access import SECRET, bearer, now, server_key, token
-from support.nats import Door, NatsServer, connected, start_node, user_of_the_guide
-from support.raw import Raw
+from support.doors import Door
+from support.nats import NatsServer, connected, start_node, user_of_the_guide
+from support.raw import TEXT, Raw, RawWebSocket, frame
 from support.server import eventually
 
 GRANTS = {"subscribe": ["*"], "publish": ["*"]}
@@ -34,9 +36,10 @@ def node(tmp_path, broker):
         started[-1].http.headers.update(bearer(operator))
         return started[-1]
 
+    begin.is_restricted = False
     yield begin
     for server in started:
-        assert "Permissions Violation" not in server.log()
+        assert begin.is_restricted == ("Permissions Violation" in server.log())
         if server.process.poll() is None:
             server.stop()
 
@@ -107,7 +110,7 @@ def test_clients_with_newer_tokens_may_come_back(node):
 
 
 def test_a_node_that_is_cut_off_catches_up_and_says_how_old_its_revocations_are(node, broker):
-    door = Door(broker)
+    door = Door(lambda: broker.upstream)
     near, far = connected(node()), connected(node(door))
 
     def age():
@@ -120,9 +123,19 @@ def test_a_node_that_is_cut_off_catches_up_and_says_how_old_its_revocations_are(
             assert publish(near, ann) == REVOKED
             eventually(lambda: age() >= 3, "it says that it may not know all")
             eventually(lambda: far.metrics()["throng_nats_connected"] == 0, "it is cut off")
+
+            def says_so():
+                shown = far.http.get("/status.json").json()["cluster"]
+                is_old = shown["revocations_age_ms"] >= 3_000
+                return not shown["open"] and is_old and shown["nodes"][0]["suspect"]
+
+            eventually(says_so, "the status says so, too")
             refused = far.http.post("/revocations/users/bob")
             assert (refused.status_code, refused.json()["error"]) == (503, "unavailable")
             assert "Retry-After" in refused.headers
+            # It does not know whether another node has revoked them.
+            refused = far.http.delete("/revocations/users/ann")
+            assert (refused.status_code, refused.json()["error"]) == (503, "unavailable")
             assert far.http.get("/revocations/users/bob").status_code == 404
         assert b"token_revoked" in closed.read_to_end()
         connected(far)
@@ -130,22 +143,50 @@ def test_a_node_that_is_cut_off_catches_up_and_says_how_old_its_revocations_are(
         eventually(lambda: age() < 3, "it is up to date")
         assert publish(near, bob) == ACCEPTED
         assert b"data: x" in kept.read_until(b"data: x")
-    door.stop()
+    door.close()
 
 
 def test_revocations_survive_the_broker_and_a_node_without_it_serves_nobody(node, broker):
     first = connected(node())
-    ann = token(throng=GRANTS)
+    ann, bob, cem = (
+        token(sub=name, jti=name, throng=GRANTS) for name in ("ann", "bob", "cem")
+    )
     revoke(first, "users/ann")
+    revoke(first, "tokens/bob")
     broker.kill()
     second = node()
     with Raw(second) as client:
         client.request("GET", PATH, bearer(ann))
         assert client.read_head().status == 503
-    broker.launch()
-    connected(first)
-    for one in (first, connected(second)):
-        assert publish(one, ann) == REVOKED
+    for path in ("/revocations", "/revocations/users/ann"):
+        unknown = second.http.get(path)
+        assert (unknown.status_code, unknown.json()["error"]) == (503, "unavailable")
+    # A WebSocket follows nothing when it opens, so it need not wait for NATS.
+    with ExitStack() as stack:
+        of_ann, of_bob, of_cem = (
+            stack.enter_context(RawWebSocket(second, f"/subscribe?token={one}", "throng.v1"))
+            for one in (ann, bob, cem)
+        )
+        broker.launch()
+        # The second node need not know whether clients with newer tokens may come back.
+        assert of_ann.read_close()[0] == 4100
+        assert of_bob.read_close()[0] == 4004
+        for one in (connected(first), connected(second)):
+            assert publish(one, ann) == publish(one, bob) == REVOKED
+        of_cem.send(frame(TEXT, b'{"type":"subscribe","channel":"rooms/a"}'))
+        while b'"subscribed"' not in of_cem.read_message():
+            pass
+
+
+def test_a_change_that_nats_does_not_allow_is_refused(node, tmp_path):
+    directory = tmp_path / "restricted"
+    directory.mkdir()
+    user = user_of_the_guide().replace('"$KV.throng-revocations.>", ', "")
+    broker = NatsServer(directory, f"authorization {{ users: [ {user} ] }}")
+    node.is_restricted = True
+    refused = connected(node(broker)).http.post("/revocations/users/ann")
+    assert (refused.status_code, refused.json()["error"]) == (507, "not_stored")
+    broker.stop()
 
 
 def test_a_bucket_that_is_lost_is_written_again_by_who_knows_it(node, broker, tmp_path):

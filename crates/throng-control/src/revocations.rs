@@ -64,7 +64,7 @@ struct Order {
 /// Who keeps the revocations.
 #[derive(Debug)]
 enum Keeper {
-    /// Nobody: the settings name no file.
+    /// Nothing keeps them: the settings name no file, and revoking is refused.
     Nobody,
     /// The owner of the file.
     File(mpsc::Sender<Order>, Arc<Revocations>),
@@ -133,15 +133,19 @@ impl Revoker {
 
     /// How many revocations hold.
     pub(crate) fn count(&self) -> usize {
-        self.revocations().map_or(0, |revocations| revocations.len())
+        match &self.keeper {
+            Keeper::Nobody => 0,
+            Keeper::File(_, revocations) => revocations.len(),
+            Keeper::Shared(shared) => shared.revocations().len(),
+        }
     }
 
-    /// The revocations that hold.
+    /// The revocations that hold, as far as this server knows.
     pub(crate) fn revocations(&self) -> Result<&Arc<Revocations>, ErrorResponse> {
         match &self.keeper {
             Keeper::Nobody => Err(no_file()),
             Keeper::File(_, revocations) => Ok(revocations),
-            Keeper::Shared(shared) => Ok(shared.revocations()),
+            Keeper::Shared(shared) => shared::known(shared),
         }
     }
 
@@ -155,6 +159,13 @@ impl Revoker {
         let Some(log) = self.log.upgrade() else { return Ok(None) };
         let passed = lock(&log).storage().pass()?;
         Ok(Some(passed))
+    }
+
+    /// Calls `act` while nothing is written to the file. The disk may be waited for.
+    pub(crate) fn at_rest<T>(&self, act: impl FnOnce() -> T) -> T {
+        let log = self.log.upgrade();
+        let _at_rest = log.as_deref().map(lock);
+        act()
     }
 
     async fn order(&self, change: Change) -> Outcome {

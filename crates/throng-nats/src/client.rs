@@ -28,6 +28,7 @@ mod source;
 mod stream;
 mod unwritten;
 
+use std::collections::VecDeque;
 use std::future::pending;
 use std::time::Duration;
 
@@ -60,6 +61,10 @@ const PING: Duration = Duration::from_secs(2);
 
 /// Pings without an answer, at most.
 const PINGS_MAX: u32 = 2;
+
+/// Pings whose answers are waited for, at most. While a server sends other things, it may answer
+/// any number of them later.
+const PINGS_KEPT: usize = 64;
 
 /// How long connecting and logging in may take.
 const CONNECT: Duration = Duration::from_secs(2);
@@ -106,6 +111,14 @@ pub enum Notice {
         server: String,
         /// What is wrong.
         error: String,
+    },
+    /// Time has passed: told about twenty times a second, whatever becomes of the connection.
+    Turn,
+    /// How late is what comes from the server: the time that it takes to answer, behind everything
+    /// that was under way before. Told every two seconds.
+    Lag {
+        /// That time, in milliseconds; that which has passed if the answer is still under way.
+        ms: u64,
     },
 }
 
@@ -154,8 +167,10 @@ struct Serving<'a> {
     login: Login,
     /// How the server says what it says now.
     said: Said,
-    /// Pings without an answer.
+    /// Pings since the server was heard last.
     pings: u32,
+    /// When pings were sent that are not answered yet.
+    pinged_ms: VecDeque<u64>,
 }
 
 impl<F: FnMut(Notice) + Send> Client<F> {
@@ -210,7 +225,8 @@ impl<F: FnMut(Notice) + Send> Client<F> {
     ) -> Result<std::convert::Infallible, Lost> {
         let Connected { stream, decoder, login, .. } = connected;
         let said = if stream.is_tls() { Said::OverTls } else { Said::Plainly };
-        let mut serving = Serving { server, decoder, login, said, pings: 0 };
+        let mut serving =
+            Serving { server, decoder, login, said, pings: 0, pinged_ms: VecDeque::new() };
         let (mut reader, mut writer) = tokio::io::split(stream);
         let mut buffer = vec![0; READ_BYTES];
         let mut is_flushed = true;
@@ -262,9 +278,22 @@ impl<F: FnMut(Notice) + Send> Client<F> {
                         return Err(Lost::Silent);
                     }
                     serving.pings += 1;
-                    encoder::ping(self.out.end());
+                    self.ping(&mut serving);
                 }
             }
+        }
+    }
+
+    /// Asks whether the server is there, and tells how long an earlier question has no answer.
+    fn ping(&mut self, serving: &mut Serving<'_>) {
+        let now_ms = (self.settings.now_ms)();
+        if let Some(pinged_ms) = serving.pinged_ms.front() {
+            let ms = now_ms.saturating_sub(*pinged_ms);
+            (self.notify)(Notice::Lag { ms });
+        }
+        if serving.pinged_ms.len() < PINGS_KEPT {
+            serving.pinged_ms.push_back(now_ms);
+            encoder::ping(self.out.end());
         }
     }
 
@@ -283,11 +312,23 @@ impl<F: FnMut(Notice) + Send> Client<F> {
                         return Err(Lost::ShutsDown);
                     }
                 }
-                ServerOp::Pong | ServerOp::Ok => {}
+                ServerOp::Pong => {
+                    if let Some(pinged_ms) = serving.pinged_ms.pop_front() {
+                        let ms = (self.settings.now_ms)().saturating_sub(pinged_ms);
+                        (self.notify)(Notice::Lag { ms });
+                    }
+                }
+                ServerOp::Ok => {}
                 // Only this one leaves the connection open.
                 ServerOp::Error(error) if error.starts_with("Permissions Violation") => {
+                    let denied = lost::denied(error).map(|(verb, subject)| Event::Denied {
+                        verb,
+                        subject: subject.to_owned(),
+                        error: error.to_owned(),
+                    });
                     let error = lost::violation(error);
                     self.trouble(serving.server, error);
+                    denied.into_iter().for_each(|denied| self.step(denied));
                 }
                 ServerOp::Error(error) => return Err(Lost::said(error, &serving.login)),
             }
@@ -296,6 +337,9 @@ impl<F: FnMut(Notice) + Send> Client<F> {
     }
 
     fn step(&mut self, event: Event<'_>) {
+        if matches!(event, Event::Tick) {
+            (self.notify)(Notice::Turn);
+        }
         self.journal.step((self.settings.now_ms)(), event, &mut self.actions);
         let out = self.out.end();
         for action in self.actions.drain(..) {

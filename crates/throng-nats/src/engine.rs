@@ -26,6 +26,7 @@
 //! | `followed`, `tail` | the followed channels, and their newest messages |
 //! | `asking`, `answering` | what nodes ask each other, in the form of `questions` |
 //! | `asks` | questions without their answers |
+//! | `cluster` | what this node says of itself, and what it knows of the others |
 //! | `table` | the table that every node has whole |
 //! | `collect` | makes starts and pages of what was read |
 //! | `hold` | keeps a channel followed for a subscription that begins |
@@ -36,6 +37,7 @@
 mod answering;
 mod asking;
 mod asks;
+mod cluster;
 mod collect;
 mod followed;
 mod hold;
@@ -58,10 +60,10 @@ use throng_core::events::EventSink;
 use throng_core::parts::{Part, Parts};
 use throng_core::{
     Answer, Audience, Backlog, ChannelId, ChannelName, Engine, EngineMetrics, Fetched, Follow,
-    Followed, History, HistoryQuery, Kind, Later, ListPlace, ListStep, Mark, MemoryEngine, Message,
-    MessageId, Notification, OtherNodes, Outcome, Presence, PresenceBusy, PresenceCache,
-    Publication, PublishError, ReadMarker, Reading, ScanAction, ScanTarget, Scanned, Stamp, Ticket,
-    WantedTags, Watermark, WorkerId,
+    Followed, History, HistoryQuery, Kind, Later, ListPlace, ListStep, Mark, Marked, MemoryEngine,
+    Message, MessageId, Notification, OtherNodes, Outcome, Presence, PresenceBusy, PresenceCache,
+    Publication, PublishError, Reading, ScanAction, ScanTarget, Scanned, Stamp, Ticket, WantedTags,
+    Watermark, WorkerId,
 };
 use tokio::sync::mpsc;
 
@@ -69,7 +71,9 @@ use crate::api::table::TableEntry;
 use crate::client::{self, ClientSettings};
 pub use crate::journal::Changed;
 use crate::journal::{Event, Journal, Settings};
+pub use cluster::{ClusterView, NodeFacts, OtherNode};
 pub use link::{Figures, LinkState};
+pub use questions::question_of_nodes;
 pub use table::TableNews;
 
 use link::{Link, count};
@@ -129,6 +133,8 @@ impl NatsEngine {
             followed: Mutex::new(followed::Followed::new(max_cached_bytes)),
             reads: Mutex::default(),
             asks: asks::Asks::default(),
+            cluster: cluster::Cluster::default(),
+            turns: Arc::default(),
             table: table::Table::new(journal.table.is_some()),
             tags_of_user: OnceLock::new(),
             events: sender,
@@ -163,6 +169,28 @@ impl NatsEngine {
         debug_assert!(is_first);
     }
 
+    /// Sets what the rest of the server knows of this node: its name, version, connections and
+    /// health. Asked for once a second, and whenever another node asks. Call it once.
+    pub fn set_facts(&self, facts: impl Fn() -> NodeFacts + Send + Sync + 'static) {
+        self.shared.cluster.set_own(Box::new(facts));
+    }
+
+    /// This node and the others; `None` before [`NatsEngine::set_facts`].
+    pub fn cluster(&self) -> Option<ClusterView> {
+        self.shared.view()
+    }
+
+    /// How late messages from NATS are, in milliseconds; 0 while none come.
+    pub fn lag_ms(&self) -> u64 {
+        self.shared.lag_ms((self.shared.now_ms)())
+    }
+
+    /// What the thread of the connection has done, in turns: it goes on while they grow, whatever
+    /// becomes of the connection.
+    pub fn turns(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.shared.turns)
+    }
+
     /// Sets who is told what the table has. Called once; what has come before is told at once.
     pub fn set_table_owner(&self, owner: impl Fn(TableNews) + Send + Sync + 'static) {
         self.shared.table.set_owner(Box::new(owner));
@@ -173,6 +201,15 @@ impl NatsEngine {
         let token = self.shared.token();
         self.shared.table.begin(token, done);
         self.shared.tell(Event::Change { token, entry });
+    }
+
+    /// Compares the table with what its owner was told. It is answered once the owner was told all
+    /// that there is now, and not at all if the servers cannot be reached.
+    pub fn compare_table(&self, done: Ticket<()>) {
+        let shared = &self.shared;
+        if shared.link.is_open() && shared.table.wait((shared.now_ms)(), done) {
+            shared.tell(Event::Compare);
+        }
     }
 
     /// Whether there is a table.
@@ -361,8 +398,8 @@ impl Engine for NatsEngine {
         _: u64,
         _: &ChannelName,
         _: Option<Mark>,
-        later: Later<'_, ReadMarker>,
-    ) -> Answer<ReadMarker> {
+        later: Later<'_, Marked>,
+    ) -> Answer<Marked> {
         let (_, answer) = later.ticket();
         answer
     }

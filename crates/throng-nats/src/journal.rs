@@ -39,6 +39,7 @@ use serde_json::Value;
 use throng_core::{ChannelName, Publication};
 
 use crate::api::stream;
+use crate::permissions::Verb;
 use crate::protocol::decoder::Delivery;
 use crate::protocol::headers::Headers;
 use crate::subject::{self, Subjects};
@@ -50,9 +51,10 @@ use reading::{Purpose, Readings};
 use table::Table;
 use watch::{Watch, Watched};
 
+pub(crate) use nodes::headers_of;
 pub use outbox::Action;
 pub use publishing::token_of_receipt;
-pub use report::{Ask, Asked, Changed, Event, Outcome, Reading, Report, Settings};
+pub use report::{Ask, Asked, Changed, Event, Outcome, Reading, Report, Settings, Standing};
 
 /// The journal of one stream.
 pub struct Journal {
@@ -90,6 +92,11 @@ impl Journal {
             Event::Connected { payload_bytes_max } => self.connected(now_ms, payload_bytes_max),
             Event::Disconnected => self.disconnected(),
             Event::Received(delivery) => self.received(now_ms, delivery),
+            Event::Denied { verb, subject, error } => {
+                if let Some(table) = self.table.as_mut().filter(|_| verb == Verb::Publish) {
+                    table.denied(now_ms, &subject, &error, &mut self.outbox);
+                }
+            }
             Event::Publish(token, publication) => self.publish(now_ms, token, &publication),
             Event::Follow(channels) => {
                 self.following.follow(
@@ -115,6 +122,14 @@ impl Journal {
                 Some(table) => table.change(now_ms, token, entry, &mut self.outbox),
                 None => self.outbox.report(Report::Changed { token, outcome: Changed::Away }),
             },
+            Event::Compare => {
+                if let Some(table) = &mut self.table {
+                    table.compare(now_ms, &mut self.outbox);
+                }
+            }
+            Event::Describe(description) => {
+                self.nodes.describe(now_ms, description, &mut self.outbox);
+            }
             Event::Leave => self.nodes.leave(now_ms, &mut self.outbox),
             Event::Tick => self.tick(now_ms),
         }
@@ -321,7 +336,11 @@ impl Journal {
         self.readings.tick(now_ms, &mut self.outbox);
         let watched = self.watch.tick(now_ms, &mut self.outbox);
         self.watched(now_ms, watched);
-        self.nodes.tick(now_ms, &mut self.outbox);
+        if self.nodes.tick(now_ms, &mut self.outbox) {
+            let (behind, behind_ms) = self.following.behind(now_ms);
+            let leader = self.watch.leader().to_owned();
+            self.outbox.report(Report::Standing(Standing { behind, behind_ms, leader }));
+        }
         if let Some(table) = &mut self.table {
             table.tick(now_ms, &mut self.outbox);
         }

@@ -72,7 +72,7 @@ impl Subjects {
     }
 
     /// Where nodes ask all others.
-    pub(crate) fn ask(&self) -> &str {
+    pub fn ask(&self) -> &str {
         &self.ask
     }
 

@@ -1,7 +1,10 @@
 //! A node of several, whose channels are in a stream of NATS.
 
 mod access;
+mod arguments;
+mod facts;
 mod metrics;
+mod peer;
 mod revocations;
 
 use std::sync::Arc;
@@ -19,7 +22,11 @@ use crate::access::{RevocationSettings, RevocationsFile};
 use crate::settings::{self, Settings};
 
 pub(crate) use access::NatsAccess;
+pub(crate) use arguments::NatsFlags;
+pub(crate) use facts::{describe, epoch_of_most, suspicions};
 pub(crate) use metrics::NatsMetrics;
+pub(crate) use peer::Peer;
+pub(crate) use revocations::table;
 
 /// The class of all channels: one stream has them all.
 const CLASS: &str = "channels";
@@ -58,7 +65,7 @@ pub(crate) fn start(
         },
         journal: journal::Settings {
             stream: stream(settings, &settings::rules(settings)),
-            nonce: Epoch::random().to_string() + &Epoch::random().to_string(),
+            nonce: nonce(),
             publish_ms: PUBLISH_MS,
             table: revocations::table(settings, policy),
         },
@@ -69,6 +76,11 @@ pub(crate) fn start(
     let engine = NatsEngine::start(node, events, |events| memory(Some(events)).with_all_listed())
         .context("cannot start the thread of the connection to NATS")?;
     Ok(Some(Arc::new(engine)))
+}
+
+/// Names this process to others in NATS: letters and digits that no other one has.
+pub(crate) fn nonce() -> String {
+    Epoch::random().to_string() + &Epoch::random().to_string()
 }
 
 /// The engine in memory, and the one of the node.
@@ -87,7 +99,7 @@ pub(crate) fn join(
     let tagger = access.tagger.clone();
     node.set_tags(move |user| tagger.of_user(user));
     if let Some(revocations) = revocations {
-        let shared = revocations::share(node, access, |write| revocations.shared(write));
+        let shared = revocations::share(node, access, |table| revocations.shared(table));
         let is_first = access.shared_revocations.set(shared).is_ok();
         debug_assert!(is_first);
     }

@@ -98,6 +98,16 @@ function largeSample() {
       ] },
     data: { disk_bytes: 9e11, limit_bytes: 1e12, refuses: "limit", messages: rate,
       message_bytes: rate, commits: spans },
+    cluster: { open: false, since_ms: now - 65_000, trouble: "nats://10.0.0.1:4222: refused", leader: "n1",
+      followed: 1e6, under_way: 4096, revocations_age_ms: 66_000, left_out: 1_000,
+      nodes: [
+        { name: "web-a.example.com:8080", id: "a", version: "0.1.0", up_ms: 9e7, connections: 1e6,
+          status: "degraded", lag_ms: 0, behind: 0, silent_ms: 0, suspect: ["cannot use the stream"] },
+        { name: "web-b.example.com:8080", id: "b", version: "0.2.0", up_ms: 9e4, connections: 12,
+          status: "ready", lag_ms: 1, behind: 0, silent_ms: 700, suspect: [] },
+        { name: "", id: "c", version: "", up_ms: 0, connections: 0, status: "", lag_ms: 4321,
+          behind: 7, silent_ms: 3_000, suspect: ["was heard 3 s ago", "does not say how it is"] },
+      ] },
     refused_per_s: 99_999.9, refused: reasons, dropped_per_s: 0.1,
     dropped: { skipped: 9_999_999_999 }, closed: { ...reasons, peer: 9_999_999_999 },
   };
@@ -255,6 +265,12 @@ const SCENARIOS = {
     }
     await certificates.locator("tr:not(.bad)", { hasText: /good.*99 d.*9 d.*good/ }).waitFor();
     assert.equal(await page.locator("#certificates").isVisible(), false, "a server without TLS");
+    const nodes = large.locator("#cluster");
+    await nodes.locator(".about.bad", { hasText: /cut off .* for 1 min 5 s .*refused.*1 min 6 s ago; 1,000 more/ }).waitFor();
+    await nodes.locator("tr.bad", { hasText: /web-a.*this one.*cannot use/ }).waitFor();
+    await nodes.locator("tr:not(.bad)", { hasText: /web-b.*0\.2\.0.*1 min 30 s.*12.*1 ms.*0 s ago.*ready/ }).waitFor();
+    await nodes.locator("tr.bad", { hasText: /c.*4\.3 s.*heard 3 s ago; does not say/ }).waitFor();
+    assert.equal(await page.locator("#cluster").isVisible(), false, "a server that is alone");
     await large.locator("#data tr", { hasText: "838 GiB of 931 GiB" }).waitFor();
     await large.locator("#data .bad", { hasText: "refused: it is beyond its limit" }).waitFor();
     assert.equal(await page.locator("#data").isVisible(), false, "a server without --data");

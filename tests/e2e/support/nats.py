@@ -1,15 +1,13 @@
 """A real nats-server with JetStream, behind a door whose port stays when the server restarts."""
 
-import asyncio
 import contextlib
 import json
 import re
 import shutil
-import socket
 import subprocess
-import threading
 
 from . import TIMEOUT_SECONDS
+from .doors import Door
 from .server import ROOT, Server, eventually
 
 QUICK = ["--drain-window", "200ms", "--drain-timeout", "5s"]
@@ -36,12 +34,8 @@ class NatsServer:
         self.process = None
         self.starts = 0
         self.upstream = None
-        self.is_cut = False
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"nats://127.0.0.1:{self.listener.getsockname()[1]}"
-        self.loop = asyncio.new_event_loop()
-        self.thread = threading.Thread(target=self._serve, daemon=True)
-        self.thread.start()
+        self.door = Door(lambda: self.upstream)
+        self.url = self.door.url
         self.launch()
 
     def launch(self):
@@ -75,53 +69,15 @@ class NatsServer:
         self.process.kill()
         self.process.wait(TIMEOUT_SECONDS)
 
-    @contextlib.contextmanager
     def cut_off(self):
         """For the block nothing passes the door, and all connections stay."""
-        self.is_cut = True
-        try:
-            yield
-        finally:
-            self.is_cut = False
+        return self.door.cut_off()
 
     def stop(self):
         """Ends the server and the door."""
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join(TIMEOUT_SECONDS)
-        self.listener.close()
+        self.door.close()
         self.process.kill()
         self.process.wait(TIMEOUT_SECONDS)
-
-    def _serve(self):
-        asyncio.set_event_loop(self.loop)
-        serving = asyncio.start_server(self._connected, sock=self.listener)
-        server = self.loop.run_until_complete(serving)
-        self.loop.run_forever()
-        server.close()
-        for task in asyncio.all_tasks(self.loop):
-            task.cancel()
-        self.loop.run_until_complete(asyncio.sleep(0))
-        self.loop.close()
-
-    async def _connected(self, reader, writer):
-        with contextlib.suppress(OSError):
-            if self.upstream is not None:
-                behind = await asyncio.open_connection("127.0.0.1", self.upstream)
-                pumps = [self._pump(reader, behind[1]), self._pump(behind[0], writer)]
-                tasks = [asyncio.ensure_future(pump) for pump in pumps]
-                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                for task in tasks:
-                    task.cancel()
-                behind[1].transport.abort()
-        writer.transport.abort()
-
-    async def _pump(self, source, target):
-        with contextlib.suppress(OSError):
-            while data := await source.read(1 << 16):
-                while self.is_cut:
-                    await asyncio.sleep(0.01)
-                target.write(data)
-                await target.drain()
 
 
 def user_of_the_guide():
@@ -132,30 +88,6 @@ def user_of_the_guide():
     subjects = {verb: re.findall(r"`([^`]+)`", cell) for verb, cell in rows}
     allowed = ", ".join(f"{verb}: {json.dumps(found)}" for verb, found in subjects.items())
     return f"{{ user: node, password: s3, permissions: {{ {allowed} }} }}"
-
-
-class Door(NatsServer):
-    """Another door to a server, which is cut off by itself."""
-
-    def __init__(self, server):
-        self.server = server
-        self.is_cut = False
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"nats://127.0.0.1:{self.listener.getsockname()[1]}"
-        self.loop = asyncio.new_event_loop()
-        self.thread = threading.Thread(target=self._serve, daemon=True)
-        self.thread.start()
-
-    @property
-    def upstream(self):
-        """The port of the server behind it."""
-        return self.server.upstream
-
-    def stop(self):
-        """Ends the door."""
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join(TIMEOUT_SECONDS)
-        self.listener.close()
 
 
 def ailments(node):

@@ -17,8 +17,8 @@ impl Bounds {
         Bounds { max_entries, horizon_s: horizon_s(policy), leeway_s: policy.leeway_s.into() }
     }
 
-    /// Fails if one of `all` may not be made. Forgets what concerns no living token if there is no
-    /// room otherwise.
+    /// Fails if one of `all` is not allowed. If the table is full, first removes revocations of
+    /// tokens that have all expired.
     pub(super) fn check(
         &self,
         revocations: &Revocations,

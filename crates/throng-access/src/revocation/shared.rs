@@ -17,6 +17,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::{Deserialize, Serialize};
 use throng_core::Ticket;
@@ -133,14 +134,24 @@ fn decode(token: &str) -> Option<String> {
     String::from_utf8(bytes).ok().filter(|name| !name.is_empty())
 }
 
-/// Writes a change to the table.
-pub type WriteChange = Box<dyn Fn(&SharedChange, Ticket<Result<(), ShareError>>) + Send + Sync>;
+type WriteChange = Box<dyn Fn(&SharedChange, Ticket<Result<(), ShareError>>) + Send + Sync>;
+
+/// The table, for one of its servers.
+pub struct SharedTable {
+    /// Writes a change, and answers when it was [taken](SharedRevocations::take) from the table.
+    pub write: WriteChange,
+    /// Compares what is known here with the table, and answers once all was
+    /// [taken](SharedRevocations::take) that the table has now. There is no answer if the table
+    /// cannot be reached.
+    pub compare: Box<dyn Fn(Ticket<()>) + Send + Sync>,
+}
 
 /// See the module.
 pub struct SharedRevocations {
     revocations: Arc<Revocations>,
     bounds: Bounds,
-    write: WriteChange,
+    table: SharedTable,
+    is_known: AtomicBool,
 }
 
 impl fmt::Debug for SharedRevocations {
@@ -150,16 +161,30 @@ impl fmt::Debug for SharedRevocations {
 }
 
 impl SharedRevocations {
-    /// Keeps `revocations` as the table has them. `write` writes a change, and answers when it was
-    /// [taken](SharedRevocations::take) from the table.
+    /// Keeps `revocations` as the table has them.
     pub fn new(
         revocations: Arc<Revocations>,
         policy: &Policy,
         max_entries: usize,
-        write: WriteChange,
+        table: SharedTable,
     ) -> SharedRevocations {
         let bounds = Bounds::new(policy, max_entries);
-        SharedRevocations { revocations, bounds, write }
+        SharedRevocations { revocations, bounds, table, is_known: AtomicBool::new(false) }
+    }
+
+    /// All that the table has was taken. Returns whether that is so for the first time.
+    pub fn are_known(&self) -> bool {
+        !self.is_known.swap(true, Ordering::AcqRel)
+    }
+
+    /// Whether all that the table has was taken once.
+    pub fn is_known(&self) -> bool {
+        self.is_known.load(Ordering::Acquire)
+    }
+
+    /// Compares what is known here with the table: see [`SharedTable::compare`].
+    pub fn compare(&self, done: Ticket<()>) {
+        (self.table.compare)(done);
     }
 
     /// The revocations that hold.
@@ -185,7 +210,7 @@ impl SharedRevocations {
             let known_s = self.revocations.find(&subject).unwrap_or(0);
             *revocation = Revocation::of(subject, revocation.moment_s().max(known_s));
         }
-        (self.write)(&change, done);
+        (self.table.write)(&change, done);
         Ok(())
     }
 
@@ -264,7 +289,8 @@ mod tests {
         let of = Arc::clone(&revocations);
         let policy = Policy::default();
         let write = move |change: &SharedChange, _| log.lock().unwrap().push(change.clone());
-        let shared = SharedRevocations::new(of, &policy, 2, Box::new(write));
+        let table = SharedTable { write: Box::new(write), compare: Box::new(drop) };
+        let shared = SharedRevocations::new(of, &policy, 2, table);
         let ann = || Subject::User("ann".into());
         let change = |change, now_s| shared.change(change, now_s, Ticket::new(drop));
         change(revoke(ann(), 100), 100).unwrap();

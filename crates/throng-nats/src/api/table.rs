@@ -5,8 +5,8 @@
 
 use serde_json::{Value, json};
 
-use super::ApiError;
 use super::stream::{self, StreamInfo};
+use super::{ApiError, StreamSettings};
 use crate::protocol::headers::Headers;
 
 /// What a table may take on each server, in bytes. Beyond it changes are refused.
@@ -97,13 +97,20 @@ fn age_ns(age_ms: u64) -> u64 {
     age_ms.saturating_mul(1_000_000)
 }
 
+/// The name of the stream of a table, and how it has to be: for those who examine servers.
+pub fn wanted(stream: &StreamSettings, table: &TableSettings) -> (String, Value) {
+    let names = TableNames::new(&stream.prefix, &table.name);
+    let config = config(&names, table.max_age_ms, stream.replicas, stream.is_in_memory);
+    (names.stream, config)
+}
+
 /// Reads the answer to a request for, or to create, a table. One that keeps entries longer than is
 /// wanted is as good.
 ///
 /// # Errors
 ///
 /// What the server says, or that its answer cannot be read.
-pub(crate) fn parse(payload: &[u8], wanted: &Value) -> Result<StreamInfo, ApiError> {
+pub fn parse(payload: &[u8], wanted: &Value) -> Result<StreamInfo, ApiError> {
     let age_ns = wanted["max_age"].as_u64().unwrap_or(0);
     let mut others = wanted.clone();
     others.as_object_mut().map(|fields| fields.remove("max_age"));

@@ -6,6 +6,7 @@ use throng_trust::fault;
 use tokio_rustls::rustls::{AlertDescription, CertificateError, Error as TlsError};
 
 use super::login::Login;
+use crate::permissions::Verb;
 use crate::protocol::decoder::DecodeError;
 
 /// Why a connection ended.
@@ -87,6 +88,16 @@ pub(super) fn violation(error: &str) -> String {
     )
 }
 
+/// What a violation is about: `... for Publish to "SUBJECT"`, or `... for Subscription to ...`.
+pub(super) fn denied(error: &str) -> Option<(Verb, &str)> {
+    let (verb, rest) = if let Some((_, rest)) = error.split_once("for Publish to \"") {
+        (Verb::Publish, rest)
+    } else {
+        (Verb::Subscribe, error.split_once("for Subscription to \"")?.1)
+    };
+    Some((verb, rest.split_once('"')?.0))
+}
+
 /// The words of the system, without its number.
 fn words(error: &io::Error) -> String {
     let text = error.to_string();
@@ -144,6 +155,16 @@ mod tests {
             let found = said(text, login);
             assert!(found.contains(expected) && !found.contains("s3cret"), "{found}");
         }
+    }
+
+    #[test]
+    fn violations_name_their_subject() {
+        let of = |text: &str| denied(text).map(|(verb, subject)| (verb, subject.to_owned()));
+        let publish = r#"Permissions Violation for Publish to "$KV.a.user.b""#;
+        assert_eq!(of(publish), Some((Verb::Publish, "$KV.a.user.b".into())));
+        let subscribe = r#"Permissions Violation for Subscription to "a.>" using queue "q""#;
+        assert_eq!(of(subscribe), Some((Verb::Subscribe, "a.>".into())));
+        assert_eq!(of("Permissions Violation"), None);
     }
 
     #[test]

@@ -33,6 +33,7 @@ const INBOX_SID: u64 = 1;
 pub struct Session {
     connected: Connected,
     inbox: String,
+    has_inbox: bool,
     last_token: u64,
     last_sid: u64,
     /// What the server did not let this user do, in its words.
@@ -42,7 +43,7 @@ pub struct Session {
 /// An answer, or a message that came for a subscription.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
-    /// The status if it is no message: 503 if nobody listens.
+    /// The status if it is no message: 503 if no subscriber listens to the subject.
     pub status: Option<u16>,
     /// The body of the message.
     pub payload: Vec<u8>,
@@ -72,13 +73,20 @@ impl Session {
         let connected = connected.map_err(|lost| lost.to_string())?;
         let inbox = format!("_INBOX.{nonce}.");
         let (last_token, last_sid, denied) = (0, INBOX_SID, Vec::new());
-        let mut session = Session { connected, inbox, last_token, last_sid, denied };
+        let has_inbox = true;
+        let mut session = Session { connected, inbox, has_inbox, last_token, last_sid, denied };
         let mut out = Vec::new();
         encoder::subscribe(&mut out, &format!("{}*", session.inbox), INBOX_SID);
         session.send(&out).await.map_err(|lost| lost.to_string())?;
         // What the server does not allow of that is not taken for something later.
         session.ping().await.map_err(|lost| lost.to_string())?;
+        session.has_inbox = session.denied.is_empty();
         Ok(session)
+    }
+
+    /// Whether this user may receive answers. Otherwise no question gets one.
+    pub fn has_inbox(&self) -> bool {
+        self.has_inbox
     }
 
     /// What the server says about itself.
@@ -107,7 +115,7 @@ impl Session {
         Ok(asked.elapsed())
     }
 
-    /// Asks. `None` if nobody has answered in time, or this user may not ask.
+    /// Sends a request. `None` if no answer comes in time, or this user may not publish it.
     ///
     /// # Errors
     ///
@@ -138,6 +146,53 @@ impl Session {
         };
         let answer = timeout(ANSWER, answer).await.unwrap_or(Ok(None));
         answer.map_err(|lost: Lost| lost.to_string())
+    }
+
+    /// Sends a request that several may answer, and collects what they say until the time is up,
+    /// or `is_done` and no other answer has come for the time `quiet`. One answer with the status
+    /// 503 says that nobody listens. `None` if this user may not publish it.
+    ///
+    /// # Errors
+    ///
+    /// Why the connection is lost.
+    pub async fn gather(
+        &mut self,
+        (subject, headers, payload): (&str, &[u8], &[u8]),
+        (at_most, quiet): (Duration, Duration),
+        mut is_done: impl FnMut(&[Reply]) -> bool,
+    ) -> Result<Option<Vec<Reply>>, String> {
+        self.last_token += 1;
+        let inbox = format!("{}{}", self.inbox, self.last_token);
+        let mut out = Vec::new();
+        encoder::publish(&mut out, subject, Some(&inbox), headers, payload);
+        encoder::ping(&mut out);
+        let before = self.denied.len();
+        self.send(&out).await.map_err(|lost| lost.to_string())?;
+        let mut replies = Vec::new();
+        let gathering = async {
+            loop {
+                let heard = if is_done(&replies) {
+                    let Ok(heard) = timeout(quiet, self.hear()).await else { return Ok(true) };
+                    heard?
+                } else {
+                    self.hear().await?
+                };
+                match heard {
+                    Heard::Pong if self.denied.len() > before => return Ok(false),
+                    Heard::Message { sid: INBOX_SID, subject, reply } if subject == inbox => {
+                        let is_nobody = reply.is_nobody();
+                        replies.push(reply);
+                        if is_nobody {
+                            return Ok(true);
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        };
+        let is_allowed = timeout(at_most, gathering).await.unwrap_or(Ok(true));
+        let is_allowed = is_allowed.map_err(|lost: Lost| lost.to_string())?;
+        Ok(is_allowed.then_some(replies))
     }
 
     /// Subscribes. Returns the number by which [`Session::wait`] knows it.
@@ -265,5 +320,62 @@ impl Reply {
     /// Whether the server says that nobody listens.
     pub fn is_nobody(&self) -> bool {
         self.status == Some(503)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncBufReadExt as _, BufReader};
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    /// A server that answers PING, and other lines with what `says` says to them.
+    async fn serve(stream: TcpStream, says: fn(&str) -> Option<String>) {
+        let (reader, mut writer) = stream.into_split();
+        writer.write_all(b"INFO {\"headers\":true}\r\n").await.unwrap();
+        let mut lines = BufReader::new(reader).lines();
+        while let Ok(Some(line)) = lines.next_line().await {
+            let said = if line == "PING" { Some("PONG\r\n".into()) } else { says(&line) };
+            if let Some(said) = said {
+                writer.write_all(said.as_bytes()).await.unwrap();
+            }
+        }
+    }
+
+    async fn session(says: fn(&str) -> Option<String>) -> Session {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let address = ServerAddress::parse(&format!("127.0.0.1:{port}")).unwrap();
+        tokio::spawn(async move { serve(listener.accept().await.unwrap().0, says).await });
+        let config = Source::new(|| Err("no TLS".into()));
+        let tls = TlsSettings { config, is_demanded: false, is_first: false };
+        Session::open(&address, (&Login::Anonymous.into(), &tls), "test", "n").await.unwrap()
+    }
+
+    /// Two answers to a request, at once.
+    fn twice(line: &str) -> Option<String> {
+        let answer = |text| format!("MSG _INBOX.n.1 1 1\r\n{text}\r\n");
+        line.starts_with("PUB a ").then(|| answer("x") + &answer("y"))
+    }
+
+    #[tokio::test]
+    async fn an_answer_after_the_last_that_was_expected_is_heard() {
+        let mut session = session(twice).await;
+        let times = (Duration::from_secs(60), Duration::from_millis(50));
+        let replies = session.gather(("a", b"", b""), times, |replies| !replies.is_empty()).await;
+        let replies = replies.unwrap().unwrap();
+        let payloads: Vec<_> = replies.iter().map(|reply| &*reply.payload).collect();
+        assert_eq!(payloads, [b"x", b"y"]);
+    }
+
+    #[tokio::test]
+    async fn a_user_without_an_inbox_is_noticed() {
+        assert!(session(|_| None).await.has_inbox());
+        let denied = session(|line| {
+            let subject = line.strip_prefix("SUB ")?.split(' ').next()?;
+            Some(format!("-ERR 'Permissions Violation for Subscription to \"{subject}\"'\r\n"))
+        });
+        assert!(!denied.await.has_inbox());
     }
 }

@@ -20,6 +20,11 @@ impl Shared {
             Ok(Question::Subscribers(of)) => {
                 self.reply(reply, &self.memory.audience(&of.name()).subscribers);
             }
+            Ok(Question::Node) => {
+                if let Some(view) = self.view() {
+                    self.reply(reply, &view);
+                }
+            }
             Ok(Question::Scan { target, action }) => {
                 let Some(target) = self.scan_target(target) else { return };
                 let shared = Arc::clone(self);

@@ -55,7 +55,8 @@ fn merge(own: Presence, others: OtherNodes<Vec<PresenceAnswer>>, max_users: usiz
     let mut connections = own.connections;
     let (mut users, mut is_cut) = (BTreeSet::from_iter(own.users), own.is_cut);
     for answer in others.found {
-        connections += answer.connections;
+        // Other nodes may say anything.
+        connections = connections.saturating_add(answer.connections);
         users.extend(answer.users.into_iter().map(Arc::<str>::from));
         is_cut |= answer.more;
     }
@@ -125,7 +126,8 @@ impl Shared {
         let (ticket, answer) = later.ticket();
         self.ask(&Question::Subscribers(of), (COUNT_MS, false), |answers| {
             let OtherNodes { found, is_complete } = answers.read::<u64>();
-            ticket.answer(OtherNodes { found: found.iter().sum(), is_complete });
+            let found = found.into_iter().fold(0, u64::saturating_add);
+            ticket.answer(OtherNodes { found, is_complete });
         });
         answer
     }
@@ -147,7 +149,7 @@ impl Shared {
             let OtherNodes { found, is_complete } = answers.read::<ScanAnswer>();
             let mut all = Scanned::default();
             for Scanned { count, connections } in found.into_iter().map(ScanAnswer::scanned) {
-                all.count += count;
+                all.count = all.count.saturating_add(count);
                 all.connections.extend(connections);
             }
             ticket.answer(OtherNodes { found: all, is_complete });
@@ -189,5 +191,8 @@ mod tests {
             (vec!["ann".into(), "bo".into()], true, true)
         );
         assert!(merge(own(true), others(true), 9).is_cut);
+        let most = PresenceAnswer { connections: usize::MAX, ..of(&[]) };
+        let merged = merge(own(false), OtherNodes { found: vec![most], is_complete: true }, 3);
+        assert_eq!(merged.connections, usize::MAX);
     }
 }

@@ -1,5 +1,6 @@
 //! What the journal reports, on the thread of the connection.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::thread::sleep;
 use std::time::Duration;
@@ -31,14 +32,19 @@ const CLOSE_CODE: u16 = 1012;
 impl Shared {
     /// Takes what the journal reports, or what happened to the connection.
     pub(super) fn take(self: &Arc<Shared>, notice: Notice) {
+        self.turns.fetch_add(1, Ordering::Relaxed);
         match notice {
             Notice::Trouble { server, error } => self.trouble(&format!("{server}: {error}")),
+            Notice::Turn => {}
+            Notice::Lag { ms } => self.cluster.lags(ms),
             Notice::Report(Report::Opened { epoch }) => self.opened(Epoch::numbered(epoch)),
             Notice::Report(Report::Away) => {
                 if self.link.is_open() {
                     count(&self.link.counts.losses);
                 }
                 self.link.set((self.now_ms)(), LinkState::Away { trouble: None });
+                self.cluster.is_away();
+                self.table.is_away();
                 self.refuse_waiting();
             }
             Notice::Report(Report::Refused { reason }) => {
@@ -72,6 +78,13 @@ impl Shared {
             Notice::Report(Report::Asked(asked)) => self.were_asked(asked),
             Notice::Report(Report::Question { reply, question }) => self.question(reply, &question),
             Notice::Report(Report::Nodes(nodes)) => self.link.nodes_are(nodes),
+            Notice::Report(Report::Heard { node, description }) => {
+                self.cluster.heard((self.now_ms)(), node, &description);
+            }
+            Notice::Report(Report::Gone { node }) => self.cluster.gone(&node),
+            Notice::Report(Report::Standing(standing)) => {
+                self.cluster.stands((self.now_ms)(), standing);
+            }
         }
     }
 

@@ -9,6 +9,8 @@ use throng_core::{
     ScanClose, ScanTarget, Scanned,
 };
 
+use crate::journal::headers_of;
+
 /// What one node asks all others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -21,8 +23,19 @@ pub(super) enum Question {
     },
     /// How many follow a channel?
     Subscribers(Log),
+    /// How is the node, and what does it know of the others?
+    Node,
     /// Pass all connections.
     Scan { target: Target, action: Action },
+}
+
+/// What is asked of all nodes, on the subject of questions, by one that is no node itself: how they
+/// are. `id` names it, as a node's does. Each node answers with a [`ClusterView`] as JSON.
+///
+/// [`ClusterView`]: super::ClusterView
+pub fn question_of_nodes(id: &str) -> (Vec<u8>, Vec<u8>) {
+    // Always JSON: it has neither maps nor numbers.
+    (headers_of(id), serde_json::to_vec(&Question::Node).unwrap_or_default())
 }
 
 /// A channel or an inbox.
@@ -209,7 +222,10 @@ mod tests {
             target: Target::of(&target).unwrap(),
             action: Action::of(&action).unwrap(),
         };
-        for question in [presence, scan, Question::Subscribers(Log::Channel("a/b".into()))] {
+        assert_eq!(question_of_nodes("me").1, br#""node""#);
+        for question in
+            [presence, scan, Question::Node, Question::Subscribers(Log::Channel("a/b".into()))]
+        {
             assert_eq!(again(&question), question);
         }
         assert_eq!(Action::of(&action).unwrap().scan_action(), action);

@@ -15,6 +15,7 @@ use throng_core::{
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::asks::Asks;
+use super::cluster::{Cluster, ClusterView, NodeFacts};
 use super::collect::{Collect, Source};
 use super::followed::{Entry, Followed, Waiting};
 use super::hold::{Hold, Owner};
@@ -61,6 +62,9 @@ pub(super) struct Shared {
     pub(super) followed: Mutex<Followed>,
     pub(super) reads: Mutex<HashMap<u64, Read>>,
     pub(super) asks: Asks,
+    pub(super) cluster: Cluster,
+    /// Turns of the thread of the connection.
+    pub(super) turns: Arc<AtomicU64>,
     pub(super) table: Table,
     /// Not known before the server knows its keys.
     pub(super) tags_of_user: OnceLock<TagsOfUser>,
@@ -263,8 +267,56 @@ impl Shared {
         self.tell(Event::Read { token, channel, after, at_least });
     }
 
-    /// Ceases to follow channels that have been without subscribers for some time.
+    /// How late messages from NATS are, in milliseconds; 0 while none come.
+    pub(super) fn lag_ms(&self, now_ms: u64) -> u64 {
+        let since_ms = self.link.since_ms();
+        if self.link.is_open() { self.cluster.standing(now_ms, since_ms).1 } else { 0 }
+    }
+
+    /// What this node says of itself; `None` before the rest of the server has.
+    pub(super) fn facts(&self, now_ms: u64) -> Option<NodeFacts> {
+        let own = self.cluster.own()?;
+        let (link, table) = (&self.link, &self.table);
+        let (is_open, opened_ms) = (link.is_open(), link.since_ms());
+        let (standing, _) = self.cluster.standing(now_ms, opened_ms);
+        let since = |at_ms: u64| now_ms.saturating_sub(at_ms);
+        Some(NodeFacts {
+            followed: self.followed().len() as u64,
+            behind: standing.behind as u64,
+            lag_ms: self.lag_ms(now_ms),
+            under_way: self.publications.len() as u64,
+            revocations_age_ms: table
+                .is_there()
+                .then(|| since(table.as_of_ms().unwrap_or(opened_ms))),
+            is_open,
+            since_ms: since(opened_ms),
+            epoch: link.epoch().map_or_else(String::new, |epoch| epoch.to_string()),
+            leader: standing.leader,
+            ..own
+        })
+    }
+
+    /// This node and the others; `None` before the rest of the server has said what this one is.
+    pub(super) fn view(&self) -> Option<ClusterView> {
+        let now_ms = (self.now_ms)();
+        let (id, others) = (self.nonce.clone(), self.cluster.others(now_ms));
+        self.facts(now_ms).map(|facts| ClusterView { id, facts, others })
+    }
+
+    /// Says what the other nodes are told of this one.
+    fn describe(&self, now_ms: u64) {
+        if self.cluster.is_due(now_ms)
+            && let Some(facts) = self.facts(now_ms)
+        {
+            // Texts and numbers always become JSON.
+            self.tell(Event::Describe(serde_json::to_vec(&facts).unwrap_or_default()));
+        }
+    }
+
+    /// Tells the other nodes once a second how this one is, and ceases to follow channels that have
+    /// been without subscribers for some time.
     pub(super) fn tick(&self, now_ms: u64) {
+        self.describe(now_ms);
         for _ in 0..VACATED_PER_TICK {
             let Some(name) = self.vacancies.due(now_ms) else { return };
             let mut followed = self.followed();

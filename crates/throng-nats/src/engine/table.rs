@@ -9,6 +9,9 @@ use throng_core::Ticket;
 use crate::api::table::TableEntry;
 use crate::journal::Changed;
 
+/// Tickets that wait for a comparison, at most.
+const WAITING_MAX: usize = 4_096;
+
 /// What the owner of the table's contents is told.
 #[derive(Debug)]
 pub enum TableNews {
@@ -37,6 +40,8 @@ pub(super) struct Table {
     changes: Mutex<HashMap<u64, Ticket<Changed>>>,
     /// When it was current last; 0 for never.
     as_of_ms: AtomicU64,
+    /// Who waits until it is current as of a time.
+    waiting: Mutex<Vec<(u64, Ticket<()>)>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -80,10 +85,31 @@ impl Table {
         }
     }
 
+    /// Keeps a ticket until all that there is at this time has been told. Returns whether there is
+    /// room for it.
+    pub(super) fn wait(&self, now_ms: u64, done: Ticket<()>) -> bool {
+        let mut waiting = lock(&self.waiting);
+        let has_room = waiting.len() < WAITING_MAX;
+        if has_room {
+            waiting.push((now_ms, done));
+        }
+        has_room
+    }
+
     /// All that there was at this time has been told.
     pub(super) fn is_current(&self, as_of_ms: u64) {
         self.as_of_ms.store(as_of_ms, Ordering::Release);
         self.tell(TableNews::Current);
+        let mut waiting = lock(&self.waiting);
+        let told: Vec<_> = waiting.extract_if(.., |(at_ms, _)| *at_ms <= as_of_ms).collect();
+        drop(waiting);
+        told.into_iter().for_each(|(_, done)| done.answer(()));
+    }
+
+    /// The servers cannot be reached: who waits gets no answer.
+    pub(super) fn is_away(&self) {
+        let waiting = std::mem::take(&mut *lock(&self.waiting));
+        drop(waiting);
     }
 
     /// Tells the owner, or keeps it for the owner.

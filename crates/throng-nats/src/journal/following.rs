@@ -62,6 +62,8 @@ struct Channel {
     target: u64,
     /// Since when the target could be reached, in milliseconds, cut to 32 bits.
     target_since_ms: u32,
+    /// Since when it is behind, if it is, in the same way.
+    behind_since_ms: u32,
     key: ChannelId,
     generation: u16,
     state: State,
@@ -176,6 +178,7 @@ impl Following {
             head: last,
             target: 0,
             target_since_ms: 0,
+            behind_since_ms: 0,
             generation: 0,
             state: State::Joining,
             is_filling: false,
@@ -245,6 +248,7 @@ impl Following {
         for (slot, channel) in self.channels.iter_mut().enumerate() {
             if channel.state == State::Live {
                 channel.state = State::Behind;
+                channel.behind_since_ms = now_ms as u32;
             }
             // What could not be read meanwhile is not lost yet.
             channel.target_since_ms = now_ms as u32;
@@ -390,6 +394,7 @@ impl Following {
         let (target, slot) = (channel.target, subscription.slot);
         if channel.state == State::Joining {
             channel.state = State::Behind;
+            channel.behind_since_ms = now_ms as u32;
             channel.head = sequence;
             outbox.report(Report::Followed { channel: channel.key, head: sequence });
             if self.has_replicas {
@@ -416,7 +421,10 @@ impl Following {
         if channel.state == State::Joining || channel.target <= channel.head {
             return;
         }
-        channel.state = State::Behind;
+        if channel.state != State::Behind {
+            channel.state = State::Behind;
+            channel.behind_since_ms = now_ms as u32;
+        }
         if !channel.is_filling {
             channel.is_filling = true;
             self.fills.push_back(subscription);
@@ -463,6 +471,16 @@ impl Following {
             self.reach(now_ms, subscription.slot, sequence);
         }
         is_open.then_some(sequence)
+    }
+
+    /// How many channels lack messages or may lack some, and for how long the first of them has, in
+    /// milliseconds. Passes all channels while there is one.
+    pub(super) fn behind(&self, now_ms: u64) -> (usize, u64) {
+        let is_behind = |channel: &&Channel| channel.state == State::Behind;
+        let since = |channel: &Channel| (now_ms as u32).wrapping_sub(channel.behind_since_ms);
+        let behind = self.channels.iter().filter(is_behind).map(since);
+        let (count, most_ms) = behind.fold((0, 0), |(count, most), ms| (count + 1, ms.max(most)));
+        (count, most_ms.into())
     }
 
     /// The next channel to be filled: from its head, at least to its target.

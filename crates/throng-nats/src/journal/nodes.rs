@@ -1,9 +1,9 @@
 //! The other nodes: which there are, and what is asked of all of them.
 //!
-//! Each node says every second that it is there. One that was silent for eight seconds is gone: a
-//! node stores nothing about another, so nothing of it is left. A question goes to all nodes at
-//! once. It is over when each node that is there has answered, or its time is up; then it is said
-//! that answers are missing.
+//! Each node says every second that it is there, and how it is. One that was silent for eight
+//! seconds is gone: a node stores nothing else about another, so nothing of it is left. A question
+//! goes to all nodes at once. It is over when each node that is there has answered, or its time is
+//! up; then it is said that answers are missing.
 //!
 //! # Invariants
 //!
@@ -45,6 +45,9 @@ const NODES_MAX: usize = 1_000;
 /// The longest name of a node.
 const NAME_BYTES_MAX: usize = 64;
 
+/// The longest description of a node that is read: all others get it each second.
+const DESCRIPTION_BYTES_MAX: usize = 4 << 10;
+
 /// Names the node that sends a message.
 const NODE: &str = "Throng-Node";
 
@@ -71,6 +74,8 @@ pub(super) struct Nodes {
     own: Box<str>,
     presence: Box<str>,
     ask: Box<str>,
+    /// What is said of this node; empty if nothing is.
+    description: Arc<[u8]>,
     /// By name, when a node was heard last.
     known: BTreeMap<Box<str>, u64>,
     open: HashMap<u64, Open, foldhash::fast::RandomState>,
@@ -89,6 +94,7 @@ impl Nodes {
             own: own.into(),
             presence: presence.into(),
             ask: ask.into(),
+            description: [].into(),
             known: BTreeMap::new(),
             open: HashMap::default(),
             is_connected: false,
@@ -106,8 +112,20 @@ impl Nodes {
         // Nobody could be heard meanwhile.
         self.known.values_mut().for_each(|heard_ms| *heard_ms = now_ms);
         outbox.subscribe_nodes([&self.presence, &self.ask]);
-        self.say(now_ms, NEW, outbox);
+        self.say(now_ms, NEW.into(), outbox);
+        if !self.description.is_empty() {
+            self.say(now_ms, Arc::clone(&self.description), outbox);
+        }
         self.report(self.known.len(), outbox);
+    }
+
+    /// What the node says of itself from now on: for the first time at once.
+    pub(super) fn describe(&mut self, now_ms: u64, description: Vec<u8>, outbox: &mut Outbox) {
+        let was_described = !self.description.is_empty();
+        self.description = description.into();
+        if self.is_connected && !was_described {
+            self.say_here(now_ms, outbox);
+        }
     }
 
     /// Reports how many nodes are there, if that has changed.
@@ -126,24 +144,26 @@ impl Nodes {
     /// The node ends: nobody need wait for it.
     pub(super) fn leave(&mut self, now_ms: u64, outbox: &mut Outbox) {
         if self.is_connected {
-            self.say(now_ms, LEAVES, outbox);
+            self.say(now_ms, LEAVES.into(), outbox);
         }
     }
 
-    fn say(&mut self, now_ms: u64, what: &[u8], outbox: &mut Outbox) {
+    fn say(&mut self, now_ms: u64, what: Arc<[u8]>, outbox: &mut Outbox) {
         self.beat_ms = now_ms + BEAT_MS;
         let headers = self.headers();
         let subject = self.presence.to_string();
-        outbox.actions.push(Action::Publish {
-            subject,
-            reply: None,
-            headers,
-            payload: what.into(),
-        });
+        outbox.actions.push(Action::Publish { subject, reply: None, headers, payload: what });
+    }
+
+    /// Says that the node is there, and how it is.
+    fn say_here(&mut self, now_ms: u64, outbox: &mut Outbox) {
+        let is_described = !self.description.is_empty();
+        let what = if is_described { Arc::clone(&self.description) } else { HERE.into() };
+        self.say(now_ms, what, outbox);
     }
 
     fn headers(&self) -> Arc<[u8]> {
-        HeaderWriter::default().field(NODE, &self.own).finish().into()
+        headers_of(&self.own).into()
     }
 
     /// A node has said that it is there, or that it leaves.
@@ -152,18 +172,24 @@ impl Nodes {
             return;
         };
         if delivery.payload == LEAVES {
-            self.known.remove(&*node);
+            if self.known.remove(&*node).is_some() {
+                outbox.report(Report::Gone { node: node.clone() });
+            }
             for open in self.open.values_mut() {
                 open.missing.remove(&node);
             }
             return self.report(self.known.len(), outbox);
         }
         if self.known.len() < NODES_MAX || self.known.contains_key(&*node) {
-            self.known.insert(node, now_ms);
+            self.known.insert(node.clone(), now_ms);
+            let is_read = delivery.payload.len() <= DESCRIPTION_BYTES_MAX
+                && ![HERE, NEW].contains(&delivery.payload);
+            let description = if is_read { delivery.payload.to_vec() } else { Vec::new() };
+            outbox.report(Report::Heard { node, description });
             self.report(self.known.len(), outbox);
         }
         if delivery.payload == NEW {
-            self.say(now_ms, HERE, outbox);
+            self.say_here(now_ms, outbox);
         }
     }
 
@@ -248,15 +274,23 @@ impl Nodes {
         }
     }
 
-    pub(super) fn tick(&mut self, now_ms: u64, outbox: &mut Outbox) {
+    /// Returns whether the node has just said that it is there.
+    pub(super) fn tick(&mut self, now_ms: u64, outbox: &mut Outbox) -> bool {
         if !self.is_connected {
-            return;
+            return false;
         }
-        if now_ms >= self.beat_ms {
-            self.say(now_ms, HERE, outbox);
+        let is_due = now_ms >= self.beat_ms;
+        if is_due {
+            self.say_here(now_ms, outbox);
         }
         // It may hold connections and have missed the question: answers without it stay incomplete.
-        self.known.retain(|_, heard_ms| now_ms.saturating_sub(*heard_ms) < GONE_MS);
+        self.known.retain(|node, heard_ms| {
+            let is_there = now_ms.saturating_sub(*heard_ms) < GONE_MS;
+            if !is_there {
+                outbox.report(Report::Gone { node: node.clone() });
+            }
+            is_there
+        });
         self.report(self.known.len(), outbox);
         let places: Vec<u64> = self.open.keys().copied().collect();
         for place in places {
@@ -272,7 +306,13 @@ impl Nodes {
             }
             self.finish(now_ms, place, outbox);
         }
+        is_due
     }
+}
+
+/// The headers of what a node says, with its name.
+pub(crate) fn headers_of(node: &str) -> Vec<u8> {
+    HeaderWriter::default().field(NODE, node).finish()
 }
 
 fn close(open: Open, could_answer: bool, outbox: &mut Outbox) {

@@ -5,6 +5,7 @@ use throng_core::{ChannelId, ChannelName, Publication};
 use crate::api::StreamSettings;
 use crate::api::message::StoredMessage;
 use crate::api::table::{TableEntry, TableSettings};
+use crate::permissions::Verb;
 use crate::protocol::decoder::Delivery;
 
 /// What a journal is told.
@@ -19,6 +20,15 @@ pub enum Event<'a> {
     Disconnected,
     /// A message came.
     Received(Delivery<'a>),
+    /// The server does not let this user do something, which was asked for on this connection.
+    Denied {
+        /// What this user may not do with the subject.
+        verb: Verb,
+        /// As it was asked for.
+        subject: String,
+        /// What the server says.
+        error: String,
+    },
     /// To publish this. The token comes back with the outcome.
     Publish(u64, Publication),
     /// To follow these channels. Following one again reports it again.
@@ -52,6 +62,10 @@ pub enum Event<'a> {
         /// What is written, and under which key.
         entry: TableEntry,
     },
+    /// To compare the table with what was read of it, at once.
+    Compare,
+    /// What the other nodes are told of this one once a second, from now on.
+    Describe(Vec<u8>),
     /// The node ends. Others need not wait for its answers any more.
     Leave,
     /// Time has passed. Due about twenty times a second.
@@ -133,6 +147,20 @@ pub enum Report {
     },
     /// As many other nodes are there now; none while nothing can be heard of them.
     Nodes(usize),
+    /// Another node is there, as it says about once a second.
+    Heard {
+        /// The name that it has had since it started.
+        node: Box<str>,
+        /// What it says of itself, as in [`Event::Describe`]; empty if it says nothing now.
+        description: Vec<u8>,
+    },
+    /// Another node has ended, or was silent for so long that it counts as gone.
+    Gone {
+        /// The name that it has had since it started.
+        node: Box<str>,
+    },
+    /// How the journal stands, about once a second while there is a connection.
+    Standing(Standing),
     /// What other nodes have answered.
     Asked(Asked),
     /// Another node asks. [`Event::Answer`] answers.
@@ -164,6 +192,17 @@ pub enum Report {
         /// What became of it.
         outcome: Changed,
     },
+}
+
+/// How a journal stands to its stream.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// Followed channels that lack messages, or may lack some: they are compared with the stream.
+    pub behind: usize,
+    /// Since when the first of them has been, in milliseconds.
+    pub behind_ms: u64,
+    /// The server that leads the stream; empty with one server.
+    pub leader: String,
 }
 
 /// What became of a change of the table.

@@ -53,6 +53,7 @@ enum Step {
 /// A change under way.
 struct Change {
     token: u64,
+    subject: String,
     sent_ms: u64,
     /// Its sequence, once it is stored.
     stored: Option<u64>,
@@ -66,6 +67,8 @@ pub(super) struct Table {
     step: Step,
     /// Under which the answer to the step comes.
     token: u64,
+    /// Where the question of the step went to.
+    asked: String,
     asked_ms: u64,
     /// When to begin anew.
     next_ms: u64,
@@ -86,6 +89,8 @@ pub(super) struct Table {
     found_ms: u64,
     /// Whether the servers were asked since it was current.
     is_compared: bool,
+    /// Whether somebody waits for the servers to be asked.
+    is_awaited: bool,
     entries: Vec<TableEntry>,
     chain: Chain,
     changes: BTreeMap<u64, Change>,
@@ -103,6 +108,7 @@ impl Table {
             has_replicas: stream.replicas > 1,
             step: Step::Idle,
             token: 0,
+            asked: String::new(),
             asked_ms: 0,
             next_ms: u64::MAX,
             is_connected: false,
@@ -114,6 +120,7 @@ impl Table {
             floor: 0,
             found_ms: 0,
             is_compared: false,
+            is_awaited: false,
             entries: Vec::new(),
             chain: Chain::default(),
             changes: BTreeMap::new(),
@@ -158,10 +165,12 @@ impl Table {
         self.entries.clear();
         self.chain = Chain::default();
         self.floor = self.target;
+        self.is_awaited &= step != Step::Find;
         (self.step, self.asked_ms) = (step, now_ms);
         // Answers to the question before are too late.
         outbox.answered(self.token);
         self.token = outbox.token();
+        self.asked.clone_from(&subject);
         outbox.ask_again(self.token, Question::Table, subject, ([].into(), payload.into()));
     }
 
@@ -334,9 +343,37 @@ impl Table {
             None => HeaderWriter::default().field("KV-Operation", "DEL").finish(),
         };
         let place = outbox.token();
-        self.changes.insert(place, Change { token, sent_ms: now_ms, stored: None });
         let (subject, payload) = (format!("{}{key}", self.names.keys), value.unwrap_or_default());
+        let change = Change { token, subject: subject.clone(), sent_ms: now_ms, stored: None };
+        self.changes.insert(place, change);
         outbox.ask_again(place, Question::Change, subject, (headers.into(), payload.into()));
+    }
+
+    /// This user may not publish to a subject: no answer comes.
+    pub(super) fn denied(&mut self, now_ms: u64, subject: &str, error: &str, outbox: &mut Outbox) {
+        let mut changes = self.changes.iter();
+        // Servers answer in the order in which they were asked.
+        let first =
+            changes.find(|(_, change)| change.stored.is_none() && change.subject == subject);
+        if let Some(place) = first.map(|(place, _)| *place)
+            && let Some(change) = self.changes.remove(&place)
+        {
+            outbox.answered(place);
+            return report(&change, Changed::Refused(error.to_owned()), outbox);
+        }
+        if self.step != Step::Idle && self.asked == subject {
+            let name = &self.names.stream;
+            let reason = format!("NATS does not let this node use the bucket {name}: {error}");
+            self.refuse(now_ms, reason, outbox);
+        }
+    }
+
+    /// Asks the servers how far the table is, not before now.
+    pub(super) fn compare(&mut self, now_ms: u64, outbox: &mut Outbox) {
+        self.is_awaited = true;
+        if self.is_found && self.step == Step::Idle {
+            self.ask(now_ms, Step::Find, outbox);
+        }
     }
 
     /// Takes the answer to a change.
@@ -383,7 +420,8 @@ impl Table {
             return;
         }
         let is_late = self.step != Step::Idle && now_ms.saturating_sub(self.asked_ms) >= ANSWER_MS;
-        if is_late || (self.step == Step::Idle && now_ms >= self.next_ms) {
+        let is_due = now_ms >= self.next_ms || (self.is_awaited && self.is_found);
+        if is_late || (self.step == Step::Idle && is_due) {
             self.ask(now_ms, Step::Find, outbox);
         }
         self.changes.retain(|place, change| {
@@ -399,4 +437,115 @@ impl Table {
 
 fn report(change: &Change, outcome: Changed, outbox: &mut Outbox) {
     outbox.report(Report::Changed { token: change.token, outcome });
+}
+
+#[cfg(test)]
+mod tests {
+    use throng_core::Retention;
+
+    use super::*;
+    use crate::api::StreamSettings;
+
+    const INFO: &str = "$JS.API.STREAM.INFO.KV_throng-t";
+    const GET: &str = "$JS.API.DIRECT.GET.KV_throng-t";
+
+    /// A table, and what it says.
+    struct Room {
+        table: Table,
+        outbox: Outbox,
+    }
+
+    impl Room {
+        fn new() -> Room {
+            let stream = StreamSettings {
+                prefix: "throng".into(),
+                class: "channels".into(),
+                replicas: 1,
+                is_in_memory: false,
+                retention: Retention { max_messages: 1, max_bytes: 1, max_age_ms: 60_000 },
+                bytes_max: 1 << 20,
+                message_bytes_max: 1 << 17,
+                duplicate_window_ms: 60_000,
+            };
+            let settings = TableSettings { name: "t".into(), max_age_ms: 60_000 };
+            let journal = Settings { stream, nonce: "n".into(), publish_ms: 4_000, table: None };
+            let (mut outbox, table) =
+                (Outbox::new("s".into(), "n"), Table::new(&journal, &settings));
+            outbox.connected();
+            let mut room = Room { table, outbox };
+            room.table.connected(0, &mut room.outbox);
+            room
+        }
+
+        /// What was said since, and where questions went to.
+        fn said(&mut self) -> (Vec<Report>, Vec<String>) {
+            let (mut reports, mut subjects) = (Vec::new(), Vec::new());
+            for action in self.outbox.actions.drain(..) {
+                match action {
+                    Action::Report(report) => reports.push(report),
+                    Action::Publish { subject, .. } => subjects.push(subject),
+                    Action::Subscribe { .. } | Action::Unsubscribe { .. } => {}
+                }
+            }
+            (reports, subjects)
+        }
+
+        /// The servers say how far the table is.
+        fn is_at(&mut self, now_ms: u64, last: u64) {
+            let state = serde_json::json!({ "first_seq": 1, "last_seq": last });
+            let info = serde_json::json!({
+                "config": self.table.wanted, "created": "c", "state": state
+            });
+            let (token, info) = (self.table.token, info.to_string());
+            let answer = (Headers::default(), info.as_bytes());
+            self.table.answered(now_ms, token, answer, &mut self.outbox);
+        }
+    }
+
+    #[test]
+    fn a_change_that_is_denied_is_refused_at_once() {
+        let mut room = Room::new();
+        room.is_at(0, 0);
+        for (token, key) in [(1, "a"), (2, "b"), (3, "a")] {
+            let entry = TableEntry { key: key.into(), value: Some([].into()) };
+            room.table.change(0, token, entry, &mut room.outbox);
+        }
+        room.said();
+        for (subject, token) in [("$KV.throng-t.b", 2), ("$KV.throng-t.a", 1)] {
+            room.table.denied(1, subject, "no", &mut room.outbox);
+            let outcome = Changed::Refused("no".into());
+            assert_eq!(room.said().0, [Report::Changed { token, outcome }]);
+        }
+        room.table.denied(1, "$KV.throng-t.b", "no", &mut room.outbox);
+        assert_eq!(room.said().0, []);
+    }
+
+    #[test]
+    fn a_table_that_may_not_be_read_is_refused_at_once() {
+        let mut room = Room::new();
+        room.is_at(0, 2);
+        assert_eq!(room.said().1, [INFO, GET]);
+        room.table.denied(1, INFO, "no", &mut room.outbox);
+        assert_eq!(room.said().0, [], "of a question that was answered");
+        room.table.denied(1, GET, "no", &mut room.outbox);
+        let reason = "NATS does not let this node use the bucket KV_throng-t: no".into();
+        assert_eq!(room.said().0, [Report::TableRefused { reason }]);
+    }
+
+    #[test]
+    fn who_compares_learns_of_a_question_after_that() {
+        let mut room = Room::new();
+        // The question that is under way may have been answered before.
+        room.table.compare(5, &mut room.outbox);
+        room.is_at(6, 0);
+        assert_eq!(room.said().0, [Report::Current { as_of_ms: 0 }]);
+        room.table.tick(7, &mut room.outbox);
+        assert_eq!(room.said().1, [INFO]);
+        room.is_at(8, 0);
+        assert_eq!(room.said().0, [Report::Current { as_of_ms: 7 }]);
+        room.table.tick(9, &mut room.outbox);
+        assert_eq!(room.said().1, [""; 0]);
+        room.table.compare(10, &mut room.outbox);
+        assert_eq!(room.said().1, [INFO], "at once");
+    }
 }

@@ -157,6 +157,11 @@ impl Watch {
         self.first
     }
 
+    /// The server that leads; empty with one server, or before any was found.
+    pub(super) fn leader(&self) -> &str {
+        self.leader.split_once(' ').map_or(&*self.leader, |(server, _)| server)
+    }
+
     /// The stream has a message with this sequence.
     pub(super) fn reached(&mut self, sequence: u64) {
         self.last = self.last.max(sequence);

@@ -18,7 +18,7 @@ impl<'a> Headers<'a> {
     }
 
     /// The status of an answer that is not a message: 204 at the end of a batch, 404 if nothing was
-    /// found, 503 if nobody listens.
+    /// found, 503 if no subscriber listens to the subject.
     pub fn status(&self) -> Option<u16> {
         let line = self.0.get(VERSION.len()..)?.split("\r\n").next()?;
         line.split_ascii_whitespace().next()?.parse().ok()

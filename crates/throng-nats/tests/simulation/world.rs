@@ -15,6 +15,7 @@ use throng_nats::protocol::headers::Headers;
 use crate::broker::{Broker, Effects, Sent};
 use crate::oracle::{Oracle, Position};
 use crate::random::Random;
+use nodes::Known;
 use table::Table;
 
 const CHANNELS: usize = 5;
@@ -52,6 +53,7 @@ struct Node {
     heard: BTreeSet<u64>,
     /// How many other nodes it knows.
     others: usize,
+    standing: Known,
     /// Bodies in the order of their publication, without a key.
     order: HashMap<usize, Vec<String>>,
 }
@@ -125,6 +127,7 @@ impl World {
             table: Table::default(),
             heard: BTreeSet::new(),
             others: 0,
+            standing: Known::default(),
             order: HashMap::new(),
         };
         World {
@@ -451,6 +454,9 @@ impl World {
             | Report::TableRefused { .. }) => self.nodes[node].table.reported(report),
             Report::Published { token, outcome } => self.published(node, token, outcome),
             Report::Nodes(others) => self.nodes[node].others = others,
+            report @ (Report::Heard { .. } | Report::Gone { .. } | Report::Standing(_)) => {
+                self.nodes[node].standing.reported(report);
+            }
             Report::Asked(asked) => self.asked(node, asked),
             Report::Question { reply, question } => self.question(node, reply, question),
             Report::Read { token, reading } => self.was_read(node, token, reading),
@@ -497,6 +503,7 @@ impl World {
             self.late_copy();
         }
         for node in 0..self.nodes.len() {
+            self.step(node, Event::Describe(format!("{{{node}}}").into()));
             // What was lost without a sign is found on a new connection.
             self.disconnect(node);
             self.connect(node);
@@ -539,6 +546,7 @@ impl World {
             assert!(node.asks.is_empty(), "{:?}", node.asks);
             node.table.finish(&self.broker);
             assert_eq!(node.others, self.nodes.len() - 1, "each knows all others");
+            node.standing.finish(node.others);
             assert_eq!(node.journal.outstanding(), 0);
             assert_eq!(node.journal.followed(), node.followed.len());
             for (index, position) in &node.followed {

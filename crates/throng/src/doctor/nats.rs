@@ -19,12 +19,12 @@ use std::time::Duration;
 
 use anyhow::Result;
 use serde_json::{Value, json};
-use throng_core::Epoch;
 use throng_host::preflight::{Check, Verdict};
 use throng_units::format::counted;
 use throng_units::paint::{Ink, Paint};
 
 use super::table::table;
+use crate::access::token_policy;
 use crate::client::{Client, ServerUrl, TrustArguments};
 use crate::nats::{self, NatsAccess};
 use crate::settings;
@@ -50,7 +50,8 @@ pub(super) fn doctor(arguments: &NatsArguments, is_json: bool) -> Result<ExitCod
         login: access.login(),
         tls: access.tls(),
         stream: nats::stream(&settings, &settings::rules(&settings)),
-        nonce: Epoch::random().to_string() + &Epoch::random().to_string(),
+        revocations: nats::table(&settings, &token_policy(&settings)),
+        nonce: nats::nonce(),
         store: arguments.nats_store,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

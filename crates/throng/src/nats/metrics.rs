@@ -1,13 +1,13 @@
 //! How a node stands to NATS: on `/metrics`, and in what the probes say.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use throng_control::{Ailment, MetricSource, OtherMetric, OtherValue};
+use throng_control::{Ailment, ClusterStatus, MetricSource, NodeStatus, OtherMetric, OtherValue};
 use throng_core::clock;
-use throng_nats::engine::{Figures, LinkState, NatsEngine};
+use throng_nats::engine::{ClusterView, Figures, LinkState, NatsEngine, NodeFacts};
 
-/// Beyond this age something is wrong: they are read each second.
-const OLD_MS: u64 = 10_000;
+use super::facts::{LATE_MS, OLD_MS, epoch_of_most, suspicions};
 
 /// The figures of a node; none of a server that is alone.
 pub(crate) struct NatsMetrics(pub(crate) Option<Arc<NatsEngine>>);
@@ -20,13 +20,12 @@ impl MetricSource for NatsMetrics {
         let table_age_ms = table_age_ms(engine, &figures).unwrap_or(0);
         let Figures { is_open, under_way, followed, accepted, refused, delivered, .. } = figures;
         let Figures { gaps, losses, epochs, read, publish, nodes, .. } = figures;
-        let gauge = |name, help, value| OtherMetric { name, help, value: OtherValue::Gauge(value) };
         let counters = |name, help, label, values| OtherMetric {
             name,
             help,
             value: OtherValue::CountersBy(label, values),
         };
-        vec![
+        let own = vec![
             gauge("nats_connected", "Whether the stream in NATS can be used.", is_open.into()),
             gauge(
                 "nats_cut_off_seconds",
@@ -67,7 +66,13 @@ impl MetricSource for NatsMetrics {
                 help: "Time from a publication on this node to the stream's answer.",
                 value: OtherValue::Histogram(publish),
             },
-        ]
+        ];
+        own.into_iter().chain(Standing::of(engine).metrics()).collect()
+    }
+
+    fn cluster(&self) -> Option<ClusterStatus> {
+        let engine = self.0.as_ref()?;
+        Some(status(engine, engine.cluster()?))
     }
 
     fn ailments(&self) -> Vec<Ailment> {
@@ -94,7 +99,109 @@ impl MetricSource for NatsMetrics {
                  does not hold here",
             )
         });
-        ailment.into_iter().chain(revocations).collect()
+        let is_late = is_open && engine.lag_ms() >= LATE_MS;
+        let late =
+            is_late.then(|| Ailment::new("nats_late", "messages from NATS reach this node late"));
+        ailment.into_iter().chain(revocations).chain(late).collect()
+    }
+}
+
+fn gauge(name: &'static str, help: &'static str, value: u64) -> OtherMetric {
+    OtherMetric { name, help, value: OtherValue::Gauge(value) }
+}
+
+/// What the metrics show of all nodes.
+#[derive(Default)]
+struct Standing {
+    versions: Vec<(String, u64)>,
+    suspect: u64,
+    lag_ms: u64,
+    behind: u64,
+}
+
+impl Standing {
+    fn of(engine: &NatsEngine) -> Standing {
+        let Some(view) = engine.cluster() else { return Standing::default() };
+        let (lag_ms, behind) = (view.facts.lag_ms, view.facts.behind);
+        let nodes = nodes(view);
+        let mut versions = BTreeMap::<String, u64>::new();
+        for node in &nodes {
+            let version = if node.version.is_empty() { "unknown" } else { &node.version };
+            *versions.entry(version.to_owned()).or_default() += 1;
+        }
+        let suspect = nodes.iter().filter(|node| !node.suspect.is_empty()).count() as u64;
+        Standing { versions: versions.into_iter().collect(), suspect, lag_ms, behind }
+    }
+
+    fn metrics(self) -> [OtherMetric; 4] {
+        [
+            OtherMetric {
+                name: "nats_nodes",
+                help: "Nodes that this one knows, itself included, by version.",
+                value: OtherValue::GaugesBy("version", self.versions),
+            },
+            gauge(
+                "nats_suspect_nodes",
+                "Nodes with which something is not as it should be, as this one knows.",
+                self.suspect,
+            ),
+            gauge(
+                "nats_lag_milliseconds",
+                "How late messages from NATS reach this node.",
+                self.lag_ms,
+            ),
+            gauge(
+                "nats_behind_channels",
+                "Channels and users that this node follows and may lack messages of.",
+                self.behind,
+            ),
+        ]
+    }
+}
+
+/// All nodes as this one knows them, itself first.
+fn nodes(view: ClusterView) -> Vec<NodeStatus> {
+    let all = view.others.iter().filter_map(|other| other.facts.as_ref());
+    let epoch = epoch_of_most(all.chain([&view.facts]));
+    let node = |id: String, silent_ms, facts: Option<NodeFacts>| {
+        let suspect = suspicions(facts.as_ref(), silent_ms, &epoch);
+        let facts = facts.unwrap_or_default();
+        let NodeFacts { name, version, up_ms, connections, status, lag_ms, behind, .. } = facts;
+        NodeStatus {
+            name,
+            id,
+            version,
+            up_ms,
+            connections,
+            status,
+            lag_ms,
+            behind,
+            silent_ms,
+            suspect,
+        }
+    };
+    let others = view.others.into_iter().map(|other| node(other.id, other.silent_ms, other.facts));
+    let others: Vec<_> = others.collect();
+    std::iter::once(node(view.id, 0, Some(view.facts))).chain(others).collect()
+}
+
+fn status(engine: &NatsEngine, view: ClusterView) -> ClusterStatus {
+    let facts = view.facts.clone();
+    let trouble = match engine.state() {
+        LinkState::Open => None,
+        LinkState::Away { trouble } => trouble,
+        LinkState::Refused { reason } => Some(reason),
+    };
+    ClusterStatus {
+        open: facts.is_open,
+        since_ms: clock::now_ms().saturating_sub(facts.since_ms),
+        trouble,
+        leader: Some(facts.leader).filter(|leader| !leader.is_empty()),
+        followed: facts.followed,
+        under_way: facts.under_way,
+        revocations_age_ms: facts.revocations_age_ms,
+        nodes: nodes(view),
+        left_out: 0,
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use throng_access::revocation::{
-    ShareError, SharedChange, SharedRevocations, WriteChange, remembered_s,
+    ShareError, SharedChange, SharedRevocations, SharedTable, remembered_s,
 };
 use throng_access::session::Tagger;
 use throng_access::{AccessControl, Policy};
@@ -27,7 +27,7 @@ const TIDY_S: u64 = 600;
 const SCANNED_AT_ONCE: usize = 256;
 
 /// The table of a node; `None` if it has nothing to revoke.
-pub(super) fn table(settings: &Settings, policy: &Policy) -> Option<TableSettings> {
+pub(crate) fn table(settings: &Settings, policy: &Policy) -> Option<TableSettings> {
     let max_age_ms = remembered_s(policy) * 1000;
     settings.has_keys().then(|| TableSettings { name: NAME.into(), max_age_ms })
 }
@@ -36,16 +36,22 @@ pub(super) fn table(settings: &Settings, policy: &Policy) -> Option<TableSetting
 pub(super) fn share(
     node: &Arc<NatsEngine>,
     access: &AccessControl,
-    shared: impl FnOnce(WriteChange) -> SharedRevocations,
+    shared: impl FnOnce(SharedTable) -> SharedRevocations,
 ) -> Arc<SharedRevocations> {
     let of_write = Arc::downgrade(node);
     let write = move |change: &SharedChange, done: Done| write(&of_write, change, done);
-    let shared = Arc::new(shared(Box::new(write)));
+    let of_compare = Arc::downgrade(node);
+    let compare = move |done| {
+        if let Some(node) = of_compare.upgrade() {
+            node.compare_table(done);
+        }
+    };
+    let table = SharedTable { write: Box::new(write), compare: Box::new(compare) };
+    let shared = Arc::new(shared(table));
     let keeper = Keeper {
         node: Arc::downgrade(node),
         shared: Arc::clone(&shared),
         tagger: access.tagger.clone(),
-        is_known: AtomicBool::new(false),
         tidied_s: AtomicU64::new(now_s()),
         lost: Arc::default(),
     };
@@ -79,8 +85,6 @@ struct Keeper {
     node: Weak<NatsEngine>,
     shared: Arc<SharedRevocations>,
     tagger: Tagger,
-    /// Whether all of the table was told once.
-    is_known: AtomicBool,
     tidied_s: AtomicU64,
     lost: Arc<Lost>,
 }
@@ -90,7 +94,10 @@ impl Keeper {
         match news {
             TableNews::Entries(entries) => self.make(&entries),
             TableNews::Current => {
-                self.is_known.store(true, Ordering::Relaxed);
+                if self.shared.are_known() {
+                    // A WebSocket opens before it follows a channel, so before they were known.
+                    self.close(&self.shared.changes());
+                }
                 self.lost.write_back(&self.node);
                 let now_s = now_s();
                 if now_s.saturating_sub(self.tidied_s.load(Ordering::Relaxed)) >= TIDY_S {
@@ -110,7 +117,7 @@ impl Keeper {
 
     /// Makes changes, and closes the connections that they concern.
     fn make(&self, entries: &[TableEntry]) {
-        let mut closed: [Vec<WantedTags>; 2] = Default::default();
+        let mut made = Vec::new();
         for entry in entries {
             let Some(change) = SharedChange::read(&entry.key, entry.value.as_deref()) else {
                 tracing::warn!(
@@ -119,19 +126,29 @@ impl Keeper {
                 );
                 continue;
             };
-            let is_new = self.shared.take(&change);
-            if let SharedChange::Revoke { revocation, spares_newer } = &change
-                && is_new
-            {
-                closed[usize::from(*spares_newer)].push(self.tagger.of_revocation(revocation));
+            if self.shared.take(&change) {
+                made.push(change);
             }
         }
-        // Before all were known, nobody could follow a channel here.
-        let Some(node) = self.node.upgrade().filter(|_| self.is_known.load(Ordering::Relaxed))
-        else {
-            return;
-        };
-        for (tags, spares_newer) in closed.iter().zip([false, true]) {
+        // Those from before are looked for once all are known.
+        if self.shared.is_known() {
+            self.close(&made);
+        }
+    }
+
+    /// Closes the connections that revocations concern.
+    fn close(&self, revoked: &[SharedChange]) {
+        let Some(node) = self.node.upgrade() else { return };
+        for spares_newer in [false, true] {
+            let of = |change: &SharedChange| match change {
+                SharedChange::Revoke { revocation, spares_newer: spares }
+                    if *spares == spares_newer =>
+                {
+                    Some(self.tagger.of_revocation(revocation))
+                }
+                SharedChange::Revoke { .. } | SharedChange::Lift(_) => None,
+            };
+            let tags: Vec<WantedTags> = revoked.iter().filter_map(of).collect();
             for some in tags.chunks(SCANNED_AT_ONCE) {
                 let target = ScanTarget::Sessions(some.to_vec());
                 node.scan_own(target, revoke_action(spares_newer));

@@ -1,10 +1,43 @@
-//! What nodes ask each other.
+//! What nodes ask each other, and know of each other.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use throng_nats::journal::{Ask, Asked, Event};
+use throng_nats::journal::{Ask, Asked, Event, Report, Standing};
 
 use super::World;
+
+/// What a node knows of the others, and how it stands itself.
+#[derive(Default)]
+pub(super) struct Known {
+    others: BTreeMap<Box<str>, Vec<u8>>,
+    own: Standing,
+}
+
+impl Known {
+    pub(super) fn reported(&mut self, report: Report) {
+        match report {
+            Report::Heard { node, description } if !description.is_empty() => {
+                self.others.insert(node, description);
+            }
+            Report::Heard { node, .. } => drop(self.others.entry(node).or_default()),
+            Report::Gone { node } => {
+                assert!(self.others.remove(&node).is_some(), "{node} was never there");
+            }
+            Report::Standing(standing) => self.own = standing,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// All are there and well.
+    pub(super) fn finish(&self, others: usize) {
+        assert_eq!(self.others.len(), others);
+        for (node, description) in &self.others {
+            let (description, number) = (String::from_utf8_lossy(description), &node[4..5]);
+            assert_eq!(description, format!("{{{number}}}"), "what {node} says of itself");
+        }
+        assert_eq!((self.own.behind, self.own.behind_ms), (0, 0));
+    }
+}
 
 impl World {
     pub(super) fn ask(&mut self, node: usize) {

@@ -1,13 +1,12 @@
 //! The flags of `throng doctor --nats`.
 
-use std::path::PathBuf;
-
 use anyhow::Result;
-use clap::Args;
+use clap::{ArgGroup, Args};
 use throng_units::Count;
 
 use crate::client::ServerUrl;
-use crate::settings::{self, NatsPrefix, NatsReplicas, NatsServers, Options, Settings};
+use crate::nats::NatsFlags;
+use crate::settings::{NatsReplicas, NatsServers, Settings};
 
 /// Publications that are stored, at most: it is a check and no load.
 const STORED_MAX: usize = 1000;
@@ -15,6 +14,7 @@ const STORED_MAX: usize = 1000;
 /// The flags about NATS. Those with the name of a setting replace it.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Several nodes")]
+#[command(group(ArgGroup::new("of-nodes").args(NatsFlags::NAMES).multiple(true).requires("nats")))]
 pub(crate) struct NatsArguments {
     /// Check instead whether nodes can use these servers of NATS; without a value, those of the
     /// settings
@@ -24,33 +24,9 @@ pub(crate) struct NatsArguments {
     #[expect(clippy::option_option, reason = "a flag, with a value or without")]
     pub(crate) nats: Option<Option<NatsServers>>,
 
-    /// Read settings of a node from this file [default: ./throng.toml, if it exists]
-    #[arg(long, value_name = "FILE", requires = "nats")]
-    config: Option<PathBuf>,
-
-    /// File with the login: .creds, seed of an nkey, USER:PASSWORD, or token
-    #[arg(long, value_name = "FILE", requires = "nats")]
-    nats_login: Option<PathBuf>,
-
-    /// Authorities (PEM) of the servers
-    #[arg(long, value_name = "FILE", requires = "nats")]
-    nats_ca: Option<PathBuf>,
-
-    /// Certificate (PEM) that is shown to the servers
-    #[arg(long, value_name = "FILE", requires = "nats")]
-    nats_cert: Option<PathBuf>,
-
-    /// Key of that certificate (PEM)
-    #[arg(long, value_name = "FILE", requires = "nats")]
-    nats_key: Option<PathBuf>,
-
-    /// Begin TLS at once, as servers with handshake_first expect
-    #[arg(long, requires = "nats")]
-    nats_tls_first: bool,
-
-    /// Begins the names of stream and subjects
-    #[arg(long, value_name = "PREFIX", requires = "nats")]
-    nats_prefix: Option<NatsPrefix>,
+    /// The settings of a node, and flags in their place.
+    #[command(flatten)]
+    flags: NatsFlags,
 
     /// On how many servers the stream is
     #[arg(long, value_name = "N", requires = "nats")]
@@ -76,34 +52,11 @@ fn stored(text: &str) -> Result<usize, String> {
 impl NatsArguments {
     /// The settings of a node, with these flags in place of those of the file.
     pub(super) fn settings(&self) -> Result<Settings> {
-        let (variables, file) = (std::env::vars_os(), self.config.as_deref());
-        Ok(settings::load_and(Options::default(), variables, file, |settings| {
-            self.replace(settings);
-            Ok(())
-        })?)
-    }
-
-    fn replace(&self, settings: &mut Settings) {
-        settings.engine.0 = true;
-        if let Some(Some(servers)) = &self.nats {
-            settings.nats = servers.clone();
-        }
-        for (given, setting) in [
-            (&self.nats_login, &mut settings.nats_login),
-            (&self.nats_ca, &mut settings.nats_ca),
-            (&self.nats_cert, &mut settings.nats_cert),
-            (&self.nats_key, &mut settings.nats_key),
-        ] {
-            if let Some(path) = given {
-                setting.0 = Some(path.clone());
+        let servers = self.nats.as_ref().and_then(Option::as_ref);
+        self.flags.settings(servers, |settings| {
+            if let Some(replicas) = self.nats_replicas {
+                settings.nats_replicas = replicas;
             }
-        }
-        settings.nats_tls_first.0 |= self.nats_tls_first;
-        if let Some(prefix) = &self.nats_prefix {
-            settings.nats_prefix = prefix.clone();
-        }
-        if let Some(replicas) = self.nats_replicas {
-            settings.nats_replicas = replicas;
-        }
+        })
     }
 }

@@ -9,6 +9,7 @@ use throng_units::Time;
 use throng_units::format::{bytes, count, counted, milliseconds};
 
 use super::findings::{Examined, Existing, Findings, JetStream, Monitor, Stream};
+use crate::nats::Peer;
 
 /// What a node is made for: batches of direct gets, which came with it.
 const VERSION_MIN: (u32, u32) = (2, 11);
@@ -47,6 +48,9 @@ pub(super) fn checks(found: &Findings, wanted: &Wanted<'_>) -> Vec<Check> {
         checks.push(existing("stream", &name, &examined.stream));
         let bucket = throng_nats::api::bucket::stream(&wanted.stream.prefix);
         checks.push(existing("bucket", &bucket, &examined.bucket));
+        if let Some((name, found)) = &examined.revocations {
+            checks.push(existing("revocations", name, found));
+        }
         checks.push(replicas(examined, wanted));
     }
     let monitor = found.monitor.as_ref().and_then(|monitor| monitor.as_ref().ok());
@@ -215,13 +219,8 @@ fn of_stream(check: Check, name: &str, stream: &Stream) -> Check {
         let why = "nothing is stored until a majority of its servers is there";
         return Check { verdict: Verdict::Must, why: why.into(), ..check };
     }
-    let late = stream.peers.iter().filter(|peer| peer.is_offline || !peer.is_current);
-    let late: Vec<String> = late
-        .map(|peer| {
-            let state = if peer.is_offline { "is offline" } else { "is not up to date" };
-            format!("{name}: {} {state}, {} behind", peer.name, count(peer.lag))
-        })
-        .collect();
+    let late = stream.peers.iter().filter_map(Peer::fault);
+    let late: Vec<String> = late.map(|fault| format!("{name}: {fault}")).collect();
     if late.is_empty() {
         return check;
     }
@@ -387,7 +386,7 @@ mod tests {
     use throng_core::Retention;
     use throng_nats::api::stream::StreamInfo;
 
-    use super::super::findings::{Account, Peer, Stored};
+    use super::super::findings::{Account, Stored};
     use super::*;
 
     fn settings(replicas: u8) -> StreamSettings {
@@ -416,6 +415,7 @@ mod tests {
             jetstream: JetStream::Enabled(Account::default()),
             stream: Existing::Missing,
             bucket: Existing::Missing,
+            revocations: None,
             ahead_ms: Some(2),
             denied: Vec::new(),
             round_trips: vec![Duration::from_micros(300); 3],

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 use throng_core::{Body, ChannelName, Publication};
+use throng_nats::api::stream::StreamInfo;
+use throng_nats::api::table::{self, TableSettings};
 use throng_nats::api::{ApiError, StreamSettings, ack, bucket, message, stream};
 use throng_nats::client::{Login, ServerAddress, Session, Source, TlsSettings};
 use throng_nats::permissions;
@@ -25,6 +27,8 @@ pub(super) struct Plan {
     pub(super) login: Source<Login>,
     pub(super) tls: TlsSettings,
     pub(super) stream: StreamSettings,
+    /// The table of nodes with keys.
+    pub(super) revocations: Option<TableSettings>,
     /// Letters and digits that no other program has.
     pub(super) nonce: String,
     /// Messages to store.
@@ -51,6 +55,9 @@ pub(super) async fn examine(plan: &Plan) -> Findings {
     }
     found
 }
+
+/// Reads what servers say about a stream, and compares it with what is wanted.
+type Parse = fn(&[u8], &Value) -> Result<StreamInfo, ApiError>;
 
 struct Examination<'a> {
     plan: &'a Plan,
@@ -80,10 +87,18 @@ impl<'a> Examination<'a> {
         }
         let mut jetstream = self.jetstream().await?;
         let wanted = stream::config(settings);
-        let stream = self.existing(&settings.name(), &wanted).await?;
+        let stream = self.existing(&settings.name(), (&wanted, stream::parse)).await?;
         let StreamSettings { prefix, replicas, is_in_memory, .. } = settings;
         let wanted = bucket::config(prefix, *replicas, *is_in_memory);
-        let bucket = self.existing(&bucket::stream(prefix), &wanted).await?;
+        let bucket = self.existing(&bucket::stream(prefix), (&wanted, stream::parse)).await?;
+        let revocations = match &self.plan.revocations {
+            Some(table) => {
+                let (name, wanted) = table::wanted(settings, table);
+                let found = self.existing(&name, (&wanted, table::parse)).await?;
+                Some((name, found))
+            }
+            None => None,
+        };
         if self.is_alone && matches!(jetstream, JetStream::Unknown) {
             jetstream = JetStream::Disabled("nobody answers its requests".into());
         }
@@ -104,6 +119,7 @@ impl<'a> Examination<'a> {
             jetstream,
             stream,
             bucket,
+            revocations,
             ahead_ms: self.ahead_ms,
             denied,
             round_trips,
@@ -132,7 +148,11 @@ impl<'a> Examination<'a> {
     }
 
     /// Looks for a stream, and takes the time of the server that answers.
-    async fn existing(&mut self, name: &str, wanted: &Value) -> Result<Existing, String> {
+    async fn existing(
+        &mut self,
+        name: &str,
+        (wanted, parse): (&Value, Parse),
+    ) -> Result<Existing, String> {
         let asked = unix_ms();
         let subject = format!("$JS.API.STREAM.INFO.{name}");
         let Some(reply) = self.session.request(&subject, b"", b"").await? else {
@@ -148,7 +168,7 @@ impl<'a> Examination<'a> {
             let half_way = asked + (now - asked) / 2;
             self.ahead_ms = Some(theirs as i64 - half_way as i64);
         }
-        Ok(match stream::parse(&reply.payload, wanted) {
+        Ok(match parse(&reply.payload, wanted) {
             Ok(info) => Existing::There(Box::new(Stream::new(info, &answer))),
             Err(error) if error.is_no_stream() => Existing::Missing,
             Err(error) => Existing::Failed(error.to_string()),

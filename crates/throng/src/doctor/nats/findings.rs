@@ -6,6 +6,8 @@ use serde_json::Value;
 use throng_nats::api::stream::StreamInfo;
 use throng_nats::permissions::Permission;
 
+use crate::nats::Peer;
+
 /// Everything that was found.
 pub(super) struct Findings {
     /// Each server of the settings, and why it cannot be used.
@@ -30,6 +32,8 @@ pub(super) struct Examined {
     pub(super) jetstream: JetStream,
     pub(super) stream: Existing,
     pub(super) bucket: Existing,
+    /// The bucket of nodes with keys, by its name; `None` without keys.
+    pub(super) revocations: Option<(String, Existing)>,
     /// How far the servers' clock is ahead of ours, in milliseconds.
     pub(super) ahead_ms: Option<i64>,
     /// What a node has to be allowed, and this user is not.
@@ -76,13 +80,6 @@ pub(super) struct Stream {
     pub(super) has_leader: bool,
     /// The other servers that have a copy, and whether they are up to date.
     pub(super) peers: Vec<Peer>,
-}
-
-pub(super) struct Peer {
-    pub(super) name: String,
-    pub(super) is_offline: bool,
-    pub(super) is_current: bool,
-    pub(super) lag: u64,
 }
 
 /// How long publications took.
@@ -139,19 +136,8 @@ impl Account {
 impl Stream {
     pub(super) fn new(info: StreamInfo, answer: &Value) -> Stream {
         let cluster = answer.get("cluster");
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let is = |value: &Value| value.as_bool().unwrap_or(false);
-        let peers = cluster.and_then(|cluster| cluster["replicas"].as_array());
-        let peers = peers.into_iter().flatten().map(|peer| Peer {
-            name: text(&peer["name"]),
-            is_offline: is(&peer["offline"]),
-            is_current: is(&peer["current"]),
-            lag: peer["lag"].as_u64().unwrap_or(0),
-        });
-        Stream {
-            has_leader: cluster.is_none_or(|cluster| !text(&cluster["leader"]).is_empty()),
-            peers: peers.collect(),
-            info,
-        }
+        let has_leader =
+            |cluster: &Value| cluster["leader"].as_str().is_some_and(|to| !to.is_empty());
+        Stream { has_leader: cluster.is_none_or(has_leader), peers: Peer::all(answer), info }
     }
 }
