@@ -4,6 +4,7 @@ mod access;
 mod broadcast;
 mod c10k_long_poll;
 mod c10k_stream;
+mod drain;
 mod friends;
 mod growth;
 mod long_poll_chat;
@@ -14,6 +15,7 @@ mod router;
 mod three_million;
 mod tls;
 mod two_million;
+mod upgrade;
 mod values;
 mod websocket_chat;
 
@@ -23,7 +25,7 @@ use crate::context::Benchmark;
 pub(crate) const SMALL: &str = "small";
 
 /// All benchmarks: reruns by year, then our own.
-pub(crate) static ALL: [&Benchmark; 14] = [
+pub(crate) static ALL: [&Benchmark; 16] = [
     &c10k_stream::BENCHMARK,
     &c10k_long_poll::BENCHMARK,
     &long_poll_chat::BENCHMARK,
@@ -38,6 +40,8 @@ pub(crate) static ALL: [&Benchmark; 14] = [
     &access::BENCHMARK,
     &tls::BENCHMARK,
     &million_tls::BENCHMARK,
+    &upgrade::BENCHMARK,
+    &drain::BENCHMARK,
 ];
 
 /// The benchmarks with these names, in the order of [`ALL`].
@@ -86,8 +90,9 @@ mod tests {
                 assert!(!text.is_empty(), "{name}");
             }
             assert!(!benchmark.setup.is_empty() && !benchmark.differences.is_empty(), "{name}");
-            let is_ours =
-                ["growth", "million-default", "access", "tls", "million-tls"].contains(&name);
+            let ours =
+                ["growth", "million-default", "access", "tls", "million-tls", "upgrade", "drain"];
+            let is_ours = ours.contains(&name);
             assert!((2006..=2020).contains(&benchmark.year) || is_ours, "{name}");
             assert!(benchmark.scope.size.connections > 0, "{name}");
             let keys: BTreeSet<_> =

@@ -17,6 +17,7 @@ use throng_units::{Count, Switch};
 use crate::definition::{Definition, Size};
 use crate::flood::faults;
 use crate::results::{Outcome, Table};
+use crate::server::upgrades::Upgrades;
 use crate::server::{NO_SETTINGS, Server};
 
 /// Flags of a server that sends only what is published: no heartbeats, no history.
@@ -80,6 +81,9 @@ pub(crate) struct Load<'a> {
     pub(crate) is_tls: bool,
     /// Publish requests in flight on a connection.
     pub(crate) pipeline: usize,
+    /// Base URL of another server, which clients connect to first; when it closes their
+    /// connections, they come back to that of the context.
+    pub(crate) first: Option<&'a str>,
 }
 
 impl Load<'_> {
@@ -96,6 +100,7 @@ impl Load<'_> {
             tokens: None,
             is_tls: false,
             pipeline: 1,
+            first: None,
         }
     }
 }
@@ -173,6 +178,17 @@ impl<'a> Context<'a> {
         Ok(())
     }
 
+    /// Starts a server that stays beside that of the context.
+    pub(crate) fn serve_beside(&mut self, flags: &[&str]) -> Result<Server, Abort> {
+        let flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
+        let (connections, settings) = (self.size.connections, NO_SETTINGS.as_ref());
+        let server = Server::start(self.program, connections, settings, &flags);
+        let server = server.map_err(Abort::Failed)?;
+        self.outcome.servers.push(flags.join(" "));
+        eprintln!("a server with {}: process {}", self.size.text(), server.pid());
+        Ok(server)
+    }
+
     /// Stops the server.
     pub(crate) fn stop_server(&mut self) {
         self.server = None;
@@ -196,6 +212,11 @@ impl<'a> Context<'a> {
     /// Process id of the server.
     pub(crate) fn pid(&self) -> Option<u32> {
         self.server.as_ref().map(Server::pid)
+    }
+
+    /// Upgrades the server, which runs.
+    pub(crate) fn upgrades(&self) -> Option<Upgrades> {
+        self.server.as_ref().map(Server::upgrades)
     }
 
     /// Fails if the benchmark was interrupted or the server has exited.
@@ -245,7 +266,9 @@ impl<'a> Context<'a> {
 
     fn options(&self, load: &Load<'_>, phases: Vec<Phase>) -> Options {
         let by = load.by_websocket.then_some(PublishTransport::WebSocket);
-        let base = if load.is_tls { self.tls_url() } else { self.url() };
+        let own = if load.is_tls { self.tls_url() } else { self.url() };
+        let base = load.first.unwrap_or(&own);
+        let failover = load.first.and_then(|_| own.split_once("://")?.1.parse().ok());
         Options {
             name: Some(self.outcome.name.clone()),
             target: TargetOptions {
@@ -254,6 +277,7 @@ impl<'a> Context<'a> {
                 streams: Some(load.streams),
                 subprotocol: load.subprotocol.map(str::to_owned),
                 insecure: load.is_tls.then_some(Switch(true)),
+                failover,
                 ..TargetOptions::default()
             },
             publish: PublishOptions {
@@ -264,6 +288,7 @@ impl<'a> Context<'a> {
                 ..PublishOptions::default()
             },
             tokens: load.tokens.cloned().unwrap_or_default(),
+            keep: load.first.map(|_| Switch(true)),
             network: Some(self.network),
             phases: Some(phases),
             server_pid: self.pid().map(|pid| ServerProcess::Ids(vec![pid])),

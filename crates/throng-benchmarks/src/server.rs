@@ -1,8 +1,11 @@
 //! The server as a child process: this program, on a free port of loopback, with default settings.
 //!
 //! It is stopped on drop, and so also on errors and panics. If this process is killed, the kernel
-//! kills the server too, which [`COMMAND`] arranges. It has its own process group, so that Ctrl-C
-//! reaches only this program, which then stops the benchmark and the server in order.
+//! kills the server too, which [`COMMAND`] arranges, unless it has been upgraded. It has its own
+//! process group, so that Ctrl-C reaches only this program, which then stops the benchmark and the
+//! server in order.
+
+pub(crate) mod upgrades;
 
 use std::collections::VecDeque;
 use std::fs;
@@ -10,12 +13,15 @@ use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+
+use self::upgrades::{Serving, Upgrades, is_running};
 
 /// The subcommand of a server that ends with its parent process.
 pub const COMMAND: &str = "serve-bound";
@@ -38,6 +44,9 @@ const CONNECTIONS_RESERVE: usize = 512;
 /// How many lines of standard error are kept.
 const LINES_MAX: usize = 3;
 
+/// Servers that this process has started.
+static STARTED: AtomicU32 = AtomicU32::new(0);
+
 /// An empty file of settings.
 pub(crate) const NO_SETTINGS: &str = "/dev/null";
 
@@ -48,6 +57,8 @@ const TLS_LISTENING: &str = "TLS listener on https://";
 /// A running server.
 pub(crate) struct Server {
     child: Child,
+    program: PathBuf,
+    serving: Serving,
     urls: Urls,
     /// Where it keeps what it makes, such as a certificate; removed with the server.
     state: PathBuf,
@@ -86,7 +97,10 @@ impl Server {
                 command.env_remove(name);
             }
         }
-        let state = std::env::temp_dir().join(format!("throng-bench-state-{}", std::process::id()));
+        let nth = STARTED.fetch_add(1, Ordering::Relaxed);
+        let state = format!("throng-bench-state-{}-{nth}", std::process::id());
+        let state = std::env::temp_dir().join(state);
+        command.arg("--control").arg(control(&state));
         command.env("NO_COLOR", "1").env("XDG_STATE_HOME", &state);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.process_group(0);
@@ -101,7 +115,9 @@ impl Server {
             let output = Arc::clone(&output);
             thread::spawn(move || keep_last(stderr, &output));
         }
-        let mut server = Server { child, urls: Urls::default(), state, output };
+        let (urls, serving) = (Urls::default(), Serving::new(child.id()));
+        let program = program.to_owned();
+        let mut server = Server { child, program, serving, urls, state, output };
         server.await_listening(&receiver)?;
         Ok(server)
     }
@@ -118,12 +134,33 @@ impl Server {
 
     /// Id of the process.
     pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+        self.serving.process()
+    }
+
+    /// What upgrades it, also while it is in use.
+    pub(crate) fn upgrades(&self) -> Upgrades {
+        let control = control(&self.state).into_os_string();
+        let arguments = ["upgrade", "--config", NO_SETTINGS, "--control"].map(Into::into);
+        Upgrades {
+            program: self.program.clone(),
+            arguments: arguments.into_iter().chain([control]).collect(),
+            serving: self.serving.clone(),
+        }
+    }
+
+    /// The command that drains it, and ends when it has ended.
+    pub(crate) fn drain(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(["drain", "--config", NO_SETTINGS, "--control"]).arg(control(&self.state));
+        command
     }
 
     /// How the server exited, as text; `None` while it runs.
     pub(crate) fn ended(&mut self) -> Option<String> {
         let status = self.child.try_wait().ok().flatten()?;
+        if status.success() && self.serving.outlives(self.child.id()) {
+            return None;
+        }
         Some(format!("{}{}", exit_text(status), self.last_output()))
     }
 
@@ -156,6 +193,10 @@ impl Server {
     }
 
     fn stop(&mut self) -> std::io::Result<()> {
+        let process = self.serving.process();
+        if process != self.child.id() {
+            stop_other(process)?;
+        }
         if self.child.try_wait()?.is_some() {
             return Ok(());
         }
@@ -184,6 +225,25 @@ impl Drop for Server {
         // Most servers make nothing.
         let _ = fs::remove_dir_all(&self.state);
     }
+}
+
+/// The control socket of a server that keeps what it makes in this directory.
+fn control(state: &Path) -> PathBuf {
+    state.join("control")
+}
+
+/// Stops a process that is no child of this one.
+fn stop_other(process: u32) -> std::io::Result<()> {
+    let Some(pid) = i32::try_from(process).ok().and_then(Pid::from_raw) else { return Ok(()) };
+    let deadline = Instant::now() + STOP_DEADLINE;
+    kill_process(pid, Signal::TERM)?;
+    while is_running(process) {
+        if Instant::now() >= deadline {
+            kill_process(pid, Signal::KILL)?;
+        }
+        thread::sleep(POLL_INTERVAL);
+    }
+    Ok(())
 }
 
 /// Sends the addresses, and keeps reading: a full pipe would block the server.

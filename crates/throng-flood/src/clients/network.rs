@@ -131,6 +131,13 @@ impl ClientConnections {
         }
     }
 
+    /// The client's next connection goes to the failover server, if there is one.
+    pub(super) fn fail_over(&mut self, position: usize) {
+        if let Carrier::Sockets(sockets) = &mut self.carrier {
+            sockets.fail_over(position);
+        }
+    }
+
     /// Resets all connections.
     pub(super) fn close_all(&mut self) {
         match &mut self.carrier {

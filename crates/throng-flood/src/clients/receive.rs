@@ -207,7 +207,9 @@ impl ClientThread {
                 self.scratch = pong;
                 sent.map_err(Disconnect::Fail)
             }
-            Event::Close(code) => Err(Disconnect::Fail(Failure::Closed(code))),
+            Event::Close(code, after_ms) => {
+                Err(Disconnect::Fail(Failure::Closed(code).with_moment(after_ms)))
+            }
             Event::End => Err(Disconnect::Fail(self.ended(position))),
             Event::Response(response) => self.poll_response(position, &response, now),
         }

@@ -185,8 +185,11 @@ pub(super) fn resolve(
     let port = port.or(if ports.is_empty() { Some(default_port) } else { None });
     let further = ports.iter().copied().filter(|&further| Some(further) != port);
     let ports = port.into_iter().chain(further).map(|port| SocketAddr::new(address, port));
-    let nodes = nodes.iter().map(|node| Ok(SocketAddr::new(look_up(&node.host)?, node.port)));
-    ports.map(Ok).chain(nodes).collect()
+    ports.map(Ok).chain(nodes.iter().map(address_of)).collect()
+}
+
+pub(super) fn address_of(node: &Node) -> Result<SocketAddr, ClientPoolError> {
+    Ok(SocketAddr::new(look_up(&node.host)?, node.port))
 }
 
 fn look_up(host: &str) -> Result<IpAddr, ClientPoolError> {
@@ -209,6 +212,7 @@ mod tests {
             url: Template::parse(url).expect("a template"),
             ports: Vec::new(),
             nodes: Vec::new(),
+            failover: None,
             headers: Vec::new(),
             subprotocol: None,
             deflate: false,

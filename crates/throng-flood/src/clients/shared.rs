@@ -16,7 +16,7 @@ use throng_wire::websocket::{Opcode, write_masked_frame};
 use super::deliveries::PendingDeliveries;
 use super::error::ClientPoolError;
 use super::graph::Graph;
-use super::request::{MASK, Requests, resolve};
+use super::request::{MASK, Requests, address_of, resolve};
 use super::sources::SourceAddresses;
 use crate::counts::ClientCounts;
 use crate::marker::Mark;
@@ -61,7 +61,9 @@ pub(super) struct Shared {
     pub(super) transport: Transport,
     /// The addresses of the target; see [`target`](Self::target).
     pub(super) targets: Vec<SocketAddr>,
-    /// The same addresses for clients of a tunnel; `None` for sockets.
+    /// The address of clients that have come back from another one.
+    failover: Option<SocketAddr>,
+    /// The same addresses as `targets` for clients of a tunnel; `None` for sockets.
     tunnel_targets: Option<Vec<SocketAddrV4>>,
     /// How clients shake hands; `None` without TLS.
     pub(super) tls: Option<Arc<TlsTarget>>,
@@ -97,6 +99,7 @@ impl Shared {
         let first = TemplateValues { run: share.run, ..TemplateValues::default() };
         let url = target.url.rendered(&first);
         let targets = resolve(&url, &target.ports, &target.nodes)?;
+        let failover = target.failover.as_ref().map(address_of).transpose()?;
         let tunnel_targets = match plan.network {
             Network::Sockets => None,
             Network::Tunnel => Some(throng_tunnel::reachable(&targets)?),
@@ -121,6 +124,7 @@ impl Shared {
             transport: target.transport,
             sources: SourceAddresses::new(&plan.sources, targets[0].ip(), targets.len()),
             targets,
+            failover,
             tunnel_targets,
             tls: TlsTarget::of(&url, &target.tls)
                 .map_err(|error| ClientPoolError::Tls(error.to_string()))?,
@@ -148,9 +152,14 @@ impl Shared {
         position * self.threads + thread
     }
 
-    /// The address that a client connects to.
+    /// The address that a client connects to, if it has not changed its server.
     pub(super) fn target(&self, number: usize) -> &SocketAddr {
         &self.targets[number % self.targets.len()]
+    }
+
+    /// The address that clients come back to once their server has closed or refused them.
+    pub(super) fn failover(&self) -> Option<&SocketAddr> {
+        self.failover.as_ref()
     }
 
     /// The targets of a thread's clients, if they use a tunnel.

@@ -28,6 +28,8 @@ pub(super) struct Sockets {
     index: usize,
     epoll: OwnedFd,
     open: Vec<Option<OwnedFd>>,
+    /// Which clients have changed to [`Shared::failover`]. Shorter than `open` where none has.
+    have_changed: Vec<bool>,
 }
 
 impl Sockets {
@@ -41,7 +43,8 @@ impl Sockets {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, wake, epoll::EventData::new_u64(WAKE), EventFlags::IN)?;
         // Pages become resident as clients are opened.
-        Ok(Sockets { shared, index, epoll, open: Vec::with_capacity(capacity) })
+        let open = Vec::with_capacity(capacity);
+        Ok(Sockets { shared, index, epoll, open, have_changed: Vec::new() })
     }
 
     /// A buffer for the events of [`wait`](Self::wait).
@@ -77,7 +80,7 @@ impl Sockets {
 
     fn connect(&self, position: usize) -> Result<OwnedFd, Errno> {
         let shared = &self.shared;
-        let target = shared.target(shared.number(self.index, position));
+        let target = self.target(position);
         let source_number = shared.source_number(self.index, position);
         let mut attempt = 0;
         loop {
@@ -89,6 +92,23 @@ impl Sockets {
                 outcome => return outcome,
             }
         }
+    }
+
+    fn target(&self, position: usize) -> &SocketAddr {
+        let has_changed = self.have_changed.get(position).is_some_and(|&has_changed| has_changed);
+        let failover = self.shared.failover().filter(|_| has_changed);
+        failover.unwrap_or_else(|| self.shared.target(self.shared.number(self.index, position)))
+    }
+
+    /// The client connects to the failover server from now on, if there is one.
+    pub(super) fn fail_over(&mut self, position: usize) {
+        if self.shared.failover().is_none() {
+            return;
+        }
+        if position >= self.have_changed.len() {
+            self.have_changed.resize(position + 1, false);
+        }
+        self.have_changed[position] = true;
     }
 
     pub(super) fn is_open(&self, position: usize) -> bool {

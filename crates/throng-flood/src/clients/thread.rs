@@ -254,8 +254,8 @@ impl ClientThread {
         *in_flight += usize::from(state.is_in_flight());
     }
 
-    /// Fails a client: closes it, and schedules a reconnect if it is to have one. One that was told
-    /// when to come back, and does, has not failed.
+    /// Fails a client: closes it, and schedules a reconnect if it is to have one, to the failover
+    /// server if there is one. A client that was told when to come back, and does, has not failed.
     pub(super) fn fail(&mut self, position: usize, failure: Failure) {
         let (moment, failure) = match failure {
             Failure::ComeBack { after_ms, refusal } => (Some(after_ms), *refusal),
@@ -272,6 +272,7 @@ impl ClientThread {
         }
         self.close(position, returns, false);
         if returns {
+            self.network.fail_over(position);
             self.retry(position, moment.map(Duration::from_millis));
         }
     }

@@ -288,10 +288,15 @@ impl Findings {
     fn check_sources(&mut self, plan: &Plan) {
         let sources = &plan.sources;
         self.refuse_if(plan.threads == Some(0), "threads", "at least one thread is needed");
+        let message = "clients come back only with keep";
+        let has_failover = plan.target.failover.is_some();
+        self.refuse_if(has_failover && !plan.keep, "target.failover", message);
         let is_tunnel = plan.network == Network::Tunnel;
         let message = "clients of the network tunnel have addresses and ports of its own";
         self.refuse_if(is_tunnel && !sources.addresses.is_empty(), "sources.addresses", message);
         self.refuse_if(is_tunnel && sources.ports.is_some(), "sources.ports", message);
+        let message = "clients of the network tunnel do not change their server";
+        self.refuse_if(is_tunnel && has_failover, "target.failover", message);
         let rendered = plan.target.url.rendered(&TemplateValues::default());
         let host = authority(&rendered).map(|authority| host_and_port(authority).0);
         let Some(Ok(target)) = host.map(str::parse::<IpAddr>) else { return };

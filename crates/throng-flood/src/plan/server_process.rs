@@ -87,7 +87,7 @@ mod tests {
         let port = socket.local_addr().unwrap().port();
         // A child of another test has it, too, until it executes its program.
         assert!(listeners(port).unwrap().contains(&std::process::id()));
-        // Nobody else can listen there, as on a port that was given back.
+        // It stays bound, so no other process can take the port and listen.
         let (_bound, port) = refusing_port();
         assert_eq!(listeners(port), Err(ListenerError::NotFound(port)));
     }

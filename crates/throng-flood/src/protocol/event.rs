@@ -23,8 +23,9 @@ pub(crate) enum Event<'a> {
     Heartbeat,
     /// A WebSocket ping, which is answered with its payload.
     Ping(&'a [u8]),
-    /// The server closes the WebSocket, perhaps with a code.
-    Close(Option<u16>),
+    /// The server closes the WebSocket, perhaps with a code and the time until it wants the client
+    /// back, in milliseconds.
+    Close(Option<u16>, Option<u64>),
     /// The end of the body.
     End,
     /// A response to a long-poll.

@@ -11,9 +11,14 @@ const AFTER_MS_MAX: u64 = 3_600_000;
 /// the number of this one.
 pub(crate) fn of_response(head: &ResponseHead<'_>, body: &[u8], nth: usize) -> Option<u64> {
     let seconds = seconds(head)?;
-    let told = |before: &[u8]| number_after(body, before);
+    Some(of_text(body).unwrap_or_else(|| of_seconds(seconds, nth)))
+}
+
+/// The precise moment in a close frame or in an event stream, in milliseconds from now.
+pub(crate) fn of_text(text: &[u8]) -> Option<u64> {
+    let told = |before: &[u8]| number_after(text, before);
     let precise = told(b"reconnect in ").or_else(|| told(b"retry: "));
-    Some(precise.map_or_else(|| of_seconds(seconds, nth), |after_ms| after_ms.min(AFTER_MS_MAX)))
+    precise.map(|after_ms| after_ms.min(AFTER_MS_MAX))
 }
 
 /// The whole seconds of `Retry-After`; `None` without it, or if it is a date.

@@ -81,8 +81,10 @@ fn frames() {
 fn a_close_frame_has_a_code() {
     let mut bytes = Vec::new();
     write_close(&mut bytes, 1012, "restart");
-    assert_same_however_cut(WEBSOCKET, &bytes, &["Close(Some(1012))"]);
-    assert_same_however_cut(WEBSOCKET, &[0x88, 0], &["Close(None)"]);
+    assert_same_however_cut(WEBSOCKET, &bytes, &["Close(Some(1012), None)"]);
+    assert_same_however_cut(WEBSOCKET, &[0x88, 0], &["Close(None, None)"]);
+    let told = b"\x88\x17\x03\xf4reconnect in 1500 ms.";
+    assert_same_however_cut(WEBSOCKET, told, &["Close(Some(1012), Some(1500))"]);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use throng_wire::websocket::{Opcode, parse_deflate_frame, parse_server_frame};
 
 use super::event::{Event, check_length};
+use super::moment;
 
 /// A message of which some fragments have come.
 #[derive(Debug, Clone, Copy)]
@@ -32,7 +33,7 @@ pub(super) fn decode(
             Opcode::Pong => sink(Event::Heartbeat),
             Opcode::Close => {
                 let code = payload.first_chunk().map(|code| u16::from_be_bytes(*code));
-                sink(Event::Close(code));
+                sink(Event::Close(code, moment::of_text(payload)));
                 return Ok(bytes.len());
             }
             Opcode::Text | Opcode::Binary if fragmented.is_some() => {
