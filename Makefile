@@ -42,7 +42,7 @@ build:
 	@cargo build --locked --quiet -p throng
 
 e2e: setup build ## end-to-end tests with real clients (pytest flags: ARGS='-k resume')
-	@pytest -q -n 3 --dist loadscope tests/e2e $(ARGS)
+	@pytest -q -n 4 --dist loadscope tests/e2e $(ARGS)
 
 packages: setup ## build the packages; install, upgrade and remove them in a container
 	@scripts/test packages

@@ -101,7 +101,13 @@ fn queues() -> Vec<Arc<WorkerQueue>> {
 fn thaw_engine(records: &[&[u8]]) -> Result<MemoryEngine, ThawError> {
     let mut thaw = MemoryThaw::new(Arc::new(Rules::default()), queues(), 1 << 20);
     for record in records {
-        thaw.record(record)?;
+        // The first record of a segment is behind its length.
+        match record.get(4) {
+            Some(kind) if *kind == RecordKind::Segment as u8 && record[0] != 1 => {
+                thaw.segment(Box::new(record.to_vec()))?;
+            }
+            _ => thaw.record(record)?,
+        }
     }
     thaw.finish()
 }

@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from support import TIMEOUT_SECONDS  # noqa: E402
 from support.networks import own_network  # noqa: E402
 from support.server import BINARY, Server, clean_environment  # noqa: E402
+from support.upgrades import QUIET, UpgradableServer  # noqa: E402
 
 HERE = Path(__file__).parent
 # Short drain windows; a test about their length sets its own.
@@ -57,6 +58,21 @@ def serve(tmp_path):
     for running in started:
         if running.process.poll() is None:
             running.stop()
+
+
+@pytest.fixture
+def upgradable(tmp_path):
+    """Starts servers that can be upgraded, and stops them after the test; or kills them."""
+    started = []
+
+    def start(*flags, is_killed=False, **options):
+        running = UpgradableServer(tmp_path, *QUIET, *flags, **options)
+        started.append((running, is_killed))
+        return running
+
+    yield start
+    for running, is_killed in started:
+        running.kill() if is_killed else running.stop()
 
 
 @pytest.fixture

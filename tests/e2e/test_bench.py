@@ -26,6 +26,10 @@ SMALL = ["--connections", "200", "--time", "2s"]
 # `million-sse`: heartbeats come once a second, and so do updates of the status page: some of them must.
 SIZES = {
     "million-sse": ["--connections", "200", "--time", "6s"],
+    # Time for an upgrade of each server at least.
+    "upgrade": ["--connections", "200", "--time", "8s"],
+    # Time for the drain, and for the clients' moments to come.
+    "drain": ["--connections", "200", "--time", "6s"],
     # That long, many times.
     **{
         name: ["--connections", "200", "--time", "1s"]
@@ -49,6 +53,8 @@ AUDITED = {
     "access": ("delivered", "expected", (4 * 10 + 2 * 20) * 200),
     "tls": ("delivered", "expected", (6 * (1 + 2 * 2 + 3 * 10) + 6 * 4) * 200),
     "million-tls": ("delivered", "expected", 200),
+    "upgrade": ("delivered", "expected", None),
+    "drain": ("moved", None, 200),
 }
 
 # A benchmark is up to twenty servers and loads one after the other, each of several seconds. Only one
@@ -59,7 +65,7 @@ TIMEOUT = 14 * TIMEOUT_SECONDS
 TUNNELLED = {"three-million"}
 
 # A server anew for each step.
-SERVERS = {"growth": 7, "million-default": 4, "access": 10 + 4 + 3 + 1, "tls": 6 + 2 + 1}
+SERVERS = {"growth": 7, "million-default": 4, "access": 10 + 4 + 3 + 1, "tls": 6 + 2 + 1, "upgrade": 2, "drain": 2}
 
 # What else the machine does meanwhile may be more than 200 connections take: even the memory of their
 # server, whose share of the program's pages falls when another server starts.

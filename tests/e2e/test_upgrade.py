@@ -16,32 +16,18 @@ import websockets.sync.client
 from support import TIMEOUT_SECONDS, tls_server
 from support.access import SECRET, bearer, server_key, token
 from support.certificates import Authority, make_certificate
+from support.floods import finish_flood, flooding
 from support.raw import TEXT, Raw, RawWebSocket, frame
 from support.server import BINARY, clean_environment, eventually, run_throng
 from support.tls_server import read_until, start_tls, stream_request
-from support.upgrades import FAILED, PROTOCOL, UpgradableServer
+from support.upgrades import FAILED, PROTOCOL, QUIET, UpgradableServer
 
-QUIET = ["--heartbeat", "1h", "--drain-window", "0ms"]
 RUNTIME_ERROR = 1
 # `make test-long` has more.
 UPGRADES = int(os.environ.get("THRONG_UPGRADES", "20"))
 # Kinds of messages between two processes.
 HELLO, WELCOME, READY = 1, 2, 3
-WHOLE = ["lost == 0", "missed == 0", "duplicated == 0", "reordered == 0", "failures == 0"]
-
-
-@pytest.fixture
-def start(tmp_path):
-    """Starts servers that can be upgraded, and stops them after the test."""
-    started = []
-
-    def start(*flags, **options):
-        started.append(UpgradableServer(tmp_path, *QUIET, *flags, **options))
-        return started[-1]
-
-    yield start
-    for server in started:
-        server.stop()
+LOAD = ["--clients", "60", "--hold", "8s", "--publish", "100"]
 
 
 def follow(server, path, **options):
@@ -92,8 +78,8 @@ def numbers(stream, count):
     raise AssertionError(f"the stream has ended after {len(messages)} messages")
 
 
-def test_a_publisher_and_its_subscribers_notice_nothing(start):
-    server = start("--admin-listen", "127.0.0.1:0", "--history-messages", "100000")
+def test_a_publisher_and_its_subscribers_notice_nothing(upgradable):
+    server = upgradable("--admin-listen", "127.0.0.1:0", "--history-messages", "100000")
     admin = str(server.admin().base_url).rstrip("/")
     with (
         httpx.Client(base_url=server.url, timeout=TIMEOUT_SECONDS, trust_env=False) as client,
@@ -118,47 +104,25 @@ def test_a_publisher_and_its_subscribers_notice_nothing(start):
 
 @pytest.mark.parametrize("transport", ["websocket", "sse", "stream", "long-poll"])
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_a_flood_over_each_transport_is_whole(start, scheme, transport, tmp_path):
+def test_a_flood_over_each_transport_is_whole(upgradable, scheme, transport, tmp_path):
     authority = Authority(tmp_path)
     names = ["DNS:localhost", "IP:127.0.0.1"]
     certificate, key = authority.sign("own", *names, usage="serverAuth")
     listener = ["--tls-listen", "127.0.0.1:0", "--tls-cert", certificate, "--tls-key", key]
-    server = start("--history-messages", "1000", *listener)
+    server = upgradable("--history-messages", "1000", *listener)
     place = [server.url]
     if scheme == "https":
         eventually(lambda: "TLS listener on https://" in server.log(), "the TLS listener")
         place = [re.search(r"TLS listener on (\S+)", server.log())[1], "--ca", authority.certificate]
-    flood = flooding(*place, "--transport", transport, directory=tmp_path)
+    flood = flooding(tmp_path, *place, "--transport", transport, *LOAD)
     for _ in range(5):
         eventually(lambda: server.metrics()["throng_http_messages_published_total"] > 0, "load")
         server.upgrade()
-    finish(flood)
+    finish_flood(flood)
 
 
-def flooding(*arguments, directory):
-    """Starts a flood with publishers, and waits until its clients are connected."""
-    command = [BINARY, "flood", *arguments]
-    command += ["--clients", "60", "--hold", "8s", "--publish", "100"]
-    for assertion in [*WHOLE, "received > 0"]:
-        command += ["--assert", assertion]
-    return subprocess.Popen(
-        command,
-        cwd=directory,
-        env=clean_environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
-def finish(flood):
-    """Waits for the end of a flood, which holds what it asserts."""
-    output, _ = flood.communicate(timeout=3 * TIMEOUT_SECONDS)
-    assert flood.returncode == 0, output
-
-
-def test_many_upgrades_in_a_row(start):
-    server = start("--history-messages", "100000", "--workers", "2")
+def test_many_upgrades_in_a_row(upgradable):
+    server = upgradable("--history-messages", "100000", "--workers", "2")
     with (
         httpx.Client(base_url=server.url, timeout=TIMEOUT_SECONDS, trust_env=False) as client,
         client.stream("GET", "/channels/a", headers={"Accept": "text/event-stream"}) as sse,
@@ -173,8 +137,8 @@ def test_many_upgrades_in_a_row(start):
     assert len(server.pauses()) == UPGRADES
 
 
-def test_connections_go_on_in_the_middle_of_anything(start):
-    server = start()
+def test_connections_go_on_in_the_middle_of_anything(upgradable):
+    server = upgradable()
     with Raw(server) as half_head, Raw(server) as poll, RawWebSocket(server, "/subscribe?channel=a", "throng.v1") as half_frame:
         half_head.send("GET /channels/a HTTP/1.1\r\nHo")
         poll.send(get("/channels/a?wait=60"))
@@ -192,8 +156,8 @@ def test_connections_go_on_in_the_middle_of_anything(start):
             connection.read_until(b"hello")
 
 
-def test_a_retry_is_recognized_by_the_new_process(start):
-    server = start("--history-messages", "10")
+def test_a_retry_is_recognized_by_the_new_process(upgradable):
+    server = upgradable("--history-messages", "10")
     first = server.publish("a", "once", **{"Idempotency-Key": "k1"})
     server.upgrade()
     again = server.publish("a", "once", **{"Idempotency-Key": "k1"})
@@ -222,11 +186,11 @@ def test_tls_goes_on_with_its_keys(tmp_path, monkeypatch):
         server.plain.stop()
 
 
-def test_what_the_server_keeps_and_who_clients_are_goes_along(start, tmp_path):
+def test_what_the_server_keeps_and_who_clients_are_goes_along(upgradable, tmp_path):
     key, table = server_key(tmp_path, "app", "publish", "subscriptions", "administration")
     path = tmp_path / "throng.toml"
     path.write_text(f"[[token-keys]]\nsecret = '{SECRET}'\n{table}")
-    server = start("--config", path)
+    server = upgradable("--config", path)
     app = bearer(key)
     put = server.http.put("/users/ann/subscriptions", headers=app, json={"channels": ["rooms/1"]})
     assert put.status_code == 200, put.text
@@ -242,11 +206,11 @@ def test_what_the_server_keeps_and_who_clients_are_goes_along(start, tmp_path):
         assert closed.json() == {"disconnected": 1}, closed.text
 
 
-def test_a_replaced_binary_is_the_one_that_starts(start, tmp_path, monkeypatch):
+def test_a_replaced_binary_is_the_one_that_starts(upgradable, tmp_path, monkeypatch):
     copy = tmp_path / "throng"
     shutil.copy(BINARY, copy)
     monkeypatch.setattr("support.server.BINARY", copy)
-    server = start()
+    server = upgradable()
     # A new version: another file at the same path.
     replacement = tmp_path / "new"
     shutil.copy(BINARY, replacement)
@@ -264,11 +228,11 @@ def test_a_replaced_binary_is_the_one_that_starts(start, tmp_path, monkeypatch):
         ("#!/bin/sh\necho nonsense >&0\nsleep 1\n", "a message is not valid"),
     ],
 )
-def test_a_binary_that_does_not_work_changes_nothing(start, tmp_path, monkeypatch, script, reason):
+def test_a_binary_that_does_not_work_changes_nothing(upgradable, tmp_path, monkeypatch, script, reason):
     copy = tmp_path / "throng"
     shutil.copy(BINARY, copy)
     monkeypatch.setattr("support.server.BINARY", copy)
-    server = start()
+    server = upgradable()
     with httpx.Client(base_url=server.url, timeout=TIMEOUT_SECONDS, trust_env=False) as client:
         server.publish("a", "before")
         broken = tmp_path / "broken"
@@ -299,14 +263,30 @@ def hear(count):
             sys.exit(1)
         count -= len(piece)
 
+def hear_message():
+    head = channel.recv(7, socket.MSG_WAITALL)
+    if len(head) < 7:
+        sys.exit(1)
+    length, _, descriptors = struct.unpack("<IBH", head)
+    hear(length)
+    return length, descriptors
+
 say(1, struct.pack("<HHI", {protocol}, 65535, 0))
-length, _, _ = struct.unpack("<IBH", channel.recv(7))
-hear(length)
+hear_message()
 last = "{last}"
 if last == "welcome":
     sys.exit(1)
 say(3)
 if last == "ready":
+    sys.exit(1)
+# The workers' channels come ahead, then segments of logs; the last message has neither.
+while (message := hear_message()) != (0, 0):
+    if message == (0, 1) and last == "segment":
+        sys.exit(1)
+if last == "segment":
+    say(4, struct.pack("<I", 10) + b"no segment")
+say(10)
+if last == "ahead":
     sys.exit(1)
 hear(100)
 if last == "refused":
@@ -314,12 +294,12 @@ if last == "refused":
 """
 
 
-@pytest.mark.parametrize("last", ["welcome", "ready", "state", "refused"])
-def test_a_new_process_that_ends_at_any_step_changes_nothing(start, tmp_path, monkeypatch, last):
+@pytest.mark.parametrize("last", ["welcome", "ready", "segment", "ahead", "state", "refused"])
+def test_a_new_process_that_ends_at_any_step_changes_nothing(upgradable, tmp_path, monkeypatch, last):
     copy = tmp_path / "throng"
     shutil.copy(BINARY, copy)
     monkeypatch.setattr("support.server.BINARY", copy)
-    server = start("--admin-listen", "127.0.0.1:0", "--history-messages", "100000")
+    server = upgradable("--admin-listen", "127.0.0.1:0", "--history-messages", "100000")
     admin = str(server.admin().base_url).rstrip("/")
     with (
         httpx.Client(base_url=server.url, timeout=TIMEOUT_SECONDS, trust_env=False) as client,
@@ -331,8 +311,12 @@ def test_a_new_process_that_ends_at_any_step_changes_nothing(start, tmp_path, mo
         impostor.write_text(IMPOSTOR.replace("{last}", last).replace("{protocol}", str(PROTOCOL)))
         impostor.chmod(0o755)
         os.replace(impostor, copy)
+        # So that there are logs to send ahead.
+        eventually(lambda: publishers[0].count > 20, "messages")
         for _ in range(2):
-            assert "this process goes on" in refused(server)
+            reason = refused(server)
+            assert "this process goes on" in reason, reason
+            assert "protocol" not in reason and "no segment" not in reason, reason
         # And a whole one is taken the next time.
         whole = tmp_path / "whole"
         shutil.copy(BINARY, whole)
@@ -364,10 +348,10 @@ def refused(server):
     return server.log().rpartition(FAILED)[2].splitlines()[0]
 
 
-def test_bad_settings_and_others_that_cannot_change_keep_the_old_process(start, tmp_path):
+def test_bad_settings_and_others_that_cannot_change_keep_the_old_process(upgradable, tmp_path):
     path = tmp_path / "throng.toml"
     path.write_text("workers = 2\n")
-    server = start("--config", path)
+    server = upgradable("--config", path)
     stream = Raw(server)
     stream.send(stream_request("a").decode())
     stream.read_until(b"\r\n\r\n")
@@ -384,8 +368,8 @@ def test_bad_settings_and_others_that_cannot_change_keep_the_old_process(start, 
     stream.close()
 
 
-def test_the_command_says_how_it_goes_on(start, tmp_path):
-    server = start("--control", tmp_path / "sockets" / "throng")
+def test_the_command_says_how_it_goes_on(upgradable, tmp_path):
+    server = upgradable("--control", tmp_path / "sockets" / "throng")
     command = ["upgrade", "--control", tmp_path / "sockets" / "throng"]
     for count in range(2):
         done = run_throng(*command, directory=tmp_path)
@@ -395,14 +379,14 @@ def test_the_command_says_how_it_goes_on(start, tmp_path):
 
 
 @pytest.fixture
-def start_waiting(start, tmp_path, monkeypatch):
+def start_waiting(upgradable, tmp_path, monkeypatch):
     """Starts a server whose next version begins once a file is there; returns both."""
     copy, go = tmp_path / "throng", tmp_path / "go"
     shutil.copy(BINARY, copy)
     monkeypatch.setattr("support.server.BINARY", copy)
 
     def start_waiting(*flags):
-        server = start(*flags)
+        server = upgradable(*flags)
         script = tmp_path / "waiting"
         # The process with this id is what the server has started.
         script.write_text(f'#!/bin/sh\nuntil [ -e "{go}" ]; do sleep 0.05; done\nexec {BINARY} "$@"\n')
@@ -454,8 +438,8 @@ def test_a_second_command_hears_that_the_first_has_upgraded_the_server(start_wai
     server.upgraded(0)
 
 
-def test_the_keys_of_dev_hold_on(start, tmp_path):
-    server = start("--dev")
+def test_the_keys_of_dev_hold_on(upgradable, tmp_path):
+    server = upgradable("--dev")
     shown, key = (re.search(rf"{name}=(\S+)", server.log())[1] for name in ["THRONG_TOKEN", "DEV_KEY"])
     with follow(server, "/channels/a", additional_headers=bearer(shown)) as client:
         for count in range(2):
@@ -470,9 +454,9 @@ def test_the_keys_of_dev_hold_on(start, tmp_path):
     assert server.log().count("DEV_KEY=") == 1
 
 
-def test_a_server_that_drains_is_upgraded_once_the_drain_is_taken_back(start, tmp_path):
+def test_a_server_that_drains_is_upgraded_once_the_drain_is_taken_back(upgradable, tmp_path):
     # Until then nobody is asked to leave.
-    server = start("--drain-delay", "1h")
+    server = upgradable("--drain-delay", "1h")
     listen = ["--listen", f"127.0.0.1:{server.port}"]
     with follow(server, "/channels/a") as client:
         server.wait_for_connections("a", 1)

@@ -13,6 +13,7 @@ import websockets.sync.client
 
 from support import TIMEOUT_SECONDS
 from support.server import BINARY, Server, clean_environment, eventually, run_throng
+from support.upgrades import is_running
 
 CONTAINER = ["unshare", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"]
 # What `docker run --init` does: it waits for its child, and ends with it.
@@ -83,7 +84,10 @@ def word(pid):
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return words[1] if len(words) > 1 else None
+    if len(words) > 1:
+        return words[1]
+    # One that is executing another program has none for a moment.
+    return "" if is_running(pid) else None
 
 
 def upgrade(server, directory):

@@ -2,39 +2,29 @@
 
 import json
 import os
+import resource
 import shutil
 import signal
-import subprocess
 
 import pytest
 
-from support import TIMEOUT_SECONDS
+from support.floods import finish_flood, flooding
 from support.raw import TEXT, Raw, RawWebSocket, frame
-from support.server import BINARY, clean_environment, eventually, run_throng
+from support.server import BINARY, eventually, run_throng
 from support.tls_server import stream_request
-from support.upgrades import FAILED, TAKEN_OVER, UpgradableServer
+from support.upgrades import FAILED, TAKEN_OVER
 
-QUIET = ["--heartbeat", "1h", "--drain-window", "0ms", "--workers", "2"]
-WHOLE = ["lost == 0", "missed == 0", "duplicated == 0", "reordered == 0", "publish_failures == 0"]
 # `make test-long` has more.
 UPGRADES = int(os.environ.get("THRONG_UPGRADES", "4"))
 
 
 @pytest.fixture
-def start(tmp_path, monkeypatch):
-    """Starts servers whose file can be replaced, and stops them after the test."""
-    copy, started = tmp_path / "throng", []
+def start(upgradable, tmp_path, monkeypatch):
+    """Starts servers whose file can be replaced."""
+    copy = tmp_path / "throng"
     shutil.copy(BINARY, copy)
     monkeypatch.setattr("support.server.BINARY", copy)
-
-    def start(*flags, is_killed=False, **options):
-        server = UpgradableServer(tmp_path, *QUIET, *flags, **options)
-        started.append((server, is_killed))
-        return server
-
-    yield start
-    for server, is_killed in started:
-        server.kill() if is_killed else server.stop()
+    return lambda *flags, **options: upgradable("--workers", "2", *flags, **options)
 
 
 def replace_file(directory, text):
@@ -60,21 +50,6 @@ def upgrade(server):
     return True
 
 
-def flooding(server, directory, *arguments, assertions=()):
-    """Starts a flood with publishers."""
-    command = [BINARY, "flood", server.url, *arguments]
-    for assertion in [*WHOLE, "received > 0", *assertions]:
-        command += ["--assert", assertion]
-    return subprocess.Popen(
-        command,
-        cwd=directory,
-        env=clean_environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
 def upgrade_until_the_end_of(flood, server, directory):
     """Upgrades by command again and again; returns how often."""
     count = 0
@@ -83,8 +58,7 @@ def upgrade_until_the_end_of(flood, server, directory):
         assert done.returncode == 0 and "has taken over" in done.stdout, done.stdout + done.stderr
         server.upgraded(count)
         count += 1
-    output = flood.communicate(timeout=TIMEOUT_SECONDS)[0]
-    assert flood.returncode == 0, output
+    finish_flood(flood)
     return count
 
 
@@ -94,7 +68,7 @@ def test_large_fan_outs_are_whole(start, tmp_path, transport):
     # An upgrade by command takes about a second on a busy machine.
     hold = ["--hold", f"{UPGRADES}s"]
     load = ["--transport", transport, "--clients", "400", "--publish", "20", "--size", "4KiB", *hold]
-    flood = flooding(server, tmp_path, *load, assertions=["failures == 0"])
+    flood = flooding(tmp_path, server.url, *load)
     eventually(lambda: server.metrics()["throng_http_messages_published_total"] > 0, "load")
     assert upgrade_until_the_end_of(flood, server, tmp_path) > 0
 
@@ -103,7 +77,7 @@ def test_storms_are_whole(start, tmp_path):
     server = start("--history-messages", "100000")
     # All lose their connections and come back, while the process is replaced.
     load = ["--clients", "200", "--publish", "20", "--hold", "2s", "--storm", "60s"]
-    flood = flooding(server, tmp_path, *load, assertions=["storm.failures == 0"])
+    flood = flooding(tmp_path, server.url, *load, assertions=["publish_failures == 0", "storm.failures == 0"])
     assert upgrade_until_the_end_of(flood, server, tmp_path) > 0
 
 
@@ -165,6 +139,27 @@ def test_a_new_process_without_enough_memory_leaves_the_old_one(start, tmp_path)
     assert server.history("b", limit=1)["messages"][-1]["data"] == "199" * 10_000
 
 
+def test_a_limit_of_file_sizes_ends_no_process(start):
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100 << 10, 100 << 10))
+
+    server = start(prepare=limit)
+    sent = messages(24)
+    with Raw(server) as stream:
+        stream.send(stream_request("a"))
+        stream.read_until(b"\r\n\r\n")
+        for message in sent:
+            server.publish("a", message)
+        # The logs do not fit into one file, and shared memory is one to the kernel.
+        for _ in range(2):
+            server.upgrade()
+        server.publish("a", "last")
+        stream.read_until(b"data: last\n\n")
+    assert server.log().count("memory that both processes share cannot be made") == 2, server.log()
+    after = server.history("a", limit=100)["messages"]
+    assert [message["data"] for message in after] == [*sent, "last"]
+
+
 def test_a_new_process_with_a_full_disk_refuses_messages_and_loses_none(start, tmp_path):
     settings = tmp_path / "throng.toml"
     settings.write_text('[[channels]]\nmatch = "*"\ndurable = true\nmessages = 1000\n')
@@ -172,7 +167,7 @@ def test_a_new_process_with_a_full_disk_refuses_messages_and_loses_none(start, t
     server = start(*flags)
     before = [server.publish("a", f"{number}")["id"] for number in range(3)]
     # It can write to no file: that fails as on a full disk.
-    replace_file(tmp_path, "trap '' XFSZ\nulimit -f 0\nexec {binary} \"$@\"\n")
+    replace_file(tmp_path, 'ulimit -f 0\nexec {binary} "$@"\n')
     assert upgrade(server)
     refused = server.http.post("/channels/a", content="not kept")
     assert refused.status_code in (503, 507), refused.text

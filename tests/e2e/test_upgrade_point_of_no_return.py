@@ -1,6 +1,7 @@
 """A new process that fails just before it serves, or just after."""
 
 import os
+import re
 import shutil
 import signal
 
@@ -39,10 +40,22 @@ class Channel:
         descriptors, self.descriptors = self.descriptors[:count], self.descriptors[count:]
         return content, descriptors
 
+    def hear_all(self):
+        """Messages until one without content. Keeps the descriptors open."""
+        self.taken = []
+        while (message := self.hear())[0]:
+            self.taken += message[1]
+
     def hear_worker(self):
         self.hear()
-        while self.hear()[0]:
-            pass
+        self.hear_all()
+
+def all_at_once(hear):
+    readers = [threading.Thread(target=hear, args=[worker]) for worker in of_workers]
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join()
 
 def tell(*words):
     # At once: the log of the server goes to the same pipe.
@@ -65,19 +78,21 @@ channel = Channel(socket.socket(fileno=0))
 channel.say(1, struct.pack("<HHI", {protocol}, 65535, 0))
 workers = struct.unpack("<I", channel.hear()[0][:4])[0]
 channel.say(3)
-fail_at("ready")
+of_workers = [Channel(socket.socket(fileno=channel.hear()[1][0])) for _ in range(workers)]
+while channel.hear()[1]:  # Segments of logs, which come ahead.
+    pass
+all_at_once(Channel.hear_all)  # And so do sockets.
+tell("sockets", str(sum(len(worker.taken) for worker in of_workers)))
+fail_at("copied")
+channel.say(10)
+fail_at("ahead")
 for _ in ["logs", "kept subscriptions", "presence events"]:
     while channel.hear()[0]:
         pass
 channel.hear()  # The file of revocations, if there is one.
 while channel.hear()[0]:  # What the control plane has counted.
     pass
-of_workers = [Channel(socket.socket(fileno=channel.hear()[1][0])) for _ in range(workers)]
-readers = [threading.Thread(target=worker.hear_worker) for worker in of_workers]
-for reader in readers:
-    reader.start()
-for reader in readers:
-    reader.join()
+all_at_once(Channel.hear_worker)
 if "{last}" == "thawed":
     # With its end closed already, the last word cannot reach it.
     channel.socket.shutdown(socket.SHUT_RD)
@@ -112,9 +127,9 @@ def start(tmp_path, monkeypatch):
         server.process.wait()
 
 
-def subscribe(server):
+def subscribe(server, channel="a"):
     stream = Raw(server)
-    stream.send(stream_request("a").decode())
+    stream.send(stream_request(channel).decode())
     stream.read_until(b"\r\n\r\n")
     return stream
 
@@ -136,9 +151,31 @@ def test_a_last_word_that_nobody_can_hear_is_taken_back(start, tmp_path):
         assert said.returncode == 1 and "this process goes on" in said.stderr, said.stdout + said.stderr
 
 
+def test_connections_end_although_another_process_has_copies_of_them(start):
+    server = start("copied", "waits")
+    with subscribe(server) as staying, subscribe(server) as leaving, subscribe(server, "b") as closed:
+        server.signal(signal.SIGUSR2)
+        eventually(lambda: "impostor: copied" in server.log(), "the copies")
+        assert "impostor: sockets 3" in server.log()
+        leaving.close()
+        assert server.http.delete("/channels/b/connections").status_code == 200
+        closed.read_to_end()
+        server.wait_for_connections("a", 1)
+        server.wait_for_connections("b", 0)
+        with subscribe(server) as coming:
+            server.publish("a", "hello")
+            staying.read_until(b"data: hello")
+            coming.read_until(b"data: hello")
+            os.kill(int(re.search(r"process (\d+) starts: ", server.log())[1]), signal.SIGTERM)
+            eventually(lambda: FAILED in server.log(), "the failure of the upgrade")
+            server.publish("a", "again")
+            staying.read_until(b"data: again")
+            coming.read_until(b"data: again")
+
+
 def test_a_process_that_stalls_stops_delivery_for_a_while_only(start):
     # 15 s: the longest pause.
-    server = start("ready", "waits")
+    server = start("ahead", "waits")
     with subscribe(server) as stream:
         assert "did not answer in time" in upgrade_fails(server)
         server.publish("a", "hello")

@@ -12,34 +12,19 @@ from support import TIMEOUT_SECONDS
 from support.access import SECRET, bearer, server_key, token
 from support.raw import RawWebSocket
 from support.server import Server, eventually
-from support.upgrades import FAILED, UpgradableServer
+from support.upgrades import FAILED
 
-QUIET = ["--heartbeat", "1h", "--drain-window", "0ms"]
 GRANTS = {"publish": ["rooms/*"], "subscribe": ["rooms/*"]}
-
-
-@pytest.fixture
-def start(tmp_path):
-    """Starts servers that can be upgraded, and stops them after the test."""
-    started = []
-
-    def start(*flags, **options):
-        started.append(UpgradableServer(tmp_path, *QUIET, *flags, **options))
-        return started[-1]
-
-    yield start
-    for server in started:
-        server.stop()
 
 
 class Keyed:
     """A server that keeps revocations, and its operator."""
 
-    def __init__(self, start, directory):
+    def __init__(self, upgradable, directory):
         self.operator, table = server_key(directory, "operator", "administration")
         settings = f"revocations-file = 'revoked'\n[[token-keys]]\nsecret = '{SECRET}'\n"
         (directory / "throng.toml").write_text(settings + table)
-        self.server = start("--config", "throng.toml")
+        self.server = upgradable("--config", "throng.toml")
 
     def revoke(self, subject):
         made = self.server.http.post(f"/revocations/{subject}", headers=bearer(self.operator))
@@ -50,8 +35,8 @@ class Keyed:
         return self.server.http.post(path, content="x", headers=bearer(credential)).status_code
 
 
-def test_revocations_hold_over_upgrades_and_are_made_after_them(start, tmp_path):
-    keyed = Keyed(start, tmp_path)
+def test_revocations_hold_over_upgrades_and_are_made_after_them(upgradable, tmp_path):
+    keyed = Keyed(upgradable, tmp_path)
     tokens = {name: token(jti=name, throng=GRANTS) for name in ("t1", "t2", "t3")}
     keyed.revoke("tokens/t1")
     keyed.server.upgrade()
@@ -64,15 +49,15 @@ def test_revocations_hold_over_upgrades_and_are_made_after_them(start, tmp_path)
     assert [keyed.publish(one) for one in tokens.values()] == [201, 401, 201]
     keyed.server.stop()
     # All of it is in the file.
-    again = start("--config", "throng.toml")
+    again = upgradable("--config", "throng.toml")
     for name, status in [("t1", 201), ("t2", 401), ("t3", 201)]:
         headers = bearer(tokens[name])
         answer = again.http.post("/channels/rooms%2Fa", content="x", headers=headers)
         assert answer.status_code == status, name
 
 
-def test_a_revocation_ends_a_connection_that_was_taken_over(start, tmp_path):
-    keyed = Keyed(start, tmp_path)
+def test_a_revocation_ends_a_connection_that_was_taken_over(upgradable, tmp_path):
+    keyed = Keyed(upgradable, tmp_path)
     url = f"{keyed.server.ws}/channels/rooms%2Fa"
     headers = bearer(token(jti="t1", throng=GRANTS))
     with websockets.sync.client.connect(url, additional_headers=headers, compression=None) as client:
@@ -82,15 +67,15 @@ def test_a_revocation_ends_a_connection_that_was_taken_over(start, tmp_path):
             client.recv(TIMEOUT_SECONDS)
 
 
-def test_the_file_of_revocations_has_one_owner_after_an_upgrade(start, tmp_path):
-    keyed = Keyed(start, tmp_path)
+def test_the_file_of_revocations_has_one_owner_after_an_upgrade(upgradable, tmp_path):
+    keyed = Keyed(upgradable, tmp_path)
     keyed.server.upgrade()
     with pytest.raises(RuntimeError, match="another server uses the revocations-file"):
         Server(tmp_path, "--config", "throng.toml")
 
 
-def test_an_upgrade_that_fails_leaves_revocations_as_they_were(start, tmp_path):
-    keyed = Keyed(start, tmp_path)
+def test_an_upgrade_that_fails_leaves_revocations_as_they_were(upgradable, tmp_path):
+    keyed = Keyed(upgradable, tmp_path)
     keyed.revoke("tokens/t1")
     settings = (tmp_path / "throng.toml").read_text()
     # The new process is ready, and finds only then that it cannot use its own file.
@@ -107,9 +92,9 @@ def test_an_upgrade_that_fails_leaves_revocations_as_they_were(start, tmp_path):
     assert [keyed.publish(one) for one in tokens] == [401, 401, 201]
 
 
-def test_the_certificate_of_dev_tls_stays(start, tmp_path):
+def test_the_certificate_of_dev_tls_stays(upgradable, tmp_path):
     state = {"XDG_STATE_HOME": str(tmp_path / "state")}
-    server = start("--dev-tls", "--tls-listen", "127.0.0.1:0", environment=state)
+    server = upgradable("--dev-tls", "--tls-listen", "127.0.0.1:0", environment=state)
     eventually(lambda: "TLS listener on https://" in server.log(), "the TLS listener")
     port = int(re.search(r"TLS listener on \S+:(\d+)", server.log())[1])
     shown = ssl.get_server_certificate(("127.0.0.1", port))
@@ -138,8 +123,8 @@ def changes(events):
     return [user for told in events for user in told["joined"]], left
 
 
-def test_presence_events_go_on_after_an_upgrade(start):
-    server = start("--presence-events", "--presence-grace", "0s")
+def test_presence_events_go_on_after_an_upgrade(upgradable):
+    server = upgradable("--presence-events", "--presence-grace", "0s")
     with watch(server, "room", "ann") as ann:
         until(ann, lambda told: told["users"] == ["ann"])
         with watch(server, "room", "bob") as bob:
@@ -169,8 +154,8 @@ def growing(server):
     return found
 
 
-def test_no_metric_goes_back_and_the_charts_go_on(start):
-    server = start("--history-messages", "10")
+def test_no_metric_goes_back_and_the_charts_go_on(upgradable):
+    server = upgradable("--history-messages", "10")
     with RawWebSocket(server, "/channels/a") as client:
         for number in range(5):
             server.publish("a", f"message {number}")
@@ -201,3 +186,24 @@ def test_no_metric_goes_back_and_the_charts_go_on(start):
         assert sample["refused"]["not_found"] == before['throng_http_refused_total{code="not_found"}']
         assert sample["messages_in"]["total"] == 5 and sample["messages_in"]["per_s"] == 0, "no sudden rate"
         assert rows()[: len(times) - 1] == times[:-1], "the charts have what was before"
+
+
+def test_logs_come_in_memory_that_both_processes_map(upgradable):
+    server = upgradable("--history-messages", "1000", "--workers", "2")
+    bodies = [f"{number} {'x' * 2000}" for number in range(2000)]
+    lines = [{"channel": f"logs/{number % 5}", "data": body} for number, body in enumerate(bodies)]
+    server.publish_batch(lines)
+
+    def logs():
+        return [server.history(f"logs/{number}", limit=1000) for number in range(5)]
+
+    before = logs()
+    assert sum(len(log["messages"]) for log in before) == len(bodies)
+    # The second time most messages are in that memory still.
+    for _ in range(2):
+        server.upgrade()
+        with open(f"/proc/{server.pid}/maps", encoding="utf-8") as maps:
+            assert "memfd:throng-logs" in maps.read()
+        assert logs() == before
+        server.publish("logs/5", "one more")
+    assert len(server.history("logs/5")["messages"]) == 2

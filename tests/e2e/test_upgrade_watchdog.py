@@ -6,11 +6,10 @@ import signal
 import socket
 from contextlib import suppress
 
-import pytest
 
 from support import TIMEOUT_SECONDS
 from support.server import BINARY, eventually
-from support.upgrades import FAILED, PROTOCOL, UpgradableServer
+from support.upgrades import FAILED, PROTOCOL
 
 # A new process that says that it is ready, and nothing more until a file is there.
 SILENT = """#!/usr/bin/env python3
@@ -30,6 +29,13 @@ say(1, struct.pack("<HHI", {protocol}, 65535, 0))
 length, _, _ = struct.unpack("<IBH", channel.recv(7))
 hear(length)
 say(3)
+# What comes ahead, until a message without descriptors.
+while True:
+    length, _, descriptors = struct.unpack("<IBH", channel.recv(7, socket.MSG_WAITALL))
+    hear(length)
+    if descriptors == 0:
+        break
+say(10)
 # The state: all has come to rest.
 hear(1)
 pathlib.Path("{begun}").touch()
@@ -38,22 +44,7 @@ while not pathlib.Path("{go}").exists():
 """
 
 
-@pytest.fixture
-def start(tmp_path):
-    """Starts servers that can be upgraded, and stops them after the test."""
-    started = []
-
-    def start(*flags, **options):
-        flags = ["--heartbeat", "1h", "--drain-window", "0ms", *flags]
-        started.append(UpgradableServer(tmp_path, *flags, **options))
-        return started[-1]
-
-    yield start
-    for server in started:
-        server.stop()
-
-
-def test_the_watchdog_is_fed_while_everything_is_handed_over(start, tmp_path, monkeypatch):
+def test_the_watchdog_is_fed_while_everything_is_handed_over(upgradable, tmp_path, monkeypatch):
     copy, begun, go = tmp_path / "throng", tmp_path / "begun", tmp_path / "go"
     shutil.copy(BINARY, copy)
     monkeypatch.setattr("support.server.BINARY", copy)
@@ -61,7 +52,7 @@ def test_the_watchdog_is_fed_while_everything_is_handed_over(start, tmp_path, mo
         manager.bind(str(tmp_path / "notify"))
         manager.settimeout(TIMEOUT_SECONDS)
         watchdog = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "400000"}
-        server = start("--data", tmp_path / "data", environment=watchdog)
+        server = upgradable("--data", tmp_path / "data", environment=watchdog)
         silent = tmp_path / "silent"
         silent.write_text(SILENT.format(protocol=PROTOCOL, begun=begun, go=go))
         silent.chmod(0o755)

@@ -11,22 +11,7 @@ from support.certificates import make_certificate
 from support.raw import Raw
 from support.server import eventually, run_throng
 from support.tls_server import stream_request
-from support.upgrades import FAILED, UpgradableServer
-
-
-@pytest.fixture
-def start(tmp_path):
-    """Starts servers that can be upgraded, and stops them after the test."""
-    started = []
-
-    def start(*flags, **options):
-        flags = ["--heartbeat", "1h", "--drain-window", "0ms", *flags]
-        started.append(UpgradableServer(tmp_path, *flags, **options))
-        return started[-1]
-
-    yield start
-    for server in started:
-        server.stop()
+from support.upgrades import FAILED
 
 
 def reload(server, directory):
@@ -41,14 +26,14 @@ def status(server, name):
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
-def test_an_upgrade_adds_workers_which_take_connections(start, tmp_path, tls):
+def test_an_upgrade_adds_workers_which_take_connections(upgradable, tmp_path, tls):
     path = tmp_path / "throng.toml"
     settings = "workers = 2\n"
     if tls:
         certificate, key = make_certificate(tmp_path, "own")
         settings += f"tls-listen = '127.0.0.1:0'\ntls-cert = '{certificate}'\ntls-key = '{key}'\n"
     path.write_text(settings)
-    server = start("--config", path)
+    server = upgradable("--config", path)
     follow = websockets.sync.client.connect
     with follow(f"{server.ws}/channels/a", compression=None, proxy=None, ping_interval=None) as first:
         server.wait_for_connections("a", 1)
@@ -78,10 +63,10 @@ def test_an_upgrade_adds_workers_which_take_connections(start, tmp_path, tls):
         assert "it has 5 workers" in server.log().rpartition(FAILED)[2]
 
 
-def test_a_larger_number_of_connections_comes_with_an_upgrade(start, tmp_path):
+def test_a_larger_number_of_connections_comes_with_an_upgrade(upgradable, tmp_path):
     path = tmp_path / "throng.toml"
     path.write_text("workers = 1\nmax-connections = 100\n")
-    server = start("--config", path, descriptors=1024)
+    server = upgradable("--config", path, descriptors=1024)
     for limit, answer in [("3000", "`throng upgrade` or a restart"), ("2000", "a restart")]:
         path.write_text(f"workers = 1\nmax-connections = {limit}\n")
         assert f"waits for {answer}: max-connections" in reload(server, tmp_path)

@@ -74,8 +74,8 @@ impl Renewal {
 
     /// Obtains and renews, forever. Requires a runtime with timers and I/O.
     ///
-    /// Reads again what is stored: in an upgrade, the process before may have obtained certificates
-    /// since.
+    /// Reads the stored certificates again first: during an upgrade, the old process may have
+    /// renewed some.
     pub async fn run(mut self) {
         self.names = Name::read_all(&self.orders.settings.names, &self.orders.store);
         self.tell();

@@ -194,6 +194,11 @@ impl Control {
         &self.hold
     }
 
+    /// Calls `act` while nothing is written to the file of revocations.
+    pub fn with_revocations_at_rest<T>(&self, act: impl FnOnce() -> T) -> T {
+        self.revoker.at_rest(act)
+    }
+
     /// Copies of the open file of revocations for another process, if there is one. Call it while
     /// the control plane is held and at rest.
     ///

@@ -126,7 +126,7 @@ impl KeptChanges {
     }
 
     /// Refuses what the store would not take now.
-    pub(crate) fn check_store(&self) -> Result<(), ErrorResponse> {
+    fn check_store(&self) -> Result<(), ErrorResponse> {
         let state = self.records.as_ref().map_or(Ok(()), |records| records.state());
         Ok(state?)
     }

@@ -57,6 +57,18 @@ impl<T> Asked<T> {
         matches!(self, Asked::Answered(_))
     }
 
+    /// Waits until the answer is there, for `max_wait` at most, or until it is known that there is
+    /// none.
+    pub(crate) async fn wait(&mut self, max_wait: Duration) {
+        let Asked::Waits(receiver, _asker) = self else { return };
+        match timeout(max_wait, receiver).await {
+            Ok(Ok(answer)) => *self = Asked::Answered(answer),
+            // It must not be asked again: this one says the same.
+            Ok(Err(_)) => *self = Asked::Waits(oneshot::channel().1, Asker::default()),
+            Err(_) => {}
+        }
+    }
+
     /// The answer; `None` if it does not come within `max_wait`, or not at all.
     pub(crate) async fn within(self, max_wait: Duration) -> Option<T> {
         match self {
@@ -105,6 +117,30 @@ mod tests {
             Ok(answer)
         });
         assert_eq!(later, Ok(Some(7)));
+    }
+
+    #[test]
+    fn a_wait_keeps_the_answer_for_later() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        runtime.expect("a runtime").block_on(async {
+            let mut kept = None;
+            let mut asked = ask(|later: Later<'_, u32>| {
+                let (ticket, answer) = later.ticket();
+                kept = Some(ticket);
+                Ok::<_, ()>(answer)
+            })
+            .expect("it is asked");
+            asked.wait(SOON).await;
+            assert!(!asked.is_answered());
+            kept.take().expect("it was taken").answer(7);
+            asked.wait(LONG).await;
+            assert!(asked.is_answered());
+            assert_eq!(asked.within(LONG).await, Some(7));
+            let mut dropped =
+                ask(|later: Later<'_, u32>| Ok::<_, ()>(later.ticket().1)).expect("it is asked");
+            dropped.wait(LONG).await;
+            assert_eq!(dropped.within(LONG).await, None);
+        });
     }
 
     #[test]

@@ -19,6 +19,7 @@
 //! | `canary` | follows a log of its own over each transport, to find out whether messages arrive |
 //! | `redirect` | the listener that sends clients from http to https |
 //! | `socket` | the life of a control connection |
+//! | `readiness` | what the probes say |
 //! | `control` | the state that all connections share |
 //! | `authentication` | who sends a request, and who is an operator |
 //! | `revocations` | the owner of the file of revocations |
@@ -32,6 +33,7 @@
 //! | `health` | what the binary reports for the probes |
 //! | `edge` | what the control plane needs of the data plane, as two traits |
 //! | `certificates` | what the status page shows of certificates |
+//! | `cluster` | what the status page shows of several nodes |
 //! | `data_figures` | what the status page shows of the data directory |
 //! | `charts` | the values of the charts of the status page |
 //! | `carried` | what the processes before this one have counted |
@@ -39,9 +41,9 @@
 //! | `metrics` | what the control plane counts |
 //! | `settings` | limits and timeouts |
 //!
-//! The last ten do not use each other, except that `metrics` and `canary_report` name ailments of
-//! `health`, `metrics` what `certificates` and `data_figures` have, and that `hold` keeps handoffs
-//! of `edge`.
+//! The last eleven do not use each other, except that `metrics` and `canary_report` name ailments
+//! of `health`, `metrics` what `certificates`, `cluster` and `data_figures` have, and that `hold`
+//! keeps handoffs of `edge`.
 //!
 //! # Invariants
 //!
@@ -58,6 +60,7 @@ mod canary_report;
 mod carried;
 mod certificates;
 mod charts;
+mod cluster;
 mod control;
 mod data_figures;
 mod drain;
@@ -70,6 +73,7 @@ mod late_answer;
 mod memory_quota;
 mod metrics;
 mod pages;
+mod readiness;
 mod redirect;
 mod revocations;
 mod serve;
@@ -81,6 +85,7 @@ mod status;
 mod succession;
 
 pub use certificates::{CertificateStatus, RenewalStatus, TlsStatus};
+pub use cluster::{ClusterStatus, NodeStatus};
 pub use control::Control;
 pub use data_figures::DataFigures;
 pub use edge::{
@@ -90,6 +95,7 @@ pub use edge::{
 pub use health::{Ailment, Departure, Health, Upgrade, UpgradeState};
 pub use hold::Hold;
 pub use metrics::{MetricSource, OtherMetric, OtherValue};
+pub use readiness::Condition;
 pub use redirect::Redirect;
 pub use revocations::revoke_action;
 pub use serve::{AdminListener, serve};

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use throng_core::{Histogram, Snapshot};
 
 use crate::certificates::TlsStatus;
+use crate::cluster::ClusterStatus;
 use crate::data_figures::DataFigures;
 use crate::health::Ailment;
 
@@ -22,6 +23,12 @@ pub trait MetricSource: Send + Sync {
     /// What the data directory takes and does, if this part knows it. Called once a second, for
     /// the status.
     fn data(&self) -> Option<DataFigures> {
+        None
+    }
+
+    /// How this server stands among several, if this part knows it. Called once a second, for the
+    /// status.
+    fn cluster(&self) -> Option<ClusterStatus> {
         None
     }
 

@@ -3,8 +3,8 @@
 //!
 //! # Format
 //!
-//! Records that begin with a byte for their kind; numbers are little-endian. What a version does
-//! not know, by its kind or by its name, it passes over: nobody loses a connection for a number.
+//! A record begins with a byte for its kind; numbers are little-endian. A process skips kinds and
+//! names that it does not know: a missing count is no reason to refuse an upgrade.
 //!
 //! | kind | contents |
 //! |---|---|

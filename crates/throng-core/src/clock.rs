@@ -53,6 +53,11 @@ pub fn from_wall_ms(wall_ms: u64) -> u64 {
     wall_ms.saturating_add_signed(AHEAD.0.load(Ordering::Relaxed).saturating_neg())
 }
 
+/// How many milliseconds the machine's clock is ahead of [`now_ms`] now: what [`wall_ms`] adds.
+pub(crate) fn ahead_ms() -> i64 {
+    AHEAD.0.load(Ordering::Relaxed)
+}
+
 /// Follows the machine's clock, which `read` reads in milliseconds since 1970 ([`machine_ms`]).
 /// Call from time to time.
 pub fn follow(read: impl FnOnce() -> u64) {

@@ -388,7 +388,7 @@ impl Subject {
 
     fn read_marker(&self, now_ms: u64, inbox: &ChannelName, mark: Option<Mark>) -> ReadMarker {
         let answer = ask(|later| self.engine.read_marker(now_ms, inbox, mark, later)).recv();
-        answer.ok().flatten().expect("the engine keeps markers")
+        answer.ok().flatten().expect("the engine keeps markers").expect("the journal takes them")
     }
 
     fn a_read_marker_goes_forward_unless_asked(&self) {

@@ -11,7 +11,7 @@ use crate::message::{ConnectionName, Message};
 use crate::name::{ChannelName, Kind};
 use crate::presence::{Presence, PresenceBusy, PresenceCache, PresenceQuery};
 use crate::publication::{Outcome, Publication, PublishError};
-use crate::read_marker::{Mark, ReadMarker};
+use crate::read_marker::{Mark, Marked, ReadMarker};
 use crate::reading::{Fetched, HistoryQuery, Reading, StartAt};
 use crate::rules::RuleId;
 use crate::stamp::Watermark;
@@ -200,7 +200,7 @@ pub trait Engine: Send + Sync {
 
     /// How far a user has read the inbox, after `mark` if that is given. Markers go forward only,
     /// unless the mark says otherwise. Answers when the marker is where the inbox's journal keeps
-    /// it; not at all if the journal does not take it.
+    /// it, or that the journal does not take it; not at all if it cannot be read.
     ///
     /// An engine that keeps no markers need not implement it.
     fn read_marker(
@@ -208,10 +208,10 @@ pub trait Engine: Send + Sync {
         now_ms: u64,
         inbox: &ChannelName,
         mark: Option<Mark>,
-        later: Later<'_, ReadMarker>,
-    ) -> Answer<ReadMarker> {
+        later: Later<'_, Marked>,
+    ) -> Answer<Marked> {
         let _ = (now_ms, inbox, mark, later);
-        ReadMarker::default().into()
+        Ok(ReadMarker::default()).into()
     }
 
     /// The followers of a channel.

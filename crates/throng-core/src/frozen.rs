@@ -18,11 +18,11 @@
 
 mod content;
 
-pub(crate) use content::OFFSET_MAX;
+pub(crate) use content::{Head, OFFSET_MAX, encode_content_at};
 pub use content::{decode_content, decode_name, encode_content, encode_name};
 
 /// The version of the format that this build writes, and the newest one that it reads.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 
 /// The bytes after the kind of a sequence's first record.
 const MAGIC: &[u8; 6] = b"throng";
@@ -55,6 +55,14 @@ pub enum RecordKind {
     IdempotencyKey = 4,
     /// The last record of an engine.
     EngineEnd = 5,
+    /// The first record of a segment: messages of an engine in memory that two processes share.
+    Segment = 6,
+    /// A message in a segment.
+    SealedMessage = 7,
+    /// A segment whose messages an engine refers to.
+    SegmentInUse = 8,
+    /// Messages of the channel before it that are in a segment.
+    SealedMessages = 9,
     /// The first record of a worker.
     Worker = 16,
     /// A channel that a worker follows; the messages of its replay buffer follow.
@@ -78,12 +86,16 @@ pub enum RecordKind {
 }
 
 impl RecordKind {
-    const ALL: [RecordKind; 15] = [
+    const ALL: [RecordKind; 19] = [
         RecordKind::Engine,
         RecordKind::Channel,
         RecordKind::Message,
         RecordKind::IdempotencyKey,
         RecordKind::EngineEnd,
+        RecordKind::Segment,
+        RecordKind::SealedMessage,
+        RecordKind::SegmentInUse,
+        RecordKind::SealedMessages,
         RecordKind::Worker,
         RecordKind::FollowedChannel,
         RecordKind::PartialMessage,
@@ -175,6 +187,16 @@ impl<'a> Decoder<'a> {
         let number = decoder.u8()?;
         let kind = RecordKind::ALL.into_iter().find(|&kind| kind as u8 == number);
         Ok((kind.ok_or(ThawError::Invalid("an unknown kind of record"))?, decoder))
+    }
+
+    /// Bytes without a kind in front.
+    pub(crate) fn of(bytes: &'a [u8]) -> Decoder<'a> {
+        Decoder { rest: bytes }
+    }
+
+    /// The number of bytes that have not been read.
+    pub(crate) fn remaining(&self) -> usize {
+        self.rest.len()
     }
 
     /// The version in the first record of a sequence, if this build reads it.

@@ -6,43 +6,37 @@
 //!
 //! A message that [expires](Content::expires_ms) loses its body and stays in its place until the
 //! retention drops it: so it is no gap for a reader that was away meanwhile.
+//!
+//! While another process takes over, most messages are sealed: they lie in [segments](segment),
+//! which both processes map. A reader takes its messages out.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `entry` | one message, on the heap or in a segment |
+//! | `sealed` | the segments of a log |
+//! | `segment` | messages in memory that two processes share |
+
+mod entry;
+mod sealed;
+pub(crate) mod segment;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::ops::Range;
 use std::sync::{Arc, Weak};
 
+use self::entry::Entry;
+pub(crate) use self::entry::{Kept, Place, View};
+use self::sealed::SealedIn;
+use self::segment::{Sealed, Segment};
 use crate::message::{Content, Message};
 use crate::rules::Retention;
 use crate::stamp::Stamp;
 
-/// A message in a log.
-#[derive(Debug)]
-pub(crate) struct Kept {
-    content: Arc<Content>,
-    /// The message while it is on its way to a subscriber, with its encodings.
-    message: Weak<Message>,
-}
-
-impl Kept {
-    /// Whether the message has expired.
-    pub(crate) fn is_expired(&self) -> bool {
-        self.content.is_without_body()
-    }
-
-    /// The message for one more subscriber: the one that is on its way to others, if any.
-    pub(crate) fn message(&mut self) -> Arc<Message> {
-        self.message.upgrade().unwrap_or_else(|| {
-            let message = Arc::new(Message::from(Arc::clone(&self.content)));
-            self.message = Arc::downgrade(&message);
-            message
-        })
-    }
-}
-
 /// The tail of a channel's log.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
-    messages: VecDeque<Kept>,
+    messages: VecDeque<Entry>,
     bytes: usize,
     /// No message of the channel beyond this stamp has been dropped.
     lost: Stamp,
@@ -50,6 +44,8 @@ pub(crate) struct Log {
     read: u64,
     /// `None` until a message comes that expires.
     expiring: Option<Box<Expiring>>,
+    /// The segments that have some of the messages; mostly `None`.
+    sealed: Option<Box<SealedIn>>,
 }
 
 /// The messages of a log that expire.
@@ -78,38 +74,45 @@ impl Log {
 
     /// The stamp of the newest message.
     pub(crate) fn newest_stamp(&self) -> Option<Stamp> {
-        self.messages.back().map(|last| last.content.stamp)
+        self.messages.back().map(|last| self.view(last).stamp())
+    }
+
+    fn view<'a>(&'a self, entry: &'a Entry) -> View<'a> {
+        entry.view(self.sealed.as_deref())
     }
 
     /// Adds the newest message. `message` is the one on its way to subscribers, if any. Returns its
     /// bytes.
     pub(crate) fn append(&mut self, content: Arc<Content>, message: Weak<Message>) -> usize {
         let bytes = content.weight_bytes();
-        debug_assert!(self.messages.back().is_none_or(|last| {
-            last.content.id.offset == content.previous
-                && last.content.time_ms <= content.time_ms
-                && last.content.stamp <= content.stamp
+        debug_assert!(self.messages.back().map(|last| self.view(last)).is_none_or(|last| {
+            last.offset() == content.previous
+                && last.time_ms() <= content.time_ms
+                && last.stamp() <= content.stamp
         }));
         self.bytes += bytes;
         if let Some(expires_ms) = content.expires_ms {
-            self.note_expiring(expires_ms.get(), &content);
+            let is_over = content.is_without_body();
+            self.note_expiring(expires_ms.get(), content.id.offset, is_over);
         }
-        self.messages.push_back(Kept { content, message });
+        self.messages.push_back(Entry::Here { content, message });
         bytes
     }
 
     /// Notes when a message that is appended expires.
-    fn note_expiring(&mut self, expires_ms: u64, content: &Content) {
-        let Expiring { next, expired } = &mut **self.expiring.get_or_insert_default();
-        if content.is_without_body() {
+    fn note_expiring(&mut self, expires_ms: u64, offset: u64, is_over: bool) {
+        let Log { messages, expiring, sealed, .. } = self;
+        let Expiring { next, expired } = &mut **expiring.get_or_insert_default();
+        if is_over {
             *expired += 1;
             return;
         }
-        if next.len() >= EXPIRING_MIN && next.len() > 2 * self.messages.len() {
-            let first = self.messages.front().map_or(u64::MAX, |kept| kept.content.id.offset);
+        if next.len() >= EXPIRING_MIN && next.len() > 2 * messages.len() {
+            let first = messages.front().map(|first| first.view(sealed.as_deref()).offset());
+            let first = first.unwrap_or(u64::MAX);
             next.retain(|Reverse((_, offset))| *offset >= first);
         }
-        next.push(Reverse((expires_ms, content.id.offset)));
+        next.push(Reverse((expires_ms, offset)));
     }
 
     /// Takes the bodies of the messages that expire at `now_ms` or earlier. Returns how many these
@@ -121,21 +124,122 @@ impl Log {
             && expires_ms <= now_ms
         {
             expiring.next.pop();
-            let at = self.messages.binary_search_by_key(&offset, |kept| kept.content.id.offset);
+            let sealed = self.sealed.as_deref();
+            let at = self.messages.binary_search_by_key(&offset, |it| it.view(sealed).offset());
             // It may have been dropped before.
             let Ok(at) = at else { continue };
-            let rest = Arc::new(self.messages[at].content.without_body());
-            let bytes = self.messages[at].content.weight_bytes() - rest.weight_bytes();
-            self.messages[at] = Kept { content: rest, message: Weak::new() };
+            let content = self.messages[at].content(sealed);
+            let rest = Arc::new(content.without_body());
+            let bytes = content.weight_bytes() - rest.weight_bytes();
+            self.messages[at].leave(sealed);
+            self.messages[at] = Entry::Here { content: rest, message: Weak::new() };
             self.bytes -= bytes;
             expiring.expired += 1;
         }
         (expiring.expired - before, bytes_before - self.bytes)
     }
 
+    /// Lets go of the segments without messages of this log.
+    fn forget_segments(&mut self) {
+        self.sealed.take_if(|sealed| !sealed.forget_empty());
+    }
+
+    /// Calls `each` with the messages after `offset` and up to `last` that can be sealed: not those
+    /// that are on their way, whose content would stay on the heap, and not what is left of expired
+    /// ones. Stops when it returns false; returns whether it never did.
+    pub(crate) fn each_sealable(
+        &self,
+        offset: u64,
+        last: Stamp,
+        mut each: impl FnMut(&Content) -> bool,
+    ) -> bool {
+        let from = self.messages.partition_point(|entry| self.view(entry).offset() <= offset);
+        for entry in self.messages.range(from..) {
+            let Entry::Here { content, message } = entry else { continue };
+            if content.stamp > last {
+                break;
+            }
+            let may_be = message.strong_count() == 0 && !content.is_without_body();
+            if may_be && !each(content) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Replaces a message by the same one in a segment, if it is still here. Returns whether.
+    pub(crate) fn seal(&mut self, segment: &Arc<Segment>, at: u32) -> bool {
+        let Sealed { head, .. } = segment.get(at);
+        let view_of = |entry: &Entry| entry.view(self.sealed.as_deref()).offset();
+        let Ok(place) = self.messages.binary_search_by_key(&head.offset, view_of) else {
+            return false;
+        };
+        match &self.messages[place] {
+            // Another channel of this name may have the offset again, but not the stamp.
+            Entry::Here { content, .. }
+                if content.stamp == head.stamp && !content.is_without_body() => {}
+            _ => return false,
+        }
+        self.sealed.get_or_insert_default().enter(segment, 1);
+        self.messages[place] = Entry::Sealed { segment: segment.number(), at };
+        true
+    }
+
+    /// Adds consecutive messages of a segment, which are the newest ones, if `check` takes each.
+    /// Returns their bytes. After an error some have been added.
+    pub(crate) fn append_sealed<E>(
+        &mut self,
+        segment: &Arc<Segment>,
+        places: Range<u32>,
+        mut check: impl FnMut(&Sealed<'_>) -> Result<(), E>,
+    ) -> Result<usize, E> {
+        let (number, bytes_before) = (segment.number(), self.bytes);
+        self.sealed.get_or_insert_default().enter(segment, places.len() as u32);
+        self.messages.reserve(places.len());
+        for at in places {
+            let message = segment.get(at);
+            check(&message)?;
+            self.bytes += message.weight_bytes;
+            if let Some(expires_ms) = message.head.expires_ms {
+                self.note_expiring(expires_ms.get(), message.head.offset, false);
+            }
+            self.messages.push_back(Entry::Sealed { segment: number, at });
+        }
+        Ok(self.bytes - bytes_before)
+    }
+
+    /// Takes the messages out of all segments up to the one with this number.
+    pub(crate) fn unseal(&mut self, last: u32) {
+        let Log { messages, sealed, .. } = self;
+        let Some(sealed_in) = sealed.as_deref() else { return };
+        let mut left = sealed_in.count_up_to(last);
+        for entry in messages.iter_mut() {
+            if left == 0 {
+                break;
+            }
+            if matches!(entry, Entry::Sealed { segment, .. } if *segment <= last) {
+                let content = entry.content(Some(sealed_in));
+                entry.leave(Some(sealed_in));
+                *entry = Entry::Here { content, message: Weak::new() };
+                left -= 1;
+            }
+        }
+        self.forget_segments();
+    }
+
     /// The messages, oldest first.
-    pub(crate) fn contents(&self) -> impl ExactSizeIterator<Item = &Content> {
-        self.messages.iter().map(|kept| &*kept.content)
+    pub(crate) fn views(&self) -> impl ExactSizeIterator<Item = View<'_>> {
+        self.messages.iter().map(|entry| self.view(entry))
+    }
+
+    /// Where the messages are, oldest first.
+    pub(crate) fn places(&self) -> impl ExactSizeIterator<Item = Place<'_>> {
+        self.messages.iter().map(Entry::place)
+    }
+
+    /// A message that is in a segment of the log.
+    pub(crate) fn sealed_content(&self, segment: u32, at: u32) -> Content {
+        SealedIn::find(self.sealed.as_deref(), segment).content(at)
     }
 
     /// Drops the messages that `retention` does not cover at `now_ms`. Returns their bytes.
@@ -156,13 +260,17 @@ impl Log {
     /// Drops the oldest message. Returns its bytes.
     pub(crate) fn drop_oldest(&mut self) -> usize {
         let Some(first) = self.messages.pop_front() else { return 0 };
-        self.lost = first.content.stamp;
-        let bytes = first.content.weight_bytes();
+        let view = self.view(&first);
+        let (stamp, bytes, is_expired) = (view.stamp(), view.weight_bytes(), view.is_expired());
+        self.lost = stamp;
         self.bytes -= bytes;
         if let Some(expiring) = &mut self.expiring
-            && first.is_expired()
+            && is_expired
         {
             expiring.expired -= 1;
+        }
+        if first.leave(self.sealed.as_deref()) {
+            self.forget_segments();
         }
         if self.messages.capacity() > 32 && self.messages.len() * 4 < self.messages.capacity() {
             self.messages.shrink_to(self.messages.len() * 2);
@@ -182,13 +290,13 @@ impl Log {
 
     /// The number of messages after `offset` that can be read, at most `max`.
     pub(crate) fn readable_after(&self, offset: u64, max: usize) -> usize {
-        let from = self.messages.partition_point(|kept| kept.content.id.offset <= offset);
+        let from = self.messages.partition_point(|entry| self.view(entry).offset() <= offset);
         if self.expired() == 0 {
             return (self.messages.len() - from).min(max);
         }
         // The newest first: those that have expired are mostly old.
         let newest = self.messages.range(from..).rev().take(max);
-        newest.filter(|kept| !kept.is_expired()).count()
+        newest.filter(|entry| !self.view(entry).is_expired()).count()
     }
 
     /// Whether the log has no messages.
@@ -212,57 +320,62 @@ impl Log {
 
     /// When the oldest message was published.
     pub(crate) fn oldest_ms(&self) -> Option<u64> {
-        self.messages.front().map(|first| first.content.time_ms)
+        self.messages.front().map(|first| self.view(first).time_ms())
     }
 
     /// The offset of the newest message.
     pub(crate) fn newest_offset(&self) -> Option<u64> {
-        self.messages.back().map(|last| last.content.id.offset)
+        self.messages.back().map(|last| self.view(last).offset())
     }
 
     /// When the newest message was published.
     pub(crate) fn newest_ms(&self) -> Option<u64> {
-        self.messages.back().map(|last| last.content.time_ms)
+        self.messages.back().map(|last| self.view(last).time_ms())
     }
 
     /// The offset of the newest message that is no longer here; `None` if the log is empty.
     pub(crate) fn floor(&self) -> Option<u64> {
-        self.messages.front().map(|first| first.content.previous)
+        self.messages.front().map(|first| self.view(first).previous())
     }
 
     /// The cursor before the last `count` messages that can be read, at least one; `None` if there
     /// are fewer.
     pub(crate) fn before_last(&self, count: usize) -> Option<u64> {
         if self.expired() > 0 {
-            let mut readable = self.messages.iter().rev().filter(|kept| !kept.is_expired());
-            return readable.nth(count.checked_sub(1)?).map(|kept| kept.content.previous);
+            let newest = self.messages.iter().rev().map(|entry| self.view(entry));
+            let mut readable = newest.filter(|view| !view.is_expired());
+            return readable.nth(count.checked_sub(1)?).map(|view| view.previous());
         }
         let at = self.messages.len().checked_sub(count)?;
-        self.messages.get(at).map(|kept| kept.content.previous)
+        self.messages.get(at).map(|entry| self.view(entry).previous())
     }
 
     /// The cursor before the first message beyond `stamp`; `None` if there is none.
     pub(crate) fn before_stamp(&self, stamp: Stamp) -> Option<u64> {
-        let at = self.messages.partition_point(|kept| kept.content.stamp <= stamp);
-        self.messages.get(at).map(|kept| kept.content.previous)
+        let at = self.messages.partition_point(|entry| self.view(entry).stamp() <= stamp);
+        self.messages.get(at).map(|entry| self.view(entry).previous())
     }
 
     /// The kept messages after `offset`, oldest first, with those that have expired.
     pub(crate) fn after(
         &mut self,
         offset: u64,
-    ) -> impl DoubleEndedIterator<Item = &mut Kept> + ExactSizeIterator {
-        let from = self.messages.partition_point(|kept| kept.content.id.offset <= offset);
-        self.messages.range_mut(from..)
+    ) -> impl DoubleEndedIterator<Item = Kept<'_>> + ExactSizeIterator {
+        let from = self.messages.partition_point(|entry| self.view(entry).offset() <= offset);
+        let Log { messages, sealed, .. } = self;
+        let sealed = sealed.as_deref();
+        messages.range_mut(from..).map(move |entry| Kept::new(entry, sealed))
     }
 
     /// The kept messages before `offset`, oldest first, with those that have expired.
     pub(crate) fn before(
         &mut self,
         offset: u64,
-    ) -> impl DoubleEndedIterator<Item = &mut Kept> + ExactSizeIterator {
-        let to = self.messages.partition_point(|kept| kept.content.id.offset < offset);
-        self.messages.range_mut(..to)
+    ) -> impl DoubleEndedIterator<Item = Kept<'_>> + ExactSizeIterator {
+        let to = self.messages.partition_point(|entry| self.view(entry).offset() < offset);
+        let Log { messages, sealed, .. } = self;
+        let sealed = sealed.as_deref();
+        messages.range_mut(..to).map(move |entry| Kept::new(entry, sealed))
     }
 }
 

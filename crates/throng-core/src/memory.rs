@@ -23,6 +23,7 @@
 //! | `freeze` | the engine as bytes, and back |
 //! | `idempotency` | the keys of recent publications |
 //! | `names` | the names of a shard's channels |
+//! | `seal`, `sealing` | messages in memory that another process shares |
 //! | `shard` | a part of the channels, behind one lock |
 //! | `shared` | what all shards share: settings, queues, counts |
 
@@ -31,6 +32,8 @@ mod elsewhere;
 mod freeze;
 mod idempotency;
 mod names;
+mod seal;
+mod sealing;
 mod shard;
 mod shared;
 #[cfg(test)]
@@ -47,13 +50,15 @@ use crate::listing::{ListPlace, ListStep};
 use crate::name::{ChannelName, Kind};
 use crate::presence::PresenceCache;
 use crate::publication::{Outcome, Publication};
-use crate::read_marker::{Mark, ReadMarker};
+use crate::read_marker::{Mark, Marked, ReadMarker};
 use crate::reading::HistoryQuery;
 use crate::rules::Rules;
 use crate::stamp::Watermark;
 use crate::worker_queue::{Notification, WorkerQueue};
 pub use elsewhere::Backlog;
 pub use freeze::MemoryThaw;
+pub use seal::SegmentSink;
+use sealing::Sealing;
 use shard::list::StepBudget;
 use shard::{Hashed, SHARD_BITS, Shard};
 use shared::Shared;
@@ -75,6 +80,7 @@ pub struct MemoryEngine {
     shared: Shared,
     /// The shard whose housekeeping is next.
     next_tick: AtomicUsize,
+    sealing: Sealing,
 }
 
 impl MemoryEngine {
@@ -91,6 +97,7 @@ impl MemoryEngine {
             oldest_ms: (0..SHARDS).map(|_| AtomicU64::new(NEVER_MS)).collect(),
             shared: Shared::new(epoch, rules, queues, max_bytes, SHARDS),
             next_tick: AtomicUsize::new(0),
+            sealing: Sealing::default(),
         }
     }
 
@@ -225,9 +232,9 @@ impl Engine for MemoryEngine {
         now_ms: u64,
         inbox: &ChannelName,
         mark: Option<Mark>,
-        _: Later<'_, ReadMarker>,
-    ) -> Answer<ReadMarker> {
-        MemoryEngine::read_marker(self, now_ms, inbox, mark).into()
+        _: Later<'_, Marked>,
+    ) -> Answer<Marked> {
+        Ok(MemoryEngine::read_marker(self, now_ms, inbox, mark)).into()
     }
 
     fn audience(&self, channel: &ChannelName) -> Audience {
@@ -286,6 +293,7 @@ impl Engine for MemoryEngine {
         shard.tick(&self.shared, now_ms);
         self.note_oldest(at, &shard);
         drop(shard);
+        self.unseal_some();
         self.shared.set_limit(self.shared.is_memory_short.load(Ordering::Relaxed));
         self.evict();
     }

@@ -5,6 +5,7 @@
 //! the marker is forgotten; so the logs bound what markers take.
 
 use crate::id::MessageId;
+use crate::records::StoreError;
 
 /// Messages that are counted as unread. Beyond it the count stays, so that no query passes a whole
 /// log.
@@ -28,3 +29,6 @@ pub struct ReadMarker {
     /// The messages after it that can be read, at most 10,000.
     pub unread: u64,
 }
+
+/// What the engine answers about a marker.
+pub type Marked = Result<ReadMarker, StoreError>;

@@ -17,7 +17,7 @@ use crate::message::{ConnectionName, Message};
 use crate::name::ChannelName;
 use crate::presence::{Presence, PresenceQuery};
 use crate::publication::Outcome;
-use crate::read_marker::ReadMarker;
+use crate::read_marker::Marked;
 use crate::reading::Fetched;
 use crate::receipt::ReceiptPart;
 
@@ -140,7 +140,7 @@ pub enum LateAnswer {
     /// Of the engine: what became of a publication.
     Published(Outcome),
     /// Of the engine: how far a user has read.
-    Marker(ReadMarker),
+    Marker(Marked),
 }
 
 /// Messages that may wait for one worker. Beyond it publications are refused with `busy`, because

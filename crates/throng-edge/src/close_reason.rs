@@ -169,6 +169,7 @@ mod tests {
             CloseReason::Violation(Violation::NotUtf8),
             CloseReason::Violation(Violation::TooLarge),
             CloseReason::Refused(ErrorCode::Forbidden),
+            CloseReason::Refused(ErrorCode::TooSlow),
             CloseReason::Refused(ErrorCode::Unauthorized),
             CloseReason::Refused(ErrorCode::TokenRevoked),
             CloseReason::Refused(ErrorCode::TooManyRequests),

@@ -5,11 +5,13 @@
 //!
 //! | module | what it does |
 //! |---|---|
+//! | `ahead` | sends copies of sockets to the process that takes over |
 //! | `sleep` | decides how long the thread waits for events, and when the worker fans out |
 //! | `permits` | limits how many workers fan out concurrently |
-//! | `spare` | gives back what the allocator keeps for the thread after a storm of handshakes |
+//! | `spare` | empties the allocator's cache of the thread after a storm of handshakes |
 //! | `steering` | picks the workers that take new connections |
 
+pub(crate) mod ahead;
 pub mod permits;
 pub mod sleep;
 mod spare;
@@ -31,6 +33,7 @@ use crate::sys::listener;
 use crate::sys::sockets::{self, Sockets};
 use crate::tls::TlsNet;
 use crate::worker::{Now, TICKS_PER_S, Worker};
+use ahead::Ahead;
 use sleep::Sleep;
 use spare::Spare;
 use steering::{LAST_PLACES, Steering};
@@ -58,6 +61,8 @@ pub(crate) struct Sources {
     pub(crate) takes_connections: Option<TakesConnections>,
     /// The channel to the process that takes over, once it has come.
     pub(crate) channel: Option<OwnedFd>,
+    /// What sends sockets ahead through that channel, while there are some to send.
+    pub(crate) ahead: Option<Ahead>,
 }
 
 /// A worker that takes connections keeps one.
@@ -181,13 +186,17 @@ pub(crate) fn run(
     while !worker.is_ended() {
         // The order of `Sleep`: announce, wait, handle, work. It loses no wake-up.
         let timeout = sleep.prepare_to_sleep(&worker, clock.elapsed());
+        let ahead = sources.ahead.as_ref().map(Ahead::sleep_max);
+        let timeout = ahead.map_or(timeout, |most| timeout.min(most));
         worker.net().inner().epoll.wait(timeout)?;
         sleep.finish_sleep();
         worker.set_now(clock.now());
         handle(&mut worker, sources, &mut buffer);
         if sources.channel.is_some() {
+            sources.ahead = None;
             return Ok(Some(worker));
         }
+        sources.ahead.take_if(|ahead| !ahead.step(&mut worker));
         if sleep.is_tick_due(clock.elapsed()) {
             tick(&mut worker, sources);
             spare.tick(worker.net().handshakes_ended());
@@ -299,6 +308,10 @@ pub(crate) fn receive_handoff(
     buffer: &mut Vec<u8>,
 ) -> bool {
     match sources.handoffs.receive(buffer) {
+        Ok(Some((header, socket))) if header.is_channel && header.is_new => {
+            worker.net().inner().copies.clear();
+            sources.ahead = socket.and_then(|channel| Ahead::begin(channel).ok());
+        }
         Ok(Some((header, socket))) if header.is_channel => sources.channel = socket,
         Ok(Some((header, socket))) => take_handoff(worker, header, socket, buffer),
         Ok(None) | Err(_) => return false,

@@ -49,9 +49,10 @@ pub use limits::Limits;
 pub use metrics::{Metrics, WorkerMetrics};
 pub use settings::{HEAD_BYTES_MAX, Settings, TlsSettings};
 pub use start::{
-    ControlHandoffs, Edge, Handoff, PassedPorts, Plan, SendMethod, Shared, StartError,
+    Arrivals, ControlHandoffs, Edge, Handoff, PassedPorts, Plan, SendMethod, Shared, StartError,
     WorkerBusyError, WorkerHandoffs, listen_admin,
 };
 pub use sys::names::resolve_names_without_plugins;
 pub use sys::process::release_unused_memory;
+pub use sys::sealed::{SealedMemory, SealedWriter};
 pub use tls::TlsConnection;

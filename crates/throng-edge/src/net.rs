@@ -100,10 +100,13 @@ impl HandoffHeader {
     pub(crate) const CANARY: HandoffHeader =
         HandoffHeader { is_canary: true, ..HandoffHeader::between_planes(Listener::Public) };
 
-    /// A worker's channel to the process that takes over from this one, or from which this one
-    /// takes over.
+    /// A worker's channel to the process that takes over from this one: the worker leaves.
     pub(crate) const CHANNEL: HandoffHeader =
         HandoffHeader { is_channel: true, ..HandoffHeader::between_planes(Listener::Public) };
+
+    /// The same channel, before the worker leaves: it sends copies of its sockets ahead.
+    pub(crate) const CHANNEL_AHEAD: HandoffHeader =
+        HandoffHeader { is_new: true, ..HandoffHeader::CHANNEL };
 
     /// Between the planes: no place is kept.
     pub const fn between_planes(listener: Listener) -> HandoffHeader {

@@ -9,10 +9,11 @@
 //! | `error` | why the data plane cannot start |
 //! | `assembly` | brings all workers to a halt at the same time |
 //! | `succession`, `halt`, `leave` | workers leave for another process |
-//! | `arrival`, `gate` | workers come from another process |
+//! | `ahead`, `arrival`, `gate` | workers come from another process |
 //! | `edge` | the running data plane, as the control plane and the binary see it |
 
 mod acceptor;
+mod ahead;
 mod arrival;
 mod assembly;
 mod capacity;
@@ -28,7 +29,7 @@ mod thread;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -42,12 +43,12 @@ use crate::event_loop::TakesConnections;
 use crate::event_loop::permits::FanOutPermits;
 use crate::event_loop::steering::Steering;
 use crate::metrics::Metrics;
-use crate::net::HandoffHeader;
 use crate::settings::{Settings, TlsSettings};
 use crate::sys::handoff::{self, HandoffReceiver, HandoffSender};
 use crate::sys::listener::{self, Port, PortReservation};
 use crate::worker::Setup;
 use acceptor::Acceptor;
+pub use arrival::Arrivals;
 pub use capacity::{DESCRIPTORS_APART, DESCRIPTORS_PER_WORKER};
 pub use edge::{ControlHandoffs, Edge, Handoff, WorkerBusyError, WorkerHandoffs};
 pub use error::StartError;
@@ -96,9 +97,6 @@ pub struct PassedPorts {
     /// The listener that the service manager has opened.
     pub listener: Option<OwnedFd>,
 }
-
-/// The channels of the workers from which those of this process take over, one after the other.
-pub type Channels<'a> = &'a mut dyn FnMut() -> io::Result<OwnedFd>;
 
 impl Plan {
     /// Raises the descriptor limit as far as allowed, decides how many workers there are, and takes
@@ -246,22 +244,37 @@ impl Plan {
         self.queues.clone()
     }
 
-    /// Starts the workers with what they share. When this returns, connections are accepted; or
-    /// everything has come through `channels`, and the workers wait for [`Edge::take_over`].
-    pub fn start(
-        self,
-        shared: &Shared,
-        channels: Option<Channels<'_>>,
-    ) -> Result<Edge, StartError> {
+    /// Starts the threads of the workers that come from another process; `None` if none do. They
+    /// receive copies of sockets while that process serves.
+    pub fn receive_ahead(&self) -> Result<Option<Arrivals>, StartError> {
+        let start = |(gate, arriving): &(Arc<Gate>, usize)| {
+            Arrivals::start(&self.to_workers[..*arriving], gate)
+        };
+        self.gate.as_ref().map(start).transpose()
+    }
+
+    /// Starts the workers with what they share. When this returns, connections are accepted; or the
+    /// `arrivals` have everything, and the workers wait for [`Edge::take_over`].
+    pub fn start(self, shared: &Shared, arrivals: Option<Arrivals>) -> Result<Edge, StartError> {
         let common = self.common();
-        let (mut threads, mut starts) = (Vec::new(), Vec::new());
+        let mut starts = Vec::new();
         let mut send_method = SendMethod::IoUring;
         let died = |_| Err(system("start a worker")(io::Error::other("it has died")));
-        for number in 0..self.to_workers.len() {
+        let takes_over = arrivals.is_some();
+        let arriving = self.gate.as_ref().map_or(0, |(_, arriving)| *arriving);
+        let mut threads = arrivals.map_or_else(Vec::new, |arrivals| {
+            let threads = (0..arriving).map(|number| {
+                let (started, start) = mpsc::channel();
+                starts.push(start);
+                (self.thread(number, shared, &common), started)
+            });
+            arrivals.begin(threads)
+        });
+        for number in threads.len()..self.to_workers.len() {
             let (started, start) = mpsc::channel();
             let thread = self.thread(number, shared, &common);
             threads.push(thread.spawn(started).map_err(system("start a thread"))?);
-            if channels.is_some() {
+            if takes_over {
                 starts.push(start);
                 continue;
             }
@@ -272,21 +285,15 @@ impl Plan {
             }
         }
         let Common { senders, metrics, succession, .. } = &common;
-        let (gate, arriving) = self.gate.unzip();
-        if let Some(next) = channels {
-            let arriving = &senders[..arriving.unwrap_or(senders.len())];
-            let passed = pass_channels(next, arriving).map_err(system("take over the workers"));
-            let arrived = passed.and_then(|()| {
-                starts.iter().try_for_each(|start| {
-                    send_method = start.recv().unwrap_or_else(died)?;
-                    Ok(())
-                })
-            });
-            if let (Err(_), Some(gate)) = (&arrived, &gate) {
-                gate.decide(false);
-            }
-            arrived?;
+        let gate = self.gate.map(|(gate, _)| gate);
+        let arrived = starts.iter().try_for_each(|start| {
+            send_method = start.recv().unwrap_or_else(died)?;
+            Ok(())
+        });
+        if let (Err(_), Some(gate)) = (&arrived, &gate) {
+            gate.decide(false);
         }
+        arrived?;
         if let Some(listener) = self.port.passed() {
             let acceptor = Acceptor {
                 listener: Arc::clone(listener),
@@ -384,14 +391,6 @@ struct Common {
     permits: Arc<FanOutPermits>,
     takers: TakesConnections,
     succession: Arc<Succession>,
-}
-
-/// Passes each worker its channel to the worker of the same number in the other process.
-fn pass_channels(next: Channels<'_>, senders: &[HandoffSender]) -> io::Result<()> {
-    for sender in senders {
-        sender.send(HandoffHeader::CHANNEL, next()?.as_fd(), &[])?;
-    }
-    Ok(())
 }
 
 /// What all workers share with the rest of the server.

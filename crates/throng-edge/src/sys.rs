@@ -5,9 +5,9 @@
 //! |---|---|
 //! | `names`, `process` | one function of the C library |
 //! | `io_uring`, `linux_aio` | the kernel is given addresses |
-//! | `key_pages` | memory that does not come from the allocator |
+//! | `key_pages`, `sealed` | memory that does not come from the allocator |
 //! | `options` | socket options that no library sets |
-//! | `batch`, `epoll`, `handoff`, `listener`, `sockets` | none |
+//! | `batch`, `copies`, `epoll`, `handoff`, `listener`, `sockets` | none |
 
 #[allow(unsafe_code, reason = "see the module's doc")]
 pub(crate) mod io_uring;
@@ -21,8 +21,11 @@ pub(crate) mod names;
 mod options;
 #[allow(unsafe_code, reason = "see the module's doc")]
 pub(crate) mod process;
+#[allow(unsafe_code, reason = "see the module's doc")]
+pub(crate) mod sealed;
 
 mod batch;
+pub(crate) mod copies;
 pub(crate) mod epoll;
 pub(crate) mod handoff;
 pub(crate) mod listener;

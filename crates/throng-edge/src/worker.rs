@@ -138,6 +138,7 @@ use relief::Relief;
 use session::questions::Questions;
 use shutdown::Shutdown;
 pub use thaw::WorkerThaw;
+pub(crate) use thaw::connection_token;
 
 /// The parameters of a new worker.
 #[derive(Clone)]

@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
-    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketFlags, SocketType,
 };
 
 use crate::message::{Kind, Malformed, Message};
@@ -31,6 +31,9 @@ pub const DESCRIPTORS_MAX: usize = 253;
 
 /// Bytes of one message. The longest is one record: a published message with its head.
 pub const CONTENT_BYTES_MAX: usize = 1 << 30;
+
+/// Bytes of a message that is sent without a wait: the kernel takes all of them, or none.
+pub const SHORT_BYTES_MAX: usize = 4096;
 
 const HEAD_BYTES: usize = 7;
 
@@ -145,10 +148,7 @@ impl Channel {
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<(), ChannelError> {
         assert!(descriptors.len() <= DESCRIPTORS_MAX && content.len() <= CONTENT_BYTES_MAX);
-        let mut head = [0; HEAD_BYTES];
-        head[..4].copy_from_slice(&(content.len() as u32).to_le_bytes());
-        head[4] = kind as u8;
-        head[5..].copy_from_slice(&(descriptors.len() as u16).to_le_bytes());
+        let head = head(kind, content, descriptors);
         let mut sent = self.send_first(&head, content, descriptors)?;
         while sent < HEAD_BYTES + content.len() {
             let rest = [
@@ -158,6 +158,38 @@ impl Channel {
             sent += self.send_some(&rest, &mut SendAncillaryBuffer::default())?;
         }
         Ok(())
+    }
+
+    /// Sends a message of at most [`SHORT_BYTES_MAX`] bytes with descriptors, if that takes no wait
+    /// for the other side. Returns whether it has left.
+    pub fn try_send_with(
+        &self,
+        kind: Kind,
+        content: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<bool, ChannelError> {
+        assert!(descriptors.len() <= DESCRIPTORS_MAX && content.len() <= SHORT_BYTES_MAX);
+        let head = head(kind, content, descriptors);
+        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !descriptors.is_empty() {
+            control.push(SendAncillaryMessage::ScmRights(descriptors));
+        }
+        let slices = [IoSlice::new(&head), IoSlice::new(content)];
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        match rustix::net::sendmsg(&self.socket, &slices, &mut control, flags) {
+            // So few bytes leave together.
+            Ok(sent) if sent == HEAD_BYTES + content.len() => Ok(true),
+            Ok(_) => Err(Malformed("a message was sent in part").into()),
+            Err(Errno::AGAIN | Errno::INTR | Errno::TOOMANYREFS | Errno::NOBUFS) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Ends both directions, on all copies of this end.
+    pub fn shut(&self) {
+        // Fails only if the other end has been closed already.
+        let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
     }
 
     /// Sends the descriptors with the first bytes. Returns how many bytes those were.
@@ -269,6 +301,15 @@ impl Channel {
     }
 }
 
+/// What a message begins with.
+fn head(kind: Kind, content: &[u8], descriptors: &[BorrowedFd<'_>]) -> [u8; HEAD_BYTES] {
+    let mut head = [0; HEAD_BYTES];
+    head[..4].copy_from_slice(&(content.len() as u32).to_le_bytes());
+    head[4] = kind as u8;
+    head[5..].copy_from_slice(&(descriptors.len() as u16).to_le_bytes());
+    head
+}
+
 impl AsFd for Channel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
@@ -313,6 +354,28 @@ mod tests {
             }
         }
         sender.join().unwrap();
+        assert!(matches!(far.receive(), Err(ChannelError::Ended)));
+    }
+
+    #[test]
+    fn what_the_other_side_has_no_room_for_is_not_sent_and_nothing_waits() {
+        let (near, mut far) = pair();
+        let (socket, _other) = UnixStream::pair().unwrap();
+        let descriptors = vec![socket.as_fd(); DESCRIPTORS_MAX];
+        let mut sent = 0;
+        let content = |number: usize| vec![number as u8; SHORT_BYTES_MAX];
+        while near.try_send_with(Kind::Ahead, &content(sent), &descriptors).unwrap() {
+            sent += 1;
+        }
+        assert!(sent > 1);
+        for number in 0..sent {
+            let received = far.receive().unwrap();
+            assert_eq!((received.kind, received.content), (Kind::Ahead, content(number)));
+            assert_eq!(received.descriptors.len(), DESCRIPTORS_MAX);
+        }
+        assert!(near.try_send_with(Kind::Ahead, &[], &[]).unwrap(), "there is room again");
+        assert!(far.receive().unwrap().content.is_empty());
+        near.shut();
         assert!(matches!(far.receive(), Err(ChannelError::Ended)));
     }
 

@@ -6,6 +6,9 @@
 /// The version of the messages.
 pub const PROTOCOL: u16 = 3;
 
+/// The content of a message with a worker's channel.
+pub const OF_WORKER: &[u8] = b"worker";
+
 /// The longest reason of a refusal that is read, in bytes.
 const REASON_BYTES_MAX: usize = 4096;
 
@@ -29,11 +32,18 @@ pub enum Kind {
     Commit = 7,
     /// The new process serves: [`Message::Serves`].
     Serves = 8,
+    /// What comes ahead, while the running one serves. On the first channel: [`OF_WORKER`] with a
+    /// worker's channel; a descriptor of sealed memory with logs; without one, that was all. On a
+    /// worker's: the tokens of connections (8 each) with copies of their sockets; without any, that
+    /// was all.
+    Ahead = 9,
+    /// The new process has what came ahead: [`Message::HasAhead`].
+    HasAhead = 10,
 }
 
 impl Kind {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Kind; 8] = [
+    pub const ALL: [Kind; 10] = [
         Kind::Hello,
         Kind::Welcome,
         Kind::Ready,
@@ -42,6 +52,8 @@ impl Kind {
         Kind::Thawed,
         Kind::Commit,
         Kind::Serves,
+        Kind::Ahead,
+        Kind::HasAhead,
     ];
 
     /// The kind with this number.
@@ -74,6 +86,8 @@ pub enum Message {
     Commit,
     /// The successor has heard it, and serves.
     Serves,
+    /// The successor has checked what came ahead.
+    HasAhead,
 }
 
 /// What the successor has to know before it prepares.
@@ -137,6 +151,7 @@ impl Message {
             Message::Thawed => Kind::Thawed,
             Message::Commit => Kind::Commit,
             Message::Serves => Kind::Serves,
+            Message::HasAhead => Kind::HasAhead,
         }
     }
 
@@ -159,7 +174,11 @@ impl Message {
             Message::Refused(reason) => {
                 put(&mut out, &reason.as_bytes()[..reason.len().min(REASON_BYTES_MAX)]);
             }
-            Message::Ready | Message::Thawed | Message::Commit | Message::Serves => {}
+            Message::Ready
+            | Message::HasAhead
+            | Message::Thawed
+            | Message::Commit
+            | Message::Serves => {}
         }
         out
     }
@@ -192,7 +211,8 @@ impl Message {
             Kind::Thawed => Message::Thawed,
             Kind::Commit => Message::Commit,
             Kind::Serves => Message::Serves,
-            Kind::State => return Err(Malformed("state is no message")),
+            Kind::HasAhead => Message::HasAhead,
+            Kind::State | Kind::Ahead => return Err(Malformed("state is no message")),
         };
         if rest.is_empty() { Ok(message) } else { Err(Malformed("it goes on behind its end")) }
     }
@@ -246,6 +266,7 @@ mod tests {
             Message::Thawed,
             Message::Commit,
             Message::Serves,
+            Message::HasAhead,
         ]
     }
 
@@ -272,7 +293,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_make_the_reader_panic(
-            number in 0u8..10,
+            number in 0u8..12,
             bytes in prop::collection::vec(any::<u8>(), 0..80),
         ) {
             if let Some(kind) = Kind::numbered(number) {

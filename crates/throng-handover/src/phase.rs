@@ -6,6 +6,8 @@
 //!             <──────────── Hello ──  starts
 //! accepts it  ── Welcome ──────────>  loads its settings, prepares
 //!             <──────────── Ready ──
+//! copies logs ── Ahead ────────────>  checks them
+//!             <───────── HasAhead ──
 //! freezes     ── state ────────────>  thaws
 //!             <─────────── Thawed ──
 //! gives up    ── Commit ───────────>  serves
@@ -25,8 +27,10 @@ pub enum Phase {
     Starting,
     /// The successor loads its settings.
     Preparing,
-    /// The successor waits for the state.
+    /// The successor takes what comes ahead.
     Ready,
+    /// The successor waits for the state.
+    Level,
     /// The successor reads the state.
     Moving,
     /// The successor has the state, and waits for the last word.
@@ -60,7 +64,7 @@ impl Predecessor {
 
     /// Whether this process may act on its connections.
     pub fn serves(&self) -> bool {
-        matches!(self.0, Phase::Starting | Phase::Preparing | Phase::Ready | Phase::Failed)
+        self.0 <= Phase::Level || self.0 == Phase::Failed
     }
 
     /// A message of the successor came. After an error the handover has failed.
@@ -68,6 +72,7 @@ impl Predecessor {
         self.0 = match (self.0, kind) {
             (Phase::Starting, Kind::Hello) => Phase::Preparing,
             (Phase::Preparing, Kind::Ready) => Phase::Ready,
+            (Phase::Ready, Kind::HasAhead) => Phase::Level,
             (Phase::Moving, Kind::Thawed) => Phase::Thawed,
             (Phase::Committed, _) => return Ok(()),
             _ => {
@@ -80,7 +85,7 @@ impl Predecessor {
 
     /// Freezes the state, if the successor waits for it. This process serves no more.
     pub fn freeze(&mut self) -> bool {
-        let may = self.0 == Phase::Ready;
+        let may = self.0 == Phase::Level;
         if may {
             self.0 = Phase::Moving;
         }
@@ -138,7 +143,8 @@ impl Successor {
     pub fn received(&mut self, kind: Kind) -> Result<(), OutOfOrder> {
         self.0 = match (self.0, kind) {
             (Phase::Starting, Kind::Welcome) => Phase::Preparing,
-            (Phase::Ready | Phase::Moving, Kind::State) => Phase::Moving,
+            (Phase::Ready, Kind::Ahead) => Phase::Ready,
+            (Phase::Level | Phase::Moving, Kind::State) => Phase::Moving,
             (Phase::Thawed, Kind::Commit) => Phase::Committed,
             (Phase::Committed, _) => return Ok(()),
             _ => {
@@ -152,6 +158,11 @@ impl Successor {
     /// Its settings are loaded: send [`Message::Ready`].
     pub fn is_ready(&mut self) -> Result<Message, OutOfOrder> {
         self.step(Phase::Preparing, Phase::Ready, Message::Ready)
+    }
+
+    /// It has all that came ahead: send [`Message::HasAhead`].
+    pub fn has_ahead(&mut self) -> Result<Message, OutOfOrder> {
+        self.step(Phase::Ready, Phase::Level, Message::HasAhead)
     }
 
     /// It has all of the state: send [`Message::Thawed`].
@@ -196,6 +207,8 @@ mod tests {
         to_predecessor: VecDeque<Kind>,
         to_successor: VecDeque<Kind>,
         has_said_hello: bool,
+        has_sent_ahead: bool,
+        has_got_ahead: bool,
         has_committed: bool,
     }
 
@@ -207,6 +220,8 @@ mod tests {
                 to_predecessor: VecDeque::new(),
                 to_successor: VecDeque::new(),
                 has_said_hello: false,
+                has_sent_ahead: false,
+                has_got_ahead: false,
                 has_committed: false,
             }
         }
@@ -237,6 +252,7 @@ mod tests {
                     match self.to_successor.pop_front() {
                         Some(kind) => {
                             let in_order = successor.received(kind).is_ok();
+                            self.has_got_ahead |= kind == Kind::Ahead;
                             self.successor.take_if(|_| !in_order);
                         }
                         // It ends with its predecessor, unless it serves.
@@ -261,7 +277,10 @@ mod tests {
 
         fn predecessor_acts(&mut self) {
             let Some(predecessor) = &mut self.predecessor else { return };
-            if predecessor.freeze() {
+            if predecessor.phase() == Phase::Ready && !self.has_sent_ahead {
+                self.has_sent_ahead = true;
+                self.to_successor.push_back(Kind::Ahead);
+            } else if predecessor.freeze() {
                 self.to_successor.push_back(Kind::State);
             } else if predecessor.give_up().is_some() {
                 if self.successor.is_none() {
@@ -280,6 +299,9 @@ mod tests {
                     Kind::Hello
                 }
                 Phase::Preparing => successor.is_ready().expect("it prepares").kind(),
+                Phase::Ready if self.has_got_ahead => {
+                    successor.has_ahead().expect("it is ready").kind()
+                }
                 Phase::Moving => successor.has_thawed().expect("it moves").kind(),
                 _ => return,
             };
@@ -306,9 +328,13 @@ mod tests {
         }
     }
 
-    const ORDER: [Step; 10] = [
+    const ORDER: [Step; 14] = [
         Step::SuccessorActs,
         Step::PredecessorReceives,
+        Step::SuccessorReceives,
+        Step::SuccessorActs,
+        Step::PredecessorReceives,
+        Step::PredecessorActs,
         Step::SuccessorReceives,
         Step::SuccessorActs,
         Step::PredecessorReceives,

@@ -1,5 +1,6 @@
 //! Frozen state as messages: many records in one, each with its length (4) before it. A record
-//! whose socket travels with it has the highest bit of its length set.
+//! whose socket travels with it has the highest bit of its length set; one whose socket has come
+//! ahead, the second highest.
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
@@ -7,9 +8,22 @@ use crate::channel::{Channel, ChannelError, DESCRIPTORS_MAX};
 use crate::message::{Kind, Malformed};
 
 const HAS_SOCKET: u32 = 1 << 31;
+const IS_AHEAD: u32 = 1 << 30;
+const LENGTH: u32 = IS_AHEAD - 1;
 
 /// A message with records is sent when it is this long.
 const BATCH_BYTES: usize = 64 << 10;
+
+/// Where the socket of a record is.
+#[derive(Debug)]
+pub enum Socket {
+    /// The record has none.
+    None,
+    /// It has come with the record.
+    Here(OwnedFd),
+    /// It has come before.
+    Ahead,
+}
 
 /// Sends records without sockets while they are made, so that no copy of all of them is needed.
 #[derive(Debug)]
@@ -27,7 +41,7 @@ impl<'c> RecordStream<'c> {
 
     /// Sends a record, now or with later ones.
     pub fn push(&mut self, record: &[u8]) -> Result<(), ChannelError> {
-        debug_assert!(record.len() < HAS_SOCKET as usize);
+        debug_assert!(record.len() <= LENGTH as usize);
         self.bytes.extend_from_slice(&(record.len() as u32).to_le_bytes());
         self.bytes.extend_from_slice(record);
         if self.bytes.len() >= BATCH_BYTES { self.send() } else { Ok(()) }
@@ -57,10 +71,14 @@ pub struct Frozen {
 }
 
 impl Frozen {
-    /// Adds a record.
-    pub fn push(&mut self, record: &[u8], socket: Option<OwnedFd>) {
-        debug_assert!(record.len() < HAS_SOCKET as usize);
-        let flag = if socket.is_some() { HAS_SOCKET } else { 0 };
+    /// Adds a record. Its socket stays here, if the other process has a copy already.
+    pub fn push(&mut self, record: &[u8], socket: Option<OwnedFd>, is_ahead: bool) {
+        debug_assert!(record.len() <= LENGTH as usize && (socket.is_some() || !is_ahead));
+        let flag = match socket {
+            None => 0,
+            Some(_) if is_ahead => IS_AHEAD,
+            Some(_) => HAS_SOCKET,
+        };
         self.bytes.extend_from_slice(&(record.len() as u32 | flag).to_le_bytes());
         self.bytes.extend_from_slice(record);
         self.sockets.extend(socket);
@@ -82,10 +100,11 @@ impl Frozen {
         let mut batch: Vec<BorrowedFd<'_>> = Vec::with_capacity(DESCRIPTORS_MAX);
         let (mut from, mut at) = (0, 0);
         while at < self.bytes.len() {
-            let (length, has_socket) = length_at(&self.bytes, at);
+            let (length, flags) = length_at(&self.bytes, at);
             at += 4 + length;
-            if has_socket {
-                batch.extend(sockets.next().map(|socket| socket.as_fd()));
+            let socket = if flags == 0 { None } else { sockets.next() };
+            if flags & HAS_SOCKET != 0 {
+                batch.extend(socket.map(|socket| socket.as_fd()));
             }
             if batch.len() == DESCRIPTORS_MAX || at - from >= BATCH_BYTES || at == self.bytes.len()
             {
@@ -105,8 +124,8 @@ impl Frozen {
         let mut sockets = self.sockets.into_iter();
         let mut at = 0;
         while at < self.bytes.len() {
-            let (length, has_socket) = length_at(&self.bytes, at);
-            let socket = if has_socket { sockets.next() } else { None };
+            let (length, flags) = length_at(&self.bytes, at);
+            let socket = if flags == 0 { None } else { sockets.next() };
             each(&self.bytes[at + 4..at + 4 + length], socket)?;
             at += 4 + length;
         }
@@ -114,17 +133,17 @@ impl Frozen {
     }
 }
 
-/// The length of a record that was pushed, and whether it has a socket.
-fn length_at(bytes: &[u8], at: usize) -> (usize, bool) {
+/// The length of a record that was pushed, and its flags; without any it has no socket.
+fn length_at(bytes: &[u8], at: usize) -> (usize, u32) {
     let length = u32::from_le_bytes(std::array::from_fn(|n| bytes[at + n]));
-    ((length & !HAS_SOCKET) as usize, length & HAS_SOCKET != 0)
+    ((length & LENGTH) as usize, length & !LENGTH)
 }
 
 /// Reads the records of one message. Stops at the first error of `each`.
 pub fn read<E: From<Malformed>>(
     content: &[u8],
     descriptors: Vec<OwnedFd>,
-    mut each: impl FnMut(&[u8], Option<OwnedFd>) -> Result<(), E>,
+    mut each: impl FnMut(&[u8], Socket) -> Result<(), E>,
 ) -> Result<(), E> {
     let mut rest = content;
     let mut descriptors = descriptors.into_iter();
@@ -133,9 +152,13 @@ pub fn read<E: From<Malformed>>(
             return Err(Malformed("a record").into());
         };
         let length = u32::from_le_bytes(*length);
-        let record = behind.split_at_checked((length & !HAS_SOCKET) as usize);
+        let record = behind.split_at_checked((length & LENGTH) as usize);
         let Some((record, behind)) = record else { return Err(Malformed("a record").into()) };
-        let socket = if length & HAS_SOCKET == 0 { None } else { descriptors.next() };
+        let socket = match length & !LENGTH {
+            HAS_SOCKET => descriptors.next().map_or(Socket::None, Socket::Here),
+            IS_AHEAD => Socket::Ahead,
+            _ => Socket::None,
+        };
         each(record, socket)?;
         rest = behind;
     }
@@ -163,39 +186,49 @@ mod tests {
                 near.push(mine);
                 OwnedFd::from(its)
             });
-            frozen.push(&vec![7; number as usize * 5], socket);
+            // Copies of some have come before.
+            frozen.push(&vec![7; number as usize * 5], socket, number % 3 == 2);
         }
         let (sender, receiver) = Channel::pair().unwrap();
         let minute = Duration::from_secs(60);
         let sender = Channel::new(sender, minute).unwrap();
         let mut receiver = Channel::new(receiver, minute).unwrap();
         let (mut count, expected) = (0u32, 600);
-        let check = |count: &mut u32, record: &[u8], socket: Option<OwnedFd>| {
-            assert_eq!(record.len(), *count as usize * 5);
-            assert_eq!(socket.is_some(), !count.is_multiple_of(3));
-            if let Some(socket) = socket {
-                let mut bytes = [0; 4];
-                UnixStream::from(socket).read_exact(&mut bytes).unwrap();
-                assert_eq!(u32::from_le_bytes(bytes), *count);
-                // For the copy that is read next. The last copy is closed by now.
-                let _ = near[(*count - *count / 3 - 1) as usize].write_all(&bytes);
-            }
-            *count += 1;
-            Ok::<(), Malformed>(())
-        };
-        let mut check = check;
+        let mut check =
+            |count: &mut u32, record: &[u8], socket: Option<OwnedFd>, is_whole: bool| {
+                assert_eq!(record.len(), *count as usize * 5);
+                let is_here = !count.is_multiple_of(3) && (is_whole || *count % 3 != 2);
+                assert_eq!(socket.is_some(), is_here);
+                if let Some(socket) = socket {
+                    let mut bytes = [0; 4];
+                    UnixStream::from(socket).read_exact(&mut bytes).unwrap();
+                    assert_eq!(u32::from_le_bytes(bytes), *count);
+                    // For the copy that is read next. The last copy is closed by now.
+                    let _ = near[(*count - *count / 3 - 1) as usize].write_all(&bytes);
+                }
+                *count += 1;
+                Ok::<(), Malformed>(())
+            };
         std::thread::scope(|scope| {
             scope.spawn(|| frozen.send(&sender).unwrap());
             while count < expected {
                 let received = receiver.receive().unwrap();
                 read(&received.content, received.descriptors, |record, socket| {
-                    check(&mut count, record, socket)
+                    let socket = match socket {
+                        Socket::Here(socket) => Some(socket),
+                        Socket::Ahead => {
+                            assert_eq!(count % 3, 2);
+                            None
+                        }
+                        Socket::None => None,
+                    };
+                    check(&mut count, record, socket, false)
                 })
                 .unwrap();
             }
         });
         let mut again = 0;
-        frozen.into_records(|record, socket| check(&mut again, record, socket)).unwrap();
+        frozen.into_records(|record, socket| check(&mut again, record, socket, true)).unwrap();
         assert_eq!(again, expected);
     }
 
@@ -220,7 +253,7 @@ mod tests {
                 if message.content.is_empty() {
                     break;
                 }
-                let each = |record: &[u8], _: Option<OwnedFd>| {
+                let each = |record: &[u8], _: Socket| {
                     assert!(record.iter().all(|&byte| usize::from(byte) == received.len()));
                     received.push(record.len());
                     Ok::<(), Malformed>(())

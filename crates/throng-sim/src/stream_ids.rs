@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use throng_core::conformance::Delegate;
 use throng_core::{
     Answer, ChannelName, Content, Engine, Epoch, Follow, Followed, History, HistoryQuery, InFlight,
-    Kind, Later, ListPlace, ListStep, Mark, Message, MessageId, Notification, Outcome, Publication,
-    Published, ReadMarker, StartAt, WorkerQueue,
+    Kind, Later, ListPlace, ListStep, Mark, Marked, Message, MessageId, Notification, Outcome,
+    Publication, Published, ReadMarker, StartAt, WorkerQueue,
 };
 
 use crate::random::Random;
@@ -273,9 +273,9 @@ impl Delegate for StreamIds {
         _: u64,
         _: &ChannelName,
         mark: Option<Mark>,
-        _: Later<'_, ReadMarker>,
-    ) -> Answer<ReadMarker> {
+        _: Later<'_, Marked>,
+    ) -> Answer<Marked> {
         debug_assert!(mark.is_none(), "its id would have to be translated");
-        ReadMarker::default().into()
+        Ok(ReadMarker::default()).into()
     }
 }

@@ -63,7 +63,13 @@ impl AccessSettings {
         let server_keys = server_keys::read(&settings.server_keys)?;
         let rules = rules::access_rules(settings)?;
         warnings.extend(settings::address_warning(settings).map(str::to_owned));
-        Ok(AccessSettings { token_keys, server_keys, rules, policy: policy(settings), warnings })
+        Ok(AccessSettings {
+            token_keys,
+            server_keys,
+            rules,
+            policy: token_policy(settings),
+            warnings,
+        })
     }
 }
 
@@ -72,7 +78,8 @@ pub(crate) fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-fn policy(settings: &Settings) -> Policy {
+/// What tokens must have.
+pub(crate) fn token_policy(settings: &Settings) -> Policy {
     let texts = |values: &[String]| values.iter().map(|value| value.as_str().into()).collect();
     // Both are checked to fit.
     let seconds = |time: throng_units::Time| u32::try_from(time.0.as_secs()).unwrap_or(u32::MAX);

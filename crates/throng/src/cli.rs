@@ -148,6 +148,8 @@ pub(crate) enum Command {
     Data(crate::data_commands::Arguments),
     /// Check whether this machine can hold N connections, and say what to change
     Doctor(crate::doctor::Arguments),
+    /// Show how the nodes of a cluster are, and what is suspect
+    Cluster(crate::cluster::Arguments),
     /// Ask a server whether it is healthy, for the health checks of containers
     Health(crate::health::Arguments),
     /// Load-test a push server, this one or another

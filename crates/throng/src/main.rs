@@ -33,6 +33,7 @@
 //! | [`data_commands`] | `throng data`: checks, exports and compacts the data directory |
 //! | [`key`] | `throng key`: makes a key for an application |
 //! | [`token`] | `throng token`: makes, shows and checks tokens |
+//! | [`cluster`] | `throng cluster`: how several nodes are, and what is suspect |
 //! | [`client`] | HTTP client and errors of those |
 //! | [`terminal`] | output, errors, notes, exit codes |
 //! | [`control_commands`] | `throng reload`, `drain` and `upgrade`: ask a server that runs |
@@ -56,6 +57,7 @@ mod beside;
 mod check;
 mod cli;
 mod client;
+mod cluster;
 mod connections;
 mod control_commands;
 mod control_socket;
@@ -147,7 +149,8 @@ fn explain(error: &clap::Error) -> ExitCode {
 fn run(command: Command, is_bound: bool, early_hangups: &EarlyHangups) -> anyhow::Result<ExitCode> {
     match command {
         Command::Serve(arguments) => {
-            if is_bound {
+            // One that takes over from another outlives that.
+            if is_bound && !upgrade::takes_over() {
                 bind_to_parent()?;
             }
             serve::serve(*arguments, early_hangups)?;
@@ -161,8 +164,9 @@ fn run(command: Command, is_bound: bool, early_hangups: &EarlyHangups) -> anyhow
         Command::Users(arguments) => list::list(Kind::User, &arguments)?,
         Command::Key(arguments) => key::key(&arguments)?,
         Command::Token(arguments) => return token::token(&arguments),
-        Command::Data(arguments) => return data_commands::data(&arguments),
+        Command::Data(arguments) => return data_commands::data(arguments),
         Command::Doctor(arguments) => return doctor::doctor(&arguments),
+        Command::Cluster(arguments) => return cluster::cluster(&arguments),
         Command::Reload(arguments) => return control_commands::reload(*arguments),
         Command::Drain(arguments) => return control_commands::drain(*arguments),
         Command::Upgrade(arguments) => return control_commands::upgrade(*arguments),

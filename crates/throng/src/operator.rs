@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use throng_acme::Renewer;
+use throng_control::Control;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use crate::control_socket::{self, About, Act, ControlSocket, Conversation, Failure, Request};
+use crate::data::Backups;
 use crate::departure::{self, Departure, Stage, Wanted};
 use crate::reload::{Reloader, Report};
 use crate::service::Hangups;
@@ -36,18 +38,24 @@ pub(crate) struct Operator {
     departure: Arc<Departure>,
     /// Where an upgrade is asked for.
     upgrades: Asking,
+    backups: Backed,
 }
 
+/// What makes backups of the data directory, if there is one, and who keeps what is beside its
+/// store.
+pub(crate) type Backed = Option<(Arc<Backups>, Arc<Control>)>;
+
 impl Operator {
-    /// One who reloads and tries to obtain certificates that failed, who drains, and who asks for
-    /// upgrades.
+    /// One who reloads and tries to obtain certificates that failed, who drains, who asks for
+    /// upgrades, and who makes backups.
     pub(crate) fn new(
         (reloader, reloads): (Reloader, Arc<Reloads>),
         renewer: Option<Renewer>,
-        departure: Arc<Departure>,
-        upgrades: Asking,
+        (departure, upgrades): (&Arc<Departure>, Asking),
+        backups: Backed,
     ) -> Operator {
-        Operator { reloader: Arc::new(reloader), reloads, renewer, departure, upgrades }
+        let departure = Arc::clone(departure);
+        Operator { reloader: Arc::new(reloader), reloads, renewer, departure, upgrades, backups }
     }
 
     /// Serves signals and commands until the runtime, which is entered, ends. `file` is that of the
@@ -215,6 +223,15 @@ impl Act for Operator {
                 self.drain(Wanted { return_rate, deadline }, conversation).await;
             }
             Request::CancelDrain => self.cancel_drain(conversation).await,
+            Request::Backup { directory } => match &self.backups {
+                Some((backups, control)) => {
+                    backups.make(directory.into(), control, conversation).await;
+                }
+                None => {
+                    let message = "the server has no data directory (`--data`)".into();
+                    conversation.end(Err(Failure { message, code: EXIT_CONFIGURATION })).await;
+                }
+            },
         }
     }
 }

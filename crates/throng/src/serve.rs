@@ -74,7 +74,9 @@ use crate::planes::{Handover, Workers};
 use crate::presence_events;
 use crate::redirect::{self, Redirect};
 use crate::reload::{Reloader, Replaceable};
-use crate::service::{EarlyHangups, Hangups, Signals, UpgradeSignals, notify};
+use crate::service::{
+    EarlyHangups, Hangups, Signals, UpgradeSignals, notify, survive_file_size_limit,
+};
 use crate::settings::{self, Settings};
 use crate::signal_thread::SignalThread;
 use crate::tls::{self, TlsMetrics};
@@ -93,6 +95,8 @@ const ACCEPT_GRACE: Duration = Duration::from_millis(100);
 
 /// Runs the server until a signal ends it.
 pub(crate) fn serve(arguments: ServeArguments, early_hangups: &EarlyHangups) -> Result<()> {
+    // Before anything is written.
+    survive_file_size_limit().context("cannot catch SIGXFSZ")?;
     // Before all other threads.
     let thread = SignalThread::start().context("cannot start the thread for signals")?;
     let runtime = Runtime::new().context("cannot start the control plane")?;
@@ -259,10 +263,10 @@ impl<'r> Prepared<'r> {
         let control = Control::new(Arc::clone(&engine), of_access, of_control, control_settings)
             .with_pressure(Arc::clone(&pressure));
         let of_tls = (tls.clone(), renewer.clone());
-        let others = (outbound_metrics, of_tls, node.clone(), self.site, counted);
-        let control = Arc::new(with_others(control, others, &log.writer, data.as_ref()));
+        let others = (outbound_metrics, of_tls, (&node, address.port()), self.site, counted);
+        let control = with_others(control, others, &log.writer, data.as_ref());
         memory::watch(meter, &pressure, &engine, &workers)?;
-        let reserves = Reserves::make(runtime, &edge, control.health())?;
+        let reserves = Reserves::make(runtime, (&edge, node.as_deref()), control.health())?;
         // From here on this process serves: what may fail comes before.
         upgrade::start::take_over(arrival.as_mut(), &edge, data.as_ref())?;
         let beside = Beside::start(runtime, callouts, redirect, renewal);
@@ -281,13 +285,13 @@ impl<'r> Prepared<'r> {
         let replaceable =
             Replaceable { rules: access_rules, pages, token_keys, tls: certificates, log_level };
         let file = settings::file_in_use(arguments.sources.config.as_deref());
-        let reloads = Arc::<Reloads>::default();
-        let obstacle = upgrade::start::obstacle(&loaded);
+        let (reloads, obstacle) = (Arc::<Reloads>::default(), upgrade::start::obstacle(&loaded));
         let started = (settings.clone(), obstacle.is_none());
         let reloader = Reloader::new(reader(arguments), started, replaceable, &access, &workers);
         let departure = departure(settings, workers, control.health());
         let reloader = (reloader, Arc::clone(&reloads));
-        let operator = Operator::new(reloader, renewer, Arc::clone(&departure), upgrades.asking());
+        let backups = data.as_ref().map(|data| (data.backups(), Arc::clone(&control)));
+        let operator = Operator::new(reloader, renewer, (&departure, upgrades.asking()), backups);
         operator.serve(hangups, control_socket.as_ref(), address, file);
         let ending_events = presence_events::spawn(presence_events.as_ref(), &engine, &control);
         let running = Running {
@@ -329,10 +333,10 @@ fn workers(edge: &Edge, queues: Vec<Arc<WorkerQueue>>) -> Arc<Workers> {
 }
 
 /// What the control plane shows of the rest, and what another process has counted.
-type Others = (
+type Others<'a> = (
     OutboundMetrics,
     (Option<Arc<ServerTls>>, Option<Renewer>),
-    Option<Arc<NatsEngine>>,
+    (&'a Option<Arc<NatsEngine>>, u16),
     Option<Site>,
     Option<Vec<Vec<u8>>>,
 );
@@ -341,10 +345,10 @@ type Others = (
 /// documentation. Goes on with what was counted.
 fn with_others(
     control: Control,
-    (outbound, (tls, renewer), node, site, counted): Others,
+    (outbound, (tls, renewer), (node, port), site, counted): Others<'_>,
     log: &LogWriter,
     data: Option<&Data>,
-) -> Control {
+) -> Arc<Control> {
     let acme = AcmeMetrics(renewer.clone());
     let control = control
         .with_metrics(Arc::new(outbound))
@@ -353,10 +357,12 @@ fn with_others(
         .with_metrics(Arc::new(acme))
         .with_metrics(Arc::new(DataMetrics::of(data)))
         .with_metrics(Arc::new(Data::journal_metrics(data)))
-        .with_metrics(Arc::new(NatsMetrics(node)))
+        .with_metrics(Arc::new(NatsMetrics(node.clone())))
         .with_records(data.map(|data| Arc::clone(&data.records)))
         .with_site(site);
     counted.iter().for_each(|records| control.resume(records));
+    let control = Arc::new(control);
+    nats::describe(node.as_ref(), &control, port);
     control
 }
 

@@ -8,7 +8,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use signal_hook::consts::SIGHUP;
+use signal_hook::consts::{SIGHUP, SIGXFSZ};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Sends `state` to systemd, if the process is a service of type `notify`.
@@ -44,6 +44,14 @@ impl EarlyHangups {
         }
         EarlyHangups(has_come)
     }
+}
+
+/// Makes writes beyond the limit of file sizes (`RLIMIT_FSIZE`) fail with `EFBIG`. By default the
+/// signal of the kernel ends the process, also for shared memory, which counts as a file.
+///
+/// A handler and not `SIG_IGN`: processes that this one starts get the default back.
+pub(crate) fn survive_file_size_limit() -> io::Result<()> {
+    signal_hook::flag::register(SIGXFSZ, Arc::default()).map(drop)
 }
 
 /// SIGHUP. A closing terminal sends it, and so does an operator who expects a reload. It never ends

@@ -1,4 +1,5 @@
-//! Watches the event loops of the server: the workers, and the runtime of the control plane.
+//! Watches the event loops of the server: the workers, the runtime of the control plane, and on one
+//! of several nodes the thread that speaks to NATS.
 //!
 //! Each loop counts its turns. A thread of its own compares the counts every second, or more often.
 //! It reports the loops that stand still to the probe `/health/live` and to the log, and feeds the
@@ -76,7 +77,7 @@ impl Waiting {
 /// the watchdog of systemd, if the service has one.
 pub(crate) fn start(
     workers: Metrics,
-    (control, rest): (Turns, Rest),
+    (others, rest): (Vec<(&'static str, Turns)>, Rest),
     health: Arc<Health>,
 ) -> io::Result<Waiting> {
     let (waiting, begins) = mpsc::channel();
@@ -98,7 +99,7 @@ pub(crate) fn start(
             let elapsed = last.elapsed().min(2 * interval);
             last = Instant::now();
             let elapsed = if rest.is_under_way() { Duration::ZERO } else { elapsed };
-            if watch.compare(&turns(&workers, &control), elapsed) {
+            if watch.compare(&turns(&workers, &others), elapsed) {
                 health.set_stuck(watch.stuck());
             }
             if watchdog.is_some() && !watch.is_any_stuck() {
@@ -110,14 +111,16 @@ pub(crate) fn start(
 }
 
 /// The turns of each loop, by its name; `None` for a worker that has ended.
-fn turns(workers: &Metrics, control: &Turns) -> Vec<(String, Option<u64>)> {
+fn turns(workers: &Metrics, others: &[(&str, Turns)]) -> Vec<(String, Option<u64>)> {
     let of_worker = |(number, worker): (usize, &throng_edge::WorkerMetrics)| {
         let ticks = worker.ticks.load(Ordering::Relaxed);
         let is_running = !worker.is_ended.load(Ordering::Acquire);
         (format!("worker-{number}"), is_running.then_some(ticks))
     };
-    let control = ("control".to_owned(), Some(control.load(Ordering::Relaxed)));
-    workers.workers().iter().enumerate().map(of_worker).chain([control]).collect()
+    let others = others
+        .iter()
+        .map(|(name, turns)| ((*name).to_owned(), Some(turns.load(Ordering::Relaxed))));
+    workers.workers().iter().enumerate().map(of_worker).chain(others).collect()
 }
 
 /// The time in which systemd expects this process to notify it; `None` if it does not.

@@ -1,4 +1,4 @@
-"""A door to a server: a port of its own that passes bytes on, until it is cut."""
+"""A door to a nats-server: a port of its own that passes bytes on, until it is cut off."""
 
 import asyncio
 import contextlib
@@ -16,9 +16,19 @@ class Door:
         self.is_cut = False
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
+        self.url = f"nats://127.0.0.1:{self.port}"
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self._serve, daemon=True)
         self.thread.start()
+
+    @contextlib.contextmanager
+    def cut_off(self):
+        """For the block nothing passes the door, and all connections stay."""
+        self.is_cut = True
+        try:
+            yield
+        finally:
+            self.is_cut = False
 
     def close(self):
         """Ends the door and its connections."""

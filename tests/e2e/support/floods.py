@@ -1,4 +1,32 @@
-"""What floods report."""
+"""`throng flood` beside a test, and what floods report."""
+
+import subprocess
+
+from . import TIMEOUT_SECONDS
+from .server import BINARY, clean_environment
+
+DELIVERED = ["lost == 0", "missed == 0", "duplicated == 0", "reordered == 0", "received > 0"]
+
+
+def flooding(directory, *arguments, assertions=("failures == 0",)):
+    """Starts a flood, which asserts that everything is delivered once and in order, and this."""
+    command = [BINARY, "flood", *arguments]
+    for assertion in [*DELIVERED, *assertions]:
+        command += ["--assert", assertion]
+    return subprocess.Popen(
+        command,
+        cwd=directory,
+        env=clean_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def finish_flood(flood):
+    """Waits for the end of a flood, which holds what it asserts."""
+    output, _ = flood.communicate(timeout=3 * TIMEOUT_SECONDS)
+    assert flood.returncode == 0, output
 
 
 def assert_delivered(total, transport, deliveries):

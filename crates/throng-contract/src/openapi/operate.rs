@@ -71,11 +71,9 @@ fn revocations() -> Vec<Operation> {
         "listRevocations",
         ("Revocations", "The revocations that hold"),
     );
-    all.push(list.access(KEY).query(query::REVOCATIONS).answers(
-        200,
-        "A page.",
-        &body("Revocations"),
-    ));
+    let list = list.access(KEY).query(query::REVOCATIONS);
+    let list = list.answers(200, "A page.", &body("Revocations"));
+    all.push(list.refuses(&[ErrorCode::Unavailable]));
     for (path, noun, of) in [
         ("/revocations/tokens/{id}", "Token", "the tokens with this id"),
         ("/revocations/users/{user}", "User", "all that a user was issued"),
@@ -89,7 +87,7 @@ fn revocations() -> Vec<Operation> {
         let revocation = body(&format!("{noun}Revocation"));
         let get = new("GET", "get", format!("The revocation of {of}"))
             .answers(200, "It holds.", &revocation)
-            .refuses(&[ErrorCode::NotFound]);
+            .refuses(&[ErrorCode::NotFound, ErrorCode::Unavailable]);
         let post = new("POST", "add", format!("Revoke {of}"))
             .query(if noun == "User" { query::REVOKE_USER } else { query::NONE })
             .answers(201, "It holds and is stored.", &revocation)

@@ -126,6 +126,7 @@ fn status() -> Vec<(&'static str, Value)> {
             ("kernel", any()),
             ("tls", maybe()),
             ("data", maybe()),
+            ("cluster", maybe()),
             ("refused", any()),
             ("dropped", any()),
             ("closed", any()),

@@ -112,6 +112,12 @@ impl<'a> Answers<'a> {
     /// Waits for the outcomes that are not known yet.
     async fn finish(mut self) -> Vec<u8> {
         let deadline = Instant::now() + OUTCOME_TIMEOUT;
+        // Mostly they come in the order of the lines: with the last one all are there, and the task
+        // is woken once.
+        let mut submitted = self.waiting.iter_mut().rev().filter_map(|line| line.as_mut().ok());
+        if let Some(last) = submitted.find(|submitted| !submitted.is_answered()) {
+            last.wait(OUTCOME_TIMEOUT).await;
+        }
         while let Some(line) = self.waiting.pop_front() {
             self.write(line, deadline.saturating_duration_since(Instant::now())).await;
         }

@@ -183,7 +183,7 @@ async fn scan(
     let Some(OtherNodes { found, is_complete }) = others.within(WORKERS_TIMEOUT).await else {
         return Ok((scanned, false));
     };
-    scanned.count += found.count;
+    scanned.count = scanned.count.saturating_add(found.count);
     scanned.connections.extend(found.connections);
     Ok((scanned, is_complete))
 }

@@ -39,6 +39,6 @@ impl Elsewhere {
         let Some(asked) = self.0 else { return own.into() };
         let none = OtherNodes { found: 0, is_complete: false };
         let OtherNodes { found, is_complete } = asked.within(WORKERS_TIMEOUT).await.unwrap_or(none);
-        Counted { subscribers: own + found, is_partial: !is_complete }
+        Counted { subscribers: own.saturating_add(found), is_partial: !is_complete }
     }
 }

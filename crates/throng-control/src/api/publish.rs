@@ -165,6 +165,11 @@ impl Submitted {
         self.outcome.is_answered()
     }
 
+    /// Waits until the outcome is known, or for `max_wait`.
+    pub(super) async fn wait(&mut self, max_wait: Duration) {
+        self.outcome.wait(max_wait).await;
+    }
+
     /// What became of the message, which is counted if it was published. The number of subscribers
     /// leaves out the excluded connection if it is the client's own: of another one, the number
     /// would tell whether it follows the channel.

@@ -47,12 +47,8 @@ pub(crate) async fn answer(
         Ok::<_, Infallible>(engine.read_marker(clock::now_ms(), &inbox, mark, later))
     };
     let Ok(answer) = within(FETCH_TIMEOUT, ask).await;
-    let Some(ReadMarker { read, unread }) = answer else {
-        if is_write {
-            control.kept_changes.check_store()?;
-        }
-        return Err(ErrorResponse::unanswered().into());
-    };
+    let Some(marked) = answer else { return Err(ErrorResponse::unanswered().into()) };
+    let ReadMarker { read, unread } = marked.map_err(ErrorResponse::from)?;
     let read = read.map(|id| id.to_string());
     let mut body = Vec::with_capacity(96);
     v1::read_body(&mut body, &names::target(&inbox), (read.as_deref(), unread));

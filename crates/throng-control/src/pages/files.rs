@@ -103,7 +103,7 @@ pub(super) static CHAT_FILES: [File; 5] = [
 ];
 
 /// Files that every client may load. They reveal nothing about this server.
-pub(super) static FILES: [File; 19] = [
+pub(super) static FILES: [File; 20] = [
     document!("/asyncapi.json", throng_contract::asyncapi),
     // Browsers request this path if a page names no icon, and accept any type of image.
     file!("/favicon.ico", SVG, "../../../../web/icon.svg"),
@@ -129,6 +129,7 @@ pub(super) static FILES: [File; 19] = [
     file!("/status.js", JAVASCRIPT, "../../../../web/status.js"),
     file!("/status-behind.js", JAVASCRIPT, "../../../../web/status-behind.js"),
     file!("/status-certificates.js", JAVASCRIPT, "../../../../web/status-certificates.js"),
+    file!("/status-cluster.js", JAVASCRIPT, "../../../../web/status-cluster.js"),
     file!("/status-charts.js", JAVASCRIPT, "../../../../web/status-charts.js"),
     // As text, because browsers would download Markdown.
     file!("/status.md", TEXT, "../../../../docs/reference/status.md"),

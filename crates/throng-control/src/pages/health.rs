@@ -12,42 +12,16 @@ use axum::response::Response;
 use axum::routing::get;
 use http::StatusCode;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
-use serde::Serialize;
 use throng_wire::ErrorCode;
 
 use crate::control::Control;
-use crate::health::Ailment;
 use crate::http::answer::JSON;
+use crate::readiness::{Finding, Status};
 
-/// What a probe found.
-#[derive(Debug, Serialize)]
-struct Finding {
-    status: Status,
-    reasons: Vec<Ailment>,
-}
-
-/// The word for what a probe found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Status {
-    /// All event loops turn.
-    Live,
-    /// Everything works as it should.
-    Ready,
-    /// New clients are welcome, but something does not work as it should.
-    Degraded,
-    /// The server shuts down.
-    Draining,
-    /// An event loop stands still.
-    Stuck,
-}
-
-impl Status {
-    fn code(self) -> StatusCode {
-        match self {
-            Status::Live | Status::Ready | Status::Degraded => StatusCode::OK,
-            Status::Draining | Status::Stuck => StatusCode::SERVICE_UNAVAILABLE,
-        }
+fn code(status: Status) -> StatusCode {
+    match status {
+        Status::Live | Status::Ready | Status::Degraded => StatusCode::OK,
+        Status::Draining | Status::Stuck => StatusCode::SERVICE_UNAVAILABLE,
     }
 }
 
@@ -59,32 +33,16 @@ pub(super) fn routes() -> Router<Arc<Control>> {
 }
 
 async fn live(State(control): State<Arc<Control>>) -> Response {
-    let reasons = control.health.stuck();
-    let status = if reasons.is_empty() { Status::Live } else { Status::Stuck };
-    json(&control, &Finding { status, reasons })
+    json(&control, &control.liveness())
 }
 
 async fn ready(State(control): State<Arc<Control>>) -> Response {
-    json(&control, &readiness(&control))
-}
-
-fn readiness(control: &Control) -> Finding {
-    let stuck = control.health.stuck();
-    if !stuck.is_empty() {
-        return Finding { status: Status::Stuck, reasons: stuck };
-    }
-    if control.is_leaving() {
-        let reason = Ailment::new("draining", "the server is shutting down");
-        return Finding { status: Status::Draining, reasons: vec![reason] };
-    }
-    let reasons = control.ailments();
-    let status = if reasons.is_empty() { Status::Ready } else { Status::Degraded };
-    Finding { status, reasons }
+    json(&control, &control.readiness())
 }
 
 /// The probe in one word, for people and for balancers that compare the body.
 async fn short(State(control): State<Arc<Control>>) -> Response {
-    let status = readiness(&control).status;
+    let status = control.readiness().status;
     let word = match status {
         Status::Live | Status::Ready | Status::Degraded => "ok\n",
         Status::Draining => "draining\n",
@@ -103,7 +61,7 @@ fn json(control: &Control, finding: &Finding) -> Response {
 
 fn answer(control: &Control, status: Status, content_type: HeaderValue, body: String) -> Response {
     let mut response = Response::new(Body::from(body));
-    *response.status_mut() = status.code();
+    *response.status_mut() = code(status);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, content_type);
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));

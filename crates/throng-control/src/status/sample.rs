@@ -8,6 +8,7 @@ use serde_json::Value;
 use throng_core::Snapshot;
 
 use crate::certificates::TlsStatus;
+use crate::cluster::ClusterStatus;
 use crate::edge::AdmissionMetrics;
 use crate::health::{Departure, Upgrade};
 
@@ -38,6 +39,7 @@ pub(crate) struct Sample {
     pub(super) kernel: Kernel,
     pub(super) tls: Option<TlsStatus>,
     pub(super) data: Option<Data>,
+    pub(super) cluster: Option<ClusterStatus>,
     pub(super) refused_per_s: f64,
     pub(super) refused: Reasons,
     pub(super) dropped_per_s: f64,

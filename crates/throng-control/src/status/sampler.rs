@@ -16,6 +16,7 @@ use super::sample::{
 };
 use super::totals::Totals;
 use crate::certificates::TlsStatus;
+use crate::cluster::ClusterStatus;
 use crate::control::Control;
 use crate::edge::EdgeMetrics;
 
@@ -157,6 +158,7 @@ impl Sampler {
                 }),
                 commits: self.commits.add(data.commits.clone()),
             }),
+            cluster: cluster(&control),
             refused_per_s: per_s(sum(&now.refused), sum(&last.refused)),
             refused: now.refused.clone(),
             dropped_per_s: per_s(sum(&now.dropped), sum(&last.dropped)),
@@ -184,6 +186,11 @@ fn canary(control: &Control) -> Option<BTreeMap<&'static str, Canary>> {
 /// The certificates; `None` without TLS.
 fn tls(control: &Control) -> Option<TlsStatus> {
     control.other_metrics.iter().find_map(|source| source.tls()).map(TlsStatus::shortened)
+}
+
+/// The nodes; `None` of a server that is alone.
+fn cluster(control: &Control) -> Option<ClusterStatus> {
+    control.other_metrics.iter().find_map(|source| source.cluster()).map(ClusterStatus::shortened)
 }
 
 fn request_durations(control: &Control) -> Snapshot {

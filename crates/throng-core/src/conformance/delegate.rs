@@ -9,7 +9,7 @@ use crate::listing::{ListPlace, ListStep};
 use crate::name::{ChannelName, Kind};
 use crate::presence::PresenceCache;
 use crate::publication::{Outcome, Publication};
-use crate::read_marker::{Mark, ReadMarker};
+use crate::read_marker::{Mark, Marked};
 use crate::reading::{Fetched, HistoryQuery, Reading};
 use crate::stamp::Watermark;
 use crate::worker_queue::Notification;
@@ -68,8 +68,8 @@ pub trait Delegate: Send + Sync {
         now_ms: u64,
         inbox: &ChannelName,
         mark: Option<Mark>,
-        later: Later<'_, ReadMarker>,
-    ) -> Answer<ReadMarker> {
+        later: Later<'_, Marked>,
+    ) -> Answer<Marked> {
         self.behind().read_marker(now_ms, inbox, mark, later)
     }
 
@@ -134,8 +134,8 @@ impl<D: Delegate> Engine for D {
         now_ms: u64,
         inbox: &ChannelName,
         mark: Option<Mark>,
-        later: Later<'_, ReadMarker>,
-    ) -> Answer<ReadMarker> {
+        later: Later<'_, Marked>,
+    ) -> Answer<Marked> {
         Delegate::read_marker(self, now_ms, inbox, mark, later)
     }
 

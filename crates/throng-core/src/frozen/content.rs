@@ -64,9 +64,15 @@ pub fn decode_name(decoder: &mut Decoder<'_>) -> Result<ChannelName, ThawError> 
 
 /// Appends a message. Its channel and its epoch are those of the record before it.
 pub fn encode_content(encoder: &mut Encoder, content: &Content) {
+    encode_content_at(encoder, content, clock::ahead_ms());
+}
+
+/// [`encode_content`] with a machine's clock that is `ahead_ms` ahead of that of the times.
+pub(crate) fn encode_content_at(encoder: &mut Encoder, content: &Content, ahead_ms: i64) {
+    let wall_ms = |at_ms: u64| at_ms.saturating_add_signed(ahead_ms);
     encoder.u64(content.id.offset);
     encoder.u64(content.previous);
-    encoder.u64(clock::wall_ms(content.time_ms));
+    encoder.u64(wall_ms(content.time_ms));
     let kind = match content.body {
         Body::Text(_) => TEXT,
         Body::Json(_) => JSON,
@@ -84,7 +90,7 @@ pub fn encode_content(encoder: &mut Encoder, content: &Content) {
         encoder.u64(excluded);
     }
     if let Some(expires_ms) = content.expires_ms {
-        encoder.u64(if content.is_without_body() { 0 } else { clock::wall_ms(expires_ms.get()) });
+        encoder.u64(if content.is_without_body() { 0 } else { wall_ms(expires_ms.get()) });
     }
     encoder.bytes(content.body.bytes());
 }
@@ -96,40 +102,99 @@ pub fn decode_content(
     epoch: Epoch,
     channel: &ChannelName,
 ) -> Result<Content, ThawError> {
-    let (offset, previous) = (decoder.u64()?, decoder.u64()?);
-    if previous >= offset || offset > OFFSET_MAX {
-        return Err(ThawError::Invalid("the offset of a message"));
-    }
-    // Frozen as wall time: the clock of each process may be ahead of it by another amount.
-    let time_ms = clock::from_wall_ms(decoder.u64()?);
-    let flags = decoder.u8()?;
-    if flags & !(BODY_KIND | HAS_CONTENT_TYPE | HAS_EXCLUDED | HAS_STAMP | HAS_EXPIRY) != 0 {
-        return Err(ThawError::Invalid("the flags of a message"));
-    }
-    let stamp = Stamp(if flags & HAS_STAMP == 0 { 0 } else { decoder.u64()? });
-    let content_type =
-        if flags & HAS_CONTENT_TYPE == 0 { None } else { Some(decoder.text()?.into()) };
-    let excluded =
-        if flags & HAS_EXCLUDED == 0 { None } else { Some(ConnectionName(decoder.u64()?)) };
-    let expires_ms = if flags & HAS_EXPIRY == 0 {
-        None
-    } else {
-        let expires_ms = match decoder.u64()? {
-            0 => 0,
-            wall_ms => clock::from_wall_ms(wall_ms),
+    let head = Head::decode(decoder, clock::ahead_ms())?;
+    Ok(head.body(decoder)?.content(&head, epoch, channel.clone()))
+}
+
+/// What comes before the body of a message.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Head<'a> {
+    pub(crate) offset: u64,
+    pub(crate) previous: u64,
+    pub(crate) time_ms: u64,
+    pub(crate) stamp: Stamp,
+    pub(crate) expires_ms: Option<NonZeroU64>,
+    content_type: Option<&'a str>,
+    excluded: Option<ConnectionName>,
+    kind: u8,
+}
+
+/// A body of the kind that its [`Head`] says.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum BodyBytes<'a> {
+    Text(&'a str),
+    Json(&'a str),
+    Binary(&'a [u8]),
+}
+
+impl<'a> Head<'a> {
+    /// Reads up to the body. The machine's clock is `ahead_ms` ahead of that of the times.
+    pub(crate) fn decode(decoder: &mut Decoder<'a>, ahead_ms: i64) -> Result<Head<'a>, ThawError> {
+        let (offset, previous) = (decoder.u64()?, decoder.u64()?);
+        if previous >= offset || offset > OFFSET_MAX {
+            return Err(ThawError::Invalid("the offset of a message"));
+        }
+        // Frozen as wall time: the clock of each process may be ahead of it by another amount.
+        let own_ms = |wall_ms: u64| wall_ms.saturating_add_signed(ahead_ms.saturating_neg());
+        let time_ms = own_ms(decoder.u64()?);
+        let flags = decoder.u8()?;
+        if flags & !(BODY_KIND | HAS_CONTENT_TYPE | HAS_EXCLUDED | HAS_STAMP | HAS_EXPIRY) != 0 {
+            return Err(ThawError::Invalid("the flags of a message"));
+        }
+        let stamp = Stamp(if flags & HAS_STAMP == 0 { 0 } else { decoder.u64()? });
+        let content_type = if flags & HAS_CONTENT_TYPE == 0 { None } else { Some(decoder.text()?) };
+        let excluded =
+            if flags & HAS_EXCLUDED == 0 { None } else { Some(ConnectionName(decoder.u64()?)) };
+        let expires_ms = if flags & HAS_EXPIRY == 0 {
+            None
+        } else {
+            let expires_ms = match decoder.u64()? {
+                0 => 0,
+                wall_ms => own_ms(wall_ms),
+            };
+            // At 0 it has expired, too.
+            Some(NonZeroU64::new(expires_ms).unwrap_or(NonZeroU64::MIN))
         };
-        // At 0 it has expired, too.
-        Some(NonZeroU64::new(expires_ms).unwrap_or(NonZeroU64::MIN))
-    };
-    let body = match flags & BODY_KIND {
-        TEXT => Body::Text(decoder.text()?.into()),
-        JSON => Body::Json(decoder.text()?.into()),
-        BINARY => Body::Binary(decoder.bytes()?.into()),
-        _ => return Err(ThawError::Invalid("the kind of a body")),
-    };
-    let id = MessageId { epoch, offset };
-    let channel = channel.clone();
-    Ok(Content { id, stamp, previous, time_ms, channel, body, content_type, excluded, expires_ms })
+        let kind = flags & BODY_KIND;
+        Ok(Head { offset, previous, time_ms, stamp, expires_ms, content_type, excluded, kind })
+    }
+
+    /// Reads the body.
+    pub(crate) fn body(&self, decoder: &mut Decoder<'a>) -> Result<BodyBytes<'a>, ThawError> {
+        Ok(match self.kind {
+            TEXT => BodyBytes::Text(decoder.text()?),
+            JSON => BodyBytes::Json(decoder.text()?),
+            BINARY => BodyBytes::Binary(decoder.bytes()?),
+            _ => return Err(ThawError::Invalid("the kind of a body")),
+        })
+    }
+
+    /// The length of the content type that is kept with the body.
+    pub(crate) fn content_type_bytes(&self) -> usize {
+        self.content_type.map_or(0, str::len)
+    }
+}
+
+impl BodyBytes<'_> {
+    /// The message with this body.
+    pub(crate) fn content(self, head: &Head<'_>, epoch: Epoch, channel: ChannelName) -> Content {
+        let body = match self {
+            BodyBytes::Text(text) => Body::Text(text.into()),
+            BodyBytes::Json(text) => Body::Json(text.into()),
+            BodyBytes::Binary(bytes) => Body::Binary(bytes.into()),
+        };
+        Content {
+            id: MessageId { epoch, offset: head.offset },
+            stamp: head.stamp,
+            previous: head.previous,
+            time_ms: head.time_ms,
+            channel,
+            body,
+            content_type: head.content_type.map(Into::into),
+            excluded: head.excluded,
+            expires_ms: head.expires_ms,
+        }
+    }
 }
 
 #[cfg(test)]

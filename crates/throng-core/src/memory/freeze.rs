@@ -4,6 +4,7 @@
 //! Each worker that follows a channel stays its follower, under the same local id. So messages that
 //! are published after the thaw reach a worker's queue even before the worker is thawed.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -14,6 +15,7 @@ use crate::clock;
 use crate::engine::EngineMetrics;
 use crate::frozen::{Decoder, Encoder, OFFSET_MAX, RecordKind, ThawError, decode_content};
 use crate::id::Epoch;
+use crate::log::segment::{Segment, SharedBytes};
 use crate::name::ChannelName;
 use crate::rules::Rules;
 use crate::stamp::Stamp;
@@ -25,7 +27,8 @@ const STAMPS_SINCE: u16 = 2;
 impl MemoryEngine {
     /// Writes the engine, one record with each call of `write`; a record is hardly longer than the
     /// longest message. Nothing may be published meanwhile, and all workers must have taken their
-    /// notifications: those in queues are not written.
+    /// notifications: those in queues are not written. Of messages in segments only the places are
+    /// written, since [`MemoryEngine::seal`].
     pub fn freeze<E>(&self, mut write: impl FnMut(Vec<u8>) -> Result<(), E>) -> Result<(), E> {
         let write: &mut dyn FnMut(Vec<u8>) -> Result<(), E> = &mut write;
         let metrics = self.shared.metrics(0);
@@ -38,11 +41,13 @@ impl MemoryEngine {
         first.u64(self.shared.lost_anywhere().0);
         first.u64(expired);
         write(first.finish())?;
+        self.sealing.records().into_iter().try_for_each(&mut *write)?;
+        let segments = self.sealing.places();
         self.shared.thawed_keys().freeze(write)?;
         let (mut channels, mut forgotten_head) = (0, 0);
         for at in 0..SHARDS {
             let shard = self.lock(at);
-            channels += shard.freeze(write)?;
+            channels += shard.freeze(segments, write)?;
             shard.freeze_keys(write)?;
             forgotten_head = shard.forgotten_head().max(forgotten_head);
         }
@@ -66,6 +71,10 @@ pub struct MemoryThaw {
     /// The channel whose messages are being read.
     open: Option<OpenChannel>,
     keys: Vec<(u64, Key, u64)>,
+    /// Segments that have come and are not in use yet.
+    came: VecDeque<Segment>,
+    /// Those that are in use.
+    segments: Vec<Arc<Segment>>,
 }
 
 #[derive(Debug)]
@@ -88,7 +97,16 @@ impl MemoryThaw {
             channels: 0,
             open: None,
             keys: Vec::new(),
+            came: VecDeque::new(),
+            segments: Vec::new(),
         }
+    }
+
+    /// Checks the next segment that [`MemoryEngine::seal`] has written, and keeps it. All of them
+    /// come before the records.
+    pub fn segment(&mut self, bytes: SharedBytes) -> Result<(), ThawError> {
+        self.came.push_back(Segment::read(bytes)?);
+        Ok(())
     }
 
     /// Reads the next record. After an error there is no engine.
@@ -106,7 +124,9 @@ impl MemoryThaw {
         match kind {
             RecordKind::Engine => self.begin(decoder),
             RecordKind::Message => self.message(decoder),
+            RecordKind::SealedMessages => self.sealed_messages(decoder),
             _ if self.open.is_some() => Err(ThawError::Invalid("the messages of a channel lack")),
+            RecordKind::SegmentInUse => self.segment_in_use(decoder),
             RecordKind::Channel => self.channel(decoder),
             RecordKind::IdempotencyKey => self.idempotency_key(decoder),
             RecordKind::EngineEnd => self.end(decoder),
@@ -126,6 +146,7 @@ impl MemoryThaw {
             let shard = self.engine.lock(at);
             self.engine.note_oldest(at, &shard);
         }
+        self.engine.sealing.begin_with(&self.segments);
         // The limit may be lower than that of the frozen engine.
         self.engine.evict();
         Ok(self.engine)
@@ -177,6 +198,39 @@ impl MemoryThaw {
         let mut shard = self.engine.lock(open.shard);
         shard.thaw_message(shared, open.slot, content)?;
         open.messages_left -= 1;
+        if open.messages_left == 0 {
+            shard.check_thawed(open.slot)?;
+            drop(shard);
+            self.open = None;
+        }
+        Ok(())
+    }
+
+    fn segment_in_use(&mut self, mut decoder: Decoder<'_>) -> Result<(), ThawError> {
+        let (place, later_ms) = (decoder.u32()?, decoder.u64()?.cast_signed());
+        decoder.finish()?;
+        let segment = self.came.pop_front().filter(|segment| {
+            place as usize == self.segments.len() && segment.epoch() == self.engine.shared.epoch
+        });
+        let segment = segment.ok_or(ThawError::Invalid("a segment that has not come"))?;
+        let ahead_ms = clock::ahead_ms().wrapping_sub(later_ms);
+        self.segments.push(Arc::new(segment.numbered(place, ahead_ms)));
+        Ok(())
+    }
+
+    fn sealed_messages(&mut self, mut decoder: Decoder<'_>) -> Result<(), ThawError> {
+        let open = self.open.as_mut().ok_or(ThawError::Invalid("a message without a channel"))?;
+        let (place, first, count) = (decoder.u32()?, decoder.u32()?, decoder.u32()?);
+        decoder.finish()?;
+        let segment = self.segments.get(place as usize);
+        let segment = segment.ok_or(ThawError::Invalid("a segment that has not come"))?;
+        let end = first.checked_add(count).filter(|end| *end <= segment.len());
+        let end = end.filter(|_| 0 < count && count <= open.messages_left);
+        let end = end.ok_or(ThawError::Invalid("messages in a segment"))?;
+        let shared = &self.engine.shared;
+        let mut shard = self.engine.lock(open.shard);
+        shard.thaw_sealed(shared, (open.slot, &open.name), segment, first..end)?;
+        open.messages_left -= count;
         if open.messages_left == 0 {
             shard.check_thawed(open.slot)?;
             drop(shard);

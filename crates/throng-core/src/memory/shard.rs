@@ -3,6 +3,7 @@
 pub(super) mod elsewhere;
 pub(super) mod frozen;
 pub(super) mod list;
+pub(super) mod seal;
 
 use std::num::NonZeroU64;
 use std::sync::Arc;

@@ -252,6 +252,12 @@ impl Shared {
         self.messages.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Counts messages that were appended to a log.
+    pub(super) fn count_added(&self, messages: usize, bytes: usize) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.messages.fetch_add(messages as u64, Ordering::Relaxed);
+    }
+
     /// Drops messages of a log with `trim`, which returns their bytes, and counts them.
     pub(super) fn shrink(&self, log: &mut Log, trim: impl FnOnce(&mut Log) -> usize) {
         let before = log.len();

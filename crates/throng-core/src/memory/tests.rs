@@ -8,9 +8,11 @@ mod guarantees;
 mod listing;
 mod model;
 mod presence;
+mod seal;
 mod threads;
 
 use super::*;
+use crate::SharedBytes;
 use crate::frozen::ThawError;
 use crate::message::Body;
 use crate::rules::{Retention, Rule};
@@ -38,6 +40,44 @@ struct Fixture {
     queues: Vec<Arc<WorkerQueue>>,
     rules: Arc<Rules>,
     max_bytes: usize,
+    /// The segments of the engine that was sealed last.
+    segments: Mutex<Segments>,
+}
+
+/// Segments in memory that counts its readers.
+#[derive(Debug, Default)]
+struct Segments {
+    next: Vec<u8>,
+    all: Vec<Arc<Vec<u8>>>,
+    freed: usize,
+}
+
+/// The bytes of one.
+struct Shared(Arc<Vec<u8>>);
+
+impl AsRef<[u8]> for Shared {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl SegmentSink for Segments {
+    type Error = ();
+
+    fn append(&mut self, bytes: &[u8]) -> Result<(), ()> {
+        self.next.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn seal(&mut self) -> Result<SharedBytes, ()> {
+        let bytes = Arc::new(std::mem::take(&mut self.next));
+        self.all.push(Arc::clone(&bytes));
+        Ok(Box::new(Shared(bytes)))
+    }
+
+    fn freed(&mut self, bytes: usize) {
+        self.freed += bytes;
+    }
 }
 
 impl Fixture {
@@ -47,7 +87,7 @@ impl Fixture {
         let epoch = Epoch::numbered(7);
         let rules = Arc::new(rules);
         let engine = MemoryEngine::new(epoch, Arc::clone(&rules), queues.clone(), max_bytes);
-        Fixture { engine, queues, rules, max_bytes }
+        Fixture { engine, queues, rules, max_bytes, segments: Mutex::default() }
     }
 
     /// An engine to put in the place of another.
@@ -70,8 +110,25 @@ impl Fixture {
     fn thaw(&self, records: &[Vec<u8>]) -> Result<MemoryEngine, ThawError> {
         let mut thaw =
             MemoryThaw::new(Arc::clone(&self.rules), self.queues.clone(), self.max_bytes);
+        let segments = self.segments();
+        segments
+            .all
+            .iter()
+            .try_for_each(|bytes| thaw.segment(Box::new(Shared(Arc::clone(bytes)))))?;
         records.iter().try_for_each(|record| thaw.record(record))?;
         thaw.finish()
+    }
+
+    fn segments(&self) -> MutexGuard<'_, Segments> {
+        self.segments.lock().expect("nobody has panicked")
+    }
+
+    /// Writes messages to segments.
+    fn seal(&self) {
+        *self.segments() = Segments::default();
+        let sealed = self.engine.seal(&mut *self.segments());
+        assert_eq!(sealed, Ok(()));
+        assert!(self.segments().next.is_empty(), "a segment has no end");
     }
 
     /// Goes on with an engine that is made from the bytes of this one.

@@ -41,7 +41,7 @@ impl Token {
         Token { id, generation }
     }
 
-    pub(super) fn id(self) -> ConnectionId {
+    pub(crate) fn id(self) -> ConnectionId {
         self.id
     }
 

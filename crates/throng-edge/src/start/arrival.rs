@@ -1,32 +1,125 @@
 //! A worker arrives from another process, on the thread and into the descriptor table that it goes
 //! on with.
+//!
+//! Its thread begins before the worker is there: it receives copies of sockets while the other
+//! process serves ([`Arrivals`]). Then it gets what a worker needs, and receives the state.
 
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use throng_handover::channel::{Channel, ChannelError, Received};
+use throng_handover::channel::{ChannelError, Received};
 use throng_handover::message::Kind;
-use throng_handover::records;
+use throng_handover::records::{self, Socket};
 
+use super::ahead::{Ahead, lost, out_of_order};
 use super::error::{StartError, system};
 use super::gate::Gate;
-use super::succession::CHANNEL_TIMEOUT;
-use super::thread::{Prepared, Thread};
+use super::thread::{self, Prepared, Started, Thread};
 use crate::event_loop::{self, Clock, Listening};
+use crate::net::HandoffHeader;
+use crate::sys::handoff::{HandoffReceiver, HandoffSender};
+use crate::sys::sockets::Sockets;
+use crate::tls::TlsNet;
 use crate::worker::WorkerThaw;
 
-/// How often a thread that waits for its channel looks whether the other process has given up.
-const LOOK: Duration = Duration::from_millis(20);
+/// The threads of the workers that come from another process, before they are workers.
+#[derive(Debug)]
+pub struct Arrivals {
+    threads: Vec<Arriving>,
+    senders: Vec<HandoffSender>,
+}
+
+#[derive(Debug)]
+struct Arriving {
+    thread: JoinHandle<()>,
+    /// Reports that it has a descriptor table of its own, and that it has what came ahead.
+    told: mpsc::Receiver<Result<(), StartError>>,
+    begin: mpsc::Sender<(Thread, Started)>,
+}
+
+impl Arrivals {
+    /// Starts the threads of the workers whose connections come through these ends. When this
+    /// returns, each has a descriptor table of its own: what is opened afterwards is not in it.
+    pub(super) fn start(
+        ends: &[(HandoffSender, HandoffReceiver)],
+        gate: &Arc<Gate>,
+    ) -> Result<Arrivals, StartError> {
+        let threads = ends.iter().enumerate().map(|(number, (_, handoffs))| {
+            let (handoffs, gate) = (handoffs.clone(), Arc::clone(gate));
+            let (tell, told) = mpsc::channel();
+            let (begin, begun) = mpsc::channel();
+            let thread = thread::builder(number as u16)
+                .spawn(move || run(&handoffs, &gate, &tell, &begun))
+                .map_err(system("start a thread"))?;
+            Ok(Arriving { thread, told, begin })
+        });
+        let threads = threads.collect::<Result<_, StartError>>()?;
+        let senders = ends.iter().map(|(sender, _)| sender.clone()).collect();
+        let arrivals = Arrivals { threads, senders };
+        arrivals.wait()?;
+        Ok(arrivals)
+    }
+
+    /// Passes a worker its channel to the worker of the same number in the other process.
+    pub fn pass(&self, worker: usize, channel: &OwnedFd) -> io::Result<()> {
+        self.senders[worker].send(HandoffHeader::CHANNEL, channel.as_fd(), &[])
+    }
+
+    /// Waits until all have what comes ahead.
+    pub fn wait(&self) -> Result<(), StartError> {
+        let died = || StartError::TakeOver("a worker's thread has died".to_owned());
+        self.threads
+            .iter()
+            .try_for_each(|arriving| arriving.told.recv().unwrap_or_else(|_| Err(died())))
+    }
+
+    /// Makes workers of the threads, the first of `threads`. Returns the threads.
+    pub(super) fn begin(
+        self,
+        threads: impl Iterator<Item = (Thread, Started)>,
+    ) -> Vec<JoinHandle<()>> {
+        let begin = |(arriving, own): (Arriving, (Thread, Started))| {
+            // If it has died, that is reported by what was to report its start.
+            let _ = arriving.begin.send(own);
+            arriving.thread
+        };
+        self.threads.into_iter().zip(threads).map(begin).collect()
+    }
+}
+
+/// A thread that is to be a worker's.
+fn run(
+    handoffs: &HandoffReceiver,
+    gate: &Gate,
+    tell: &mpsc::Sender<Result<(), StartError>>,
+    begun: &mpsc::Receiver<(Thread, Started)>,
+) {
+    let table = throng_host::private_table::unshare();
+    let has_table = table.is_ok();
+    // Nobody listens if the process is about to exit.
+    let _ = tell.send(table.map_err(system("give a worker a descriptor table of its own")));
+    if !has_table {
+        return;
+    }
+    match Ahead::receive(handoffs, gate) {
+        Ok(ahead) => {
+            let _ = tell.send(Ok(()));
+            if let Ok((thread, started)) = begun.recv() {
+                thread.run(&started, Some(ahead));
+            }
+        }
+        Err(error) => {
+            let _ = tell.send(Err(error));
+        }
+    }
+}
 
 impl Thread {
-    /// Receives the listeners and the connections of the worker.
-    pub(super) fn arrive(&self, gate: &Arc<Gate>, clock: &Clock) -> Result<Prepared, StartError> {
-        let channel = self.channel(gate)?;
-        let mut channel =
-            Channel::new(channel, CHANNEL_TIMEOUT).map_err(system("take over a worker"))?;
-        let lost = |error: ChannelError| StartError::TakeOver(error.to_string());
+    /// Receives the listeners, and the state of the worker whose sockets have come ahead.
+    pub(super) fn arrive(&self, ahead: Ahead, clock: &Clock) -> Result<Prepared, StartError> {
+        let (mut channel, mut copies, epoll) = ahead.into_parts();
         let Received { content, descriptors, .. } = channel.receive().map_err(lost)?;
         let mut listeners = Vec::new();
         for (kind, socket) in content.into_iter().zip(descriptors) {
@@ -35,20 +128,31 @@ impl Thread {
             listeners.push(Listening::new(socket, steering, is_tls));
         }
         let (mut worker, method) = self.worker()?;
+        worker.net().inner().epoll = epoll;
         worker.set_now(clock.now());
         let mut thaw = WorkerThaw::new(worker);
         loop {
             let Received { kind, content, descriptors } = channel.receive().map_err(lost)?;
             if kind != Kind::State {
-                return Err(StartError::TakeOver("a message came out of order".to_owned()));
+                return Err(out_of_order());
             }
             if content.is_empty() {
                 break;
             }
             let read = records::read(&content, descriptors, |record, socket| {
+                let copy = copies.take(record);
+                // At once: new connections need their descriptors.
+                copies.take_left().for_each(|copy| close(thaw.net(), copy.socket));
+                let read = match socket {
+                    Socket::None => thaw.record(record, None),
+                    Socket::Here(socket) => thaw.record(record, Some(socket)),
+                    Socket::Ahead => match copy {
+                        Some(copy) if copy.is_watched => thaw.watched(record, copy.socket),
+                        copy => thaw.record(record, copy.map(|copy| copy.socket)),
+                    },
+                };
                 // Of a connection that cannot be thawed only the socket is closed. `finish` tells
                 // whether anything else is wrong.
-                let read = thaw.record(record, socket);
                 if let Err(error) = read {
                     tracing::error!("a connection cannot be taken over: {error}");
                 }
@@ -57,28 +161,16 @@ impl Thread {
             read.map_err(lost)?;
         }
         let mut worker = thaw.finish().map_err(|error| StartError::TakeOver(error.to_string()))?;
+        copies.into_left().for_each(|copy| close(worker.net(), copy.socket));
         let mut sources = self.sources(listeners);
         event_loop::register(&mut worker, &mut sources).map_err(system("wait for events"))?;
         Ok((worker, sources, method))
     }
+}
 
-    /// Waits for the worker's channel, which comes as handoffs do.
-    fn channel(&self, gate: &Gate) -> Result<OwnedFd, StartError> {
-        let deadline = Instant::now() + 4 * CHANNEL_TIMEOUT;
-        let mut buffer = Vec::new();
-        while !gate.is_shut() && Instant::now() < deadline {
-            let wait = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
-            // An error means a turn without a wait.
-            let _ = poll(&mut [PollFd::new(&self.handoffs, PollFlags::IN)], Some(&wait));
-            let received = self.handoffs.receive(&mut buffer);
-            match received.map_err(system("take over a worker"))? {
-                Some((header, Some(socket))) if header.is_channel => return Ok(socket),
-                Some(_) => {
-                    return Err(StartError::TakeOver("a worker's channel is lost".to_owned()));
-                }
-                None => {}
-            }
-        }
-        Err(StartError::TakeOver("the running server has given up".to_owned()))
-    }
+/// Closes a copy whose connection has ended. It may be open elsewhere still: epoll would go on
+/// reporting it here.
+fn close(net: &mut TlsNet<Sockets>, copy: OwnedFd) {
+    // Fails for one that is not there.
+    let _ = net.inner().epoll.remove(&copy);
 }

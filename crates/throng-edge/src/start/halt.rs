@@ -2,12 +2,13 @@
 //!
 //! The thread that conducts it sees these steps, and may turn back before each:
 //!
-//! 1. [`Edge::hold`]: no connection goes to the control plane any more, and no TLS handshake
+//! 1. [`Edge::send_ahead`]: the workers send copies of sockets, while they serve.
+//! 2. [`Edge::hold`]: no connection goes to the control plane any more, and no TLS handshake
 //!    begins. Everything else goes on.
-//! 2. [`Edge::halt`]: the workers stop, and finish what is under way between them.
-//! 3. [`Edge::send_workers`]: they freeze, and send what they were, each through a channel of its
-//!    own, with copies of the sockets.
-//! 4. [`Edge::leave`]: their threads end. [`Edge::go_back`] instead: they thaw what they have
+//! 3. [`Edge::halt`]: the workers stop, and finish what is under way between them.
+//! 4. [`Edge::send_workers`]: they freeze, and send what they were, with copies of the other
+//!    sockets.
+//! 5. [`Edge::leave`]: their threads end. [`Edge::go_back`] instead: they thaw what they have
 //!    frozen.
 
 use std::io;
@@ -24,27 +25,37 @@ use crate::net::HandoffHeader;
 const HALT_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Edge {
+    /// Lets each worker send copies of its sockets ahead through a channel of its own, while it
+    /// serves. Returns the other ends of the channels, in order.
+    pub fn send_ahead(&self) -> io::Result<Vec<OwnedFd>> {
+        let pairs = self.queues.iter().map(|_| Channel::pair());
+        let (near, far): (Vec<_>, Vec<_>) =
+            pairs.collect::<io::Result<Vec<_>>>()?.into_iter().unzip();
+        self.send_channels(HandoffHeader::CHANNEL_AHEAD, &near)?;
+        self.succession.set_channels(near);
+        Ok(far)
+    }
+
+    fn send_channels(&self, header: HandoffHeader, channels: &[OwnedFd]) -> io::Result<()> {
+        for (sender, channel) in self.to_workers.senders().iter().zip(channels) {
+            // Fails if so many connections are on their way to the worker that there is no room.
+            sender.send(header, channel.as_fd(), &[])?;
+        }
+        Ok(())
+    }
+
     /// Keeps connections from the control plane until [`Edge::go_back`]: what it would serve waits
     /// with the workers.
     pub fn hold(&self) {
         self.succession.hold(true);
     }
 
-    /// Stops all workers, and lets them finish what is under way between them. Returns their
-    /// channels to the other process, in order.
-    pub fn halt(&self) -> io::Result<Vec<OwnedFd>> {
+    /// Stops all workers, and lets them finish what is under way between them. Call
+    /// [`Edge::send_ahead`] before.
+    pub fn halt(&self) -> io::Result<()> {
         let assembly = &self.succession.assembly;
-        let (mut near, mut far) = (Vec::new(), Vec::new());
-        for _ in &self.queues {
-            let (mine, its) = Channel::pair()?;
-            near.push(mine);
-            far.push(its);
-        }
         assembly.open();
-        for (sender, channel) in self.to_workers.senders().iter().zip(&near) {
-            // So many connections are on their way to the worker that there is no room.
-            sender.send(HandoffHeader::CHANNEL, channel.as_fd(), &[])?;
-        }
+        self.succession.with_channels(|near| self.send_channels(HandoffHeader::CHANNEL, near))?;
         let workers = self.queues.len();
         if !assembly.all_wait(workers, HALT_TIMEOUT) {
             return Err(io::Error::other("a worker does not stop"));
@@ -53,7 +64,7 @@ impl Edge {
         if !assembly.all_wait(workers, HALT_TIMEOUT) {
             return Err(io::Error::other("the workers do not come to rest"));
         }
-        assembly.take_failure().map_or(Ok(far), |why| Err(io::Error::other(why)))
+        assembly.take_failure().map_or(Ok(()), |why| Err(io::Error::other(why)))
     }
 
     /// Lets the halted workers freeze and send what they are.
@@ -83,6 +94,7 @@ impl Edge {
     /// The workers go on, as if nothing had been.
     pub fn go_back(&self) {
         self.go_on();
+        self.succession.set_channels(Vec::new());
         self.succession.hold(false);
     }
 }

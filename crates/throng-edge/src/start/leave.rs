@@ -38,7 +38,11 @@ impl Thread {
         }
         let mut frozen = Frozen::default();
         worker.set_now(clock.now());
-        worker.freeze(&mut |record, socket| frozen.push(&record, socket));
+        let copies = std::mem::take(&mut worker.net().inner().copies);
+        let net = worker.freeze(&mut |record, socket| {
+            let is_ahead = socket.as_ref().is_some_and(|socket| copies.contains(socket));
+            frozen.push(&record, socket, is_ahead);
+        });
         let sent = channel.ok_or(ChannelError::Ended).and_then(|channel| {
             let channel = Channel::new(channel, CHANNEL_TIMEOUT).map_err(ChannelError::System)?;
             send(&channel, &sources.listeners, &frozen)
@@ -46,7 +50,10 @@ impl Thread {
         if let Err(error) = sent {
             assembly.fail(error.to_string());
         }
-        match assembly.await_order() {
+        let order = assembly.await_order();
+        // Not before: it has all sockets in its epoll instance, which takes long to close.
+        drop(net);
+        match order {
             Order::Leave => None,
             _ => Some(self.thaw(frozen, sources, clock)),
         }

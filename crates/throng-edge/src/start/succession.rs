@@ -1,5 +1,6 @@
 //! What the workers share when they leave for another process.
 
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,6 +13,9 @@ pub(super) const CHANNEL_TIMEOUT: Duration = Duration::from_secs(30);
 /// What the workers share about those of another process that succeed them.
 #[derive(Debug, Default)]
 pub(crate) struct Succession {
+    /// The channels of the workers to those that succeed them, in order; none without an upgrade
+    /// under way.
+    channels: Mutex<Vec<OwnedFd>>,
     /// While set, no connection goes to the control plane, and no TLS handshake begins.
     pub(super) is_held: Arc<AtomicBool>,
     pub(super) assembly: Assembly,
@@ -23,6 +27,14 @@ pub(crate) struct Succession {
 impl Succession {
     fn lock(&self) -> MutexGuard<'_, bool> {
         self.is_accepting_held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn set_channels(&self, channels: Vec<OwnedFd>) {
+        *self.channels.lock().unwrap_or_else(PoisonError::into_inner) = channels;
+    }
+
+    pub(super) fn with_channels<T>(&self, each: impl FnOnce(&[OwnedFd]) -> T) -> T {
+        each(&self.channels.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Waits until connections may be accepted for the workers: while the guard is there,

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
+use super::ahead::Ahead;
 use super::error::{StartError, cannot_listen, system};
 use super::gate::Gate;
 use super::send_method::{self, SendMethod};
@@ -13,6 +14,7 @@ use crate::event_loop::permits::{FanOutPermits, PermitHolder};
 use crate::event_loop::sleep::Sleep;
 use crate::event_loop::steering::Steering;
 use crate::event_loop::{self, Clock, Listening, Sources, TakesConnections, ThreadWorker};
+use crate::sys::copies::Copies;
 use crate::sys::epoll::Epoll;
 use crate::sys::handoff::{HandoffReceiver, HandoffSender};
 use crate::sys::listener;
@@ -50,6 +52,9 @@ pub(super) struct Thread {
     pub(super) origin: Origin,
 }
 
+/// Reports that a worker has started.
+pub(super) type Started = mpsc::Sender<Result<SendMethod, StartError>>;
+
 /// Where a worker comes from.
 pub(super) enum Origin {
     /// The server starts.
@@ -61,21 +66,27 @@ pub(super) enum Origin {
     Joins(Arc<Gate>, usize),
 }
 
+/// Starts the thread of the worker with this number.
+pub(super) fn builder(number: u16) -> std::thread::Builder {
+    std::thread::Builder::new().name(format!("worker-{number}")).stack_size(STACK_BYTES)
+}
+
 impl Thread {
     /// Starts the thread. It reports through `started` once it accepts connections, or cannot; one
     /// that arrives from another process, once it has everything.
-    pub(super) fn spawn(
-        self,
-        started: mpsc::Sender<Result<SendMethod, StartError>>,
-    ) -> io::Result<JoinHandle<()>> {
-        let name = format!("worker-{}", self.setup.id.0);
-        let builder = std::thread::Builder::new().name(name).stack_size(STACK_BYTES);
-        builder.spawn(move || self.run(&started))
+    pub(super) fn spawn(self, started: Started) -> io::Result<JoinHandle<()>> {
+        builder(self.setup.id.0).spawn(move || self.run(&started, None))
     }
 
-    fn run(self, started: &mpsc::Sender<Result<SendMethod, StartError>>) {
+    /// Runs the worker, on its thread. One that arrives has a descriptor table of its own already,
+    /// and what came `ahead`.
+    pub(super) fn run(self, started: &Started, ahead: Option<Ahead>) {
         let clock = Clock::start();
-        let (mut worker, mut sources, method) = match self.prepare(&clock) {
+        let prepared = match ahead {
+            Some(ahead) => self.arrive(ahead, &clock),
+            None => self.prepare(),
+        };
+        let (mut worker, mut sources, method) = match prepared {
             Ok(prepared) => prepared,
             Err(error) => {
                 let _ = started.send(Err(error));
@@ -118,12 +129,9 @@ impl Thread {
     /// descriptors that the thread did not open itself (queue events, handoff sockets) were open
     /// before, are shared by `Arc` and stay open while any worker runs, so that their numbers mean
     /// the same in every table. Sockets cross threads only as messages of `sys/handoff.rs`.
-    fn prepare(&self, clock: &Clock) -> Result<Prepared, StartError> {
+    fn prepare(&self) -> Result<Prepared, StartError> {
         throng_host::private_table::unshare()
             .map_err(system("give a worker a descriptor table of its own"))?;
-        if let Origin::Arrives(gate) = &self.origin {
-            return self.arrive(gate, clock);
-        }
         let joins = matches!(self.origin, Origin::Joins(..));
         // Connections that the kernel gives to a listener are lost if it closes. So that of a
         // worker that may not begin does not listen yet.
@@ -175,6 +183,7 @@ impl Thread {
             queue_event: Arc::clone(&self.event),
             takes_connections: Some(self.takes_connections.clone()),
             channel: None,
+            ahead: None,
         }
     }
 
@@ -190,6 +199,7 @@ impl Thread {
             epoll: Epoll::new().map_err(system("make an epoll instance"))?,
             to_control: self.to_control.clone(),
             is_held: Arc::clone(&self.succession.is_held),
+            copies: Copies::default(),
             to_workers: self.to_workers.clone(),
         };
         let acceptor = settings.tls.as_ref().map(|tls| tls.acceptor.clone());

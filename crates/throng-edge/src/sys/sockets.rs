@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketFlags};
 use throng_core::WorkerId;
 
+use super::copies::Copies;
 use super::epoll::Epoll;
 use super::handoff::HandoffSender;
 use super::io_uring::IoUring;
@@ -34,6 +35,8 @@ pub(crate) struct Sockets {
     /// While set, no connection goes to the control plane: it is about to leave for another
     /// process.
     pub(crate) is_held: Arc<AtomicBool>,
+    /// Those of which another process has copies.
+    pub(crate) copies: Copies,
     /// The channels to all workers, in order.
     pub(crate) to_workers: Vec<HandoffSender>,
 }
@@ -157,12 +160,35 @@ impl Net for Sockets {
         let _ = rustix::net::shutdown(socket, Shutdown::Write);
     }
 
+    fn close(&mut self, socket: OwnedFd) {
+        if self.copies.remove(&socket) {
+            let _ = self.epoll.remove(&socket);
+            // Fails only if the peer has gone already.
+            let _ = rustix::net::shutdown(&socket, Shutdown::Both);
+        }
+    }
+
+    fn opened(&mut self, socket: &OwnedFd) {
+        self.copies.remove(socket);
+    }
+
+    fn arrived(
+        &mut self,
+        header: HandoffHeader,
+        socket: &OwnedFd,
+        _bytes: &mut [u8],
+    ) -> Option<usize> {
+        self.copies.remove(socket);
+        (!header.is_tls).then_some(0)
+    }
+
     fn to_control(
         &mut self,
         header: HandoffHeader,
         socket: OwnedFd,
         bytes: &[u8],
     ) -> Result<(), OwnedFd> {
+        self.copies.remove(&socket);
         // The socket stays open in the control plane: epoll would go on reporting it here.
         let _ = self.epoll.remove(&socket);
         if self.is_held.load(Ordering::SeqCst) {
@@ -181,6 +207,7 @@ impl Net for Sockets {
         socket: OwnedFd,
         bytes: &[u8],
     ) -> Result<(), OwnedFd> {
+        self.copies.remove(&socket);
         // As above. Fails for a socket that was just accepted, which is not registered yet.
         let _ = self.epoll.remove(&socket);
         let sender = &self.to_workers[usize::from(worker.0)];
@@ -217,6 +244,17 @@ mod tests {
     }
 
     #[test]
+    fn a_socket_that_is_closed_ends_whatever_copies_there_are() {
+        let mut sockets = sockets(None);
+        let (socket, far) = pair();
+        let copy = socket.try_clone().unwrap();
+        sockets.copies.insert(std::os::fd::AsRawFd::as_raw_fd(&socket));
+        sockets.close(socket);
+        assert_eq!(rustix::io::read(&far, &mut [0; 8]), Ok(0), "the end of the stream");
+        drop(copy);
+    }
+
+    #[test]
     fn the_last_bytes_come_with_the_end_of_the_stream() {
         let mut sockets = sockets(None);
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -243,6 +281,7 @@ mod tests {
             counters: Arc::default(),
             to_control: handoff::pair().unwrap().0,
             is_held: Arc::default(),
+            copies: Copies::default(),
             to_workers: Vec::new(),
         }
     }

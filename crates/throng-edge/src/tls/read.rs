@@ -70,8 +70,12 @@ where
                 half.read_at = self.tick;
             }
             let (kept, has_more) = self.take_kept(slot, buffer);
-            let read =
-                if has_more { Read::More(0) } else { self.net.read(socket, &mut buffer[kept..]) };
+            let read = if has_more {
+                self.net.resume(socket);
+                Read::More(0)
+            } else {
+                self.net.read(socket, &mut buffer[kept..])
+            };
             let (count, is_drained) = match read {
                 Read::Bytes(count) => (count, count < buffer.len() - kept),
                 Read::More(count) => (count, false),
@@ -403,7 +407,7 @@ where
 }
 
 /// Whether the input has a whole record, or a header that will be refused.
-fn has_record(input: &[u8]) -> bool {
+pub(super) fn has_record(input: &[u8]) -> bool {
     let Some(header) = input.first_chunk::<HEADER_BYTES>() else { return false };
     let length = HEADER_BYTES + usize::from(u16::from_be_bytes([header[3], header[4]]));
     length > RECORD_BYTES_MAX || input.len() >= length

@@ -4,6 +4,7 @@ use throng_tls::{End, StreamEnd};
 
 use super::connection::{Carried, TlsConnection};
 use super::half::{Half, Outbound, Stage};
+use super::read::has_record;
 use super::slots::{Slot, Taken};
 use super::{Numbered, TlsNet};
 use crate::counters::Counter;
@@ -136,8 +137,14 @@ where
         }
         match carried {
             Carried::New(inbound) => {
-                let half = Half { inbound, is_passing, ..Half::default() };
-                self.slots.insert(socket.number(), half).is_ok()
+                // Its peer waits for an answer, so that no event comes.
+                let is_queued = !is_passing && has_record(&inbound);
+                let half = Half { inbound, is_passing, is_queued, ..Half::default() };
+                let is_kept = self.slots.insert(socket.number(), half).is_ok();
+                if is_kept && is_queued {
+                    self.queued.push_back(socket.number());
+                }
+                is_kept
             }
             Carried::Established(connection) => {
                 let TlsConnection { outgoing, incoming, inbound, outbound, user } = *connection;

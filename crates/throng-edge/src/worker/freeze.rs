@@ -17,7 +17,7 @@ use super::Worker;
 use crate::close_reason::CloseReason;
 use crate::connection::{
     Asked, Connection, ConnectionId, Flags, FrozenConnection, FrozenIo, FrozenPartial,
-    FrozenSession, Io, State,
+    FrozenSession, Io, State, Token,
 };
 use crate::counters::Counter;
 use crate::encoding::Encoding;
@@ -69,10 +69,22 @@ impl<N: Net> Worker<N> {
         }
     }
 
+    /// The connections that stream, from this place of the table on.
+    pub(crate) fn streams(&self, from: u32) -> impl Iterator<Item = (Token, &N::Socket)> {
+        let ids = (from..self.connections.extent()).map(ConnectionId::new);
+        ids.filter_map(|id| {
+            // Not every place of the table is taken.
+            let connection = self.connections.get(id)?;
+            let is_stream = connection.state == State::Streaming && !connection.has(Flags::CANARY);
+            is_stream.then(|| (connection.token(id), &connection.socket))
+        })
+    }
+
     /// Ends the worker, and writes all that it is: one record with each call of `write`, a
     /// connection's with its socket. Sockets are not taken out of the worker's events. The engine
-    /// keeps the worker as a follower, because another one goes on in its place.
-    pub fn freeze(mut self, write: &mut dyn FnMut(Vec<u8>, Option<N::Socket>)) {
+    /// keeps the worker as a follower, because another one goes on in its place. Returns its net,
+    /// which takes time to drop: all events that were asked for.
+    pub fn freeze(mut self, write: &mut dyn FnMut(Vec<u8>, Option<N::Socket>)) -> N {
         // The queue is empty but for answers that have just come: those questions are asked again.
         debug_assert!(self.may_freeze());
         // Before the counters are written.
@@ -120,6 +132,7 @@ impl<N: Net> Worker<N> {
         end.u32(channels);
         end.u32(connections);
         write(end.finish(), None);
+        self.net
     }
 
     /// Closes the connections that cannot be written down: those that shake hands, of which only

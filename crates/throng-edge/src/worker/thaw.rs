@@ -12,7 +12,7 @@ use super::Worker;
 use crate::close_reason::CloseReason;
 use crate::connection::{
     Connection, ConnectionId, Flags, FrozenConnection, FrozenIo, FrozenPartial, FrozenSession, Io,
-    Outbound, Partial, State,
+    Outbound, Partial, State, Token,
 };
 use crate::counters::Counter;
 use crate::encoding::Encoding;
@@ -39,6 +39,8 @@ pub struct WorkerThaw<N: Net> {
     grants: Vec<Arc<Grants>>,
     /// The user of the next connection, if the name is known.
     user: Option<Box<str>>,
+    /// The places of connections whose events were asked for before, in order.
+    watched: Vec<u32>,
 }
 
 impl<N: Net> WorkerThaw<N> {
@@ -59,7 +61,19 @@ impl<N: Net> WorkerThaw<N> {
             partials: Vec::new(),
             grants: Vec::new(),
             user: None,
+            watched: Vec::new(),
         }
+    }
+
+    /// What the worker acts through.
+    pub(crate) fn net(&mut self) -> &mut N {
+        self.worker.net()
+    }
+
+    /// As [`WorkerThaw::record`], of a connection whose events the worker's net reports already.
+    pub(crate) fn watched(&mut self, record: &[u8], socket: N::Socket) -> Result<(), ThawError> {
+        self.watched.extend(connection_token(record).map(|token| token.id().index()));
+        self.record(record, Some(socket))
     }
 
     /// Reads the next record, a connection's with its socket. After an error there is no worker,
@@ -162,9 +176,19 @@ impl<N: Net> WorkerThaw<N> {
         if !self.is_ended || self.has_failed {
             return Err(ThawError::Truncated);
         }
-        self.worker.finish_thaw(self.newest_generation);
+        self.worker.finish_thaw(self.newest_generation, &self.watched);
         Ok(self.worker)
     }
+}
+
+/// The token of the connection that a record is of; `None` for any other record.
+pub(crate) fn connection_token(record: &[u8]) -> Option<Token> {
+    let (kind, mut decoder) = Decoder::new(record).ok()?;
+    if kind != RecordKind::Connection {
+        return None;
+    }
+    let (index, generation) = (decoder.u32().ok()?, decoder.u32().ok()?);
+    Token::from_bits(u64::from(generation) << u32::BITS | u64::from(index))
 }
 
 impl<N: Net> Worker<N> {
@@ -325,7 +349,7 @@ impl<N: Net> Worker<N> {
 
     /// Ends the thaw, once all connections are there: corrects what the engine counts, and asks for
     /// events, which come at once where something is ready.
-    fn finish_thaw(&mut self, newest_generation: u32) {
+    fn finish_thaw(&mut self, newest_generation: u32, watched: &[u32]) {
         // Some of its connections may follow kept channels.
         self.has_kept = true;
         let (engine, now_ms) = (Arc::clone(&self.engine), self.clock.unix_ms());
@@ -335,8 +359,10 @@ impl<N: Net> Worker<N> {
             engine.set_subscribers(now_ms, channel, worker, subscribers);
         });
         self.connections.resume_generations(newest_generation);
+        let mut watched = watched.iter().peekable();
         for index in 0..self.connections.extent() {
             let id = ConnectionId::new(index);
+            let is_watched = watched.next_if_eq(&&index).is_some();
             // Not every place of the table is taken.
             let Some(connection) = self.connections.get(id) else { continue };
             let (is_blocked, token) = (connection.has(Flags::BLOCKED), connection.token(id));
@@ -345,7 +371,9 @@ impl<N: Net> Worker<N> {
                 continue;
             }
             self.count_held(id);
-            self.watch(id);
+            if !is_watched {
+                self.watch(id);
+            }
             // Watching may have failed, which has released it.
             let Some(connection) = self.connections.get_mut(id).filter(|_| is_blocked) else {
                 continue;

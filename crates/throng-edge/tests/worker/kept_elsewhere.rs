@@ -1,12 +1,14 @@
 //! Connections with kept channels whose logs have to be fetched: nothing is read before.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use throng_access::{AccessControl, AllowAll};
 use throng_core::conformance::Delegate;
+use throng_core::records::StoreError;
 use throng_core::{
     Answer, Body, ChannelName, Engine, Fetched, Follow, Followed, History, HistoryQuery, Later,
-    Mark, MemoryEngine, Publication, ReadMarker, Reading, Rules, Ticket,
+    Mark, Marked, MemoryEngine, Publication, Reading, Rules, Ticket,
 };
 use throng_edge::Settings;
 
@@ -18,12 +20,13 @@ type Readable = Arc<Mutex<Vec<(ChannelName, Reading)>>>;
 /// What waits for the test to answer it.
 enum Open {
     Fetch(ChannelName, Reading, Ticket<Fetched>),
-    Marker(ReadMarker, Ticket<ReadMarker>),
+    Marker(Marked, Ticket<Marked>),
 }
 
 /// An engine that reads only what was fetched, and answers when the test says so.
 struct Elsewhere {
     engine: Arc<MemoryEngine>,
+    is_full: Arc<AtomicBool>,
     open: Arc<Mutex<Vec<Open>>>,
     readable: Readable,
 }
@@ -88,9 +91,14 @@ impl Delegate for Elsewhere {
         now_ms: u64,
         inbox: &ChannelName,
         mark: Option<Mark>,
-        later: Later<'_, ReadMarker>,
-    ) -> Answer<ReadMarker> {
-        let marker = self.engine.read_marker(now_ms, inbox, mark);
+        later: Later<'_, Marked>,
+    ) -> Answer<Marked> {
+        let is_full = self.is_full.load(Ordering::Relaxed) && mark.is_some();
+        let marker = if is_full {
+            Err(StoreError::Full)
+        } else {
+            Ok(self.engine.read_marker(now_ms, inbox, mark))
+        };
         let (ticket, answer) = later.ticket();
         self.open.lock().unwrap().push(Open::Marker(marker, ticket));
         answer
@@ -100,6 +108,8 @@ impl Delegate for Elsewhere {
 /// A worker over such an engine.
 struct World {
     rig: Rig,
+    /// Whether the journal takes no marker.
+    is_full: Arc<AtomicBool>,
     open: Arc<Mutex<Vec<Open>>>,
     readable: Readable,
 }
@@ -110,12 +120,14 @@ impl World {
         let access = Arc::new(AccessControl::open(Arc::new(AllowAll)));
         let (open, readable) = (Arc::default(), Readable::default());
         let (of_engine, held) = (Arc::clone(&open), Arc::clone(&readable));
+        let is_full = Arc::<AtomicBool>::default();
+        let fills = Arc::clone(&is_full);
         let control = (Arc::clone(&access), Rules::default());
         let rig = Rig::with_engine(Settings::for_tests(), control, |engine| {
-            Arc::new(Elsewhere { engine, open: of_engine, readable: held })
+            Arc::new(Elsewhere { engine, is_full: fills, open: of_engine, readable: held })
         });
         kept::change(&rig, &access, "ann", &kept::update(&["a", "b"], &[]), || {});
-        World { rig, open, readable }
+        World { rig, is_full, open, readable }
     }
 
     /// Answers all that is asked, and what is asked then, the newest first.
@@ -238,4 +250,20 @@ fn commands_wait_for_logs_and_markers() {
     world.rig.publish("a", "live", None);
     world.rig.work();
     assert!(client.received().contains("live"));
+}
+
+#[test]
+fn a_marker_that_the_journal_does_not_take_is_refused_as_such() {
+    let mut world = World::new();
+    world.write(ChannelName::user("ann"), "letter");
+    let client = world.rig.v1();
+    world.is_full.store(true, Ordering::Relaxed);
+    world.rig.send_frame(&client, r#"{"type":"read","user":"ann","id":"z-1"}"#);
+    world.settle();
+    let received = client.received();
+    assert!(received.contains(r#""code":"not_stored""#), "{received}");
+    world.rig.send_frame(&client, r#"{"type":"read","user":"ann"}"#);
+    world.settle();
+    let received = client.received();
+    assert!(received.contains(r#""unread":1"#), "{received}");
 }

@@ -230,7 +230,8 @@ impl Client {
             503 => {
                 ensure!(head.header("retry-after").is_some(), "503 without Retry-After");
                 let may_refuse = is_full || is_for_memory || is_told;
-                self.is_evicted = !may_refuse && view.may_evict(self.pipe.borrow().read_bytes());
+                let bytes = self.pipe.borrow().read_bytes();
+                self.is_evicted = !may_refuse && self.may_evict(bytes, view);
                 may_refuse || self.is_evicted
             }
             _ => false,

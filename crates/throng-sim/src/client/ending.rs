@@ -35,10 +35,12 @@ impl Client {
             view.notes.saw("closed: did not read");
             return Ok(());
         }
-        if end.is_full && self.may_buffer(view) && !is_late(end, view) {
+        let is_cut = end.is_full && self.close.is_none();
+        if is_cut && self.may_buffer(view) && !is_late(end, view) {
             self.is_given_up = true;
-            // An SSE client of several channels may also be beyond the lag limit.
-            self.is_evicted = self.plan.transport != Transport::Sse;
+            // A stream may also be beyond the lag limit, and a handshake beyond its time.
+            let is_stream = matches!(self.plan.transport, Transport::Sse | Transport::Stream);
+            self.is_evicted = !is_stream && !self.is_keyless();
             view.notes.saw("overload: cut off");
             return Ok(());
         }
@@ -102,7 +104,20 @@ impl Client {
             Transport::Sse => self.plan.targets.len() > 1,
             Transport::Stream => false,
         };
-        view.terms.held_bytes_floor.is_some() && has_own
+        // Over TLS, the rest of a record that was taken in part.
+        view.terms.held_bytes_floor.is_some() && (has_own || self.pipe.borrow().tls.is_some())
+    }
+
+    /// Whether it has not got any content over TLS: its handshake may not be done.
+    fn is_keyless(&self) -> bool {
+        self.pipe.borrow().tls.as_ref().is_some_and(|tls| tls.content_bytes == 0)
+    }
+
+    /// Whether the worker may have evicted a client that has sent `bytes` of something incomplete.
+    /// Over TLS, a handshake and half a record take more than that.
+    pub(super) fn may_evict(&self, bytes: usize, view: View<'_>) -> bool {
+        let is_tls = self.pipe.borrow().tls.is_some();
+        view.may_evict(bytes) || (is_tls && view.terms.held_bytes_floor.is_some())
     }
 
     /// The bytes that the server had read of an incomplete request or frame when it ended.
@@ -119,13 +134,15 @@ impl Client {
             Transport::Poll => view.terms.idle_ms.min(UNREAD_MS),
             Transport::Plain | Transport::V1 => UNREAD_MS,
             Transport::Sse | Transport::Stream if is_refused => UNREAD_MS,
-            // Only the lag limit ends a stream.
+            // Its last chunk waits behind what it does not read.
+            Transport::Sse | Transport::Stream if view.may_send_away() => UNREAD_MS,
+            // Only the lag limit ends any other.
             Transport::Sse | Transport::Stream => u64::MAX,
         }
     }
 
     /// Checks the end of a connection without a subscription.
-    fn check_idle_end(&self, end: End, view: View<'_>) -> Check {
+    fn check_idle_end(&mut self, end: End, view: View<'_>) -> Check {
         if view.drain.is_some() {
             return Ok(());
         }
@@ -134,6 +151,12 @@ impl Client {
         // Over TLS, bytes may come that are no content yet: a handshake, half a record.
         let is_silent = self.pipe.borrow().tls.is_some() || end.silent_ms >= timeout_ms;
         let is_idle = end.at.now_ms >= self.opened_ms + timeout_ms && is_silent;
+        // What is refused before there are keys gets no answer.
+        if !is_idle && self.is_keyless() && view.terms.held_bytes_floor.is_some() {
+            self.is_evicted = true;
+            view.notes.saw("overload: a handshake cut off");
+            return Ok(());
+        }
         ensure!(is_idle, "closed, and these have no response: {:?}, {end:?}", self.requests);
         view.notes.saw("closed: idle");
         Ok(())
@@ -207,7 +230,7 @@ impl Client {
                 view.notes.saw(if is_v1 { "drain: throng.v1" } else { "drain: WebSocket" });
                 self.check_drained(end, view)
             }
-            1008 if reason.starts_with("a message must arrive") => {
+            3008 if reason.starts_with("a message must arrive") => {
                 let took_ms = end.at.now_ms.saturating_sub(self.message_ms);
                 let is_slow = took_ms >= view.terms.message_ms || end.full_ms.is_some();
                 ensure!(is_slow, "closed after {took_ms} ms of a message");
@@ -229,7 +252,7 @@ impl Client {
                 // A command that waits for its answer is buffered, with what follows on it.
                 let may_wait = view.may_be_late()
                     || self.commands.iter().any(|(_, it)| matches!(it, Command::Presence(_)));
-                let may_evict = view.may_evict(bytes) || end.full_ms.is_some() || may_wait;
+                let may_evict = self.may_evict(bytes, view) || end.full_ms.is_some() || may_wait;
                 ensure!(may_evict, "evicted with {bytes} bytes of an incomplete message");
                 self.is_evicted = true;
                 view.notes.saw("overload: WebSocket closed");
@@ -306,6 +329,14 @@ impl Client {
         Ok(())
     }
 
+    /// Whether its handshake may have been given up because others waited. Then nothing that it
+    /// sends is acted upon, until the time for its first request is over.
+    pub(crate) fn may_be_stalled(&self, view: View<'_>) -> bool {
+        let is_unanswered = !self.requests.is_empty() && self.engine.begins.is_empty();
+        let is_here = !self.has_left && !self.pipe.borrow().is_ended();
+        view.terms.has_few_handshakes && is_here && self.is_keyless() && is_unanswered
+    }
+
     /// Once everything is sent, handled and read: checks that nothing is missing.
     pub(crate) fn check_rest(&self, view: View<'_>) -> Check {
         let pipe = self.pipe.borrow();
@@ -313,7 +344,7 @@ impl Client {
             ensure!(pipe.is_ended(), "the client has left, but the server keeps the connection");
             return Ok(());
         }
-        if self.has_ended || pipe.is_ended() {
+        if self.has_ended || pipe.is_ended() || self.may_be_stalled(view) {
             return Ok(());
         }
         ensure!(self.decoder.is_at_rest(), "the last piece is incomplete");

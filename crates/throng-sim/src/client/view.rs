@@ -60,6 +60,9 @@ pub(crate) struct Terms {
     /// Set if the limits on buffered bytes are so low that they are reached: connections that
     /// buffer fewer bytes than this are never evicted.
     pub(crate) held_bytes_floor: Option<usize>,
+    /// Whether there is room for so few TLS handshakes at a time that some wait for others, and
+    /// those that stall meanwhile are given up.
+    pub(crate) has_few_handshakes: bool,
     /// The bytes that the replay buffers of one worker may keep for blocked subscriptions.
     pub(crate) max_blocked_bytes: usize,
     /// Whether memory is short now and then, so that subscriptions are refused.

@@ -103,9 +103,8 @@ impl Queues {
 impl World {
     pub(super) fn new(seed: u64, notes: &Rc<Notes>, tamper: Option<Tamper>) -> World {
         let mut random = Random::new(seed);
-        let memory = Memory::new(Random::new(seed + 5));
-        let storms = Storms::new(Random::new(seed + 6));
-        let Design { kind, workers, capacity, terms, limits, topics } =
+        let (memory, storms) = memory_and_storms(seed);
+        let Design { kind, workers, capacity, mut terms, limits, topics } =
             Design::new(&mut random, memory.is_scarce, storms.rate());
         let (stamp, rules) = (Arc::new(Stamp::new(BEGINNING_MS)), Arc::new(topics::rules(&topics)));
         let queues = Queues::new(workers, terms.queue);
@@ -120,9 +119,10 @@ impl World {
         let (post, has_times) = (queues.post(), terms.max_logs_bytes.is_some());
         let engine = Arc::new(Recorder::new(engine, parts, &stamp, post, fetches, has_times));
         let metrics = Metrics::new((0..workers).map(|_| capacity as u32));
-        let (settings, compression) = settings(&terms, limits);
         let (policy, access) = access(&terms, &stamp, Random::new(seed));
-        let tls = tls(&mut random, &terms, Random::new(seed + 4));
+        let tls = tls(&mut random, &terms, seed);
+        let limits = handshakes(limits, tls.is_some(), &mut terms, workers, Random::new(seed + 7));
+        let (settings, compression) = settings(&terms, limits);
         let acceptor = tls.as_ref().map(|tls| tls.acceptor.clone());
         let seat = |id: usize| {
             let (queue, woken) = (&queues.queues[id], &queues.woken[id]);
@@ -214,10 +214,38 @@ fn parts(terms: &Terms, rules: &Arc<Rules>, queues: &Queues, heard: &Arc<Heard>)
     }
 }
 
-/// What the TLS connections share, if there are any: not where a handshake would be too much to
-/// buffer.
-fn tls(random: &mut Random, terms: &Terms, own: Random) -> Option<TlsWorld> {
-    (terms.held_bytes_floor.is_none() && random.percent(60)).then(|| TlsWorld::new(own))
+fn memory_and_storms(seed: u64) -> (Memory, Storms) {
+    (Memory::new(Random::new(seed + 5)), Storms::new(Random::new(seed + 6)))
+}
+
+/// What the TLS connections share, if there are any.
+fn tls(random: &mut Random, terms: &Terms, seed: u64) -> Option<TlsWorld> {
+    let has_tls = match terms.held_bytes_floor {
+        None => random.percent(60),
+        Some(_) => Random::new(seed + 8).percent(60),
+    };
+    has_tls.then(|| TlsWorld::new(Random::new(seed + 4)))
+}
+
+/// Limits for worlds with TLS: in some there is room for one or two handshakes at a time, or so
+/// little for what is buffered that some handshakes are evicted. Each counts as 8 KiB.
+fn handshakes(
+    limits: Limits,
+    has_tls: bool,
+    terms: &mut Terms,
+    workers: usize,
+    mut random: Random,
+) -> Limits {
+    if !has_tls {
+        return limits;
+    }
+    let max_handshakes = random.pick(&[1, 2, 1000, 1000]);
+    terms.has_few_handshakes = max_handshakes < 1000;
+    let max_buffered_bytes = match terms.held_bytes_floor {
+        None => limits.max_buffered_bytes,
+        Some(_) => workers * random.pick(&[3000, 9000, 20_000, 60_000]),
+    };
+    Limits { max_handshakes, max_buffered_bytes, ..limits }
 }
 
 /// The engine and the epoch of each channel. With `stream_numbers` its offsets skip.
@@ -284,6 +312,7 @@ fn terms(random: &mut Random, is_scarce: bool) -> Terms {
         },
         message_ms: random.pick(&[2000, 60_000]),
         held_bytes_floor: random.percent(30).then_some(700),
+        has_few_handshakes: false,
         max_blocked_bytes: usize::MAX,
         memory_varies: false,
         storm_rate: None,

@@ -215,6 +215,7 @@ impl World {
             ("tls: truncated", Counter::TlsTruncated),
             ("tls: shaken hands", Counter::TlsHandshakes),
             ("tls: abandoned", Counter::TlsHandshakesAbandoned),
+            ("tls: stalled", Counter::TlsHandshakesStalled),
         ] {
             self.notes.saw_times(event, self.count(counter));
         }

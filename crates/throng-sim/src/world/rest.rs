@@ -215,6 +215,10 @@ impl World {
             self.drain.is_some() || overloads >= overloaded,
             "{overloaded} were evicted, {overloads} are counted"
         );
+        let stalled = self.count(Counter::TlsHandshakesStalled);
+        let may_be_stalled =
+            self.clients.iter().filter(|client| client.may_be_stalled(self.view())).count() as u64;
+        ensure!(stalled >= may_be_stalled, "{may_be_stalled} have no answer, {stalled} stalled");
         let has_small_quota = self.terms.held_bytes_floor.is_some();
         let busy = self.clients.iter().filter(|client| client.is_busy).count() as u64;
         ensure!(overloads >= busy, "{busy} were closed as busy, {overloads} are counted");

@@ -82,6 +82,18 @@ impl Seat {
         worker(&self.setup, net, self.acceptor.clone())
     }
 
+    /// Takes the socket that connected first, of those that the worker accepts now: those of TLS
+    /// wait while too many handshakes are under way.
+    pub(super) fn next_socket(&mut self) -> Option<FakeSocket> {
+        let at = self.acceptable()?;
+        self.backlog.remove(at)
+    }
+
+    fn acceptable(&mut self) -> Option<usize> {
+        let takes_tls = self.worker.net().takes_handshakes();
+        self.backlog.iter().position(|socket| takes_tls || socket.0.borrow().tls.is_none())
+    }
+
     /// The fake sockets.
     pub(super) fn net(&mut self) -> &mut FakeNet {
         self.worker.net().inner()
@@ -95,7 +107,7 @@ impl Seat {
                 || self.is_woken()
                 || self.worker.is_retrying()
                 || self.worker.net().inner().has_events()
-                || !self.backlog.is_empty()
+                || self.acceptable().is_some()
                 || !self.handoffs.is_empty())
     }
 

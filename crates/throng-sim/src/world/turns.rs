@@ -40,7 +40,12 @@ impl World {
         self.look_at_queue(at);
         let seat = &mut self.seats[at];
         for _ in 0..batch.sockets.min(seat.backlog.len()) {
-            let Some(socket) = seat.backlog.pop_front() else { break };
+            let Some(socket) = seat.next_socket() else {
+                if !seat.backlog.is_empty() {
+                    self.notes.saw("tls: waits for the end of other handshakes");
+                }
+                break;
+            };
             seat.taken += 1;
             let is_tls = socket.0.borrow().tls.is_some();
             if is_tls {

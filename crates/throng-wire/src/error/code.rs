@@ -98,7 +98,7 @@ error_codes! {
     /// A method that the path does not allow.
     MethodNotAllowed "method_not_allowed" 405 "this path does not allow this method";
     /// A head, body or message that did not arrive within its timeout.
-    TooSlow "too_slow" 408 "the request did not arrive in time", close POLICY_VIOLATION;
+    TooSlow "too_slow" 408 "the request did not arrive in time", close TIMEOUT;
     /// On `throng.v1`: a second subscription to the same channel.
     AlreadySubscribed "already_subscribed" 409 "this connection follows the channel already";
     /// On `throng.v1`: no subscription to end.

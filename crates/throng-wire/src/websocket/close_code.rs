@@ -10,7 +10,7 @@ pub const PROTOCOL_ERROR: u16 = 1002;
 pub const UNSUPPORTED_DATA: u16 = 1003;
 /// Text that is not UTF-8.
 pub const INVALID_PAYLOAD: u16 = 1007;
-/// What the client asks for is not allowed, or came too slowly.
+/// What the client asks for is not allowed.
 pub const POLICY_VIOLATION: u16 = 1008;
 /// A message over the limit.
 pub const MESSAGE_TOO_BIG: u16 = 1009;
@@ -18,6 +18,8 @@ pub const MESSAGE_TOO_BIG: u16 = 1009;
 pub const SERVICE_RESTART: u16 = 1012;
 /// The server is full or overloaded.
 pub const TRY_AGAIN_LATER: u16 = 1013;
+/// A message of the client took too long to arrive.
+pub const TIMEOUT: u16 = 3008;
 /// The client lags: messages that it has not read are gone.
 pub const LAGGING: u16 = 4000;
 /// The client answered no ping in time.
@@ -40,7 +42,7 @@ pub const DISCONNECTED_FOR_GOOD: u16 = 4500;
 pub const LAST: u16 = 4999;
 
 /// All codes but the application's.
-pub const ALL: [u16; 14] = [
+pub const ALL: [u16; 15] = [
     PROTOCOL_ERROR,
     UNSUPPORTED_DATA,
     INVALID_PAYLOAD,
@@ -48,6 +50,7 @@ pub const ALL: [u16; 14] = [
     MESSAGE_TOO_BIG,
     SERVICE_RESTART,
     TRY_AGAIN_LATER,
+    TIMEOUT,
     LAGGING,
     PING_TIMEOUT,
     EXPIRED,

@@ -10,7 +10,7 @@ use throng_access::authenticator::Authenticator;
 use throng_access::keys::{Key, KeySet, KeySources, Published, RefreshSettings, SourceId};
 use throng_access::policy::{Access, AllowAll, ReadOnlyClients, TrustAdmin};
 use throng_access::revocation::{
-    FileStorage, PassedFile, RevocationLog, Revocations, SharedRevocations, WriteChange,
+    FileStorage, PassedFile, RevocationLog, Revocations, SharedRevocations, SharedTable,
 };
 use throng_access::session::Tagger;
 use throng_access::{AccessControl, AccessRules, Authority, CertificateUsers, Clients, Policy};
@@ -141,9 +141,9 @@ impl RevocationSettings {
         Some(RevocationsFile { path: path?, revocations, policy, most })
     }
 
-    /// Those of a node, whose changes `write` writes.
-    pub(crate) fn shared(self, write: WriteChange) -> SharedRevocations {
-        SharedRevocations::new(self.revocations, &self.policy, self.most, write)
+    /// Those of a node, which are in a table.
+    pub(crate) fn shared(self, table: SharedTable) -> SharedRevocations {
+        SharedRevocations::new(self.revocations, &self.policy, self.most, table)
     }
 }
 

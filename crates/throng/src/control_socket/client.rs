@@ -120,6 +120,16 @@ impl Connection {
 
     /// Asks, prints what the server says, and returns the exit code.
     pub(crate) fn ask(self, request: &Request) -> Result<ExitCode> {
+        self.ask_and(request, || Ok(()))
+    }
+
+    /// Asks and prints, and calls `check` before it prints that the server has done it: the command
+    /// fails if that does.
+    pub(crate) fn ask_and(
+        self,
+        request: &Request,
+        check: impl FnOnce() -> Result<()>,
+    ) -> Result<ExitCode> {
         let last = self.converse(request, |answer| match answer {
             Answer::Warning { message } => {
                 terminal::print_note(&sanitized(message));
@@ -132,6 +142,7 @@ impl Connection {
         })?;
         match last {
             Answer::Done { message } => {
+                check()?;
                 terminal::print(&format!("{}\n", sanitized(&message)))?;
                 Ok(ExitCode::SUCCESS)
             }

@@ -27,6 +27,11 @@ pub(crate) enum Request {
     },
     /// Take the drain back.
     CancelDrain,
+    /// Copy the data directory as it is now.
+    Backup {
+        /// The directory to make, by its absolute path.
+        directory: String,
+    },
     /// Start a new process that takes over.
     Upgrade,
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use throng_control::Health;
 use throng_edge::Edge;
+use throng_nats::engine::NatsEngine;
 use tokio::runtime::Runtime;
 
 use crate::planes::HandoffEvents;
@@ -31,10 +32,16 @@ impl Reserves {
     /// # Errors
     ///
     /// What the process is short of.
-    pub(super) fn make(runtime: &Runtime, edge: &Edge, health: &Arc<Health>) -> Result<Reserves> {
+    pub(super) fn make(
+        runtime: &Runtime,
+        (edge, node): (&Edge, Option<&NatsEngine>),
+        health: &Arc<Health>,
+    ) -> Result<Reserves> {
         let (turns, rest) = (Turns::default(), Rest::default());
-        let of_control = (Arc::clone(&turns), rest.clone());
-        let watch = watch::start(edge.metrics.clone(), of_control, Arc::clone(health))
+        let of_node = node.map(|node| ("nats", node.turns()));
+        let others = [("control", Arc::clone(&turns))].into_iter().chain(of_node).collect();
+        let watched = (others, rest.clone());
+        let watch = watch::start(edge.metrics.clone(), watched, Arc::clone(health))
             .context("cannot start the thread that watches the event loops")?;
         let events = HandoffEvents::of(edge).context("cannot wait for connections")?;
         // The runtime starts such threads when it needs them, and is content with fewer, but not

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use throng_data::directory::REVOCATIONS;
 use throng_units::{Address, Count, Form, Size, Switch, Time, Value};
 
 use super::acme_values::{AcmeDirectory, Email};
@@ -533,7 +534,7 @@ impl Settings {
 
     /// The file of revocations: that of the settings, or one in the data directory.
     pub(crate) fn revocations_path(&self) -> Option<PathBuf> {
-        let in_data = || Some(self.data.0.as_ref()?.join("revocations"));
+        let in_data = || Some(self.data.0.as_ref()?.join(REVOCATIONS));
         self.revocations_file.0.clone().or_else(in_data)
     }
 

@@ -16,18 +16,23 @@ use throng_core::{
     MemoryEngine, MemoryThaw, PresenceEventSettings, PresenceEvents, PresenceThaw, WatchedPresence,
     clock, frozen,
 };
-use throng_edge::PassedPorts;
+use throng_edge::{Arrivals, PassedPorts};
 use throng_handover::channel::{Channel, ChannelError, Received};
-use throng_handover::message::{Kind, Listener, Message, PROTOCOL, Welcome};
+use throng_handover::message::{Kind, Listener, Message, OF_WORKER, PROTOCOL, Welcome};
 use throng_handover::phase;
 use throng_handover::records;
 
-use super::parts;
 use super::victim::Victim;
+use super::{ahead, parts};
 use crate::version;
 
 /// Says that standard input leads to a server to take over from.
 pub(super) const VARIABLE: &str = "TAKE_OVER_FROM_THRONG";
+
+/// Whether this process has been started to take over.
+pub(crate) fn takes_over() -> bool {
+    std::env::var_os(VARIABLE).is_some()
+}
 
 /// How long the running server may take to answer: it may first finish requests.
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -51,7 +56,7 @@ impl Arrival {
     ///
     /// There is no such server, or it does not understand this version.
     pub(crate) fn begin() -> Result<Option<Arrival>> {
-        if std::env::var_os(VARIABLE).is_none() {
+        if !takes_over() {
             return Ok(None);
         }
         let channel = io::stdin().as_fd().try_clone_to_owned()?;
@@ -105,23 +110,49 @@ impl Arrival {
         &self.welcome.ticket_keys
     }
 
-    /// Says that this process has its settings and can begin, and waits for the logs, which `thaw`
-    /// reads, and for what the server keeps for users.
+    /// Says that this process has its settings and can begin, and takes the logs that come ahead,
+    /// while the `workers` take copies of sockets. Then waits for the rest of the logs, which
+    /// `thaw` reads, and for what the server keeps for users.
     ///
     /// # Errors
     ///
-    /// The running server has given up, or this version cannot read its state.
+    /// The running server has given up or ended, or this version cannot read its state.
     pub(crate) fn engine(
         &mut self,
         mut thaw: MemoryThaw,
         kept: &KeptSubscriptions,
+        workers: &Arrivals,
     ) -> Result<MemoryEngine> {
         let ready = self.phase.is_ready()?;
         self.channel.send(&ready)?;
+        self.take_ahead(&mut thaw, workers)?;
         self.records(|record| thaw.record(record).context("the logs"))?;
         let engine = thaw.finish().context("the logs")?;
         self.records(|record| parts::thaw_kept(record, kept))?;
         Ok(engine)
+    }
+
+    /// Takes what comes ahead, while the running server goes on.
+    fn take_ahead(&mut self, thaw: &mut MemoryThaw, workers: &Arrivals) -> Result<()> {
+        let mut passed = 0;
+        loop {
+            let Received { kind, content, descriptors } =
+                self.channel.receive().map_err(given_up)?;
+            self.phase.received(kind)?;
+            ensure!(kind == Kind::Ahead, phase::OutOfOrder);
+            let Some(descriptor) = descriptors.first() else { break };
+            if content == OF_WORKER {
+                ensure!(passed < self.welcome.workers as usize, phase::OutOfOrder);
+                workers.pass(passed, descriptor).context("a worker's channel")?;
+                passed += 1;
+            } else {
+                ahead::take(thaw, descriptor.as_fd())?;
+            }
+        }
+        ensure!(passed == self.welcome.workers as usize, phase::OutOfOrder);
+        workers.wait()?;
+        let has_ahead = self.phase.has_ahead()?;
+        Ok(self.channel.send(&has_ahead)?)
     }
 
     /// Waits for what subscribers of presence events have been told, of a server with these
@@ -185,19 +216,12 @@ impl Arrival {
         Ok(received)
     }
 
-    /// The next worker's channel.
-    pub(crate) fn worker_channel(&mut self) -> io::Result<OwnedFd> {
-        let received = self.state().map_err(|error| io::Error::other(format!("{error:#}")))?;
-        let mut descriptors = received.descriptors;
-        descriptors.pop().ok_or_else(|| io::Error::other("a worker's channel was lost"))
-    }
-
     /// Says that everything is here, and waits for the last word. When this returns, the running
     /// server acts no more.
     ///
     /// # Errors
     ///
-    /// It has given up, and goes on.
+    /// It has given up or ended.
     pub(crate) fn finish(&mut self) -> Result<()> {
         let thawed = self.phase.has_thawed()?;
         self.channel.send(&thawed)?;
@@ -256,7 +280,18 @@ fn handoff(received: Received) -> Option<(throng_core::Listener, Handoff)> {
 
 fn given_up(error: ChannelError) -> anyhow::Error {
     match error {
-        ChannelError::Ended => anyhow!("the running server has given up, and goes on"),
+        ChannelError::Ended => anyhow!("the running server has given up or ended"),
         error => error.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_the_channel_does_not_say_that_the_other_server_goes_on() {
+        let message = given_up(ChannelError::Ended).to_string();
+        assert_eq!(message, "the running server has given up or ended");
     }
 }

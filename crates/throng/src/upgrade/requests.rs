@@ -23,10 +23,11 @@ use crate::terminal::EXIT_RUNTIME;
 /// Commands that may wait for an upgrade. Further ones are told to try again.
 const WAITING_MAX: usize = 4;
 
-/// The time for clients to read the responses that this process has begun to write.
+/// The time for clients to read the responses that this process has begun to write, and for a
+/// backup to remove what it has written.
 const RESPONSES_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How often it is looked whether they have.
+/// How often it is looked whether both are done.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The time in which this process heeds the signals whose handlers have run: the runtime takes
@@ -244,11 +245,17 @@ impl Ending {
     ) {
         // Those who ask from now on hear that the server ends.
         asked.close();
+        upgraded.stop_backup();
         if let Some(reason) = &upgraded.lost {
             let process = upgraded.process.as_raw_nonzero();
             let message = format!("process {process} has taken over and ended: {reason}");
             fail(message.clone(), conversation).await;
             answer_all(asked, &message).await;
+            let deadline = Instant::now() + RESPONSES_PATIENCE;
+            while upgraded.has_backup() && Instant::now() < deadline {
+                sleep(CHECK_INTERVAL).await;
+            }
+            upgraded.log_backup();
             self.log.flush();
             // So that the service manager starts the server again.
             std::process::exit(EXIT_RUNTIME.into());
@@ -267,10 +274,12 @@ impl Ending {
         }
         answer_all(asked, &late).await;
         let deadline = Instant::now() + RESPONSES_PATIENCE;
-        while self.control.connections() > 0 && Instant::now() < deadline {
+        let is_busy = || self.control.connections() > 0 || upgraded.has_backup();
+        while is_busy() && Instant::now() < deadline {
             sleep(CHECK_INTERVAL).await;
             upgraded.send_rest();
         }
+        upgraded.log_backup();
         // Those that have ended since; then the new process learns that this was all.
         upgraded.send_rest();
         drop(upgraded);

@@ -77,11 +77,15 @@ impl Logs {
     ) -> Result<Started> {
         let Logs { plan, rules, max_bytes, data, presence, revocations } = self;
         let (of_logs, queues) = (Arc::clone(&rules), plan.queues());
+        // Before this process has what the running server sends: the threads' tables would keep
+        // it open.
+        let workers = plan.receive_ahead()?;
         let memory = || -> Result<MemoryEngine> {
-            let memory = match &mut arrival {
+            let memory = match arrival.as_mut().zip(workers.as_ref()) {
                 None => MemoryEngine::new(Epoch::random(), of_logs, queues, max_bytes),
-                Some(arrival) => {
-                    arrival.engine(MemoryThaw::new(of_logs, queues, max_bytes), &access.kept)?
+                Some((arrival, workers)) => {
+                    let thaw = MemoryThaw::new(of_logs, queues, max_bytes);
+                    arrival.engine(thaw, &access.kept, workers)?
                 }
             };
             Ok(memory.with_events(events.clone()))
@@ -111,10 +115,7 @@ impl Logs {
             Some(arrival) => Some(arrival.counted()?),
             None => None,
         };
-        let edge = match arrival {
-            None => plan.start(&shared, None)?,
-            Some(arrival) => plan.start(&shared, Some(&mut || arrival.worker_channel()))?,
-        };
+        let edge = plan.start(&shared, workers)?;
         Ok(Started { data, edge, engines: (logs, engine), pressure, presence_events, counted })
     }
 }

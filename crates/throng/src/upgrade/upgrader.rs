@@ -3,6 +3,7 @@
 //! | step | who serves | when it fails |
 //! |---|---|---|
 //! | the new process starts, and loads its settings | this one | this one goes on |
+//! | logs, in memory that both map, and copies of sockets are sent ahead | this one | the same |
 //! | no request begins; those that have begun end | the workers of this one | the same |
 //! | all workers halt, freeze and send; the logs are sent | nobody | the workers thaw, and go on |
 //! | the new process has everything: it is told to serve | the new one | unsent, it is the same |
@@ -24,15 +25,14 @@ use throng_control::{Control, UpgradeState};
 use throng_core::{MemoryEngine, frozen};
 use throng_edge::Edge;
 use throng_handover::channel::{Channel, ChannelError};
-use throng_handover::message::{Kind, Listener, Message, PROTOCOL, Welcome};
+use throng_handover::message::{Kind, Listener, Message, OF_WORKER, PROTOCOL, Welcome};
 use throng_handover::phase::{OutOfOrder, Predecessor};
 
 use super::binary::Successor;
-use super::parent;
-use super::parts;
 use super::reloads::Reloads;
+use super::{ahead, parent, parts};
 use crate::control_socket::ControlSocket;
-use crate::data::Tenancy;
+use crate::data::{Backups, Tenancy};
 use crate::dev::DevSecrets;
 use crate::presence_events;
 use crate::service::notify;
@@ -106,6 +106,8 @@ pub(crate) struct Upgraded {
     pub(crate) pause: Duration,
     /// Why the new process has ended since, and all connections with it.
     pub(crate) lost: Option<String>,
+    /// What makes backups of the directory, which the new process has.
+    backups: Option<Arc<Backups>>,
 }
 
 /// A new process that has not taken over. Ended when dropped.
@@ -181,20 +183,25 @@ impl Upgrader {
         let mut channel = Channel::new(near, START_TIMEOUT)?;
         let mut phase = Predecessor::default();
         self.greet(&mut channel, &mut phase)?;
-        say("it is ready; requests that have begun are finished");
-        let moved = self.hand_over(&mut channel, &mut phase);
+        say("it is ready; logs and sockets are sent ahead, then requests that have begun end");
+        let moved = self
+            .send_ahead(&mut channel, &mut phase)
+            .and_then(|()| self.hand_over(&mut channel, &mut phase));
         match moved {
             Ok(pause) => {
                 // It serves: it must not end with this value.
                 starting.0 = None;
                 self.running.reloads.end_upgrade(process);
                 let lost = lost(&mut channel);
-                Ok(Upgraded { control: Arc::clone(&self.control), channel, process, pause, lost })
+                let control = Arc::clone(&self.control);
+                let backups = self.running.data.as_ref().map(Tenancy::backups);
+                Ok(Upgraded { control, channel, process, pause, lost, backups })
             }
             Err(error) => {
                 phase.fail();
                 // First, so that it cannot act on what it has.
                 drop(starting);
+                self.running.engine.end_sealing();
                 self.running.data.iter().for_each(Tenancy::take_back);
                 self.edge.go_back();
                 self.running.rest.end();
@@ -252,19 +259,31 @@ impl Upgrader {
         Ok(message)
     }
 
+    /// Sends logs and copies of sockets, while this process serves.
+    fn send_ahead(&self, channel: &mut Channel, phase: &mut Predecessor) -> Result<()> {
+        for worker in self.edge.send_ahead().context("the workers")? {
+            channel.send_with(Kind::Ahead, OF_WORKER, &[worker.as_fd()]).map_err(ended)?;
+        }
+        ahead::send(&self.running.engine, channel).map_err(ended)?;
+        match self.next(channel, phase)? {
+            Message::HasAhead => Ok(()),
+            _ => bail!("it does not say that it has what came ahead"),
+        }
+    }
+
     /// Brings everything to rest, and gives it away. Returns how long nothing was delivered.
     fn hand_over(&self, channel: &mut Channel, phase: &mut Predecessor) -> Result<Duration> {
         self.control.hold().begin();
         self.edge.hold();
         let deadline = Instant::now() + REQUESTS_TIMEOUT;
-        let (began, workers) = loop {
+        let began = loop {
             self.finish_requests(deadline)?;
             let began = Instant::now();
             self.running.rest.begin(REST_MAX);
-            let workers = self.edge.halt().context("the workers")?;
+            self.edge.halt().context("the workers")?;
             // One that had not heard of the hold may have handed a connection off meanwhile.
             if self.control.hold().is_at_rest() && !self.is_handing_off() {
-                break (began, workers);
+                break began;
             }
             self.edge.go_on();
             self.running.rest.end();
@@ -283,9 +302,6 @@ impl Upgrader {
         let revocations = self.control.pass_revocations().context("the file of revocations")?;
         parts::send_revocations(revocations.as_ref(), channel).map_err(ended)?;
         parts::send_control(&counted, channel).map_err(ended)?;
-        for worker in workers {
-            channel.send_with(Kind::State, b"worker", &[worker.as_fd()]).map_err(ended)?;
-        }
         match self.next(channel, phase)? {
             Message::Thawed => {}
             _ => bail!("it does not say that it has everything"),
@@ -368,6 +384,23 @@ impl Upgraded {
             if let Err(error) = self.channel.send_with(Kind::State, &bytes, &[socket.as_fd()]) {
                 tracing::warn!("a connection is lost: {error}");
             }
+        }
+    }
+
+    /// Tells the backup that is under way to stop.
+    pub(crate) fn stop_backup(&self) {
+        self.backups.iter().for_each(|backups| backups.stop());
+    }
+
+    /// Whether a backup has not removed yet what it had written.
+    pub(crate) fn has_backup(&self) -> bool {
+        self.backups.as_ref().is_some_and(|backups| backups.is_under_way())
+    }
+
+    /// Logs that a backup does not end before this process does.
+    pub(crate) fn log_backup(&self) {
+        if self.has_backup() {
+            tracing::warn!("a backup does not stop: what it has written stays where it is");
         }
     }
 

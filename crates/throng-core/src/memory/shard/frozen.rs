@@ -1,15 +1,19 @@
 //! A shard's channels as frozen state.
 
-use std::sync::Weak;
+use std::ops::Range;
+use std::sync::{Arc, Weak};
 
 use super::super::channel::{Channel, Follower, Followers};
 use super::super::shared::Shared;
 use super::{Hashed, Shard, oldest_ms};
 use crate::frozen::{
-    Decoder, Encoder, OFFSET_MAX, RecordKind, ThawError, decode_name, encode_content, encode_name,
+    Decoder, Encoder, Head, OFFSET_MAX, RecordKind, ThawError, decode_name, encode_content,
+    encode_name,
 };
 use crate::id::{LocalId, WorkerId};
-use crate::log::Log;
+use crate::log::segment::{SealedName, Segment};
+use crate::log::{Log, Place};
+use crate::memory::sealing::SharedPlaces;
 use crate::message::Content;
 use crate::name::ChannelName;
 use crate::stamp::Stamp;
@@ -76,17 +80,18 @@ impl Shard {
 
     /// Writes all channels that have messages or followers, each with its messages. Returns how
     /// many channels that were.
+    ///
+    /// Of messages in the `segments` that the other process has, only the places are written.
     pub(in crate::memory) fn freeze<E>(
         &self,
+        segments: SharedPlaces,
         write: &mut dyn FnMut(Vec<u8>) -> Result<(), E>,
     ) -> Result<u64, E> {
         let mut count = 0;
         for (_, channel) in self.channels.iter().filter(|(_, channel)| !channel.is_forgettable()) {
             write(self.freeze_channel(channel))?;
-            for content in channel.log.iter().flat_map(|log| log.contents()) {
-                let mut encoder = Encoder::new(RecordKind::Message);
-                encode_content(&mut encoder, content);
-                write(encoder.finish())?;
+            if let Some(log) = &channel.log {
+                freeze_messages(log, segments, write)?;
             }
             count += 1;
         }
@@ -148,24 +153,58 @@ impl Shard {
         slot: u32,
         content: Content,
     ) -> Result<(), ThawError> {
+        let content = Arc::new(content);
+        let log = self.log_before(shared, slot, &content)?;
+        shared.add(log, content, Weak::new());
+        self.note_age(slot, 1);
+        Ok(())
+    }
+
+    /// The same with consecutive messages of a segment, which have to be of the channel.
+    pub(in crate::memory) fn thaw_sealed(
+        &mut self,
+        shared: &Shared,
+        (slot, name): (u32, &ChannelName),
+        segment: &Arc<Segment>,
+        places: Range<u32>,
+    ) -> Result<(), ThawError> {
         let channel = &mut self.channels[slot];
         let log = channel.log.get_or_insert_with(Box::default);
-        let is_first = log.is_empty();
-        let is_next = log.newest_offset().is_none_or(|newest| newest == content.previous)
-            && log.newest_ms().unwrap_or(0) <= content.time_ms
-            && log.newest_stamp().unwrap_or_default() <= content.stamp
-            && content.stamp <= shared.stamps.newest()
-            && content.id.offset <= channel.head;
-        if !is_next {
-            return Err(ThawError::Invalid("a message does not follow the one before"));
-        }
-        let time_ms = content.time_ms;
-        shared.add(log, content.into(), Weak::new());
-        if is_first {
-            let Shard { ages, channels, .. } = self;
+        let (name, mut last) = (SealedName::new(name), Last::of(log));
+        let (head, newest, count) = (channel.head, shared.stamps.newest(), places.len());
+        let bytes = log.append_sealed(segment, places, |message| {
+            if !message.is_of(&name) {
+                return Err(ThawError::Invalid("a message of another channel"));
+            }
+            let Head { offset, previous, time_ms, stamp, .. } = message.head;
+            last.follow(previous, Last { offset: Some(offset), time_ms, stamp }, head, newest)
+        })?;
+        shared.count_added(count, bytes);
+        self.note_age(slot, count);
+        Ok(())
+    }
+
+    /// The log of a channel that is thawed, if this is its next message.
+    fn log_before(
+        &mut self,
+        shared: &Shared,
+        slot: u32,
+        next: &Content,
+    ) -> Result<&mut Log, ThawError> {
+        let channel = &mut self.channels[slot];
+        let log = channel.log.get_or_insert_with(Box::default);
+        let it = Last { offset: Some(next.id.offset), time_ms: next.time_ms, stamp: next.stamp };
+        Last::of(log).follow(next.previous, it, channel.head, shared.stamps.newest())?;
+        Ok(log)
+    }
+
+    /// Notes how old a thawed log is, which has got `count` messages, if those are its first ones.
+    fn note_age(&mut self, slot: u32, count: usize) {
+        let Shard { ages, channels, .. } = self;
+        let log = channels[slot].log.as_ref().filter(|log| log.len() == count);
+        if let Some(time_ms) = log.and_then(|log| log.oldest_ms()) {
             ages.add(time_ms, slot, |slot| oldest_ms(channels, slot));
         }
-        Ok(())
     }
 
     /// Checks that the channel's messages end at its head, once they have all been thawed.
@@ -178,4 +217,86 @@ impl Shard {
             Err(ThawError::Invalid("the messages of a channel do not end at its head"))
         }
     }
+}
+
+/// What the next message of a log has to follow.
+struct Last {
+    /// `None` if the log is empty.
+    offset: Option<u64>,
+    time_ms: u64,
+    stamp: Stamp,
+}
+
+impl Last {
+    fn of(log: &Log) -> Last {
+        Last {
+            offset: log.newest_offset(),
+            time_ms: log.newest_ms().unwrap_or(0),
+            stamp: log.newest_stamp().unwrap_or_default(),
+        }
+    }
+
+    /// Goes on to `next`, the offset before which is `previous`, in a channel with this head.
+    /// `newest` is the newest stamp of the engine.
+    fn follow(
+        &mut self,
+        previous: u64,
+        next: Last,
+        head: u64,
+        newest: Stamp,
+    ) -> Result<(), ThawError> {
+        let is_next = self.offset.is_none_or(|offset| offset == previous)
+            && self.time_ms <= next.time_ms
+            && self.stamp <= next.stamp
+            && next.stamp <= newest
+            && next.offset <= Some(head);
+        *self = next;
+        is_next.then_some(()).ok_or(ThawError::Invalid("a message does not follow the one before"))
+    }
+}
+
+/// Writes the messages of a log, oldest first.
+fn freeze_messages<E>(
+    log: &Log,
+    segments: SharedPlaces,
+    write: &mut dyn FnMut(Vec<u8>) -> Result<(), E>,
+) -> Result<(), E> {
+    // Consecutive messages of a segment: its place, the first one and their number.
+    let mut run: Option<(u32, u32, u32)> = None;
+    for place_of in log.places() {
+        let place = match place_of {
+            Place::Here(_) => None,
+            Place::Sealed { segment, at } => segments.of(segment).map(|place| (place, at)),
+        };
+        match (&mut run, place) {
+            (Some((place, first, count)), Some(next)) if (*place, *first + *count) == next => {
+                *count += 1;
+                continue;
+            }
+            _ => {}
+        }
+        if let Some(run) = run.take() {
+            write(freeze_run(run))?;
+        }
+        match (place, place_of) {
+            (Some((place, at)), _) => run = Some((place, at, 1)),
+            (None, Place::Here(content)) => write(freeze_message(content))?,
+            (None, Place::Sealed { segment, at }) => {
+                write(freeze_message(&log.sealed_content(segment, at)))?;
+            }
+        }
+    }
+    run.map_or(Ok(()), |run| write(freeze_run(run)))
+}
+
+fn freeze_run((place, first, count): (u32, u32, u32)) -> Vec<u8> {
+    let mut encoder = Encoder::new(RecordKind::SealedMessages);
+    [place, first, count].into_iter().for_each(|number| encoder.u32(number));
+    encoder.finish()
+}
+
+fn freeze_message(content: &Content) -> Vec<u8> {
+    let mut encoder = Encoder::new(RecordKind::Message);
+    encode_content(&mut encoder, content);
+    encoder.finish()
 }

@@ -82,7 +82,18 @@ impl World {
             4 => self.unfollow(topic, worker),
             5 => self.now_ms += u64::from(how) * 4,
             6 => self.engine().tick(self.now_ms),
-            7 => self.freeze_and_thaw(),
+            7 => {
+                if how % 3 > 0 {
+                    self.fixture.seal();
+                }
+                if how % 3 > 1 {
+                    // Nobody takes over.
+                    self.engine().end_sealing();
+                }
+                if how % 5 > 0 {
+                    self.freeze_and_thaw();
+                }
+            }
             _ => self.read(topic, count, how),
         }
     }

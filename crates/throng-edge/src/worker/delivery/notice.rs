@@ -39,7 +39,7 @@ impl<N: Net> Worker<N> {
             let mut issue = || Ticket::new(drop);
             let later = Later::new(&mut issue);
             let answer = self.engine.read_marker(self.clock.unix_ms(), &inbox, None, later);
-            answer.now().map(|marker| marker.unread)
+            answer.now()?.ok().map(|marker| marker.unread)
         })
     }
 

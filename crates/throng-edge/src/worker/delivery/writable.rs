@@ -30,7 +30,7 @@ impl<N: Net> Worker<N> {
                 if connection.has(Flags::SERVED) {
                     connection.due = self.clock.deadline(self.settings.idle_timeout);
                 }
-                self.input(id, &mut []);
+                self.input_kept(id);
             }
             State::Closing => self.half_close(id),
             // Nothing was written.

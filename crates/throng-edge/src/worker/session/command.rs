@@ -443,7 +443,7 @@ impl<N: Net> Worker<N> {
         let mark = id.map(|id| Mark { id, may_go_back });
         let found = match known {
             Known::Marker(marker) => Ok(marker),
-            _ => self.ask_marker(call.id, &name_of(target), mark),
+            _ => self.ask_marker(call.id, &name_of(target), mark)?,
         };
         let ReadMarker { read, unread } = match found {
             Ok(marker) => marker,

@@ -11,6 +11,7 @@ use throng_access::Identity;
 use throng_core::{
     Answer, ChannelName, Fetched, LateAnswer, Later, Mark, QuestionId, ReadMarker, Reading, StartAt,
 };
+use throng_wire::ErrorResponse;
 use throng_wire::subscribe::Request;
 
 use super::ask::{Wait, ticket};
@@ -110,7 +111,7 @@ impl<N: Net> Worker<N> {
         if let Some(inbox) = unread_of.filter(|_| !engine.is_shared()) {
             let mut issue = || ticket(engine, worker, question, LateAnswer::Marker);
             match self.engine.read_marker(now_ms, inbox, None, Later::new(&mut issue)) {
-                Answer::Now(marker) => fetched.unread = Some(marker.unread),
+                Answer::Now(marker) => fetched.unread = marker.ok().map(|marker| marker.unread),
                 Answer::Later(_) => left += 1,
             }
         }
@@ -135,19 +136,23 @@ impl<N: Net> Worker<N> {
     }
 
     /// Asks how far a user has read the inbox, after `mark`. Returns it, or what to wait for.
+    ///
+    /// # Errors
+    ///
+    /// The inbox's journal does not take the marker.
     pub(in crate::worker) fn ask_marker(
         &mut self,
         id: ConnectionId,
         inbox: &ChannelName,
         mark: Option<Mark>,
-    ) -> Result<ReadMarker, Wait> {
+    ) -> Result<Result<ReadMarker, Wait>, ErrorResponse> {
         let question = self.next_question(id);
         let (engine, worker) = (&self.engine, self.metrics.worker());
         let mut issue = || ticket(engine, worker, question, LateAnswer::Marker);
         let later = Later::new(&mut issue);
-        match self.engine.read_marker(self.clock.unix_ms(), inbox, mark, later) {
-            Answer::Now(marker) => Ok(marker),
+        Ok(match self.engine.read_marker(self.clock.unix_ms(), inbox, mark, later) {
+            Answer::Now(marker) => Ok(marker?),
             Answer::Later(_) => Err(Wait::new(question, Stage::Marker)),
-        }
+        })
     }
 }

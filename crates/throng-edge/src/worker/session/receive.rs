@@ -52,9 +52,8 @@ impl<N: Net> Worker<N> {
             let Some(id) = self.deferred.next_read(&mut self.connections) else { return };
             let Some(connection) = self.connections.expect_live(id) else { continue };
             let token = connection.token(id);
-            self.net.resume(&connection.socket);
             self.budget.begin_turn();
-            self.input(id, &mut []);
+            self.input_kept(id);
             // Its input may have made the worker release it.
             let Some(id) = self.connections.find(token) else { continue };
             let Some(connection) = self.connections.expect_live(id) else { continue };
@@ -63,6 +62,13 @@ impl<N: Net> Worker<N> {
                 self.read_more(id, true);
             }
         }
+    }
+
+    /// Acts on input that the connection keeps from earlier reads.
+    pub(in crate::worker) fn input_kept(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.expect_live(id) else { return };
+        self.net.resume(&connection.socket);
+        self.input(id, &mut []);
     }
 
     /// Gives the connection a turn: reads from it, and acts on the input.

@@ -58,13 +58,16 @@ impl<N: Net> Worker<N> {
                 }
             },
             (Some(LateAnswer::Presence(presence)), Stage::Presence) => Known::Presence(presence),
-            (Some(LateAnswer::Marker(marker)), Stage::Marker) => Known::Marker(marker),
+            (Some(LateAnswer::Marker(Err(error))), Stage::Marker | Stage::Fetch { .. }) => {
+                return self.refuse_waiting(id, error.into());
+            }
+            (Some(LateAnswer::Marker(Ok(marker))), Stage::Marker) => Known::Marker(marker),
             (
-                Some(part @ (LateAnswer::Fetched(_) | LateAnswer::Marker(_))),
+                Some(part @ (LateAnswer::Fetched(_) | LateAnswer::Marker(Ok(_)))),
                 Stage::Fetch { left, fetched },
             ) => {
                 match part {
-                    LateAnswer::Marker(marker) => fetched.unread = Some(marker.unread),
+                    LateAnswer::Marker(Ok(marker)) => fetched.unread = Some(marker.unread),
                     LateAnswer::Fetched(part) => fetched.held.push(part),
                     _ => {}
                 }

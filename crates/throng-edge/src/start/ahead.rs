@@ -1,0 +1,177 @@
+//! What comes ahead of a worker that arrives: copies of sockets, while the other process serves.
+
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use throng_handover::channel::{Channel, ChannelError, Received};
+use throng_handover::message::Kind;
+
+use super::error::{StartError, system};
+use super::gate::Gate;
+use super::succession::CHANNEL_TIMEOUT;
+use crate::connection::Token;
+use crate::sys::epoll::Epoll;
+use crate::sys::handoff::HandoffReceiver;
+use crate::worker::connection_token;
+
+/// How often a thread that waits for its channel looks whether the other process has given up.
+const LOOK: Duration = Duration::from_millis(20);
+
+const TOKEN_BYTES: usize = size_of::<u64>();
+
+/// What has come ahead of a worker's state.
+pub(super) struct Ahead {
+    channel: Channel,
+    /// In the order of the places of their connections.
+    sockets: Vec<CopiedSocket>,
+    /// Reports events of the sockets already.
+    epoll: Epoll,
+}
+
+/// A copy of a connection's socket.
+pub(super) struct CopiedSocket {
+    token: Token,
+    pub(super) socket: OwnedFd,
+    /// Whether its events were asked for.
+    pub(super) is_watched: bool,
+}
+
+impl Ahead {
+    /// Receives copies of sockets until all have come that do.
+    pub(super) fn receive(handoffs: &HandoffReceiver, gate: &Gate) -> Result<Ahead, StartError> {
+        let channel = await_channel(handoffs, gate)?;
+        let channel =
+            Channel::new(channel, CHANNEL_TIMEOUT).map_err(system("take over a worker"))?;
+        let epoll = Epoll::new().map_err(system("make an epoll instance"))?;
+        let mut ahead = Ahead { channel, sockets: Vec::new(), epoll };
+        loop {
+            let Received { kind, content, descriptors } = ahead.channel.receive().map_err(lost)?;
+            if kind != Kind::Ahead || content.len() != TOKEN_BYTES * descriptors.len() {
+                return Err(out_of_order());
+            }
+            if descriptors.is_empty() {
+                return Ok(ahead);
+            }
+            for (bits, socket) in content.chunks_exact(TOKEN_BYTES).zip(descriptors) {
+                let bits = u64::from_le_bytes(std::array::from_fn(|at| bits[at]));
+                let token = Token::from_bits(bits).ok_or_else(out_of_order)?;
+                // If the kernel refuses, the worker asks again.
+                let is_watched = ahead.epoll.add_connection(&socket, bits).is_ok();
+                ahead.sockets.push(CopiedSocket { token, socket, is_watched });
+            }
+        }
+    }
+
+    /// The channel that the state comes through, the copies, and what reports their events.
+    pub(super) fn into_parts(self) -> (Channel, Copies, Epoll) {
+        let Ahead { channel, sockets, epoll } = self;
+        (channel, Copies { sockets: sockets.into_iter(), next: None, left: Vec::new() }, epoll)
+    }
+}
+
+/// Sockets that have come ahead, in the order of the records.
+pub(super) struct Copies {
+    sockets: std::vec::IntoIter<CopiedSocket>,
+    /// The next one, if it was looked at.
+    next: Option<CopiedSocket>,
+    /// Those whose connections have ended since.
+    left: Vec<CopiedSocket>,
+}
+
+impl Copies {
+    /// Takes that of a record; call it for each. Those before it have no record: they are left.
+    pub(super) fn take(&mut self, record: &[u8]) -> Option<CopiedSocket> {
+        let token = connection_token(record)?;
+        loop {
+            let next = self.next.take().or_else(|| self.sockets.next())?;
+            if next.token == token {
+                return Some(next);
+            }
+            if next.token.id().index() > token.id().index() {
+                self.next = Some(next);
+                return None;
+            }
+            self.left.push(next);
+        }
+    }
+
+    /// Takes those that are left, so far.
+    pub(super) fn take_left(&mut self) -> impl Iterator<Item = CopiedSocket> {
+        self.left.drain(..)
+    }
+
+    /// Those that no record has taken.
+    pub(super) fn into_left(self) -> impl Iterator<Item = CopiedSocket> {
+        self.left.into_iter().chain(self.next).chain(self.sockets)
+    }
+}
+
+/// Waits for the worker's channel, which comes as handoffs do.
+fn await_channel(handoffs: &HandoffReceiver, gate: &Gate) -> Result<OwnedFd, StartError> {
+    let deadline = Instant::now() + 4 * CHANNEL_TIMEOUT;
+    let mut buffer = Vec::new();
+    while !gate.is_shut() && Instant::now() < deadline {
+        let wait = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
+        // An error means a turn without a wait.
+        let _ = poll(&mut [PollFd::new(handoffs, PollFlags::IN)], Some(&wait));
+        match handoffs.receive(&mut buffer).map_err(system("take over a worker"))? {
+            Some((header, Some(socket))) if header.is_channel => return Ok(socket),
+            Some(_) => return Err(StartError::TakeOver("a worker's channel is lost".to_owned())),
+            None => {}
+        }
+    }
+    Err(StartError::TakeOver("the running server has given up".to_owned()))
+}
+
+pub(super) fn lost(error: ChannelError) -> StartError {
+    StartError::TakeOver(error.to_string())
+}
+
+pub(super) fn out_of_order() -> StartError {
+    StartError::TakeOver("a message came out of order".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use throng_core::frozen::{Encoder, RecordKind};
+
+    use super::*;
+
+    fn copy(index: u32, generation: u32) -> CopiedSocket {
+        let bits = u64::from(generation) << u32::BITS | u64::from(index);
+        let token = Token::from_bits(bits).unwrap();
+        let (socket, _) = UnixStream::pair().unwrap();
+        CopiedSocket { token, socket: socket.into(), is_watched: true }
+    }
+
+    fn record(index: u32, generation: u32) -> Vec<u8> {
+        let mut encoder = Encoder::new(RecordKind::Connection);
+        encoder.u32(index);
+        encoder.u32(generation);
+        encoder.finish()
+    }
+
+    #[test]
+    fn each_record_finds_its_own_copy_and_the_others_are_left() {
+        let sockets = vec![copy(0, 1), copy(2, 1), copy(3, 7), copy(5, 1), copy(9, 1)];
+        let mut copies = Copies { sockets: sockets.into_iter(), next: None, left: Vec::new() };
+        let mut find = |index, generation| {
+            copies.take(&record(index, generation)).map(|copy| copy.token.id().index())
+        };
+        assert_eq!(find(0, 1), Some(0));
+        // That of index 2 has ended, and nothing came ahead of 1.
+        assert_eq!(find(1, 1), None);
+        // Another connection has the place.
+        assert_eq!(find(3, 8), None);
+        let left: Vec<_> = copies.take_left().map(|copy| copy.token.id().index()).collect();
+        assert_eq!(left, [2, 3]);
+        let found = copies.take(&record(5, 1)).map(|copy| copy.token.id().index());
+        assert_eq!(found, Some(5));
+        assert!(copies.take(&Encoder::new(RecordKind::WorkerEnd).finish()).is_none());
+        let left: Vec<_> = copies.into_left().map(|copy| copy.token.id().index()).collect();
+        assert_eq!(left, [9]);
+    }
+}
