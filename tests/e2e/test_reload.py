@@ -272,7 +272,7 @@ def test_pages_limits_and_the_level_of_the_log(start):
 
 
 def test_what_waits_for_an_upgrade_or_a_restart_is_named(start):
-    one = start("[per-address]\npublish-rate = 9\n")
+    one = start("workers = 4\n[per-address]\npublish-rate = 9\n")
     text = (
         "workers = 3\nheartbeat = '20s'\n[history]\nmessages = 3\n"
         "[per-address]\nmax-connections = 9\n"

@@ -52,6 +52,9 @@ const _: () = assert!(TLS_LISTENER < Token::BITS_MIN);
 pub(crate) struct Sources {
     /// Empty once the worker takes no more connections.
     pub(crate) listeners: Vec<Listening>,
+    /// Listeners of the process before at addresses where this one does not listen, and whether
+    /// they speak TLS.
+    pub(crate) former: Vec<(OwnedFd, bool)>,
     /// Connections that other threads hand off to this worker.
     pub(crate) handoffs: HandoffReceiver,
     /// Becomes readable when the worker is to wake.
@@ -346,6 +349,17 @@ fn close_listeners(worker: &mut ThreadWorker, sources: &mut Sources) -> io::Resu
         }
     }
     Ok(())
+}
+
+/// Takes the connections that wait at addresses where the server listens no more, and ends the
+/// listeners there, which the process before has, too.
+pub(crate) fn leave_addresses(worker: &mut ThreadWorker, sources: &mut Sources) {
+    for (listener, is_tls) in std::mem::take(&mut sources.former) {
+        while let Ok(Some(socket)) = sockets::accept(&listener) {
+            take_accepted(worker, socket, is_tls);
+        }
+        listener::end(&listener);
+    }
 }
 
 /// Refuses further handoffs, and answers those that were sent before.

@@ -73,6 +73,9 @@ pub struct Plan {
     settings: Settings,
     port: Port,
     tls_port: Option<PortReservation>,
+    /// Whether another process listens on the port of `listen`, and on that of `tls-listen`, and
+    /// passes its listeners.
+    inherits: [bool; 2],
     descriptors_max: u64,
     capacities: Vec<u32>,
     queues: Vec<Arc<WorkerQueue>>,
@@ -114,10 +117,12 @@ impl Plan {
                 .map_err(|source| cannot_listen("tls-listen", tls.listen, source))
         };
         let tls_port = settings.tls.as_ref().map(take_tls).transpose()?;
-        Plan::with_ports(settings, descriptors_max, capacities, (port, tls_port), None)
+        let ports = Ports { plain: port, tls: tls_port, inherits: [false; 2] };
+        Plan::with_ports(settings, descriptors_max, capacities, ports, None)
     }
 
-    /// As [`Plan::new`], with the ports of a running server, whose workers are to go on here.
+    /// As [`Plan::new`], with the ports of a running server, whose workers are to go on here. Other
+    /// addresses are new here: workers listen there once they may act, and no longer at the old.
     pub fn take_over(settings: Settings, passed: PassedPorts) -> Result<Plan, StartError> {
         let descriptors_max = capacity::descriptors_max();
         let differs = |what: String| Err(StartError::TakeOver(what));
@@ -128,41 +133,47 @@ impl Plan {
                 passed.workers
             ));
         };
-        let keeps = |reservation| {
-            PortReservation::passed(reservation).map_err(system("keep the port of the server"))
-        };
-        let port = match (passed.reservation, passed.listener) {
-            (Some(reservation), _) => Port::Own(keeps(reservation)?),
-            (None, Some(listener)) => listener::adopt(listener.into(), settings.heartbeat)
-                .map_err(|source| cannot_listen("listen", settings.listen, source))?,
+        let (plain, inherits_plain) = match (passed.reservation, passed.listener) {
+            (Some(its), _) => {
+                let (port, inherits) = take_port("listen", settings.listen, Some(its))?;
+                (Port::Own(port), inherits)
+            }
+            (None, Some(listener)) => {
+                let port = listener::adopt(listener.into(), settings.heartbeat)
+                    .map_err(|source| cannot_listen("listen", settings.listen, source))?;
+                if !is_same(settings.listen, port.address()) {
+                    return differs(
+                        "the service manager has opened its listener, and the setting `listen` \
+                         names another address, which takes a restart"
+                            .to_owned(),
+                    );
+                }
+                (port, true)
+            }
             (None, None) => return differs("it listens nowhere".to_owned()),
         };
-        let tls_port = passed.tls_reservation.map(keeps).transpose()?;
-        let tls_address = tls_port.as_ref().map(PortReservation::address);
-        let tls_listen = settings.tls.as_ref().map(|tls| tls.listen);
-        let is_same = |own: SocketAddr, its: SocketAddr| {
-            own == its || (own.port() == 0 && own.ip() == its.ip())
+        let tls = match (&settings.tls, passed.tls_reservation) {
+            (Some(tls), its) => Some(take_port("tls-listen", tls.listen, its)?),
+            (None, None) => None,
+            (None, Some(_)) => {
+                return differs(
+                    "it speaks TLS, and the settings have no `tls-listen`: its connections would \
+                     end, which takes a restart"
+                        .to_owned(),
+                );
+            }
         };
-        let is_tls_same = match (tls_listen, tls_address) {
-            (Some(own), Some(its)) => is_same(own, its),
-            (own, its) => own.is_none() && its.is_none(),
-        };
-        if !is_same(settings.listen, port.address()) || !is_tls_same {
-            return differs(
-                "its addresses are not those of the settings `listen` and \
-                 `tls-listen`; new addresses take a restart"
-                    .to_owned(),
-            );
-        }
+        let inherits = [inherits_plain, tls.as_ref().is_some_and(|(_, inherits)| *inherits)];
+        let ports = Ports { plain, tls: tls.map(|(port, _)| port), inherits };
         let gate = Some((Arc::<Gate>::default(), passed.workers));
-        Plan::with_ports(settings, descriptors_max, capacities, (port, tls_port), gate)
+        Plan::with_ports(settings, descriptors_max, capacities, ports, gate)
     }
 
     fn with_ports(
         settings: Settings,
         descriptors_max: u64,
         capacities: Vec<u32>,
-        (port, tls_port): (Port, Option<PortReservation>),
+        ports: Ports,
         gate: Option<(Arc<Gate>, usize)>,
     ) -> Result<Plan, StartError> {
         let workers = capacities.len();
@@ -181,10 +192,12 @@ impl Plan {
             (0..workers).map(|_| handoff::pair()).collect::<io::Result<_>>().map_err(&no_pair)?;
         let queues = events.iter().map(|event| Arc::new(queue(Arc::clone(event)))).collect();
         let to_control = handoff::pair().map_err(&no_pair)?;
+        let Ports { plain: port, tls: tls_port, inherits } = ports;
         Ok(Plan {
             settings,
             port,
             tls_port,
+            inherits,
             descriptors_max,
             capacities,
             queues,
@@ -332,14 +345,28 @@ impl Plan {
         Common {
             compression: Arc::new(Compression::new(settings.compression)),
             senders: self.to_workers.iter().map(|(sender, _)| sender.clone()).collect(),
-            steering: [(); 2].map(|()| {
-                Arc::new(Steering::new(metrics.clone(), concurrency, self.gate.is_some()))
-            }),
+            steering: self
+                .inherits
+                .map(|inherits| Arc::new(Steering::new(metrics.clone(), concurrency, inherits))),
             permits: Arc::new(FanOutPermits::new(&self.queues, concurrency)),
             takers: TakesConnections::default(),
             succession: Arc::default(),
             settings: Arc::new(settings),
             metrics,
+        }
+    }
+
+    /// Where a worker comes from, and its turn to listen.
+    fn origin(&self, number: usize) -> Origin {
+        let Some((gate, arriving)) = &self.gate else { return Origin::Start };
+        let gate = Arc::clone(gate);
+        // Only those that join listen for the first time, unless a port is new for all.
+        let is_new = self.port.passed().is_none() && !self.inherits[0]
+            || self.tls_port.is_some() && !self.inherits[1];
+        let first = if is_new { 0 } else { *arriving };
+        match number.checked_sub(*arriving) {
+            None => Origin::Arrives(gate, is_new.then_some(number)),
+            Some(_) => Origin::Joins(gate, number - first),
         }
     }
 
@@ -369,15 +396,42 @@ impl Plan {
             permits: Arc::clone(&common.permits),
             takes_connections: common.takers.clone(),
             has_listener: self.port.passed().is_none(),
+            inherits: self.inherits,
             is_last: number + 1 == self.to_workers.len(),
             succession: Arc::clone(&common.succession),
-            origin: match &self.gate {
-                None => Origin::Start,
-                Some((gate, arriving)) if number < *arriving => Origin::Arrives(Arc::clone(gate)),
-                Some((gate, arriving)) => Origin::Joins(Arc::clone(gate), number - arriving),
-            },
+            origin: self.origin(number),
         }
     }
+}
+
+/// The ports of a server.
+struct Ports {
+    plain: Port,
+    tls: Option<PortReservation>,
+    inherits: [bool; 2],
+}
+
+/// The port for `address`: `its` of a running server if it is the same, or a new one. Returns
+/// whether it is the same.
+fn take_port(
+    setting: &'static str,
+    address: SocketAddr,
+    its: Option<OwnedFd>,
+) -> Result<(PortReservation, bool), StartError> {
+    let its = its.map(PortReservation::passed).transpose();
+    let its = its.map_err(system("keep the port of the server"))?;
+    match its.filter(|its| is_same(address, its.address())) {
+        Some(its) => Ok((its, true)),
+        None => {
+            let taken = PortReservation::take(address);
+            Ok((taken.map_err(|source| cannot_listen(setting, address, source))?, false))
+        }
+    }
+}
+
+/// Whether a server that listens at `its` address does so for the setting `own`.
+fn is_same(own: SocketAddr, its: SocketAddr) -> bool {
+    own == its || (own.port() == 0 && own.ip() == its.ip())
 }
 
 /// What the threads of all workers share beside [`Shared`].

@@ -116,6 +116,8 @@ impl Reloader {
             self.is_upgradable
                 && !changes::FOR_RESTART.contains(&setting)
                 && (!changes::OF_WORKERS.contains(&setting) || keeps_workers())
+                // Its connections would end.
+                && (setting != "tls-listen" || read.tls_listen.0.is_some())
         };
         let (for_upgrade, for_restart) = pending.into_iter().partition(is_for_upgrade);
         let mut report = Report { for_upgrade, for_restart, ..Report::default() };

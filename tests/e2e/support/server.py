@@ -85,8 +85,9 @@ class Server:
         descriptors=None,
         prepare=None,
     ):
-        """`prepare` runs in the child before the server does."""
-        self.flags = ["--listen", f"{listen}:{port}", *map(str, flags)]
+        """`prepare` runs in the child before the server does. Without a port, the settings name one."""
+        place = [] if port is None else ["--listen", f"{listen}:{port}"]
+        self.flags = [*place, *map(str, flags)]
         self.process = subprocess.Popen(
             [BINARY, "serve", *self.flags],
             cwd=directory,

@@ -121,11 +121,16 @@ impl Thread {
     pub(super) fn arrive(&self, ahead: Ahead, clock: &Clock) -> Result<Prepared, StartError> {
         let (mut channel, mut copies, epoll) = ahead.into_parts();
         let Received { content, descriptors, .. } = channel.receive().map_err(lost)?;
-        let mut listeners = Vec::new();
+        let mut listeners = self.new_listeners()?;
+        let mut former = Vec::new();
         for (kind, socket) in content.into_iter().zip(descriptors) {
             let is_tls = kind != 0;
-            let steering = Arc::clone(&self.steering[usize::from(is_tls)]);
-            listeners.push(Listening::new(socket, steering, is_tls));
+            if self.inherits[usize::from(is_tls)] {
+                let steering = Arc::clone(&self.steering[usize::from(is_tls)]);
+                listeners.push(Listening::new(socket, steering, is_tls));
+            } else {
+                former.push((socket, is_tls));
+            }
         }
         let (mut worker, method) = self.worker()?;
         worker.net().inner().epoll = epoll;
@@ -163,6 +168,7 @@ impl Thread {
         let mut worker = thaw.finish().map_err(|error| StartError::TakeOver(error.to_string()))?;
         copies.into_left().for_each(|copy| close(worker.net(), copy.socket));
         let mut sources = self.sources(listeners);
+        sources.former = former;
         event_loop::register(&mut worker, &mut sources).map_err(system("wait for events"))?;
         Ok((worker, sources, method))
     }

@@ -1,9 +1,11 @@
 //! One worker's thread, from its start to the event loop.
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use super::ahead::Ahead;
 use super::error::{StartError, cannot_listen, system};
@@ -44,6 +46,8 @@ pub(super) struct Thread {
     pub(super) takes_connections: TakesConnections,
     /// Whether the worker accepts connections itself.
     pub(super) has_listener: bool,
+    /// Whether listeners come from another process, for the ports in the order of the settings.
+    pub(super) inherits: [bool; 2],
     /// Whether all listeners are open once this worker has opened its own: only then can they be
     /// steered.
     pub(super) is_last: bool,
@@ -59,8 +63,9 @@ pub(super) type Started = mpsc::Sender<Result<SendMethod, StartError>>;
 pub(super) enum Origin {
     /// The server starts.
     Start,
-    /// From another process. The gate opens once that has ended its own.
-    Arrives(Arc<Gate>),
+    /// From another process. The gate opens once that has ended its own. With new ports, it then
+    /// listens there as the one of this number.
+    Arrives(Arc<Gate>, Option<usize>),
     /// It is new beside those that arrive. The gate opens for it as for them; then it listens as
     /// the one of this number.
     Joins(Arc<Gate>, usize),
@@ -99,17 +104,20 @@ impl Thread {
         let mut sleep = Sleep::new(Arc::clone(&self.setup.queue), permit);
         match &self.origin {
             Origin::Start => {}
-            Origin::Arrives(gate) => {
+            Origin::Arrives(gate, None) => {
                 if !gate.wait() {
                     return;
                 }
-                sleep.expect_work();
             }
-            Origin::Joins(gate, turn) => {
+            Origin::Arrives(gate, Some(turn)) | Origin::Joins(gate, turn) => {
                 if !gate.take_turn(*turn, || self.listen(&mut sources)) {
                     return;
                 }
             }
+        }
+        if let Origin::Arrives(..) = &self.origin {
+            event_loop::leave_addresses(&mut worker, &mut sources);
+            sleep.expect_work();
         }
         let _abort = AbortOnPanic;
         loop {
@@ -136,28 +144,47 @@ impl Thread {
         // Connections that the kernel gives to a listener are lost if it closes. So that of a
         // worker that may not begin does not listen yet.
         let open = if joins { listener::prepare } else { listener::open };
-        let settings = &self.setup.settings;
         let mut listeners = Vec::new();
-        let tls = settings.tls.as_ref().map(|tls| ("tls-listen", tls.listen));
-        let addresses = [("listen", settings.listen)].into_iter().chain(tls);
-        for ((setting, address), steering) in addresses.zip(&self.steering) {
-            let is_tls = setting == "tls-listen";
-            if !is_tls && !self.has_listener {
-                continue;
-            }
-            let listener = open(address, settings.heartbeat)
-                .map_err(|source| cannot_listen(setting, address, source))?;
+        for port in self.ports() {
+            let listening = self.open(port, open)?;
             // Not before: the steering chooses among the listeners by the order in which they were
             // opened.
             if self.is_last && !joins {
-                steering.update(&listener);
+                listening.steer();
             }
-            listeners.push(Listening::new(listener, Arc::clone(steering), is_tls));
+            listeners.push(listening);
         }
         let (mut worker, method) = self.worker()?;
         let mut sources = self.sources(listeners);
         event_loop::register(&mut worker, &mut sources).map_err(system("wait for events"))?;
         Ok((worker, sources, method))
+    }
+
+    /// The ports that the worker listens on, by their number in the settings.
+    fn ports(&self) -> impl Iterator<Item = usize> {
+        let has_tls = self.setup.settings.tls.is_some();
+        [self.has_listener, has_tls].into_iter().enumerate().filter_map(|(n, has)| has.then_some(n))
+    }
+
+    /// The listeners of ports that the process before does not listen on. They do not listen yet.
+    pub(super) fn new_listeners(&self) -> Result<Vec<Listening>, StartError> {
+        let new = self.ports().filter(|port| !self.inherits[*port]);
+        new.map(|port| self.open(port, listener::prepare)).collect()
+    }
+
+    fn open(
+        &self,
+        port: usize,
+        open: fn(SocketAddr, Duration) -> io::Result<OwnedFd>,
+    ) -> Result<Listening, StartError> {
+        let settings = &self.setup.settings;
+        let (setting, address) = match &settings.tls {
+            Some(tls) if port > 0 => ("tls-listen", tls.listen),
+            _ => ("listen", settings.listen),
+        };
+        let listener = open(address, settings.heartbeat)
+            .map_err(|source| cannot_listen(setting, address, source))?;
+        Ok(Listening::new(listener, Arc::clone(&self.steering[port]), port > 0))
     }
 
     /// Begins to listen with listeners that were prepared. The worker goes on without those that
@@ -179,6 +206,7 @@ impl Thread {
     pub(super) fn sources(&self, listeners: Vec<Listening>) -> Sources {
         Sources {
             listeners,
+            former: Vec::new(),
             handoffs: self.handoffs.clone(),
             queue_event: Arc::clone(&self.event),
             takes_connections: Some(self.takes_connections.clone()),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::FdFlags;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, sockopt};
+use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, bind, getsockname, sockopt};
 
 use super::options;
 
@@ -156,6 +156,12 @@ pub(crate) fn open_alone(address: SocketAddr, heartbeat: Duration) -> io::Result
 /// Begins to take connections.
 pub(crate) fn listen(listener: &OwnedFd) -> io::Result<()> {
     Ok(rustix::net::listen(listener, BACKLOG)?)
+}
+
+/// Ends a listener, whatever other processes have copies of it.
+pub(crate) fn end(listener: &OwnedFd) {
+    // Fails only for one that does not listen.
+    let _ = rustix::net::shutdown(listener, Shutdown::Both);
 }
 
 /// Sets all options of connections on their listener: accepted sockets inherit them, so that an

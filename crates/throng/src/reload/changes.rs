@@ -6,7 +6,7 @@ use crate::settings::{self, ChannelTable, Settings};
 use crate::tls::tls_settings;
 
 /// The settings that not even a process which takes over can change: it refuses to.
-pub(super) const FOR_RESTART: [&str; 4] = ["data", "engine", "listen", "tls-listen"];
+pub(super) const FOR_RESTART: [&str; 2] = ["data", "engine"];
 
 /// The settings that such a process may have, unless fewer workers follow from them.
 pub(super) const OF_WORKERS: [&str; 2] = ["max-connections", "workers"];
