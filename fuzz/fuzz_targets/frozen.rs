@@ -1,7 +1,7 @@
 //! Frozen state: no records make an engine or a worker panic, neither when they are read nor after.
 //!
 //! Input: one byte, 0 for an engine, 1 for a worker and 2 for a worker with TLS, then records, each
-//! behind its length in two bytes.
+//! behind its length in two bytes; or 3 and what clients have used of a rate.
 
 #![no_main]
 
@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use throng_access::AccessControl;
+use throng_access::limit::{ClientLimits, LimitSettings, Limiter, UsedRates};
 use throng_core::frozen::{RecordKind, ThawError};
 use throng_core::{
     Body, ChannelName, Engine, Epoch, Follow, Later, LocalId, MemoryEngine, MemoryThaw,
@@ -216,11 +217,25 @@ fn with_tls(metrics: &Metrics) -> TlsNet<Sockets> {
     TlsNet::new(Sockets, Some(ACCEPTOR.with(Acceptor::clone)), counters, 8)
 }
 
+/// What is read comes out again as it is.
+fn try_rates(bytes: &[u8]) {
+    let Some(used) = UsedRates::read(bytes, NOW_MS) else { return };
+    let user = ClientLimits { publishes_per_s: 7, connects_per_s: 1, ..ClientLimits::default() };
+    let limiter = Limiter::new(LimitSettings { user, bad_tokens_per_s: 1, ..Default::default() });
+    limiter.resume_rates(&used, NOW_MS);
+    limiter.used_rates(NOW_MS, |used| {
+        let mut bytes = Vec::new();
+        used.write(NOW_MS, &mut bytes);
+        assert_eq!(UsedRates::read(&bytes, NOW_MS).as_ref(), Some(used));
+    });
+}
+
 fuzz_target!(|data: &[u8]| {
     match data {
         [0, rest @ ..] => try_engine(&records(rest)),
         [1, rest @ ..] => try_worker(&records(rest), |_| Sockets),
         [2, rest @ ..] => try_worker(&records(rest), with_tls),
+        [3, rest @ ..] => try_rates(rest),
         _ => {}
     }
 });

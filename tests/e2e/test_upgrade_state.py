@@ -10,7 +10,7 @@ import websockets.sync.client
 
 from support import TIMEOUT_SECONDS
 from support.access import SECRET, bearer, server_key, token
-from support.raw import RawWebSocket
+from support.raw import Raw, RawWebSocket
 from support.server import Server, eventually
 from support.upgrades import FAILED
 
@@ -207,3 +207,39 @@ def test_logs_come_in_memory_that_both_processes_map(upgradable):
         assert logs() == before
         server.publish("logs/5", "one more")
     assert len(server.history("logs/5")["messages"]) == 2
+
+
+def test_what_clients_have_used_of_their_rates_counts_after_upgrades(upgradable, tmp_path):
+    settings = tmp_path / "throng.toml"
+    settings.write_text("[per-address]\npublish-byte-rate = '1k'\n")
+    server = upgradable("--config", "throng.toml")
+
+    def publish(source, size):
+        with Raw(server, source=source) as client:
+            client.request("POST", "/channels/a", {"Connection": "close"}, b"x" * size)
+            return client.read_response()
+
+    # A message that is longer than what may come in a second delays what follows.
+    assert publish("127.0.0.2", 60_000).status == 201
+    for _ in range(2):
+        server.upgrade()
+        refused = publish("127.0.0.2", 1)
+        # The minute that it takes is longer than the test.
+        assert refused.status == 429 and int(refused.header("retry-after")) >= 1
+    assert publish("127.0.0.3", 1).status == 201
+    # Another rate gives it back at its pace.
+    settings.write_text("[per-address]\npublish-byte-rate = '1M'\n")
+    server.upgrade()
+    assert publish("127.0.0.2", 1).status == 201
+
+
+def test_a_login_at_the_status_page_outlives_upgrades(upgradable, tmp_path):
+    keyed = Keyed(upgradable, tmp_path)
+    assert keyed.server.http.get("/status.json").status_code == 401
+    page = {"Origin": keyed.server.url}
+    shown = keyed.server.http.post("/status/login", data={"key": keyed.operator}, headers=page)
+    assert shown.status_code in (200, 303), shown.text
+    # The client keeps the cookie.
+    for _ in range(2):
+        keyed.server.upgrade()
+        assert keyed.server.http.get("/status.json").status_code == 200

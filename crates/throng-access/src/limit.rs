@@ -3,6 +3,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | `limiter` | the limits of all clients of a server |
+//! | `frozen` | what clients have used of rates, for a process that takes over |
 //! | `settings` | the limits, as a server's settings give them |
 //! | `refusal` | which limit a client has reached |
 //! | `key` | who is limited, as a number |
@@ -12,6 +13,7 @@
 //! No clock and no threads: time is passed in. Memory is fixed by the settings and by what clients
 //! hold, whatever comes.
 
+mod frozen;
 mod key;
 mod limiter;
 mod live;
@@ -19,6 +21,7 @@ mod rate;
 mod refusal;
 mod settings;
 
+pub use frozen::UsedRates;
 pub use key::{LimitKey, LimitKeys};
 pub use limiter::{ClientKeys, Limiter, OtherQuantities};
 pub use live::{AtLimit, LiveCounts};

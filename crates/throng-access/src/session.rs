@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 
 use ring::digest::{Context, SHA256};
+use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};
 use throng_core::WantedTags;
 
@@ -199,6 +200,13 @@ impl Tagger {
         self.seed
     }
 
+    /// A secret for another purpose, the same in a process that takes over.
+    pub fn secret(&self, purpose: &str) -> [u8; 32] {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, &self.seed);
+        let tag = hmac::sign(&key, purpose.as_bytes());
+        tag.as_ref().try_into().expect("a tag of HMAC with SHA-256 has 32 bytes")
+    }
+
     /// The sessions of a user.
     pub fn of_user(&self, user: &str) -> WantedTags {
         WantedTags { mask: u64::MAX << TOKEN_BITS, tags: self.user(user) << TOKEN_BITS }
@@ -367,5 +375,8 @@ mod tests {
         let tagger = Tagger::random().unwrap();
         assert_eq!(Tagger::from_seed(tagger.seed()).of_user("ann"), tagger.of_user("ann"));
         assert_eq!(format!("{tagger:?}"), "Tagger");
+        let again = Tagger::from_seed(tagger.seed());
+        assert_eq!(again.secret("logins"), tagger.secret("logins"));
+        assert_ne!(tagger.secret("limits"), tagger.secret("logins"));
     }
 }

@@ -62,7 +62,7 @@ impl Authentication {
     pub(crate) fn new(access: Arc<AccessControl>) -> Authentication {
         Authentication {
             verification: Verification::new(access.tokens.clone()),
-            desk: LoginDesk::new(),
+            desk: LoginDesk::new(&access.tagger),
             refused: RefusedCredentials::default(),
             access,
         }

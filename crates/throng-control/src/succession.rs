@@ -1,5 +1,5 @@
 //! What the control plane of a process goes on with that has taken over: counts, so that no metric
-//! goes back, and the charts of the status page.
+//! goes back, the charts of the status page, and what clients have used of their rates.
 //!
 //! # Format
 //!
@@ -11,8 +11,12 @@
 //! | 1 | a sample of `/metrics` that belongs to a counter or a histogram: `NAME{LABELS} VALUE` |
 //! | 2 | the names of the columns of the charts, with a zero byte behind each |
 //! | 3 | the values of a row of the charts, oldest row first: 8 bytes each, NaN for none |
+//! | 4 | what clients have used of a rate, as `throng-access/src/limit/frozen.rs` describes it |
 
 use std::collections::HashMap;
+
+use throng_access::limit::UsedRates;
+use throng_core::clock;
 
 use crate::charts::{ROWS_MAX, Row};
 use crate::control::Control;
@@ -22,6 +26,7 @@ use crate::pages::{metric_name, metrics_text};
 const METRIC: u8 = 1;
 const COLUMNS: u8 = 2;
 const ROW: u8 = 3;
+const USED_RATES: u8 = 4;
 
 impl Control {
     /// Writes what another process is to go on with, record by record. Call it while this one is
@@ -44,6 +49,12 @@ impl Control {
             row.iter().for_each(|value| record.extend_from_slice(&value.to_le_bytes()));
             write(&record);
         }
+        let now_ms = clock::now_ms();
+        self.clients.limiter.used_rates(now_ms, |used| {
+            let mut record = vec![USED_RATES];
+            used.write(now_ms, &mut record);
+            write(&record);
+        });
     }
 
     /// Goes on with what [`Control::freeze`] has written in another process. Call it once, when all
@@ -61,6 +72,12 @@ impl Control {
                 ROW => {
                     let (values, _) = content.as_chunks();
                     rows.push(values.iter().map(|value| f64::from_le_bytes(*value)).collect());
+                }
+                USED_RATES => {
+                    let now_ms = clock::now_ms();
+                    if let Some(used) = UsedRates::read(content, now_ms) {
+                        self.clients.limiter.resume_rates(&used, now_ms);
+                    }
                 }
                 _ => {}
             }

@@ -168,7 +168,8 @@ impl<'r> Prepared<'r> {
         warn(settings, &access, tls.as_deref());
         let site = docs::site(settings)?;
         let trust = outbound::trust(settings)?;
-        let clients = Arc::new(settings::clients(settings));
+        let tagger = upgrade::start::tagger(arrival.as_deref())?;
+        let clients = Arc::new(settings::clients(settings, &tagger));
         let mut callouts = outbound::callouts(settings, &trust, &clients)?;
         let events = callouts.events();
         let (meter, memory) = memory_plan(settings);
@@ -192,7 +193,6 @@ impl<'r> Prepared<'r> {
         let room = (plan.queues().len(), max_bytes);
         let node = nats::start((settings, &access.policy), room, events.clone(), logs)?;
         let data = data.or(node.as_ref().map(nats::engines));
-        let tagger = arrival.as_ref().map(|arrival| arrival.tagger());
         let ServerAccess {
             control: access,
             rules: access_rules,

@@ -3,7 +3,8 @@
 use std::hash::BuildHasher;
 use std::net::IpAddr;
 
-use foldhash::quality::RandomState;
+use foldhash::SharedSeed;
+use foldhash::quality::SeedableRandomState;
 
 /// One address, user or key. 64 bits: of a million, two are the same with a probability of one in
 /// 37 million, and then share a limit.
@@ -14,10 +15,21 @@ pub struct LimitKey(pub(super) u64);
 /// so that a client cannot choose a name that shares another's limit.
 #[derive(Debug, Clone, Default)]
 pub struct LimitKeys {
-    state: RandomState,
+    state: SeedableRandomState,
 }
 
 impl LimitKeys {
+    /// Makes the same keys in every process that has the secret. Call it once for a server: some
+    /// bytes of memory stay in use.
+    pub fn with_secret(secret: [u8; 32]) -> LimitKeys {
+        let [shared, own, ..] = secret.as_chunks::<8>().0 else {
+            unreachable!("a secret has 32 bytes")
+        };
+        let shared = Box::leak(Box::new(SharedSeed::from_u64(u64::from_le_bytes(*shared))));
+        let own = u64::from_le_bytes(*own);
+        LimitKeys { state: SeedableRandomState::with_seed(own, shared) }
+    }
+
     /// The key of a client's address. IPv6 addresses with the same first 64 bits have the same key,
     /// because one host has all of them; an IPv4 address within IPv6 has the key of the IPv4
     /// address.
@@ -56,6 +68,17 @@ mod tests {
         assert_ne!(key("192.0.2.1"), key("::1"));
         assert_eq!(keys.name("ann"), keys.name("ann"));
         assert_ne!(keys.name("ann"), keys.name("bob"));
+    }
+
+    #[test]
+    fn processes_with_one_secret_have_the_same_keys() {
+        let key = |first, last| {
+            let mut secret = [7; 32];
+            (secret[0], secret[15]) = (first, last);
+            LimitKeys::with_secret(secret).address("192.0.2.1".parse().unwrap())
+        };
+        assert_eq!(key(1, 1), key(1, 1));
+        assert!(key(1, 1) != key(2, 1) && key(1, 1) != key(1, 2));
     }
 
     #[test]

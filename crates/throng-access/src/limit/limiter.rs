@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
 
+use super::frozen::{UsedRate, UsedRates};
 use super::key::{LimitKey, LimitKeys};
 use super::live::LiveCounts;
 use super::rate::{RateLimiter, TryLater};
@@ -133,6 +134,12 @@ impl Shard {
     }
 }
 
+/// All limits of a rate that there may be.
+fn rates() -> impl Iterator<Item = (Subject, Quantity)> {
+    let of = |subject| Quantity::of(subject).map(move |quantity| (subject, quantity));
+    Subject::ALL.into_iter().flat_map(of)
+}
+
 fn saturated(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
@@ -152,6 +159,41 @@ impl Limiter {
         };
         let shards = if is_limited { (0..SHARDS).map(shard).collect() } else { Box::default() };
         Limiter { settings: ArcSwap::from_pointee(settings), shards, ..Limiter::default() }
+    }
+
+    /// The same, which recognizes clients by these keys: those of a server that is taken over.
+    #[must_use]
+    pub fn with_keys(self, keys: LimitKeys) -> Limiter {
+        Limiter { keys, ..self }
+    }
+
+    /// What clients have used of their rates, for a process that takes over: in parts, of which
+    /// each has the clients of one shard.
+    pub fn used_rates(&self, now_ms: u64, mut each: impl FnMut(&UsedRates)) {
+        for shard in &self.shards {
+            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            for (subject, quantity) in rates() {
+                let Some(rate) = shard.rate_mut(subject, quantity) else { continue };
+                let used = UsedRates::of(rate, (subject, quantity), now_ms);
+                if !used.clients.is_empty() {
+                    each(&used);
+                }
+            }
+        }
+    }
+
+    /// Goes on with what clients have used of a rate in the process before. Without such a limit
+    /// here, it is passed over.
+    pub fn resume_rates(&self, used: &UsedRates, now_ms: u64) {
+        if self.shards.is_empty() {
+            return;
+        }
+        for &UsedRate { key, missing_ns } in &used.clients {
+            let mut shard = self.shard(key);
+            if let Some(rate) = shard.rate_mut(used.subject, used.quantity) {
+                rate.miss(key, used.missing_at(rate.unit_ns(), missing_ns), now_ms);
+            }
+        }
     }
 
     /// Changes the limits to these, which limit the same quantities.

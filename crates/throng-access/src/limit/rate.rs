@@ -87,7 +87,32 @@ impl RateLimiter {
     /// Takes `units` from the bucket of `key`, whether it has them or not: for what has happened
     /// already, such as a wrong signature.
     pub fn charge(&mut self, key: LimitKey, units: u32, now_ms: u64) {
+        self.miss(key, u64::from(units) * self.unit_ns, now_ms);
+    }
+
+    /// The time in which one unit comes back.
+    pub(super) fn unit_ns(&self) -> u64 {
+        self.unit_ns
+    }
+
+    /// The clients whose buckets are not full, and the time until they are.
+    pub(super) fn missing(&self, now_ms: u64) -> impl Iterator<Item = (LimitKey, u64)> {
         let now_ns = nanoseconds(now_ms);
+        let buckets = self.sets.iter().flatten();
+        let missing = buckets.map(move |it| (LimitKey(it.key), it.full_ns.saturating_sub(now_ns)));
+        missing.filter(|(_, missing_ns)| *missing_ns > 0)
+    }
+
+    /// Takes what makes the bucket of `key` full only after this time more.
+    pub(super) fn miss(&mut self, key: LimitKey, missing_ns: u64, now_ms: u64) {
+        let now_ns = nanoseconds(now_ms);
+        let bucket = self.bucket(key);
+        let empty_ns = if bucket.key == key.0 { bucket.full_ns.max(now_ns) } else { now_ns };
+        *bucket = Bucket { key: key.0, full_ns: empty_ns.saturating_add(missing_ns) };
+    }
+
+    /// The bucket of `key`, or the one that makes room for it.
+    fn bucket(&mut self, key: LimitKey) -> &mut Bucket {
         let set = self.set_of(key);
         let set = &mut self.sets[set];
         let known = set.iter().position(|bucket| bucket.key == key.0);
@@ -95,9 +120,7 @@ impl RateLimiter {
             let soonest = (0..WAYS).min_by_key(|&at| set[at].full_ns);
             soonest.expect("a set has several buckets")
         });
-        let empty_ns = if known.is_some() { set[at].full_ns.max(now_ns) } else { now_ns };
-        let full_ns = empty_ns.saturating_add(u64::from(units) * self.unit_ns);
-        set[at] = Bucket { key: key.0, full_ns };
+        &mut set[at]
     }
 
     fn set_of(&self, key: LimitKey) -> usize {

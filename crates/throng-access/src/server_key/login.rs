@@ -2,15 +2,14 @@
 //!
 //! A browser cannot send a header with a page, so that an operator who opens the status page shows
 //! the key in a form and gets a *login* for a cookie. It says which key was shown and until when it
-//! counts, and carries an HMAC with a secret that only this process has. So the server remembers no
-//! logins, a restart ends all of them, and the key itself stays out of the browser.
+//! counts, and carries an HMAC with a secret that only this server has. So it remembers no logins,
+//! a restart ends all of them, an upgrade none, and the key itself stays out of the browser.
 
 use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::hmac;
-use ring::rand::SystemRandom;
 
 use super::{KeyHash, ServerKey, ServerKeys};
 
@@ -30,10 +29,9 @@ pub struct Logins {
 }
 
 impl Logins {
-    /// With a new secret. `None` if the system has no random bytes.
-    pub fn random() -> Option<Logins> {
-        let secret = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).ok()?;
-        Some(Logins { secret })
+    /// With the secret of a server, which stays when a new process takes over.
+    pub fn with_secret(secret: [u8; 32]) -> Logins {
+        Logins { secret: hmac::Key::new(hmac::HMAC_SHA256, &secret) }
     }
 
     /// A login by `key`, which counts for [`LOGIN_S`]. Letters, digits, `-` and `_`.
@@ -76,7 +74,7 @@ mod tests {
 
     #[test]
     fn a_login_counts_until_it_is_over() {
-        let (logins, keys) = (Logins::random().unwrap(), keys(&["a", "b"]));
+        let (logins, keys) = (Logins::with_secret([7; 32]), keys(&["a", "b"]));
         let login = logins.issue(keys.iter().nth(1).unwrap(), NOW_S);
         for (now_s, found) in [(NOW_S, true), (NOW_S + LOGIN_S - 1, true), (NOW_S + LOGIN_S, false)]
         {
@@ -87,15 +85,15 @@ mod tests {
 
     #[test]
     fn a_login_ends_with_its_key_and_with_the_process() {
-        let (logins, both) = (Logins::random().unwrap(), keys(&["a", "b"]));
+        let (logins, both) = (Logins::with_secret([7; 32]), keys(&["a", "b"]));
         let login = logins.issue(both.iter().next().unwrap(), NOW_S);
         assert!(logins.find(&login, &keys(&["b"]), NOW_S).is_none());
-        assert!(Logins::random().unwrap().find(&login, &both, NOW_S).is_none());
+        assert!(Logins::with_secret([8; 32]).find(&login, &both, NOW_S).is_none());
     }
 
     #[test]
     fn no_changed_login_counts() {
-        let (logins, keys) = (Logins::random().unwrap(), keys(&["a"]));
+        let (logins, keys) = (Logins::with_secret([7; 32]), keys(&["a"]));
         let login = logins.issue(keys.iter().next().unwrap(), NOW_S);
         assert_eq!(login.len(), (SIGNED_BYTES + TAG_BYTES).div_ceil(3) * 4);
         for at in 0..login.len() {

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use throng_access::limit::{LimitKeys, Rate, RateLimiter};
 use throng_access::server_key::{LOGIN_S, Logins};
+use throng_access::session::Tagger;
 use throng_access::{AccessControl, Scope, ServerKey};
 use throng_core::clock;
 use throng_wire::credential::of_request;
@@ -59,16 +60,15 @@ impl Operation {
 
 /// Logs operators in.
 pub(super) struct LoginDesk {
-    /// `None` if the system has no random bytes.
-    logins: Option<Logins>,
+    logins: Logins,
     failed: Mutex<RateLimiter>,
     addresses: LimitKeys,
 }
 
 impl LoginDesk {
-    pub(super) fn new() -> LoginDesk {
+    pub(super) fn new(tagger: &Tagger) -> LoginDesk {
         LoginDesk {
-            logins: Logins::random(),
+            logins: Logins::with_secret(tagger.secret("logins")),
             failed: Mutex::new(RateLimiter::new(FAILED_LOGINS, FAILED_ADDRESSES_MIN)),
             addresses: LimitKeys::default(),
         }
@@ -100,8 +100,7 @@ impl LoginDesk {
         });
         drop(failed);
         let key = require_scope(found?, Scope::Administration)?;
-        let no_random = || ErrorResponse::new(ErrorCode::Busy, "the system has no random bytes");
-        let login = self.logins.as_ref().ok_or_else(no_random)?.issue(&key, now_s());
+        let login = self.logins.issue(&key, now_s());
         let secure = if is_secure { "; Secure" } else { "" };
         Ok(format!(
             "{COOKIE}={login}; Max-Age={LOGIN_S}; Path=/; HttpOnly; SameSite=Strict{secure}"
@@ -116,10 +115,8 @@ impl LoginDesk {
     ) -> Result<Option<Arc<ServerKey>>, ErrorResponse> {
         // No header but the cookie is left to find: the caller has looked for keys.
         let login = of_request(headers, Some(COOKIE))?;
-        let logins = self.logins.as_ref().zip(login.as_ref());
-        Ok(logins.and_then(|(logins, login)| {
-            logins.find(login.text(), &access.server_keys.load(), now_s())
-        }))
+        Ok(login
+            .and_then(|login| self.logins.find(login.text(), &access.server_keys.load(), now_s())))
     }
 }
 

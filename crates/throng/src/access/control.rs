@@ -36,25 +36,24 @@ pub(crate) struct ServerAccess {
 
 impl ServerAccess {
     /// Access control of a server with these settings. `callouts` decide about what the rules
-    /// allow, within the same limits of `clients`. `tagger` is that of a server which is taken
-    /// over.
+    /// allow, within the same limits of `clients`.
     ///
     /// # Errors
     ///
-    /// The system gives no random bytes, or a key set has a URL that is none.
+    /// A key set has a URL that is none.
     pub(crate) fn new(
         access: AccessSettings,
         settings: &Settings,
         clients: Arc<Clients>,
         callouts: &mut Callouts,
-        (trust, tagger): (&Trust, Option<Tagger>),
+        (trust, tagger): (&Trust, Tagger),
     ) -> Result<ServerAccess> {
         let passed = callouts.passed();
         let rules = Arc::new(ArcSwap::from_pointee(access.rules.clone()));
         let policy = callouts.policy(policy(&access, &rules, settings));
         if !settings.has_keys() {
-            let control =
-                Arc::new(AccessControl { clients, passed, ..AccessControl::open(policy) });
+            let control = AccessControl { clients, passed, tagger, ..AccessControl::open(policy) };
+            let control = Arc::new(control);
             return Ok(ServerAccess {
                 control,
                 rules,
@@ -93,9 +92,7 @@ impl ServerAccess {
             server_keys: Arc::new(access.server_keys).into(),
             revocations: Mutex::default(),
             shared_revocations: OnceLock::new(),
-            tagger: tagger
-                .or_else(Tagger::random)
-                .ok_or_else(|| anyhow!("the system has no random bytes"))?,
+            tagger,
             token_cookie: settings.token_cookie.0.as_deref().map(Into::into),
             clients,
             kept: Arc::default(),

@@ -2,7 +2,8 @@
 
 use throng_access::Clients;
 use throng_access::address::{AddressMethod, AddressSource, Networks};
-use throng_access::limit::{ClientLimits, LimitSettings, Limiter};
+use throng_access::limit::{ClientLimits, LimitKeys, LimitSettings, Limiter};
+use throng_access::session::Tagger;
 
 use super::table::Settings;
 
@@ -14,7 +15,7 @@ const BAD_TOKENS_PER_S: u32 = 10;
 const QUESTIONS: usize = 256;
 
 /// Where the addresses of clients come from, and their limits.
-pub(crate) fn clients(settings: &Settings) -> Clients {
+pub(crate) fn clients(settings: &Settings, tagger: &Tagger) -> Clients {
     let method = match settings.client_address_header.0 {
         _ if settings.proxy_protocol.0 => AddressMethod::ProxyProtocol,
         Some(header) => AddressMethod::Header(header),
@@ -24,7 +25,8 @@ pub(crate) fn clients(settings: &Settings) -> Clients {
     let proxies = settings.trusted_proxies.0.iter().filter_map(|text| text.parse().ok()).collect();
     Clients {
         source: AddressSource::new(method, Networks::new(proxies)),
-        limiter: Limiter::new(limits(settings)),
+        limiter: Limiter::new(limits(settings))
+            .with_keys(LimitKeys::with_secret(tagger.secret("limits"))),
     }
 }
 
@@ -97,7 +99,7 @@ mod tests {
 
     fn of(text: &str) -> (LimitSettings, Option<&'static str>, bool) {
         let settings = file::read("throng.toml", text).expect("a file").resolve();
-        let clients = clients(&settings);
+        let clients = clients(&settings, &Tagger::from_seed([7; 16]));
         (limits(&settings), address_warning(&settings), clients.keeps_addresses())
     }
 

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use anyhow::{Context as _, Result};
 use throng_access::AccessControl;
+use throng_access::session::Tagger;
 use throng_control::Control;
 use throng_core::events::EventSink;
 use throng_core::{
@@ -196,6 +197,15 @@ pub(crate) fn receive_rest(runtime: &Runtime, arrival: Option<Arrival>, control:
     let Some(arrival) = arrival else { return };
     let control = Arc::clone(control);
     runtime.spawn_blocking(move || arrival.receive_rest(&control));
+}
+
+/// What makes tags of sessions, keys of limits and logins: that of the running server, if there is
+/// one.
+pub(crate) fn tagger(arrival: Option<&Arrival>) -> Result<Tagger> {
+    match arrival {
+        Some(arrival) => Ok(arrival.tagger()),
+        None => Tagger::random().context("the system has no random bytes"),
+    }
 }
 
 /// The listener of the running server at this address, or a new one.
