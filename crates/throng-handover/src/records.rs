@@ -14,6 +14,12 @@ const LENGTH: u32 = IS_AHEAD - 1;
 /// A message with records is sent when it is this long.
 const BATCH_BYTES: usize = 64 << 10;
 
+/// Sockets that travel together at most. A worker that takes them over may have copies still of as
+/// many connections as it can hold, and has few descriptors besides: it closes those without a
+/// record by and by, as it reads.
+const BATCH_SOCKETS: usize = 64;
+const _: () = assert!(BATCH_SOCKETS <= DESCRIPTORS_MAX);
+
 /// Where the socket of a record is.
 #[derive(Debug)]
 pub enum Socket {
@@ -97,7 +103,7 @@ impl Frozen {
     /// Sends all records, and copies of the sockets.
     pub fn send(&self, channel: &Channel) -> Result<(), ChannelError> {
         let mut sockets = self.sockets.iter();
-        let mut batch: Vec<BorrowedFd<'_>> = Vec::with_capacity(DESCRIPTORS_MAX);
+        let mut batch: Vec<BorrowedFd<'_>> = Vec::with_capacity(BATCH_SOCKETS);
         let (mut from, mut at) = (0, 0);
         while at < self.bytes.len() {
             let (length, flags) = length_at(&self.bytes, at);
@@ -106,8 +112,8 @@ impl Frozen {
             if flags & HAS_SOCKET != 0 {
                 batch.extend(socket.map(|socket| socket.as_fd()));
             }
-            if batch.len() == DESCRIPTORS_MAX || at - from >= BATCH_BYTES || at == self.bytes.len()
-            {
+            let is_full = batch.len() == BATCH_SOCKETS || at - from >= BATCH_BYTES;
+            if is_full || at == self.bytes.len() {
                 channel.send_with(Kind::State, &self.bytes[from..at], &batch)?;
                 batch.clear();
                 from = at;

@@ -14,6 +14,9 @@ use throng_handover::message::Kind;
 const FREED_BYTES_MIN: usize = 8 << 20;
 const FREED_PART: usize = 8;
 
+/// Memory that a process which takes over must be able to get. An idle one needs less than half.
+const ROOM_BYTES_MIN: usize = 16 << 20;
+
 /// Why a segment was not sent.
 #[derive(Debug, thiserror::Error)]
 enum Unsent {
@@ -40,10 +43,22 @@ pub(super) fn send(engine: &MemoryEngine, channel: &Channel) -> Result<(), Chann
     channel.send_with(Kind::Ahead, &[], &[])
 }
 
-/// Takes a segment that another process has sent.
-pub(super) fn take(thaw: &mut MemoryThaw, memory: BorrowedFd<'_>) -> Result<()> {
+/// Takes a segment that another process has sent. Returns its bytes.
+pub(super) fn take(thaw: &mut MemoryThaw, memory: BorrowedFd<'_>) -> Result<usize> {
     let memory = SealedMemory::map(memory).context("memory with logs cannot be mapped")?;
-    thaw.segment(Box::new(memory)).context("the logs")
+    let bytes = memory.as_ref().len();
+    thaw.segment(Box::new(memory)).context("the logs")?;
+    Ok(bytes)
+}
+
+/// Checks that messages in this many bytes of segments can go back to the heap, and that there is
+/// some memory for what comes: a process that serves and has none ends.
+pub(super) fn check_room(bytes: usize) -> Result<()> {
+    let mut room = Vec::<u8>::new();
+    let reserved = room.try_reserve_exact(bytes.saturating_add(ROOM_BYTES_MIN));
+    // Otherwise the compiler may do without it.
+    std::hint::black_box(&mut room);
+    reserved.context("there is too little memory to go on")
 }
 
 /// Sends each segment once it is written.
@@ -88,5 +103,17 @@ impl SegmentSink for Sink<'_> {
         if self.freed >= self.freed_max {
             self.return_freed();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_that_no_process_has_is_missed_before_it_is_needed() {
+        check_room(0).unwrap();
+        check_room(usize::MAX).unwrap_err();
+        check_room(isize::MAX as usize - ROOM_BYTES_MIN).unwrap_err();
     }
 }

@@ -134,7 +134,7 @@ impl Arrival {
 
     /// Takes what comes ahead, while the running server goes on.
     fn take_ahead(&mut self, thaw: &mut MemoryThaw, workers: &Arrivals) -> Result<()> {
-        let mut passed = 0;
+        let (mut passed, mut bytes) = (0, 0);
         loop {
             let Received { kind, content, descriptors } =
                 self.channel.receive().map_err(given_up)?;
@@ -146,11 +146,12 @@ impl Arrival {
                 workers.pass(passed, descriptor).context("a worker's channel")?;
                 passed += 1;
             } else {
-                ahead::take(thaw, descriptor.as_fd())?;
+                bytes += ahead::take(thaw, descriptor.as_fd())?;
             }
         }
         ensure!(passed == self.welcome.workers as usize, phase::OutOfOrder);
         workers.wait()?;
+        ahead::check_room(bytes)?;
         let has_ahead = self.phase.has_ahead()?;
         Ok(self.channel.send(&has_ahead)?)
     }

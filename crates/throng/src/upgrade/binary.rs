@@ -12,6 +12,8 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use throng_handover::message::PROTOCOL;
+
 use super::arrival::VARIABLE;
 use crate::signal_thread;
 
@@ -39,7 +41,9 @@ impl Successor {
     /// Starts it, with its end of the channel as standard input.
     pub(super) fn start(&self, channel: OwnedFd) -> io::Result<Child> {
         let mut command = Command::new(&self.path);
-        command.arg0(&self.name).args(&self.arguments).env(VARIABLE, "1");
+        // A later version, which may speak others too, then knows which one to greet with.
+        let protocol = PROTOCOL.to_string();
+        command.arg0(&self.name).args(&self.arguments).env(VARIABLE, protocol);
         // What the service manager has passed comes through the channel.
         for variable in ["LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "WATCHDOG_PID"] {
             command.env_remove(variable);
