@@ -55,6 +55,7 @@ AUDITED = {
     "million-tls": ("delivered", "expected", 200),
     "upgrade": ("delivered", "expected", None),
     "drain": ("moved", None, 200),
+    "storm": ("returned", None, 200),
 }
 
 # A benchmark is up to twenty servers and loads one after the other, each of several seconds. Only one

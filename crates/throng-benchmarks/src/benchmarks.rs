@@ -12,6 +12,7 @@ mod million_default;
 mod million_sse;
 mod million_tls;
 mod router;
+mod storm;
 mod three_million;
 mod tls;
 mod two_million;
@@ -25,7 +26,7 @@ use crate::context::Benchmark;
 pub(crate) const SMALL: &str = "small";
 
 /// All benchmarks: reruns by year, then our own.
-pub(crate) static ALL: [&Benchmark; 16] = [
+pub(crate) static ALL: [&Benchmark; 17] = [
     &c10k_stream::BENCHMARK,
     &c10k_long_poll::BENCHMARK,
     &long_poll_chat::BENCHMARK,
@@ -42,6 +43,7 @@ pub(crate) static ALL: [&Benchmark; 16] = [
     &million_tls::BENCHMARK,
     &upgrade::BENCHMARK,
     &drain::BENCHMARK,
+    &storm::BENCHMARK,
 ];
 
 /// The benchmarks with these names, in the order of [`ALL`].
@@ -90,8 +92,16 @@ mod tests {
                 assert!(!text.is_empty(), "{name}");
             }
             assert!(!benchmark.setup.is_empty() && !benchmark.differences.is_empty(), "{name}");
-            let ours =
-                ["growth", "million-default", "access", "tls", "million-tls", "upgrade", "drain"];
+            let ours = [
+                "growth",
+                "million-default",
+                "access",
+                "tls",
+                "million-tls",
+                "upgrade",
+                "drain",
+                "storm",
+            ];
             let is_ours = ours.contains(&name);
             assert!((2006..=2020).contains(&benchmark.year) || is_ours, "{name}");
             assert!(benchmark.scope.size.connections > 0, "{name}");
