@@ -10,6 +10,7 @@ mod freeze;
 mod journal_world;
 mod kept;
 mod kept_elsewhere;
+mod kept_states;
 mod kept_world;
 mod limit_world;
 mod limits;

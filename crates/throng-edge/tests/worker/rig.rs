@@ -192,12 +192,20 @@ impl Rig {
         (access, rules): (Arc<AccessControl>, Rules),
         wrap: impl FnOnce(Arc<MemoryEngine>) -> Arc<dyn Engine>,
     ) -> Rig {
+        let new = |rules, queues| MemoryEngine::new(Epoch::numbered(35), rules, queues, 1 << 30);
+        Rig::with_memory(settings, (access, rules), new, wrap)
+    }
+
+    /// As [`Rig::with_engine`], with an engine that `memory` makes with these rules and queues.
+    pub(crate) fn with_memory(
+        settings: Settings,
+        (access, rules): (Arc<AccessControl>, Rules),
+        memory: impl FnOnce(Arc<Rules>, Vec<Arc<WorkerQueue>>) -> MemoryEngine,
+        wrap: impl FnOnce(Arc<MemoryEngine>) -> Arc<dyn Engine>,
+    ) -> Rig {
         let queue = Arc::new(WorkerQueue::new(|| {}));
         let rules = Arc::new(rules);
-        let queues = vec![Arc::clone(&queue)];
-        let epoch = Epoch::numbered(35);
-        let engine = MemoryEngine::new(epoch, Arc::clone(&rules), queues, 1 << 30);
-        let engine = Arc::new(engine);
+        let engine = Arc::new(memory(Arc::clone(&rules), vec![Arc::clone(&queue)]));
         let metrics = Metrics::new([ROOM].into_iter());
         let compression = Arc::new(Compression::new(settings.compression));
         let pressure = Arc::new(MemoryPressure::default());
@@ -231,6 +239,12 @@ impl Rig {
     /// A worker that can take the place of the rig's.
     pub(crate) fn new_worker(&self) -> Worker<Sockets> {
         new_worker(&self.setup)
+    }
+
+    /// A connection that the worker does not know of yet.
+    pub(crate) fn pair() -> (Socket, Client) {
+        let pipe = Rc::new(RefCell::new(Pipe::default()));
+        (Socket(Rc::clone(&pipe)), Client(pipe))
     }
 
     /// A connection that has sent these bytes, which the worker has read.

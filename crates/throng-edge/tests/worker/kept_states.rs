@@ -1,0 +1,230 @@
+//! Frozen states that earlier versions have written, which every later version has to thaw.
+//!
+//! `kept/N` has what the version N of the format makes of one scenario: the engine, a segment of
+//! its messages, and a worker with clients in all kinds of states. To keep that of a new version:
+//! `THRONG_KEEP_STATE=1 cargo test -p throng-edge --test worker kept_states`, and commit it. What
+//! was kept is never written anew.
+
+use std::convert::Infallible;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use throng_access::{AccessControl, AllowAll};
+use throng_core::frozen::VERSION;
+use throng_core::{Body, ChannelName, MemoryThaw, Publication, Rules, SegmentSink, SharedBytes};
+use throng_edge::Settings;
+use throng_edge::worker::WorkerThaw;
+
+use crate::rig::{Client, Rig};
+
+/// The oldest version that a state is kept of.
+const OLDEST: u16 = 3;
+
+const WEBSOCKET: &str = "GET /channels/a HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n\
+     Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+     Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+
+/// The kind of a connection's record.
+const CONNECTION: u8 = 19;
+
+/// Bytes that the stalled client's socket took, of the message that it is in the middle of.
+const TAKEN: usize = 1_000;
+
+/// The clients of the scenario, in the order of their records.
+const EVENTS: usize = 0;
+const HALF_FRAME: usize = 1;
+const FRAGMENTED: usize = 2;
+const LONG_POLL: usize = 3;
+const ENVELOPES: usize = 4;
+const HALF_HEAD: usize = 5;
+const STALLED: usize = 6;
+const CLIENTS: usize = 7;
+
+fn settings() -> Settings {
+    Settings { welcome: false, ..Settings::for_tests() }
+}
+
+fn directory(version: u16) -> PathBuf {
+    let kept = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/worker/kept");
+    PathBuf::from(kept).join(version.to_string())
+}
+
+fn long() -> String {
+    "long ".repeat(4_000)
+}
+
+/// Publishes a message with a key; returns its id.
+fn publish_once(rig: &Rig) -> String {
+    let publication = Publication {
+        channel: ChannelName::channel("a"),
+        body: Body::Json("{\"n\":1}".into()),
+        content_type: None,
+        idempotency_key: Some("key".into()),
+        excluded: None,
+        expires_in_ms: None,
+        receipt: None,
+    };
+    rig.engine.publish(rig.now_ms(), publication).expect("the queue has room").id.to_string()
+}
+
+/// Puts all messages into one segment.
+struct Sink(Vec<u8>);
+
+impl SegmentSink for Sink {
+    type Error = Infallible;
+
+    fn append(&mut self, bytes: &[u8]) -> Result<(), Infallible> {
+        self.0.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn seal(&mut self) -> Result<SharedBytes, Infallible> {
+        Ok(Box::new(self.0.clone()))
+    }
+
+    fn freed(&mut self, _: usize) {}
+}
+
+/// Everything that happens before it is frozen. Returns its segment and the clients.
+fn scenario() -> (Rig, Vec<u8>, Vec<Client>) {
+    let mut rig = Rig::with(settings());
+    publish_once(&rig);
+    rig.publish("a", "sealed", None);
+    let mut sink = Sink(Vec::new());
+    let Ok(()) = rig.engine.seal(&mut sink);
+    assert!(!sink.0.is_empty());
+    rig.publish("a", "not sealed", None);
+    let get = "GET /channels/a HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n";
+    let mut clients = vec![rig.connect(get), rig.connect(WEBSOCKET), rig.connect(WEBSOCKET)];
+    rig.send(&clients[HALF_FRAME], &[0x81, 0x85, 0, 0, 0, 0, b'h', b'a']);
+    rig.send(&clients[FRAGMENTED], &[0x01, 0x83, 0, 0, 0, 0, b'f', b'r', b'a']);
+    clients.push(rig.get("/channels/b?wait=30"));
+    clients.push(rig.v1());
+    for channel in ["a", "c"] {
+        let command = format!("{{\"type\":\"subscribe\",\"channel\":\"{channel}\"}}");
+        rig.send_frame(&clients[ENVELOPES], &command);
+    }
+    clients.push(rig.connect("GET /channels/a HTTP/1.1\r\nHos"));
+    clients.push(rig.get("/channels/long"));
+    rig.work();
+    clients[STALLED].received();
+    clients[STALLED].stall_after(TAKEN);
+    rig.publish("long", &long(), None);
+    rig.work();
+    assert_eq!(clients.len(), CLIENTS);
+    (rig, sink.0, clients)
+}
+
+/// Writes records, each behind its length.
+fn joined(records: impl IntoIterator<Item = Vec<u8>>) -> Vec<u8> {
+    let with_length = |record: Vec<u8>| [&(record.len() as u32).to_le_bytes(), &*record].concat();
+    records.into_iter().flat_map(with_length).collect()
+}
+
+fn records(bytes: &[u8]) -> Vec<&[u8]> {
+    let (mut rest, mut records) = (bytes, Vec::new());
+    while let Some((length, behind)) = rest.split_first_chunk() {
+        let (record, behind) = behind.split_at(u32::from_le_bytes(*length) as usize);
+        records.push(record);
+        rest = behind;
+    }
+    records
+}
+
+fn keep() {
+    let (mut rig, segment, _clients) = scenario();
+    rig.worker.prepare_to_freeze();
+    let vacant = rig.new_worker();
+    let (mut engine, mut worker) = (Vec::new(), Vec::new());
+    std::mem::replace(&mut rig.worker, vacant).freeze(&mut |record, _| worker.push(record));
+    let Ok(()) = rig.engine.freeze(|record| {
+        engine.push(record);
+        Ok::<(), Infallible>(())
+    });
+    let directory = directory(VERSION);
+    fs::create_dir_all(&directory).unwrap();
+    for (name, bytes) in
+        [("segment", segment), ("engine", joined(engine)), ("worker", joined(worker))]
+    {
+        fs::write(directory.join(name), bytes).unwrap();
+    }
+}
+
+/// What goes on with the state of a version.
+fn thawed(version: u16) -> (Rig, Vec<Client>) {
+    let read = |name| {
+        let path = directory(version).join(name);
+        fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    };
+    let access = (Arc::new(AccessControl::open(Arc::new(AllowAll))), Rules::default());
+    let memory = |rules, queues| {
+        let mut thaw = MemoryThaw::new(rules, queues, 1 << 30);
+        thaw.segment(Box::new(read("segment"))).expect("a kept segment");
+        let engine = read("engine");
+        records(&engine).iter().for_each(|it| thaw.record(it).expect("a kept engine"));
+        thaw.finish().expect("a kept engine")
+    };
+    let mut rig = Rig::with_memory(settings(), access, memory, |engine| engine);
+    let (mut thaw, mut clients) = (WorkerThaw::new(rig.new_worker()), Vec::new());
+    let worker = read("worker");
+    for record in records(&worker) {
+        let is_connection = record[0] == CONNECTION;
+        let socket = is_connection.then(|| {
+            let (socket, client) = Rig::pair();
+            clients.push(client);
+            socket
+        });
+        thaw.record(record, socket).expect("a kept worker");
+    }
+    rig.worker = thaw.finish().expect("a kept worker");
+    rig.worker.check_invariants();
+    (rig, clients)
+}
+
+#[test]
+fn the_state_of_this_version_is_kept() {
+    if !directory(VERSION).exists() && std::env::var_os("THRONG_KEEP_STATE").is_some() {
+        keep();
+    }
+    assert!(directory(VERSION).exists(), "no state of version {VERSION}: see the top of this file");
+}
+
+#[test]
+fn every_version_goes_on_with_what_an_earlier_one_has_frozen() {
+    for version in OLDEST..=VERSION {
+        let (mut rig, clients) = thawed(version);
+        let next = publish_once(&rig);
+        rig.send(&clients[HALF_FRAME], b"llo");
+        rig.send(&clients[FRAGMENTED], &[0x80, 0x84, 0, 0, 0, 0, b'g', b'm', b'n', b't']);
+        rig.send(&clients[HALF_HEAD], b"t: localhost\r\n\r\n");
+        rig.publish("b", "polled", None);
+        rig.publish("c", "enveloped", None);
+        rig.read_again(&clients[STALLED]);
+        rig.work();
+        let received: Vec<String> = clients.iter().map(Client::received).collect();
+        for (client, text) in [
+            (EVENTS, "data: hallo"),
+            (EVENTS, "data: fragmnt"),
+            (HALF_FRAME, "fragmnt"),
+            (FRAGMENTED, "hallo"),
+            (LONG_POLL, "polled"),
+            (ENVELOPES, "\"data\":\"enveloped\""),
+            (ENVELOPES, "\"data\":\"hallo\""),
+            (HALF_HEAD, "200 OK"),
+        ] {
+            assert!(received[client].contains(text), "{version}: {text} in {}", received[client]);
+        }
+        let rest = long().len() - TAKEN;
+        let stalled = &received[STALLED];
+        assert!(stalled.contains(&long()[..rest - 100]) && stalled.len() < rest + 100, "{version}");
+        // What was published once was not published again.
+        let history = rig.get("/channels/a?history=10");
+        rig.work();
+        let history = history.received();
+        assert_eq!(history.matches("{\"n\":1}").count(), 1, "{version}: {next} in {history}");
+        let at = |text| history.find(text).unwrap_or_else(|| panic!("{text} in {history}"));
+        let order = ["{\"n\":1}", "sealed", "not sealed", "hallo", "fragmnt"].map(at);
+        assert!(order.is_sorted(), "{version}: {history}");
+    }
+}
