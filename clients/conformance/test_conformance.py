@@ -1,5 +1,6 @@
 """All clients reconnect, resume and back off alike."""
 
+import asyncio
 import json
 import random
 
@@ -114,6 +115,19 @@ def test_heartbeats_do_not_hide_an_unanswered_request(connect, proxy, server, ch
     kept = [envelope["data"] for envelope in server.history(channel)["messages"]]
     assert kept == ["0", "while it waits", 1], "published once"
     assert not client.all("gap")
+
+
+def test_a_server_that_reads_nothing_is_noticed_while_the_client_subscribes(connect, scripted):
+    """What the client sends is more than what the buffers of both sides take."""
+
+    async def script(request, peer):
+        peer.welcome(request)
+        await asyncio.sleep(3_600)
+
+    options = {"request_timeout_ms": 1_500}
+    client = connect(scripted(script).url, transports=["websocket"], **EAGER, **options)
+    client.tell("subscribe", channels=[f"{number}-{'x' * 400_000}" for number in range(30)])
+    assert client.until_state("waiting")["reason"].endswith("the server fell silent")
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)

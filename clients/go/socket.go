@@ -203,7 +203,13 @@ func (s *socketLink) send(frame map[string]any) error {
 	if err != nil {
 		return err
 	}
-	if err := s.conn.Write(s.ctx, websocket.MessageText, text); err != nil {
+	// A peer that takes nothing would hold up a write that is larger than what the kernel buffers.
+	limited, cancel := context.WithTimeoutCause(s.ctx, s.client.options.RequestTimeout, errSilent)
+	defer cancel()
+	if err := s.conn.Write(limited, websocket.MessageText, text); err != nil {
+		if context.Cause(limited) == errSilent {
+			return lost(errSilent.Error())
+		}
 		return s.ended(err)
 	}
 	return nil
@@ -241,11 +247,14 @@ func (s *socketLink) ended(err error) error {
 			hint = bounded(time.Duration(ms) * time.Millisecond)
 		}
 	}
+	s.mu.Lock()
+	token, isOpen := s.token, s.opened
+	s.mu.Unlock()
 	tokens := s.client.tokens
 	if isStaleToken(code) {
-		tokens.refuse(s.token)
+		tokens.refuse(token)
 	}
-	return lossOfClose(code, message, hint, s.isOpen(), tokens.canRenew(), s.token != "")
+	return lossOfClose(code, message, hint, isOpen, tokens.canRenew(), token != "")
 }
 
 // Signs of life.
@@ -253,11 +262,14 @@ func (s *socketLink) ended(err error) error {
 // asked says that a command is sent.
 func (s *socketLink) asked() {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.pulse.asked(time.Now())
-	due := s.pulse.due()
-	s.mu.Unlock()
-	s.watchdog.set(due)
+	s.watch()
 }
+
+// watch sets the watchdog to when something is due. Needs the lock, so that no earlier moment that
+// another goroutine sets is lost.
+func (s *socketLink) watch() { s.watchdog.set(s.pulse.due()) }
 
 func (s *socketLink) suspect(_, until time.Time) {
 	s.mu.Lock()
@@ -275,7 +287,7 @@ func (s *socketLink) overdue() {
 	now, due := time.Now(), s.pulse.due()
 	switch {
 	case due.IsZero() || due.After(now):
-		s.watchdog.set(due)
+		s.watch()
 	case s.pulse.isWaiting():
 		s.cancel(errSilent)
 	default:
@@ -287,7 +299,7 @@ func (s *socketLink) overdue() {
 // ping asks for a sign of life, without waiting for a connection that takes nothing. Needs the lock.
 func (s *socketLink) ping() {
 	s.pings++
-	s.watchdog.set(s.pulse.due())
+	s.watch()
 	// If this fails, so does the read.
 	go func() { _ = s.send(map[string]any{"type": "ping"}) }()
 }
@@ -295,9 +307,8 @@ func (s *socketLink) ping() {
 func (s *socketLink) receive() ([]event, error) {
 	s.mu.Lock()
 	s.pulse.cameBack(time.Now())
-	due := s.pulse.due()
+	s.watch()
 	s.mu.Unlock()
-	s.watchdog.set(due)
 	s.watchdog.arm(0)
 	frame, err := s.read()
 	s.watchdog.disarm()

@@ -116,7 +116,7 @@ export class Outbox {
     if (publish.isSettled) return publish.answer;
     const limitMs = Math.min(publishTimeoutMs + publish.waitMs, PUBLISH_MS_MAX);
     publish.timer = setTimeout(() => {
-      const end = `in ${limitMs} ms; it is ${publish.outcome}`;
+      const end = `in ${limitMs} ms; outcome: ${publish.outcome}`;
       const message = `the server did not confirm the message ${end}`;
       this.#refuse(publish, new ThrongError("timeout", message));
     }, limitMs);

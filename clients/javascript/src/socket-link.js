@@ -259,9 +259,10 @@ export class SocketLink {
   #advance(frame) {
     const cursor = this.#connection.cursors.get(keyOf(frame));
     if (!cursor || !this.#live.has(cursor)) return;
+    // It has no id, and is no answer.
+    if (frame.type === "presence") return cursor.see(frame);
     if (this.#answerBy < Infinity && isUpTo(frame.id, this.#live.get(cursor))) this.#heard();
     if (frame.type === "gap") cursor.gap(frame);
-    else if (frame.type === "presence") cursor.see(frame);
     else this.#client.deliver(cursor, frame);
   }
 

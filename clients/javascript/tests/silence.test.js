@@ -39,7 +39,7 @@ for (const transport of ["websocket", "sse", "poll"]) {
     freeze(server, true);
     const error = await client.publish("a", "lost?", { key: "k" }).catch((failed) => failed);
     assert.deepEqual([error.code, error.outcome, error.key], ["timeout", "unknown", "k"]);
-    assert.match(error.message, /did not confirm .* ms; it is unknown$/);
+    assert.match(error.message, /did not confirm .* ms; outcome: unknown$/);
     freeze(server, false);
   });
 }
@@ -95,6 +95,21 @@ test("neither heartbeats nor messages of others hide that", async (t) => {
     const message = { type: "message", channel: "a", id: `e-${second}`, time: 1, data: "live" };
     Socket.last.receive(second % 2 ? { type: "heartbeat" } : message);
   }
+  assert.equal(client.state, "open");
+  t.mock.timers.tick(1_000);
+  assert.equal(client.state, "waiting");
+});
+
+test("who is there may be told before an answer, and is none", async (t) => {
+  const client = await startOnSocket(t);
+  const here = next(client.subscribe("b", { presence: true }), "presence");
+  Socket.last.receive({ type: "subscribed", channel: "b", id: "e-0", ref: 2 });
+  client.publish("a", "x").catch(() => {});
+  Socket.last.bufferedAmount = 0;
+  t.mock.timers.tick(9_000);
+  const event = { channel: "b", time: 1, connections: 1, users: ["ann"], more: false };
+  Socket.last.receive({ type: "presence", ...event });
+  assert.deepEqual((await here).users, ["ann"]);
   assert.equal(client.state, "open");
   t.mock.timers.tick(1_000);
   assert.equal(client.state, "waiting");

@@ -151,6 +151,7 @@ type running struct {
 func main() {
 	clients := map[string]running{}
 	lines := bufio.NewScanner(os.Stdin)
+	lines.Buffer(nil, 64<<20)
 	for lines.Scan() {
 		var c command
 		if err := json.Unmarshal(lines.Bytes(), &c); err != nil {

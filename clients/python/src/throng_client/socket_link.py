@@ -132,7 +132,11 @@ class SocketLink(Link):
     async def _send(self, frame: dict[str, Any]) -> None:
         assert self._socket is not None
         try:
-            await self._socket.send(json_of(frame))
+            # A peer that takes nothing would hold up a frame for which no buffer has room.
+            async with asyncio.timeout(self.host.options.request_timeout):
+                await self._socket.send(json_of(frame))
+        except TimeoutError:
+            raise Loss("the server fell silent") from None
         except ConnectionClosed as closed:
             raise self._closed(closed) from closed
 
