@@ -25,7 +25,7 @@ class Refusal extends Error {
 }
 
 function isPassword(user, password) {
-  // Somebody who is not known takes as long as somebody who is.
+  // An unknown user takes as long as a known one.
   const expected = Buffer.alloc(64);
   const given = Buffer.alloc(64);
   expected.write((Object.hasOwn(PASSWORDS, user) && PASSWORDS[user]) || randomUUID());
@@ -55,7 +55,7 @@ const routes = {
   },
   "POST /login": (_, form) => {
     const [user, password] = [form.get("user") ?? "", form.get("password") ?? ""];
-    if (!isPassword(user, password)) return html(LOGIN.replace("{{error}}", "This is not right."), 403);
+    if (!isPassword(user, password)) return html(LOGIN.replace("{{error}}", "Wrong name or password."), 403);
     const session = randomUUID();
     sessions.set(session, user);
     return home(`session=${session}; HttpOnly; SameSite=Lax; Path=/`);
@@ -74,7 +74,7 @@ const routes = {
   "POST /messages": async (request, form) => {
     const from = userOf(request);
     const [text, key] = [form.get("text")?.trim(), form.get("key")];
-    if (!text || !/^[\w-]{1,64}$/.test(key ?? "")) throw new Refusal(400, "a text and a key are needed");
+    if (!text || !/^[\w-]{1,64}$/.test(key ?? "")) throw new Refusal(400, "name a text and a key");
     // The page sends the same key if it tries again, so that the message is published once.
     await publisher.publish(CHANNEL, { from, text, key }, { key: `${from}-${key}` });
     return [204, {}, ""];
@@ -87,7 +87,7 @@ async function answer(request) {
   let body = "";
   for await (const chunk of request) {
     body += chunk;
-    if (body.length > BODY_BYTES_MAX) throw new Refusal(413, "this is too long");
+    if (body.length > BODY_BYTES_MAX) throw new Refusal(413, "the message is too long");
   }
   return route(request, new URLSearchParams(body));
 }

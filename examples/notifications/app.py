@@ -31,7 +31,7 @@ def login():
     # Somebody who is not known takes as long as somebody who is.
     expected = PASSWORDS.get(user, secrets.token_hex()).encode()
     if not secrets.compare_digest(expected, password):
-        return render_template("login.html", error="This is not right."), 403
+        return render_template("login.html", error="Wrong name or password."), 403
     session["user"] = user
     return redirect("/")
 

@@ -55,7 +55,7 @@ async function logIn(page, user, password) {
 async function chat() {
   const [ann, bob] = [await open(), await open()];
   await logIn(ann, "ann", "banana");
-  await ann.getByRole("alert").getByText("not right").waitFor();
+  await ann.getByRole("alert").getByText("Wrong name or password").waitFor();
   await logIn(ann, "ann", "apple");
   const people = (page, names) => page.waitForFunction((expected) => {
     return document.getElementById("people").innerText === expected;
@@ -77,6 +77,27 @@ async function chat() {
   await people(second, "ann, bob");
   await say(second, "<b>yes</b>");
   for (const page of [ann, bob, second]) await page.getByText("bob: <b>yes</b>").waitFor();
+  // What fails is not lost, and a text that is changed before the next attempt is no repetition of it.
+  let attempts = 0;
+  await bob.route("**/messages", async (route) => {
+    attempts += 1;
+    if (attempts > 1) return route.continue();
+    await route.fetch();
+    await route.abort();
+  });
+  await say(bob, "published, but unanswered");
+  await bob.getByText("Not sent. Try again.").waitFor();
+  await bob.keyboard.press("Enter");
+  await bob.waitForFunction(() => document.querySelector("[name=text]").value === "");
+  await say(bob, "next");
+  await bob.getByText("bob: next").waitFor();
+  assert.equal(await bob.getByText("published, but unanswered").count(), 1);
+  attempts = 0;
+  await say(bob, "firstt");
+  await bob.getByText("Not sent. Try again.").waitFor();
+  await say(bob, "first");
+  await bob.getByText("bob: first", { exact: true }).waitFor();
+  await bob.unroute("**/messages");
   // The token of a page does not publish, under its own name or another.
   const status = await bob.evaluate(async () => {
     const token = await (await fetch("/push-token")).text();
