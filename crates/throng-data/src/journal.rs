@@ -27,7 +27,7 @@ use throng_core::{ChannelName, Histogram, Publication, Retention, Snapshot, Stam
 
 use answers::{Answers, Safe};
 pub use outcome::{ChangeDone, Done, Refused, Written};
-pub use server::Server;
+pub use server::{Answering, Server};
 
 use crate::logs::{Appended, Logs, Writer};
 use crate::promise::Sync;

@@ -19,11 +19,12 @@ use throng_core::records::Records;
 use throng_core::{Engine, MemoryEngine};
 use throng_data::directory::{Directory, DirectoryError};
 use throng_data::engine::{Delivery, DurableEngine};
-use throng_data::journal::{Journal, Refused, Setup};
+use throng_data::journal::{Answering, Journal, Refused, Setup};
 use throng_data::logs::{Logs, Opened};
 use throng_data::records::JournalRecords;
 use throng_data::storage::disk::DiskStorage;
 use throng_units::format::{count, seconds};
+use tokio::runtime::Handle;
 
 use crate::settings::{Settings, SettingsError};
 pub(crate) use backup::Backups;
@@ -232,6 +233,10 @@ impl Store {
         let Store { storage, logs, opened: _, directory } = self;
         let memory = Arc::new(memory);
         let delivery = Delivery::new(Arc::clone(&memory), Arc::clone(&logs));
+        // Tasks are woken at less cost by one of their own.
+        let tasks = Handle::current();
+        let answer_at = move |answers: Answering| drop(tasks.spawn(async move { answers() }));
+        let delivery = delivery.answering_at(answer_at);
         let limit = settings.data_max_bytes.0 as u64;
         let setup = Setup {
             sync: settings.sync.0,

@@ -5,22 +5,35 @@ use std::sync::Arc;
 use throng_core::{ChannelName, Content, MemoryEngine, Receipt, Retention, Stamp, clock};
 
 use super::shared::Shared;
-use crate::journal::Server;
+use crate::journal::{Answering, Server};
 use crate::logs::Logs;
+
+/// Where many publishers are answered at once.
+type AnswerAt = dyn Fn(Answering) + Send + Sync;
 
 /// What the thread `journal-answers` needs of the server. Clones are the same.
 #[derive(Clone)]
-pub struct Delivery(Arc<Shared>);
+pub struct Delivery {
+    shared: Arc<Shared>,
+    answer_at: Arc<AnswerAt>,
+}
 
 impl Delivery {
     /// Delivers what is in `logs` to the followers that `memory` knows. `memory` has the positions
     /// of the logs ([`MemoryEngine::with_positions`]).
     pub fn new(memory: Arc<MemoryEngine>, logs: Arc<Logs>) -> Delivery {
-        Delivery(Arc::new(Shared { memory, logs, parts: Arc::default() }))
+        let shared = Arc::new(Shared { memory, logs, parts: Arc::default() });
+        Delivery { shared, answer_at: Arc::new(|answers| answers()) }
+    }
+
+    /// The same, which has many publishers answered by `answer_at`: see [`Server::answer`].
+    #[must_use]
+    pub fn answering_at(self, answer_at: impl Fn(Answering) + Send + Sync + 'static) -> Delivery {
+        Delivery { answer_at: Arc::new(answer_at), ..self }
     }
 
     pub(super) fn shared(&self) -> Arc<Shared> {
-        Arc::clone(&self.0)
+        Arc::clone(&self.shared)
     }
 }
 
@@ -30,30 +43,34 @@ impl Server for Delivery {
     }
 
     fn retention_of(&self, channel: &ChannelName) -> Option<Retention> {
-        self.0.durable(channel).map(|rule| rule.retention)
+        self.shared.durable(channel).map(|rule| rule.retention)
     }
 
     fn retention(&self) -> String {
-        self.0.memory.rules().durable_retention()
+        self.shared.memory.rules().durable_retention()
     }
 
     fn begin_group(&self) {
-        self.0.memory.begin_group();
+        self.shared.memory.begin_group();
     }
 
     fn next_stamp(&self) -> Stamp {
-        self.0.memory.next_stamp()
+        self.shared.memory.next_stamp()
     }
 
     fn deliver(&self, content: &Arc<Content>, receipt: Option<&Arc<Receipt>>) -> u64 {
-        self.0.memory.deliver(content, receipt, || self.0.parts.append(content))
+        self.shared.memory.deliver(content, receipt, || self.shared.parts.append(content))
     }
 
     fn end_group(&self) {
-        self.0.memory.end_group();
+        self.shared.memory.end_group();
     }
 
     fn newest_stamp(&self) -> Stamp {
-        self.0.memory.newest_stamp()
+        self.shared.memory.newest_stamp()
+    }
+
+    fn answer(&self, answers: Answering) {
+        (self.answer_at)(answers);
     }
 }

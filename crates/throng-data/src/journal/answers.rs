@@ -1,6 +1,7 @@
 //! The thread that delivers what is safe and answers publishers, while the next group is written.
 //!
-//! Groups come in their order, and so do the publications of each.
+//! Groups come in their order, and so do the publications of each. Many publishers are answered
+//! where that wakes them at less cost, if the server knows such a place.
 
 use std::io;
 use std::sync::Arc;
@@ -13,6 +14,9 @@ use throng_core::{Publication, Retention};
 use super::outcome::{ChangeDone, Done, Written};
 use super::server::Server;
 use crate::logs::Appended;
+
+/// More publishers than this are answered elsewhere: to hand over costs as much as to wake one.
+const ANSWERED_HERE_MAX: usize = 2;
 
 /// Groups that wait at most. Then nothing more is written until one is answered.
 const WAITING_MAX: usize = 2;
@@ -51,7 +55,7 @@ impl Answers {
         Ok(Answers { orders: Some(orders), unanswered, thread: Some(thread) })
     }
 
-    /// How many groups are not answered.
+    /// How many groups are not answered, on whatever thread.
     pub(super) fn unanswered(&self) -> Arc<AtomicUsize> {
         Arc::clone(&self.unanswered)
     }
@@ -69,7 +73,7 @@ impl Answers {
         self.send(Order::Answer(group));
     }
 
-    /// Waits until everything is answered.
+    /// Waits until everything is delivered, and answered or about to be elsewhere.
     pub(super) fn wait(&self) {
         let (tell, told) = mpsc::channel();
         self.send(Order::Tell(tell));
@@ -87,19 +91,25 @@ impl Drop for Answers {
     }
 }
 
-fn run(server: &dyn Server, unanswered: &AtomicUsize, orders: &Receiver<Order>) {
+fn run(server: &dyn Server, unanswered: &Arc<AtomicUsize>, orders: &Receiver<Order>) {
     for order in orders {
         match order {
-            Order::Answer(group) => {
-                answer(server, group);
-                unanswered.fetch_sub(1, Ordering::SeqCst);
-            }
+            Order::Answer(group) => answer(server, group, Unanswered(Arc::clone(unanswered))),
             Order::Tell(tell) => drop(tell.send(())),
         }
     }
 }
 
-fn answer(server: &dyn Server, group: Safe) {
+/// A group that is not answered, until it is dropped.
+struct Unanswered(Arc<AtomicUsize>);
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+fn answer(server: &dyn Server, group: Safe, unanswered: Unanswered) {
     let Safe { appended, publications, done, changed, is_stamped } = group;
     let deliver = |(appended, (publication, _)): (Appended, &(Publication, Retention))| {
         let subscribers = match &appended {
@@ -113,6 +123,15 @@ fn answer(server: &dyn Server, group: Safe) {
     if is_stamped {
         server.end_group();
     }
-    written.into_iter().zip(done).for_each(|(written, done)| done(Ok(written)));
     changed.into_iter().for_each(|done| done(Ok(())));
+    let are_many = done.len() > ANSWERED_HERE_MAX;
+    let tell = move || {
+        written.into_iter().zip(done).for_each(|(written, done)| done(Ok(written)));
+        drop(unanswered);
+    };
+    if are_many {
+        server.answer(Box::new(tell));
+    } else {
+        tell();
+    }
 }

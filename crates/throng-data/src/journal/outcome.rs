@@ -19,9 +19,9 @@ pub enum Refused {
     Failed,
 }
 
-/// What is done once a publication is safe, or refused. Called on a thread of the journal, in the
-/// order of offsets. Dropped without a call if the journal ends while it is not known whether the
-/// message is on the disk.
+/// What is done once a publication is safe, or refused. Those of one commit are called in the order
+/// of offsets, where [`Server::answer`](super::Server::answer) says. Dropped without a call if the
+/// journal ends while it is not known whether the message is on the disk.
 pub type Done = Box<dyn FnOnce(Result<Written, Refused>) + Send>;
 
 /// What became of a publication.

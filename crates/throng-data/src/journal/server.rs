@@ -4,6 +4,9 @@ use std::sync::Arc;
 
 use throng_core::{ChannelName, Content, Receipt, Retention, Stamp};
 
+/// Tells publishers what became of their messages.
+pub type Answering = Box<dyn FnOnce() + Send>;
+
 /// What the threads need of the server.
 pub trait Server: Send + Sync {
     /// The clock, in milliseconds as `throng_core::clock` has it.
@@ -31,4 +34,11 @@ pub trait Server: Send + Sync {
 
     /// The highest stamp that was given out.
     fn newest_stamp(&self) -> Stamp;
+
+    /// Calls `answers`, which tell many publishers what became of their messages, once and soon: on
+    /// a thread that wakes those at little cost. Dropped without a call, it tells them that nothing
+    /// is known.
+    fn answer(&self, answers: Answering) {
+        answers();
+    }
 }

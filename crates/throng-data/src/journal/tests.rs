@@ -99,6 +99,61 @@ impl Server for Stopped {
     }
 }
 
+/// Keeps what answers publishers, for the test to call it.
+#[derive(Default)]
+struct Elsewhere {
+    alone: Alone,
+    answers: Mutex<Vec<Answering>>,
+}
+
+impl Elsewhere {
+    /// What answers the next group, once that is safe.
+    fn next(&self) -> Answering {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(answers) = self.answers.lock().expect("nobody panics").pop() {
+                return answers;
+            }
+            assert!(Instant::now() < deadline, "it is not answered");
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Server for Elsewhere {
+    fn now_ms(&self) -> u64 {
+        self.alone.now_ms()
+    }
+
+    fn retention_of(&self, channel: &ChannelName) -> Option<Retention> {
+        self.alone.retention_of(channel)
+    }
+
+    fn retention(&self) -> String {
+        self.alone.retention()
+    }
+
+    fn begin_group(&self) {}
+
+    fn next_stamp(&self) -> Stamp {
+        self.alone.next_stamp()
+    }
+
+    fn deliver(&self, content: &Arc<Content>, receipt: Option<&Arc<Receipt>>) -> u64 {
+        self.alone.deliver(content, receipt)
+    }
+
+    fn end_group(&self) {}
+
+    fn newest_stamp(&self) -> Stamp {
+        self.alone.newest_stamp()
+    }
+
+    fn answer(&self, answers: Answering) {
+        self.answers.lock().expect("nobody panics").push(answers);
+    }
+}
+
 fn start(logs: &Arc<Logs>, sync: Sync) -> Journal {
     let setup = Setup { sync, max_bytes: u64::MAX, server: Arc::<Alone>::default() };
     Journal::start(logs, setup).expect("it starts")
@@ -155,6 +210,35 @@ fn publications_are_answered_in_their_order_and_counted() {
     assert_eq!(journal.figures().messages, all.len() as u64);
     let bounds = logs.bounds(&ChannelName::channel("news")).expect("it is read");
     assert_eq!(Some(&bounds.head.offset), offsets.last());
+}
+
+#[test]
+fn many_publishers_are_answered_where_the_server_says() {
+    let storage = MemoryStorage::default();
+    let server = Arc::<Elsewhere>::default();
+    let setup = Setup { sync: Sync::Always, max_bytes: u64::MAX, server: Arc::clone(&server) as _ };
+    let journal = Journal::start_paused(&logs(&storage, "boot"), setup).expect("it starts");
+    let publish_many = || -> Vec<_> {
+        let many = ["a", "b", "c"].map(|text| publish(&journal, text).expect("it is taken"));
+        journal.go_on();
+        many.into()
+    };
+    let many = publish_many();
+    let answers = server.next();
+    assert!(!journal.is_idle() && many.iter().all(|answer| answer.try_recv().is_err()));
+    answers();
+    assert_eq!(many.iter().map(offset).collect::<Vec<_>>(), [1, 2, 3]);
+    journal.pause().expect("the disk works");
+    assert!(journal.is_idle());
+    let many = publish_many();
+    // As when the server ends.
+    drop(server.next());
+    assert!(many.iter().all(|answer| answer.recv().is_err()), "neither accepted nor refused");
+    journal.pause().expect("the disk works");
+    assert!(journal.is_idle());
+    let few = publish(&journal, "d").expect("it is taken");
+    journal.go_on();
+    assert_eq!(offset(&few), 7);
 }
 
 #[test]
