@@ -68,6 +68,8 @@ def through(loop, server):
 def keeping(tmp_path_factory):
     """A server that keeps all messages of a run."""
     flags = ["--drain-window", "200ms", "--heartbeat", "1s", *ORIGINS, "--history-messages", "1000"]
+    # Who is there is told beside messages and answers.
+    flags += ["--presence-events", "--presence-grace", "0s"]
     running = Server(tmp_path_factory.mktemp("keeping"), *flags)
     yield running
     running.stop()
@@ -89,7 +91,7 @@ def begin(client, server, channels):
     """Subscribes, and waits for the message that is in each channel."""
     for each in channels:
         server.publish(each, f"first of {each}")
-    client.tell("subscribe", channels=channels, history=1)
+    client.tell("subscribe", channels=channels, history=1, presence=True)
     client.until_all("message", len(channels))
 
 
@@ -125,6 +127,9 @@ def test_nothing_is_lost_doubled_or_reordered(
     for name, messages in zip(channels, kept, strict=True):
         check_whole(client, name, messages)
     check_outcomes(client, kept[0] + kept[1])
+    for each in channels:
+        if not any(event["channel"] == each for event in client.all("presence")):
+            client.until(lambda it, name=each: it["event"] == "presence" and it["channel"] == name)
     assert not client.all("error")
 
 

@@ -260,6 +260,26 @@ def test_who_is_there_is_told_at_once_and_on_each_change(
     assert not ann.all("gap") and not ann.all("error")
 
 
+def test_who_is_there_may_be_told_while_a_command_has_no_answer(connect, scripted):
+    """Presence events have no id, and are no answer."""
+
+    async def script(request, peer):
+        peer.welcome(request)
+        first, second = [await peer.until_subscribe() for _ in range(2)]
+        peer.say({"type": "subscribed", "channel": "a", "id": "e-0", "ref": first["ref"]})
+        here = {"connections": 1, "users": ["ann"], "more": False}
+        peer.say({"type": "presence", "channel": "a", "time": 1, **here})
+        peer.say({"type": "subscribed", "channel": "b", "id": "e-0", "ref": second["ref"]})
+        peer.say(message("e-1"))
+        await peer.hear()
+
+    client = connect(scripted(script).url, transports=["websocket"], **EAGER)
+    client.tell("subscribe", channels=["a", "b"], presence=True)
+    assert client.until(lambda it: it["event"] == "presence")["users"] == ["ann"]
+    client.until_all("message", 1)
+    assert [it["state"] for it in client.all("state")] == ["connecting", "open"]
+
+
 CLOSES = [
     (1001, "", 0),
     (1002, "", "close_1002"),
