@@ -39,7 +39,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = DRAIN_EXAMPLES)]
 pub(crate) struct DrainArguments {
-    /// Clients asked to leave a second, which is how many come back a second [default: what
+    /// Clients asked to leave per second, and so how many come back per second [default: what
     /// machines like this one accept, 1000 for each core, or less with TLS]
     #[arg(long, value_name = "NUMBER", value_parser = return_rate)]
     return_rate: Option<Count>,
