@@ -56,6 +56,7 @@ AUDITED = {
     "upgrade": ("delivered", "expected", None),
     "drain": ("moved", None, 200),
     "storm": ("returned", None, 200),
+    "durable": ("inboxes", None, 100 * 200),
 }
 
 # A benchmark is up to twenty servers and loads one after the other, each of several seconds. Only one
@@ -66,11 +67,20 @@ TIMEOUT = 14 * TIMEOUT_SECONDS
 TUNNELLED = {"three-million"}
 
 # A server anew for each step.
-SERVERS = {"growth": 7, "million-default": 4, "access": 10 + 4 + 3 + 1, "tls": 6 + 2 + 1, "upgrade": 2, "drain": 2}
+SERVERS = {
+    "growth": 7,
+    "million-default": 4,
+    "access": 10 + 4 + 3 + 1,
+    "tls": 6 + 2 + 1,
+    "upgrade": 2,
+    "drain": 2,
+    "durable": 4 + 2 + 14,
+}
 
 # What else the machine does meanwhile may be more than 200 connections take: even the memory of their
 # server, whose share of the program's pages falls when another server starts.
 MAY_BE_ABSENT = {"kernel", "memory", "memory_all", *(f"memory_{step}" for step in range(1, 5))}
+MAY_BE_ABSENT |= {"inbox", "inbox_durable_more", "named", "kept"}
 
 
 @pytest.fixture(scope="session")

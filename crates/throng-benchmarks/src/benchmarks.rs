@@ -5,6 +5,7 @@ mod broadcast;
 mod c10k_long_poll;
 mod c10k_stream;
 mod drain;
+mod durable;
 mod friends;
 mod growth;
 mod long_poll_chat;
@@ -17,6 +18,7 @@ mod three_million;
 mod tls;
 mod two_million;
 mod upgrade;
+mod users;
 mod values;
 mod websocket_chat;
 
@@ -26,7 +28,7 @@ use crate::context::Benchmark;
 pub(crate) const SMALL: &str = "small";
 
 /// All benchmarks: reruns by year, then our own.
-pub(crate) static ALL: [&Benchmark; 17] = [
+pub(crate) static ALL: [&Benchmark; 18] = [
     &c10k_stream::BENCHMARK,
     &c10k_long_poll::BENCHMARK,
     &long_poll_chat::BENCHMARK,
@@ -44,6 +46,7 @@ pub(crate) static ALL: [&Benchmark; 17] = [
     &upgrade::BENCHMARK,
     &drain::BENCHMARK,
     &storm::BENCHMARK,
+    &durable::BENCHMARK,
 ];
 
 /// The benchmarks with these names, in the order of [`ALL`].
@@ -101,6 +104,7 @@ mod tests {
                 "upgrade",
                 "drain",
                 "storm",
+                "durable",
             ];
             let is_ours = ours.contains(&name);
             assert!((2006..=2020).contains(&benchmark.year) || is_ours, "{name}");

@@ -11,6 +11,7 @@ use throng_flood::plan::{
 };
 use throng_flood::report::Report;
 use throng_flood::report::live::{Live, Moment};
+use throng_host::proc;
 use throng_units::format::count;
 use throng_units::{Count, Switch};
 
@@ -66,6 +67,10 @@ pub(crate) struct Load<'a> {
     pub(crate) streams: Streams,
     /// Template of the subscription path; by default the profile's.
     pub(crate) path: Option<&'a str>,
+    /// Template of a request header that names what a client follows, if the path does not.
+    pub(crate) follows: Option<&'a str>,
+    /// Template of the path that messages are published to; by default that of the subscription.
+    pub(crate) publish: Option<&'a str>,
     /// Template of the message, which contains `{payload}`; by default the payload alone.
     pub(crate) body: Option<&'a str>,
     /// Whether to publish over a WebSocket, as in a chat, instead of HTTP.
@@ -93,6 +98,8 @@ impl Load<'_> {
             transport,
             streams: Streams::One,
             path: None,
+            follows: None,
+            publish: None,
             body: None,
             by_websocket: false,
             publishers: 1,
@@ -194,6 +201,23 @@ impl<'a> Context<'a> {
         self.server = None;
     }
 
+    /// Kills the server, as a crash would.
+    pub(crate) fn kill_server(&mut self) {
+        if let Some(mut server) = self.server.take() {
+            server.kill();
+        }
+    }
+
+    /// Memory of the server, in bytes.
+    pub(crate) fn memory(&self) -> Option<f64> {
+        proc::pss_bytes(self.pid()?).map(|bytes| bytes as f64)
+    }
+
+    /// Processor time that the server has taken, in seconds.
+    pub(crate) fn cpu_s(&self) -> Option<f64> {
+        proc::cpu_ns(self.pid()?).map(|ns| ns as f64 / 1e9)
+    }
+
     /// Base URL of the server, without a trailing slash.
     pub(crate) fn url(&self) -> String {
         self.server.as_ref().map_or_else(String::new, |server| server.url().to_owned())
@@ -266,6 +290,7 @@ impl<'a> Context<'a> {
 
     fn options(&self, load: &Load<'_>, phases: Vec<Phase>) -> Options {
         let by = load.by_websocket.then_some(PublishTransport::WebSocket);
+        let by = by.or(load.publish.map(|_| PublishTransport::Http));
         let own = if load.is_tls { self.tls_url() } else { self.url() };
         let base = load.first.unwrap_or(&own);
         let failover = load.first.and_then(|_| own.split_once("://")?.1.parse().ok());
@@ -278,11 +303,13 @@ impl<'a> Context<'a> {
                 subprotocol: load.subprotocol.map(str::to_owned),
                 insecure: load.is_tls.then_some(Switch(true)),
                 failover,
+                headers: load.follows.and_then(|header| header.parse().ok()).map(|one| vec![one]),
                 ..TargetOptions::default()
             },
             publish: PublishOptions {
                 by,
-                body: load.body.map(str::to_owned),
+                url: load.publish.map(|path| format!("{base}{path}")),
+                body: load.body.or(load.publish.map(|_| "{payload}")).map(str::to_owned),
                 connections: Some(Count(load.publishers)),
                 pipeline: Some(Count(load.pipeline)),
                 ..PublishOptions::default()

@@ -192,6 +192,13 @@ impl Server {
         }
     }
 
+    /// Kills the process, and waits until it has ended.
+    pub(crate) fn kill(&mut self) {
+        // An error means that it has ended before.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
     fn stop(&mut self) -> std::io::Result<()> {
         let process = self.serving.process();
         if process != self.child.id() {

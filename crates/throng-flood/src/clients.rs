@@ -53,6 +53,7 @@ mod thread;
 mod thread_handle;
 
 pub use deliveries::PublishDeliveries;
+pub use graph::Graph;
 pub use pool::ClientPool;
 pub(crate) use shared::ClientShare;
 

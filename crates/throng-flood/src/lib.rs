@@ -52,7 +52,7 @@ mod template;
 mod tls;
 mod tokens;
 
-pub use clients::{ClientPool, PublishDeliveries};
+pub use clients::{ClientPool, Graph, PublishDeliveries};
 pub use counts::ClientCounts;
 pub use machine::environment;
 pub use marker::{Mark, now_ns};

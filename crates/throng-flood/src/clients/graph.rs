@@ -9,7 +9,7 @@ use crate::random::{random, unit};
 
 /// A graph of users, who are numbered from 0, like clients and streams.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Graph {
+pub struct Graph {
     users: u32,
     /// How many others each user follows.
     edges: u32,
@@ -21,13 +21,13 @@ pub(super) struct Graph {
 
 impl Graph {
     /// The graph of a seed. A user follows at most all others.
-    pub(super) fn new(users: u32, edges: u32, seed: u64) -> Graph {
+    pub fn new(users: u32, edges: u32, seed: u64) -> Graph {
         let edges = edges.min(users.saturating_sub(1));
         Graph { users, edges, seed, spread: coprime_step(users) }
     }
 
     /// The users that a user follows: distinct, without itself, ascending.
-    pub(super) fn friends(&self, user: u32) -> Vec<u32> {
+    pub fn friends(&self, user: u32) -> Vec<u32> {
         let mut friends = Vec::with_capacity(self.edges as usize);
         for edge in 0..self.edges {
             let mut rank = self.draw(user, edge);
