@@ -10,12 +10,13 @@ mod late_journal;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use crate::connection_name::ConnectionName;
 use crate::connection_scan::WantedTags;
 use crate::engine::{Engine, Follow, Followed, History};
 use crate::id::{Epoch, LocalId, MessageId, WorkerId};
 use crate::later::ask;
 use crate::listing::{ListedChannel, STEP_CHANNELS_MAX};
-use crate::message::{Body, ConnectionName, Message};
+use crate::message::{Body, Message};
 use crate::name::{ChannelName, Kind};
 use crate::publication::{Outcome, Publication, PublishError, Published};
 use crate::read_marker::{Mark, ReadMarker};

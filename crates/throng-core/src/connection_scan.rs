@@ -9,8 +9,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::connection_name::ConnectionName;
 use crate::later::Ticket;
-use crate::message::ConnectionName;
 use crate::name::ChannelName;
 
 /// The connections that a scan is about. It acts on those that were there when it began.
@@ -215,7 +215,7 @@ impl ConnectionScan {
         found.count += count;
         if self.target == ScanTarget::Behind {
             found.connections.extend(connections);
-            found.connections.sort_by_key(|one| (Reverse(one.held_bytes()), one.name.0));
+            found.connections.sort_by_key(|one| (Reverse(one.held_bytes()), one.name));
             found.connections.truncate(limit);
         } else {
             let left = limit.saturating_sub(found.connections.len());
@@ -239,7 +239,7 @@ mod tests {
 
     fn found(number: u32) -> FoundConnection {
         FoundConnection {
-            name: ConnectionName(number.into()),
+            name: ConnectionName::numbered(number.into()),
             transport: FoundTransport::Sse,
             since_ms: None,
             peer: None,
@@ -281,7 +281,7 @@ mod tests {
         scan.answer(9, vec![behind(1, 5, 5), behind(2, 4, 0)]);
         scan.answer(2, vec![behind(3, 0, 11), behind(4, 3, 1)]);
         let scanned = answer.try_recv().unwrap().unwrap();
-        let names: Vec<_> = scanned.connections.iter().map(|found| found.name.0).collect();
+        let names: Vec<_> = scanned.connections.iter().map(|found| found.name.number()).collect();
         assert_eq!((scanned.count, names), (11, vec![3, 1, 2]));
     }
 }

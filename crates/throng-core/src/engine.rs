@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 
+use crate::connection_name::{ConnectionName, NodeTag};
 use crate::connection_scan::{ScanAction, ScanTarget, Scanned, WantedTags};
 use crate::id::{ChannelId, LocalId, MessageId, WorkerId};
 use crate::later::{Answer, Later, Ticket};
 use crate::listing::{ListPlace, ListStep};
-use crate::message::{ConnectionName, Message};
+use crate::message::Message;
 use crate::name::{ChannelName, Kind};
 use crate::presence::{Presence, PresenceBusy, PresenceCache, PresenceQuery};
 use crate::publication::{Outcome, Publication, PublishError};
@@ -148,6 +149,12 @@ pub trait Engine: Send + Sync {
     /// then: what users follow, and how far they have read.
     fn is_shared(&self) -> bool {
         false
+    }
+
+    /// What the names of this process' connections have in common, and those of no other process
+    /// that serves the same channels. Always the same: who has heard a name goes on to use it.
+    fn node(&self) -> NodeTag {
+        NodeTag::ALONE
     }
 
     /// The position of a client that has all messages which are settled: each of them is in its

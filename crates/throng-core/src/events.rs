@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::message::ConnectionName;
+use crate::connection_name::ConnectionName;
 use crate::name::ChannelName;
 
 /// Something that has happened.

@@ -59,6 +59,7 @@ mod ages;
 pub mod clock;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+mod connection_name;
 mod connection_scan;
 pub mod engine;
 pub mod events;
@@ -91,6 +92,7 @@ mod watched_presence;
 pub mod worker_queue;
 
 pub use admission::{Admission, AdmissionSettings, QueueLook, QueueWatch};
+pub use connection_name::{ConnectionName, NodeTag};
 pub use connection_scan::{
     ConnectionScan, FoundConnection, FoundLag, FoundTransport, ScanAction, ScanClose, ScanTarget,
     Scanned, WantedTags,
@@ -102,7 +104,7 @@ pub use later::{Answer, Later, Ticket};
 pub use listing::{ListPlace, ListStep, ListedChannel};
 pub use log::segment::SharedBytes;
 pub use memory::{Backlog, MemoryEngine, MemoryThaw, SegmentSink};
-pub use message::{Body, BodyError, ConnectionName, Content, InFlight, Message};
+pub use message::{Body, BodyError, Content, InFlight, Message};
 pub use name::{ChannelName, Kind};
 pub use presence::{Presence, PresenceBusy, PresenceCache, PresenceQuery};
 pub use presence_events::{PresenceEventSettings, PresenceEvents, PresenceThaw};

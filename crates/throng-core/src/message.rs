@@ -5,10 +5,8 @@
 //! write that stopped half-way. A log holds the content, and the message weakly; so encodings end
 //! with the fan-out, and what a log counts is what it costs.
 
-use std::fmt;
 use std::num::NonZeroU64;
 use std::ops::Deref;
-use std::str::FromStr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -16,7 +14,8 @@ use throng_wire::envelope::{self, Data, Envelope};
 use throng_wire::{ErrorCode, ErrorResponse};
 
 use crate::clock;
-use crate::id::{MessageId, WorkerId};
+use crate::connection_name::ConnectionName;
+use crate::id::MessageId;
 use crate::name::ChannelName;
 use crate::stamp::Stamp;
 
@@ -98,59 +97,6 @@ impl Body {
             Body::Text(text) | Body::Json(text) => text.as_bytes(),
             Body::Binary(bytes) => bytes,
         }
-    }
-}
-
-/// The name of a connection, by which a publication excludes it. From the highest bit on: the
-/// worker, the generation, the index. The generation has all of its 32 bits, as a log keeps the
-/// name as long as the message: with fewer, a later connection could have the same name and miss
-/// the message without a gap. A name returns after four billion connections of one worker, at the
-/// same index only.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ConnectionName(pub u64);
-
-const WORKER_BITS: u32 = 10;
-const INDEX_BITS: u32 = 22;
-const _: () = assert!(WORKER_BITS + u32::BITS + INDEX_BITS == u64::BITS);
-
-impl ConnectionName {
-    /// The number of workers that names can tell apart.
-    pub const WORKERS_MAX: usize = 1 << WORKER_BITS;
-
-    /// The number of connections of one worker that names can tell apart.
-    pub const INDICES_MAX: usize = 1 << INDEX_BITS;
-
-    /// The name of the connection at a worker's `index`. `generation` tells it from earlier and
-    /// later connections there.
-    pub fn new(worker: WorkerId, generation: u32, index: u32) -> ConnectionName {
-        debug_assert!(usize::from(worker.0) < Self::WORKERS_MAX);
-        debug_assert!((index as usize) < Self::INDICES_MAX);
-        let worker = u64::from(worker.0) << (u64::BITS - WORKER_BITS);
-        ConnectionName(worker | u64::from(generation) << INDEX_BITS | u64::from(index))
-    }
-
-    /// The connection's worker.
-    pub fn worker(self) -> WorkerId {
-        WorkerId((self.0 >> (u64::BITS - WORKER_BITS)) as u16)
-    }
-
-    /// The connection's index in its worker.
-    pub fn index(self) -> u32 {
-        self.0 as u32 & ((1 << INDEX_BITS) - 1)
-    }
-}
-
-impl fmt::Display for ConnectionName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}", self.0)
-    }
-}
-
-impl FromStr for ConnectionName {
-    type Err = std::num::ParseIntError;
-
-    fn from_str(text: &str) -> Result<ConnectionName, Self::Err> {
-        u64::from_str_radix(text, 16).map(ConnectionName)
     }
 }
 
@@ -402,22 +348,6 @@ mod tests {
         assert_eq!((in_flight.complete(), in_flight.complete()), (None, None));
         assert_eq!(in_flight.complete(), Some(in_flight.accepted_us));
         assert!(InFlight::to(1).complete().is_some());
-    }
-
-    #[test]
-    fn names_hold_all_of_a_connection() {
-        let name = |worker, generation, index| {
-            let name = ConnectionName::new(WorkerId(worker), generation, index);
-            assert_eq!((name.worker(), name.index()), (WorkerId(worker), index));
-            assert_eq!(name.to_string().parse(), Ok(name));
-            name
-        };
-        let (workers, indices) = (ConnectionName::WORKERS_MAX, ConnectionName::INDICES_MAX);
-        let last = name((workers - 1) as u16, u32::MAX, (indices - 1) as u32);
-        assert_eq!(last.0, u64::MAX);
-        for bit in 0..32 {
-            assert_ne!(name(1, 7, 5), name(1, 7 ^ (1 << bit), 5));
-        }
     }
 
     #[test]

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use throng_wire::{ErrorCode, ErrorResponse};
 
+use crate::connection_name::ConnectionName;
 use crate::id::MessageId;
-use crate::message::{Body, ConnectionName};
+use crate::message::Body;
 use crate::name::ChannelName;
 use crate::receipt::Receipt;
 

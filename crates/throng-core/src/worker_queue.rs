@@ -10,10 +10,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use throng_wire::ErrorResponse;
 
+use crate::connection_name::ConnectionName;
 use crate::connection_scan::{ConnectionScan, WantedTags};
 use crate::id::{ChannelId, LocalId};
 use crate::later::Ticket;
-use crate::message::{ConnectionName, Message};
+use crate::message::Message;
 use crate::name::ChannelName;
 use crate::presence::{Presence, PresenceQuery};
 use crate::publication::Outcome;
@@ -412,7 +413,7 @@ mod tests {
     #[test]
     fn urgent_notifications_overtake_the_others() {
         let queue = WorkerQueue::new(|| {});
-        let question = QuestionId { connection: ConnectionName(1), number: 1, part: 0 };
+        let question = QuestionId { connection: ConnectionName::numbered(1), number: 1, part: 0 };
         let answer = || Notification::Answer { question, answer: None };
         for notification in [answer(), Notification::StopAccepting, answer(), Notification::Drain] {
             queue.post(notification);

@@ -225,6 +225,7 @@ impl<N: Net> Worker<N> {
         let Setup { compression, events, queue, pressure, metrics, .. } = setup;
         let clients = Arc::clone(&access.clients);
         let (limits, workers) = (settings.limits, metrics.workers().len().max(1));
+        let node = engine.node();
         let mut subscriptions = SubscriptionTable::new(rules);
         // The limit is the whole server's. Each worker has a fixed share, so that none has to ask
         // others.
@@ -240,7 +241,7 @@ impl<N: Net> Worker<N> {
             events,
             queue,
             relief: Relief::new(pressure),
-            connections: Connections::new(id, metrics.clone(), limits, clients, generation),
+            connections: Connections::new((node, id), metrics.clone(), limits, clients, generation),
             metrics: OwnMetrics::new(id, metrics),
             subscriptions,
             clock: Clock::new(id.0.into()),

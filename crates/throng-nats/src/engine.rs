@@ -61,9 +61,9 @@ use throng_core::parts::{Part, Parts};
 use throng_core::{
     Answer, Audience, Backlog, ChannelId, ChannelName, Engine, EngineMetrics, Fetched, Follow,
     Followed, History, HistoryQuery, Kind, Later, ListPlace, ListStep, Mark, Marked, MemoryEngine,
-    Message, MessageId, Notification, OtherNodes, Outcome, Presence, PresenceBusy, PresenceCache,
-    Publication, PublishError, Reading, ScanAction, ScanTarget, Scanned, Stamp, Ticket, WantedTags,
-    Watermark, WorkerId,
+    Message, MessageId, NodeTag, Notification, OtherNodes, Outcome, Presence, PresenceBusy,
+    PresenceCache, Publication, PublishError, Reading, ScanAction, ScanTarget, Scanned, Stamp,
+    Ticket, WantedTags, Watermark, WorkerId,
 };
 use tokio::sync::mpsc;
 
@@ -127,6 +127,7 @@ impl NatsEngine {
             vacancies,
             publications: Publications::default(),
             workers,
+            node: journal.node(),
             nonce: journal.nonce.clone(),
             now_ms,
             from_wall_ms,
@@ -313,6 +314,10 @@ impl Engine for NatsEngine {
             Some(epoch) => Watermark { epoch, stamp: Stamp(link.last()) },
             None => self.memory().watermark(),
         }
+    fn node(&self) -> NodeTag {
+        self.shared.node
+    }
+
     }
 
     fn fetches(&self) -> bool {

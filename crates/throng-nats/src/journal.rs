@@ -27,6 +27,7 @@
 
 mod following;
 mod nodes;
+mod nonce;
 mod outbox;
 mod publishing;
 mod reading;

@@ -337,7 +337,7 @@ impl Model {
             time_ms: now_ms,
             body: publication.body.clone(),
             content_type: publication.content_type.clone(),
-            excluded: publication.excluded.map(|name| name.0),
+            excluded: publication.excluded.map(throng_core::ConnectionName::number),
             expires_ms: publication.expires_in_ms.map(|expires_in_ms| now_ms + expires_in_ms),
         });
         self.logs[topic].outdated = self.first_retained(topic, now_ms);

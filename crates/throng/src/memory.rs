@@ -210,7 +210,7 @@ mod tests {
             subscriptions: 1,
         };
         FoundConnection {
-            name: ConnectionName(name),
+            name: ConnectionName::numbered(name),
             transport: FoundTransport::Sse,
             since_ms: None,
             peer: None,
@@ -227,8 +227,9 @@ mod tests {
             connection(3, 20 << 10, 0),
             connection(4, 10 << 10, 0),
         ];
-        let closed =
-            |excess| -> Vec<u64> { holders(&found, excess).iter().map(|name| name.0).collect() };
+        let closed = |excess| -> Vec<u64> {
+            holders(&found, excess).iter().map(|name| name.number()).collect()
+        };
         assert_eq!(closed(0), [0; 0]);
         assert_eq!(closed(1), [1]);
         assert_eq!(closed(200 << 10), [1]);

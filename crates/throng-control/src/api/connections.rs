@@ -43,7 +43,7 @@ pub(crate) async fn list(
     let (scanned, is_complete) = scan(control, target(control, &name), action).await?;
     let Scanned { count, mut connections } = scanned;
     // The newest first. Those whose age is not known are older than all others.
-    connections.sort_by_key(|found| (std::cmp::Reverse(found.since_ms), found.name.0));
+    connections.sort_by_key(|found| (std::cmp::Reverse(found.since_ms), found.name));
     connections.truncate(most);
     let has_more = count > connections.len() as u64;
     let connections: Vec<_> = connections.iter().map(entry).collect();

@@ -167,7 +167,7 @@ fn only_operators_operate() {
 
 fn found(number: u64, since_ms: Option<u64>) -> FoundConnection {
     FoundConnection {
-        name: ConnectionName(number),
+        name: ConnectionName::numbered(number),
         transport: FoundTransport::Sse,
         since_ms,
         peer: Some("192.0.2.1:5000".parse().unwrap()),
@@ -190,7 +190,7 @@ fn connections_are_listed_newest_first() {
     assert_eq!(counted, json!(["ann", 5, true]));
     let listed = answer["connections"].as_array().unwrap();
     let names: Vec<_> = listed.iter().map(|one| one["connection"].as_str().unwrap()).collect();
-    let expected = [3, 1, 2].map(|number| ConnectionName(number).to_string());
+    let expected = [3, 1, 2].map(|number| ConnectionName::numbered(number).to_string());
     assert_eq!(names, expected);
     let first = json!({
         "connection": expected[0], "transport": "sse", "since": 3000, "address": "192.0.2.1:5000",
@@ -219,7 +219,7 @@ fn connections_that_are_behind_are_listed_with_what_they_lack() {
     let first = FoundConnection { lag: Some(Box::new(lag)), ..found(3, Some(3000)) };
     ticket.answer(Scanned { count: 2, connections: vec![first] });
     let expected = json!({
-        "connection": ConnectionName(3).to_string(), "transport": "sse", "since": 3000,
+        "connection": ConnectionName::numbered(3).to_string(), "transport": "sse", "since": 3000,
         "address": "192.0.2.1:5000", "user": "ann", "channels": ["news"], "inboxes": ["ann"],
         "subscriptions": 3, "behind_since": 5000, "messages": 7, "bytes": 700, "kernel_bytes": 100,
     });
@@ -249,10 +249,10 @@ fn connections_are_closed_with_a_code_and_a_reason() {
     assert_eq!((plain.code, plain.may_return), (4100, true));
     assert!(!plain.reason.is_empty());
     assert_eq!((answer.status, answer.json()), (200, json!({ "disconnected": 7 })));
-    let name = ConnectionName(0xab).to_string();
+    let name = ConnectionName::numbered(0xab).to_string();
     let query = "reconnect=false&reason=out%20of%20credit";
     let (target, close_it, _) = close(&server, &format!("/connections/{name}?{query}"), 1);
-    assert_eq!(target, ScanTarget::Connections(vec![ConnectionName(0xab)]));
+    assert_eq!(target, ScanTarget::Connections(vec![ConnectionName::numbered(0xab)]));
     let reason = "out of credit".into();
     assert_eq!(close_it, ScanClose { code: 4500, reason, may_return: false });
     let (_, with_code, answer) = close(&server, "/users/ann/connections?code=4999", 0);

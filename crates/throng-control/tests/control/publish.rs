@@ -158,7 +158,7 @@ fn a_message_can_exclude_a_connection() {
     let server = Server::new();
     server.follow(&ChannelName::channel("a"));
     server.follow(&ChannelName::channel("a"));
-    let excluded = ConnectionName(0x17);
+    let excluded = ConnectionName::numbered(0x17);
     let mut client =
         server.connect(post("/channels/a", &["Throng-Exclude: 0000000000000017"], "x"));
     let Notification::Follows { connection, ticket, .. } = server.notification() else {

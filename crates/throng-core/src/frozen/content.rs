@@ -7,8 +7,9 @@ use std::num::NonZeroU64;
 
 use super::{Decoder, Encoder, ThawError, text};
 use crate::clock;
+use crate::connection_name::{ConnectionName, NodeTag};
 use crate::id::{Epoch, MessageId};
-use crate::message::{Body, ConnectionName, Content};
+use crate::message::{Body, Content};
 use crate::name::{ChannelName, Kind, NAME_BYTES_MAX};
 use crate::stamp::Stamp;
 
@@ -26,6 +27,11 @@ const HAS_EXCLUDED: u8 = 1 << 3;
 /// Always set since version 2.
 const HAS_STAMP: u8 = 1 << 4;
 const HAS_EXPIRY: u8 = 1 << 5;
+/// The excluded connection is one of several nodes'.
+const HAS_NODE: u8 = 1 << 6;
+
+/// All flags there are.
+const FLAGS: u8 = BODY_KIND | HAS_CONTENT_TYPE | HAS_EXCLUDED | HAS_STAMP | HAS_EXPIRY | HAS_NODE;
 
 /// Appends the name of a channel: its kind, its length in one byte, its text.
 pub fn encode_name(encoder: &mut Encoder, name: &ChannelName) {
@@ -80,14 +86,19 @@ pub(crate) fn encode_content_at(encoder: &mut Encoder, content: &Content, ahead_
     };
     let has_content_type = if content.content_type.is_some() { HAS_CONTENT_TYPE } else { 0 };
     let has_excluded = if content.excluded.is_some() { HAS_EXCLUDED } else { 0 };
+    let node = content.excluded.map(ConnectionName::node).filter(|&node| node != NodeTag::ALONE);
+    let has_node = if node.is_some() { HAS_NODE } else { 0 };
     let has_expiry = if content.expires_ms.is_some() { HAS_EXPIRY } else { 0 };
-    encoder.u8(kind | has_content_type | has_excluded | has_expiry | HAS_STAMP);
+    encoder.u8(kind | has_content_type | has_excluded | has_node | has_expiry | HAS_STAMP);
     encoder.u64(content.stamp.0);
     if let Some(content_type) = &content.content_type {
         encoder.bytes(content_type.as_bytes());
     }
-    if let Some(ConnectionName(excluded)) = content.excluded {
-        encoder.u64(excluded);
+    if let Some(excluded) = content.excluded {
+        encoder.u64(excluded.number());
+    }
+    if let Some(node) = node {
+        encoder.u64(node.number());
     }
     if let Some(expires_ms) = content.expires_ms {
         encoder.u64(if content.is_without_body() { 0 } else { wall_ms(expires_ms.get()) });
@@ -138,13 +149,18 @@ impl<'a> Head<'a> {
         let own_ms = |wall_ms: u64| wall_ms.saturating_add_signed(ahead_ms.saturating_neg());
         let time_ms = own_ms(decoder.u64()?);
         let flags = decoder.u8()?;
-        if flags & !(BODY_KIND | HAS_CONTENT_TYPE | HAS_EXCLUDED | HAS_STAMP | HAS_EXPIRY) != 0 {
+        if flags & !FLAGS != 0 || flags & (HAS_EXCLUDED | HAS_NODE) == HAS_NODE {
             return Err(ThawError::Invalid("the flags of a message"));
         }
         let stamp = Stamp(if flags & HAS_STAMP == 0 { 0 } else { decoder.u64()? });
         let content_type = if flags & HAS_CONTENT_TYPE == 0 { None } else { Some(decoder.text()?) };
-        let excluded =
-            if flags & HAS_EXCLUDED == 0 { None } else { Some(ConnectionName(decoder.u64()?)) };
+        let mut excluded = None;
+        if flags & HAS_EXCLUDED != 0 {
+            let name = ConnectionName::numbered(decoder.u64()?);
+            let has_node = flags & HAS_NODE != 0;
+            let node = if has_node { NodeTag::numbered(decoder.u64()?) } else { NodeTag::ALONE };
+            excluded = Some(name.on(node));
+        }
         let expires_ms = if flags & HAS_EXPIRY == 0 {
             None
         } else {
@@ -220,6 +236,7 @@ mod tests {
             body in any_body(),
             content_type in prop::option::of("[a-z]{1,9}/[a-z]{1,9}"),
             excluded: Option<u64>,
+            node in prop::option::of(any::<u64>()),
             (previous, step) in (0..OFFSET_MAX - 1000, 1u64..1000),
             time_ms in 0u64..1 << 50,
             stamp: u64,
@@ -234,7 +251,10 @@ mod tests {
                 channel: ChannelName::new(kind, &name),
                 body,
                 content_type: content_type.map(Into::into),
-                excluded: excluded.map(ConnectionName),
+                excluded: excluded.map(|number| {
+                    let node = node.map_or(NodeTag::ALONE, NodeTag::numbered);
+                    ConnectionName::numbered(number).on(node)
+                }),
                 expires_ms,
             };
             let mut encoder = Encoder::new(RecordKind::Message);

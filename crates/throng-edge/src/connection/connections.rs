@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 
 use throng_access::{Clients, CountedAddress};
 use throng_core::slab::Slab;
-use throng_core::{ConnectionName, WorkerId};
+use throng_core::{ConnectionName, NodeTag, WorkerId};
 
 use super::acceptances::Acceptances;
 use super::addresses::Addresses;
@@ -37,6 +37,7 @@ use crate::metrics::{Metrics, WorkerMetrics};
 #[derive(Debug)]
 pub(crate) struct Connections<S> {
     worker: WorkerId,
+    node: NodeTag,
     /// Shows other threads how many places are taken.
     metrics: Metrics,
     table: Slab<Connection<S>>,
@@ -62,7 +63,7 @@ pub(crate) struct Connections<S> {
 impl<S> Connections<S> {
     /// No connections. The first one has the generation after `generation`.
     pub(crate) fn new(
-        worker: WorkerId,
+        (node, worker): (NodeTag, WorkerId),
         metrics: Metrics,
         limits: Limits,
         clients: Arc<Clients>,
@@ -73,6 +74,7 @@ impl<S> Connections<S> {
         let places = Places::new(metrics.worker(worker).capacity, limits);
         Connections {
             worker,
+            node,
             metrics,
             table: Slab::default(),
             side: SideTable::new(Arc::clone(&clients)),
@@ -139,7 +141,8 @@ impl<S> Connections<S> {
 
     /// The public name of the connection in this place.
     pub(crate) fn name_of(&self, id: ConnectionId, connection: &Connection<S>) -> ConnectionName {
-        ConnectionName::new(self.worker, connection.generation.number(), id.index())
+        let generation = connection.generation.number();
+        ConnectionName::new(self.worker, generation, id.index()).on(self.node)
     }
 
     /// Number of connections, closing ones included.

@@ -246,7 +246,7 @@ fn next<S>(
 mod tests {
     use std::sync::Arc;
 
-    use throng_core::WorkerId;
+    use throng_core::{NodeTag, WorkerId};
 
     use super::*;
     use crate::limits::Limits;
@@ -255,8 +255,13 @@ mod tests {
     /// Connections without sockets.
     fn connections(count: usize) -> (Connections<()>, Vec<ConnectionId>) {
         let metrics = Metrics::new([100].into_iter());
-        let mut connections =
-            Connections::new(WorkerId(0), metrics, Limits::default(), Arc::default(), 0);
+        let mut connections = Connections::new(
+            (NodeTag::ALONE, WorkerId(0)),
+            metrics,
+            Limits::default(),
+            Arc::default(),
+            0,
+        );
         let ids =
             (0..count).map(|_| connections.insert((), Flags::default(), (0, 0), None)).collect();
         (connections, ids)

@@ -49,7 +49,7 @@ pub fn headers(
     if let Some(content_type) = &publication.content_type {
         headers = headers.field(TYPE, content_type);
     }
-    if let Some(ConnectionName(name)) = publication.excluded {
+    if let Some(name) = publication.excluded {
         headers = headers.field(EXCEPT, name);
     }
     if let Some(expires_in_ms) = publication.expires_in_ms {
@@ -77,7 +77,7 @@ pub fn parse(headers: Headers<'_>, payload: &[u8]) -> Option<StoredMessage> {
         wall_ms: headers.get("Nats-Time-Stamp").and_then(wall_ms).unwrap_or(0),
         body: body.unwrap_or_else(|| Body::Binary(payload.into())),
         content_type: headers.get(TYPE).map(Box::from),
-        excluded: headers.number(EXCEPT).map(ConnectionName),
+        excluded: headers.get(EXCEPT).and_then(|name| name.parse().ok()),
         expires_in_ms: headers.number(EXPIRES),
         receipt: headers.get(RECEIPT).map(Box::from),
     })
@@ -116,7 +116,7 @@ const DAYS_TO_1970: u64 = 719_469;
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use throng_core::ChannelName;
+    use throng_core::{ChannelName, NodeTag};
 
     #[test]
     fn times_are_read() {
@@ -156,7 +156,7 @@ mod tests {
         fn messages_round_trip(
             body in bodies(),
             content_type in prop::option::of("[a-z]{1,9}/[a-z;= ]{0,9}[a-z]"),
-            excluded in prop::option::of(any::<u64>()),
+            excluded in prop::option::of(any::<[u64; 2]>()),
             expires_in_ms: Option<u64>,
             sequence in 1u64..,
         ) {
@@ -165,7 +165,9 @@ mod tests {
                 body,
                 content_type: content_type.map(Box::from),
                 idempotency_key: None,
-                excluded: excluded.map(ConnectionName),
+                excluded: excluded.map(|[node, number]| {
+                    ConnectionName::numbered(number).on(NodeTag::numbered(node))
+                }),
                 expires_in_ms,
                 receipt: None,
             };

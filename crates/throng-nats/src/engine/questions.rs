@@ -217,7 +217,8 @@ mod tests {
             reason: "why \"so\"".into(),
             may_return: true,
         });
-        let target = ScanTarget::Connections(vec![ConnectionName(7), ConnectionName(8)]);
+        let target =
+            ScanTarget::Connections(vec![ConnectionName::numbered(7), ConnectionName::numbered(8)]);
         let scan = Question::Scan {
             target: Target::of(&target).unwrap(),
             action: Action::of(&action).unwrap(),
@@ -237,7 +238,7 @@ mod tests {
     #[test]
     fn a_scan_is_read_as_it_was_made() {
         let connection = |number, transport| FoundConnection {
-            name: ConnectionName(number),
+            name: ConnectionName::numbered(number),
             transport,
             since_ms: Some(5),
             peer: "192.0.2.7:50412".parse().ok(),

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use throng_core::parts::{HeldPart, Limits, Parts};
 use throng_core::{
-    Answer, ChannelId, ChannelName, Fetched, HistoryQuery, Kind, Later, MemoryEngine, Reading,
-    Rule, StartAt, Ticket, WantedTags,
+    Answer, ChannelId, ChannelName, Fetched, HistoryQuery, Kind, Later, MemoryEngine, NodeTag,
+    Reading, Rule, StartAt, Ticket, WantedTags,
 };
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -57,6 +57,8 @@ pub(super) struct Shared {
     pub(super) publications: Publications,
     pub(super) workers: usize,
     pub(super) nonce: String,
+    /// What the names of connections begin with.
+    pub(super) node: NodeTag,
     pub(super) now_ms: fn() -> u64,
     pub(super) from_wall_ms: fn(u64) -> u64,
     pub(super) followed: Mutex<Followed>,

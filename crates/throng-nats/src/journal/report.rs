@@ -1,7 +1,8 @@
 //! What a journal is told, and what it reports.
 
-use throng_core::{ChannelId, ChannelName, Publication};
+use throng_core::{ChannelId, ChannelName, NodeTag, Publication};
 
+use super::nonce;
 use crate::api::StreamSettings;
 use crate::api::message::StoredMessage;
 use crate::api::table::{TableEntry, TableSettings};
@@ -237,6 +238,13 @@ pub struct Settings {
 /// What became of a publication.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
+impl Settings {
+    /// What the names of the node's connections have in common.
+    pub fn node(&self) -> NodeTag {
+        NodeTag::numbered(nonce::number(&self.nonce))
+    }
+}
+
     /// The stream has it.
     Stored {
         /// Its sequence in the stream.

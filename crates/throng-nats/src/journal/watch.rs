@@ -8,6 +8,7 @@
 
 use serde_json::Value;
 
+use super::nonce::{self, mix};
 use super::outbox::{Outbox, Question};
 use crate::api::ack::{self, Ack};
 use crate::api::bucket::{self, EpochRecord};
@@ -137,7 +138,7 @@ impl Watch {
             falls: 0,
             said: None,
             // Nodes have different nonces, and so different epochs.
-            random: nonce.bytes().fold(FNV_START, |sum, byte| mix(sum ^ u64::from(byte))),
+            random: nonce::number(nonce),
             settings,
         }
     }
@@ -438,15 +439,5 @@ impl Watch {
     }
 }
 
-const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;
-
 /// Epochs have 46 bits in an id.
 const EPOCH_MASK: u64 = (1 << 46) - 1;
-
-/// A step of splitmix64.
-fn mix(value: u64) -> u64 {
-    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ (value >> 31)
-}

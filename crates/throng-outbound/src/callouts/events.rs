@@ -181,7 +181,7 @@ mod tests {
         std::iter::from_fn(next).map(|event| serde_json::to_string(&event).unwrap()).collect()
     }
 
-    const CONNECTION: ConnectionName = ConnectionName(0xab);
+    const CONNECTION: ConnectionName = ConnectionName::numbered(0xab);
 
     #[test]
     fn events_are_queued_in_their_order() {

@@ -241,7 +241,7 @@ async fn events_come_together_and_again_until_they_arrive() {
     let lobby = ChannelName::channel("lobby");
     events.notify(1, Event::Occupied(&lobby));
     events.notify(2, Event::Vacated(&lobby));
-    let connection = ConnectionName(7);
+    let connection = ConnectionName::numbered(7);
     events.notify(3, Event::Disconnected { connection, reason: "peer" });
     running.finish(Duration::from_secs(30)).await;
     let requests = server.requests();

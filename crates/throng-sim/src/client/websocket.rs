@@ -103,7 +103,7 @@ impl Client {
             body,
             content_type: None,
             idempotency_key: key.map(Into::into),
-            excluded: if is_echoed { None } else { self.name.map(ConnectionName) },
+            excluded: if is_echoed { None } else { self.name.map(ConnectionName::numbered) },
             expires_in_ms: None,
             receipt: None,
         };

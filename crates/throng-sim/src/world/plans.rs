@@ -151,7 +151,7 @@ impl World {
         let may_expire = self.terms.max_logs_bytes.is_none();
         let expires = may_expire && self.random.percent(15);
         let expires_in_ms = expires.then(|| self.random.between(1, 4000) as u64);
-        let excluded = (!is_for_all).then(|| ConnectionName(self.random.pick(&names)));
+        let excluded = (!is_for_all).then(|| ConnectionName::numbered(self.random.pick(&names)));
         Publication {
             channel: self.model.topics[topic].channel_name(),
             body,

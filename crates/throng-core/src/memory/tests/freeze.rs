@@ -23,7 +23,7 @@ fn fixture() -> Fixture {
         body,
         content_type: Some("image/png".into()),
         idempotency_key: Some("key".into()),
-        excluded: Some(ConnectionName(7)),
+        excluded: Some(ConnectionName::numbered(7)),
         expires_in_ms: None,
         receipt: None,
     };
@@ -73,7 +73,7 @@ fn a_thawed_engine_goes_on_where_the_frozen_one_stopped() {
     assert_eq!((audience.subscribers, audience.workers.len()), (2, 2));
     let history = fixture.engine.history(7, &ann, crate::HistoryQuery::Newest, 9);
     let message = &history.messages[0];
-    assert_eq!((message.time_ms, message.excluded), (6, Some(ConnectionName(7))));
+    assert_eq!((message.time_ms, message.excluded), (6, Some(ConnectionName::numbered(7))));
     assert_eq!(message.content_type(), "image/png");
 }
 

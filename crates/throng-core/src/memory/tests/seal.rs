@@ -19,7 +19,7 @@ fn fixture(messages: usize) -> Fixture {
         let publication = Publication {
             body,
             content_type: (n % 3 == 2).then(|| "image/png".into()),
-            excluded: (n % 5 == 0).then_some(crate::ConnectionName(7)),
+            excluded: (n % 5 == 0).then_some(crate::ConnectionName::numbered(7)),
             expires_in_ms: (n % 7 == 0).then_some(DAY_MS / 2),
             ..publication(&name(n), "")
         };
