@@ -244,6 +244,11 @@ impl NatsEngine {
         self.shared.link.state()
     }
 
+    /// Whether the stream stores nothing, although it can be used otherwise.
+    pub fn is_stalled(&self) -> bool {
+        self.shared.link.is_stalled()
+    }
+
     /// What the node counts.
     pub fn figures(&self) -> Figures {
         let link = &self.shared.link;
@@ -252,6 +257,7 @@ impl NatsEngine {
         Figures {
             nodes: link.nodes(),
             is_open: link.is_open(),
+            is_stalled: link.is_stalled(),
             since_ms: link.since_ms(),
             under_way: self.shared.publications.len() as u64,
             followed: self.shared.followed().len() as u64,
@@ -308,16 +314,16 @@ impl Engine for NatsEngine {
         true
     }
 
+    fn node(&self) -> NodeTag {
+        self.shared.node
+    }
+
     fn watermark(&self) -> Watermark {
         let link = &self.shared.link;
         match link.epoch() {
             Some(epoch) => Watermark { epoch, stamp: Stamp(link.last()) },
             None => self.memory().watermark(),
         }
-    fn node(&self) -> NodeTag {
-        self.shared.node
-    }
-
     }
 
     fn fetches(&self) -> bool {

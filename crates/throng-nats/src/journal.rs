@@ -32,6 +32,7 @@ mod outbox;
 mod publishing;
 mod reading;
 mod report;
+mod stall;
 mod subscription;
 mod table;
 mod watch;
@@ -212,6 +213,7 @@ impl Journal {
                 self.outbox.answered(token);
                 let watched =
                     self.watch.answered(now_ms, token, (headers, payload), &mut self.outbox);
+                self.publishing.stall.majority_is(self.watch.has_majority());
                 self.watched(now_ms, watched);
             }
             Question::Bounds => {
@@ -289,6 +291,7 @@ impl Journal {
                 self.outbox.report(Report::Refused { reason });
             }
             Watched::Opened { epoch, is_new_epoch, has_missed } => {
+                self.publishing.stall.begin_anew();
                 self.outbox.report(Report::Opened { epoch });
                 if is_new_epoch {
                     self.readings.cancel(&mut self.outbox);
@@ -300,7 +303,10 @@ impl Journal {
                     self.following.suspect_twice(now_ms);
                 }
             }
-            Watched::NewLeader => self.following.suspect_twice(now_ms),
+            Watched::NewLeader => {
+                self.publishing.stall.begin_anew();
+                self.following.suspect_twice(now_ms);
+            }
         }
     }
 
@@ -332,7 +338,7 @@ impl Journal {
     }
 
     fn tick(&mut self, now_ms: u64) {
-        self.publishing.tick(now_ms, &mut self.outbox);
+        self.publishing.tick(now_ms, self.watch.is_open(), &mut self.outbox);
         self.following.tick(now_ms, &mut self.outbox);
         self.readings.tick(now_ms, &mut self.outbox);
         let watched = self.watch.tick(now_ms, &mut self.outbox);

@@ -23,6 +23,9 @@ pub struct StreamInfo {
     pub last: u64,
     /// The server that leads, and since when; empty with one server.
     pub leader: String,
+    /// For how long the leader has not heard from so many servers that they are a majority with it,
+    /// in milliseconds; 0 with one server.
+    pub majority_silent_ms: u64,
     /// How long it keeps messages, in nanoseconds; 0 if for ever.
     pub max_age_ns: u64,
     /// How the stream differs from what it should be: a sentence for each difference.
@@ -49,12 +52,34 @@ struct State {
     last_seq: u64,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Default)]
 struct Cluster {
     #[serde(default)]
     leader: String,
     #[serde(default)]
     leader_since: String,
+    /// The other servers that have copies.
+    #[serde(default)]
+    replicas: Vec<Peer>,
+}
+
+#[derive(Deserialize)]
+struct Peer {
+    #[serde(default)]
+    offline: bool,
+    /// How long ago the leader heard from it, in nanoseconds.
+    #[serde(default)]
+    active: u64,
+}
+
+/// For how long a leader has lacked a majority with these others.
+fn majority_silent_ms(peers: &[Peer]) -> u64 {
+    let silent = |peer: &Peer| if peer.offline { u64::MAX } else { peer.active / 1_000_000 };
+    let mut silent: Vec<u64> = peers.iter().map(silent).collect();
+    silent.sort_unstable();
+    // Of 2 others 1 has to be there, of 4 others 2.
+    let needed = silent.len().div_ceil(2);
+    needed.checked_sub(1).and_then(|last| silent.get(last).copied()).unwrap_or(0)
 }
 
 /// The configuration of a stream of messages.
@@ -104,13 +129,13 @@ pub fn parse(payload: &[u8], wanted: &Value) -> Result<StreamInfo, ApiError> {
     if let Some(error) = answer.error {
         return Err(error);
     }
-    let Cluster { leader, leader_since } =
-        answer.cluster.unwrap_or(Cluster { leader: String::new(), leader_since: String::new() });
+    let Cluster { leader, leader_since, replicas } = answer.cluster.unwrap_or_default();
     Ok(StreamInfo {
         created: answer.created,
         first: answer.state.first_seq,
         last: answer.state.last_seq,
         leader: format!("{leader} {leader_since}").trim().to_owned(),
+        majority_silent_ms: majority_silent_ms(&replicas),
         max_age_ns: answer.config["max_age"].as_u64().unwrap_or(0),
         differences: differences(wanted, &answer.config),
     })
@@ -187,6 +212,21 @@ mod tests {
     }
 
     #[test]
+    fn a_leader_without_a_majority_is_known_by_the_silence_of_the_others() {
+        let silent_ms = |replicas: Value| {
+            let answer = json!({ "cluster": { "replicas": replicas } }).to_string();
+            parse(answer.as_bytes(), &json!({})).map(|info| info.majority_silent_ms)
+        };
+        let heard = |ms: u64| json!({ "name": "n", "current": true, "active": ms * 1_000_000 });
+        let offline = json!({ "name": "n", "offline": true, "active": 5 });
+        assert_eq!(silent_ms(json!([])), Ok(0));
+        assert_eq!(silent_ms(json!([heard(9_000), heard(300)])), Ok(300));
+        assert_eq!(silent_ms(json!([heard(9_000), offline])), Ok(9_000));
+        assert_eq!(silent_ms(json!([offline, offline])), Ok(u64::MAX));
+        assert_eq!(silent_ms(json!([offline, heard(7), heard(5_000), heard(9_000)])), Ok(5_000));
+    }
+
+    #[test]
     fn what_servers_say_is_read() {
         let payload = br#"{"type":"x","config":{},"created":"2026-01-02T03:04:05.6Z",
             "state":{"messages":2,"first_seq":7,"last_seq":9},
@@ -194,6 +234,7 @@ mod tests {
         let info = parse(payload, &json!({})).expect("it is an answer");
         assert_eq!((info.first, info.last), (7, 9));
         assert_eq!(info.leader, "n1 2026-01-02T03:04:05Z");
+        assert_eq!(info.majority_silent_ms, 0);
         let error = parse(br#"{"error":{"code":404,"err_code":10059}}"#, &json!({}));
         assert_eq!(error.map_err(|error| error.err_code), Err(ApiError::STREAM_NOT_FOUND));
         assert!(parse(b"", &json!({})).is_err());

@@ -52,6 +52,16 @@ impl Shared {
                 self.link.set((self.now_ms)(), LinkState::Refused { reason });
                 self.refuse_waiting();
             }
+            Notice::Report(Report::Stalled(is_stalled)) => {
+                if is_stalled {
+                    tracing::warn!(
+                        "NATS answers, and stores no messages: publications are refused"
+                    );
+                } else {
+                    tracing::info!("messages can be stored again, or tried to be");
+                }
+                self.link.stalls(is_stalled);
+            }
             Notice::Report(Report::TableRefused { reason }) => {
                 tracing::error!("{reason}");
                 // What is open stays so, and says how old the table is.

@@ -32,6 +32,8 @@ pub struct Figures {
     pub is_open: bool,
     /// Since when that has been so, or not, in milliseconds since 1970.
     pub since_ms: u64,
+    /// Whether NATS answers and stores no messages.
+    pub is_stalled: bool,
     /// Other nodes that are there.
     pub nodes: u64,
     /// Publications that have no answer yet.
@@ -80,6 +82,7 @@ pub(super) fn count(counter: &AtomicU64) {
 pub(super) struct Link {
     epoch: AtomicU64,
     is_open: AtomicBool,
+    is_stalled: AtomicBool,
     since_ms: AtomicU64,
     /// The highest sequence that is known of the stream.
     last: AtomicU64,
@@ -94,6 +97,7 @@ impl Link {
         Link {
             epoch: AtomicU64::new(NO_EPOCH),
             is_open: AtomicBool::new(false),
+            is_stalled: AtomicBool::new(false),
             since_ms: AtomicU64::new(now_ms),
             last: AtomicU64::new(0),
             state: Mutex::new(LinkState::Away { trouble: None }),
@@ -115,6 +119,16 @@ impl Link {
 
     pub(super) fn is_open(&self) -> bool {
         self.is_open.load(Ordering::Acquire)
+    }
+
+    /// Whether the stream stores nothing, although it is open.
+    pub(super) fn is_stalled(&self) -> bool {
+        self.is_open() && self.is_stalled.load(Ordering::Relaxed)
+    }
+
+    /// Whether the stream stores nothing from now on.
+    pub(super) fn stalls(&self, is_stalled: bool) {
+        self.is_stalled.store(is_stalled, Ordering::Relaxed);
     }
 
     pub(super) fn since_ms(&self) -> u64 {

@@ -16,6 +16,7 @@ use throng_core::Publication;
 
 use super::outbox::{Outbox, Question};
 use super::report::{Outcome, Report};
+use super::stall::Stall;
 use crate::api::ack::{self, Ack};
 use crate::api::{ApiError, message};
 use crate::protocol::headers::Headers;
@@ -85,6 +86,8 @@ pub(super) struct Publishing {
     count: usize,
     bytes: usize,
     next_id: u64,
+    /// Whether the stream stores anything.
+    pub(super) stall: Stall,
 }
 
 impl Publishing {
@@ -99,6 +102,7 @@ impl Publishing {
             count: 0,
             bytes: 0,
             next_id: 0,
+            stall: Stall::default(),
         }
     }
 
@@ -112,6 +116,7 @@ impl Publishing {
 
     /// Answers are lost: all that was sent is sent again, in order.
     pub(super) fn disconnected(&mut self) {
+        self.stall.begin_anew();
         self.ready.clear();
         for (suffix, queue) in &mut self.channels {
             if let Some(first) = queue.front_mut() {
@@ -147,7 +152,7 @@ impl Publishing {
         let Some(suffix) = subject::suffix(&publication.channel) else {
             return Err(Outcome::Refused("internal logs are not kept in a stream".into()));
         };
-        if !is_open {
+        if !is_open || !self.stall.may_send(self.count > 0) {
             return Err(Outcome::Away);
         }
         let id = self.id(publication);
@@ -256,7 +261,10 @@ impl Publishing {
             Ack::Unreadable => (None, None),
         };
         match outcome {
-            Some(outcome) => self.end_first(suffix, outcome, outbox),
+            Some(outcome) => {
+                self.stall.answered();
+                self.end_first(suffix, outcome, outbox);
+            }
             None => {
                 first.due_ms = now_ms + RETRY_MS;
                 if !first.is_uncertain {
@@ -284,7 +292,10 @@ impl Publishing {
     }
 
     /// Ends what has taken too long, and has the rest sent that is due.
-    pub(super) fn tick(&mut self, now_ms: u64, outbox: &mut Outbox) {
+    pub(super) fn tick(&mut self, now_ms: u64, is_open: bool, outbox: &mut Outbox) {
+        if let Some(is_stalled) = self.stall.tick(now_ms, is_open && self.count > 0) {
+            outbox.report(Report::Stalled(is_stalled));
+        }
         let mut late = Vec::new();
         for (suffix, queue) in &self.channels {
             let Some(first) = queue.front() else { continue };

@@ -113,6 +113,9 @@ pub enum Report {
         /// What is wrong and what to do.
         reason: String,
     },
+    /// Whether the stream stores nothing, although it says how it is. Publications are
+    /// refused meanwhile, but for one now and then.
+    Stalled(bool),
     /// A channel is followed: all messages after `head` are reported from now on.
     Followed {
         /// Which channel it is.
@@ -235,9 +238,6 @@ pub struct Settings {
     pub table: Option<TableSettings>,
 }
 
-/// What became of a publication.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
 impl Settings {
     /// What the names of the node's connections have in common.
     pub fn node(&self) -> NodeTag {
@@ -245,6 +245,9 @@ impl Settings {
     }
 }
 
+/// What became of a publication.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
     /// The stream has it.
     Stored {
         /// Its sequence in the stream.

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::nonce::{self, mix};
 use super::outbox::{Outbox, Question};
+use super::stall::MAJORITY_MS;
 use crate::api::ack::{self, Ack};
 use crate::api::bucket::{self, EpochRecord};
 use crate::api::{ApiError, StreamSettings, stream};
@@ -104,6 +105,7 @@ pub(super) struct Watch {
     /// What the stream had reached before the question about it.
     floor: u64,
     leader: String,
+    has_majority: bool,
     falls: u32,
     said: Option<String>,
     random: u64,
@@ -135,6 +137,7 @@ impl Watch {
             polled: 0,
             floor: 0,
             leader: String::new(),
+            has_majority: true,
             falls: 0,
             said: None,
             // Nodes have different nonces, and so different epochs.
@@ -163,6 +166,11 @@ impl Watch {
         self.leader.split_once(' ').map_or(&*self.leader, |(server, _)| server)
     }
 
+    /// Whether the leader hears from so many servers that it can store messages, as far as it said.
+    pub(super) fn has_majority(&self) -> bool {
+        self.has_majority
+    }
+
     /// The stream has a message with this sequence.
     pub(super) fn reached(&mut self, sequence: u64) {
         self.last = self.last.max(sequence);
@@ -174,7 +182,7 @@ impl Watch {
     }
 
     pub(super) fn disconnected(&mut self) {
-        self.is_open = false;
+        (self.is_open, self.has_majority) = (false, true);
         self.step = Step::Idle;
         self.next_ms = u64::MAX;
         self.said = None;
@@ -343,6 +351,7 @@ impl Watch {
 
     /// The stream is there and as it should be.
     fn found(&mut self, now_ms: u64, info: stream::StreamInfo, outbox: &mut Outbox) -> Watched {
+        self.has_majority = info.majority_silent_ms < MAJORITY_MS;
         let is_other = |record: &EpochRecord| record.created != info.created;
         let known = self.record.as_ref().filter(|record| !is_other(record));
         let reached = known.map_or(0, |record| {

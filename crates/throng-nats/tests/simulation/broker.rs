@@ -54,6 +54,8 @@ pub(crate) struct Broker {
     created: u64,
     /// By how many messages the replica lags that answers next.
     pub(crate) lag: u64,
+    /// The leader has lost the majority: it says how the stream is, and stores nothing.
+    pub(crate) is_stalled: bool,
 }
 
 impl Broker {
@@ -63,6 +65,7 @@ impl Broker {
     }
 
     pub(crate) fn elect(&mut self) {
+        self.is_stalled = false;
         self.streams.values_mut().for_each(|stream| stream.leader += 1);
     }
 
@@ -135,11 +138,13 @@ impl Broker {
             }
             return effects;
         }
+        let is_stalled = self.is_stalled;
         let stream = self.streams.iter_mut().find(|(_, stream)| {
             let pattern = stream.config["subjects"][0].as_str().unwrap_or_default();
             subject.starts_with(pattern.trim_end_matches('>'))
         });
         match stream {
+            Some((name, _)) if is_stalled && !name.starts_with("KV_") => {}
             Some((name, stream)) => {
                 let (said, stored) = stream.store(name, subject, headers, payload);
                 answer("", said);

@@ -35,12 +35,13 @@ fn whatever_happens_followers_get_each_message_once_and_in_order() {
         sum.asked += tally.asked;
         sum.partly += tally.partly;
         sum.changed += tally.changed;
+        sum.stalled += tally.stalled;
     }
     if !is_single {
         // A simulation in which these do not happen tests nothing.
         let Tally { stored, messages, gaps, unknown, away, read, .. } = sum;
-        let Tally { epochs, asked, partly, changed, .. } = sum;
+        let Tally { epochs, asked, partly, changed, stalled, .. } = sum;
         let all = [stored, messages, gaps, unknown, away, read, epochs, asked, partly, changed];
-        assert!(all.iter().all(|count| *count > 0), "{sum:?}");
+        assert!(all.iter().chain([&stalled]).all(|count| *count > 0), "{sum:?}");
     }
 }

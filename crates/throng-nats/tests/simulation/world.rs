@@ -39,6 +39,8 @@ struct Node {
     epoch: Option<u64>,
     era: usize,
     is_open: bool,
+    /// Whether it says that the stream stores nothing.
+    is_stalled: bool,
     /// Whether messages were lost, and no new connection has followed yet.
     has_lost: bool,
     followed: BTreeMap<usize, Option<Position>>,
@@ -71,6 +73,7 @@ pub(crate) struct Tally {
     pub(crate) asked: usize,
     pub(crate) partly: usize,
     pub(crate) changed: usize,
+    pub(crate) stalled: usize,
 }
 
 pub(crate) struct World {
@@ -119,6 +122,7 @@ impl World {
             epoch: None,
             era: 0,
             is_open: false,
+            is_stalled: false,
             has_lost: false,
             followed: BTreeMap::new(),
             publications: BTreeMap::new(),
@@ -175,6 +179,7 @@ impl World {
             990..993 => self.elect(),
             993..995 => self.expire(),
             995..996 => self.forget(),
+            996..998 => self.broker.is_stalled = self.has_replicas && !self.broker.is_stalled,
             _ => self.broker.lag = if self.has_replicas { self.random.below(4) as u64 } else { 0 },
         }
     }
@@ -414,6 +419,11 @@ impl World {
                 (of.epoch, of.era) = (Some(epoch), era);
             }
             Report::Away => self.nodes[node].is_open = false,
+            Report::Stalled(is_stalled) => {
+                let was = std::mem::replace(&mut self.nodes[node].is_stalled, is_stalled);
+                assert_ne!(was, is_stalled, "said twice");
+                self.tally.stalled += usize::from(is_stalled);
+            }
             Report::Refused { reason } => panic!("{reason}"),
             Report::Followed { channel, head } => {
                 let of = &mut self.nodes[node];
@@ -499,6 +509,7 @@ impl World {
 
     /// Nothing goes wrong any more, and time passes until all is quiet.
     fn heal(&mut self) {
+        self.broker.is_stalled = false;
         while !self.late.is_empty() {
             self.late_copy();
         }
@@ -541,6 +552,7 @@ impl World {
         let epoch = self.nodes[0].epoch;
         for node in &self.nodes {
             assert!(node.is_open && node.epoch == epoch, "all nodes have one epoch");
+            assert!(!node.is_stalled, "messages are stored again");
             assert!(node.publications.is_empty(), "{:?}", node.publications);
             assert!(node.reads.is_empty(), "{:?}", node.reads);
             assert!(node.asks.is_empty(), "{:?}", node.asks);

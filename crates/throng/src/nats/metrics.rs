@@ -18,7 +18,9 @@ impl MetricSource for NatsMetrics {
         let figures = engine.figures();
         let cut_off_ms = cut_off_ms(&figures, clock::now_ms()).unwrap_or(0);
         let table_age_ms = table_age_ms(engine, &figures).unwrap_or(0);
-        let Figures { is_open, under_way, followed, accepted, refused, delivered, .. } = figures;
+        let Figures {
+            is_open, is_stalled, under_way, followed, accepted, refused, delivered, ..
+        } = figures;
         let Figures { gaps, losses, epochs, read, publish, nodes, .. } = figures;
         let counters = |name, help, label, values| OtherMetric {
             name,
@@ -31,6 +33,11 @@ impl MetricSource for NatsMetrics {
                 "nats_cut_off_seconds",
                 "For how long the stream in NATS cannot be used; 0 if it can.",
                 cut_off_ms / 1000,
+            ),
+            gauge(
+                "nats_stalled",
+                "Whether NATS answers and stores no messages.",
+                is_stalled.into(),
             ),
             gauge(
                 "nats_revocations_age_seconds",
@@ -102,7 +109,14 @@ impl MetricSource for NatsMetrics {
         let is_late = is_open && engine.lag_ms() >= LATE_MS;
         let late =
             is_late.then(|| Ailment::new("nats_late", "messages from NATS reach this node late"));
-        ailment.into_iter().chain(revocations).chain(late).collect()
+        let stalled = engine.is_stalled().then(|| {
+            Ailment::new(
+                "nats_stalled",
+                "NATS answers and stores no messages, because most of its servers are away, say: \
+                 no messages are accepted",
+            )
+        });
+        ailment.into_iter().chain(stalled).chain(revocations).chain(late).collect()
     }
 }
 
