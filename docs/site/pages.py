@@ -54,7 +54,7 @@ MENU = {
         "benchmarks/peers",
         "benchmarks/peers-tls",
     ],
-    "The project": ["changelog", "security", "architecture", "decisions/index", "contributing"],
+    "The project": ["changelog", "security", "architecture", "decisions/index", "guides/engines", "contributing"],
 }
 
 

@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 use throng_core::conformance::{self, Profile};
 use throng_core::later::ask;
 use throng_core::{
-    ChannelName, Engine as _, Epoch, Follow, LocalId, MemoryEngine, MessageId, Notification,
-    Publication, PublishError, QueueLimits, Reading, Retention, Rule, Rules, StartAt, WorkerId,
-    WorkerQueue, clock,
+    ChannelName, Engine as _, Epoch, Follow, LocalId, MemoryEngine, MessageId, NodeTag,
+    Notification, Publication, PublishError, QueueLimits, Reading, Retention, Rule, Rules, StartAt,
+    WorkerId, WorkerQueue, clock,
 };
 use throng_nats::api::StreamSettings;
 use throng_nats::client::{ClientSettings, Login, ServerAddress};
 use throng_nats::engine::{LinkState, NatsEngine, NodeSettings};
 use throng_nats::journal::Settings;
 
-use crate::nats_server::{NatsServer, PATIENCE};
+use crate::nats_server::{NatsCluster, NatsServer, PATIENCE};
 use crate::node::{no_tls, publication, stream};
 
 /// The time of the conformance tests.
@@ -28,24 +28,24 @@ fn number() -> u64 {
     NUMBERS.fetch_add(1, Ordering::Relaxed)
 }
 
-/// An engine over the stream of this prefix, once it is open.
+/// An engine over the stream of this prefix on so many servers, once it is open.
 fn engine(
-    address: &str,
-    prefix: String,
+    addresses: &[String],
+    (prefix, replicas): (String, u8),
     rules: &Arc<Rules>,
     queues: Vec<Arc<WorkerQueue>>,
 ) -> NatsEngine {
     let retention = rules.get(rules.find(&ChannelName::channel("any"))).retention;
     let settings = NodeSettings {
         client: ClientSettings {
-            servers: ServerAddress::parse(address).into_iter().collect(),
+            servers: addresses.iter().flat_map(|one| ServerAddress::parse(one)).collect(),
             login: Login::Anonymous.into(),
             tls: no_tls(),
             name: "throng test".into(),
             now_ms: clock::now_ms,
         },
         journal: Settings {
-            stream: StreamSettings { prefix, retention, ..stream() },
+            stream: StreamSettings { prefix, replicas, retention, ..stream() },
             nonce: format!("conformance{}x{}", std::process::id(), number()),
             publish_ms: 30_000,
             table: None,
@@ -67,17 +67,40 @@ fn engine(
     engine
 }
 
+/// Runs all checks with streams on so many servers.
+fn check(addresses: &[String], replicas: u8) {
+    conformance::run_with(Profile::STREAM, |rules, queues| {
+        // Nobody else uses its stream.
+        let stream = (format!("conformance{}", number()), replicas);
+        Box::new(engine(addresses, stream, &rules, queues))
+    });
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_engine_over_one_server_conforms() {
     let server = NatsServer::start("").await;
-    let address = server.address.clone();
-    let checks = move || {
-        conformance::run_with(Profile::STREAM, |rules, queues| {
-            // Nobody else uses its stream.
-            Box::new(engine(&address, format!("conformance{}", number()), &rules, queues))
-        });
-    };
-    tokio::task::spawn_blocking(checks).await.expect("it conforms");
+    let addresses = [server.address.clone()];
+    let checks = tokio::task::spawn_blocking(move || check(&addresses, 1));
+    checks.await.expect("it conforms");
+}
+
+#[test]
+fn an_engine_over_three_servers_conforms() {
+    let cluster = NatsCluster::start();
+    check(&cluster.addresses, 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_have_tags_of_their_own_that_names_of_connections_begin_with() {
+    let server = NatsServer::start("").await;
+    let addresses = [server.address.clone()];
+    let tags = tokio::task::spawn_blocking(move || {
+        let rules = Arc::new(Rules::new(Vec::new(), Rule::default()));
+        [(); 3].map(|()| engine(&addresses, ("tags".into(), 1), &rules, Vec::new()).node())
+    });
+    let [first, second, third] = tags.await.expect("they are open");
+    assert!(first != second && second != third && third != first);
+    assert!([first, second, third].iter().all(|&tag| tag != NodeTag::ALONE));
 }
 
 /// Messages of the test below.
@@ -145,7 +168,7 @@ fn resume_again_and_again(engine: &NatsEngine, queue: &WorkerQueue, first: Messa
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_resumes_on_any_node_while_others_publish_misses_nothing() {
     let server = NatsServer::start("").await;
-    let address = server.address.clone();
+    let addresses = [server.address.clone()];
     let test = move || {
         let max_bytes = 1 << 30;
         let rule = Rule {
@@ -160,7 +183,7 @@ async fn whoever_resumes_on_any_node_while_others_publish_misses_nothing() {
         let nodes = [(), ()].map(|()| {
             let queue = Arc::new(WorkerQueue::with_limits(limits, || {}));
             let queues = vec![Arc::clone(&queue)];
-            (engine(&address, "resume".into(), &rules, queues), queue)
+            (engine(&addresses, ("resume".into(), 1), &rules, queues), queue)
         });
         let first = publish(&nodes[0].0, publication("room", "first", None));
         std::thread::scope(|scope| {

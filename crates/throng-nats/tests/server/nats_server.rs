@@ -141,3 +141,82 @@ async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, is_cut: &AtomicBo
         }
     }
 }
+
+/// Servers of a cluster.
+const MEMBERS: usize = 3;
+
+/// How often a cluster is started with other ports, since another process may take one.
+const STARTS_MAX: usize = 5;
+
+/// Three servers with JetStream that are a cluster.
+pub(crate) struct NatsCluster {
+    _directory: TempDir,
+    processes: Vec<Child>,
+    /// `host:port` of each.
+    pub(crate) addresses: Vec<String>,
+}
+
+impl NatsCluster {
+    /// Starts three servers. They elect their leaders later.
+    pub(crate) fn start() -> NatsCluster {
+        let started = (0..STARTS_MAX).find_map(|_| NatsCluster::try_start());
+        started.expect("three servers keep running")
+    }
+
+    /// Starts three servers; `None` if one of them ends.
+    fn try_start() -> Option<NatsCluster> {
+        let directory = tempfile::tempdir().expect("there is a place for files");
+        // Each has to know the ports of all before it starts.
+        let free = || std::net::TcpListener::bind("127.0.0.1:0").expect("loopback has ports");
+        let kept: Vec<_> = (0..2 * MEMBERS).map(|_| free()).collect();
+        let found = kept.iter().map(|kept| kept.local_addr().expect("it is bound").to_string());
+        let mut addresses: Vec<String> = found.collect();
+        let routes = addresses.split_off(MEMBERS);
+        drop(kept);
+        let list: Vec<String> = routes.iter().map(|route| format!("nats://{route}")).collect();
+        let start = |(number, (address, route)): (usize, (&String, &String))| {
+            let own = directory.path().join(number.to_string());
+            std::fs::create_dir(&own).expect("it is new");
+            let text = format!(
+                "listen: {address:?}\nserver_name: n{number}\n\
+                 jetstream {{ store_dir: {:?} }}\n\
+                 cluster {{ name: c, listen: {route:?}, routes: {list:?} }}\n",
+                own.join("store"),
+            );
+            let file = own.join("nats.conf");
+            std::fs::write(&file, text).expect("the directory is writable");
+            let mut command = Command::new(binary());
+            command.arg("-c").arg(&file).stdout(Stdio::null()).stderr(Stdio::null());
+            command.spawn().expect("nats-server starts")
+        };
+        let processes = addresses.iter().zip(&routes).enumerate().map(start).collect();
+        let mut cluster = NatsCluster { _directory: directory, processes, addresses };
+        cluster.listens().then_some(cluster)
+    }
+
+    /// Waits until all listen; `false` if one ends.
+    fn listens(&mut self) -> bool {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            if self.processes.iter_mut().any(|one| !matches!(one.try_wait(), Ok(None))) {
+                return false;
+            }
+            let is_there = |address: &String| std::net::TcpStream::connect(address).is_ok();
+            if self.addresses.iter().all(is_there) {
+                return true;
+            }
+            assert!(Instant::now() < until, "three servers do not listen");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for NatsCluster {
+    fn drop(&mut self) {
+        for process in &mut self.processes {
+            // It may have ended by itself.
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
