@@ -5,14 +5,18 @@ subscribers stay connected.
 `THRONG_FAULT_SECONDS` is for how long nodes are cut off or frozen; `make test-long` sets it.
 """
 
+import contextlib
+import subprocess
 import time
+from email.utils import parsedate_to_datetime
+from pathlib import Path
 
 import pytest
 from websockets.exceptions import ConnectionClosed
 
 from support import TIMEOUT_SECONDS
 from support.nats import ailments, connected
-from support.nats_cluster import NatsCluster
+from support.nats_cluster import NatsCluster, slowed
 from support.server import Server, eventually
 from support.traffic import FAULT_SECONDS, Traffic
 from support.transports import subscribe
@@ -35,17 +39,18 @@ def start(tmp_path_factory, cluster):
     """Starts nodes whose stream is on all servers, and which begin with another server each."""
     directory, started = tmp_path_factory.mktemp("nodes"), []
 
-    def begin(*flags):
-        ways = cluster.ways()
+    def begin(*flags, first=None, environment=None):
+        ways = cluster.ways(first)
         own = ["--engine", "nats", "--nats", ways.url, "--nats-replicas", "3"]
-        server = Server(directory, *FLAGS, *own, *flags)
-        server.ways = ways
+        server = Server(directory, *FLAGS, *own, *flags, environment=environment)
+        server.ways, server.is_killed = ways, False
         started.append(server)
         return server
 
     yield begin
     for server in started:
-        server.stop()
+        if not server.is_killed:
+            server.stop()
         server.ways.close()
 
 
@@ -106,9 +111,11 @@ def test_a_majority_is_lost(cluster, nodes, traffic):
     first, second, _ = cluster.members
     with first.killed(), second.killed():
         before = traffic.refused()
-        # A leader that has lost its majority may take itself for one for a while, so what the
-        # probes say depends on which server is left.
         hold(lambda: traffic.refused() > before, "publishers are told")
+        # That NATS is away, has no leader, or has one that stores nothing: it depends on which
+        # server is left.
+        for node in nodes:
+            eventually(lambda node=node: ailments(node), "the probes say so")
     cluster.wait_for_leader()
     for node in nodes:
         connected(node)
@@ -140,6 +147,110 @@ def test_a_node_is_frozen(nodes, traffic):
         hold(lambda: True, "")
         traffic.flow(among=others, count=50)
     connected(away)
+
+
+def test_a_leader_that_has_lost_its_majority_is_noticed(cluster, start, traffic, channel):
+    leader = cluster.wait_for_leader()
+    node = connected(start(first=leader))
+    others = [member for member in cluster.members if member is not leader]
+    with others[0].killed(), others[1].killed():
+        answers = []
+
+        def is_told():
+            answer = node.http.post(f"/channels/{channel}", content="x")
+            answers.append((answer.status_code, answer.json().get("error"), ailments(node)))
+            return answer.status_code == 503 and ailments(node) == ["nats_stalled"]
+
+        # Until then a publication may be stored by those that were killed, or nobody knows.
+        eventually(is_told, f"publishers are refused, and the probes say why: {answers}")
+        assert node.metrics()["throng_nats_stalled"] == 1
+        assert any("stores no messages" in one["message"] for one in reasons(node)), answers
+    cluster.wait_for_leader()
+    connected(node)
+    node.publish(channel, "stored again")
+    assert node.metrics()["throng_nats_stalled"] == 0
+
+
+def reasons(node):
+    """Why the node is degraded."""
+    return node.http.get("/health/ready").json()["reasons"]
+
+
+def test_a_node_is_killed_and_its_clients_resume_on_another(start, nodes, traffic):
+    victim = connected(start())
+    name = traffic.channels[0]
+    with subscribe("sse", victim, f"/channels/{name}") as there:
+        seen = [there.next() for _ in range(5)]
+        victim.kill()
+        victim.is_killed = True
+    traffic.flow()
+    with subscribe("websocket", nodes[1], f"/channels/{name}", since=seen[-1][0]) as back:
+        assert back.recovered is True
+        seen += [back.next() for _ in range(20)]
+    # Somebody who was never gone has the same, in the same order and nothing between.
+    received = next(one.received for listened, one in traffic.listeners if listened == name)
+    eventually(lambda: seen[-1] in received, "the others have it, too")
+    first = received.index(seen[0])
+    assert received[first : first + len(seen)] == seen
+
+
+def test_a_node_is_slow(nodes, traffic):
+    slow, *others = nodes
+    with slowed(slow.process):
+        hold(lambda: True, "")
+        traffic.flow(among=others, count=50)
+        traffic.flow()
+    connected(slow)
+
+
+def test_the_way_of_a_node_is_slow(nodes, traffic):
+    slow, *others = nodes
+    with slow.ways.slow(0.3):
+        hold(lambda: True, "")
+        traffic.flow(among=others, count=50)
+        traffic.flow(count=3)
+    connected(slow)
+
+
+def test_the_leader_is_slow(cluster, traffic):
+    leader = cluster.wait_for_leader()
+    with slowed(leader.process):
+        hold(lambda: True, "")
+        traffic.flow(count=3)
+    cluster.wait_until_current()
+
+
+def test_clocks_are_apart(start, nodes, traffic, clock_library, channel):
+    # By less than messages are kept for: a node goes by its own clock for what has expired.
+    apart = [connected(start(environment=clock_library(seconds))) for seconds in (-600, 600)]
+    behind, ahead = (
+        parsedate_to_datetime(node.http.get("/health").headers["Date"]) for node in apart
+    )
+    assert (ahead - behind).total_seconds() > 1_000, "the library has no effect"
+    path, keys = f"/channels/{channel}", {"Idempotency-Key": "once"}
+    with contextlib.ExitStack() as stack:
+        there = [stack.enter_context(subscribe("sse", node, path)) for node in [*nodes, *apart]]
+        ids = [node.publish(channel, str(number))["id"] for number, node in enumerate(apart)]
+        # A key is the servers' matter.
+        once = [node.publish(channel, "again", **keys)["id"] for node in [*apart, nodes[0]]]
+        assert len(set(once)) == 1
+        expected = [(ids[0], "0"), (ids[1], "1"), (once[0], "again")]
+        for one in there:
+            assert [one.next() for _ in expected] == expected
+    for node in apart:
+        assert [one["id"] for one in node.history(channel)["messages"]] == [*ids, once[0]]
+        with subscribe("websocket", node, path, since=ids[0]) as back:
+            assert back.recovered is True
+            assert [back.next(), back.next()] == expected[1:]
+
+
+@pytest.fixture(scope="module")
+def clock_library(tmp_path_factory):
+    """Returns the environment of a server whose clock is ahead by some seconds."""
+    directory = tmp_path_factory.mktemp("clock")
+    source, library = Path(__file__).parent / "support" / "clock.c", directory / "clock.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    return lambda seconds: {"LD_PRELOAD": str(library), "CLOCK_AHEAD_SECONDS": str(seconds)}
 
 
 def test_a_full_stream_drops_the_oldest(start, channel):

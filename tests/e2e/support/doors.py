@@ -14,6 +14,8 @@ class Door:
     def __init__(self, behind):
         self.behind = behind
         self.is_cut = False
+        # How long each piece takes that passes, in seconds.
+        self.delay = 0
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         self.url = f"nats://127.0.0.1:{self.port}"
@@ -63,6 +65,8 @@ class Door:
     async def _pump(self, source, target):
         with contextlib.suppress(OSError):
             while data := await source.read(1 << 16):
+                if self.delay:
+                    await asyncio.sleep(self.delay)
                 while self.is_cut:
                     await asyncio.sleep(0.01)
                 target.write(data)

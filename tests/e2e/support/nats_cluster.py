@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import threading
 
 from . import TIMEOUT_SECONDS
 from .doors import Door
@@ -73,6 +74,31 @@ class Member:
             yield
         finally:
             self.process.send_signal(signal.SIGCONT)
+
+
+# A process that is slowed runs for the first of these times, and then stands still for the second.
+RUNS_SECONDS, STANDS_SECONDS = 0.02, 0.18
+
+
+@contextlib.contextmanager
+def slowed(process):
+    """For the block a process stands still most of the time, and goes on again and again."""
+    is_over = threading.Event()
+
+    def pulse():
+        while not is_over.wait(RUNS_SECONDS):
+            process.send_signal(signal.SIGSTOP)
+            is_over.wait(STANDS_SECONDS)
+            process.send_signal(signal.SIGCONT)
+
+    thread = threading.Thread(target=pulse)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join(TIMEOUT_SECONDS)
+        process.send_signal(signal.SIGCONT)
 
 
 class NatsCluster:
@@ -143,9 +169,9 @@ class NatsCluster:
         """Makes the leader of the stream give it to another server."""
         return self.ask("$JS.API.STREAM.LEADER.STEPDOWN.throng-channels")
 
-    def ways(self):
-        """New ways to all servers, which begin with another one each time."""
-        first = next(self.rotation) % SIZE
+    def ways(self, first=None):
+        """New ways to all servers, which begin with this one, or with another one each time."""
+        first = next(self.rotation) % SIZE if first is None else self.members.index(first)
         return Ways(self.members[first:] + self.members[:first])
 
     def stop(self):
@@ -177,6 +203,17 @@ class Ways:
         finally:
             for door in self.doors:
                 door.is_cut = False
+
+    @contextlib.contextmanager
+    def slow(self, delay):
+        """For the block each piece takes `delay` seconds, in each direction, one after the other."""
+        for door in self.doors:
+            door.delay = delay
+        try:
+            yield
+        finally:
+            for door in self.doors:
+                door.delay = 0
 
     def close(self):
         """Ends the doors."""

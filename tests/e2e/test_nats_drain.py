@@ -1,0 +1,80 @@
+"""One of three nodes is drained to the others, while all of them are loaded."""
+
+import json
+import subprocess
+
+import pytest
+
+from support import TIMEOUT_SECONDS
+from support.floods import finish_flood, flooding
+from support.nats import NatsServer, connected, start_node
+from support.server import BINARY, clean_environment, eventually, run_throng
+
+CLIENTS = 60
+ON_EACH = CLIENTS // 3
+# Clients a second: so slow that the drain can be looked at.
+RETURN_RATE = 5
+
+
+@pytest.fixture
+def broker(tmp_path):
+    """One server."""
+    directory = tmp_path / "nats"
+    directory.mkdir()
+    server = NatsServer(directory)
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def nodes(tmp_path, broker):
+    """Three nodes."""
+    started = [start_node(tmp_path, broker) for _ in range(3)]
+    yield [connected(node) for node in started]
+    for node in started:
+        node.stop()
+
+
+@pytest.fixture
+def shown(tmp_path, broker):
+    """What `throng cluster` says of a node; None if it is not there."""
+
+    def of(node):
+        done = run_throng("cluster", "--nats", broker.url, "--json", directory=tmp_path)
+        found = json.loads(done.stdout)["nodes"]
+        return next((one for one in found if one["name"].endswith(f":{node.port}")), None)
+
+    return of
+
+
+def test_clients_of_a_drained_node_go_to_another_and_are_whole(tmp_path, nodes, shown):
+    stays, other, leaves = nodes
+    ways = [flag for node in (other, leaves) for flag in ("--node", f"{node.host}:{node.port}")]
+    load = [stays.url, *ways, "--transport", "sse", "--clients", CLIENTS, "--streams", 5]
+    load += ["--publish", 50, "--keep", "--failover", f"{stays.host}:{stays.port}"]
+    report = tmp_path / "report.json"
+    load += ["--hold", "12s", "--json", report]
+    # What a node that ends is asked to publish may be refused: all that was accepted arrives.
+    flood = flooding(tmp_path, *map(str, load), assertions=())
+    eventually(lambda: shown(leaves)["connections"] >= ON_EACH, "its clients are there")
+    address = f"{leaves.host}:{leaves.port}"
+    rate = ["--return-rate", str(RETURN_RATE), "--listen", address]
+    draining = subprocess.Popen(
+        [BINARY, "drain", *rate],
+        cwd=tmp_path,
+        env=clean_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    eventually(lambda: shown(leaves)["status"] == "draining", "the drain is shown")
+    assert any("draining" in said for said in shown(leaves)["suspect"])
+    output, _ = draining.communicate(timeout=TIMEOUT_SECONDS)
+    assert draining.returncode == 0 and output.endswith("drained; the server ends\n"), output
+    assert leaves.wait() == 0
+    eventually(lambda: shown(leaves) is None, "who has ended is not listed")
+    eventually(lambda: shown(stays)["connections"] >= 2 * ON_EACH, "its clients are on another")
+    finish_flood(flood)
+    total = json.loads(report.read_text())["total"]
+    assert total["told"] == ON_EACH, "each heard its moment"
+    assert total["active"] == CLIENTS
