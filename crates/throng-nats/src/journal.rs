@@ -37,6 +37,8 @@ mod subscription;
 mod table;
 mod watch;
 
+use std::sync::Arc;
+
 use serde_json::Value;
 use throng_core::{ChannelName, Publication};
 
@@ -48,7 +50,7 @@ use crate::subject::{self, Subjects};
 use following::Following;
 use nodes::Nodes;
 use outbox::{Outbox, Question};
-use publishing::Publishing;
+use publishing::{Publishing, Stored};
 use reading::{Purpose, Readings};
 use table::Table;
 use watch::{Watch, Watched};
@@ -227,19 +229,7 @@ impl Journal {
             }
             Question::Ack(suffix) => {
                 self.outbox.answered(token);
-                let outbox = &mut self.outbox;
-                let stored =
-                    self.publishing.answered(now_ms, (token, &suffix), (headers, payload), outbox);
-                if let Some(stored) = stored {
-                    self.watch.reached(stored.sequence);
-                    if stored.needs_hint {
-                        // The copy is a duplicate, so it was not republished, and whether the
-                        // first one was is not known.
-                        let hint = format!("{} {suffix}", stored.sequence);
-                        self.outbox.publish(self.subjects.hint(), hint.into_bytes());
-                        self.following.hint(now_ms, &suffix, stored.sequence);
-                    }
-                }
+                self.acknowledged(now_ms, (token, &suffix), (headers, payload));
             }
             Question::Nodes => {
                 self.nodes.answered(now_ms, token, (headers, payload), &mut self.outbox);
@@ -276,6 +266,29 @@ impl Journal {
         }
     }
 
+    /// A publication to the channel with this suffix was answered.
+    fn acknowledged(
+        &mut self,
+        now_ms: u64,
+        (token, suffix): (u64, &Arc<str>),
+        answer: (Headers<'_>, &[u8]),
+    ) {
+        match self.publishing.answered(now_ms, (token, suffix), answer, &mut self.outbox) {
+            None => {}
+            Some(Stored::Fallen) => self.watch.hurry(now_ms),
+            Some(Stored::At { sequence, needs_hint }) => {
+                self.watch.reached(sequence);
+                if needs_hint {
+                    // The copy is a duplicate, so it was not republished, and whether the first one
+                    // was is not known.
+                    let hint = format!("{sequence} {suffix}");
+                    self.outbox.publish(self.subjects.hint(), hint.into_bytes());
+                    self.following.hint(now_ms, suffix, sequence);
+                }
+            }
+        }
+    }
+
     fn table_answered(&mut self, now_ms: u64, token: u64, answer: (Headers<'_>, &[u8])) {
         let Some(table) = &mut self.table else { return };
         if table.answered(now_ms, token, answer, &mut self.outbox) {
@@ -294,6 +307,7 @@ impl Journal {
                 self.publishing.stall.begin_anew();
                 self.outbox.report(Report::Opened { epoch });
                 if is_new_epoch {
+                    self.publishing.begin_epoch();
                     self.readings.cancel(&mut self.outbox);
                     self.following.rejoin(now_ms, self.watch.last(), &mut self.outbox);
                 } else {
@@ -366,7 +380,8 @@ impl Journal {
             self.readings.ask(now_ms, Purpose::Fill(channel), subject, (after, target));
         }
         self.readings.send(now_ms, &mut self.outbox);
-        self.publishing.send(now_ms, &self.subjects, &mut self.outbox);
+        let last = self.watch.last();
+        self.publishing.send(now_ms, last, &self.subjects, &mut self.outbox);
         self.readings.ask_bounds(now_ms, &mut self.outbox);
     }
 }

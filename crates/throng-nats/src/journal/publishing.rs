@@ -32,6 +32,10 @@ const OUTSTANDING_BYTES_MAX: usize = 64 << 20;
 /// After this time without an answer a publication is sent again.
 const RESEND_MS: u64 = 1_000;
 
+/// The floor of a publication that a stream has stored which fell: nothing that it says counts
+/// before its epoch is known.
+const FALLEN: u64 = u64::MAX;
+
 /// After a refusal that may pass, a publication is sent again.
 const RETRY_MS: u64 = 100;
 
@@ -46,10 +50,17 @@ pub fn token_of_receipt(nonce: &str, receipt: &str) -> Option<u64> {
 }
 
 /// What the rest of the journal learns from an answer.
-pub(super) struct Stored {
-    pub(super) sequence: u64,
-    /// Whether other nodes may not have got it.
-    pub(super) needs_hint: bool,
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Stored {
+    /// The stream has the message.
+    At {
+        sequence: u64,
+        /// Whether other nodes may not have got it.
+        needs_hint: bool,
+    },
+    /// The stream has it before the sequences that it had reached when the message was sent: so it
+    /// has lost messages. The publication is tried again until it is known under which epoch.
+    Fallen,
 }
 
 struct Outstanding {
@@ -59,6 +70,8 @@ struct Outstanding {
     headers: Arc<[u8]>,
     body: Arc<[u8]>,
     has_key: bool,
+    /// What the stream had reached when it was first sent.
+    floor: u64,
     taken_ms: u64,
     /// When it is sent, or sent again; 0 for now.
     due_ms: u64,
@@ -126,6 +139,12 @@ impl Publishing {
         }
     }
 
+    /// The stream is another one: what it had reached before means nothing.
+    pub(super) fn begin_epoch(&mut self) {
+        let all = self.channels.values_mut().flatten();
+        all.for_each(|outstanding| outstanding.floor = 0);
+    }
+
     pub(super) fn publish(
         &mut self,
         now_ms: u64,
@@ -173,6 +192,7 @@ impl Publishing {
             headers,
             body,
             has_key: publication.idempotency_key.is_some(),
+            floor: 0,
             taken_ms: now_ms,
             due_ms: 0,
             sends: 0,
@@ -204,8 +224,14 @@ impl Publishing {
         format!("k-{}", URL_SAFE_NO_PAD.encode(&hash.finish().as_ref()[..16]))
     }
 
-    /// Sends what is first in its channel and due.
-    pub(super) fn send(&mut self, now_ms: u64, subjects: &Subjects, outbox: &mut Outbox) {
+    /// Sends what is first in its channel and due. The stream has reached `last`.
+    pub(super) fn send(
+        &mut self,
+        now_ms: u64,
+        last: u64,
+        subjects: &Subjects,
+        outbox: &mut Outbox,
+    ) {
         for suffix in std::mem::take(&mut self.ready) {
             let Some(first) = self.channels.get_mut(&suffix).and_then(VecDeque::front_mut) else {
                 continue;
@@ -214,6 +240,9 @@ impl Publishing {
                 continue;
             }
             first.due_ms = now_ms + RESEND_MS;
+            if !first.is_uncertain {
+                first.floor = last;
+            }
             first.sends += 1;
             first.is_uncertain = true;
             let subject = subjects.ingest(&suffix);
@@ -237,9 +266,17 @@ impl Publishing {
         // Of an earlier copy nothing is known when a later one is refused.
         let is_only = first.sends == 1;
         let (outcome, stored) = match ack::parse(headers, payload) {
+            // A message with a key may be an old one.
+            Ack::Stored { sequence, is_duplicate }
+                if sequence <= first.floor
+                    && (first.floor == FALLEN || !(is_duplicate && first.has_key)) =>
+            {
+                first.floor = FALLEN;
+                (None, Some(Stored::Fallen))
+            }
             Ack::Stored { sequence, is_duplicate } => {
                 let is_known = is_duplicate && first.has_key && is_only;
-                let stored = Stored { sequence, needs_hint: is_duplicate && !is_only };
+                let stored = Stored::At { sequence, needs_hint: is_duplicate && !is_only };
                 (Some(Outcome::Stored { sequence, is_duplicate: is_known }), Some(stored))
             }
             Ack::Refused(error) if error.err_code == ApiError::TOO_MANY_REQUESTS => {
@@ -313,5 +350,108 @@ impl Publishing {
                 self.end_first(&suffix, outcome, outbox);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use throng_core::{Body, ChannelName};
+
+    use super::super::outbox::Action;
+    use super::*;
+
+    fn publication(key: Option<&str>) -> Publication {
+        Publication {
+            channel: ChannelName::channel("a"),
+            body: Body::Text("x".into()),
+            content_type: None,
+            idempotency_key: key.map(Box::from),
+            excluded: None,
+            expires_in_ms: None,
+            receipt: None,
+        }
+    }
+
+    /// A publication that was sent when the stream had reached 7.
+    struct Sent {
+        publishing: Publishing,
+        outbox: Outbox,
+        subjects: Subjects,
+    }
+
+    impl Sent {
+        fn with(key: Option<&str>) -> Sent {
+            let mut publishing = Publishing::new("s".into(), "n", 4_000);
+            publishing.connected(1 << 20);
+            let (subjects, mut outbox) =
+                (Subjects::new("throng", "channels"), Outbox::new("s".into(), "n"));
+            outbox.connected();
+            publishing.publish(0, 9, &publication(key), true, &mut outbox);
+            let mut sent = Sent { publishing, outbox, subjects };
+            sent.send(0, 7);
+            sent
+        }
+
+        fn send(&mut self, now_ms: u64, last: u64) {
+            self.publishing.tick(now_ms, true, &mut self.outbox);
+            self.publishing.send(now_ms, last, &self.subjects, &mut self.outbox);
+        }
+
+        /// Answers what was sent last. Returns also what is reported of it.
+        fn answer(&mut self, sequence: u64, duplicate: bool) -> (Option<Stored>, Vec<Report>) {
+            let mut sent = self.outbox.actions.drain(..).rev();
+            let reply = sent.find_map(|action| match action {
+                Action::Publish { reply, .. } => reply,
+                _ => None,
+            });
+            drop(sent);
+            let reply = reply.expect("it was sent");
+            let found = self.outbox.question(&reply).expect("it is open");
+            let (token, Question::Ack(suffix)) = found else { panic!("{reply}") };
+            let text = format!(r#"{{"stream":"s","seq":{sequence},"duplicate":{duplicate}}}"#);
+            let answer = (Headers::new(b""), text.as_bytes());
+            let stored = self.publishing.answered(50, (token, &suffix), answer, &mut self.outbox);
+            let reported = self.outbox.actions.drain(..).filter_map(|action| match action {
+                Action::Report(report) => Some(report),
+                _ => None,
+            });
+            (stored, reported.collect())
+        }
+    }
+
+    fn published(sequence: u64, is_duplicate: bool) -> Vec<Report> {
+        let outcome = Outcome::Stored { sequence, is_duplicate };
+        vec![Report::Published { token: 9, outcome }]
+    }
+
+    #[test]
+    fn an_answer_of_a_stream_that_fell_waits_for_the_epoch() {
+        let mut sent = Sent::with(None);
+        assert_eq!(sent.answer(7, false), (Some(Stored::Fallen), vec![]));
+        // It is not known yet.
+        sent.send(200, 7);
+        assert_eq!(sent.answer(7, true), (Some(Stored::Fallen), vec![]));
+        sent.publishing.begin_epoch();
+        sent.send(400, 7);
+        let stored = Stored::At { sequence: 7, needs_hint: true };
+        assert_eq!(sent.answer(7, true), (Some(stored), published(7, false)));
+    }
+
+    #[test]
+    fn what_comes_after_what_was_reached_is_passed_on_at_once() {
+        let mut sent = Sent::with(None);
+        let stored = Stored::At { sequence: 8, needs_hint: false };
+        assert_eq!(sent.answer(8, false), (Some(stored), published(8, false)));
+    }
+
+    #[test]
+    fn a_key_that_was_known_has_an_old_sequence() {
+        let mut sent = Sent::with(Some("key"));
+        let stored = Stored::At { sequence: 3, needs_hint: false };
+        assert_eq!(sent.answer(3, true), (Some(stored), published(3, true)));
+        let mut sent = Sent::with(Some("key"));
+        assert_eq!(sent.answer(3, false).0, Some(Stored::Fallen), "it is new");
+        sent.send(200, 7);
+        assert_eq!(sent.answer(3, true).0, Some(Stored::Fallen), "and is no old one now");
     }
 }

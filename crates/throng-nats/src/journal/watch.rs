@@ -171,6 +171,11 @@ impl Watch {
         self.has_majority
     }
 
+    /// Something is strange: the stream is asked for at once.
+    pub(super) fn hurry(&mut self, now_ms: u64) {
+        self.next_ms = self.next_ms.min(now_ms);
+    }
+
     /// The stream has a message with this sequence.
     pub(super) fn reached(&mut self, sequence: u64) {
         self.last = self.last.max(sequence);
