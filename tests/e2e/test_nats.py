@@ -1,12 +1,15 @@
 """Several nodes over a real nats-server: one publishes, others deliver, and NATS may be away."""
 
+import json
 import threading
 
 import pytest
 from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
 
 from support import TIMEOUT_SECONDS
 from support.nats import NatsServer, ailments, connected, start_node
+from support.raw import Raw
 from support.server import eventually, run_throng
 from support.transports import TRANSPORTS, WebSocket, subscribe
 
@@ -321,6 +324,45 @@ def test_subscribers_stay_while_nats_is_silent(own_broker, node, channel):
             connected(one)
         both[1].publish(channel, "after")
         assert here.take(1) == ["after"]
+
+
+def frames_until(socket, type):
+    """What a client of `throng.v1` hears up to a frame of this type, which is returned."""
+    while True:
+        frame = json.loads(socket.recv(timeout=TIMEOUT_SECONDS))
+        if frame["type"] == type:
+            return frame
+
+
+def test_clients_are_told_when_messages_come_late(own_broker, node, channel):
+    one = connected(node(own_broker))
+    here = f"{one.ws}/subscribe?channel={channel}"
+    options = {"proxy": None, "subprotocols": ["throng.v1"], "open_timeout": TIMEOUT_SECONDS}
+    late, current = ({"type": "late", "late": is_late} for is_late in (True, False))
+    with (
+        connect(here, **options) as v1,
+        Raw(one) as sse,
+        subscribe("stream", one, f"/channels/{channel}") as lines,
+    ):
+        sse.request("GET", f"/channels/{channel}", {"Accept": "text/event-stream"})
+        assert sse.read_head().status == 200
+        own_broker.kill()
+        assert frames_until(v1, "late") == late
+        sse.read_until(b'event: late\ndata: {"type":"late","late":true}\n\n')
+        # Who comes meanwhile is told, too.
+        with connect(f"{one.ws}/subscribe", **options) as new:
+            assert frames_until(new, "late") == late
+            own_broker.launch()
+            connected(one)
+            for client in (v1, new):
+                assert frames_until(client, "late") == current
+        sse.read_until(b'event: late\ndata: {"type":"late","late":false}\n\n')
+        one.publish(channel, "after")
+        assert frames_until(v1, "message")["data"] == "after"
+        # A line would be taken for a message.
+        assert lines.take(1) == ["after"]
+    # Three clients were told twice each.
+    assert one.metrics()["throng_late_notices_total"] == 6
 
 
 def test_after_a_loss_subscribers_begin_anew(tmp_path, own_broker, node, channel):

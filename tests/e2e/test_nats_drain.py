@@ -1,19 +1,24 @@
 """One of three nodes is drained to the others, while all of them are loaded."""
 
 import json
+import re
 import subprocess
 
 import pytest
+from websockets.exceptions import ConnectionClosed
 
 from support import TIMEOUT_SECONDS
 from support.floods import finish_flood, flooding
 from support.nats import NatsServer, connected, start_node
 from support.server import BINARY, clean_environment, eventually, run_throng
+from support.transports import subscribe
 
 CLIENTS = 60
 ON_EACH = CLIENTS // 3
 # Clients a second: so slow that the drain can be looked at.
 RETURN_RATE = 5
+# Clients whose close frames are looked at.
+WATCHED = 3
 
 
 @pytest.fixture
@@ -57,6 +62,7 @@ def test_clients_of_a_drained_node_go_to_another_and_are_whole(tmp_path, nodes, 
     # What a node that ends is asked to publish may be refused: all that was accepted arrives.
     flood = flooding(tmp_path, *map(str, load), assertions=())
     eventually(lambda: shown(leaves)["connections"] >= ON_EACH, "its clients are there")
+    others = [subscribe("websocket", leaves, "/channels/quiet") for _ in range(WATCHED)]
     address = f"{leaves.host}:{leaves.port}"
     rate = ["--return-rate", str(RETURN_RATE), "--listen", address]
     draining = subprocess.Popen(
@@ -76,5 +82,10 @@ def test_clients_of_a_drained_node_go_to_another_and_are_whole(tmp_path, nodes, 
     eventually(lambda: shown(stays)["connections"] >= 2 * ON_EACH, "its clients are on another")
     finish_flood(flood)
     total = json.loads(report.read_text())["total"]
-    assert total["told"] == ON_EACH, "each heard its moment"
     assert total["active"] == CLIENTS
+    for one in others:
+        with pytest.raises(ConnectionClosed) as closed:
+            one.socket.recv(timeout=TIMEOUT_SECONDS)
+        assert closed.value.rcvd.code == 1012
+        assert re.fullmatch(r"reconnect in \d+ ms", closed.value.rcvd.reason), "it has a moment"
+        one.close()

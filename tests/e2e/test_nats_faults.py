@@ -154,26 +154,18 @@ def test_a_leader_that_has_lost_its_majority_is_noticed(cluster, start, traffic,
     node = connected(start(first=leader))
     others = [member for member in cluster.members if member is not leader]
     with others[0].killed(), others[1].killed():
-        answers = []
 
         def is_told():
             answer = node.http.post(f"/channels/{channel}", content="x")
-            answers.append((answer.status_code, answer.json().get("error"), ailments(node)))
             return answer.status_code == 503 and ailments(node) == ["nats_stalled"]
 
-        # Until then a publication may be stored by those that were killed, or nobody knows.
-        eventually(is_told, f"publishers are refused, and the probes say why: {answers}")
+        # The first ones are under way when it is not known yet.
+        eventually(is_told, "publishers are refused, and the probes say why")
         assert node.metrics()["throng_nats_stalled"] == 1
-        assert any("stores no messages" in one["message"] for one in reasons(node)), answers
     cluster.wait_for_leader()
     connected(node)
     node.publish(channel, "stored again")
     assert node.metrics()["throng_nats_stalled"] == 0
-
-
-def reasons(node):
-    """Why the node is degraded."""
-    return node.http.get("/health/ready").json()["reasons"]
 
 
 def test_a_node_is_killed_and_its_clients_resume_on_another(start, nodes, traffic):
@@ -270,10 +262,12 @@ def test_a_full_stream_drops_the_oldest(start, channel):
 
 def test_no_id_is_given_out_twice_when_a_stream_is_deleted(cluster, start, channel):
     both = [connected(start("--nats-prefix", "anew")) for _ in range(2)]
-    ids, epochs = {node: [both[0].publish(channel, "x")["id"]] for node in both}, set()
-    for _ in range(20):
-        both[0].publish(channel, "more")
-    old = ids[both[0]][0].partition("-")[0]
+    path, bodies = f"/channels/{channel}", [str(number) for number in range(20)]
+    with subscribe("sse", both[1], path) as there:
+        last = [both[0].publish(channel, body)["id"] for body in bodies][-1]
+        # Both nodes know how far the stream is.
+        assert there.take(len(bodies)) == bodies
+    ids, epochs, old = {node: [last] for node in both}, set(), last.partition("-")[0]
     assert cluster.ask("$JS.API.STREAM.DELETE.anew-channels")["success"]
 
     def are_new():

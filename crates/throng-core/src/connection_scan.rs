@@ -68,6 +68,8 @@ pub enum ScanAction {
     CloseForMemory,
     /// Ends what the access policy does not allow them any more.
     Recheck,
+    /// Tells them whether messages come late, as far as their transport has a form for it.
+    TellLate(bool),
 }
 
 /// How a scan closes connections.
@@ -209,7 +211,8 @@ impl ConnectionScan {
             ScanAction::Revoke
             | ScanAction::Close(_)
             | ScanAction::CloseForMemory
-            | ScanAction::Recheck => 0,
+            | ScanAction::Recheck
+            | ScanAction::TellLate(_) => 0,
         };
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         found.count += count;

@@ -120,6 +120,9 @@ counters! {
     "answers_unawaited_total"
         "Answers that came when their connections had gone, or had been refused."
         { UnawaitedAnswers }
+    "late_notices_total"
+        "Notices to clients that messages come late, or do not any more."
+        { ToldLate }
     "subscriptions_revoked_total"
         "Subscriptions that ended because a newer token of their client does not grant them."
         { SubscriptionsRevoked }

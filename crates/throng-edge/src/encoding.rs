@@ -7,6 +7,9 @@ use throng_core::{Body, Message};
 use throng_wire::websocket::{Opcode, write_frame};
 use throng_wire::{chunk, sse};
 
+/// The name of the SSE event that tells whether messages come late.
+pub(crate) const LATE_EVENT: &str = "late";
+
 /// The name of the SSE event that tells who is in a channel.
 pub(crate) const PRESENCE_EVENT: &str = "presence";
 

@@ -95,6 +95,7 @@ mod error_response;
 mod events;
 mod expiry;
 mod freeze;
+mod late;
 mod leave;
 mod log;
 mod notifications;
@@ -208,6 +209,8 @@ pub struct Worker<N: Net> {
     watermark: Watermark,
     /// Whether any connection may follow kept channels. Only they need `watermark`.
     has_kept: bool,
+    /// Whether clients are told that messages come late.
+    is_late: bool,
     /// How far the end of the worker has come.
     shutdown: Shutdown,
     /// How long the queues of new connections are: of plain ones, and of those with TLS.
@@ -249,6 +252,7 @@ impl<N: Net> Worker<N> {
             heartbeats: HeartbeatQueue::default(),
             unwritten: UnwrittenReceipts::default(),
             budget: Budget::new(limits.slice_bytes),
+            is_late: false,
             shutdown: Shutdown::default(),
             crowds: [QueueWatch::default(); 2],
             questions: Questions::default(),

@@ -32,6 +32,7 @@
 //! | `hold` | keeps a channel followed for a subscription that begins |
 //! | `vacancies` | channels that nobody follows any more |
 //! | `publications` | publications without an answer |
+//! | `lateness` | when clients are told that messages come late |
 //! | `link` | the state of the connection, and what was counted |
 
 mod answering;
@@ -42,6 +43,7 @@ mod collect;
 mod followed;
 mod hold;
 mod inbound;
+mod lateness;
 mod link;
 mod publications;
 mod questions;
@@ -136,6 +138,7 @@ impl NatsEngine {
             asks: asks::Asks::default(),
             cluster: cluster::Cluster::default(),
             turns: Arc::default(),
+            lateness: Mutex::default(),
             table: table::Table::new(journal.table.is_some()),
             tags_of_user: OnceLock::new(),
             events: sender,

@@ -106,7 +106,8 @@ class Sse(HttpStream):
 
     def next(self):
         """The next message."""
-        event = next(self.events)
+        # That messages come late is no message.
+        event = next(event for event in self.events if event.event != "late")
         assert event.event == "message", event
         return event.id, event.data
 

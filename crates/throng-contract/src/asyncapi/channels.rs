@@ -23,6 +23,7 @@ const V1_NOTICES: &[&str] = &[
     "heartbeat",
     "gap",
     "presenceEvent",
+    "late",
     "expiring",
     "error",
 ];
@@ -31,7 +32,7 @@ const V1_NOTICES: &[&str] = &[
 const PLAIN: &[&str] = &["body", "message", "greeting", "gap", "presenceEvent", "error"];
 /// What it sends as server-sent events.
 const EVENTS: &[&str] =
-    &["body", "message", "resumed", "greeting", "gap", "presenceEvent", "closed"];
+    &["body", "message", "resumed", "greeting", "gap", "presenceEvent", "late", "closed"];
 /// What it sends as lines.
 const LINES: &[&str] = &["body", "message", "greeting", "gap", "presenceEvent", "closed"];
 

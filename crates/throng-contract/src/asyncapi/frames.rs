@@ -136,6 +136,14 @@ fn notices() -> Vec<(&'static str, Value)> {
             &event,
             &[("joined", list(text())), ("left", list(left))],
         ),
+        frame(
+            "late",
+            "late",
+            "Messages come late, or do not any more: the server was cut off from where they come \
+             from.",
+            &[("late", flag())],
+            &[],
+        ),
         frame("expiring", "expiring", "The token will expire.", &[("expires_in", count())], &[]),
         frame(
             "closed",
@@ -225,6 +233,7 @@ mod tests {
         });
         check("gap", |out, _| v1::gap(out, &target, Some(3), "a-1"));
         check("expiring", |out, _| v1::expiring(out, 3));
+        check("late", |out, _| v1::late(out, true));
         check("closed", |out, _| v1::closed(out, "token_expired", 4002, "why"));
         let (user, time) = ("u".into(), 1);
         let event = PresenceEvent { channel: "a", time_ms: 1, connections: 1, users: Some(&["u"]) };

@@ -163,7 +163,7 @@ impl<N: Net> Worker<N> {
         encoder.u64(clock::wall_ms(self.clock.unix_ms()));
         encoder.raw(&self.access.tagger.seed());
         let long_poll_ended = self.shutdown.long_poll_ended();
-        encoder.u8(u8::from(long_poll_ended.is_some()));
+        encoder.u8(u8::from(long_poll_ended.is_some()) | u8::from(self.is_late) << 1);
         encoder.u32(long_poll_ended.unwrap_or_default());
         encoder.u16(Counter::ALL.len() as u16);
         for &counter in Counter::ALL {

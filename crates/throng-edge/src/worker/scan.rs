@@ -43,7 +43,12 @@ struct Wanted<'s> {
 impl<N: Net> Worker<N> {
     /// Begins a scan.
     pub(super) fn begin_scan(&mut self, scan: Arc<ConnectionScan>) {
-        self.deferred.defer_scan(RunningScan::new(scan, self.connections.newest_generation()));
+        let is_new = match scan.action {
+            ScanAction::TellLate(is_late) => self.becomes_late(is_late),
+            _ => true,
+        };
+        let running = RunningScan::new(scan, self.connections.newest_generation());
+        if is_new { self.deferred.defer_scan(running) } else { running.finish() }
     }
 
     /// Goes on with the scans for one slice, in turn.
@@ -126,6 +131,7 @@ impl<N: Net> Worker<N> {
             ScanAction::Revoke => self.close_revoked(id),
             ScanAction::Close(close) => self.close_for_application(id, close),
             ScanAction::CloseForMemory => self.close_for_memory(id),
+            ScanAction::TellLate(_) => self.tell_late(id),
             ScanAction::Recheck => {
                 let passed = self.recheck_access(id) / SUBSCRIPTIONS_PER_CLOSE;
                 *closes = closes.saturating_sub(u32::try_from(passed).unwrap_or(u32::MAX));

@@ -204,7 +204,8 @@ impl<N: Net> Worker<N> {
         if seed != self.access.tagger.seed() {
             return Err(ThawError::Invalid("the tags of sessions are made from another seed"));
         }
-        let has_ended = decoder.u8()? != 0;
+        let flags = decoder.u8()?;
+        let (has_ended, is_late) = (flags & 1 != 0, flags & 2 != 0);
         let long_poll_ended = decoder.u32()?;
         let mut counts = Vec::new();
         for _ in 0..decoder.u16()? {
@@ -213,6 +214,7 @@ impl<N: Net> Worker<N> {
         decoder.finish()?;
         self.clock.resume(tick, frozen_ms)?;
         self.questions.resume(question);
+        self.is_late = is_late;
         if has_ended {
             self.shutdown.note_long_poll_end(long_poll_ended);
         }

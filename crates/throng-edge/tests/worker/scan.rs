@@ -76,6 +76,41 @@ fn a_revocation_closes_the_connections_of_the_token_and_no_other() {
 }
 
 #[test]
+fn clients_are_told_when_messages_come_late_if_their_transport_has_a_form_for_it() {
+    const LATE: &str = r#"{"type":"late","late":true}"#;
+    const CURRENT: &str = r#"{"type":"late","late":false}"#;
+    let mut rig = Rig::new();
+    let tell =
+        |rig: &mut Rig, is_late| scan(rig, ScanTarget::All, ScanAction::TellLate(is_late)).count;
+    let sse = "GET /channels/a HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n";
+    let (v1, events) = (rig.v1(), rig.connect(sse));
+    let (lines, poll) = (rig.get("/channels/a"), rig.get("/channels/a?wait=30"));
+    let all = [&v1, &events, &lines, &poll];
+    let hear = |text: &str| all.map(|client| client.received().contains(text));
+    assert_eq!(hear("late"), [false; 4]);
+    assert_eq!(tell(&mut rig, false), 0, "nobody was told otherwise");
+    assert_eq!(tell(&mut rig, true), 4);
+    assert_eq!(hear(LATE), [true, true, false, false]);
+    assert_eq!(tell(&mut rig, true), 0, "all were told");
+    // Who comes later is told, too.
+    let later = rig.connect(sse);
+    let received = later.received();
+    assert!(received.contains(&format!("event: late\ndata: {LATE}\n\n")), "{received}");
+    assert!(rig.v1().received().contains(LATE));
+    // A new process goes on.
+    rig.replace_process();
+    assert_eq!(tell(&mut rig, true), 0, "all were told");
+    rig.publish("a", "news", None);
+    rig.work();
+    assert_eq!(hear("late"), [false; 4]);
+    assert!(tell(&mut rig, false) >= 4);
+    assert_eq!(hear(CURRENT), [true, true, false, false]);
+    assert!(later.received().contains(CURRENT));
+    assert!(!rig.connect(sse).received().contains("late"));
+    assert!(rig.count(Counter::ToldLate) >= 4 + 3);
+}
+
+#[test]
 fn the_application_disconnects_with_a_code_of_its_own() {
     let mut rig = Rig::new();
     let target = || ScanTarget::Channel(ChannelName::channel("a"));

@@ -107,7 +107,10 @@ impl Action {
             ScanAction::Close(ScanClose { code, reason, may_return }) => {
                 Some(Action::Close { code: *code, reason: reason.clone(), may_return: *may_return })
             }
-            ScanAction::Revoke | ScanAction::CloseForMemory | ScanAction::Recheck => None,
+            ScanAction::Revoke
+            | ScanAction::CloseForMemory
+            | ScanAction::Recheck
+            | ScanAction::TellLate(_) => None,
         }
     }
 

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use throng_core::parts::{HeldPart, Limits, Parts};
 use throng_core::{
     Answer, ChannelId, ChannelName, Fetched, HistoryQuery, Kind, Later, MemoryEngine, NodeTag,
-    Reading, Rule, StartAt, Ticket, WantedTags,
+    Reading, Rule, ScanAction, ScanTarget, StartAt, Ticket, WantedTags,
 };
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -19,6 +19,7 @@ use super::cluster::{Cluster, ClusterView, NodeFacts};
 use super::collect::{Collect, Source};
 use super::followed::{Entry, Followed, Waiting};
 use super::hold::{Hold, Owner};
+use super::lateness::Lateness;
 use super::link::{Link, count};
 use super::publications::Publications;
 use super::table::Table;
@@ -67,6 +68,7 @@ pub(super) struct Shared {
     pub(super) cluster: Cluster,
     /// Turns of the thread of the connection.
     pub(super) turns: Arc<AtomicU64>,
+    pub(super) lateness: Mutex<Lateness>,
     pub(super) table: Table,
     /// Not known before the server knows its keys.
     pub(super) tags_of_user: OnceLock<TagsOfUser>,
@@ -315,10 +317,20 @@ impl Shared {
         }
     }
 
+    /// Tells the clients when messages begin to come late, and when they do not any more.
+    fn tell_lateness(&self, now_ms: u64) {
+        let lag_ms = self.link.is_open().then(|| self.lag_ms(now_ms));
+        let mut lateness = self.lateness.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(is_late) = lateness.step(now_ms, lag_ms) {
+            self.scan(ScanTarget::All, ScanAction::TellLate(is_late), Ticket::new(drop));
+        }
+    }
+
     /// Tells the other nodes once a second how this one is, and ceases to follow channels that have
     /// been without subscribers for some time.
     pub(super) fn tick(&self, now_ms: u64) {
         self.describe(now_ms);
+        self.tell_lateness(now_ms);
         for _ in 0..VACATED_PER_TICK {
             let Some(name) = self.vacancies.due(now_ms) else { return };
             let mut followed = self.followed();

@@ -190,6 +190,11 @@ pub fn expiring(out: &mut Vec<u8>, expires_in_s: u64) {
     Object::typed(out, "expiring").number("expires_in", expires_in_s).end();
 }
 
+/// Says whether messages come late: the server is cut off from where they come from.
+pub fn late(out: &mut Vec<u8>, is_late: bool) {
+    Object::typed(out, "late").boolean("late", is_late).end();
+}
+
 /// The last event of a stream that the server ends, with what a WebSocket's close frame says. The
 /// code is that of an error, or `disconnected` for the application's close codes.
 pub fn closed(out: &mut Vec<u8>, code: &str, close_code: u16, message: &str) {

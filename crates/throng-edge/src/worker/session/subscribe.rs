@@ -509,6 +509,7 @@ impl<N: Net> Worker<N> {
         }
         self.greet(id, &mut out, (request, followed), &headers, unread);
         self.greet_with_presence(id, &mut out, &presence);
+        self.greet_with_lateness(id, &mut out);
         self.send(id, &out);
         self.buffers.return_output(out);
         self.schedule_first_heartbeat(id);
