@@ -4,6 +4,7 @@ mod access;
 mod broadcast;
 mod c10k_long_poll;
 mod c10k_stream;
+pub(crate) mod cluster;
 mod drain;
 mod durable;
 mod friends;
@@ -28,7 +29,7 @@ use crate::context::Benchmark;
 pub(crate) const SMALL: &str = "small";
 
 /// All benchmarks: reruns by year, then our own.
-pub(crate) static ALL: [&Benchmark; 18] = [
+pub(crate) static ALL: [&Benchmark; 19] = [
     &c10k_stream::BENCHMARK,
     &c10k_long_poll::BENCHMARK,
     &long_poll_chat::BENCHMARK,
@@ -47,6 +48,7 @@ pub(crate) static ALL: [&Benchmark; 18] = [
     &drain::BENCHMARK,
     &storm::BENCHMARK,
     &durable::BENCHMARK,
+    &cluster::BENCHMARK,
 ];
 
 /// The benchmarks with these names, in the order of [`ALL`].
@@ -105,6 +107,7 @@ mod tests {
                 "drain",
                 "storm",
                 "durable",
+                "cluster",
             ];
             let is_ours = ours.contains(&name);
             assert!((2006..=2020).contains(&benchmark.year) || is_ours, "{name}");

@@ -13,17 +13,19 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 use throng_flood::cli::interrupts;
+use throng_host::preflight::Preflight;
 use throng_report::file::write;
 use throng_report::terminal::{print, print_error};
 use throng_units::paint::{Ink, Paint};
 use throng_units::{Count, Time};
 
-use crate::benchmarks::named;
-use crate::context::{Abort, Benchmark, Context};
+use crate::benchmarks::{cluster, named};
+use crate::context::{Abort, Benchmark, Choice, Context};
 use crate::definition::{Definition, Size};
 use crate::results::{Outcome, Results, VERSION, Verdict};
-use crate::{compare, csv, html, namespace, preflight, table};
+use crate::{compare, csv, html, namespace, nats, preflight, table};
 
 /// The command line is wrong.
 const EXIT_USAGE: u8 = 64;
@@ -89,6 +91,15 @@ pub struct Arguments {
     /// (needs root)
     #[arg(long)]
     pub namespace: bool,
+    /// Run only this part of the benchmark `cluster`; may be repeated
+    #[arg(long, value_name = "PART", value_parser = PossibleValuesParser::new(cluster::parts()))]
+    pub part: Vec<String>,
+    /// The nats-server that `cluster` starts; by default that in PATH
+    #[arg(long, value_name = "FILE")]
+    pub nats_server: Option<PathBuf>,
+    /// Leave out of `cluster` what runs on three nats-servers
+    #[arg(long)]
+    pub single_nats: bool,
     /// Compare two JSON results
     #[arg(long, value_names = ["BEFORE", "AFTER"], num_args = 2, conflicts_with = "benchmarks")]
     pub compare: Option<Vec<PathBuf>>,
@@ -122,10 +133,10 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         return EXIT_FAILED.into();
     }
     if arguments.dry_run {
-        return dry_run(&chosen);
+        return dry_run(&chosen, arguments);
     }
     let done = (|| {
-        prepare(&chosen, arguments.apply)?;
+        prepare(&chosen, arguments)?;
         run_all(&chosen, arguments)
     })();
     done.unwrap_or_else(|reason: String| {
@@ -153,7 +164,14 @@ fn definitions(chosen: &[Chosen]) -> impl Iterator<Item = (&'static Definition, 
     chosen.iter().map(|(benchmark, size)| (benchmark.definition, size))
 }
 
-fn dry_run(chosen: &[Chosen]) -> ExitCode {
+/// Why a benchmark cannot run here, and what helps; `None` if it can.
+fn refusal(benchmark: &Definition, found: &Preflight, arguments: &Arguments) -> Option<String> {
+    let missing = || nats::find(arguments.nats_server.as_deref()).err();
+    let missing = benchmark.scope.needs_nats.then(missing).flatten();
+    missing.or_else(|| preflight::refusal(benchmark, found))
+}
+
+fn dry_run(chosen: &[Chosen], arguments: &Arguments) -> ExitCode {
     let paint = Paint::on(&io::stdout());
     let mut is_possible = true;
     for (benchmark, size) in definitions(chosen) {
@@ -165,7 +183,7 @@ fn dry_run(chosen: &[Chosen]) -> ExitCode {
         for warning in found.warnings() {
             text.push_str(&format!("  {} {warning}\n", paint.ink(Ink::WARNING, "warning:")));
         }
-        if let Some(refusal) = preflight::refusal(benchmark, &found) {
+        if let Some(refusal) = refusal(benchmark, &found, arguments) {
             is_possible = false;
             text.push_str(&format!("  {} {refusal}\n", paint.ink(Ink::BAD, "not possible:")));
         }
@@ -175,7 +193,8 @@ fn dry_run(chosen: &[Chosen]) -> ExitCode {
 }
 
 /// Checks that all benchmarks are possible, so that none starts in vain.
-fn prepare(chosen: &[Chosen], may_apply: bool) -> Result<(), String> {
+fn prepare(chosen: &[Chosen], arguments: &Arguments) -> Result<(), String> {
+    let may_apply = arguments.apply;
     let mut refusals = Vec::new();
     for (benchmark, size) in definitions(chosen) {
         let mut found = preflight::check(benchmark, size);
@@ -187,7 +206,7 @@ fn prepare(chosen: &[Chosen], may_apply: bool) -> Result<(), String> {
             let label = Paint::on(&io::stderr()).ink(Ink::WARNING, "warning:");
             eprintln!("{label} {}: {warning}", benchmark.name);
         }
-        let refusal = preflight::refusal(benchmark, &found);
+        let refusal = refusal(benchmark, &found, arguments);
         refusals.extend(refusal.map(|refusal| format!("{}: {refusal}", benchmark.name)));
     }
     if refusals.is_empty() {
@@ -211,11 +230,17 @@ fn run_all(chosen: &[Chosen], arguments: &Arguments) -> Result<ExitCode, String>
     // Fails now rather than after hours if a file cannot be written.
     save(&results, arguments)?;
     let paint = Paint::on(&io::stderr());
+    let choice = Choice {
+        parts: arguments.part.clone(),
+        nats_server: arguments.nats_server.clone(),
+        is_single: arguments.single_nats,
+    };
     for (benchmark, size) in chosen {
         let about = table::about(benchmark.definition.seconds(size));
         let title = paint.ink(Ink::Bold, benchmark.definition.title);
         eprintln!("\n{title}: {}, about {about}", size.text());
-        results.benchmarks.push(run_one(benchmark, size, &interrupts.is_stopped));
+        let outcome = run_one(benchmark, (size, &choice), &interrupts.is_stopped);
+        results.benchmarks.push(outcome);
         save(&results, arguments)?;
         if interrupts.is_stopped() {
             break;
@@ -229,14 +254,19 @@ fn run_all(chosen: &[Chosen], arguments: &Arguments) -> Result<ExitCode, String>
     Ok(interrupts.exit_code().unwrap_or(EXIT_FAILED.into()))
 }
 
-fn run_one(benchmark: &'static Benchmark, size: &Size, is_stopped: &AtomicBool) -> Outcome {
+fn run_one(
+    benchmark: &'static Benchmark,
+    (size, choice): (&Size, &Choice),
+    is_stopped: &AtomicBool,
+) -> Outcome {
     let began = Instant::now();
     let mut outcome = Outcome::of(benchmark.definition, size, now_unix_s());
     if cfg!(debug_assertions) {
         outcome.warnings.push("this is a debug build: it is slow".to_owned());
     }
     let mut context =
-        Context::new(benchmark.definition, *size, outcome, Path::new(OWN_PROGRAM), is_stopped);
+        Context::new(benchmark.definition, *size, outcome, Path::new(OWN_PROGRAM), is_stopped)
+            .choosing(choice.clone());
     let done = (benchmark.run)(&mut context);
     context.stop_server();
     match done {

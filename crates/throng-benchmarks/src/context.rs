@@ -1,12 +1,12 @@
 //! The context of a running benchmark: its server, its load, and its results so far.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use throng_flood::Observer;
 use throng_flood::plan::{
-    Network, Options, Phase, Plan, PublishOptions, PublishTransport, ServerProcess, Streams,
+    Network, Node, Options, Phase, Plan, PublishOptions, PublishTransport, ServerProcess, Streams,
     TargetOptions, TokenOptions, Transport,
 };
 use throng_flood::report::Report;
@@ -16,7 +16,7 @@ use throng_units::format::count;
 use throng_units::{Count, Switch};
 
 use crate::definition::{Definition, Size};
-use crate::flood::faults;
+use crate::flood::{faults, losses};
 use crate::results::{Outcome, Table};
 use crate::server::upgrades::Upgrades;
 use crate::server::{NO_SETTINGS, Server};
@@ -56,6 +56,18 @@ pub(crate) struct Context<'a> {
     program: &'a Path,
     is_stopped: &'a AtomicBool,
     server: Option<Server>,
+    choice: Choice,
+}
+
+/// What was asked for on the command line beside the size, for those benchmarks that heed it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Choice {
+    /// The parts of the benchmark that run; all if it is empty.
+    pub(crate) parts: Vec<String>,
+    /// The nats-server to start, instead of that in PATH.
+    pub(crate) nats_server: Option<PathBuf>,
+    /// Whether nothing runs on three nats-servers.
+    pub(crate) is_single: bool,
 }
 
 /// The load of a flood, apart from its phases.
@@ -89,6 +101,44 @@ pub(crate) struct Load<'a> {
     /// Base URL of another server, which clients connect to first; when it closes their
     /// connections, they come back to that of the context.
     pub(crate) first: Option<&'a str>,
+    /// The nodes that are loaded together instead of the server of the context.
+    pub(crate) nodes: Option<Nodes<'a>>,
+    /// Whether connections and publishes may fail, since the benchmark ends what they need; lost
+    /// messages are faults all the same. Clients whose connections end come back.
+    pub(crate) may_fail: bool,
+}
+
+/// Nodes of one service.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Nodes<'a> {
+    /// Base URL of the first one.
+    pub(crate) url: &'a str,
+    /// All others, which share its channels.
+    pub(crate) others: &'a [Node],
+    /// The nodes that clients come back to, if not to their own.
+    pub(crate) failover: &'a [Node],
+    /// The processes whose resources are measured.
+    pub(crate) pids: &'a [u32],
+}
+
+/// Looks at a flood while it runs.
+pub(crate) trait Watch {
+    /// Is called once a second.
+    fn on_moment(&mut self, _moment: &Moment<'_>) {}
+
+    /// Is called often, on the main thread. Why the flood has to end, in a sentence.
+    fn step(&mut self) -> Option<String> {
+        None
+    }
+}
+
+/// Looks at it once a second.
+struct EachSecond<'a>(&'a mut dyn FnMut(&Moment<'_>));
+
+impl Watch for EachSecond<'_> {
+    fn on_moment(&mut self, moment: &Moment<'_>) {
+        (self.0)(moment);
+    }
 }
 
 impl Load<'_> {
@@ -108,6 +158,8 @@ impl Load<'_> {
             is_tls: false,
             pipeline: 1,
             first: None,
+            nodes: None,
+            may_fail: false,
         }
     }
 }
@@ -116,20 +168,23 @@ impl Load<'_> {
 struct Screen<'a, 'b> {
     live: Live,
     is_stopped: &'a AtomicBool,
-    server: &'a mut Server,
+    /// `None` if others are loaded.
+    server: Option<&'a mut Server>,
     ended: Option<String>,
-    on_moment: &'a mut (dyn FnMut(&Moment<'_>) + 'b),
+    watch: &'a mut (dyn Watch + 'b),
 }
 
 impl Observer for Screen<'_, '_> {
     fn on_sample(&mut self, moment: &Moment<'_>) {
         self.live.show(&mut io::stderr(), moment);
-        (self.on_moment)(moment);
+        self.watch.on_moment(moment);
     }
 
     fn should_stop(&mut self) -> bool {
         if self.ended.is_none() {
-            self.ended = self.server.ended();
+            let ended = self.server.as_mut().and_then(|server| server.ended());
+            let ended = ended.map(|how| format!("the server is gone: it {how}"));
+            self.ended = ended.or_else(|| self.watch.step());
         }
         self.ended.is_some() || self.is_stopped.load(Ordering::Relaxed)
     }
@@ -145,7 +200,18 @@ impl<'a> Context<'a> {
         is_stopped: &'a AtomicBool,
     ) -> Context<'a> {
         let network = benchmark.scope.network;
-        Context { size, outcome, network, program, is_stopped, server: None }
+        let choice = Choice::default();
+        Context { size, outcome, network, program, is_stopped, server: None, choice }
+    }
+
+    /// The same, for what else was asked for.
+    pub(crate) fn choosing(self, choice: Choice) -> Context<'a> {
+        Context { choice, ..self }
+    }
+
+    /// What else was asked for.
+    pub(crate) fn choice(&self) -> &Choice {
+        &self.choice
     }
 
     /// Runs `step` with `clients` as the size. Warnings and failures of the step name its size.
@@ -155,15 +221,25 @@ impl<'a> Context<'a> {
         step: impl FnOnce(&mut Context<'a>) -> Result<T, Abort>,
     ) -> Result<T, Abort> {
         let whole = std::mem::replace(&mut self.size.connections, clients);
+        let done = self.labelled(&format!("at {}", count(clients as u64)), step);
+        self.size.connections = whole;
+        done
+    }
+
+    /// Runs `step`, and puts `label` before its warnings and failures.
+    pub(crate) fn labelled<T>(
+        &mut self,
+        label: &str,
+        step: impl FnOnce(&mut Context<'a>) -> Result<T, Abort>,
+    ) -> Result<T, Abort> {
         let before = (self.outcome.warnings.len(), self.outcome.reasons.len());
         let done = step(self);
-        self.size.connections = whole;
-        let at = |message: &str| format!("at {}: {message}", count(clients as u64));
+        let labelled = |message: &str| format!("{label}: {message}");
         let (warnings, reasons) = (&mut self.outcome.warnings, &mut self.outcome.reasons);
         let new = warnings[before.0..].iter_mut().chain(&mut reasons[before.1..]);
-        new.for_each(|message| *message = at(message));
+        new.for_each(|message| *message = labelled(message));
         done.map_err(|abort| match abort {
-            Abort::Failed(reason) => Abort::Failed(at(&reason)),
+            Abort::Failed(reason) => Abort::Failed(labelled(&reason)),
             Abort::Interrupted => Abort::Interrupted,
         })
     }
@@ -267,24 +343,35 @@ impl<'a> Context<'a> {
         phases: Vec<Phase>,
         on_moment: &mut dyn FnMut(&Moment<'_>),
     ) -> Result<Report, Abort> {
+        self.flood_watched(load, phases, &mut EachSecond(on_moment))
+    }
+
+    /// [`flood`](Self::flood), looked at while it runs.
+    pub(crate) fn flood_watched(
+        &mut self,
+        load: &Load<'_>,
+        phases: Vec<Phase>,
+        watch: &mut dyn Watch,
+    ) -> Result<Report, Abort> {
         self.check()?;
         let options = self.options(load, phases);
-        let Some(server) = self.server.as_mut() else {
+        let server = self.server.as_mut().filter(|_| load.nodes.is_none());
+        if server.is_none() && load.nodes.is_none() {
             return Err(Abort::Failed("there is no server".to_owned()));
-        };
+        }
         let plan = plan(options)?;
         let mut screen = Screen {
             live: Live::on(&io::stderr()),
             is_stopped: self.is_stopped,
             server,
             ended: None,
-            on_moment,
+            watch,
         };
         let report = throng_flood::run(plan, &mut screen);
         screen.live.end();
         let ended = screen.ended.take();
         self.outcome.floods.push(report.clone());
-        self.conclude(&report, ended)?;
+        self.conclude(&report, ended, load.may_fail)?;
         Ok(report)
     }
 
@@ -292,8 +379,13 @@ impl<'a> Context<'a> {
         let by = load.by_websocket.then_some(PublishTransport::WebSocket);
         let by = by.or(load.publish.map(|_| PublishTransport::Http));
         let own = if load.is_tls { self.tls_url() } else { self.url() };
-        let base = load.first.unwrap_or(&own);
-        let failover = load.first.and_then(|_| own.split_once("://")?.1.parse().ok());
+        let nodes = load.nodes;
+        let base = load.first.or(nodes.map(|nodes| nodes.url)).unwrap_or(&own);
+        let failover = load.first.and_then(|_| Some(vec![own.split_once("://")?.1.parse().ok()?]));
+        let pids = match nodes {
+            Some(nodes) => Some(nodes.pids.to_vec()),
+            None => self.pid().map(|pid| vec![pid]),
+        };
         Options {
             name: Some(self.outcome.name.clone()),
             target: TargetOptions {
@@ -302,7 +394,8 @@ impl<'a> Context<'a> {
                 streams: Some(load.streams),
                 subprotocol: load.subprotocol.map(str::to_owned),
                 insecure: load.is_tls.then_some(Switch(true)),
-                failover,
+                nodes: nodes.map(|nodes| nodes.others.to_vec()),
+                failover: failover.or(nodes.map(|nodes| nodes.failover.to_vec())),
                 headers: load.follows.and_then(|header| header.parse().ok()).map(|one| vec![one]),
                 ..TargetOptions::default()
             },
@@ -315,21 +408,24 @@ impl<'a> Context<'a> {
                 ..PublishOptions::default()
             },
             tokens: load.tokens.cloned().unwrap_or_default(),
-            keep: load.first.map(|_| Switch(true)),
+            keep: (load.first.is_some() || load.may_fail).then_some(Switch(true)),
             network: Some(self.network),
             phases: Some(phases),
-            server_pid: self.pid().map(|pid| ServerProcess::Ids(vec![pid])),
+            server_pid: pids.map(ServerProcess::Ids),
             ..Options::default()
         }
     }
 
     /// Records the faults and warnings of a flood.
-    fn conclude(&mut self, report: &Report, ended: Option<String>) -> Result<(), Abort> {
+    fn conclude(
+        &mut self,
+        report: &Report,
+        ended: Option<String>,
+        may_fail: bool,
+    ) -> Result<(), Abort> {
         if let Some(how) = ended {
             let phase = report.phases.last().map_or("first", |phase| &phase.name);
-            return Err(Abort::Failed(format!(
-                "the server is gone: it {how} in the middle of the phase {phase:?}"
-            )));
+            return Err(Abort::Failed(format!("{how} in the middle of the phase {phase:?}")));
         }
         if self.is_stopped.load(Ordering::Relaxed) {
             return Err(Abort::Interrupted);
@@ -342,9 +438,8 @@ impl<'a> Context<'a> {
                 self.outcome.warnings.push(warning.clone());
             }
         }
-        for fault in faults(&report.total) {
-            self.outcome.fail(fault);
-        }
+        let found = if may_fail { losses(&report.total) } else { faults(&report.total) };
+        found.into_iter().for_each(|fault| self.outcome.fail(fault));
         Ok(())
     }
 

@@ -47,6 +47,8 @@ pub(crate) struct Scope {
     pub(crate) network: Network,
     /// How many times all clients connect, each time to a new server.
     pub(crate) rounds: u32,
+    /// Whether it starts nats-servers.
+    pub(crate) needs_nats: bool,
 }
 
 /// Size of a run.
@@ -162,6 +164,7 @@ impl Scope {
             broadcasts: false,
             network: Network::Sockets,
             rounds: 1,
+            needs_nats: false,
         }
     }
 
@@ -189,6 +192,11 @@ impl Scope {
     /// Connects all clients this many times, each time to a new server.
     pub(crate) const fn in_rounds(self, rounds: u32) -> Scope {
         Scope { rounds, ..self }
+    }
+
+    /// Needs the program of NATS, which it starts.
+    pub(crate) const fn with_nats(self) -> Scope {
+        Scope { needs_nats: true, ..self }
     }
 
     /// Ends of each connection in the kernel of this machine.

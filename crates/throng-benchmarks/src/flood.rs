@@ -73,8 +73,8 @@ pub(crate) fn kernel_bytes_per_client(ramp: &PhaseReport) -> Option<f64> {
     (totals.active > 0).then_some(grown as f64 / totals.active as f64)
 }
 
-/// Losses, failures and misdirected messages, one sentence each.
-pub(crate) fn faults(total: &Totals) -> Vec<String> {
+/// Lost, repeated and misdirected messages, one sentence each.
+pub(crate) fn losses(total: &Totals) -> Vec<String> {
     let mut faults = Vec::new();
     let missing = [
         (total.lost, "lost"),
@@ -87,6 +87,12 @@ pub(crate) fn faults(total: &Totals) -> Vec<String> {
         let expected = count(total.expected);
         faults.push(format!("{} of {expected} deliveries: {what}", count(number)));
     }
+    faults
+}
+
+/// [`losses`], and failures.
+pub(crate) fn faults(total: &Totals) -> Vec<String> {
+    let mut faults = losses(total);
     for (reasons, one, many) in [
         (&total.failures, "connection failed", "connections failed"),
         (&total.publish_failures, "publish failed", "publishes failed"),

@@ -13,6 +13,8 @@
 //! | `context` | a benchmark, and its context while it runs: server, load, results so far |
 //! | `flood`, `plot` | phases of floods, values and plots from their reports |
 //! | [`server`] | the server as a child process |
+//! | `nats` | nats-servers as child processes |
+//! | [`bound`] | how other programs end with this one |
 //! | `keys` | files with keys, for servers that check tokens |
 //! | `pollers`, `requests`, `status` | long-poll clients, plain requests, a status page reader |
 //! | `preflight`, `namespace` | whether this machine can run it; a network namespace |
@@ -26,6 +28,7 @@
 //! * A value that was not measured is absent, never zero.
 
 mod benchmarks;
+pub mod bound;
 pub mod cli;
 mod compare;
 mod context;
@@ -35,6 +38,7 @@ mod flood;
 mod html;
 mod keys;
 mod namespace;
+mod nats;
 mod plot;
 mod pollers;
 mod preflight;

@@ -122,6 +122,9 @@ fn main() -> ExitCode {
     if let Some(code) = upgrade::parent::parent(std::env::args_os()) {
         return code;
     }
+    if let Some(code) = throng_benchmarks::bound::become_program(std::env::args_os()) {
+        return code;
+    }
     let (words, is_bound) = cli::words(std::env::args_os().collect());
     let arguments = match Arguments::try_parse_from(words) {
         Ok(arguments) => arguments,

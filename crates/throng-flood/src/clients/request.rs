@@ -212,7 +212,7 @@ mod tests {
             url: Template::parse(url).expect("a template"),
             ports: Vec::new(),
             nodes: Vec::new(),
-            failover: None,
+            failover: Vec::new(),
             headers: Vec::new(),
             subprotocol: None,
             deflate: false,

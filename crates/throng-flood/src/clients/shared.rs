@@ -61,8 +61,8 @@ pub(super) struct Shared {
     pub(super) transport: Transport,
     /// The addresses of the target; see [`target`](Self::target).
     pub(super) targets: Vec<SocketAddr>,
-    /// The address of clients that have come back from another one.
-    failover: Option<SocketAddr>,
+    /// The addresses of clients that have come back from another one.
+    failover: Vec<SocketAddr>,
     /// The same addresses as `targets` for clients of a tunnel; `None` for sockets.
     tunnel_targets: Option<Vec<SocketAddrV4>>,
     /// How clients shake hands; `None` without TLS.
@@ -99,7 +99,7 @@ impl Shared {
         let first = TemplateValues { run: share.run, ..TemplateValues::default() };
         let url = target.url.rendered(&first);
         let targets = resolve(&url, &target.ports, &target.nodes)?;
-        let failover = target.failover.as_ref().map(address_of).transpose()?;
+        let failover = target.failover.iter().map(address_of).collect::<Result<_, _>>()?;
         let tunnel_targets = match plan.network {
             Network::Sockets => None,
             Network::Tunnel => Some(throng_tunnel::reachable(&targets)?),
@@ -157,9 +157,11 @@ impl Shared {
         &self.targets[number % self.targets.len()]
     }
 
-    /// The address that clients come back to once their server has closed or refused them.
-    pub(super) fn failover(&self) -> Option<&SocketAddr> {
-        self.failover.as_ref()
+    /// The address that a client comes back to once its server has closed or refused it.
+    pub(super) fn failover(&self, number: usize) -> Option<&SocketAddr> {
+        // Clients of one server have numbers that differ by a multiple of the servers' number.
+        let nth = number / self.targets.len();
+        self.failover.get(nth % self.failover.len().max(1))
     }
 
     /// The targets of a thread's clients, if they use a tunnel.

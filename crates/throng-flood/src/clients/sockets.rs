@@ -96,13 +96,14 @@ impl Sockets {
 
     fn target(&self, position: usize) -> &SocketAddr {
         let has_changed = self.have_changed.get(position).is_some_and(|&has_changed| has_changed);
-        let failover = self.shared.failover().filter(|_| has_changed);
-        failover.unwrap_or_else(|| self.shared.target(self.shared.number(self.index, position)))
+        let number = self.shared.number(self.index, position);
+        let failover = self.shared.failover(number).filter(|_| has_changed);
+        failover.unwrap_or_else(|| self.shared.target(number))
     }
 
     /// The client connects to the failover server from now on, if there is one.
     pub(super) fn fail_over(&mut self, position: usize) {
-        if self.shared.failover().is_none() {
+        if self.shared.failover(0).is_none() {
             return;
         }
         if position >= self.have_changed.len() {

@@ -107,7 +107,7 @@ fn plan(transport: Transport, url: &str) -> Plan {
             url: Template::parse(url).expect("a template"),
             ports: Vec::new(),
             nodes: Vec::new(),
-            failover: None,
+            failover: Vec::new(),
             headers: Vec::new(),
             subprotocol: None,
             deflate: false,

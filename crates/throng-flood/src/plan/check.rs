@@ -289,7 +289,7 @@ impl Findings {
         let sources = &plan.sources;
         self.refuse_if(plan.threads == Some(0), "threads", "at least one thread is needed");
         let message = "clients come back only with keep";
-        let has_failover = plan.target.failover.is_some();
+        let has_failover = !plan.target.failover.is_empty();
         self.refuse_if(has_failover && !plan.keep, "target.failover", message);
         let is_tunnel = plan.network == Network::Tunnel;
         let message = "clients of the network tunnel have addresses and ports of its own";

@@ -103,8 +103,8 @@ pub struct Target {
     pub ports: Vec<u16>,
     /// Further nodes: client `i` connects to address `i % n` of all of them.
     pub nodes: Vec<Node>,
-    /// The server that clients come back to once theirs has closed or refused them.
-    pub failover: Option<Node>,
+    /// The servers that clients come back to once theirs has closed or refused them.
+    pub failover: Vec<Node>,
     /// Further request headers.
     pub headers: Vec<(String, Template)>,
     /// The WebSocket sub-protocol to ask for.

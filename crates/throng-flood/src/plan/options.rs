@@ -87,8 +87,9 @@ options! {
         "nodes" nodes: Vec<Node>, "HOST:PORT" as "node",
             "A further node of the same service; clients and publishers are spread over all; may \
              be repeated";
-        "failover" failover: Node, "HOST:PORT",
-            "Server that clients come back to, with --keep, once theirs has closed or refused them";
+        "failover" failover: Vec<Node>, "HOST:PORT",
+            "Server that clients come back to, with --keep, once theirs has closed or refused \
+             them; may be repeated: they are spread over all";
         "urls" urls: UrlTable, "FILE" [conflicts_with = "target.data"],
             "File with one URL per line: client i takes line i";
         "data" data: ValueTable, "FILE",

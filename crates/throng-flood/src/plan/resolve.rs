@@ -142,7 +142,7 @@ impl Options {
             url: templates.read("target.url", options.url.as_deref()?)?,
             ports: options.ports.into_iter().flatten().flat_map(|ports| ports.0).collect(),
             nodes: options.nodes.unwrap_or_default(),
-            failover: options.failover,
+            failover: options.failover.unwrap_or_default(),
             headers: templates.headers("target.headers", &options.headers),
             deflate: self.target.deflate().0,
             hello: hello.filter_map(|text| templates.read("target.hello", text)).collect(),

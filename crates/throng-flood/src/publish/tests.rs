@@ -38,7 +38,7 @@ pub(crate) fn target(port: u16, connections: usize, pipeline: usize) -> Target {
         url: template(&format!("ws://127.0.0.1:{port}/ws/{{i}}")),
         ports: Vec::new(),
         nodes: Vec::new(),
-        failover: None,
+        failover: Vec::new(),
         headers: Vec::new(),
         subprotocol: None,
         deflate: false,
