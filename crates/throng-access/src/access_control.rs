@@ -9,7 +9,7 @@ use crate::authenticator::Authenticator;
 use crate::certificate::CertificateUsers;
 use crate::clients::Clients;
 use crate::connect::{Connect, Passed};
-use crate::kept::KeptSubscriptions;
+use crate::kept::{KeptSubscriptions, SharedKept};
 use crate::policy::{Access, AllowAll};
 use crate::revocation::{FileStorage, RevocationLog, SharedRevocations};
 use crate::server_key::ServerKeys;
@@ -44,6 +44,8 @@ pub struct AccessControl {
     pub clients: Arc<Clients>,
     /// The channels that users follow without asking for them.
     pub kept: Arc<KeptSubscriptions>,
+    /// The same, of several servers: what they share, if there are others.
+    pub shared_kept: OnceLock<Arc<SharedKept>>,
 }
 
 impl AccessControl {
@@ -63,6 +65,7 @@ impl AccessControl {
             token_cookie: None,
             clients: Arc::default(),
             kept: Arc::default(),
+            shared_kept: OnceLock::new(),
         }
     }
 

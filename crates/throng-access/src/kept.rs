@@ -15,6 +15,7 @@
 mod id_set;
 mod names;
 mod sequence;
+mod shared;
 mod stored;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,6 +25,7 @@ use throng_core::ChannelName;
 use throng_wire::{ErrorCode, ErrorResponse};
 
 use names::NamedSets;
+pub use shared::{KeptEntry, KeptTaken, KeptWritten, SharedKept, SharedKeptTable, read_entry};
 pub use stored::parse_stored;
 
 /// How many channels a change adds or removes before it lets readers look: workers read while
@@ -117,6 +119,9 @@ pub struct KeptCounts {
 struct State {
     users: NamedSets,
     channels: NamedSets,
+    /// Of several servers, the place in their table of the last entry of each user, by id. Empty
+    /// for a server that is alone.
+    revisions: Vec<u64>,
 }
 
 /// The subscriptions that the server keeps, for both planes.
@@ -233,14 +238,7 @@ impl KeptSubscriptions {
         announce: impl FnOnce(Vec<ChannelName>) -> T,
     ) -> (KeptChanged, T) {
         let _order = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
-        for part in add.chunks(CHANGED_PER_LOCK) {
-            self.write().add(user, part.iter().map(|name| &**name));
-        }
-        self.count.fetch_add(add.len(), Ordering::Relaxed);
-        for part in remove.chunks(CHANGED_PER_LOCK) {
-            self.write().remove(user, part);
-        }
-        self.count.fetch_sub(remove.len(), Ordering::Relaxed);
+        self.apply(user, &add, &remove);
         let changed = KeptChanged { added: add.len(), removed: remove.len(), channels };
         let (wanted, unwanted): (&[String], &[String]) = match change {
             KeptChange::Replace(channels) => (channels, &[]),
@@ -266,39 +264,21 @@ impl KeptSubscriptions {
         change: &KeptChange,
         waiting: usize,
     ) -> Result<KeptPlan, KeptError> {
-        let state = self.read();
-        let id = state.users.find(user);
-        let has = |name: &str| {
-            let pair = id.zip(state.channels.find(name));
-            pair.is_some_and(|(user, channel)| state.users.set(user).contains(channel))
-        };
-        let before = id.map_or(0, |id| state.users.set(id).len());
-        let (add, mut remove): (&[String], Vec<Box<str>>) = match change {
-            KeptChange::Replace(channels) => {
-                let wanted: std::collections::HashSet<&str> =
-                    channels.iter().map(String::as_str).collect();
-                let known = id.into_iter().flat_map(|id| state.users.set(id).above(None));
-                let names = known.map(|channel| state.channels.name(channel));
-                (channels, names.filter(|name| !wanted.contains(name)).map(Into::into).collect())
-            }
-            KeptChange::Update { add, remove } => {
-                let wanted: std::collections::HashSet<&str> =
-                    add.iter().map(String::as_str).collect();
-                let is_removed = |name: &&String| !wanted.contains(name.as_str()) && has(name);
-                let known = remove.iter().filter(is_removed);
-                (add, known.map(|name| name.as_str().into()).collect())
-            }
-        };
-        let mut add: Vec<Box<str>> =
-            add.iter().filter(|name| !has(name)).map(|name| name.as_str().into()).collect();
-        for list in [&mut add, &mut remove] {
-            list.sort_unstable();
-            list.dedup();
-        }
-        let channels = before + add.len() - remove.len();
+        self.plan_in(&self.read(), user, change, waiting)
+    }
+
+    fn plan_in(
+        &self,
+        state: &State,
+        user: &str,
+        change: &KeptChange,
+        waiting: usize,
+    ) -> Result<KeptPlan, KeptError> {
+        let plan = state.plan(user, change);
         let in_all = self.count.load(Ordering::Relaxed) + waiting;
-        self.limits.check(before, in_all, (add.len(), remove.len()))?;
-        Ok(KeptPlan { add, remove, channels })
+        let (added, removed) = (plan.add.len(), plan.remove.len());
+        self.limits.check(plan.channels + removed - added, in_all, (added, removed))?;
+        Ok(plan)
     }
 }
 
@@ -317,6 +297,76 @@ impl KeptPlan {
     /// Channels that the user begins to follow.
     pub fn added_channels(&self) -> impl Iterator<Item = ChannelName> {
         self.add.iter().map(|name| ChannelName::channel(name))
+    }
+
+    /// Channels that the user begins or ceases to follow.
+    pub fn named_channels(&self) -> impl Iterator<Item = ChannelName> {
+        self.added_channels().chain(self.remove.iter().map(|name| ChannelName::channel(name)))
+    }
+
+    /// What it changes.
+    pub fn changed(&self) -> KeptChanged {
+        let (added, removed) = (self.add.len(), self.remove.len());
+        KeptChanged { added, removed, channels: self.channels }
+    }
+}
+
+impl State {
+    /// What a change adds and removes, whatever the limits.
+    fn plan(&self, user: &str, change: &KeptChange) -> KeptPlan {
+        match change {
+            KeptChange::Replace(channels) => self.difference(user, channels),
+            KeptChange::Update { add, remove } => self.update(user, add, remove),
+        }
+    }
+
+    /// What has to be added and removed so that a user follows exactly these channels.
+    fn difference(&self, user: &str, channels: &[String]) -> KeptPlan {
+        let wanted: std::collections::HashSet<&str> = channels.iter().map(String::as_str).collect();
+        let known = self.users.find(user).into_iter();
+        let known = known.flat_map(|id| self.users.set(id).above(None));
+        let names = known.map(|channel| self.channels.name(channel));
+        let remove = names.filter(|name| !wanted.contains(name)).map(Into::into).collect();
+        self.plan_of(user, channels, remove)
+    }
+
+    fn update(&self, user: &str, add: &[String], remove: &[String]) -> KeptPlan {
+        let wanted: std::collections::HashSet<&str> = add.iter().map(String::as_str).collect();
+        let is_removed =
+            |name: &&String| !wanted.contains(name.as_str()) && self.has(user, name.as_str());
+        let known = remove.iter().filter(is_removed);
+        self.plan_of(user, add, known.map(|name| name.as_str().into()).collect())
+    }
+
+    fn plan_of(&self, user: &str, add: &[String], mut remove: Vec<Box<str>>) -> KeptPlan {
+        let id = self.users.find(user);
+        let is_new = |name: &&String| {
+            let pair = id.zip(self.channels.find(name));
+            !pair.is_some_and(|(user, channel)| self.users.set(user).contains(channel))
+        };
+        let mut add: Vec<Box<str>> =
+            add.iter().filter(is_new).map(|name| name.as_str().into()).collect();
+        for list in [&mut add, &mut remove] {
+            list.sort_unstable();
+            list.dedup();
+        }
+        let before = id.map_or(0, |id| self.users.set(id).len());
+        let channels = before + add.len() - remove.len();
+        KeptPlan { add, remove, channels }
+    }
+
+    /// The place of a user's last entry in the table of several servers; 0 if it is not known. That
+    /// of a user who has begun to follow channels may be another user's, until it is set.
+    fn revision(&self, user: u32) -> u64 {
+        self.revisions.get(user as usize).copied().unwrap_or(0)
+    }
+
+    fn set_revision(&mut self, user: u32, sequence: u64) {
+        let place = user as usize;
+        if place >= self.revisions.len() {
+            self.revisions.resize(place + 1, 0);
+        }
+        self.revisions[place] = sequence;
     }
 }
 

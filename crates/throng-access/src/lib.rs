@@ -35,6 +35,7 @@
 //! | `refusal` | why a credential is refused, as the client's response |
 //! | [`revocation`] | tokens that are refused although they have not expired |
 //! | [`kept`] | the channels that users follow without asking for them |
+//! | [`shared`] | what several servers share, in tables that each of them has whole |
 //! | [`session`] | what a connection keeps of its token |
 //! | [`pages`] | which pages may use the server, and under which names |
 //! | [`limit`] | rates and numbers per address, user and key |
@@ -90,6 +91,7 @@ pub mod revocation;
 pub mod rule;
 pub mod server_key;
 pub mod session;
+pub mod shared;
 pub mod token;
 pub mod verifier;
 

@@ -15,7 +15,7 @@ mod storage;
 pub use bounds::remembered_s;
 pub use log::{OpenError, RevocationLog, RevokeError};
 pub use page::RevocationPage;
-pub use shared::{ShareError, SharedChange, SharedRevocations, SharedTable};
+pub use shared::{SharedChange, SharedRevocations, SharedTable};
 pub use storage::{FileStorage, PassedFile, Storage};
 
 use std::sync::atomic::{AtomicU64, Ordering};

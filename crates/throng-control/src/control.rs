@@ -109,7 +109,10 @@ impl Control {
         let hold = Arc::<Hold>::default();
         let (revoker, revocation_task) = revocations::new(&access, Arc::clone(&edge), &hold);
         let (kept, of_kept) = (Arc::clone(&access.kept), Arc::clone(&engine));
-        let kept_changes = KeptChanges::new(kept, of_kept, Arc::clone(&hold));
+        let mut kept_changes = KeptChanges::new(kept, of_kept, Arc::clone(&hold));
+        if let Some(shared) = access.shared_kept.get() {
+            kept_changes.share(Arc::clone(shared));
+        }
         Control {
             engine,
             kept: Arc::clone(&access.kept),
@@ -158,7 +161,9 @@ impl Control {
     /// The same control plane, which stores in `records` what it keeps for users.
     #[must_use]
     pub fn with_records(mut self, records: Option<Arc<dyn Records>>) -> Control {
-        self.kept_changes.store_in(records);
+        if let Some(records) = records {
+            self.kept_changes.store_in(records);
+        }
         self
     }
 

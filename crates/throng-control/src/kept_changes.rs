@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use throng_access::kept::SharedKept;
 use throng_access::{KeptSubscriptions, ServerKey};
 use throng_core::Engine;
 use throng_core::records::{Records, StoreError};
@@ -33,10 +34,13 @@ use tokio::time::timeout;
 use crate::hold::Hold;
 use job::Job;
 pub(crate) use job::{Announced, Made, Order, Refused, When, check_covered};
-use maker::Maker;
+use maker::{Maker, Store};
+pub use taker::{KeptState, KeptTaker};
 
 mod job;
+mod live;
 mod maker;
+mod taker;
 
 /// How long a request waits for the store.
 const STORE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -48,8 +52,8 @@ const ALL_TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) struct KeptChanges {
     kept: Arc<KeptSubscriptions>,
     engine: Arc<dyn Engine>,
-    /// Where they are kept over a restart.
-    records: Option<Arc<dyn Records>>,
+    /// Where they are kept, too.
+    store: Store,
     waiting: Mutex<Vec<Job>>,
     next_id: AtomicU64,
     /// Held by the thread that makes changes.
@@ -71,12 +75,29 @@ impl KeptChanges {
         hold: Arc<Hold>,
     ) -> KeptChanges {
         let (waiting, next_id, turn) = (Mutex::default(), AtomicU64::new(0), Arc::default());
-        KeptChanges { kept, engine, records: None, waiting, next_id, turn, hold }
+        KeptChanges { kept, engine, store: Store::Memory, waiting, next_id, turn, hold }
     }
 
-    /// Stores changes before they are made, if there is a store.
-    pub(crate) fn store_in(&mut self, records: Option<Arc<dyn Records>>) {
-        self.records = records;
+    /// Stores changes before they are made.
+    pub(crate) fn store_in(&mut self, records: Arc<dyn Records>) {
+        self.store = Store::Records(records);
+    }
+
+    /// Shares changes with other servers.
+    pub(crate) fn share(&mut self, shared: Arc<SharedKept>) {
+        self.store = Store::Shared(shared);
+    }
+
+    /// Fails as long as it is not known here what the servers share.
+    pub(crate) fn check_known(&self) -> Result<(), ErrorResponse> {
+        if let Store::Shared(shared) = &self.store
+            && !shared.is_known()
+        {
+            let message = "this server has not read the subscriptions from NATS yet; try again \
+                later";
+            return Err(ErrorResponse::new(ErrorCode::Unavailable, message));
+        }
+        Ok(())
     }
 
     fn waiting(&self) -> MutexGuard<'_, Vec<Job>> {
@@ -114,9 +135,10 @@ impl KeptChanges {
                 }
             }
         };
-        let made = match &self.records {
-            None => making.await,
-            Some(_) => match timeout(max_wait, making).await {
+        let made = match &self.store {
+            // Nothing takes long, or the servers are given up in time.
+            Store::Memory | Store::Shared(_) => making.await,
+            Store::Records(_) => match timeout(max_wait, making).await {
                 Ok(made) => made,
                 Err(_) => return Err(self.late(&place)),
             },
@@ -127,8 +149,10 @@ impl KeptChanges {
 
     /// Refuses what the store would not take now.
     fn check_store(&self) -> Result<(), ErrorResponse> {
-        let state = self.records.as_ref().map_or(Ok(()), |records| records.state());
-        Ok(state?)
+        if let Store::Records(records) = &self.store {
+            records.state()?;
+        }
+        self.check_known()
     }
 
     fn make_waiting(&self, turn: OwnedMutexGuard<()>) {
@@ -137,7 +161,7 @@ impl KeptChanges {
             return;
         }
         let (kept, engine) = (Arc::clone(&self.kept), Arc::clone(&self.engine));
-        let maker = Maker::new(kept, engine, self.records.clone());
+        let maker = Maker::new(kept, engine, self.store.clone());
         // The requests may have ended before.
         let acting = self.hold.count();
         spawn_blocking(move || {

@@ -40,8 +40,9 @@
 //! | `memory_quota` | memory that many requests share |
 //! | `metrics` | what the control plane counts |
 //! | `settings` | limits and timeouts |
+//! | `unshared` | what clients are told whose change is not known to be made on several servers |
 //!
-//! The last eleven do not use each other, except that `metrics` and `canary_report` name ailments
+//! The last twelve do not use each other, except that `metrics` and `canary_report` name ailments
 //! of `health`, `metrics` what `certificates`, `cluster` and `data_figures` have, and that `hold`
 //! keeps handoffs of `edge`.
 //!
@@ -83,6 +84,7 @@ mod site;
 mod socket;
 mod status;
 mod succession;
+mod unshared;
 
 pub use certificates::{CertificateStatus, RenewalStatus, TlsStatus};
 pub use cluster::{ClusterStatus, NodeStatus};
@@ -94,6 +96,7 @@ pub use edge::{
 };
 pub use health::{Ailment, Departure, Health, Upgrade, UpgradeState};
 pub use hold::Hold;
+pub use kept_changes::{KeptState, KeptTaker};
 pub use metrics::{MetricSource, OtherMetric, OtherValue};
 pub use readiness::Condition;
 pub use redirect::Redirect;

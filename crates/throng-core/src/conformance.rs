@@ -9,6 +9,7 @@ mod late_journal;
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crate::connection_name::ConnectionName;
 use crate::connection_scan::WantedTags;
@@ -38,6 +39,9 @@ const RETAINED: usize = 3;
 const QUEUED_MAX: usize = 100;
 
 const NOW_MS: u64 = 1_700_000_000_000;
+
+/// How long until what was published counts as not settled.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Runs all checks, each against an engine of its own that `make` returns. The engine has to use
 /// the given rules and queues, of which worker `n` has the `n`th.
@@ -255,15 +259,31 @@ impl Subject {
         }
     }
 
+    /// The watermark, once the last message of a channel is settled: an engine that shares its
+    /// channels finds out some time later.
+    fn settled(&self, channel: &ChannelName) -> Watermark {
+        let backlog = self.follow(channel, 0, StartAt::Last(1)).backlog;
+        let newest = backlog.last().expect("the channel has a message").stamp;
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let watermark = self.engine.watermark();
+            if watermark.stamp >= newest {
+                return watermark;
+            }
+            assert!(Instant::now() < until, "{newest:?} is not settled, only {watermark:?}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     fn a_watermark_is_a_position_in_all_channels(&self) {
         let other = ChannelName::channel("another channel");
         self.publish(&name(), "lost");
         let begin = self.engine.watermark();
         let published = self.publish_some();
         let kept = &published[published.len() - RETAINED..];
-        let between = self.engine.watermark();
+        let between = self.settled(&name());
         let late = [self.publish(&other, "a").id, self.publish(&other, "b").id];
-        let end = self.engine.watermark();
+        let end = self.settled(&other);
         let ahead = Watermark { stamp: Stamp(end.stamp.0 + 1), ..end };
         let foreign = Watermark { epoch: Epoch::random(), ..between };
         for (channel, position, backlog, is_recovered) in [

@@ -145,8 +145,8 @@ pub trait Engine: Send + Sync {
         answer.now().unwrap_or(Err(PublishError::Unknown))
     }
 
-    /// Whether other processes serve the same channels. What only this one would know of is refused
-    /// then: what users follow, and how far they have read.
+    /// Whether other processes serve the same channels. Then [`Engine::watermark`] may be behind
+    /// what others have published, and is no place for a subscription to begin.
     fn is_shared(&self) -> bool {
         false
     }
@@ -155,6 +155,12 @@ pub trait Engine: Send + Sync {
     /// that serves the same channels. Always the same: who has heard a name goes on to use it.
     fn node(&self) -> NodeTag {
         NodeTag::ALONE
+    }
+
+    /// Whether what is posted to workers is settled at once. If not, workers are told
+    /// ([`Notification::Settled`]) when it is.
+    fn is_settling(&self) -> bool {
+        true
     }
 
     /// The position of a client that has all messages which are settled: each of them is in its

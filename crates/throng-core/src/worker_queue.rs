@@ -56,6 +56,8 @@ pub enum Notification {
         /// To be answered in any case.
         ticket: Ticket<bool>,
     },
+    /// What was posted before, and was not settled, is now.
+    Settled,
     /// What the server keeps for a user has changed.
     Kept(Box<KeptNotice>),
     /// Pass all connections, and do what the scan says with those that it is about.

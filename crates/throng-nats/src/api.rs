@@ -49,6 +49,16 @@ impl ApiError {
         self.err_code == Self::NO_LEADER
     }
 
+    /// Whether the last entry of the key is not the one that was expected.
+    pub(crate) fn is_conflict(&self) -> bool {
+        Self::WRONG_LAST_SEQUENCE.contains(&self.err_code)
+    }
+
+    /// The sequence of the key's last entry after a conflict, if the server says it.
+    pub(crate) fn last_sequence(&self) -> Option<u64> {
+        self.description.rsplit_once(": ")?.1.parse().ok()
+    }
+
     /// Whether the same request may succeed a moment later: servers elect a leader, say.
     pub fn is_passing(&self) -> bool {
         matches!(self.code, 408 | 503) || self.err_code == Self::DUPLICATE_IN_PROCESS

@@ -59,6 +59,10 @@ const TICK: Duration = Duration::from_millis(50);
 /// given up: one that was cut off does not close its connections.
 const PING: Duration = Duration::from_secs(2);
 
+/// How often a server that has answered is asked again, to know how far everything has come:
+/// positions of clients follow that.
+const ASK: Duration = Duration::from_millis(200);
+
 /// Pings without an answer, at most.
 const PINGS_MAX: u32 = 2;
 
@@ -120,6 +124,9 @@ pub enum Notice {
         /// That time, in milliseconds; that which has passed if the answer is still under way.
         ms: u64,
     },
+    /// All that the servers had sent when they were asked last has come, and they were not asked
+    /// again since.
+    CaughtUp,
 }
 
 /// Runs a journal until the senders of `events` are gone or [`Event::Leave`] comes; who sends them
@@ -232,6 +239,8 @@ impl<F: FnMut(Notice) + Send> Client<F> {
         let mut is_flushed = true;
         let mut events = Vec::with_capacity(EVENTS_AT_ONCE);
         let mut ping = tokio::time::interval_at(Instant::now() + PING, PING);
+        let mut ask = tokio::time::interval_at(Instant::now() + ASK, ASK);
+        ask.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // After a pause of this thread, the server has to have time to answer.
         ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
         self.take_in(&mut serving)?;
@@ -273,6 +282,11 @@ impl<F: FnMut(Notice) + Send> Client<F> {
                     }
                 }
                 _ = self.ticks.tick() => self.step(Event::Tick),
+                _ = ask.tick() => {
+                    if serving.pinged_ms.is_empty() {
+                        self.ping(&mut serving);
+                    }
+                }
                 _ = ping.tick() => {
                     if serving.pings >= PINGS_MAX {
                         return Err(Lost::Silent);
@@ -316,6 +330,9 @@ impl<F: FnMut(Notice) + Send> Client<F> {
                     if let Some(pinged_ms) = serving.pinged_ms.pop_front() {
                         let ms = (self.settings.now_ms)().saturating_sub(pinged_ms);
                         (self.notify)(Notice::Lag { ms });
+                        if serving.pinged_ms.is_empty() {
+                            (self.notify)(Notice::CaughtUp);
+                        }
                     }
                 }
                 ServerOp::Ok => {}

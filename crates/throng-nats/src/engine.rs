@@ -27,7 +27,7 @@
 //! | `asking`, `answering` | what nodes ask each other, in the form of `questions` |
 //! | `asks` | questions without their answers |
 //! | `cluster` | what this node says of itself, and what it knows of the others |
-//! | `table` | the table that every node has whole |
+//! | `table` | the tables that every node has whole |
 //! | `collect` | makes starts and pages of what was read |
 //! | `hold` | keeps a channel followed for a subscription that begins |
 //! | `vacancies` | channels that nobody follows any more |
@@ -71,7 +71,7 @@ use tokio::sync::mpsc;
 
 use crate::api::table::TableEntry;
 use crate::client::{self, ClientSettings};
-pub use crate::journal::Changed;
+pub use crate::journal::{Changed, TableId};
 use crate::journal::{Event, Journal, Settings};
 pub use cluster::{ClusterView, NodeFacts, OtherNode};
 pub use link::{Figures, LinkState};
@@ -139,7 +139,7 @@ impl NatsEngine {
             cluster: cluster::Cluster::default(),
             turns: Arc::default(),
             lateness: Mutex::default(),
-            table: table::Table::new(journal.table.is_some()),
+            tables: table::Tables::new(journal.tables.len()),
             tags_of_user: OnceLock::new(),
             events: sender,
             said: Mutex::default(),
@@ -195,36 +195,48 @@ impl NatsEngine {
         Arc::clone(&self.shared.turns)
     }
 
-    /// Sets who is told what the table has. Called once; what has come before is told at once.
-    pub fn set_table_owner(&self, owner: impl Fn(TableNews) + Send + Sync + 'static) {
-        self.shared.table.set_owner(Box::new(owner));
+    /// Sets who is told what a table has. Called once; what has come before is told at once.
+    pub fn set_table_owner(
+        &self,
+        table: TableId,
+        owner: impl Fn(TableNews) + Send + Sync + 'static,
+    ) {
+        self.shared.tables.set_owner(table, Box::new(owner));
     }
 
-    /// Writes an entry of the table. It is answered after the owner was told of the entry.
-    pub fn change_table(&self, entry: TableEntry, done: Ticket<Changed>) {
+    /// Writes an entry of a table, with `replaces` only if its key's last entry has this sequence.
+    /// It is answered after the owner was told of the entry, or of the one that is in its way.
+    pub fn change_table(
+        &self,
+        table: TableId,
+        (entry, replaces): (TableEntry, Option<u64>),
+        done: Ticket<Changed>,
+    ) {
         let token = self.shared.token();
-        self.shared.table.begin(token, done);
-        self.shared.tell(Event::Change { token, entry });
+        self.shared.tables.begin(token, done);
+        self.shared.tell(Event::Change { table, token, entry, replaces });
     }
 
-    /// Compares the table with what its owner was told. It is answered once the owner was told all
+    /// Compares a table with what its owner was told. It is answered once the owner was told all
     /// that there is now, and not at all if the servers cannot be reached.
-    pub fn compare_table(&self, done: Ticket<()>) {
+    pub fn compare_table(&self, table: TableId, done: Ticket<()>) {
         let shared = &self.shared;
-        if shared.link.is_open() && shared.table.wait((shared.now_ms)(), done) {
-            shared.tell(Event::Compare);
+        if shared.link.is_open() && shared.tables.wait(table, (shared.now_ms)(), done) {
+            shared.tell(Event::Compare(table));
         }
     }
 
-    /// Whether there is a table.
-    pub fn has_table(&self) -> bool {
-        self.shared.table.is_there()
+    /// How many tables there are.
+    pub fn tables(&self) -> usize {
+        self.shared.tables.len()
     }
 
-    /// When the owner of the table had been told all that there was, in milliseconds of the node's
-    /// clock; `None` if that never was.
-    pub fn table_as_of_ms(&self) -> Option<u64> {
-        self.shared.table.as_of_ms()
+    /// How old what the owner of a table was told may be, in milliseconds: since when nothing was
+    /// heard of it, or the node runs.
+    pub fn table_age_ms(&self, table: TableId) -> u64 {
+        let shared = &self.shared;
+        let as_of_ms = shared.tables.as_of_ms(table).unwrap_or_else(|| shared.link.since_ms());
+        (shared.now_ms)().saturating_sub(as_of_ms)
     }
 
     /// Makes the workers of this node pass their connections.
@@ -324,9 +336,13 @@ impl Engine for NatsEngine {
     fn watermark(&self) -> Watermark {
         let link = &self.shared.link;
         match link.epoch() {
-            Some(epoch) => Watermark { epoch, stamp: Stamp(link.last()) },
+            Some(epoch) => Watermark { epoch, stamp: Stamp(link.settled()) },
             None => self.memory().watermark(),
         }
+    }
+
+    fn is_settling(&self) -> bool {
+        self.shared.link.is_whole()
     }
 
     fn fetches(&self) -> bool {

@@ -13,7 +13,7 @@
 //! A lost *last* message leaves no hole. So all channels are compared with the stream after each
 //! event that can lose one: a new connection, a new leader, a new subscription.
 //!
-//! A [table](crate::api::table) of small entries, if there is one, is read before anything else.
+//! The [tables](crate::api::table), if there are any, are read before anything else.
 //!
 //! # Invariants
 //!
@@ -58,7 +58,9 @@ use watch::{Watch, Watched};
 pub(crate) use nodes::headers_of;
 pub use outbox::Action;
 pub use publishing::token_of_receipt;
-pub use report::{Ask, Asked, Changed, Event, Outcome, Reading, Report, Settings, Standing};
+pub use report::{
+    Ask, Asked, Changed, Event, Outcome, Reading, Report, Settings, Standing, TableId,
+};
 
 /// The journal of one stream.
 pub struct Journal {
@@ -69,13 +71,18 @@ pub struct Journal {
     publishing: Publishing,
     readings: Readings,
     nodes: Nodes,
-    table: Option<Table>,
+    tables: Vec<Table>,
+    /// What was reported last: see [`Report::Whole`].
+    is_whole: bool,
 }
 
 impl Journal {
     /// A journal that is not connected.
     pub fn new(settings: Settings) -> Journal {
-        let table = settings.table.as_ref().map(|table| Table::new(&settings, table));
+        let tables = settings.tables.iter().enumerate();
+        let tables =
+            tables.map(|(index, table)| Table::new(&settings.stream, table, TableId(index)));
+        let tables = tables.collect();
         let Settings { stream, nonce, publish_ms, .. } = settings;
         let subjects = Subjects::new(&stream.prefix, &stream.class);
         Journal {
@@ -86,7 +93,8 @@ impl Journal {
             readings: Readings::new(&stream),
             publishing: Publishing::new(stream.name(), &nonce, publish_ms),
             watch: Watch::new(stream, &nonce),
-            table,
+            tables,
+            is_whole: false,
         }
     }
 
@@ -97,7 +105,7 @@ impl Journal {
             Event::Disconnected => self.disconnected(),
             Event::Received(delivery) => self.received(now_ms, delivery),
             Event::Denied { verb, subject, error } => {
-                if let Some(table) = self.table.as_mut().filter(|_| verb == Verb::Publish) {
+                for table in self.tables.iter_mut().filter(|_| verb == Verb::Publish) {
                     table.denied(now_ms, &subject, &error, &mut self.outbox);
                 }
             }
@@ -122,12 +130,14 @@ impl Journal {
             Event::Answer { reply, answer } => {
                 self.nodes.answer(reply, answer, &mut self.outbox);
             }
-            Event::Change { token, entry } => match &mut self.table {
-                Some(table) => table.change(now_ms, token, entry, &mut self.outbox),
+            Event::Change { table, token, entry, replaces } => match self.tables.get_mut(table.0) {
+                Some(table) => {
+                    table.change(now_ms, token, (entry, replaces), &mut self.outbox);
+                }
                 None => self.outbox.report(Report::Changed { token, outcome: Changed::Away }),
             },
-            Event::Compare => {
-                if let Some(table) = &mut self.table {
+            Event::Compare(table) => {
+                if let Some(table) = self.tables.get_mut(table.0) {
                     table.compare(now_ms, &mut self.outbox);
                 }
             }
@@ -138,6 +148,10 @@ impl Journal {
             Event::Tick => self.tick(now_ms),
         }
         self.go_on(now_ms);
+        let is_whole = self.watch.is_open() && self.following.is_whole();
+        if std::mem::replace(&mut self.is_whole, is_whole) != is_whole {
+            self.outbox.report(Report::Whole(is_whole));
+        }
         actions.append(&mut self.outbox.actions);
     }
 
@@ -157,10 +171,10 @@ impl Journal {
         self.outbox.subscribe_hint(self.subjects.hint());
         self.following.connected(&self.subjects, &mut self.outbox);
         self.publishing.connected(payload_bytes_max);
-        if let Some(table) = &mut self.table {
-            table.connected(now_ms, &mut self.outbox);
+        for table in &mut self.tables {
+            table.connected(now_ms, payload_bytes_max, &mut self.outbox);
         }
-        if self.table.as_ref().is_none_or(Table::is_known) {
+        if self.tables.iter().all(Table::is_known) {
             self.watch.connected(now_ms, &mut self.outbox);
         }
     }
@@ -172,7 +186,7 @@ impl Journal {
         self.publishing.disconnected();
         self.readings.cancel(&mut self.outbox);
         self.nodes.disconnected(&mut self.outbox);
-        if let Some(table) = &mut self.table {
+        for table in &mut self.tables {
             table.disconnected(&mut self.outbox);
         }
         self.outbox.report(Report::Away);
@@ -188,10 +202,6 @@ impl Journal {
                 let question = delivery.payload.to_vec();
                 self.outbox.report(Report::Question { reply, question });
             }
-        } else if delivery.sid == outbox::TABLE_SID {
-            if let Some(table) = &mut self.table {
-                table.hint(now_ms, &delivery, &mut self.outbox);
-            }
         } else if delivery.sid == outbox::HINT_SID {
             let Ok(hint) = std::str::from_utf8(delivery.payload) else { return };
             if let Some((sequence, suffix)) = hint.split_once(' ')
@@ -199,6 +209,8 @@ impl Journal {
             {
                 self.following.hint(now_ms, suffix, sequence);
             }
+        } else if let Some(table) = self.tables.iter_mut().find(|table| table.hears(delivery.sid)) {
+            table.hint(now_ms, &delivery, &mut self.outbox);
         } else {
             let (is_open, outbox) = (self.watch.is_open(), &mut self.outbox);
             if let Some(sequence) = self.following.live(now_ms, delivery, is_open, outbox) {
@@ -234,9 +246,9 @@ impl Journal {
             Question::Nodes => {
                 self.nodes.answered(now_ms, token, (headers, payload), &mut self.outbox);
             }
-            Question::Table => self.table_answered(now_ms, token, (headers, payload)),
-            Question::Change => {
-                if let Some(table) = &mut self.table {
+            Question::Table(table) => self.table_answered(now_ms, table, token, delivery),
+            Question::Change(table) => {
+                if let Some(table) = self.tables.get_mut(table.0) {
                     table.change_answered(now_ms, token, (headers, payload), &mut self.outbox);
                 }
             }
@@ -289,9 +301,11 @@ impl Journal {
         }
     }
 
-    fn table_answered(&mut self, now_ms: u64, token: u64, answer: (Headers<'_>, &[u8])) {
-        let Some(table) = &mut self.table else { return };
-        if table.answered(now_ms, token, answer, &mut self.outbox) {
+    fn table_answered(&mut self, now_ms: u64, at: TableId, token: u64, delivery: Delivery<'_>) {
+        let Some(table) = self.tables.get_mut(at.0) else { return };
+        let answer = (delivery.headers, delivery.payload);
+        let becomes_known = table.answered(now_ms, token, answer, &mut self.outbox);
+        if becomes_known && self.tables.iter().all(Table::is_known) {
             self.watch.connected(now_ms, &mut self.outbox);
         }
     }
@@ -305,7 +319,7 @@ impl Journal {
             }
             Watched::Opened { epoch, is_new_epoch, has_missed } => {
                 self.publishing.stall.begin_anew();
-                self.outbox.report(Report::Opened { epoch });
+                self.outbox.report(Report::Opened { epoch, last: self.watch.last() });
                 if is_new_epoch {
                     self.publishing.begin_epoch();
                     self.readings.cancel(&mut self.outbox);
@@ -362,7 +376,7 @@ impl Journal {
             let leader = self.watch.leader().to_owned();
             self.outbox.report(Report::Standing(Standing { behind, behind_ms, leader }));
         }
-        if let Some(table) = &mut self.table {
+        for table in &mut self.tables {
             table.tick(now_ms, &mut self.outbox);
         }
     }

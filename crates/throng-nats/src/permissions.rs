@@ -79,6 +79,12 @@ pub fn of_node(settings: &StreamSettings) -> Vec<Permission> {
         of(&format!("{prefix}.ask.>"), subjects.ask(), b"", b""),
         of("_INBOX.>", &format!("_INBOX.{NOBODY}.none"), b"", b""),
         of(&format!("$KV.{prefix}-epochs.>"), &entry, &elsewhere, b""),
+        of(
+            &format!("$KV.{prefix}-subscriptions.>"),
+            &format!("$KV.{prefix}-subscriptions.{NOBODY}"),
+            &elsewhere,
+            b"",
+        ),
         // Of the bucket that nodes with keys have, as two below.
         of(
             &format!("$KV.{prefix}-revocations.>"),
@@ -102,6 +108,12 @@ pub fn of_node(settings: &StreamSettings) -> Vec<Permission> {
         of(
             &format!("$JS.API.DIRECT.GET.{stream}"),
             &format!("$JS.API.DIRECT.GET.{stream}"),
+            b"",
+            last.as_bytes(),
+        ),
+        of(
+            &format!("$JS.API.DIRECT.GET.KV_{prefix}-subscriptions"),
+            &format!("$JS.API.DIRECT.GET.KV_{prefix}-subscriptions"),
             b"",
             last.as_bytes(),
         ),

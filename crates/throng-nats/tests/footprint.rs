@@ -63,7 +63,7 @@ fn a_followed_channel_takes_few_bytes() {
         },
         nonce: "test".into(),
         publish_ms: 5_000,
-        table: None,
+        tables: Vec::new(),
     });
     let before = private_bytes().expect("this is Linux");
     for first in (0..CHANNELS).step_by(1_000) {

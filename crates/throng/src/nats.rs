@@ -3,9 +3,11 @@
 mod access;
 mod arguments;
 mod facts;
+mod kept;
 mod metrics;
 mod peer;
 mod revocations;
+mod tables;
 
 use std::sync::Arc;
 
@@ -26,7 +28,7 @@ pub(crate) use arguments::NatsFlags;
 pub(crate) use facts::{describe, epoch_of_most, suspicions};
 pub(crate) use metrics::NatsMetrics;
 pub(crate) use peer::Peer;
-pub(crate) use revocations::table;
+pub(crate) use tables::tables;
 
 /// The class of all channels: one stream has them all.
 const CLASS: &str = "channels";
@@ -67,7 +69,7 @@ pub(crate) fn start(
             stream: stream(settings, &settings::rules(settings)),
             nonce: nonce(),
             publish_ms: PUBLISH_MS,
-            table: revocations::table(settings, policy),
+            tables: tables(settings, policy),
         },
         workers,
         max_cached_bytes,
@@ -88,14 +90,19 @@ pub(crate) fn engines(node: &Arc<NatsEngine>) -> (Arc<MemoryEngine>, Arc<dyn Eng
     (Arc::clone(node.memory()), Arc::clone(node) as _)
 }
 
-/// Tells the node, if there is one, how the connections of a user are found here, and shares the
-/// revocations with it. Returns the file of revocations of a server that is alone, if it has one.
+/// Tells the node, if there is one, how the connections of a user are found here, and shares what
+/// users follow and what is revoked with the others. Returns the file of revocations of a server
+/// that is alone, if it has one.
+///
+/// # Errors
+///
+/// What the system reports if a thread cannot be started.
 pub(crate) fn join(
     node: Option<&Arc<NatsEngine>>,
     access: &AccessControl,
     revocations: Option<RevocationSettings>,
-) -> Option<RevocationsFile> {
-    let Some(node) = node else { return revocations.and_then(RevocationSettings::file) };
+) -> Result<Option<RevocationsFile>> {
+    let Some(node) = node else { return Ok(revocations.and_then(RevocationSettings::file)) };
     let tagger = access.tagger.clone();
     node.set_tags(move |user| tagger.of_user(user));
     if let Some(revocations) = revocations {
@@ -103,7 +110,8 @@ pub(crate) fn join(
         let is_first = access.shared_revocations.set(shared).is_ok();
         debug_assert!(is_first);
     }
-    None
+    kept::share(node, access)?;
+    Ok(None)
 }
 
 /// The stream of all channels: it keeps what the rule with the most keeps. What a channel's own

@@ -201,7 +201,7 @@ impl<'r> Prepared<'r> {
             revocations,
         } = ServerAccess::new(access, settings, clients, &mut callouts, (&trust, tagger))?;
         data.open().map_or(Ok(()), |data| data.load_kept(&access.kept))?;
-        let revocations = nats::join(node.as_ref(), &access, revocations);
+        let revocations = nats::join(node.as_ref(), &access, revocations)?;
         let outbound_metrics = outbound_metrics(settings, &callouts, key_sets.as_ref());
         keep_up_to_date(runtime, key_sets, token_keys.as_ref(), tls.as_ref());
         let renewal = acme::prepare(settings, tls.as_ref(), tls::look)?;

@@ -24,6 +24,7 @@ use throng_core::Ticket;
 
 use super::bounds::Bounds;
 use super::{Revocation, Revocations, RevokeError, Subject};
+use crate::shared::{ShareError, decode, encode};
 use crate::token::{Policy, TokenId};
 
 /// A change of the revocations of several servers.
@@ -38,19 +39,6 @@ pub enum SharedChange {
     },
     /// A revocation is taken back.
     Lift(Subject),
-}
-
-/// Why a change is not known to be made.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ShareError {
-    /// Too many changes wait. It is not made.
-    Busy,
-    /// The table cannot be reached. It is not made.
-    Away,
-    /// It may be made, or not.
-    Unknown,
-    /// It is not made, and would not be a moment later.
-    Refused(String),
 }
 
 /// The value of an entry.
@@ -108,30 +96,6 @@ impl SharedChange {
         let revocation = Revocation::of(subject, moment_s);
         Some(SharedChange::Revoke { revocation, spares_newer })
     }
-}
-
-/// Characters that keys of NATS buckets may have stay.
-fn encode(name: &str) -> String {
-    let mut token = String::with_capacity(name.len());
-    for byte in name.bytes() {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_') {
-            token.push(byte.into());
-        } else {
-            token.push_str(&format!("={byte:02X}"));
-        }
-    }
-    token
-}
-
-fn decode(token: &str) -> Option<String> {
-    let mut parts = token.split('=');
-    let mut bytes = parts.next()?.as_bytes().to_vec();
-    for part in parts {
-        let (digits, rest) = part.split_at_checked(2)?;
-        bytes.push(u8::from_str_radix(digits, 16).ok()?);
-        bytes.extend_from_slice(rest.as_bytes());
-    }
-    String::from_utf8(bytes).ok().filter(|name| !name.is_empty())
 }
 
 type WriteChange = Box<dyn Fn(&SharedChange, Ticket<Result<(), ShareError>>) + Send + Sync>;

@@ -27,7 +27,8 @@ pub(super) fn operations() -> Vec<Operation> {
     };
     let get = new("GET", USER, "getKeptChannels", "The channels that a user follows")
         .query(query::KEPT)
-        .answers(200, "A page.", &body("KeptChannels"));
+        .answers(200, "A page.", &body("KeptChannels"))
+        .refuses(&[ErrorCode::Unavailable]);
     let put = new("PUT", USER, "replaceKeptChannels", "Replace the channels that a user follows")
         .body(&body("KeptReplacement"));
     let post = new("POST", USER, "changeKeptChannels", "Change the channels that a user follows")
@@ -47,7 +48,8 @@ pub(super) fn operations() -> Vec<Operation> {
         "The users that follow a channel",
     )
     .query(query::KEPT)
-    .answers(200, "A page.", &body("Followers"));
+    .answers(200, "A page.", &body("Followers"))
+    .refuses(&[ErrorCode::Unavailable]);
     let bulk =
         new("POST", "/subscriptions", "changeManyKeptChannels", "Change what many users follow")
             .described("One JSON object per line: `user`, and `channels` or `add` and `remove`.")

@@ -36,11 +36,6 @@ pub(crate) async fn answer(
     if !resource.methods().split(", ").any(|method| method == head.method.as_str()) {
         return Err(ApiError::method(resource.methods()));
     }
-    if control.engine.is_shared() {
-        let message = "kept subscriptions do not work on several nodes yet: put the channels into \
-            tokens, or let clients subscribe to them";
-        return Err(ApiError::new(ErrorCode::NotImplemented, message));
-    }
     match resource {
         Resource::Log(_, user, Part::Subscriptions) => answer_user(control, head, body, user).await,
         Resource::Log(_, channel, _) => followers(control, head, channel),
@@ -154,6 +149,7 @@ fn answer_page(
     (noun, name): (&str, &str),
     (plural, page): (&str, impl Fn(Option<u32>, usize) -> KeptPage),
 ) -> Result<Answer, ApiError> {
+    control.kept_changes.check_known()?;
     let query = head.uri.query().unwrap_or_default();
     query::check(query, known::KEPT)?;
     let limit = limit(query)?;

@@ -3,21 +3,19 @@
 //! A user has at most one change in a commit: the next one is planned when it is made.
 
 use std::collections::HashSet;
-use std::iter;
-use std::sync::{Arc, Mutex, mpsc};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, mpsc};
 
+use throng_access::kept::SharedKept;
 use throng_access::{KeptChange, KeptChanged, KeptPlan, KeptSubscriptions, ServerKey};
 use throng_core::records::{Change, Records};
-use throng_core::{
-    Answer, ChannelName, Engine, Fetched, KeptNotice, Later, Notification, Reading, StartAt,
-    Ticket, clock,
-};
+use throng_core::{ChannelName, Engine, Ticket};
 use throng_wire::{ErrorCode, ErrorResponse};
 use tokio::sync::oneshot;
 
 use super::job::{Announced, Job, Made, Order, Refused, When, check_covered};
+use super::live::{self, Held};
 
+mod shared;
 #[cfg(test)]
 mod tests;
 
@@ -26,14 +24,25 @@ mod tests;
 /// lets wait.
 const CHANGED_PER_COMMIT: usize = 10_000;
 
-/// How long a change waits for the engine to fetch what live connections need for it.
-const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
+/// A user has one change in a commit. Several servers store each by itself.
+const USERS_PER_COMMIT: usize = 1_000;
+
+/// Where changes are kept beside the memory.
+#[derive(Clone)]
+pub(super) enum Store {
+    /// Nowhere: they end with the process.
+    Memory,
+    /// In a store of this server, over a restart.
+    Records(Arc<dyn Records>),
+    /// Where other servers read them, too.
+    Shared(Arc<SharedKept>),
+}
 
 /// Makes changes on a thread that may wait.
 pub(super) struct Maker {
     kept: Arc<KeptSubscriptions>,
     engine: Arc<dyn Engine>,
-    records: Option<Arc<dyn Records>>,
+    store: Store,
 }
 
 /// A request whose changes are being made.
@@ -62,9 +71,9 @@ impl Maker {
     pub(super) fn new(
         kept: Arc<KeptSubscriptions>,
         engine: Arc<dyn Engine>,
-        records: Option<Arc<dyn Records>>,
+        store: Store,
     ) -> Maker {
-        Maker { kept, engine, records }
+        Maker { kept, engine, store }
     }
 
     /// Makes the changes of requests in their order, and answers each.
@@ -99,7 +108,8 @@ impl Maker {
     fn add(&self, all: &mut [Running], batch: &mut Batch, index: usize) {
         let Some(last) = all.len().checked_sub(1) else { return };
         let is_known = batch.users.contains(&all[last].orders[index].user);
-        if is_known || batch.changed >= CHANGED_PER_COMMIT {
+        let is_full = batch.changed >= CHANGED_PER_COMMIT || batch.users.len() >= USERS_PER_COMMIT;
+        if is_known || is_full {
             self.finish(all, batch);
         }
         let running = &mut all[last];
@@ -116,7 +126,7 @@ impl Maker {
                 batch.changed += plan.added() + plan.removed();
                 batch.users.insert(user.clone());
                 batch.plans.push((last, index, plan));
-                if self.records.is_none() {
+                if matches!(self.store, Store::Memory) {
                     self.finish(all, batch);
                 }
             }
@@ -126,9 +136,13 @@ impl Maker {
     /// Stores what is planned, and makes it.
     fn finish(&self, all: &mut [Running], batch: &mut Batch) {
         let Batch { plans, .. } = std::mem::take(batch);
-        let stored = match &self.records {
-            None => Ok(()),
-            Some(records) => {
+        let stored = match &self.store {
+            Store::Memory => Ok(()),
+            Store::Shared(shared) => {
+                let orders = plans.into_iter().map(|(request, order, _)| (request, order));
+                return self.make_shared(shared, all, orders.collect());
+            }
+            Store::Records(records) => {
                 let changes = plans.iter().flat_map(|(request, order, plan)| {
                     plan.changes(&all[*request].orders[*order].user)
                 });
@@ -148,51 +162,17 @@ impl Maker {
         }
     }
 
-    /// Lets the engine fetch what live connections of a user need to follow more channels.
-    fn fetch_added(&self, inbox: &ChannelName, plan: &KeptPlan) -> Vec<Fetched> {
-        if !self.engine.fetches() || self.engine.audience(inbox).workers.is_empty() {
-            return Vec::new();
-        }
-        let (sender, fetched) = mpsc::channel();
-        for channel in plan.added_channels() {
-            let mut issue = || {
-                let sender = sender.clone();
-                // The send fails only if it takes too long.
-                Ticket::new(move |part| drop(part.map(|part| sender.send(part))))
-            };
-            let reading = Reading::Start(StartAt::Live);
-            let later = Later::new(&mut issue);
-            if let Answer::Now(part) = self.engine.fetch(clock::now_ms(), &channel, reading, later)
-            {
-                let _ = sender.send(part);
-            }
-        }
-        drop(sender);
-        let until = Instant::now() + FETCH_TIMEOUT;
-        let next = || fetched.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
-        iter::from_fn(next).collect()
-    }
-
     /// Makes a change, and tells the workers that have connections of the user.
     fn make(&self, order: &Order, plan: KeptPlan) -> (KeptChanged, Announced) {
         let Order { user, change, .. } = order;
         let inbox = ChannelName::user(user);
-        let held = Arc::new(Mutex::new(self.fetch_added(&inbox, &plan)));
-        let announce = |channels: Vec<ChannelName>| {
-            let channels: Arc<[ChannelName]> = channels.into();
-            let mut announced = Announced::default();
-            for (worker, local, channel) in self.engine.audience(&inbox).workers {
-                let (sender, receiver) = oneshot::channel();
-                let held = Arc::clone(&held);
-                // Dropped by the worker when it is done, which is an answer, too.
-                let done = Ticket::new(move |_| drop((sender, held)));
-                let (inbox, names) = (inbox.clone(), Arc::clone(&channels));
-                let notice = KeptNotice { inbox, local, channel, names, done };
-                self.engine.post(worker, Notification::Kept(Box::new(notice)));
-                announced.push(receiver);
-            }
-            announced
+        let held = if live::has_connections(&*self.engine, &inbox) {
+            live::fetch(&*self.engine, plan.added_channels())
+        } else {
+            Held::default()
         };
+        let announce =
+            |channels: Vec<ChannelName>| live::announce(&*self.engine, &inbox, channels, &held);
         self.kept.make(user, change, plan, announce)
     }
 

@@ -4,13 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throng_access::Revocations;
-use throng_access::revocation::{ShareError, SharedChange, SharedRevocations};
+use throng_access::revocation::{SharedChange, SharedRevocations};
+use throng_access::shared::ShareError;
 use throng_core::{Ticket, clock};
 use throng_wire::{ErrorCode, ErrorResponse};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::outcome::{Outcome, refusal};
+use crate::unshared::unshared;
+
+/// What is changed, for people.
+const WHAT: &str = "a revocation";
 
 /// How long comparing with what the servers share may take: as long as a change.
 const COMPARE: Duration = Duration::from_secs(4);
@@ -35,7 +40,7 @@ pub(super) async fn change(shared: &SharedRevocations, change: SharedChange) -> 
     shared.change(change, clock::machine_ms() / 1000, ticket).map_err(refusal)?;
     match outcome.await.ok().flatten() {
         Some(Ok(())) => Ok(true),
-        Some(Err(error)) => Err(unshared(error)),
+        Some(Err(error)) => Err(unshared(error, WHAT)),
         None => Err(ErrorCode::Draining.into()),
     }
 }
@@ -49,7 +54,7 @@ async fn compare(shared: &SharedRevocations) -> Result<(), ErrorResponse> {
     }));
     match timeout(COMPARE, compared).await {
         Ok(Ok(Some(()))) => Ok(()),
-        _ => Err(unshared(ShareError::Away)),
+        _ => Err(unshared(ShareError::Away, WHAT)),
     }
 }
 
@@ -60,29 +65,4 @@ pub(super) fn known(shared: &SharedRevocations) -> Result<&Arc<Revocations>, Err
     }
     let message = "this server has not read the revocations from NATS yet; try again later";
     Err(ErrorResponse::new(ErrorCode::Unavailable, message))
-}
-
-/// The response to an operator whose change is not known to be made.
-fn unshared(error: ShareError) -> ErrorResponse {
-    let (code, message) = match error {
-        ShareError::Busy => {
-            (ErrorCode::Busy, "too many revocations wait for NATS; try again later")
-        }
-        ShareError::Away => (
-            ErrorCode::Unavailable,
-            "NATS cannot be reached, so nothing is changed on any node; try again later",
-        ),
-        ShareError::Unknown => (
-            ErrorCode::OutcomeUnknown,
-            "NATS did not answer in time: it is not known whether this is made; repeat it",
-        ),
-        ShareError::Refused(reason) => {
-            tracing::error!("NATS does not store a revocation: {reason}");
-            (
-                ErrorCode::NotStored,
-                "NATS does not store this, and the log says why: nothing is changed on any node",
-            )
-        }
-    };
-    ErrorResponse::new(code, message)
 }

@@ -6,7 +6,7 @@
 //! # Invariants
 //!
 //! A live connection is in `reads` once if it has [`Flags::READ_DEFERRED`], and not otherwise; the
-//! same holds of `deliveries` and [`Flags::DELIVERY_DEFERRED`].
+//! same holds of `deliveries` and `unsettled` together and [`Flags::DELIVERY_DEFERRED`].
 
 use std::collections::VecDeque;
 
@@ -30,6 +30,8 @@ pub(super) struct Deferred {
     reads: VecDeque<Token>,
     /// Connections that lack messages, and whose sockets may take more than one slice allows.
     deliveries: VecDeque<Token>,
+    /// Connections that lack only messages which are not settled, and will not be soon.
+    unsettled: VecDeque<Token>,
     /// Connections that the control plane has not taken yet.
     handoffs: VecDeque<Token>,
     closes: Vec<PendingClose>,
@@ -52,6 +54,20 @@ impl Deferred {
         connections: &mut Connections<S>,
     ) -> bool {
         defer(&mut self.deliveries, Flags::DELIVERY_DEFERRED, id, connections)
+    }
+
+    /// Lets the connection have what it lacks when that is settled.
+    pub(super) fn defer_unsettled<S>(
+        &mut self,
+        id: ConnectionId,
+        connections: &mut Connections<S>,
+    ) -> bool {
+        defer(&mut self.unsettled, Flags::DELIVERY_DEFERRED, id, connections)
+    }
+
+    /// Gives all that wait for messages to be settled a turn in the next slice.
+    pub(super) fn resume_unsettled(&mut self) {
+        self.deliveries.append(&mut self.unsettled);
     }
 
     /// Lists a connection of another worker as its flags say. `close` is the code of its close
@@ -194,10 +210,13 @@ impl Deferred {
 
     /// Panics unless lists and flags agree. For tests: it visits all connections.
     pub(super) fn check_invariants<S>(&self, connections: &Connections<S>) {
-        let lists =
-            [(&self.reads, Flags::READ_DEFERRED), (&self.deliveries, Flags::DELIVERY_DEFERRED)];
+        let deliveries = self.deliveries.iter().chain(&self.unsettled);
+        let lists: [(Vec<_>, Flags); 2] = [
+            (self.reads.iter().collect(), Flags::READ_DEFERRED),
+            (deliveries.collect(), Flags::DELIVERY_DEFERRED),
+        ];
         for (list, flag) in lists {
-            let live = list.iter().filter_map(|&token| connections.find(token));
+            let live = list.into_iter().filter_map(|&token| connections.find(token));
             let mut listed: Vec<_> = live.collect();
             listed.sort_unstable();
             let all = (0..connections.extent()).map(ConnectionId::new);

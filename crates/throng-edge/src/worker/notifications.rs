@@ -60,6 +60,7 @@ impl<N: Net> Worker<N> {
                 Notification::Follows { channel, connection, wanted, ticket } => {
                     ticket.answer(self.follows((connection, wanted), channel));
                 }
+                Notification::Settled => self.deferred.resume_unsettled(),
                 Notification::Kept(notice) => {
                     self.deferred.defer_kept_change(RunningKeptChange::new(notice));
                 }

@@ -1,7 +1,10 @@
 //! A table that every node has whole: a bucket whose entries the servers republish.
 //!
-//! Its stream has several entries of each key, and nodes take all of them in order. So two nodes
-//! that write the same key at the same time do not depend on which of them is the last.
+//! Nodes take its entries in their order. Those of a table of [changes](TableKind::Changes) are
+//! changes, of which the stream has several of each key: so two nodes that write the same key at
+//! the same time do not depend on which of them is the last. Those of a table of
+//! [states](TableKind::States) are all that there is to say about their key, so the last one is
+//! enough, and whoever writes one says which it replaces.
 
 use serde_json::{Value, json};
 
@@ -9,25 +12,36 @@ use super::stream::{self, StreamInfo};
 use super::{ApiError, StreamSettings};
 use crate::protocol::headers::Headers;
 
-/// What a table may take on each server, in bytes. Beyond it changes are refused.
-const BYTES_MAX: u64 = 64 << 20;
-
-/// The largest entry, in bytes, with its headers.
-const ENTRY_BYTES_MAX: u32 = 16 << 10;
-
-/// Entries of one key, of which the last one holds for who reads it with the tools of NATS.
-const ENTRIES_PER_KEY: u32 = 8;
+/// Entries of one key of a table of changes, of which the last one holds for who reads it with the
+/// tools of NATS.
+const CHANGES_PER_KEY: u32 = 8;
 
 /// The format of what a table stores. Another one is another table.
 const FORMAT: &str = "1";
+
+/// What the entries of a table are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TableKind {
+    /// Changes, each of which matters.
+    Changes,
+    /// The state of their key, of which the last one matters.
+    States,
+}
 
 /// A table of an installation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableSettings {
     /// Its name, after the prefix of the installation: one token of a subject.
     pub name: String,
-    /// For how long an entry matters, in milliseconds.
+    /// What its entries are.
+    pub kind: TableKind,
+    /// For how long an entry matters, in milliseconds; 0 if for ever.
     pub max_age_ms: u64,
+    /// What it may take on each server, in bytes, unless somebody edits it. Beyond it changes are
+    /// refused.
+    pub bytes_max: u64,
+    /// The largest entry, in bytes, with its headers.
+    pub entry_bytes_max: u32,
 }
 
 /// One entry, as it was written.
@@ -37,6 +51,15 @@ pub struct TableEntry {
     pub key: Box<str>,
     /// Its value; `None` if it was removed.
     pub value: Option<Box<[u8]>>,
+}
+
+/// An entry that the table has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredEntry {
+    /// What was written.
+    pub entry: TableEntry,
+    /// Its place among all entries of the table, which grows.
+    pub sequence: u64,
 }
 
 /// The names of a table in NATS.
@@ -60,15 +83,26 @@ impl TableNames {
     }
 
     /// The entry that a message of the stream is; `None` if it is of no table.
-    pub(crate) fn entry(&self, headers: Headers<'_>, payload: &[u8]) -> Option<TableEntry> {
+    pub(crate) fn entry(&self, headers: Headers<'_>, payload: &[u8]) -> Option<StoredEntry> {
         let key = headers.get("Nats-Subject")?.strip_prefix(&*self.keys)?.into();
         let is_removed = matches!(headers.get("KV-Operation"), Some("DEL" | "PURGE"));
-        Some(TableEntry { key, value: (!is_removed).then(|| payload.into()) })
+        let entry = TableEntry { key, value: (!is_removed).then(|| payload.into()) };
+        Some(StoredEntry { entry, sequence: headers.number("Nats-Sequence")? })
     }
 }
 
 /// The configuration of a table's stream, which every client of NATS recognises as a bucket.
-pub(crate) fn config(names: &TableNames, max_age_ms: u64, replicas: u8, is_memory: bool) -> Value {
+pub(crate) fn config(
+    names: &TableNames,
+    settings: &TableSettings,
+    (replicas, is_memory): (u8, bool),
+) -> Value {
+    let (src, dest) = (format!("{}>", names.keys), format!("{}>", names.live));
+    let (per_key, republish) = match settings.kind {
+        TableKind::Changes => (CHANGES_PER_KEY, json!({ "src": src, "dest": dest })),
+        // Nodes read them from the stream: of what is republished they need the sequence.
+        TableKind::States => (1, json!({ "src": src, "dest": dest, "headers_only": true })),
+    };
     json!({
         "name": names.stream,
         "subjects": [format!("{}>", names.keys)],
@@ -76,36 +110,29 @@ pub(crate) fn config(names: &TableNames, max_age_ms: u64, replicas: u8, is_memor
         "discard": "new",
         "storage": if is_memory { "memory" } else { "file" },
         "num_replicas": replicas,
-        "max_msgs_per_subject": ENTRIES_PER_KEY,
-        "max_age": age_ns(max_age_ms),
-        "max_bytes": BYTES_MAX,
+        "max_msgs_per_subject": per_key,
+        "max_age": settings.max_age_ms.saturating_mul(1_000_000),
+        "max_bytes": settings.bytes_max,
         "max_msgs": -1,
-        "max_msg_size": ENTRY_BYTES_MAX,
+        "max_msg_size": settings.entry_bytes_max,
         "max_consumers": -1,
         "allow_direct": true,
         "allow_rollup_hdrs": true,
         "deny_delete": true,
-        "republish": {
-            "src": format!("{}>", names.keys),
-            "dest": format!("{}>", names.live),
-        },
+        "republish": republish,
         "metadata": { "throng.format": FORMAT },
     })
-}
-
-fn age_ns(age_ms: u64) -> u64 {
-    age_ms.saturating_mul(1_000_000)
 }
 
 /// The name of the stream of a table, and how it has to be: for those who examine servers.
 pub fn wanted(stream: &StreamSettings, table: &TableSettings) -> (String, Value) {
     let names = TableNames::new(&stream.prefix, &table.name);
-    let config = config(&names, table.max_age_ms, stream.replicas, stream.is_in_memory);
+    let config = config(&names, table, (stream.replicas, stream.is_in_memory));
     (names.stream, config)
 }
 
 /// Reads the answer to a request for, or to create, a table. One that keeps entries longer than is
-/// wanted is as good.
+/// wanted is as good, and how much it may take is for its operator to say.
 ///
 /// # Errors
 ///
@@ -113,11 +140,14 @@ pub fn wanted(stream: &StreamSettings, table: &TableSettings) -> (String, Value)
 pub fn parse(payload: &[u8], wanted: &Value) -> Result<StreamInfo, ApiError> {
     let age_ns = wanted["max_age"].as_u64().unwrap_or(0);
     let mut others = wanted.clone();
-    others.as_object_mut().map(|fields| fields.remove("max_age"));
+    for key in ["max_age", "max_bytes"] {
+        others.as_object_mut().map(|fields| fields.remove(key));
+    }
     let mut info = stream::parse(payload, &others)?;
-    if info.max_age_ns != 0 && info.max_age_ns < age_ns {
-        let found_ns = info.max_age_ns;
-        info.differences.push(format!("max_age is {found_ns}, but should be at least {age_ns}"));
+    let found_ns = info.max_age_ns;
+    if found_ns != 0 && (found_ns < age_ns || age_ns == 0) {
+        let wanted = if age_ns == 0 { "0".into() } else { format!("at least {age_ns}") };
+        info.differences.push(format!("max_age is {found_ns}, but should be {wanted}"));
     }
     Ok(info)
 }
@@ -126,28 +156,43 @@ pub fn parse(payload: &[u8], wanted: &Value) -> Result<StreamInfo, ApiError> {
 mod tests {
     use super::*;
 
+    fn settings(kind: TableKind, max_age_ms: u64) -> TableSettings {
+        let (bytes_max, entry_bytes_max) = (1 << 20, 1 << 10);
+        TableSettings { name: "t".into(), kind, max_age_ms, bytes_max, entry_bytes_max }
+    }
+
     #[test]
     fn entries_are_told_apart_from_removals() {
         let names = TableNames::new("chat", "revocations");
         let entry = |block: &str| names.entry(Headers::new(block.as_bytes()), b"x");
-        let put = "NATS/1.0\r\nNats-Subject: $KV.chat-revocations.user.ann\r\n\r\n";
+        let put =
+            "NATS/1.0\r\nNats-Subject: $KV.chat-revocations.user.ann\r\nNats-Sequence: 7\r\n\r\n";
         let removed = put.replace("\r\n\r\n", "\r\nKV-Operation: DEL\r\n\r\n");
-        let key = || "user.ann".into();
-        assert_eq!(entry(put), Some(TableEntry { key: key(), value: Some((*b"x").into()) }));
-        assert_eq!(entry(&removed), Some(TableEntry { key: key(), value: None }));
+        let found = |value| {
+            let entry = TableEntry { key: "user.ann".into(), value };
+            Some(StoredEntry { entry, sequence: 7 })
+        };
+        assert_eq!(entry(put), found(Some((*b"x").into())));
+        assert_eq!(entry(&removed), found(None));
+        assert_eq!(entry(&put.replace(": 7", ": x")), None);
         assert_eq!(entry("NATS/1.0\r\nNats-Subject: $KV.chat-epochs.a\r\n\r\n"), None);
         assert_eq!(entry(""), None);
     }
 
     #[test]
-    fn a_table_that_keeps_entries_longer_is_as_good() {
-        let wanted = config(&TableNames::new("chat", "revocations"), 1_000, 1, false);
-        let differences = |age: Value| {
+    fn a_table_that_keeps_entries_longer_or_takes_more_is_as_good() {
+        let names = TableNames::new("chat", "t");
+        let of = |age_ms| config(&names, &settings(TableKind::Changes, age_ms), (1, false));
+        let (wanted, for_ever) = (of(1_000), of(0));
+        let differs = |wanted: &Value, age: Value| {
             let mut found = wanted.clone();
-            found["max_age"] = age;
+            (found["max_age"], found["max_bytes"]) = (age, (-1).into());
             let answer = json!({ "config": found, "state": {} });
-            parse(answer.to_string().as_bytes(), &wanted).map(|info| info.differences.len())
+            parse(answer.to_string().as_bytes(), wanted).map(|info| info.differences.len())
         };
+        let differences = |age: Value| differs(&wanted, age);
+        assert_eq!(differs(&for_ever, 0.into()), Ok(0));
+        assert_eq!(differs(&for_ever, 1_000_000_000u64.into()), Ok(1));
         assert_eq!(differences(1_000_000_000u64.into()), Ok(0));
         assert_eq!(differences(2_000_000_000u64.into()), Ok(0));
         assert_eq!(differences(0.into()), Ok(0), "for ever");

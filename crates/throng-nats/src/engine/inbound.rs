@@ -6,8 +6,8 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use throng_core::{
-    ChannelId, Content, Engine as _, Epoch, Fetched, MessageId, PublishError, Published,
-    ScanAction, ScanClose, ScanTarget, Ticket, clock,
+    ChannelId, Content, Engine as _, Epoch, Fetched, MessageId, Notification, PublishError,
+    Published, ScanAction, ScanClose, ScanTarget, Ticket, WorkerId, clock,
 };
 
 use super::collect::Next;
@@ -37,14 +37,18 @@ impl Shared {
             Notice::Trouble { server, error } => self.trouble(&format!("{server}: {error}")),
             Notice::Turn => {}
             Notice::Lag { ms } => self.cluster.lags(ms),
-            Notice::Report(Report::Opened { epoch }) => self.opened(Epoch::numbered(epoch)),
+            Notice::Report(Report::Opened { epoch, last }) => {
+                self.opened(Epoch::numbered(epoch), last);
+            }
+            Notice::Report(Report::Whole(is_whole)) => self.becomes_whole(is_whole),
+            Notice::CaughtUp => self.link.caught_up(),
             Notice::Report(Report::Away) => {
                 if self.link.is_open() {
                     count(&self.link.counts.losses);
                 }
                 self.link.set((self.now_ms)(), LinkState::Away { trouble: None });
                 self.cluster.is_away();
-                self.table.is_away();
+                self.tables.is_away();
                 self.refuse_waiting();
             }
             Notice::Report(Report::Refused { reason }) => {
@@ -69,13 +73,15 @@ impl Shared {
                     self.link.set((self.now_ms)(), LinkState::Refused { reason });
                 }
             }
-            Notice::Report(Report::Entries(entries)) => {
-                self.table.tell(TableNews::Entries(entries));
+            Notice::Report(Report::Entries(table, entries)) => {
+                self.tables.tell(table, TableNews::Entries(entries));
             }
-            Notice::Report(Report::Current { as_of_ms }) => self.table.is_current(as_of_ms),
-            Notice::Report(Report::TableLost) => self.table.tell(TableNews::Lost),
+            Notice::Report(Report::Current { table, as_of_ms }) => {
+                self.tables.is_current(table, as_of_ms);
+            }
+            Notice::Report(Report::TableLost(table)) => self.tables.tell(table, TableNews::Lost),
             Notice::Report(Report::Changed { token, outcome }) => {
-                self.table.changed(token, outcome);
+                self.tables.changed(token, outcome);
             }
             Notice::Report(Report::Followed { channel, head }) => self.joined(channel, head),
             Notice::Report(Report::Message { channel, message }) => self.message(channel, message),
@@ -110,9 +116,20 @@ impl Shared {
         }
     }
 
-    fn opened(&self, epoch: Epoch) {
+    /// All followed channels have all messages, or do no more.
+    fn becomes_whole(&self, is_whole: bool) {
+        self.link.becomes_whole(is_whole);
+        if is_whole {
+            for worker in 0..self.workers {
+                let worker = WorkerId(u16::try_from(worker).unwrap_or(u16::MAX));
+                self.memory.post(worker, Notification::Settled);
+            }
+        }
+    }
+
+    fn opened(&self, epoch: Epoch, last: u64) {
         *self.said.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        if self.link.opened((self.now_ms)(), epoch) {
+        if self.link.opened((self.now_ms)(), epoch, last) {
             tracing::error!(
                 "the stream in NATS has lost messages: ids from before mean nothing any more, and \
                  all subscribers are told to connect again"
@@ -187,6 +204,7 @@ impl Shared {
         self.wait_for_room(&content);
         count(&self.link.counts.delivered);
         self.memory.deliver(&content, receipt.as_ref(), || self.parts.append(&content));
+        self.link.delivered(content.id.offset);
     }
 
     /// Messages of other nodes are not refused when a worker does not keep up. So they wait.

@@ -86,6 +86,13 @@ pub(super) struct Link {
     since_ms: AtomicU64,
     /// The highest sequence that is known of the stream.
     last: AtomicU64,
+    /// All messages of followed channels up to this sequence are in the queues of workers.
+    settled: AtomicU64,
+    /// The highest sequence that was delivered.
+    delivered: AtomicU64,
+    /// What was known of the stream when the servers were asked whether all of it has come.
+    asked: AtomicU64,
+    is_whole: AtomicBool,
     state: Mutex<LinkState>,
     nodes: AtomicU64,
     pub(super) counts: Counts,
@@ -100,6 +107,10 @@ impl Link {
             is_stalled: AtomicBool::new(false),
             since_ms: AtomicU64::new(now_ms),
             last: AtomicU64::new(0),
+            settled: AtomicU64::new(0),
+            delivered: AtomicU64::new(0),
+            asked: AtomicU64::new(0),
+            is_whole: AtomicBool::new(false),
             state: Mutex::new(LinkState::Away { trouble: None }),
             nodes: AtomicU64::new(0),
             counts: Counts::default(),
@@ -159,13 +170,60 @@ impl Link {
         self.last.fetch_max(sequence, Ordering::AcqRel);
     }
 
-    /// The stream is open. Returns whether ids from before mean nothing any more.
-    pub(super) fn opened(&self, now_ms: u64, epoch: Epoch) -> bool {
+    /// All messages of followed channels up to this sequence are in the queues of workers.
+    pub(super) fn settled(&self) -> u64 {
+        self.settled.load(Ordering::SeqCst)
+    }
+
+    /// Whether what is posted is settled at once.
+    pub(super) fn is_whole(&self) -> bool {
+        self.is_whole.load(Ordering::SeqCst)
+    }
+
+    /// All followed channels have all messages that are known of, or do no more.
+    pub(super) fn becomes_whole(&self, is_whole: bool) {
+        if is_whole {
+            self.settle(self.delivered.load(Ordering::Relaxed));
+        }
+        self.is_whole.store(is_whole, Ordering::SeqCst);
+    }
+
+    /// A message is in the queues of workers.
+    pub(super) fn delivered(&self, sequence: u64) {
+        self.delivered.fetch_max(sequence, Ordering::Relaxed);
+        if self.is_whole() {
+            self.settle(sequence);
+        }
+    }
+
+    /// All has come that the servers had sent when they were asked last, and they were not asked
+    /// since. Until then what was known of the stream may not have come here.
+    pub(super) fn caught_up(&self) {
+        let asked = self.asked.swap(self.last(), Ordering::Relaxed);
+        if self.is_whole() {
+            self.settle(asked);
+        }
+    }
+
+    fn settle(&self, sequence: u64) {
+        self.settled.fetch_max(sequence, Ordering::SeqCst);
+    }
+
+    /// The stream is open, with this last sequence. Returns whether ids from before mean nothing
+    /// any more.
+    pub(super) fn opened(&self, now_ms: u64, epoch: Epoch, last: u64) -> bool {
         let before = self.epoch();
         let is_other = before.is_some_and(|before| before != epoch);
         if is_other {
-            self.last.store(0, Ordering::Release);
+            for of in [&self.last, &self.settled, &self.delivered, &self.asked] {
+                of.store(0, Ordering::SeqCst);
+            }
             count(&self.counts.epochs);
+        }
+        self.reached(last);
+        if before != Some(epoch) {
+            // Nobody has followed anything under this epoch.
+            self.settle(last);
         }
         self.epoch.store(epoch.number(), Ordering::Release);
         self.set(now_ms, LinkState::Open);
@@ -177,6 +235,9 @@ impl Link {
         let is_open = state == LinkState::Open;
         if self.is_open.swap(is_open, Ordering::AcqRel) != is_open {
             self.since_ms.store(now_ms, Ordering::Relaxed);
+        }
+        if !is_open {
+            self.is_whole.store(false, Ordering::SeqCst);
         }
         *self.lock() = state;
     }
@@ -190,7 +251,8 @@ mod tests {
     fn an_epoch_stays_while_the_stream_is_away() {
         let link = Link::new(5);
         assert_eq!((link.epoch(), link.is_open(), link.since_ms()), (None, false, 5));
-        assert!(!link.opened(7, Epoch::numbered(1)), "nobody has ids of the time before");
+        assert!(!link.opened(7, Epoch::numbered(1), 5), "nobody has ids of the time before");
+        assert_eq!((link.last(), link.settled()), (5, 5));
         link.reached(9);
         link.reached(8);
         assert_eq!((link.last(), link.since_ms()), (9, 7));
@@ -198,9 +260,33 @@ mod tests {
         assert_eq!((link.epoch(), link.is_open()), (Some(Epoch::numbered(1)), false));
         link.set(13, LinkState::Refused { reason: "why".into() });
         assert_eq!(link.since_ms(), 11, "it is cut off since then");
-        assert!(!link.opened(17, Epoch::numbered(1)));
-        assert_eq!(link.last(), 9);
-        assert!(link.opened(19, Epoch::numbered(2)));
-        assert_eq!(link.last(), 0);
+        assert!(!link.opened(17, Epoch::numbered(1), 8));
+        assert_eq!((link.last(), link.settled()), (9, 5));
+        assert!(link.opened(19, Epoch::numbered(2), 2));
+        assert_eq!((link.last(), link.settled()), (2, 2));
+    }
+
+    #[test]
+    fn nothing_is_settled_while_a_channel_may_lack_messages() {
+        let link = Link::new(5);
+        link.opened(7, Epoch::numbered(1), 10);
+        link.delivered(12);
+        assert_eq!(link.settled(), 10);
+        link.becomes_whole(true);
+        assert_eq!(link.settled(), 12);
+        link.reached(20);
+        assert_eq!(link.settled(), 12, "an answer may overtake a message");
+        link.caught_up();
+        assert_eq!(link.settled(), 12, "it may have been asked before");
+        link.caught_up();
+        assert_eq!(link.settled(), 20);
+        link.becomes_whole(false);
+        link.delivered(25);
+        link.caught_up();
+        assert_eq!(link.settled(), 20);
+        link.becomes_whole(true);
+        assert_eq!(link.settled(), 25);
+        link.set(11, LinkState::Away { trouble: None });
+        assert!(!link.is_whole());
     }
 }

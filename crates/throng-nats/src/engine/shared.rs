@@ -22,7 +22,7 @@ use super::hold::{Hold, Owner};
 use super::lateness::Lateness;
 use super::link::{Link, count};
 use super::publications::Publications;
-use super::table::Table;
+use super::table::Tables;
 use super::vacancies::Vacancies;
 use crate::journal::Event;
 
@@ -69,7 +69,7 @@ pub(super) struct Shared {
     /// Turns of the thread of the connection.
     pub(super) turns: Arc<AtomicU64>,
     pub(super) lateness: Mutex<Lateness>,
-    pub(super) table: Table,
+    pub(super) tables: Tables,
     /// Not known before the server knows its keys.
     pub(super) tags_of_user: OnceLock<TagsOfUser>,
     pub(super) events: UnboundedSender<Event<'static>>,
@@ -280,7 +280,7 @@ impl Shared {
     /// What this node says of itself; `None` before the rest of the server has.
     pub(super) fn facts(&self, now_ms: u64) -> Option<NodeFacts> {
         let own = self.cluster.own()?;
-        let (link, table) = (&self.link, &self.table);
+        let link = &self.link;
         let (is_open, opened_ms) = (link.is_open(), link.since_ms());
         let (standing, _) = self.cluster.standing(now_ms, opened_ms);
         let since = |at_ms: u64| now_ms.saturating_sub(at_ms);
@@ -289,9 +289,6 @@ impl Shared {
             behind: standing.behind as u64,
             lag_ms: self.lag_ms(now_ms),
             under_way: self.publications.len() as u64,
-            revocations_age_ms: table
-                .is_there()
-                .then(|| since(table.as_of_ms().unwrap_or(opened_ms))),
             is_open,
             since_ms: since(opened_ms),
             epoch: link.epoch().map_or_else(String::new, |epoch| epoch.to_string()),

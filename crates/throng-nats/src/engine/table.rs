@@ -1,4 +1,4 @@
-//! The table that every node has whole: who is told of its entries, and changes under way.
+//! The tables that every node has whole: who is told of their entries, and changes under way.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,8 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use throng_core::Ticket;
 
-use crate::api::table::TableEntry;
-use crate::journal::Changed;
+use crate::api::table::StoredEntry;
+use crate::journal::{Changed, TableId};
 
 /// Tickets that wait for a comparison, at most.
 const WAITING_MAX: usize = 4_096;
@@ -16,7 +16,7 @@ const WAITING_MAX: usize = 4_096;
 #[derive(Debug)]
 pub enum TableNews {
     /// These entries were written, in this order.
-    Entries(Vec<TableEntry>),
+    Entries(Vec<StoredEntry>),
     /// All entries that there were a moment ago have been told.
     Current,
     /// The table has lost entries. Those that are there are told again.
@@ -32,12 +32,10 @@ struct Told {
     early: Vec<TableNews>,
 }
 
-/// See the module.
+/// One of the tables.
 #[derive(Default)]
-pub(super) struct Table {
-    is_there: bool,
+struct Table {
     told: Mutex<Told>,
-    changes: Mutex<HashMap<u64, Ticket<Changed>>>,
     /// When it was current last; 0 for never.
     as_of_ms: AtomicU64,
     /// Who waits until it is current as of a time.
@@ -48,31 +46,39 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Table {
-    pub(super) fn new(is_there: bool) -> Table {
-        Table { is_there, ..Table::default() }
+/// See the module.
+#[derive(Default)]
+pub(super) struct Tables {
+    all: Vec<Table>,
+    changes: Mutex<HashMap<u64, Ticket<Changed>>>,
+}
+
+impl Tables {
+    /// As many as the journal has.
+    pub(super) fn new(count: usize) -> Tables {
+        Tables { all: (0..count).map(|_| Table::default()).collect(), ..Tables::default() }
     }
 
-    /// Whether the node has a table.
-    pub(super) fn is_there(&self) -> bool {
-        self.is_there
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
     }
 
     /// Sets who is told of entries, and tells all that have come already.
-    pub(super) fn set_owner(&self, owner: Owner) {
-        let mut told = lock(&self.told);
+    pub(super) fn set_owner(&self, table: TableId, owner: Owner) {
+        let Some(table) = self.all.get(table.0) else { return };
+        let mut told = lock(&table.told);
         std::mem::take(&mut told.early).into_iter().for_each(&owner);
         told.owner = Some(owner);
     }
 
     /// When all entries that there were had been told, in milliseconds of the node's clock; `None`
     /// if that never was.
-    pub(super) fn as_of_ms(&self) -> Option<u64> {
-        let as_of_ms = self.as_of_ms.load(Ordering::Acquire);
+    pub(super) fn as_of_ms(&self, table: TableId) -> Option<u64> {
+        let as_of_ms = self.all.get(table.0)?.as_of_ms.load(Ordering::Acquire);
         (as_of_ms > 0).then_some(as_of_ms)
     }
 
-    /// Keeps the ticket of a change until [`Table::changed`].
+    /// Keeps the ticket of a change until [`Tables::changed`].
     pub(super) fn begin(&self, token: u64, done: Ticket<Changed>) {
         lock(&self.changes).insert(token, done);
     }
@@ -87,8 +93,9 @@ impl Table {
 
     /// Keeps a ticket until all that there is at this time has been told. Returns whether there is
     /// room for it.
-    pub(super) fn wait(&self, now_ms: u64, done: Ticket<()>) -> bool {
-        let mut waiting = lock(&self.waiting);
+    pub(super) fn wait(&self, table: TableId, now_ms: u64, done: Ticket<()>) -> bool {
+        let Some(table) = self.all.get(table.0) else { return false };
+        let mut waiting = lock(&table.waiting);
         let has_room = waiting.len() < WAITING_MAX;
         if has_room {
             waiting.push((now_ms, done));
@@ -97,10 +104,11 @@ impl Table {
     }
 
     /// All that there was at this time has been told.
-    pub(super) fn is_current(&self, as_of_ms: u64) {
-        self.as_of_ms.store(as_of_ms, Ordering::Release);
-        self.tell(TableNews::Current);
-        let mut waiting = lock(&self.waiting);
+    pub(super) fn is_current(&self, table: TableId, as_of_ms: u64) {
+        self.tell(table, TableNews::Current);
+        let Some(table) = self.all.get(table.0) else { return };
+        table.as_of_ms.store(as_of_ms, Ordering::Release);
+        let mut waiting = lock(&table.waiting);
         let told: Vec<_> = waiting.extract_if(.., |(at_ms, _)| *at_ms <= as_of_ms).collect();
         drop(waiting);
         told.into_iter().for_each(|(_, done)| done.answer(()));
@@ -108,14 +116,17 @@ impl Table {
 
     /// The servers cannot be reached: who waits gets no answer.
     pub(super) fn is_away(&self) {
-        let waiting = std::mem::take(&mut *lock(&self.waiting));
-        drop(waiting);
+        for table in &self.all {
+            let waiting = std::mem::take(&mut *lock(&table.waiting));
+            drop(waiting);
+        }
     }
 
     /// Tells the owner, or keeps it for the owner.
-    pub(super) fn tell(&self, news: TableNews) {
+    pub(super) fn tell(&self, table: TableId, news: TableNews) {
+        let Some(table) = self.all.get(table.0) else { return };
         // Under the lock, so that the order stays.
-        let mut told = lock(&self.told);
+        let mut told = lock(&table.told);
         match &told.owner {
             Some(owner) => owner(news),
             None => told.early.push(news),

@@ -102,6 +102,17 @@ pub(super) struct Following {
     confirms: VecDeque<(u64, Subscription)>,
     confirm_all_ms: Option<u64>,
     has_replicas: bool,
+    /// How many channels are behind.
+    behind: usize,
+}
+
+impl Channel {
+    /// Changes the state. `behind` counts the channels that are behind.
+    fn turn(&mut self, state: State, behind: &mut usize) {
+        *behind -= usize::from(self.state == State::Behind);
+        *behind += usize::from(state == State::Behind);
+        self.state = state;
+    }
 }
 
 impl Following {
@@ -118,7 +129,13 @@ impl Following {
             confirms: VecDeque::new(),
             confirm_all_ms: None,
             has_replicas,
+            behind: 0,
         }
+    }
+
+    /// Whether no channel is known to lack messages, or suspected to.
+    pub(super) fn is_whole(&self) -> bool {
+        self.behind == 0
     }
 
     pub(super) fn len(&self) -> usize {
@@ -215,7 +232,7 @@ impl Following {
             outbox.actions.push(Action::Unsubscribe { sid: self.subscription(slot).sid() });
         }
         let channel = &mut self.channels[slot as usize];
-        channel.state = State::Free;
+        channel.turn(State::Free, &mut self.behind);
         channel.suffix = "".into();
         self.free.push(slot);
     }
@@ -247,7 +264,7 @@ impl Following {
         self.unasked.clear();
         for (slot, channel) in self.channels.iter_mut().enumerate() {
             if channel.state == State::Live {
-                channel.state = State::Behind;
+                channel.turn(State::Behind, &mut self.behind);
                 channel.behind_since_ms = now_ms as u32;
             }
             // What could not be read meanwhile is not lost yet.
@@ -283,7 +300,7 @@ impl Following {
         }
         self.disconnected();
         for channel in self.channels.iter_mut().filter(|channel| channel.state != State::Free) {
-            channel.state = State::Joining;
+            channel.turn(State::Joining, &mut self.behind);
             (channel.head, channel.target) = (last, 0);
         }
         self.suspect_twice(now_ms);
@@ -393,7 +410,8 @@ impl Following {
         let Some(channel) = self.get(subscription) else { return };
         let (target, slot) = (channel.target, subscription.slot);
         if channel.state == State::Joining {
-            channel.state = State::Behind;
+            let channel = &mut self.channels[slot as usize];
+            channel.turn(State::Behind, &mut self.behind);
             channel.behind_since_ms = now_ms as u32;
             channel.head = sequence;
             outbox.report(Report::Followed { channel: channel.key, head: sequence });
@@ -406,7 +424,7 @@ impl Following {
         }
         let channel = &mut self.channels[slot as usize];
         if channel.target <= channel.head && !channel.is_filling {
-            channel.state = State::Live;
+            channel.turn(State::Live, &mut self.behind);
         }
     }
 
@@ -422,7 +440,7 @@ impl Following {
             return;
         }
         if channel.state != State::Behind {
-            channel.state = State::Behind;
+            channel.turn(State::Behind, &mut self.behind);
             channel.behind_since_ms = now_ms as u32;
         }
         if !channel.is_filling {
@@ -502,7 +520,10 @@ impl Following {
         batch: Reading,
         outbox: &mut Outbox,
     ) {
-        let Some(channel) = self.get(subscription) else { return };
+        if self.get(subscription).is_none() {
+            return;
+        }
+        let channel = &mut self.channels[subscription.slot as usize];
         channel.is_filling = false;
         let mut messages = batch.messages.into_iter().peekable();
         // What came live meanwhile is reported already. Nothing is missing after it then.
@@ -522,10 +543,10 @@ impl Following {
             channel.is_filling = true;
             self.fills.push_back(subscription);
         } else if channel.head >= channel.target {
-            channel.state = State::Live;
+            channel.turn(State::Live, &mut self.behind);
         } else if (now_ms as u32).wrapping_sub(channel.target_since_ms) > LOST_MS as u32 {
             channel.head = channel.target;
-            channel.state = State::Live;
+            channel.turn(State::Live, &mut self.behind);
             outbox.report(Report::Gap { channel: key });
         } else {
             channel.is_filling = true;

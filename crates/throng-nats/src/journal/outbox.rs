@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use super::report::Report;
+use super::report::{Report, TableId};
 
 /// The subscription that answers come to.
 pub(super) const INBOX_SID: u64 = 1;
@@ -14,7 +14,7 @@ pub(super) const HINT_SID: u64 = 2;
 pub(super) const NODES_SID: u64 = 3;
 /// The subscription that questions of other nodes come to.
 pub(super) const ASK_SID: u64 = 4;
-/// The subscription that new entries of the table come to.
+/// The subscription that new entries of the first table come to; those of the others follow.
 pub(super) const TABLE_SID: u64 = 5;
 
 /// What a journal wants to have done, in this order.
@@ -62,10 +62,10 @@ pub(super) enum Question {
     Bounds,
     /// Something that all other nodes were asked.
     Nodes,
-    /// About the table.
-    Table,
-    /// A change of the table.
-    Change,
+    /// About a table.
+    Table(TableId),
+    /// A change of a table.
+    Change(TableId),
 }
 
 /// What is to be done, and which answers are expected.

@@ -5,7 +5,7 @@ use throng_core::{ChannelId, ChannelName, NodeTag, Publication};
 use super::nonce;
 use crate::api::StreamSettings;
 use crate::api::message::StoredMessage;
-use crate::api::table::{TableEntry, TableSettings};
+use crate::api::table::{StoredEntry, TableEntry, TableSettings};
 use crate::permissions::Verb;
 use crate::protocol::decoder::Delivery;
 
@@ -56,15 +56,20 @@ pub enum Event<'a> {
         /// What this node says to it.
         answer: Vec<u8>,
     },
-    /// To write an entry of the table. The token comes back with the outcome.
+    /// To write an entry of a table. The token comes back with the outcome.
     Change {
+        /// Which table it is.
+        table: TableId,
         /// Comes back with the outcome.
         token: u64,
         /// What is written, and under which key.
         entry: TableEntry,
+        /// The sequence of the key's last entry, without which it is not written; 0 if there is
+        /// none. `None` if that does not matter.
+        replaces: Option<u64>,
     },
-    /// To compare the table with what was read of it, at once.
-    Compare,
+    /// To compare a table with what was read of it, at once.
+    Compare(TableId),
     /// What the other nodes are told of this one once a second, from now on.
     Describe(Vec<u8>),
     /// The node ends. Others need not wait for its answers any more.
@@ -103,6 +108,8 @@ pub enum Report {
     /// Messages can be published and read, under this epoch. With another epoch than before, all
     /// earlier sequences mean nothing any more: each followed channel is reported again.
     Opened {
+        /// The stream's last sequence when it was found.
+        last: u64,
         /// The number of the epoch.
         epoch: u64,
     },
@@ -174,22 +181,27 @@ pub enum Report {
         /// What it asks.
         question: Vec<u8>,
     },
-    /// Entries of the table, in the order in which they were written: all that there are, or those
+    /// Whether all followed channels have all messages that this node knows of, if that has
+    /// changed. It is not so before the first of these, nor while the stream is away.
+    Whole(bool),
+    /// Entries of a table, in the order in which they were written: all that there are, or those
     /// that came since.
-    Entries(Vec<TableEntry>),
+    Entries(TableId, Vec<StoredEntry>),
     /// All entries that were there at this time were reported.
     Current {
+        /// Which table it is.
+        table: TableId,
         /// When the servers were asked, by the clock of the events.
         as_of_ms: u64,
     },
     /// The table has lost entries. Those that are there are reported again.
-    TableLost,
-    /// The table cannot be used, and why. It is tried again every few seconds.
+    TableLost(TableId),
+    /// A table cannot be used, and why. It is tried again every few seconds.
     TableRefused {
         /// What is wrong and what to do.
         reason: String,
     },
-    /// What became of a change of the table.
+    /// What became of a change of a table.
     Changed {
         /// The token of [`Event::Change`].
         token: u64,
@@ -209,11 +221,21 @@ pub struct Standing {
     pub leader: String,
 }
 
-/// What became of a change of the table.
+/// Which of the [tables](Settings::tables) of a journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TableId(pub usize);
+
+/// What became of a change of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Changed {
     /// It is stored, and its entry was reported here.
     Stored,
+    /// It is not stored: the key's last entry is another one than it replaces.
+    Conflict {
+        /// The sequence of that entry, which was reported here; 0 if servers do not say it, because
+        /// they are about to store it.
+        last: u64,
+    },
     /// It is not stored: too many are under way.
     Busy,
     /// It is not stored: NATS cannot be reached.
@@ -234,8 +256,8 @@ pub struct Settings {
     pub nonce: String,
     /// How long a publication is sent again until its outcome is unknown, in milliseconds.
     pub publish_ms: u64,
-    /// A table that the node has whole before it uses the stream.
-    pub table: Option<TableSettings>,
+    /// Tables that the node has whole before it uses the stream.
+    pub tables: Vec<TableSettings>,
 }
 
 impl Settings {

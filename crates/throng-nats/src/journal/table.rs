@@ -1,6 +1,6 @@
 //! A table that this node has whole, and what it writes there.
 //!
-//! The table is a stream of entries. The node reads it from its last position: when it connects,
+//! A table is a stream of entries. The node reads it from its last position: when it connects,
 //! when the servers republish a new entry, when an own one was stored, and once a second, in case
 //! that what was republished is lost. Entries are only taken from what is read. So every node takes
 //! the same ones in the same order, its own included.
@@ -8,7 +8,8 @@
 //! # Invariants
 //!
 //! * Each [`Event::Change`](super::Event::Change) gets exactly one [`Report::Changed`]; with
-//!   [`Changed::Stored`] after its entry was reported.
+//!   [`Changed::Stored`] after its entry was reported, and with [`Changed::Conflict`] after the
+//!   entry was that is in its way.
 //! * [`Report::Current`] comes after all entries that there were at its time.
 
 use std::collections::BTreeMap;
@@ -16,13 +17,16 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::outbox::{Action, Outbox, Question, TABLE_SID};
-use super::report::{Changed, Report, Settings};
+use super::report::{Changed, Report, TableId};
 use crate::api::ack::{self, Ack};
 use crate::api::get::{self, Chain, Part};
-use crate::api::table::{self, TableEntry, TableNames, TableSettings};
-use crate::api::{ApiError, stream};
+use crate::api::table::{self, StoredEntry, TableEntry, TableNames, TableSettings};
+use crate::api::{ApiError, StreamSettings, stream};
 use crate::protocol::decoder::Delivery;
 use crate::protocol::headers::{HeaderWriter, Headers};
+
+#[cfg(test)]
+mod tests;
 
 /// How often the table is compared with what was read of it.
 const POLL_MS: u64 = 1_000;
@@ -35,6 +39,10 @@ const RETRY_MS: u64 = 100;
 
 /// A table that cannot be used is tried again after this time.
 const REFUSED_MS: u64 = 4_000;
+
+/// After this time without a later entry, those that several servers lack were removed: all of them
+/// would have to lag so far.
+const REMOVED_MS: u64 = 5_000;
 
 /// How long a change may take until its outcome is unknown.
 const CHANGE_MS: u64 = 4_000;
@@ -55,12 +63,22 @@ struct Change {
     token: u64,
     subject: String,
     sent_ms: u64,
-    /// Its sequence, once it is stored.
-    stored: Option<u64>,
+    /// What it waits for, once it is stored or refused for another entry.
+    awaited: Option<Awaited>,
+}
+
+/// An entry that has to be reported before a change is answered.
+#[derive(Debug, Clone, Copy)]
+enum Awaited {
+    /// Its own one.
+    Own(u64),
+    /// Another one of its key, which it does not replace.
+    Other(u64),
 }
 
 /// See the module.
 pub(super) struct Table {
+    id: TableId,
     names: TableNames,
     wanted: Value,
     has_replicas: bool,
@@ -91,19 +109,21 @@ pub(super) struct Table {
     is_compared: bool,
     /// Whether somebody waits for the servers to be asked.
     is_awaited: bool,
-    entries: Vec<TableEntry>,
+    /// Since when a whole answer has not reached the target; `None` if it has.
+    short_since_ms: Option<u64>,
+    payload_bytes_max: usize,
+    entries: Vec<StoredEntry>,
     chain: Chain,
     changes: BTreeMap<u64, Change>,
     said: Option<String>,
 }
 
 impl Table {
-    pub(super) fn new(settings: &Settings, table: &TableSettings) -> Table {
-        let stream = &settings.stream;
+    pub(super) fn new(stream: &StreamSettings, table: &TableSettings, id: TableId) -> Table {
         let names = TableNames::new(&stream.prefix, &table.name);
-        let age_ms = table.max_age_ms;
         Table {
-            wanted: table::config(&names, age_ms, stream.replicas, stream.is_in_memory),
+            id,
+            wanted: table::config(&names, table, (stream.replicas, stream.is_in_memory)),
             names,
             has_replicas: stream.replicas > 1,
             step: Step::Idle,
@@ -121,6 +141,8 @@ impl Table {
             found_ms: 0,
             is_compared: false,
             is_awaited: false,
+            short_since_ms: None,
+            payload_bytes_max: 0,
             entries: Vec::new(),
             chain: Chain::default(),
             changes: BTreeMap::new(),
@@ -133,16 +155,26 @@ impl Table {
         self.is_known
     }
 
-    pub(super) fn connected(&mut self, now_ms: u64, outbox: &mut Outbox) {
-        self.is_connected = true;
-        let subject = format!("{}>", self.names.live);
-        outbox.actions.push(Action::Subscribe { subject, sid: TABLE_SID });
+    fn sid(&self) -> u64 {
+        TABLE_SID + self.id.0 as u64
+    }
+
+    /// Whether what is republished of it comes to this subscription.
+    pub(super) fn hears(&self, sid: u64) -> bool {
+        sid == self.sid()
+    }
+
+    pub(super) fn connected(&mut self, now_ms: u64, payload_bytes_max: usize, outbox: &mut Outbox) {
+        (self.is_connected, self.payload_bytes_max) = (true, payload_bytes_max);
+        let (subject, sid) = (format!("{}>", self.names.live), self.sid());
+        outbox.actions.push(Action::Subscribe { subject, sid });
         self.ask(now_ms, Step::Find, outbox);
     }
 
     pub(super) fn disconnected(&mut self, outbox: &mut Outbox) {
         (self.is_connected, self.is_found) = (false, false);
         (self.step, self.next_ms, self.said) = (Step::Idle, u64::MAX, None);
+        self.short_since_ms = None;
         for change in std::mem::take(&mut self.changes).into_values() {
             report(&change, Changed::Unknown, outbox);
         }
@@ -171,7 +203,8 @@ impl Table {
         outbox.answered(self.token);
         self.token = outbox.token();
         self.asked.clone_from(&subject);
-        outbox.ask_again(self.token, Question::Table, subject, ([].into(), payload.into()));
+        let question = Question::Table(self.id);
+        outbox.ask_again(self.token, question, subject, ([].into(), payload.into()));
     }
 
     /// Nothing more is asked before this time.
@@ -252,7 +285,7 @@ impl Table {
         let is_other = !self.created.is_empty() && self.created != info.created;
         if is_other || info.last < self.position {
             (self.position, self.target) = (0, 0);
-            outbox.report(Report::TableLost);
+            outbox.report(Report::TableLost(self.id));
         }
         (self.created, self.said) = (info.created, None);
         (self.is_found, self.is_compared, self.found_ms) = (true, true, self.asked_ms);
@@ -292,8 +325,9 @@ impl Table {
                 }
                 let entries = std::mem::take(&mut self.entries);
                 if !entries.is_empty() {
-                    outbox.report(Report::Entries(entries));
+                    outbox.report(Report::Entries(self.id, entries));
                 }
+                self.gives_up_removed(now_ms, (last, left));
                 self.tell_stored(outbox);
                 if left > 0 || (self.position < self.target && last > 0) {
                     self.ask(now_ms, Step::Read, outbox);
@@ -311,42 +345,56 @@ impl Table {
         }
     }
 
+    /// Counts entries as removed that servers have not had for a while.
+    fn gives_up_removed(&mut self, now_ms: u64, (last, left): (u64, u64)) {
+        if last > 0 || left > 0 || self.position >= self.target {
+            return self.short_since_ms = None;
+        }
+        let since_ms = *self.short_since_ms.get_or_insert(now_ms);
+        if now_ms.saturating_sub(since_ms) >= REMOVED_MS {
+            self.position = self.position.max(self.floor);
+            self.short_since_ms = None;
+        }
+    }
+
     /// Reports that nothing is missing, if that is so. Returns whether it is the first time.
     fn becomes_current(&mut self, outbox: &mut Outbox) -> bool {
         let is_current = self.is_found && self.step == Step::Idle && self.position >= self.target;
         if !is_current || !std::mem::take(&mut self.is_compared) {
             return false;
         }
-        outbox.report(Report::Current { as_of_ms: self.found_ms });
+        outbox.report(Report::Current { table: self.id, as_of_ms: self.found_ms });
         !std::mem::replace(&mut self.is_known, true)
     }
 
-    /// Writes an entry.
+    /// Writes an entry, if it replaces the one with this sequence.
     pub(super) fn change(
         &mut self,
         now_ms: u64,
         token: u64,
-        entry: TableEntry,
+        (TableEntry { key, value }, replaces): (TableEntry, Option<u64>),
         outbox: &mut Outbox,
     ) {
+        let headers = headers(value.is_none(), replaces);
+        let payload = value.unwrap_or_default();
+        let (bytes, bytes_max) = (headers.len() + payload.len(), self.payload_bytes_max);
         let refused = match () {
             () if !self.is_found || !self.is_known => Some(Changed::Away),
             () if self.changes.len() >= CHANGES_MAX => Some(Changed::Busy),
+            // A server ends the connection of who sends more.
+            () if bytes > bytes_max => Some(Changed::Refused(format!(
+                "an entry of {bytes} bytes is larger than max_payload of the servers, {bytes_max}"
+            ))),
             () => None,
         };
         if let Some(outcome) = refused {
             return outbox.report(Report::Changed { token, outcome });
         }
-        let TableEntry { key, value } = entry;
-        let headers = match value {
-            Some(_) => Vec::new(),
-            None => HeaderWriter::default().field("KV-Operation", "DEL").finish(),
-        };
-        let place = outbox.token();
-        let (subject, payload) = (format!("{}{key}", self.names.keys), value.unwrap_or_default());
-        let change = Change { token, subject: subject.clone(), sent_ms: now_ms, stored: None };
+        let (place, subject) = (outbox.token(), format!("{}{key}", self.names.keys));
+        let change = Change { token, subject: subject.clone(), sent_ms: now_ms, awaited: None };
         self.changes.insert(place, change);
-        outbox.ask_again(place, Question::Change, subject, (headers.into(), payload.into()));
+        let question = Question::Change(self.id);
+        outbox.ask_again(place, question, subject, (headers.into(), payload.into()));
     }
 
     /// This user may not publish to a subject: no answer comes.
@@ -354,7 +402,7 @@ impl Table {
         let mut changes = self.changes.iter();
         // Servers answer in the order in which they were asked.
         let first =
-            changes.find(|(_, change)| change.stored.is_none() && change.subject == subject);
+            changes.find(|(_, change)| change.awaited.is_none() && change.subject == subject);
         if let Some(place) = first.map(|(place, _)| *place)
             && let Some(change) = self.changes.remove(&place)
         {
@@ -387,12 +435,14 @@ impl Table {
         outbox.answered(place);
         let outcome = match ack::parse(headers, payload) {
             Ack::Stored { sequence, .. } => {
-                if let Some(change) = self.changes.get_mut(&place) {
-                    change.stored = Some(sequence);
-                }
-                self.reach(now_ms, sequence, outbox);
-                return self.tell_stored(outbox);
+                return self.awaits(now_ms, (place, Awaited::Own(sequence)), outbox);
             }
+            Ack::Refused(error) if error.is_conflict() => match error.last_sequence() {
+                Some(last) => {
+                    return self.awaits(now_ms, (place, Awaited::Other(last)), outbox);
+                }
+                None => Changed::Conflict { last: 0 },
+            },
             Ack::Refused(error) if error.is_passing() => Changed::Away,
             Ack::Refused(error) => Changed::Refused(error.to_string()),
             Ack::Nobody => Changed::Away,
@@ -403,15 +453,27 @@ impl Table {
         }
     }
 
-    /// Tells of changes whose entries were reported.
+    /// Answers a change once an entry was reported.
+    fn awaits(&mut self, now_ms: u64, (place, awaited): (u64, Awaited), outbox: &mut Outbox) {
+        if let Some(change) = self.changes.get_mut(&place) {
+            change.awaited = Some(awaited);
+        }
+        let (Awaited::Own(sequence) | Awaited::Other(sequence)) = awaited;
+        self.reach(now_ms, sequence, outbox);
+        self.tell_stored(outbox);
+    }
+
+    /// Tells of changes for which the entries were reported that they wait for.
     fn tell_stored(&mut self, outbox: &mut Outbox) {
         let position = self.position;
         self.changes.retain(|_, change| {
-            let is_done = change.stored.is_some_and(|sequence| sequence <= position);
-            if is_done {
-                report(change, Changed::Stored, outbox);
-            }
-            !is_done
+            let outcome = match change.awaited {
+                Some(Awaited::Own(sequence)) if sequence <= position => Changed::Stored,
+                Some(Awaited::Other(last)) if last <= position => Changed::Conflict { last },
+                _ => return true,
+            };
+            report(change, outcome, outbox);
+            false
         });
     }
 
@@ -435,117 +497,17 @@ impl Table {
     }
 }
 
-fn report(change: &Change, outcome: Changed, outbox: &mut Outbox) {
-    outbox.report(Report::Changed { token: change.token, outcome });
+fn headers(is_removal: bool, replaces: Option<u64>) -> Vec<u8> {
+    let mut headers = HeaderWriter::default();
+    if is_removal {
+        headers = headers.field("KV-Operation", "DEL");
+    }
+    if let Some(last) = replaces {
+        headers = headers.field("Nats-Expected-Last-Subject-Sequence", last);
+    }
+    headers.finish()
 }
 
-#[cfg(test)]
-mod tests {
-    use throng_core::Retention;
-
-    use super::*;
-    use crate::api::StreamSettings;
-
-    const INFO: &str = "$JS.API.STREAM.INFO.KV_throng-t";
-    const GET: &str = "$JS.API.DIRECT.GET.KV_throng-t";
-
-    /// A table, and what it says.
-    struct Room {
-        table: Table,
-        outbox: Outbox,
-    }
-
-    impl Room {
-        fn new() -> Room {
-            let stream = StreamSettings {
-                prefix: "throng".into(),
-                class: "channels".into(),
-                replicas: 1,
-                is_in_memory: false,
-                retention: Retention { max_messages: 1, max_bytes: 1, max_age_ms: 60_000 },
-                bytes_max: 1 << 20,
-                message_bytes_max: 1 << 17,
-                duplicate_window_ms: 60_000,
-            };
-            let settings = TableSettings { name: "t".into(), max_age_ms: 60_000 };
-            let journal = Settings { stream, nonce: "n".into(), publish_ms: 4_000, table: None };
-            let (mut outbox, table) =
-                (Outbox::new("s".into(), "n"), Table::new(&journal, &settings));
-            outbox.connected();
-            let mut room = Room { table, outbox };
-            room.table.connected(0, &mut room.outbox);
-            room
-        }
-
-        /// What was said since, and where questions went to.
-        fn said(&mut self) -> (Vec<Report>, Vec<String>) {
-            let (mut reports, mut subjects) = (Vec::new(), Vec::new());
-            for action in self.outbox.actions.drain(..) {
-                match action {
-                    Action::Report(report) => reports.push(report),
-                    Action::Publish { subject, .. } => subjects.push(subject),
-                    Action::Subscribe { .. } | Action::Unsubscribe { .. } => {}
-                }
-            }
-            (reports, subjects)
-        }
-
-        /// The servers say how far the table is.
-        fn is_at(&mut self, now_ms: u64, last: u64) {
-            let state = serde_json::json!({ "first_seq": 1, "last_seq": last });
-            let info = serde_json::json!({
-                "config": self.table.wanted, "created": "c", "state": state
-            });
-            let (token, info) = (self.table.token, info.to_string());
-            let answer = (Headers::default(), info.as_bytes());
-            self.table.answered(now_ms, token, answer, &mut self.outbox);
-        }
-    }
-
-    #[test]
-    fn a_change_that_is_denied_is_refused_at_once() {
-        let mut room = Room::new();
-        room.is_at(0, 0);
-        for (token, key) in [(1, "a"), (2, "b"), (3, "a")] {
-            let entry = TableEntry { key: key.into(), value: Some([].into()) };
-            room.table.change(0, token, entry, &mut room.outbox);
-        }
-        room.said();
-        for (subject, token) in [("$KV.throng-t.b", 2), ("$KV.throng-t.a", 1)] {
-            room.table.denied(1, subject, "no", &mut room.outbox);
-            let outcome = Changed::Refused("no".into());
-            assert_eq!(room.said().0, [Report::Changed { token, outcome }]);
-        }
-        room.table.denied(1, "$KV.throng-t.b", "no", &mut room.outbox);
-        assert_eq!(room.said().0, []);
-    }
-
-    #[test]
-    fn a_table_that_may_not_be_read_is_refused_at_once() {
-        let mut room = Room::new();
-        room.is_at(0, 2);
-        assert_eq!(room.said().1, [INFO, GET]);
-        room.table.denied(1, INFO, "no", &mut room.outbox);
-        assert_eq!(room.said().0, [], "of a question that was answered");
-        room.table.denied(1, GET, "no", &mut room.outbox);
-        let reason = "NATS does not let this node use the bucket KV_throng-t: no".into();
-        assert_eq!(room.said().0, [Report::TableRefused { reason }]);
-    }
-
-    #[test]
-    fn who_compares_learns_of_a_question_after_that() {
-        let mut room = Room::new();
-        // The question that is under way may have been answered before.
-        room.table.compare(5, &mut room.outbox);
-        room.is_at(6, 0);
-        assert_eq!(room.said().0, [Report::Current { as_of_ms: 0 }]);
-        room.table.tick(7, &mut room.outbox);
-        assert_eq!(room.said().1, [INFO]);
-        room.is_at(8, 0);
-        assert_eq!(room.said().0, [Report::Current { as_of_ms: 7 }]);
-        room.table.tick(9, &mut room.outbox);
-        assert_eq!(room.said().1, [""; 0]);
-        room.table.compare(10, &mut room.outbox);
-        assert_eq!(room.said().1, [INFO], "at once");
-    }
+fn report(change: &Change, outcome: Changed, outbox: &mut Outbox) {
+    outbox.report(Report::Changed { token: change.token, outcome });
 }

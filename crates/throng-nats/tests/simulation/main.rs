@@ -36,12 +36,14 @@ fn whatever_happens_followers_get_each_message_once_and_in_order() {
         sum.partly += tally.partly;
         sum.changed += tally.changed;
         sum.stalled += tally.stalled;
+        sum.conflicts += tally.conflicts;
     }
     if !is_single {
         // A simulation in which these do not happen tests nothing.
         let Tally { stored, messages, gaps, unknown, away, read, .. } = sum;
-        let Tally { epochs, asked, partly, changed, stalled, .. } = sum;
+        let Tally { epochs, asked, partly, changed, stalled, conflicts, .. } = sum;
         let all = [stored, messages, gaps, unknown, away, read, epochs, asked, partly, changed];
-        assert!(all.iter().chain([&stalled]).all(|count| *count > 0), "{sum:?}");
+        let others = [stalled, conflicts];
+        assert!(all.iter().chain(&others).all(|count| *count > 0), "{sum:?}");
     }
 }

@@ -1,13 +1,14 @@
 //! Nodes, a model of the servers, and everything that goes wrong between them.
 
 mod nodes;
+mod states;
 mod table;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use throng_core::{Body, ChannelId, ChannelName, Publication, Retention};
 use throng_nats::api::StreamSettings;
-use throng_nats::api::table::TableSettings;
+use throng_nats::api::table::{TableKind, TableSettings};
 use throng_nats::journal::{Action, Event, Journal, Outcome, Reading, Report, Settings};
 use throng_nats::protocol::decoder::Delivery;
 use throng_nats::protocol::headers::Headers;
@@ -16,6 +17,7 @@ use crate::broker::{Broker, Effects, Sent};
 use crate::oracle::{Oracle, Position};
 use crate::random::Random;
 use nodes::Known;
+use states::States;
 use table::Table;
 
 const CHANNELS: usize = 5;
@@ -23,6 +25,11 @@ const STREAM: &str = "throng-default";
 
 fn channel(index: usize) -> ChannelName {
     ChannelName::channel(&format!("room.{index}"))
+}
+
+fn table(name: &str, kind: TableKind) -> TableSettings {
+    let (bytes_max, entry_bytes_max) = (1 << 20, 1 << 10);
+    TableSettings { name: name.into(), kind, max_age_ms: 60_000, bytes_max, entry_bytes_max }
 }
 
 fn subject(index: usize) -> String {
@@ -51,6 +58,7 @@ struct Node {
     /// By token: how many other nodes were known when they were asked.
     asks: BTreeMap<u64, usize>,
     table: Table,
+    states: States,
     /// Questions of others that it has heard, by what they ask.
     heard: BTreeSet<u64>,
     /// How many other nodes it knows.
@@ -74,6 +82,7 @@ pub(crate) struct Tally {
     pub(crate) partly: usize,
     pub(crate) changed: usize,
     pub(crate) stalled: usize,
+    pub(crate) conflicts: usize,
 }
 
 pub(crate) struct World {
@@ -112,7 +121,10 @@ impl World {
                 stream: stream.clone(),
                 nonce: format!("node{index}x{seed}"),
                 publish_ms: 5_000,
-                table: Some(TableSettings { name: "table".into(), max_age_ms: 60_000 }),
+                tables: vec![
+                    table("changes", TableKind::Changes),
+                    table("states", TableKind::States),
+                ],
             }),
             is_connected: false,
             to_broker: VecDeque::new(),
@@ -129,6 +141,7 @@ impl World {
             reads: BTreeMap::new(),
             asks: BTreeMap::new(),
             table: Table::default(),
+            states: States::default(),
             heard: BTreeSet::new(),
             others: 0,
             standing: Known::default(),
@@ -167,7 +180,8 @@ impl World {
             775..805 => self.read(node),
             805..815 => self.ask(node),
             815..820 => self.change_table(node),
-            820..940 => {
+            820..830 => self.change_state(node),
+            830..940 => {
                 self.now_ms += 20;
                 self.step(node, Event::Tick);
             }
@@ -405,10 +419,11 @@ impl World {
 
     fn reported(&mut self, node: usize, report: Report) {
         match report {
-            Report::Opened { epoch } => {
+            Report::Opened { epoch, .. } => {
                 let era = self.oracle.era();
                 let of = &mut self.nodes[node];
-                assert!(of.table.is_known, "the stream is open before the table is known");
+                let are_known = of.table.is_known && of.states.is_known;
+                assert!(are_known, "the stream is open before the tables are known");
                 of.is_open = true;
                 if of.epoch != Some(epoch) {
                     of.followed.values_mut().for_each(|position| *position = None);
@@ -455,15 +470,23 @@ impl World {
                 position.as_mut().expect("its head is known").has_gap = true;
             }
             Report::Changed { token, outcome } => {
-                let is_stored = self.nodes[node].table.changed(token, &outcome);
-                self.tally.changed += usize::from(is_stored);
+                let of = &mut self.nodes[node];
+                if of.states.is_of(token) {
+                    self.tally.conflicts += usize::from(of.states.changed(token, &outcome));
+                } else {
+                    self.tally.changed += usize::from(of.table.changed(token, &outcome));
+                }
             }
-            report @ (Report::Entries(_)
+            report @ (Report::Entries(states::TABLE, _)
+            | Report::Current { table: states::TABLE, .. }
+            | Report::TableLost(states::TABLE)) => self.nodes[node].states.reported(report),
+            report @ (Report::Entries(..)
             | Report::Current { .. }
-            | Report::TableLost
+            | Report::TableLost(_)
             | Report::TableRefused { .. }) => self.nodes[node].table.reported(report),
             Report::Published { token, outcome } => self.published(node, token, outcome),
             Report::Nodes(others) => self.nodes[node].others = others,
+            Report::Whole(_) => {}
             report @ (Report::Heard { .. } | Report::Gone { .. } | Report::Standing(_)) => {
                 self.nodes[node].standing.reported(report);
             }
@@ -557,6 +580,7 @@ impl World {
             assert!(node.reads.is_empty(), "{:?}", node.reads);
             assert!(node.asks.is_empty(), "{:?}", node.asks);
             node.table.finish(&self.broker);
+            node.states.finish(&self.broker);
             assert_eq!(node.others, self.nodes.len() - 1, "each knows all others");
             node.standing.finish(node.others);
             assert_eq!(node.journal.outstanding(), 0);

@@ -154,6 +154,7 @@ impl World {
                 Notification::Follows { .. }
                 | Notification::Answer { .. }
                 | Notification::Scan(_)
+                | Notification::Settled
                 | Notification::Kept(_)
                 | Notification::Leave { .. }
                 | Notification::Stay { .. }

@@ -96,6 +96,7 @@ impl ServerAccess {
             token_cookie: settings.token_cookie.0.as_deref().map(Into::into),
             clients,
             kept: Arc::default(),
+            shared_kept: OnceLock::new(),
         };
         let control = Arc::new(control);
         Ok(ServerAccess { control, rules, token_keys, key_sets, revocations: Some(kept) })

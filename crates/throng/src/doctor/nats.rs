@@ -50,7 +50,7 @@ pub(super) fn doctor(arguments: &NatsArguments, is_json: bool) -> Result<ExitCod
         login: access.login(),
         tls: access.tls(),
         stream: nats::stream(&settings, &settings::rules(&settings)),
-        revocations: nats::table(&settings, &token_policy(&settings)),
+        tables: nats::tables(&settings, &token_policy(&settings)),
         nonce: nats::nonce(),
         store: arguments.nats_store,
     };

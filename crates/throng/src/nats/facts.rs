@@ -8,6 +8,8 @@ use throng_control::Control;
 use throng_nats::engine::{NatsEngine, NodeFacts};
 use throng_units::format::{counted, seconds};
 
+use super::tables;
+
 /// Beyond this age something is wrong with revocations: they are read each second.
 pub(super) const OLD_MS: u64 = 10_000;
 
@@ -22,6 +24,7 @@ pub(crate) fn describe(node: Option<&Arc<NatsEngine>>, control: &Arc<Control>, p
     let Some(node) = node else { return };
     // The engine must not keep the control plane, which has the engine.
     let (control, began, name) = (Arc::downgrade(control), Instant::now(), name(port));
+    let own = Arc::downgrade(node);
     node.set_facts(move || {
         let condition = control.upgrade().map(|control| control.condition());
         let (status, reasons, connections) = condition
@@ -35,6 +38,7 @@ pub(crate) fn describe(node: Option<&Arc<NatsEngine>>, control: &Arc<Control>, p
             connections,
             status: status.into(),
             reasons: reasons.into_iter().map(String::from).collect(),
+            revocations_age_ms: own.upgrade().and_then(|own| tables::revocations_age_ms(&own)),
             ..NodeFacts::default()
         }
     });

@@ -8,6 +8,7 @@ use throng_core::clock;
 use throng_nats::engine::{ClusterView, Figures, LinkState, NatsEngine, NodeFacts};
 
 use super::facts::{LATE_MS, OLD_MS, epoch_of_most, suspicions};
+use super::tables;
 
 /// The figures of a node; none of a server that is alone.
 pub(crate) struct NatsMetrics(pub(crate) Option<Arc<NatsEngine>>);
@@ -17,7 +18,8 @@ impl MetricSource for NatsMetrics {
         let Some(engine) = &self.0 else { return Vec::new() };
         let figures = engine.figures();
         let cut_off_ms = cut_off_ms(&figures, clock::now_ms()).unwrap_or(0);
-        let table_age_ms = table_age_ms(engine, &figures).unwrap_or(0);
+        let revocations_age_ms = tables::revocations_age_ms(engine).unwrap_or(0);
+        let subscriptions_age_ms = engine.table_age_ms(tables::SUBSCRIPTIONS);
         let Figures {
             is_open, is_stalled, under_way, followed, accepted, refused, delivered, ..
         } = figures;
@@ -42,7 +44,12 @@ impl MetricSource for NatsMetrics {
             gauge(
                 "nats_revocations_age_seconds",
                 "How old what this node knows of revocations may be; 0 without keys.",
-                table_age_ms / 1000,
+                revocations_age_ms / 1000,
+            ),
+            gauge(
+                "nats_subscriptions_age_seconds",
+                "How old what this node knows of kept subscriptions may be.",
+                subscriptions_age_ms / 1000,
             ),
             gauge("nats_other_nodes", "Other nodes that are there, as this one knows.", nodes),
             gauge(
@@ -98,12 +105,20 @@ impl MetricSource for NatsMetrics {
             )),
         };
         let is_open = engine.state() == LinkState::Open;
-        let is_old = table_age_ms(engine, &engine.figures()).is_some_and(|age| age > OLD_MS);
+        let is_old = tables::revocations_age_ms(engine).is_some_and(|age| age > OLD_MS);
         let revocations = (is_open && is_old).then(|| {
             Ailment::new(
                 "nats_revocations",
                 "revocations in NATS cannot be read, the log says why: what other nodes revoke \
                  does not hold here",
+            )
+        });
+        let is_old = engine.table_age_ms(tables::SUBSCRIPTIONS) > OLD_MS;
+        let subscriptions = (is_open && is_old).then(|| {
+            Ailment::new(
+                "nats_subscriptions",
+                "kept subscriptions in NATS cannot be read, the log says why: what is changed \
+                 through other nodes does not hold here",
             )
         });
         let is_late = is_open && engine.lag_ms() >= LATE_MS;
@@ -116,7 +131,13 @@ impl MetricSource for NatsMetrics {
                  no messages are accepted",
             )
         });
-        ailment.into_iter().chain(stalled).chain(revocations).chain(late).collect()
+        ailment
+            .into_iter()
+            .chain(stalled)
+            .chain(revocations)
+            .chain(subscriptions)
+            .chain(late)
+            .collect()
     }
 }
 
@@ -217,13 +238,6 @@ fn status(engine: &NatsEngine, view: ClusterView) -> ClusterStatus {
         nodes: nodes(view),
         left_out: 0,
     }
-}
-
-/// How old what the node knows of revocations may be: since when it has not read them, or runs;
-/// `None` if it has none.
-fn table_age_ms(engine: &NatsEngine, figures: &Figures) -> Option<u64> {
-    let as_of_ms = engine.has_table().then(|| engine.table_as_of_ms())?;
-    Some(clock::now_ms().saturating_sub(as_of_ms.unwrap_or(figures.since_ms)))
 }
 
 /// For how long the stream cannot be used; `None` if it can.

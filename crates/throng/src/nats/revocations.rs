@@ -1,24 +1,19 @@
 //! Revocations of all nodes: a table in NATS, which each node has whole.
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
-use throng_access::revocation::{
-    ShareError, SharedChange, SharedRevocations, SharedTable, remembered_s,
-};
+use throng_access::AccessControl;
+use throng_access::revocation::{SharedChange, SharedRevocations, SharedTable};
 use throng_access::session::Tagger;
-use throng_access::{AccessControl, Policy};
+use throng_access::shared::ShareError;
 use throng_control::revoke_action;
 use throng_core::{ScanTarget, Ticket, WantedTags};
-use throng_nats::api::table::{TableEntry, TableSettings};
-use throng_nats::engine::{Changed, NatsEngine, TableNews};
+use throng_nats::api::table::{StoredEntry, TableEntry};
+use throng_nats::engine::{NatsEngine, TableNews};
 
+use super::tables::{self, Entry, Lost, REVOCATIONS, Written};
 use crate::access::now_s;
-use crate::settings::Settings;
-
-/// The name of the table, after the prefix of the installation.
-const NAME: &str = "revocations";
 
 /// How often revocations are forgotten that concern no living token, in seconds.
 const TIDY_S: u64 = 600;
@@ -26,26 +21,21 @@ const TIDY_S: u64 = 600;
 /// Revocations whose connections one scan looks for: it compares each connection with all of them.
 const SCANNED_AT_ONCE: usize = 256;
 
-/// The table of a node; `None` if it has nothing to revoke.
-pub(crate) fn table(settings: &Settings, policy: &Policy) -> Option<TableSettings> {
-    let max_age_ms = remembered_s(policy) * 1000;
-    settings.has_keys().then(|| TableSettings { name: NAME.into(), max_age_ms })
-}
-
 /// Keeps the revocations of `shared` as the table has them, and writes what is revoked here.
 pub(super) fn share(
     node: &Arc<NatsEngine>,
     access: &AccessControl,
     shared: impl FnOnce(SharedTable) -> SharedRevocations,
 ) -> Arc<SharedRevocations> {
-    let of_write = Arc::downgrade(node);
-    let write = move |change: &SharedChange, done: Done| write(&of_write, change, done);
-    let of_compare = Arc::downgrade(node);
-    let compare = move |done| {
-        if let Some(node) = of_compare.upgrade() {
-            node.compare_table(done);
-        }
+    let (of_write, of_compare) = (Arc::downgrade(node), Arc::downgrade(node));
+    let write = move |change: &SharedChange, done: Ticket<Result<(), ShareError>>| {
+        let answer = move |outcome: Option<Result<_, _>>| match outcome {
+            Some(outcome) => done.answer(outcome.map(|_: Written| ())),
+            None => drop(done),
+        };
+        tables::write(&of_write, REVOCATIONS, entry(change), Ticket::new(answer));
     };
+    let compare = move |done| tables::compare(&of_compare, REVOCATIONS, done);
     let table = SharedTable { write: Box::new(write), compare: Box::new(compare) };
     let shared = Arc::new(shared(table));
     let keeper = Keeper {
@@ -53,30 +43,16 @@ pub(super) fn share(
         shared: Arc::clone(&shared),
         tagger: access.tagger.clone(),
         tidied_s: AtomicU64::new(now_s()),
-        lost: Arc::default(),
+        lost: Lost::new(REVOCATIONS),
     };
-    node.set_table_owner(move |news| keeper.take(news));
+    node.set_table_owner(REVOCATIONS, move |news| keeper.take(news));
     shared
 }
 
-type Done = Ticket<Result<(), ShareError>>;
-
-fn write(node: &Weak<NatsEngine>, change: &SharedChange, done: Done) {
-    // Otherwise the server ends, and the ticket says that there is no answer.
-    let Some(node) = node.upgrade() else { return };
-    let entry =
-        TableEntry { key: change.key().into(), value: change.value().map(Vec::into_boxed_slice) };
-    let answer = move |outcome| {
-        let outcome = match outcome {
-            Some(Changed::Stored) => Ok(()),
-            Some(Changed::Busy) => Err(ShareError::Busy),
-            Some(Changed::Away) => Err(ShareError::Away),
-            Some(Changed::Refused(reason)) => Err(ShareError::Refused(reason)),
-            Some(Changed::Unknown) | None => Err(ShareError::Unknown),
-        };
-        done.answer(outcome);
-    };
-    node.change_table(entry, Ticket::new(answer));
+/// The entry of a change, which is written whatever the table has.
+fn entry(change: &SharedChange) -> Entry {
+    let value = change.value().map(Vec::into_boxed_slice);
+    (TableEntry { key: change.key().into(), value }, None)
 }
 
 /// Makes what the table has.
@@ -110,15 +86,15 @@ impl Keeper {
                     "the bucket of revocations in NATS has lost entries: this node writes those \
                      that it knows again"
                 );
-                self.lost.are(self.shared.changes());
+                self.lost.are(self.shared.changes().iter().map(entry));
             }
         }
     }
 
     /// Makes changes, and closes the connections that they concern.
-    fn make(&self, entries: &[TableEntry]) {
+    fn make(&self, entries: &[StoredEntry]) {
         let mut made = Vec::new();
-        for entry in entries {
+        for StoredEntry { entry, .. } in entries {
             let Some(change) = SharedChange::read(&entry.key, entry.value.as_deref()) else {
                 tracing::warn!(
                     "the bucket of revocations has an entry that cannot be read: {}",
@@ -154,47 +130,5 @@ impl Keeper {
                 node.scan_own(target, revoke_action(spares_newer));
             }
         }
-    }
-}
-
-/// What the table has lost and this node knows. It is written again, one after the other, so that
-/// what is revoked meanwhile does not wait.
-#[derive(Default)]
-struct Lost {
-    changes: Mutex<VecDeque<SharedChange>>,
-    is_writing: AtomicBool,
-}
-
-impl Lost {
-    fn are(&self, changes: Vec<SharedChange>) {
-        *self.changes.lock().unwrap_or_else(PoisonError::into_inner) = changes.into();
-    }
-
-    fn next(&self) -> Option<SharedChange> {
-        self.changes.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
-    }
-
-    /// Writes what is left, unless that is under way.
-    fn write_back(self: &Arc<Lost>, node: &Weak<NatsEngine>) {
-        if !self.is_writing.swap(true, Ordering::AcqRel) {
-            self.write_next(node.clone());
-        }
-    }
-
-    fn write_next(self: &Arc<Lost>, node: Weak<NatsEngine>) {
-        let Some(change) = self.next() else {
-            return self.is_writing.store(false, Ordering::Release);
-        };
-        let (lost, again, of_write) = (Arc::clone(self), change.clone(), node.clone());
-        let done = move |outcome| match outcome {
-            Some(Ok(())) => lost.write_next(node),
-            _ => {
-                // Tried again when the table is current the next time.
-                let mut changes = lost.changes.lock().unwrap_or_else(PoisonError::into_inner);
-                changes.push_front(again);
-                lost.is_writing.store(false, Ordering::Release);
-            }
-        };
-        write(&of_write, &change, Ticket::new(done));
     }
 }

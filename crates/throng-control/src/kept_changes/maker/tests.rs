@@ -7,18 +7,18 @@ use super::*;
 
 /// A store that takes everything, and notes how many entries each commit changes.
 #[derive(Default)]
-struct Store {
+struct Stored {
     commits: Mutex<Vec<usize>>,
 }
 
-impl Store {
+impl Stored {
     /// The commits since the last call.
     fn commits(&self) -> Vec<usize> {
         std::mem::take(&mut *self.commits.lock().unwrap())
     }
 }
 
-impl Records for Store {
+impl Records for Stored {
     fn change(&self, changes: Vec<Change>, done: Ticket<Result<(), StoreError>>) {
         self.commits.lock().unwrap().push(changes.len());
         done.answer(Ok(()));
@@ -33,11 +33,11 @@ impl Records for Store {
     }
 }
 
-fn maker() -> (Maker, Arc<Store>) {
+fn maker() -> (Maker, Arc<Stored>) {
     let rules = Arc::new(Rules::default());
     let engine = Arc::new(MemoryEngine::new(Epoch::numbered(1), rules, vec![], 1));
-    let store = Arc::new(Store::default());
-    let records = Some(Arc::clone(&store) as Arc<dyn Records>);
+    let store = Arc::new(Stored::default());
+    let records = Store::Records(Arc::clone(&store) as _);
     (Maker::new(Arc::default(), engine, records), store)
 }
 

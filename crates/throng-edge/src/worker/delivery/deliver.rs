@@ -115,7 +115,11 @@ impl<N: Net> Worker<N> {
         let is_parked = matches!(connection.state, State::Streaming | State::LongPolling);
         let is_blocked = connection.has(Flags::BLOCKED);
         if is_parked && self.block_lacking(id) && !is_blocked {
-            self.defer_delivery(id);
+            if self.engine.is_settling() || self.budget.is_slice_spent() {
+                self.defer_delivery(id);
+            } else if self.deferred.defer_unsettled(id, &mut self.connections) {
+                self.count(Counter::DeliveriesDeferred);
+            }
         }
     }
 

@@ -273,17 +273,15 @@ impl<N: Net> Worker<N> {
         self.limit_subscriptions(id, count).inspect_err(|_| self.count(Counter::RefusedLimit))?;
         let position = || fetched.position.unwrap_or_else(|| self.kept_position(&name, start));
         let kept = is_of_kept.then(position);
-        let start = match kept {
-            Some(position) if start == StartAt::Live => StartAt::Since(position),
-            _ => start,
-        };
+        let kept_start = kept.map(|position| self.start_of_kept(start, position));
+        let start = kept.map_or(start, |position| self.start_in_kept(start, position));
         let resumes = begin.0.is_some();
         let mut followed = self.follow(id, &name, start);
         let joined = self.newest_subscription(id);
         let presence = has_presence.then(|| self.follow_presence_of(id, &name)).flatten();
         followed.is_recovered = followed.is_recovered.filter(|_| resumes);
-        if let Some(position) = kept {
-            let are_recovered = self.follow_kept(id, name.name(), position);
+        if let Some(kept_start) = kept_start {
+            let are_recovered = self.follow_kept(id, name.name(), kept_start);
             followed.is_recovered = followed.is_recovered.map(|own| own && are_recovered);
         } else if is_marked {
             self.mark_kept(id);

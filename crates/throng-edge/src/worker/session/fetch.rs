@@ -69,7 +69,7 @@ impl<N: Net> Worker<N> {
         }
         let Starts { names, starts, kept_of, unread_of } = wanted;
         let all = names.iter().zip(starts.iter().copied());
-        let mut kept = Vec::new();
+        let (mut kept, mut kept_start) = (Vec::new(), StartAt::Live);
         if let Some(inbox) = kept_of {
             let start = all.clone().find(|(name, _)| *name == inbox);
             let start = start.map_or(StartAt::Live, |(_, start)| start);
@@ -80,17 +80,18 @@ impl<N: Net> Worker<N> {
                 let page = iter::once((inbox, Reading::Page(query, limit)));
                 fetched = self.fetch(id, fetched, None, page)?;
             }
-            fetched.position = Some(self.kept_position(inbox, start));
+            let position = self.kept_position(inbox, start);
+            fetched.position = Some(position);
+            kept_start = self.start_of_kept(start, position);
             kept = self.kept_channels(inbox.name());
         }
         fetched.is_complete = true;
-        let position = fetched.position.map(StartAt::Since);
-        let start = |start| match start {
-            StartAt::Live => position.unwrap_or(StartAt::Live),
-            start => start,
-        };
-        let kept = kept.iter().map(|name| (name, StartAt::Live));
-        let readings = all.chain(kept).map(|(name, of)| (name, Reading::Start(start(of))));
+        let position = fetched.position;
+        let starts = all.map(|(name, start)| {
+            (name, position.map_or(start, |position| self.start_in_kept(start, position)))
+        });
+        let starts: Vec<_> = starts.chain(kept.iter().map(|name| (name, kept_start))).collect();
+        let readings = starts.into_iter().map(|(name, start)| (name, Reading::Start(start)));
         self.fetch(id, fetched, unread_of.as_ref(), readings)
     }
 

@@ -96,6 +96,37 @@ impl<N: Net> Worker<N> {
         }
     }
 
+    /// Where a connection starts in a channel, or in its inbox, if it starts at `start` there and
+    /// has a position.
+    pub(in crate::worker) fn start_in_kept(&self, start: StartAt, position: Watermark) -> StartAt {
+        match start {
+            // Others may have published more than is settled here: it would get that as new.
+            StartAt::Live | StartAt::Last(_) if self.engine.is_shared() => start,
+            StartAt::Live => StartAt::Since(position),
+            start => start,
+        }
+    }
+
+    /// Where a connection that starts at `start` in its inbox starts in kept channels.
+    pub(in crate::worker) fn start_of_kept(&self, start: StartAt, position: Watermark) -> StartAt {
+        match start {
+            StartAt::Live | StartAt::Last(_) if self.engine.is_shared() => StartAt::Live,
+            _ => StartAt::Since(position),
+        }
+    }
+
+    /// The position of a connection that begins at `position`, and has not got what comes after
+    /// `stamp`. One that was never given out, or before a restart, goes on from here.
+    pub(in crate::worker) fn position_from(&self, position: Watermark, stamp: Stamp) -> Watermark {
+        let newest = self.engine.watermark();
+        // Another server may have given out one that is beyond what is settled here.
+        let is_of_others = self.engine.is_shared()
+            && position.epoch == newest.epoch
+            && position.stamp != Stamp(u64::MAX);
+        let most = if is_of_others { position.stamp.max(newest.stamp) } else { newest.stamp };
+        Watermark { stamp: stamp.min(most), ..newest }
+    }
+
     /// The channels that the server keeps for a user.
     pub(in crate::worker) fn kept_channels(&self, user: &str) -> Vec<ChannelName> {
         let (mut all, mut after) = (Vec::new(), None);
@@ -109,13 +140,13 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Follows the kept channels of a user from a position on. The connection follows the user's
+    /// Follows the kept channels of a user from there on. The connection follows the user's
     /// inbox already. Returns whether all channels have all messages since.
     pub(in crate::worker) fn follow_kept(
         &mut self,
         id: ConnectionId,
         user: &str,
-        position: Watermark,
+        start: StartAt,
     ) -> bool {
         let mut is_recovered = true;
         let own: Vec<_> = self.subscriptions(id).filter_map(|own| self.target_of(own)).collect();
@@ -127,7 +158,7 @@ impl<N: Net> Worker<N> {
                     continue;
                 }
                 let name = ChannelName::channel(name);
-                let followed = self.follow_kept_channel(id, &name, StartAt::Since(position));
+                let followed = self.follow_kept_channel(id, &name, start);
                 is_recovered &= followed != Some(false);
             }
             after = page.next;
@@ -157,7 +188,11 @@ impl<N: Net> Worker<N> {
 
     /// Marks all subscriptions of a connection.
     pub(in crate::worker) fn mark_kept(&mut self, id: ConnectionId) {
-        self.has_kept = true;
+        if !std::mem::replace(&mut self.has_kept, true) {
+            // What the worker knew was of its start, maybe of another epoch. What is settled is
+            // known when the queue is taken the next time.
+            self.watermark = Watermark { stamp: Stamp(0), ..self.engine.watermark() };
+        }
         let mut next = self.newest_subscription(id);
         while let Some(subscription) = next {
             self.subscriptions.set_kept(subscription);

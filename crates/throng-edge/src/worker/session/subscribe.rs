@@ -275,23 +275,23 @@ impl<N: Net> Worker<N> {
         self.begin_session(id, client);
         self.notify_connected(id, request, client.credentials());
         let kept = self.kept_user(id, request).map(|user| {
-            let position = fetched.position.unwrap_or_else(|| {
-                let inbox = ChannelName::user(user);
-                let start = names.iter().zip(&starts).find(|(name, _)| **name == inbox);
-                self.kept_position(&inbox, start.map_or(StartAt::Live, |(_, start)| *start))
-            });
-            (user, position)
+            let inbox = ChannelName::user(user);
+            let start = names.iter().zip(&starts).find(|(name, _)| **name == inbox);
+            let start = start.map_or(StartAt::Live, |(_, start)| *start);
+            let position = fetched.position.unwrap_or_else(|| self.kept_position(&inbox, start));
+            (user, position, self.start_of_kept(start, position))
         });
         // A message between two reads of the logs must not be missed in one channel only.
-        let starts = starts.into_iter().map(|start| match (&kept, start) {
-            (Some((_, position)), StartAt::Live) => StartAt::Since(*position),
-            (_, start) => start,
+        let starts = starts.into_iter().map(|start| match &kept {
+            Some((_, position, _)) => self.start_in_kept(start, *position),
+            None => start,
         });
+        let starts: Vec<_> = starts.collect();
         let mut followed: Vec<_> =
             names.iter().zip(starts).map(|(name, start)| self.follow(id, name, start)).collect();
         let presence = self.follow_presence_events(id, request);
-        let position = kept.map(|(user, position)| {
-            let is_recovered = self.follow_kept(id, user, position);
+        let position = kept.map(|(user, position, start)| {
+            let is_recovered = self.follow_kept(id, user, start);
             let resumes = request.since.is_some();
             for followed in &mut followed {
                 followed.is_recovered =
@@ -300,9 +300,7 @@ impl<N: Net> Worker<N> {
             let stamps = followed.iter().filter_map(|followed| followed.backlog.first());
             let before = stamps.map(|first| Stamp(first.stamp.0.saturating_sub(1))).min();
             let stamp = before.map_or(position.stamp, |before| before.min(position.stamp));
-            // A position that was never given out, or before a restart, goes on from here.
-            let newest = self.engine.watermark();
-            Watermark { stamp: stamp.min(newest.stamp), ..newest }
+            self.position_from(position, stamp)
         });
         // Whether all subscriptions that resume have recovered; `None` if none resumes.
         let recovered = followed.iter().filter_map(|followed| followed.is_recovered);

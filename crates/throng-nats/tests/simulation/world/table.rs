@@ -1,12 +1,14 @@
-//! The table that every node has whole.
+//! A table of changes, which every node has whole.
 
 use std::collections::BTreeMap;
 
 use throng_nats::api::table::TableEntry;
-use throng_nats::journal::{Changed, Event, Report};
+use throng_nats::journal::{Changed, Event, Report, TableId};
 
 use super::World;
 use crate::broker::Broker;
+
+const TABLE: TableId = TableId(0);
 
 /// What a node knows of the table.
 #[derive(Default)]
@@ -28,7 +30,7 @@ impl World {
         let value = self.random.percent(80).then(|| token.to_string().into_bytes().into());
         let entry = TableEntry { key: key.into(), value };
         self.nodes[node].table.changes.insert(token, entry.clone());
-        self.step(node, Event::Change { token, entry });
+        self.step(node, Event::Change { table: TABLE, token, entry, replaces: None });
     }
 }
 
@@ -42,16 +44,18 @@ impl Table {
             // Removals are all alike.
             Changed::Away => assert!(!is_reported || entry.value.is_none(), "{entry:?}"),
             Changed::Unknown => {}
-            Changed::Busy | Changed::Refused(_) => panic!("{outcome:?}"),
+            Changed::Busy | Changed::Refused(_) | Changed::Conflict { .. } => panic!("{outcome:?}"),
         }
         *outcome == Changed::Stored
     }
 
     pub(super) fn reported(&mut self, report: Report) {
         match report {
-            Report::Entries(entries) => entries.into_iter().for_each(|entry| self.take(entry)),
+            Report::Entries(_, entries) => {
+                entries.into_iter().for_each(|stored| self.take(stored.entry));
+            }
             Report::Current { .. } => self.is_known = true,
-            Report::TableLost => {
+            Report::TableLost(_) => {
                 self.values.clear();
                 self.entries.clear();
             }
@@ -73,6 +77,6 @@ impl Table {
 
     pub(super) fn finish(&self, broker: &Broker) {
         assert!(self.changes.is_empty(), "{:?}", self.changes);
-        assert_eq!(self.values, broker.values("KV_throng-table", "$KV.throng-table."));
+        assert_eq!(self.values, broker.values("KV_throng-changes", "$KV.throng-changes."));
     }
 }

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use throng_host::preflight::{Check, Verdict};
 use throng_nats::api::StreamSettings;
+use throng_nats::api::table::TableKind;
 use throng_nats::permissions::Verb;
 use throng_units::Time;
 use throng_units::format::{bytes, count, counted, milliseconds};
 
-use super::findings::{Examined, Existing, Findings, JetStream, Monitor, Stream};
+use super::findings::{Examined, ExaminedTable, Existing, Findings, JetStream, Monitor, Stream};
 use crate::nats::Peer;
 
 /// What a node is made for: batches of direct gets, which came with it.
@@ -48,8 +49,10 @@ pub(super) fn checks(found: &Findings, wanted: &Wanted<'_>) -> Vec<Check> {
         checks.push(existing("stream", &name, &examined.stream));
         let bucket = throng_nats::api::bucket::stream(&wanted.stream.prefix);
         checks.push(existing("bucket", &bucket, &examined.bucket));
-        if let Some((name, found)) = &examined.revocations {
-            checks.push(existing("revocations", name, found));
+        for ExaminedTable { table, name, found } in &examined.tables {
+            let check =
+                if table.kind == TableKind::States { "subscriptions" } else { "revocations" };
+            checks.push(existing(check, name, found));
         }
         checks.push(replicas(examined, wanted));
     }
@@ -298,12 +301,16 @@ fn storage(found: &Examined, monitor: Option<&Monitor>, wanted: &Wanted<'_>) -> 
     let of_account =
         of_account.map(|most| most.saturating_sub(account.storage.max(account.reserved)));
     let free = [of_server, of_account].into_iter().flatten().min();
-    let needed = if is_there { 0 } else { wanted.stream.bytes_max };
+    let is_missing = |one: &&ExaminedTable| matches!(one.found, Existing::Missing);
+    let missing = found.tables.iter().filter(is_missing);
+    let tables: u64 = missing.map(|one| one.table.bytes_max).sum();
+    let needed = tables + if is_there { 0 } else { wanted.stream.bytes_max };
     let text = match free {
         Some(free) => format!("{} free", bytes(free as f64)),
         None => format!("{} stored, no limit of the account", bytes(account.storage as f64)),
     };
-    let shown = if is_there { "the stream has its room".to_owned() } else { bytes(needed as f64) };
+    let shown =
+        if needed == 0 { "the stream has its room".to_owned() } else { bytes(needed as f64) };
     let is_enough = free.is_none_or(|free| free >= needed);
     let why = "servers do not create a stream that they may not have room for";
     let checked = check("storage", (text, &shown), ok_or(is_enough, Verdict::Must), why);
@@ -415,7 +422,7 @@ mod tests {
             jetstream: JetStream::Enabled(Account::default()),
             stream: Existing::Missing,
             bucket: Existing::Missing,
-            revocations: None,
+            tables: Vec::new(),
             ahead_ms: Some(2),
             denied: Vec::new(),
             round_trips: vec![Duration::from_micros(300); 3],

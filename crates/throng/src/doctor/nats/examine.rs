@@ -13,7 +13,9 @@ use throng_nats::permissions;
 use throng_nats::protocol::headers::Headers;
 use throng_nats::subject::{self, Subjects};
 
-use super::findings::{Account, Examined, Existing, Findings, JetStream, Stored, Stream};
+use super::findings::{
+    Account, Examined, ExaminedTable, Existing, Findings, JetStream, Stored, Stream,
+};
 
 /// The name that the servers' monitoring shows.
 const NAME: &str = "throng doctor";
@@ -27,8 +29,7 @@ pub(super) struct Plan {
     pub(super) login: Source<Login>,
     pub(super) tls: TlsSettings,
     pub(super) stream: StreamSettings,
-    /// The table of nodes with keys.
-    pub(super) revocations: Option<TableSettings>,
+    pub(super) tables: Vec<TableSettings>,
     /// Letters and digits that no other program has.
     pub(super) nonce: String,
     /// Messages to store.
@@ -91,14 +92,12 @@ impl<'a> Examination<'a> {
         let StreamSettings { prefix, replicas, is_in_memory, .. } = settings;
         let wanted = bucket::config(prefix, *replicas, *is_in_memory);
         let bucket = self.existing(&bucket::stream(prefix), (&wanted, stream::parse)).await?;
-        let revocations = match &self.plan.revocations {
-            Some(table) => {
-                let (name, wanted) = table::wanted(settings, table);
-                let found = self.existing(&name, (&wanted, table::parse)).await?;
-                Some((name, found))
-            }
-            None => None,
-        };
+        let mut tables = Vec::new();
+        for table in &self.plan.tables {
+            let (name, wanted) = table::wanted(settings, table);
+            let found = self.existing(&name, (&wanted, table::parse)).await?;
+            tables.push(ExaminedTable { table: table.clone(), name, found });
+        }
         if self.is_alone && matches!(jetstream, JetStream::Unknown) {
             jetstream = JetStream::Disabled("nobody answers its requests".into());
         }
@@ -119,7 +118,7 @@ impl<'a> Examination<'a> {
             jetstream,
             stream,
             bucket,
-            revocations,
+            tables,
             ahead_ms: self.ahead_ms,
             denied,
             round_trips,

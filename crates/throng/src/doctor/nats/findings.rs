@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use throng_nats::api::stream::StreamInfo;
+use throng_nats::api::table::TableSettings;
 use throng_nats::permissions::Permission;
 
 use crate::nats::Peer;
@@ -16,6 +17,14 @@ pub(super) struct Findings {
     pub(super) examined: Option<Examined>,
     /// What its monitoring says, if it was asked.
     pub(super) monitor: Option<Result<Monitor, String>>,
+}
+
+/// A table that nodes share.
+pub(super) struct ExaminedTable {
+    pub(super) table: TableSettings,
+    /// The name of its bucket.
+    pub(super) name: String,
+    pub(super) found: Existing,
 }
 
 /// One server, and the cluster behind it.
@@ -32,8 +41,7 @@ pub(super) struct Examined {
     pub(super) jetstream: JetStream,
     pub(super) stream: Existing,
     pub(super) bucket: Existing,
-    /// The bucket of nodes with keys, by its name; `None` without keys.
-    pub(super) revocations: Option<(String, Existing)>,
+    pub(super) tables: Vec<ExaminedTable>,
     /// How far the servers' clock is ahead of ours, in milliseconds.
     pub(super) ahead_ms: Option<i64>,
     /// What a node has to be allowed, and this user is not.

@@ -1,0 +1,112 @@
+use throng_core::Retention;
+
+use super::*;
+use crate::api::table::TableKind;
+
+const INFO: &str = "$JS.API.STREAM.INFO.KV_throng-t";
+const GET: &str = "$JS.API.DIRECT.GET.KV_throng-t";
+
+/// A table, and what it says.
+struct Room {
+    table: Table,
+    outbox: Outbox,
+}
+
+impl Room {
+    fn new() -> Room {
+        let stream = StreamSettings {
+            prefix: "throng".into(),
+            class: "channels".into(),
+            replicas: 1,
+            is_in_memory: false,
+            retention: Retention { max_messages: 1, max_bytes: 1, max_age_ms: 60_000 },
+            bytes_max: 1 << 20,
+            message_bytes_max: 1 << 17,
+            duplicate_window_ms: 60_000,
+        };
+        let settings = TableSettings {
+            name: "t".into(),
+            kind: TableKind::States,
+            max_age_ms: 60_000,
+            bytes_max: 1 << 20,
+            entry_bytes_max: 1 << 10,
+        };
+        let (mut outbox, table) =
+            (Outbox::new("s".into(), "n"), Table::new(&stream, &settings, TableId(0)));
+        outbox.connected();
+        let mut room = Room { table, outbox };
+        room.table.connected(0, 1 << 10, &mut room.outbox);
+        room
+    }
+
+    /// What was said since, and where questions went to.
+    fn said(&mut self) -> (Vec<Report>, Vec<String>) {
+        let (mut reports, mut subjects) = (Vec::new(), Vec::new());
+        for action in self.outbox.actions.drain(..) {
+            match action {
+                Action::Report(report) => reports.push(report),
+                Action::Publish { subject, .. } => subjects.push(subject),
+                Action::Subscribe { .. } | Action::Unsubscribe { .. } => {}
+            }
+        }
+        (reports, subjects)
+    }
+
+    /// The servers say how far the table is.
+    fn is_at(&mut self, now_ms: u64, last: u64) {
+        let state = serde_json::json!({ "first_seq": 1, "last_seq": last });
+        let info = serde_json::json!({
+            "config": self.table.wanted, "created": "c", "state": state
+        });
+        let (token, info) = (self.table.token, info.to_string());
+        let answer = (Headers::default(), info.as_bytes());
+        self.table.answered(now_ms, token, answer, &mut self.outbox);
+    }
+}
+
+#[test]
+fn a_change_that_is_denied_is_refused_at_once() {
+    let mut room = Room::new();
+    room.is_at(0, 0);
+    for (token, key) in [(1, "a"), (2, "b"), (3, "a")] {
+        let entry = TableEntry { key: key.into(), value: Some([].into()) };
+        room.table.change(0, token, (entry, None), &mut room.outbox);
+    }
+    room.said();
+    for (subject, token) in [("$KV.throng-t.b", 2), ("$KV.throng-t.a", 1)] {
+        room.table.denied(1, subject, "no", &mut room.outbox);
+        let outcome = Changed::Refused("no".into());
+        assert_eq!(room.said().0, [Report::Changed { token, outcome }]);
+    }
+    room.table.denied(1, "$KV.throng-t.b", "no", &mut room.outbox);
+    assert_eq!(room.said().0, []);
+}
+
+#[test]
+fn a_table_that_may_not_be_read_is_refused_at_once() {
+    let mut room = Room::new();
+    room.is_at(0, 2);
+    assert_eq!(room.said().1, [INFO, GET]);
+    room.table.denied(1, INFO, "no", &mut room.outbox);
+    assert_eq!(room.said().0, [], "of a question that was answered");
+    room.table.denied(1, GET, "no", &mut room.outbox);
+    let reason = "NATS does not let this node use the bucket KV_throng-t: no".into();
+    assert_eq!(room.said().0, [Report::TableRefused { reason }]);
+}
+
+#[test]
+fn who_compares_learns_of_a_question_after_that() {
+    let mut room = Room::new();
+    // The question that is under way may have been answered before.
+    room.table.compare(5, &mut room.outbox);
+    room.is_at(6, 0);
+    assert_eq!(room.said().0, [Report::Current { table: TableId(0), as_of_ms: 0 }]);
+    room.table.tick(7, &mut room.outbox);
+    assert_eq!(room.said().1, [INFO]);
+    room.is_at(8, 0);
+    assert_eq!(room.said().0, [Report::Current { table: TableId(0), as_of_ms: 7 }]);
+    room.table.tick(9, &mut room.outbox);
+    assert_eq!(room.said().1, [""; 0]);
+    room.table.compare(10, &mut room.outbox);
+    assert_eq!(room.said().1, [INFO], "at once");
+}

@@ -1,0 +1,144 @@
+//! The tables that all nodes share in NATS, which each has whole.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use throng_access::Policy;
+use throng_access::revocation::remembered_s;
+use throng_access::shared::ShareError;
+use throng_core::Ticket;
+use throng_nats::api::table::{TableEntry, TableKind, TableSettings};
+use throng_nats::engine::{Changed, NatsEngine, TableId};
+
+use crate::settings::Settings;
+
+/// What users follow.
+pub(super) const SUBSCRIPTIONS: TableId = TableId(0);
+
+/// What is revoked; of nodes with keys only.
+pub(super) const REVOCATIONS: TableId = TableId(1);
+
+/// Room for some million subscriptions, which the guide says in more detail. Whoever has more edits
+/// the bucket.
+const SUBSCRIPTIONS_BYTES: u64 = 256 << 20;
+
+/// All channels of a user are one entry: 10,000 names of a hundred bytes.
+const SUBSCRIPTIONS_ENTRY_BYTES: u32 = 1 << 20;
+
+const REVOCATIONS_BYTES: u64 = 64 << 20;
+
+/// A name of 255 bytes, encoded, and some numbers.
+const REVOCATIONS_ENTRY_BYTES: u32 = 16 << 10;
+
+/// The tables of a node, each at its [`TableId`].
+pub(crate) fn tables(settings: &Settings, policy: &Policy) -> Vec<TableSettings> {
+    let subscriptions = TableSettings {
+        name: "subscriptions".into(),
+        kind: TableKind::States,
+        max_age_ms: 0,
+        bytes_max: SUBSCRIPTIONS_BYTES,
+        entry_bytes_max: SUBSCRIPTIONS_ENTRY_BYTES,
+    };
+    let revocations = settings.has_keys().then(|| TableSettings {
+        name: "revocations".into(),
+        kind: TableKind::Changes,
+        max_age_ms: remembered_s(policy) * 1000,
+        bytes_max: REVOCATIONS_BYTES,
+        entry_bytes_max: REVOCATIONS_ENTRY_BYTES,
+    });
+    [subscriptions].into_iter().chain(revocations).collect()
+}
+
+/// How old what a node knows of revocations may be, in milliseconds; `None` if it has none.
+pub(super) fn revocations_age_ms(node: &NatsEngine) -> Option<u64> {
+    (node.tables() > REVOCATIONS.0).then(|| node.table_age_ms(REVOCATIONS))
+}
+
+/// An entry to be written, with the place of the one that it replaces if that matters.
+pub(super) type Entry = (TableEntry, Option<u64>);
+
+/// What became of an entry that was to be written.
+pub(super) enum Written {
+    /// The table has it.
+    Stored,
+    /// The table has another one, at this place; 0 if the place is not known.
+    Conflict(u64),
+}
+
+/// Writes an entry. The ticket is answered once the table's owner has been told of it.
+pub(super) fn write(
+    node: &Weak<NatsEngine>,
+    table: TableId,
+    entry: Entry,
+    done: Ticket<Result<Written, ShareError>>,
+) {
+    // Otherwise the server ends, and the ticket says that there is no answer.
+    let Some(node) = node.upgrade() else { return };
+    let answer = move |outcome| {
+        let outcome = match outcome {
+            Some(Changed::Stored) => Ok(Written::Stored),
+            Some(Changed::Conflict { last }) => Ok(Written::Conflict(last)),
+            Some(Changed::Busy) => Err(ShareError::Busy),
+            Some(Changed::Away) => Err(ShareError::Away),
+            Some(Changed::Refused(reason)) => Err(ShareError::Refused(reason)),
+            Some(Changed::Unknown) | None => Err(ShareError::Unknown),
+        };
+        done.answer(outcome);
+    };
+    node.change_table(table, entry, Ticket::new(answer));
+}
+
+/// Compares a table with what its owner was told.
+pub(super) fn compare(node: &Weak<NatsEngine>, table: TableId, done: Ticket<()>) {
+    if let Some(node) = node.upgrade() {
+        node.compare_table(table, done);
+    }
+}
+
+/// What a table has lost and this node knows. It is written again, one entry after the other, so
+/// that what is changed meanwhile does not wait.
+pub(super) struct Lost {
+    table: TableId,
+    entries: Mutex<VecDeque<Entry>>,
+    is_writing: AtomicBool,
+}
+
+impl Lost {
+    pub(super) fn new(table: TableId) -> Arc<Lost> {
+        Arc::new(Lost { table, entries: Mutex::default(), is_writing: AtomicBool::new(false) })
+    }
+
+    pub(super) fn are(&self, entries: impl Iterator<Item = Entry>) {
+        *self.entries.lock().unwrap_or_else(PoisonError::into_inner) = entries.collect();
+    }
+
+    fn next(&self) -> Option<Entry> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+
+    /// Writes what is left, unless that is under way.
+    pub(super) fn write_back(self: &Arc<Lost>, node: &Weak<NatsEngine>) {
+        if !self.is_writing.swap(true, Ordering::AcqRel) {
+            self.write_next(node.clone());
+        }
+    }
+
+    fn write_next(self: &Arc<Lost>, node: Weak<NatsEngine>) {
+        let Some(entry) = self.next() else {
+            return self.is_writing.store(false, Ordering::Release);
+        };
+        let (lost, again, of_write) = (Arc::clone(self), entry.clone(), node.clone());
+        let done = move |outcome| match outcome {
+            // Another node has written what it knows, or somebody a newer one.
+            Some(Ok(Written::Stored | Written::Conflict(_))) => lost.write_next(node),
+            _ => {
+                // Tried again when the table is current the next time.
+                let mut entries = lost.entries.lock().unwrap_or_else(PoisonError::into_inner);
+                entries.push_front(again);
+                lost.is_writing.store(false, Ordering::Release);
+            }
+        };
+        write(&of_write, self.table, entry, Ticket::new(done));
+    }
+}
