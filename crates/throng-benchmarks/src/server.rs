@@ -29,8 +29,8 @@ pub const COMMAND: &str = "serve-bound";
 /// Name in process lists.
 const NAME: &str = "throng";
 
-/// Timeout until the server listens.
-const START_DEADLINE: Duration = Duration::from_secs(30);
+/// Timeout until the server listens. It reads what it keeps first: up to 15 million subscriptions.
+const START_DEADLINE: Duration = Duration::from_secs(120);
 
 /// Time from `SIGTERM` to `SIGKILL`: closing millions of connections takes long.
 const STOP_DEADLINE: Duration = Duration::from_secs(120);

@@ -27,7 +27,7 @@ static DEFINITION: Definition = Definition {
             data directory, and with durable inboxes that have a message. At last users come \
             with channels: none but the inbox, some that the server keeps for them, and the same \
             that they name themselves; and all lose their connections at once. Everything about \
-            connections is measured twice, the second time in the opposite order. Before that, \
+            connections is measured twice, the second time in the opposite order. After that, \
             ten times as many users as there are clients follow fifteen channels each.",
     differences: &["This is the original."],
     measurements: &[
@@ -88,6 +88,6 @@ static DEFINITION: Definition = Definition {
 
 fn run(context: &mut Context<'_>) -> Result<(), Abort> {
     at_rest::run(context)?;
-    edges::run(context)?;
-    connected::run(context)
+    connected::run(context)?;
+    edges::run(context)
 }
