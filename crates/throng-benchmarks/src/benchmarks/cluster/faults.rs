@@ -236,7 +236,7 @@ fn leader_of(context: &Context<'_>, cluster: &Cluster) -> Result<usize, String> 
     let urls: Vec<_> = cluster.brokers.iter().map(NatsServer::url).collect();
     let mut command = Command::new(context.program());
     command.args(["cluster", "--json", "--config", NO_SETTINGS]);
-    command.args(["--nats", &urls.join(","), "--nats-replicas", &urls.len().to_string()]);
+    command.args(["--nats", &urls.join(",")]);
     let output = command.stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
     let found: Value = serde_json::from_slice(&output.stdout).map_err(|error| {
         format!("throng cluster: {error}: {}", String::from_utf8_lossy(&output.stderr).trim())
