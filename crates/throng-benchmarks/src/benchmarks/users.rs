@@ -95,11 +95,8 @@ fn send(
     let sent: Result<(), String> = thread::scope(|scope| {
         let threads: Vec<_> = (0..BATCHES).map(|nth| scope.spawn(move || one(nth))).collect();
         let panicked = |_| Err("a thread has panicked".to_owned());
-        // All of them, also after an error.
-        threads.into_iter().fold(Ok(()), |sent, thread| {
-            let done = thread.join().unwrap_or_else(panicked);
-            sent.and(done)
-        })
+        // The scope waits for all of them, also after an error.
+        threads.into_iter().map(|thread| thread.join().unwrap_or_else(panicked)).collect()
     });
     sent.map_err(Abort::Failed)
 }
