@@ -96,7 +96,7 @@ fn send(
         let threads: Vec<_> = (0..BATCHES).map(|nth| scope.spawn(move || one(nth))).collect();
         let panicked = |_| Err("a thread has panicked".to_owned());
         // The scope waits for all of them, also after an error.
-        threads.into_iter().map(|thread| thread.join().unwrap_or_else(panicked)).collect()
+        threads.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(panicked))
     });
     sent.map_err(Abort::Failed)
 }
