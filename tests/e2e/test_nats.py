@@ -195,19 +195,6 @@ def test_lists_have_what_a_node_follows(nodes, channel):
         assert [(one["channel"], one["subscribers"]) for one in found] == [(channel, 1)]
 
 
-def test_what_one_node_alone_would_know_is_refused(nodes):
-    node = nodes[0]
-    for method, path in [
-        ("GET", "/users/ann/read"),
-        ("PUT", "/users/ann/read?id=a-1"),
-    ]:
-        answer = node.http.request(method, path)
-        found = answer.status_code, answer.json()["error"]
-        assert found == (501, "not_implemented"), (path, answer.text)
-    with WebSocket(node, "/users/ann", None, {"welcome": "true"}):
-        pass
-
-
 def test_a_node_shows_how_it_stands_to_nats(nodes, channel):
     node = nodes[0]
     before = node.metrics()

@@ -56,19 +56,15 @@ pub struct Profile {
     pub is_durable: bool,
     /// Whether lists have channels without subscribers, and the number of their messages.
     pub lists_logs: bool,
-    /// Whether it keeps how far users have read.
-    pub keeps_markers: bool,
 }
 
 impl Profile {
     /// All in memory.
-    pub const MEMORY: Profile =
-        Profile { is_durable: false, lists_logs: true, keeps_markers: true };
+    pub const MEMORY: Profile = Profile { is_durable: false, lists_logs: true };
     /// On a disk.
     pub const DISK: Profile = Profile { is_durable: true, ..Profile::MEMORY };
     /// In a stream that several nodes share.
-    pub const STREAM: Profile =
-        Profile { is_durable: true, lists_logs: false, keeps_markers: false };
+    pub const STREAM: Profile = Profile { is_durable: true, lists_logs: false };
 }
 
 /// As [`run`], for engines with a journal.
@@ -413,9 +409,6 @@ impl Subject {
     }
 
     fn a_read_marker_goes_forward_unless_asked(&self) {
-        if !self.profile.keeps_markers {
-            return;
-        }
         let inbox = ChannelName::user("ann");
         let marker = |mark| {
             let marker = self.read_marker(NOW_MS, &inbox, mark);

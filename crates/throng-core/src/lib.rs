@@ -13,6 +13,7 @@
 //! |---|---|
 //! | [`id`] | ids of workers, channels and messages, and positions in several channels |
 //! | [`name`] | channel and user names |
+//! | [`key_text`] | names in the keys of other stores |
 //! | [`message`] | a message, shared by all that still have to get it |
 //! | [`glob`] | patterns of names, in which `*` stands for any text |
 //! | [`rules`] | retention and lag limits, by channel pattern |
@@ -68,6 +69,7 @@ pub mod glob;
 mod histogram;
 mod history_page;
 pub mod id;
+pub mod key_text;
 pub mod later;
 mod listing;
 mod log;
@@ -110,7 +112,7 @@ pub use presence::{Presence, PresenceBusy, PresenceCache, PresenceQuery};
 pub use presence_events::{PresenceEventSettings, PresenceEvents, PresenceThaw};
 pub use pressure::{MemoryDefence, MemoryPressure, MemoryStep, MemoryThresholds, RefusedForMemory};
 pub use publication::{IDEMPOTENCY_MS, Outcome, Publication, PublishError, Published};
-pub use read_marker::{Mark, Marked, ReadMarker};
+pub use read_marker::{Mark, Marked, ReadMarker, UNREAD_MAX};
 pub use reading::{Fetched, HistoryQuery, Reading, StartAt};
 pub use receipt::{Delivered, Fate, Receipt, ReceiptPart, Receipts, ReceiptsBusy};
 pub use rules::{LagPolicy, Retention, Rule, Rules};

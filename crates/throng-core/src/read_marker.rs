@@ -4,12 +4,13 @@
 //! keeps it with the log of the inbox. Without a message in the log there is nothing to mark, and
 //! the marker is forgotten; so the logs bound what markers take.
 
+use throng_wire::ErrorResponse;
+
 use crate::id::MessageId;
-use crate::records::StoreError;
 
 /// Messages that are counted as unread. Beyond it the count stays, so that no query passes a whole
 /// log.
-pub(crate) const UNREAD_MAX: u64 = 10_000;
+pub const UNREAD_MAX: u64 = 10_000;
 
 /// A change of a marker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,4 +32,4 @@ pub struct ReadMarker {
 }
 
 /// What the engine answers about a marker.
-pub type Marked = Result<ReadMarker, StoreError>;
+pub type Marked = Result<ReadMarker, ErrorResponse>;

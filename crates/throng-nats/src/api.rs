@@ -10,6 +10,10 @@ pub mod table;
 use serde::Deserialize;
 use throng_core::Retention;
 
+/// A stream keeps messages longer than a channel's history by this share, so that what has expired
+/// for a client is still there to tell whether it missed it.
+const AGE_PERCENT: u64 = 125;
+
 /// An error of JetStream.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, thiserror::Error)]
 #[error("{description} (error {err_code})")]
@@ -92,6 +96,11 @@ impl StreamSettings {
     /// The name of the stream.
     pub fn name(&self) -> String {
         format!("{}-{}", self.prefix, self.class)
+    }
+
+    /// For how long the stream keeps messages, in milliseconds.
+    pub fn max_age_ms(&self) -> u64 {
+        self.retention.max_age_ms.saturating_mul(AGE_PERCENT) / 100
     }
 
     /// The messages of a channel that the stream keeps: one more than the channel's history, so

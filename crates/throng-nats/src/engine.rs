@@ -28,6 +28,7 @@
 //! | `asks` | questions without their answers |
 //! | `cluster` | what this node says of itself, and what it knows of the others |
 //! | `table` | the tables that every node has whole |
+//! | `markers` | how far users have read their inboxes |
 //! | `collect` | makes starts and pages of what was read |
 //! | `hold` | keeps a channel followed for a subscription that begins |
 //! | `vacancies` | channels that nobody follows any more |
@@ -45,6 +46,7 @@ mod hold;
 mod inbound;
 mod lateness;
 mod link;
+mod markers;
 mod publications;
 mod questions;
 mod shared;
@@ -92,6 +94,8 @@ pub struct NodeSettings {
     pub client: ClientSettings,
     /// The stream, and how long publications are tried.
     pub journal: Settings,
+    /// The table, of those of the journal, that has read markers.
+    pub markers: Option<TableId>,
     /// The workers of the data plane.
     pub workers: usize,
     /// Messages that are kept in memory for clients that come back, in bytes.
@@ -118,7 +122,8 @@ impl NatsEngine {
         events: Option<Arc<dyn EventSink>>,
         memory: impl FnOnce(Arc<dyn EventSink>) -> MemoryEngine,
     ) -> io::Result<NatsEngine> {
-        let NodeSettings { client, journal, workers, max_cached_bytes, from_wall_ms } = settings;
+        let NodeSettings { client, journal, markers, workers, max_cached_bytes, from_wall_ms } =
+            settings;
         let (sender, receiver) = mpsc::unbounded_channel();
         let vacancies = Arc::new(Vacancies::new(events));
         let now_ms = client.now_ms;
@@ -140,6 +145,7 @@ impl NatsEngine {
             turns: Arc::default(),
             lateness: Mutex::default(),
             tables: table::Tables::new(journal.tables.len()),
+            markers,
             tags_of_user: OnceLock::new(),
             events: sender,
             said: Mutex::default(),
@@ -425,13 +431,12 @@ impl Engine for NatsEngine {
 
     fn read_marker(
         &self,
-        _: u64,
-        _: &ChannelName,
-        _: Option<Mark>,
+        now_ms: u64,
+        inbox: &ChannelName,
+        mark: Option<Mark>,
         later: Later<'_, Marked>,
     ) -> Answer<Marked> {
-        let (_, answer) = later.ticket();
-        answer
+        self.shared.read_marker(now_ms, inbox, mark, later)
     }
 
     fn audience(&self, channel: &ChannelName) -> Audience {

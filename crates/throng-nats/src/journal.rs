@@ -136,6 +136,10 @@ impl Journal {
                 }
                 None => self.outbox.report(Report::Changed { token, outcome: Changed::Away }),
             },
+            Event::Look { table, token, key } => match self.tables.get_mut(table.0) {
+                Some(table) => table.look(now_ms, token, &key, &mut self.outbox),
+                None => self.outbox.report(Report::Looked { token, found: None }),
+            },
             Event::Compare(table) => {
                 if let Some(table) = self.tables.get_mut(table.0) {
                     table.compare(now_ms, &mut self.outbox);
@@ -250,6 +254,11 @@ impl Journal {
             Question::Change(table) => {
                 if let Some(table) = self.tables.get_mut(table.0) {
                     table.change_answered(now_ms, token, (headers, payload), &mut self.outbox);
+                }
+            }
+            Question::Entry(table) => {
+                if let Some(table) = self.tables.get_mut(table.0) {
+                    table.looked(token, (headers, payload), &mut self.outbox);
                 }
             }
             Question::Heads => {

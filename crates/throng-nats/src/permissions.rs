@@ -70,7 +70,7 @@ pub fn of_node(settings: &StreamSettings) -> Vec<Permission> {
     let last = json!({ "last_by_subj": subjects.ingest(&channel) }).to_string();
     let of = Permission::publish;
     let on = Permission::subscribe;
-    vec![
+    let mut all = vec![
         of(&format!("{prefix}.in.>"), &subjects.ingest(&channel), &elsewhere, b""),
         // Nodes read a sequence and a channel, which are not there.
         of(&format!("{prefix}.hint.>"), subjects.hint(), b"", b""),
@@ -79,19 +79,6 @@ pub fn of_node(settings: &StreamSettings) -> Vec<Permission> {
         of(&format!("{prefix}.ask.>"), subjects.ask(), b"", b""),
         of("_INBOX.>", &format!("_INBOX.{NOBODY}.none"), b"", b""),
         of(&format!("$KV.{prefix}-epochs.>"), &entry, &elsewhere, b""),
-        of(
-            &format!("$KV.{prefix}-subscriptions.>"),
-            &format!("$KV.{prefix}-subscriptions.{NOBODY}"),
-            &elsewhere,
-            b"",
-        ),
-        // Of the bucket that nodes with keys have, as two below.
-        of(
-            &format!("$KV.{prefix}-revocations.>"),
-            &format!("$KV.{prefix}-revocations.{NOBODY}"),
-            &elsewhere,
-            b"",
-        ),
         of("$JS.API.STREAM.INFO.*", &format!("$JS.API.STREAM.INFO.{stream}"), b"", b""),
         of(
             "$JS.API.STREAM.CREATE.*",
@@ -111,25 +98,21 @@ pub fn of_node(settings: &StreamSettings) -> Vec<Permission> {
             b"",
             last.as_bytes(),
         ),
-        of(
-            &format!("$JS.API.DIRECT.GET.KV_{prefix}-subscriptions"),
-            &format!("$JS.API.DIRECT.GET.KV_{prefix}-subscriptions"),
-            b"",
-            last.as_bytes(),
-        ),
-        of(
-            &format!("$JS.API.DIRECT.GET.KV_{prefix}-revocations"),
-            &format!("$JS.API.DIRECT.GET.KV_{prefix}-revocations"),
-            b"",
-            last.as_bytes(),
-        ),
         on(&format!("{prefix}.live.>"), &subjects.live(&channel)),
         on(&format!("{prefix}.table.>"), &format!("{prefix}.table.revocations.{NOBODY}")),
         on(&format!("{prefix}.hint.>"), subjects.hint()),
         on(&format!("{prefix}.node.>"), subjects.nodes()),
         on(&format!("{prefix}.ask.>"), subjects.ask()),
         on("_INBOX.>", &format!("_INBOX.{NOBODY}.*")),
-    ]
+    ];
+    // The last one is the bucket of nodes with keys.
+    for table in ["subscriptions", "markers", "revocations"] {
+        let key = format!("$KV.{prefix}-{table}.{NOBODY}");
+        all.push(of(&format!("$KV.{prefix}-{table}.>"), &key, &elsewhere, b""));
+        let read = format!("$JS.API.DIRECT.GET.KV_{prefix}-{table}");
+        all.push(of(&read, &read, b"", last.as_bytes()));
+    }
+    all
 }
 
 #[cfg(test)]

@@ -57,6 +57,7 @@ pub(crate) fn start(
     }
     let access = NatsAccess::of(settings);
     access.check()?;
+    let stream = stream(settings, &settings::rules(settings));
     let node = NodeSettings {
         client: ClientSettings {
             servers: settings.nats.addresses(),
@@ -66,11 +67,12 @@ pub(crate) fn start(
             now_ms: clock::now_ms,
         },
         journal: journal::Settings {
-            stream: stream(settings, &settings::rules(settings)),
+            tables: tables(settings, policy, &stream),
+            stream,
             nonce: nonce(),
             publish_ms: PUBLISH_MS,
-            tables: tables(settings, policy),
         },
+        markers: Some(tables::MARKERS),
         workers,
         max_cached_bytes,
         from_wall_ms: |wall_ms| clock::from_wall_ms(wall_ms).min(clock::now_ms()),

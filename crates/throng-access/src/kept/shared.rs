@@ -18,11 +18,12 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 
+use throng_core::key_text::{decode, encode};
 use throng_core::{ChannelName, Kind, Ticket};
 use throng_wire::check_name;
 
 use super::{CHANGED_PER_LOCK, KeptChange, KeptError, KeptPlan, KeptSubscriptions};
-use crate::shared::{ShareError, decode, encode};
+use crate::shared::ShareError;
 
 /// An entry to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -21,10 +21,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::{Deserialize, Serialize};
 use throng_core::Ticket;
+use throng_core::key_text::{decode, encode};
 
 use super::bounds::Bounds;
 use super::{Revocation, Revocations, RevokeError, Subject};
-use crate::shared::{ShareError, decode, encode};
+use crate::shared::ShareError;
 use crate::token::{Policy, TokenId};
 
 /// A change of the revocations of several servers.

@@ -58,7 +58,7 @@ fn markers() -> [Operation; 2] {
     };
     let get = marker("GET", "getReadMarker", "How far a user has read");
     let put = marker("PUT", "moveReadMarker", "Move the marker of a user");
-    [get, put.query(query::READ).refuses(&[ErrorCode::NotStored])]
+    [get, put.query(query::READ).refuses(&[ErrorCode::NotStored, ErrorCode::OutcomeUnknown])]
 }
 
 /// An answer in JSON, by the schema of a noun.

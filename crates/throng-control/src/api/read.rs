@@ -7,7 +7,7 @@ use http::{Method, StatusCode};
 use throng_access::Action;
 use throng_contract::query as known;
 use throng_core::{Kind, Later, Mark, ReadMarker, clock};
-use throng_wire::{ErrorCode, ErrorResponse, v1};
+use throng_wire::{ErrorResponse, v1};
 
 use super::limit::Publisher;
 use super::log::FETCH_TIMEOUT;
@@ -39,16 +39,12 @@ pub(crate) async fn answer(
         query::check(head.uri.query().unwrap_or_default(), known::NONE)?;
     }
     let engine = &control.engine;
-    if engine.is_shared() {
-        let message = "read markers do not work on several nodes yet";
-        return Err(ApiError::new(ErrorCode::NotImplemented, message));
-    }
     let ask = |later: Later<'_, _>| {
         Ok::<_, Infallible>(engine.read_marker(clock::now_ms(), &inbox, mark, later))
     };
     let Ok(answer) = within(FETCH_TIMEOUT, ask).await;
     let Some(marked) = answer else { return Err(ErrorResponse::unanswered().into()) };
-    let ReadMarker { read, unread } = marked.map_err(ErrorResponse::from)?;
+    let ReadMarker { read, unread } = marked?;
     let read = read.map(|id| id.to_string());
     let mut body = Vec::with_capacity(96);
     v1::read_body(&mut body, &names::target(&inbox), (read.as_deref(), unread));

@@ -10,15 +10,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use throng_core::records::{StoreError, Table};
-use throng_core::{ChannelName, Mark, Marked, MessageId, ReadMarker, Ticket};
+use throng_core::{ChannelName, Mark, Marked, MessageId, ReadMarker, Ticket, UNREAD_MAX};
 
 use super::read::Reader;
 use crate::journal::{ChangeDone, Journal};
 use crate::logs::{Bounds, Logs};
 use crate::storage::{Space, StorageError, Write};
-
-/// Messages that are counted as unread at most.
-const UNREAD_MAX: usize = 10_000;
 
 /// Locks of inboxes, each for a part of them: more than there are threads that read.
 const LOCKS: usize = 64;
@@ -78,7 +75,7 @@ impl Markers {
         if mark.is_some()
             && let Some(refused) = self.journal.state()
         {
-            return ticket.answer(Err(refused.into()));
+            return ticket.answer(Err(StoreError::from(refused).into()));
         }
         let Ok(Move { marker, write }) = self.look(now_ms, inbox, mark) else { return };
         match write {
@@ -102,7 +99,7 @@ impl Markers {
         let write = mark.filter(moves_to).map(|mark| mark.id);
         let offset = write.map_or(old, |id| id.offset);
         let reader = Reader { logs: &self.logs, name: inbox, now_ms, is_known: false };
-        let unread = reader.unread(offset, UNREAD_MAX)? as u64;
+        let unread = reader.unread(offset, UNREAD_MAX as usize)? as u64;
         let read = (offset > 0).then_some(MessageId { offset, ..head });
         Ok(Move { marker: ReadMarker { read, unread }, write })
     }
@@ -140,8 +137,11 @@ impl Markers {
             let ticket = ticket.take();
             Box::new(move |result| {
                 end(&all, &of);
-                let answer = result.map(|()| marker).map_err(StoreError::from);
-                ticket.into_iter().for_each(|ticket| ticket.answer(answer));
+                let answer = result.map(|()| marker);
+                let answer = answer.map_err(|error| StoreError::from(error).into());
+                if let Some(ticket) = ticket {
+                    ticket.answer(answer);
+                }
             })
         };
         if let Err(refused) = self.journal.change(vec![write], written) {
@@ -150,7 +150,10 @@ impl Markers {
                 entry.0 = before.0;
             }
             end(under_way, inbox);
-            ticket.into_iter().for_each(|ticket| ticket.answer(Err(refused.into())));
+            let refused = StoreError::from(refused);
+            if let Some(ticket) = ticket {
+                ticket.answer(Err(refused.into()));
+            }
         }
     }
 }

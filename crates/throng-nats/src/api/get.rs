@@ -24,6 +24,11 @@ pub fn batch(subject: &str, from: u64) -> Vec<u8> {
     request.to_string().into_bytes()
 }
 
+/// The request for the last message of a subject.
+pub fn last(subject: &str) -> Vec<u8> {
+    json!({ "last_by_subj": subject }).to_string().into_bytes()
+}
+
 /// The request for the last message of each subject.
 pub fn heads(subjects: &[String]) -> Vec<u8> {
     let request = json!({ "multi_last": subjects, "max_bytes": BATCH_BYTES });

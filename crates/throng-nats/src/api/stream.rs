@@ -3,14 +3,10 @@
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{ApiError, StreamSettings};
+use super::{AGE_PERCENT, ApiError, StreamSettings};
 
 /// The format of what a stream stores. Another one is another stream.
 const FORMAT: &str = "1";
-
-/// A stream keeps messages longer than a channel's history by this share, so that what has expired
-/// for a client is still there to tell whether it missed it.
-const AGE_PERCENT: u64 = 125;
 
 /// What a server says about a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]

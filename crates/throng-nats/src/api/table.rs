@@ -5,6 +5,8 @@
 //! the same time do not depend on which of them is the last. Those of a table of
 //! [states](TableKind::States) are all that there is to say about their key, so the last one is
 //! enough, and whoever writes one says which it replaces.
+//!
+//! A table [on demand](TableKind::OnDemand) is a bucket like others, of which nodes have nothing.
 
 use serde_json::{Value, json};
 
@@ -26,6 +28,9 @@ pub enum TableKind {
     Changes,
     /// The state of their key, of which the last one matters.
     States,
+    /// The same, which nodes read when they need it. Those that do not fit are dropped, the oldest
+    /// first.
+    OnDemand,
 }
 
 /// A table of an installation.
@@ -100,6 +105,7 @@ pub(crate) fn config(
     let (src, dest) = (format!("{}>", names.keys), format!("{}>", names.live));
     let (per_key, republish) = match settings.kind {
         TableKind::Changes => (CHANGES_PER_KEY, json!({ "src": src, "dest": dest })),
+        TableKind::OnDemand => (1, Value::Null),
         // Nodes read them from the stream: of what is republished they need the sequence.
         TableKind::States => (1, json!({ "src": src, "dest": dest, "headers_only": true })),
     };
@@ -107,7 +113,7 @@ pub(crate) fn config(
         "name": names.stream,
         "subjects": [format!("{}>", names.keys)],
         "retention": "limits",
-        "discard": "new",
+        "discard": if settings.kind == TableKind::OnDemand { "old" } else { "new" },
         "storage": if is_memory { "memory" } else { "file" },
         "num_replicas": replicas,
         "max_msgs_per_subject": per_key,

@@ -80,6 +80,7 @@ impl Shared {
                 self.tables.is_current(table, as_of_ms);
             }
             Notice::Report(Report::TableLost(table)) => self.tables.tell(table, TableNews::Lost),
+            Notice::Report(Report::Looked { token, found }) => self.tables.looked(token, found),
             Notice::Report(Report::Changed { token, outcome }) => {
                 self.tables.changed(token, outcome);
             }

@@ -24,7 +24,7 @@ use super::link::{Link, count};
 use super::publications::Publications;
 use super::table::Tables;
 use super::vacancies::Vacancies;
-use crate::journal::Event;
+use crate::journal::{Event, TableId};
 
 /// Channels that a tick ceases to follow, at most.
 const VACATED_PER_TICK: usize = 4_096;
@@ -70,6 +70,8 @@ pub(super) struct Shared {
     pub(super) turns: Arc<AtomicU64>,
     pub(super) lateness: Mutex<Lateness>,
     pub(super) tables: Tables,
+    /// The table of read markers; `None` if the node keeps none.
+    pub(super) markers: Option<TableId>,
     /// Not known before the server knows its keys.
     pub(super) tags_of_user: OnceLock<TagsOfUser>,
     pub(super) events: UnboundedSender<Event<'static>>,
@@ -85,7 +87,7 @@ fn limits(rule: &Rule) -> Limits {
 }
 
 /// No answer will come: what was asked for is not there now.
-fn unanswered<T>(later: Later<'_, T>) -> Answer<T> {
+pub(super) fn unanswered<T>(later: Later<'_, T>) -> Answer<T> {
     let (ticket, answer) = later.ticket();
     drop(ticket);
     answer

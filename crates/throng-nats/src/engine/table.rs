@@ -51,6 +51,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(super) struct Tables {
     all: Vec<Table>,
     changes: Mutex<HashMap<u64, Ticket<Changed>>>,
+    looks: Mutex<HashMap<u64, Ticket<Option<StoredEntry>>>>,
 }
 
 impl Tables {
@@ -88,6 +89,20 @@ impl Tables {
         let done = lock(&self.changes).remove(&token);
         if let Some(done) = done {
             done.answer(outcome);
+        }
+    }
+
+    /// Keeps the ticket of who reads an entry until [`Tables::looked`].
+    pub(super) fn look(&self, token: u64, done: Ticket<Option<StoredEntry>>) {
+        lock(&self.looks).insert(token, done);
+    }
+
+    /// Answers who reads an entry.
+    pub(super) fn looked(&self, token: u64, found: Option<Option<StoredEntry>>) {
+        let done = lock(&self.looks).remove(&token);
+        // Dropped, it says that it cannot be read.
+        if let (Some(done), Some(found)) = (done, found) {
+            done.answer(found);
         }
     }
 

@@ -66,6 +66,8 @@ pub(super) enum Question {
     Table(TableId),
     /// A change of a table.
     Change(TableId),
+    /// An entry of a table.
+    Entry(TableId),
 }
 
 /// What is to be done, and which answers are expected.

@@ -68,6 +68,15 @@ pub enum Event<'a> {
         /// none. `None` if that does not matter.
         replaces: Option<u64>,
     },
+    /// To read the last entry of a key of a table on demand. The token comes back with it.
+    Look {
+        /// Which table it is.
+        table: TableId,
+        /// Comes back with the entry.
+        token: u64,
+        /// The key of the entry.
+        key: String,
+    },
     /// To compare a table with what was read of it, at once.
     Compare(TableId),
     /// What the other nodes are told of this one once a second, from now on.
@@ -200,6 +209,13 @@ pub enum Report {
     TableRefused {
         /// What is wrong and what to do.
         reason: String,
+    },
+    /// What a key of a table has.
+    Looked {
+        /// The token of [`Event::Look`].
+        token: u64,
+        /// Its last entry, if there is one; `None` if that cannot be read.
+        found: Option<Option<StoredEntry>>,
     },
     /// What became of a change of a table.
     Changed {

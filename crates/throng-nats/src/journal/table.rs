@@ -20,7 +20,7 @@ use super::outbox::{Action, Outbox, Question, TABLE_SID};
 use super::report::{Changed, Report, TableId};
 use crate::api::ack::{self, Ack};
 use crate::api::get::{self, Chain, Part};
-use crate::api::table::{self, StoredEntry, TableEntry, TableNames, TableSettings};
+use crate::api::table::{self, StoredEntry, TableEntry, TableKind, TableNames, TableSettings};
 use crate::api::{ApiError, StreamSettings, stream};
 use crate::protocol::decoder::Delivery;
 use crate::protocol::headers::{HeaderWriter, Headers};
@@ -49,6 +49,9 @@ const CHANGE_MS: u64 = 4_000;
 
 /// Changes under way, at most.
 const CHANGES_MAX: usize = 4_096;
+
+/// Entries that are read at a time, at most: clients that come back ask for one each.
+const LOOKS_MAX: usize = 65_536;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
@@ -114,6 +117,10 @@ pub(super) struct Table {
     payload_bytes_max: usize,
     entries: Vec<StoredEntry>,
     chain: Chain,
+    /// Whether it is read when somebody needs it, and not before.
+    is_on_demand: bool,
+    /// Entries that are read, by place: the token, and since when.
+    looks: BTreeMap<u64, (u64, u64)>,
     changes: BTreeMap<u64, Change>,
     said: Option<String>,
 }
@@ -145,14 +152,16 @@ impl Table {
             payload_bytes_max: 0,
             entries: Vec::new(),
             chain: Chain::default(),
+            is_on_demand: table.kind == TableKind::OnDemand,
+            looks: BTreeMap::new(),
             changes: BTreeMap::new(),
             said: None,
         }
     }
 
-    /// Whether all of it was read once.
+    /// Whether all of it was read once that is to be read before it is used.
     pub(super) fn is_known(&self) -> bool {
-        self.is_known
+        self.is_known || self.is_on_demand
     }
 
     fn sid(&self) -> u64 {
@@ -166,8 +175,10 @@ impl Table {
 
     pub(super) fn connected(&mut self, now_ms: u64, payload_bytes_max: usize, outbox: &mut Outbox) {
         (self.is_connected, self.payload_bytes_max) = (true, payload_bytes_max);
-        let (subject, sid) = (format!("{}>", self.names.live), self.sid());
-        outbox.actions.push(Action::Subscribe { subject, sid });
+        if !self.is_on_demand {
+            let (subject, sid) = (format!("{}>", self.names.live), self.sid());
+            outbox.actions.push(Action::Subscribe { subject, sid });
+        }
         self.ask(now_ms, Step::Find, outbox);
     }
 
@@ -177,6 +188,9 @@ impl Table {
         self.short_since_ms = None;
         for change in std::mem::take(&mut self.changes).into_values() {
             report(&change, Changed::Unknown, outbox);
+        }
+        for (token, _) in std::mem::take(&mut self.looks).into_values() {
+            outbox.report(Report::Looked { token, found: None });
         }
     }
 
@@ -282,6 +296,10 @@ impl Table {
 
     /// The table is there and as it should be.
     fn found(&mut self, now_ms: u64, info: stream::StreamInfo, outbox: &mut Outbox) {
+        if self.is_on_demand {
+            (self.is_found, self.said) = (true, None);
+            return self.rest(now_ms + POLL_MS);
+        }
         let is_other = !self.created.is_empty() && self.created != info.created;
         if is_other || info.last < self.position {
             (self.position, self.target) = (0, 0);
@@ -379,7 +397,7 @@ impl Table {
         let payload = value.unwrap_or_default();
         let (bytes, bytes_max) = (headers.len() + payload.len(), self.payload_bytes_max);
         let refused = match () {
-            () if !self.is_found || !self.is_known => Some(Changed::Away),
+            () if !self.is_found || !self.is_known() => Some(Changed::Away),
             () if self.changes.len() >= CHANGES_MAX => Some(Changed::Busy),
             // A server ends the connection of who sends more.
             () if bytes > bytes_max => Some(Changed::Refused(format!(
@@ -395,6 +413,35 @@ impl Table {
         self.changes.insert(place, change);
         let question = Question::Change(self.id);
         outbox.ask_again(place, question, subject, (headers.into(), payload.into()));
+    }
+
+    /// Reads the last entry of a key, of a table on demand.
+    pub(super) fn look(&mut self, now_ms: u64, token: u64, key: &str, outbox: &mut Outbox) {
+        if !self.is_found || self.looks.len() >= LOOKS_MAX {
+            return outbox.report(Report::Looked { token, found: None });
+        }
+        let place = outbox.token();
+        self.looks.insert(place, (token, now_ms));
+        let subject = format!("$JS.API.DIRECT.GET.{}", self.names.stream);
+        let request = get::last(&format!("{}{key}", self.names.keys));
+        outbox.ask_again(place, Question::Entry(self.id), subject, ([].into(), request.into()));
+    }
+
+    /// Takes the answer about an entry.
+    pub(super) fn looked(
+        &mut self,
+        place: u64,
+        (headers, payload): (Headers<'_>, &[u8]),
+        outbox: &mut Outbox,
+    ) {
+        outbox.answered(place);
+        let Some((token, _)) = self.looks.remove(&place) else { return };
+        let found = match headers.status() {
+            None => self.names.entry(headers, payload).map(Some),
+            Some(404) => Some(None),
+            Some(_) => None,
+        };
+        outbox.report(Report::Looked { token, found });
     }
 
     /// This user may not publish to a subject: no answer comes.
@@ -455,8 +502,12 @@ impl Table {
 
     /// Answers a change once an entry was reported.
     fn awaits(&mut self, now_ms: u64, (place, awaited): (u64, Awaited), outbox: &mut Outbox) {
-        if let Some(change) = self.changes.get_mut(&place) {
-            change.awaited = Some(awaited);
+        let Some(change) = self.changes.get_mut(&place) else { return };
+        change.awaited = Some(awaited);
+        if self.is_on_demand {
+            // Nothing is reported that it could wait for.
+            self.position = u64::MAX;
+            return self.tell_stored(outbox);
         }
         let (Awaited::Own(sequence) | Awaited::Other(sequence)) = awaited;
         self.reach(now_ms, sequence, outbox);
@@ -486,6 +537,14 @@ impl Table {
         if is_late || (self.step == Step::Idle && is_due) {
             self.ask(now_ms, Step::Find, outbox);
         }
+        self.looks.retain(|place, (token, since_ms)| {
+            let is_late = now_ms.saturating_sub(*since_ms) >= CHANGE_MS;
+            if is_late {
+                outbox.answered(*place);
+                outbox.report(Report::Looked { token: *token, found: None });
+            }
+            !is_late
+        });
         self.changes.retain(|place, change| {
             let is_late = now_ms.saturating_sub(change.sent_ms) >= CHANGE_MS;
             if is_late {

@@ -12,8 +12,9 @@ use throng_core::{
     WorkerId, WorkerQueue, clock,
 };
 use throng_nats::api::StreamSettings;
+use throng_nats::api::table::{TableKind, TableSettings};
 use throng_nats::client::{ClientSettings, Login, ServerAddress};
-use throng_nats::engine::{LinkState, NatsEngine, NodeSettings};
+use throng_nats::engine::{LinkState, NatsEngine, NodeSettings, TableId};
 use throng_nats::journal::Settings;
 
 use crate::nats_server::{NatsCluster, NatsServer, PATIENCE};
@@ -48,8 +49,15 @@ fn engine(
             stream: StreamSettings { prefix, replicas, retention, ..stream() },
             nonce: format!("conformance{}x{}", std::process::id(), number()),
             publish_ms: 30_000,
-            tables: Vec::new(),
+            tables: vec![TableSettings {
+                name: "markers".into(),
+                kind: TableKind::OnDemand,
+                max_age_ms: 0,
+                bytes_max: 16 << 20,
+                entry_bytes_max: 1 << 10,
+            }],
         },
+        markers: Some(TableId(0)),
         workers: queues.len(),
         max_cached_bytes: usize::MAX,
         from_wall_ms: |_| NOW_MS,

@@ -486,7 +486,7 @@ impl World {
             | Report::TableRefused { .. }) => self.nodes[node].table.reported(report),
             Report::Published { token, outcome } => self.published(node, token, outcome),
             Report::Nodes(others) => self.nodes[node].others = others,
-            Report::Whole(_) => {}
+            Report::Whole(_) | Report::Looked { .. } => {}
             report @ (Report::Heard { .. } | Report::Gone { .. } | Report::Standing(_)) => {
                 self.nodes[node].standing.reported(report);
             }

@@ -45,12 +45,13 @@ pub(super) fn doctor(arguments: &NatsArguments, is_json: bool) -> Result<ExitCod
     let access = NatsAccess::of(&settings);
     access.check()?;
     access.warnings().iter().for_each(|warning| terminal::print_note(warning));
+    let stream = nats::stream(&settings, &settings::rules(&settings));
     let plan = Plan {
         servers: settings.nats.addresses(),
         login: access.login(),
         tls: access.tls(),
-        stream: nats::stream(&settings, &settings::rules(&settings)),
-        tables: nats::tables(&settings, &token_policy(&settings)),
+        tables: nats::tables(&settings, &token_policy(&settings), &stream),
+        stream,
         nonce: nats::nonce(),
         store: arguments.nats_store,
     };

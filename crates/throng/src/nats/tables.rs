@@ -1,4 +1,4 @@
-//! The tables that all nodes share in NATS, which each has whole.
+//! The tables that all nodes share in NATS. Each node has them whole, but for the read markers.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,6 +8,7 @@ use throng_access::Policy;
 use throng_access::revocation::remembered_s;
 use throng_access::shared::ShareError;
 use throng_core::Ticket;
+use throng_nats::api::StreamSettings;
 use throng_nats::api::table::{TableEntry, TableKind, TableSettings};
 use throng_nats::engine::{Changed, NatsEngine, TableId};
 
@@ -16,8 +17,11 @@ use crate::settings::Settings;
 /// What users follow.
 pub(super) const SUBSCRIPTIONS: TableId = TableId(0);
 
+/// How far users have read their inboxes.
+pub(super) const MARKERS: TableId = TableId(1);
+
 /// What is revoked; of nodes with keys only.
-pub(super) const REVOCATIONS: TableId = TableId(1);
+pub(super) const REVOCATIONS: TableId = TableId(2);
 
 /// Room for some million subscriptions, which the guide says in more detail. Whoever has more edits
 /// the bucket.
@@ -26,19 +30,37 @@ const SUBSCRIPTIONS_BYTES: u64 = 256 << 20;
 /// All channels of a user are one entry: 10,000 names of a hundred bytes.
 const SUBSCRIPTIONS_ENTRY_BYTES: u32 = 1 << 20;
 
+/// Two million markers. The oldest ones are dropped then: their users have more unread.
+const MARKERS_BYTES: u64 = 256 << 20;
+
+/// The id of a message, and headers.
+const MARKERS_ENTRY_BYTES: u32 = 4 << 10;
+
 const REVOCATIONS_BYTES: u64 = 64 << 20;
 
 /// A name of 255 bytes, encoded, and some numbers.
 const REVOCATIONS_ENTRY_BYTES: u32 = 16 << 10;
 
 /// The tables of a node, each at its [`TableId`].
-pub(crate) fn tables(settings: &Settings, policy: &Policy) -> Vec<TableSettings> {
+pub(crate) fn tables(
+    settings: &Settings,
+    policy: &Policy,
+    stream: &StreamSettings,
+) -> Vec<TableSettings> {
     let subscriptions = TableSettings {
         name: "subscriptions".into(),
         kind: TableKind::States,
         max_age_ms: 0,
         bytes_max: SUBSCRIPTIONS_BYTES,
         entry_bytes_max: SUBSCRIPTIONS_ENTRY_BYTES,
+    };
+    let markers = TableSettings {
+        name: "markers".into(),
+        kind: TableKind::OnDemand,
+        // All messages that are newer than the marker are unread, whatever it says.
+        max_age_ms: stream.max_age_ms(),
+        bytes_max: MARKERS_BYTES,
+        entry_bytes_max: MARKERS_ENTRY_BYTES,
     };
     let revocations = settings.has_keys().then(|| TableSettings {
         name: "revocations".into(),
@@ -47,7 +69,7 @@ pub(crate) fn tables(settings: &Settings, policy: &Policy) -> Vec<TableSettings>
         bytes_max: REVOCATIONS_BYTES,
         entry_bytes_max: REVOCATIONS_ENTRY_BYTES,
     });
-    [subscriptions].into_iter().chain(revocations).collect()
+    [subscriptions, markers].into_iter().chain(revocations).collect()
 }
 
 /// How old what a node knows of revocations may be, in milliseconds; `None` if it has none.

@@ -433,10 +433,6 @@ impl<N: Net> Worker<N> {
         (id, may_go_back): (Option<&str>, bool),
         known: Known,
     ) -> Result<(), ErrorResponse> {
-        if self.engine.is_shared() {
-            let message = "read markers do not work on several nodes yet";
-            return Err(ErrorResponse::new(ErrorCode::NotImplemented, message));
-        }
         let id = id.map(str::parse::<MessageId>).transpose()?;
         let mark = id.map(|id| Mark { id, may_go_back });
         let found = match known {

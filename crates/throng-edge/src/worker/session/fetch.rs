@@ -108,8 +108,7 @@ impl<N: Net> Worker<N> {
         let (engine, worker) = (&self.engine, self.metrics.worker());
         let now_ms = self.clock.unix_ms();
         let mut left = 0;
-        // An engine that other processes share does not know how far users have read.
-        if let Some(inbox) = unread_of.filter(|_| !engine.is_shared()) {
+        if let Some(inbox) = unread_of {
             let mut issue = || ticket(engine, worker, question, LateAnswer::Marker);
             match self.engine.read_marker(now_ms, inbox, None, Later::new(&mut issue)) {
                 Answer::Now(marker) => fetched.unread = marker.ok().map(|marker| marker.unread),

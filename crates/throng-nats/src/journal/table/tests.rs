@@ -1,7 +1,6 @@
 use throng_core::Retention;
 
 use super::*;
-use crate::api::table::TableKind;
 
 const INFO: &str = "$JS.API.STREAM.INFO.KV_throng-t";
 const GET: &str = "$JS.API.DIRECT.GET.KV_throng-t";

@@ -50,8 +50,11 @@ pub(super) fn checks(found: &Findings, wanted: &Wanted<'_>) -> Vec<Check> {
         let bucket = throng_nats::api::bucket::stream(&wanted.stream.prefix);
         checks.push(existing("bucket", &bucket, &examined.bucket));
         for ExaminedTable { table, name, found } in &examined.tables {
-            let check =
-                if table.kind == TableKind::States { "subscriptions" } else { "revocations" };
+            let check = match table.kind {
+                TableKind::States => "subscriptions",
+                TableKind::OnDemand => "markers",
+                TableKind::Changes => "revocations",
+            };
             checks.push(existing(check, name, found));
         }
         checks.push(replicas(examined, wanted));

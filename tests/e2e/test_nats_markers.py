@@ -1,0 +1,118 @@
+"""Read markers over several nodes: moved on one, they are the same on all."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from websockets.sync.client import connect
+
+from support import TIMEOUT_SECONDS
+from support.nats import NatsServer, connected, start_node, user_of_the_guide
+from support.server import eventually
+
+
+@pytest.fixture
+def broker(tmp_path):
+    """A server whose users have the permissions of the guide, and no others."""
+    server = NatsServer(tmp_path, f"authorization {{ users: [ {user_of_the_guide()} ] }}")
+    (tmp_path / "login").write_text("node:s3")
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def node(tmp_path, broker):
+    """Starts nodes, and stops them."""
+    started = []
+
+    def begin(*flags):
+        login = ("--nats-login", tmp_path / "login")
+        started.append(connected(start_node(tmp_path, broker, *login, *flags)))
+        return started[-1]
+
+    yield begin
+    for server in started:
+        assert "Permissions Violation" not in server.log()
+        if server.process.poll() is None:
+            server.stop()
+
+
+def ask(one, method, path):
+    answer = one.http.request(method, path)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def follow(one, path, **options):
+    return connect(one.ws + path, proxy=None, open_timeout=TIMEOUT_SECONDS, **options)
+
+
+def test_a_marker_is_the_same_on_all_nodes(node):
+    near, far = node(), node()
+    assert ask(far, "GET", "/users/a%2Fb.c/read") == {"user": "a/b.c", "unread": 0}
+    path = "/users/ann/read"
+    ids = [near.publish_to_user("ann", str(number))["id"] for number in range(5)]
+    near.publish("elsewhere", "x")
+    assert ask(far, "GET", path) == {"user": "ann", "unread": 5}
+    assert ask(near, "PUT", f"{path}?id={ids[1]}") == {"user": "ann", "read": ids[1], "unread": 3}
+    assert ask(far, "GET", path) == {"user": "ann", "read": ids[1], "unread": 3}
+    assert ask(far, "PUT", f"{path}?id={ids[0]}")["read"] == ids[1], "it does not go back"
+    assert ask(far, "PUT", f"{path}?id={ids[3]}")["unread"] == 1
+    # An id beyond the last message, and one of another stream.
+    epoch, _, offset = ids[4].rpartition("-")
+    for unknown in (f"{epoch}-{int(offset) + 1}", f"{epoch}-{int(offset) + 99}", f"z{epoch}-1"):
+        marked = ask(near, "PUT", f"{path}?id={unknown}&back=true")
+        assert marked == {"user": "ann", "read": ids[3], "unread": 1}, unknown
+    assert ask(near, "PUT", f"{path}?id={ids[0]}&back=true")["unread"] == 4
+    third = node()
+    assert ask(third, "GET", path) == {"user": "ann", "read": ids[0], "unread": 4}
+    with follow(third, "/subscribe?user=ann", subprotocols=["throng.v1"]) as device:
+        assert json.loads(device.recv(TIMEOUT_SECONDS))["unread"] == 4
+        near.publish_to_user("ann", "new")
+        assert json.loads(device.recv(TIMEOUT_SECONDS))["data"] == "new"
+        device.send(json.dumps({"type": "read", "user": "ann", "id": ids[2], "ref": 1}))
+        answer = {"type": "read", "user": "ann", "read": ids[2], "unread": 3, "ref": 1}
+        assert json.loads(device.recv(TIMEOUT_SECONDS)) == answer
+    assert ask(far, "GET", path)["unread"] == 3
+    with far.http.stream("GET", "/users/ann?welcome=true") as stream:
+        assert json.loads(next(stream.iter_lines()))["unread"] == 3
+
+
+def test_of_devices_that_read_on_at_the_same_time_the_furthest_counts(node):
+    nodes = [node() for _ in range(3)]
+    ids = [nodes[0].publish_to_user("ann", str(number))["id"] for number in range(60)]
+
+    def read(at):
+        for id in ids[at::3]:
+            ask(nodes[at], "PUT", f"/users/ann/read?id={id}")
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(read, range(3)))
+    for one in nodes:
+        assert ask(one, "GET", "/users/ann/read") == {"user": "ann", "read": ids[-1], "unread": 0}
+
+
+def test_a_marker_survives_the_broker_and_does_not_move_without_it(node, broker):
+    one = node()
+    ids = [one.publish_to_user("ann", str(number))["id"] for number in range(3)]
+    ask(one, "PUT", f"/users/ann/read?id={ids[0]}")
+    broker.kill()
+    eventually(lambda: one.metrics()["throng_nats_connected"] == 0, "it is cut off")
+    refused = one.http.put("/users/ann/read", params={"id": ids[1]})
+    assert (refused.status_code, refused.json()["error"]) == (503, "unavailable")
+    assert one.http.get("/users/ann/read").status_code == 503
+    broker.launch()
+    connected(one)
+    assert ask(one, "GET", "/users/ann/read") == {"user": "ann", "read": ids[0], "unread": 2}
+
+
+def test_what_history_does_not_have_is_not_unread(node):
+    one = node("--history-messages", "4")
+    other = node("--history-messages", "4")
+    ids = [one.publish_to_user("ann", str(number))["id"] for number in range(10)]
+    assert ask(other, "GET", "/users/ann/read")["unread"] == 4
+    # It is gone, and those after it that are there are unread.
+    assert ask(other, "PUT", f"/users/ann/read?id={ids[2]}")["unread"] == 4
+    assert ask(one, "PUT", f"/users/ann/read?id={ids[7]}") == {
+        "user": "ann", "read": ids[7], "unread": 2,
+    }
