@@ -95,7 +95,7 @@ impl Delegate for Elsewhere {
     ) -> Answer<Marked> {
         let is_full = self.is_full.load(Ordering::Relaxed) && mark.is_some();
         let marker = if is_full {
-            Err(StoreError::Full)
+            Err(StoreError::Full.into())
         } else {
             Ok(self.engine.read_marker(now_ms, inbox, mark))
         };

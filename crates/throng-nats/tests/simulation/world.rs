@@ -469,21 +469,11 @@ impl World {
                 let position = of.followed.get_mut(&(channel.0 as usize)).expect("it is followed");
                 position.as_mut().expect("its head is known").has_gap = true;
             }
-            Report::Changed { token, outcome } => {
-                let of = &mut self.nodes[node];
-                if of.states.is_of(token) {
-                    self.tally.conflicts += usize::from(of.states.changed(token, &outcome));
-                } else {
-                    self.tally.changed += usize::from(of.table.changed(token, &outcome));
-                }
-            }
-            report @ (Report::Entries(states::TABLE, _)
-            | Report::Current { table: states::TABLE, .. }
-            | Report::TableLost(states::TABLE)) => self.nodes[node].states.reported(report),
-            report @ (Report::Entries(..)
+            report @ (Report::Changed { .. }
+            | Report::Entries(..)
             | Report::Current { .. }
             | Report::TableLost(_)
-            | Report::TableRefused { .. }) => self.nodes[node].table.reported(report),
+            | Report::TableRefused { .. }) => self.table_reported(node, report),
             Report::Published { token, outcome } => self.published(node, token, outcome),
             Report::Nodes(others) => self.nodes[node].others = others,
             Report::Whole(_) | Report::Looked { .. } => {}

@@ -59,7 +59,7 @@ impl<N: Net> Worker<N> {
             },
             (Some(LateAnswer::Presence(presence)), Stage::Presence) => Known::Presence(presence),
             (Some(LateAnswer::Marker(Err(error))), Stage::Marker | Stage::Fetch { .. }) => {
-                return self.refuse_waiting(id, error.into());
+                return self.refuse_waiting(id, error);
             }
             (Some(LateAnswer::Marker(Ok(marker))), Stage::Marker) => Known::Marker(marker),
             (

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use throng_nats::api::table::TableEntry;
 use throng_nats::journal::{Changed, Event, Report, TableId};
 
-use super::World;
+use super::{World, states};
 use crate::broker::Broker;
 
 const TABLE: TableId = TableId(0);
@@ -31,6 +31,23 @@ impl World {
         let entry = TableEntry { key: key.into(), value };
         self.nodes[node].table.changes.insert(token, entry.clone());
         self.step(node, Event::Change { table: TABLE, token, entry, replaces: None });
+    }
+
+    /// What a journal says about one of the tables.
+    pub(super) fn table_reported(&mut self, node: usize, report: Report) {
+        let of = &mut self.nodes[node];
+        match report {
+            Report::Changed { token, outcome } if of.states.is_of(token) => {
+                self.tally.conflicts += usize::from(of.states.changed(token, &outcome));
+            }
+            Report::Changed { token, outcome } => {
+                self.tally.changed += usize::from(of.table.changed(token, &outcome));
+            }
+            report @ (Report::Entries(states::TABLE, _)
+            | Report::Current { table: states::TABLE, .. }
+            | Report::TableLost(states::TABLE)) => of.states.reported(report),
+            report => of.table.reported(report),
+        }
     }
 }
 

@@ -445,6 +445,7 @@ mod tests {
     fn stream(peers: Vec<Peer>, has_leader: bool) -> Existing {
         let info = StreamInfo {
             max_age_ns: 0,
+            majority_silent_ms: 0,
             created: String::new(),
             first: 1,
             last: 1,
