@@ -10,6 +10,9 @@ use crate::subject::Subjects;
 /// The name of no stream and of no channel that matters.
 const NOBODY: &str = "throng-doctor";
 
+/// The tables that nodes share; the last one is that of nodes with keys.
+const TABLES: [&str; 3] = ["subscriptions", "markers", "revocations"];
+
 /// What a user does with a subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
@@ -79,6 +82,12 @@ pub fn of_node(settings: &StreamSettings) -> Vec<Permission> {
         of(&format!("{prefix}.ask.>"), subjects.ask(), b"", b""),
         of("_INBOX.>", &format!("_INBOX.{NOBODY}.none"), b"", b""),
         of(&format!("$KV.{prefix}-epochs.>"), &entry, &elsewhere, b""),
+    ];
+    for table in TABLES {
+        let key = format!("$KV.{prefix}-{table}.{NOBODY}");
+        all.push(of(&format!("$KV.{prefix}-{table}.>"), &key, &elsewhere, b""));
+    }
+    all.extend([
         of("$JS.API.STREAM.INFO.*", &format!("$JS.API.STREAM.INFO.{stream}"), b"", b""),
         of(
             "$JS.API.STREAM.CREATE.*",
@@ -98,20 +107,19 @@ pub fn of_node(settings: &StreamSettings) -> Vec<Permission> {
             b"",
             last.as_bytes(),
         ),
+    ]);
+    for table in TABLES {
+        let read = format!("$JS.API.DIRECT.GET.KV_{prefix}-{table}");
+        all.push(of(&read, &read, b"", last.as_bytes()));
+    }
+    all.extend([
         on(&format!("{prefix}.live.>"), &subjects.live(&channel)),
         on(&format!("{prefix}.table.>"), &format!("{prefix}.table.revocations.{NOBODY}")),
         on(&format!("{prefix}.hint.>"), subjects.hint()),
         on(&format!("{prefix}.node.>"), subjects.nodes()),
         on(&format!("{prefix}.ask.>"), subjects.ask()),
         on("_INBOX.>", &format!("_INBOX.{NOBODY}.*")),
-    ];
-    // The last one is the bucket of nodes with keys.
-    for table in ["subscriptions", "markers", "revocations"] {
-        let key = format!("$KV.{prefix}-{table}.{NOBODY}");
-        all.push(of(&format!("$KV.{prefix}-{table}.>"), &key, &elsewhere, b""));
-        let read = format!("$JS.API.DIRECT.GET.KV_{prefix}-{table}");
-        all.push(of(&read, &read, b"", last.as_bytes()));
-    }
+    ]);
     all
 }
 

@@ -18,6 +18,7 @@ use serde_json::Value;
 
 use super::outbox::{Action, Outbox, Question, TABLE_SID};
 use super::report::{Changed, Report, TableId};
+use super::watch::{NO_JETSTREAM, NO_LEADER, PATIENCE_MS};
 use crate::api::ack::{self, Ack};
 use crate::api::get::{self, Chain, Part};
 use crate::api::table::{self, StoredEntry, TableEntry, TableKind, TableNames, TableSettings};
@@ -115,6 +116,8 @@ pub(super) struct Table {
     /// Since when a whole answer has not reached the target; `None` if it has.
     short_since_ms: Option<u64>,
     payload_bytes_max: usize,
+    /// How long failures have gone on that may pass, as the watch of the stream counts it.
+    waited_ms: u64,
     entries: Vec<StoredEntry>,
     chain: Chain,
     /// Whether it is read when somebody needs it, and not before.
@@ -150,6 +153,7 @@ impl Table {
             is_awaited: false,
             short_since_ms: None,
             payload_bytes_max: 0,
+            waited_ms: 0,
             entries: Vec::new(),
             chain: Chain::default(),
             is_on_demand: table.kind == TableKind::OnDemand,
@@ -185,7 +189,7 @@ impl Table {
     pub(super) fn disconnected(&mut self, outbox: &mut Outbox) {
         (self.is_connected, self.is_found) = (false, false);
         (self.step, self.next_ms, self.said) = (Step::Idle, u64::MAX, None);
-        self.short_since_ms = None;
+        (self.short_since_ms, self.waited_ms) = (None, 0);
         for change in std::mem::take(&mut self.changes).into_values() {
             report(&change, Changed::Unknown, outbox);
         }
@@ -254,14 +258,20 @@ impl Table {
         }
         match self.step {
             Step::Idle => {}
-            Step::Find | Step::Make if headers.status().is_some() => self.rest(now_ms + RETRY_MS),
+            Step::Find | Step::Make if headers.status().is_some() => {
+                self.rest(now_ms + RETRY_MS);
+                self.fails(RETRY_MS, NO_JETSTREAM, outbox);
+            }
             Step::Find | Step::Make => match table::parse(payload, &self.wanted) {
                 Ok(info) if info.differences.is_empty() => self.found(now_ms, info, outbox),
                 Ok(info) => self.differs(now_ms, &info, outbox),
                 Err(error) if error.err_code == ApiError::STREAM_NOT_FOUND => {
                     self.ask(now_ms, Step::Make, outbox);
                 }
-                Err(error) if error.is_passing() => self.rest(now_ms + RETRY_MS),
+                Err(error) if error.is_passing() => {
+                    self.rest(now_ms + RETRY_MS);
+                    self.fails(RETRY_MS, NO_LEADER, outbox);
+                }
                 Err(error) => {
                     let name = &self.names.stream;
                     let doing = if self.step == Step::Make { "create" } else { "read" };
@@ -285,6 +295,17 @@ impl Table {
         self.refuse(now_ms, reason, outbox);
     }
 
+    /// A failure that may pass took this time. As long as the table is not known, nobody else says
+    /// why the stream cannot be used.
+    fn fails(&mut self, took_ms: u64, reason: &str, outbox: &mut Outbox) {
+        self.waited_ms += took_ms;
+        let is_long = self.waited_ms >= PATIENCE_MS && !self.is_known();
+        if is_long && self.said.as_deref() != Some(reason) {
+            self.said = Some(reason.to_owned());
+            outbox.report(Report::TableRefused { reason: reason.to_owned() });
+        }
+    }
+
     fn refuse(&mut self, now_ms: u64, reason: String, outbox: &mut Outbox) {
         self.is_found = false;
         self.rest(now_ms + REFUSED_MS);
@@ -305,7 +326,7 @@ impl Table {
             (self.position, self.target) = (0, 0);
             outbox.report(Report::TableLost(self.id));
         }
-        (self.created, self.said) = (info.created, None);
+        (self.created, self.said, self.waited_ms) = (info.created, None, 0);
         (self.is_found, self.is_compared, self.found_ms) = (true, true, self.asked_ms);
         // What has expired matters to nobody.
         self.position = self.position.max(info.first.saturating_sub(1).min(info.last));
@@ -534,6 +555,9 @@ impl Table {
         }
         let is_late = self.step != Step::Idle && now_ms.saturating_sub(self.asked_ms) >= ANSWER_MS;
         let is_due = now_ms >= self.next_ms || (self.is_awaited && self.is_found);
+        if is_late {
+            self.fails(ANSWER_MS, NO_LEADER, outbox);
+        }
         if is_late || (self.step == Step::Idle && is_due) {
             self.ask(now_ms, Step::Find, outbox);
         }

@@ -32,13 +32,13 @@ const RETRY_MS: u64 = 100;
 /// After failures that may pass have gone on for this time, the stream counts as away: servers have
 /// not elected a leader, say. It is the sum of what was waited for, so that a node that was stopped
 /// itself does not take servers for silent.
-const PATIENCE_MS: u64 = 5_000;
+pub(super) const PATIENCE_MS: u64 = 5_000;
 
-const NO_JETSTREAM: &str = "no server answers requests of JetStream: it is not enabled there \
-    (start nats-server with -js); `throng doctor --nats` says more";
-const NO_LEADER: &str = "no server answers for the stream: it has no leader, because a majority \
-    of its servers is away or has just been started, or JetStream is not enabled for the account \
-    of this user; `throng doctor --nats` says which";
+pub(super) const NO_JETSTREAM: &str = "no server answers requests of JetStream: it is not \
+    enabled there (start nats-server with -js); `throng doctor --nats` says more";
+pub(super) const NO_LEADER: &str = "no server answers for the stream: it has no leader, because \
+    a majority of its servers is away or has just been started, or JetStream is not enabled for \
+    the account of this user; `throng doctor --nats` says which";
 
 /// With several servers, one that was cut off may still answer as the leader that it was. So the
 /// last sequence has to be too low in this many cycles.

@@ -94,6 +94,23 @@ fn a_table_that_may_not_be_read_is_refused_at_once() {
 }
 
 #[test]
+fn a_table_that_nobody_answers_for_is_refused_after_a_while() {
+    let mut room = Room::new();
+    room.said();
+    let mut now_ms = 0;
+    while now_ms < PATIENCE_MS - ANSWER_MS {
+        now_ms += ANSWER_MS;
+        room.table.tick(now_ms, &mut room.outbox);
+        assert_eq!(room.said(), (vec![], vec![INFO.to_owned()]), "{now_ms}");
+    }
+    room.table.tick(now_ms + ANSWER_MS, &mut room.outbox);
+    let reason = NO_LEADER.into();
+    assert_eq!(room.said().0, [Report::TableRefused { reason }]);
+    room.table.tick(now_ms + 2 * ANSWER_MS, &mut room.outbox);
+    assert_eq!(room.said().0, [], "it is said once");
+}
+
+#[test]
 fn who_compares_learns_of_a_question_after_that() {
     let mut room = Room::new();
     // The question that is under way may have been answered before.
