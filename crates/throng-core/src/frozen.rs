@@ -18,8 +18,8 @@
 
 mod content;
 
-pub(crate) use content::{Head, OFFSET_MAX, encode_content_at};
-pub use content::{decode_content, decode_name, encode_content, encode_name};
+pub(crate) use content::{Head, encode_content_at};
+pub use content::{OFFSET_MAX, decode_content, decode_name, encode_content, encode_name};
 
 /// The version of the format that this build writes, and the newest one that it reads.
 pub const VERSION: u16 = 3;
@@ -83,10 +83,18 @@ pub enum RecordKind {
     PresenceEvents = 32,
     /// A channel whose presence events somebody follows.
     WatchedChannel = 33,
+    /// The first record of a node of several: what it knows of the stream.
+    Node = 48,
+    /// Another node that it knows.
+    OtherNode = 49,
+    /// A channel that it follows in the stream.
+    StreamChannel = 50,
+    /// The last record of a node.
+    NodeEnd = 51,
 }
 
 impl RecordKind {
-    const ALL: [RecordKind; 19] = [
+    const ALL: [RecordKind; 23] = [
         RecordKind::Engine,
         RecordKind::Channel,
         RecordKind::Message,
@@ -106,6 +114,10 @@ impl RecordKind {
         RecordKind::Acceptances,
         RecordKind::PresenceEvents,
         RecordKind::WatchedChannel,
+        RecordKind::Node,
+        RecordKind::OtherNode,
+        RecordKind::StreamChannel,
+        RecordKind::NodeEnd,
     ];
 }
 

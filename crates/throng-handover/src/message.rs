@@ -121,10 +121,12 @@ pub enum Listener {
     Data = 6,
     /// No listener: a pipe with the keys of `--dev`.
     DevKeys = 7,
+    /// No listener: a pipe with the name of the node, if the server is one of several.
+    Node = 8,
 }
 
 impl Listener {
-    const ALL: [Listener; 7] = [
+    const ALL: [Listener; 8] = [
         Listener::Reservation,
         Listener::TlsReservation,
         Listener::Passed,
@@ -132,6 +134,7 @@ impl Listener {
         Listener::Redirect,
         Listener::Data,
         Listener::DevKeys,
+        Listener::Node,
     ];
 }
 

@@ -129,9 +129,9 @@ pub enum Notice {
     CaughtUp,
 }
 
-/// Runs a journal until the senders of `events` are gone or [`Event::Leave`] comes; who sends them
-/// bounds what may wait. Everything is told by `notify`. While that blocks, the servers keep what
-/// comes, and in the end disconnect, which loses nothing.
+/// Runs a journal until the senders of `events` are gone, or [`Event::Leave`] or [`Event::Cede`]
+/// comes; who sends them bounds what may wait. Everything is told by `notify`. While that blocks,
+/// the servers keep what comes, and in the end disconnect, which loses nothing.
 pub async fn run(
     settings: ClientSettings,
     journal: Journal,
@@ -154,6 +154,11 @@ pub async fn run(
             return;
         }
     }
+}
+
+/// Whether the connection ends after an event.
+fn is_last(event: &Event<'_>) -> bool {
+    matches!(event, Event::Leave | Event::Cede)
 }
 
 struct Client<F> {
@@ -218,7 +223,7 @@ impl<F: FnMut(Notice) + Send> Client<F> {
                 done = &mut waiting => return Some(done),
                 _ = self.ticks.tick() => self.step(Event::Tick),
                 event = self.events.recv() => {
-                    let event = event.filter(|event| !matches!(event, Event::Leave))?;
+                    let event = event.filter(|event| !is_last(event))?;
                     self.step(event);
                 }
             }
@@ -272,7 +277,7 @@ impl<F: FnMut(Notice) + Send> Client<F> {
                     if count == 0 {
                         return Err(Lost::Stopped);
                     }
-                    let leaves = events.iter().any(|event| matches!(event, Event::Leave));
+                    let leaves = events.iter().any(is_last);
                     events.drain(..).for_each(|event| self.step(event));
                     if leaves {
                         let rest = writer.write_all(self.out.bytes());

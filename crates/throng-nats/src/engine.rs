@@ -29,6 +29,7 @@
 //! | `cluster` | what this node says of itself, and what it knows of the others |
 //! | `table` | the tables that every node has whole |
 //! | `markers` | how far users have read their inboxes |
+//! | `succession`, `frozen`, `early`, `rest` | another process becomes the node |
 //! | `collect` | makes starts and pages of what was read |
 //! | `hold` | keeps a channel followed for a subscription that begins |
 //! | `vacancies` | channels that nobody follows any more |
@@ -41,7 +42,9 @@ mod asking;
 mod asks;
 mod cluster;
 mod collect;
+mod early;
 mod followed;
+mod frozen;
 mod hold;
 mod inbound;
 mod lateness;
@@ -49,7 +52,9 @@ mod link;
 mod markers;
 mod publications;
 mod questions;
+mod rest;
 mod shared;
+mod succession;
 mod table;
 mod tail;
 mod vacancies;
@@ -76,12 +81,16 @@ use crate::client::{self, ClientSettings};
 pub use crate::journal::{Changed, TableId};
 use crate::journal::{Event, Journal, Settings};
 pub use cluster::{ClusterView, NodeFacts, OtherNode};
+pub use frozen::NodeThaw;
 pub use link::{Figures, LinkState};
 pub use questions::question_of_nodes;
+pub use succession::{FreezeError, Successor, Thawed};
 pub use table::TableNews;
 
+use early::Early;
 use link::{Link, count};
 use publications::Publications;
+use rest::Holding;
 use shared::Shared;
 use vacancies::Vacancies;
 
@@ -110,6 +119,95 @@ pub struct NatsEngine {
     thread: JoinHandle<()>,
 }
 
+/// A connection, and what the engine above it is made of.
+struct Starting {
+    early: Arc<Early>,
+    events: mpsc::UnboundedSender<Event<'static>>,
+    thread: JoinHandle<()>,
+    /// Names of this process and of the node.
+    names: (String, String),
+    /// What the names of connections begin with.
+    node: NodeTag,
+    now_ms: fn() -> u64,
+    from_wall_ms: fn(u64) -> u64,
+    workers: usize,
+    max_cached_bytes: usize,
+    tables: usize,
+    markers: Option<TableId>,
+}
+
+impl Starting {
+    /// Starts the connection, on a thread of its own.
+    fn connect(settings: NodeSettings) -> io::Result<Starting> {
+        let NodeSettings { client, journal, markers, workers, max_cached_bytes, from_wall_ms } =
+            settings;
+        let (events, receiver) = mpsc::unbounded_channel();
+        let (now_ms, tables) = (client.now_ms, journal.tables.len());
+        let name = journal.successor_of.clone().unwrap_or_else(|| journal.nonce.clone());
+        let (names, node) = ((journal.nonce.clone(), name), journal.node());
+        let early = Arc::<Early>::default();
+        let told = Arc::clone(&early);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let journal = Journal::new(journal);
+        let thread = std::thread::Builder::new().name("nats".into()).spawn(move || {
+            runtime.block_on(client::run(client, journal, receiver, |notice| told.take(notice)));
+        })?;
+        Ok(Starting {
+            early,
+            events,
+            thread,
+            names,
+            node,
+            now_ms,
+            from_wall_ms,
+            workers,
+            max_cached_bytes,
+            tables,
+            markers,
+        })
+    }
+
+    /// The engine, which is told nothing before [`Early::begin`].
+    fn engine(
+        self,
+        events: Option<Arc<dyn EventSink>>,
+        memory: impl FnOnce(Arc<dyn EventSink>) -> MemoryEngine,
+    ) -> (NatsEngine, Arc<Early>) {
+        let vacancies = Arc::new(Vacancies::new(events));
+        let (nonce, name) = self.names;
+        // When the engine is gone, its sender of events is, and the thread ends.
+        let shared = Arc::new(Shared {
+            memory: Arc::new(memory(Arc::clone(&vacancies) as _)),
+            parts: Arc::new(Parts::default()),
+            link: Link::new((self.now_ms)()),
+            vacancies,
+            publications: Publications::default(),
+            workers: self.workers,
+            node: self.node,
+            nonce,
+            name,
+            now_ms: self.now_ms,
+            from_wall_ms: self.from_wall_ms,
+            followed: Mutex::new(followed::Followed::new(self.max_cached_bytes)),
+            reads: Mutex::default(),
+            waiting: Arc::default(),
+            holding: Holding::default(),
+            asks: asks::Asks::default(),
+            cluster: cluster::Cluster::default(),
+            turns: Arc::default(),
+            lateness: Mutex::default(),
+            tables: table::Tables::new(self.tables),
+            markers: self.markers,
+            tags_of_user: OnceLock::new(),
+            events: self.events,
+            said: Mutex::default(),
+            max_cached_bytes: self.max_cached_bytes,
+            next_token: AtomicU64::new(1),
+        });
+        (NatsEngine { shared, thread: self.thread }, self.early)
+    }
+}
+
 impl NatsEngine {
     /// Starts a node, whose connection has a thread of its own. `memory` makes the engine for all
     /// that is not in the stream, with this sink of events; `events` gets them, too.
@@ -122,49 +220,9 @@ impl NatsEngine {
         events: Option<Arc<dyn EventSink>>,
         memory: impl FnOnce(Arc<dyn EventSink>) -> MemoryEngine,
     ) -> io::Result<NatsEngine> {
-        let NodeSettings { client, journal, markers, workers, max_cached_bytes, from_wall_ms } =
-            settings;
-        let (sender, receiver) = mpsc::unbounded_channel();
-        let vacancies = Arc::new(Vacancies::new(events));
-        let now_ms = client.now_ms;
-        let shared = Arc::new(Shared {
-            memory: Arc::new(memory(Arc::clone(&vacancies) as _)),
-            parts: Arc::new(Parts::default()),
-            link: Link::new(now_ms()),
-            vacancies,
-            publications: Publications::default(),
-            workers,
-            node: journal.node(),
-            nonce: journal.nonce.clone(),
-            now_ms,
-            from_wall_ms,
-            followed: Mutex::new(followed::Followed::new(max_cached_bytes)),
-            reads: Mutex::default(),
-            asks: asks::Asks::default(),
-            cluster: cluster::Cluster::default(),
-            turns: Arc::default(),
-            lateness: Mutex::default(),
-            tables: table::Tables::new(journal.tables.len()),
-            markers,
-            tags_of_user: OnceLock::new(),
-            events: sender,
-            said: Mutex::default(),
-            max_cached_bytes,
-            next_token: AtomicU64::new(1),
-        });
-        // When the engine is gone, its sender of events is, and the thread ends.
-        let node = Arc::downgrade(&shared);
-        let notify = move |notice| {
-            if let Some(shared) = node.upgrade() {
-                shared.take(notice);
-            }
-        };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let journal = Journal::new(journal);
-        let thread = std::thread::Builder::new().name("nats".into()).spawn(move || {
-            runtime.block_on(client::run(client, journal, receiver, notify));
-        })?;
-        Ok(NatsEngine { shared, thread })
+        let (engine, early) = Starting::connect(settings)?.engine(events, memory);
+        early.begin(&engine.shared);
+        Ok(engine)
     }
 
     /// The engine of all that is not in the stream.
@@ -471,6 +529,10 @@ impl Engine for NatsEngine {
 
     fn post(&self, worker: WorkerId, notification: Notification) {
         self.memory().post(worker, notification);
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.shared.is_at_rest()
     }
 
     fn tick(&self, now_ms: u64) {

@@ -59,7 +59,7 @@ pub(crate) use nodes::headers_of;
 pub use outbox::Action;
 pub use publishing::token_of_receipt;
 pub use report::{
-    Ask, Asked, Changed, Event, Outcome, Reading, Report, Settings, Standing, TableId,
+    Ask, Asked, Changed, Event, Held, Outcome, Reading, Report, Resume, Settings, Standing, TableId,
 };
 
 /// The journal of one stream.
@@ -83,10 +83,10 @@ impl Journal {
         let tables =
             tables.map(|(index, table)| Table::new(&settings.stream, table, TableId(index)));
         let tables = tables.collect();
-        let Settings { stream, nonce, publish_ms, .. } = settings;
+        let Settings { stream, nonce, successor_of, publish_ms, .. } = settings;
         let subjects = Subjects::new(&stream.prefix, &stream.class);
         Journal {
-            nodes: Nodes::new(&nonce, [subjects.nodes(), subjects.ask()]),
+            nodes: Nodes::new((&*nonce, successor_of), [subjects.nodes(), subjects.ask()]),
             subjects,
             outbox: Outbox::new(stream.name(), &nonce),
             following: Following::new(stream.replicas > 1),
@@ -149,6 +149,17 @@ impl Journal {
                 self.nodes.describe(now_ms, description, &mut self.outbox);
             }
             Event::Leave => self.nodes.leave(now_ms, &mut self.outbox),
+            Event::Cede => {}
+            Event::Hold => {
+                self.following.hold();
+                // What a channel is known to lack may expire before another process reads it.
+                let lacking = self.following.lowest_lacking().unwrap_or(u64::MAX);
+                let complete = self.watch.complete().min(lacking);
+                let nodes = self.nodes.known(now_ms);
+                self.outbox.report(Report::Held(Held { complete, nodes }));
+            }
+            Event::GoOn => self.following.go_on(now_ms),
+            Event::Resume(resume) => self.resume(now_ms, *resume),
             Event::Tick => self.tick(now_ms),
         }
         self.go_on(now_ms);
@@ -374,6 +385,21 @@ impl Journal {
         }
     }
 
+    /// Goes on as the node that another process has been. To the servers it is as if that had been
+    /// cut off and were back.
+    fn resume(&mut self, now_ms: u64, resume: Resume) {
+        let Resume { epoch, held: Held { complete, nodes }, channels } = resume;
+        let outbox = &mut self.outbox;
+        self.nodes.resume(now_ms, nodes, outbox);
+        if self.watch.resume(now_ms, (epoch, complete), outbox) {
+            self.following.resume(now_ms, &self.subjects, channels, outbox);
+        } else {
+            // The heads mean nothing any more.
+            let channels = channels.into_iter().map(|(key, name, _)| (key, name)).collect();
+            self.following.follow(&self.subjects, channels, self.watch.last(), outbox);
+        }
+    }
+
     fn tick(&mut self, now_ms: u64) {
         self.publishing.tick(now_ms, self.watch.is_open(), &mut self.outbox);
         self.following.tick(now_ms, &mut self.outbox);
@@ -396,7 +422,8 @@ impl Journal {
             return;
         }
         self.following.ask_heads(now_ms, &self.subjects, &mut self.outbox);
-        while self.readings.has_room()
+        while !self.following.is_held()
+            && self.readings.has_room()
             && let Some((channel, suffix, after, target)) = self.following.next_fill()
         {
             let subject = self.subjects.ingest(suffix);

@@ -62,6 +62,7 @@ fn a_followed_channel_takes_few_bytes() {
             duplicate_window_ms: 60_000,
         },
         nonce: "test".into(),
+        successor_of: None,
         publish_ms: 5_000,
         tables: Vec::new(),
     });

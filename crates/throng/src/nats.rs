@@ -7,6 +7,7 @@ mod kept;
 mod metrics;
 mod peer;
 mod revocations;
+mod succession;
 mod tables;
 
 use std::sync::Arc;
@@ -28,6 +29,7 @@ pub(crate) use arguments::NatsFlags;
 pub(crate) use facts::{describe, epoch_of_most, suspicions};
 pub(crate) use metrics::NatsMetrics;
 pub(crate) use peer::Peer;
+pub(crate) use succession::{Joining, pass_name};
 pub(crate) use tables::tables;
 
 /// The class of all channels: one stream has them all.
@@ -41,24 +43,41 @@ const PUBLISH_MS: u64 = 4_000;
 /// mostly.
 const MESSAGE_BYTES_MAX: u32 = (32 << 20) + (64 << 10);
 
+/// Without a thread there is no node.
+const NO_THREAD: &str = "cannot start the thread of the connection to NATS";
+
 /// A stream without an age would keep everything.
 const AGE_MS_MIN: u64 = 60_000;
 
-/// Starts the node, if the settings are those of one. `memory` makes the engine of all that is not
-/// in the stream, with a sink of events. `policy` is that of tokens.
+/// Starts the node, if the settings are those of one that takes over from no other process.
+/// `memory` makes the engine of all that is not in the stream, with a sink of events. `policy` is
+/// that of tokens.
 pub(crate) fn start(
     (settings, policy): (&Settings, &Policy),
-    (workers, max_cached_bytes): (usize, usize),
+    room: (usize, usize),
     events: Option<Arc<dyn EventSink>>,
     memory: impl FnOnce(Option<Arc<dyn EventSink>>) -> MemoryEngine,
 ) -> Result<Option<Arc<NatsEngine>>> {
     if !settings.engine.0 {
         return Ok(None);
     }
+    let node = node((settings, policy), room, None)?;
+    let engine = NatsEngine::start(node, events, |events| memory(Some(events)).with_all_listed())
+        .context(NO_THREAD)?;
+    Ok(Some(Arc::new(engine)))
+}
+
+/// The settings of a node with as many workers, and room for as many bytes. It may be the one that
+/// another process is, by its name.
+fn node(
+    (settings, policy): (&Settings, &Policy),
+    (workers, max_cached_bytes): (usize, usize),
+    successor_of: Option<String>,
+) -> Result<NodeSettings> {
     let access = NatsAccess::of(settings);
     access.check()?;
     let stream = stream(settings, &settings::rules(settings));
-    let node = NodeSettings {
+    Ok(NodeSettings {
         client: ClientSettings {
             servers: settings.nats.addresses(),
             login: access.login(),
@@ -70,16 +89,14 @@ pub(crate) fn start(
             tables: tables(settings, policy, &stream),
             stream,
             nonce: nonce(),
+            successor_of,
             publish_ms: PUBLISH_MS,
         },
         markers: Some(tables::MARKERS),
         workers,
         max_cached_bytes,
         from_wall_ms: |wall_ms| clock::from_wall_ms(wall_ms).min(clock::now_ms()),
-    };
-    let engine = NatsEngine::start(node, events, |events| memory(Some(events)).with_all_listed())
-        .context("cannot start the thread of the connection to NATS")?;
-    Ok(Some(Arc::new(engine)))
+    })
 }
 
 /// Names this process to others in NATS: letters and digits that no other one has.

@@ -151,7 +151,6 @@ struct Prepared<'r> {
     redirect: Option<Redirect>,
     rules: Arc<Rules>,
     data: DataSource,
-    node: Option<Arc<NatsEngine>>,
     site: Option<Site>,
 }
 
@@ -188,11 +187,10 @@ impl<'r> Prepared<'r> {
                 MemoryEngine::new(Epoch::random(), Arc::clone(&rules), plan.queues(), max_bytes);
             logs.with_events(events)
         };
-        upgrade::start::check(settings, arrival.is_some())?;
         let data = DataSource::new(settings, arrival.as_deref_mut(), || logs(events.clone()))?;
         let room = (plan.queues().len(), max_bytes);
-        let node = nats::start((settings, &access.policy), room, events.clone(), logs)?;
-        let data = data.or(node.as_ref().map(nats::engines));
+        let node = (settings, &access.policy);
+        let mut data = data.or_node(node, room, (events.clone(), arrival.as_deref_mut()), logs)?;
         let ServerAccess {
             control: access,
             rules: access_rules,
@@ -201,7 +199,7 @@ impl<'r> Prepared<'r> {
             revocations,
         } = ServerAccess::new(access, settings, clients, &mut callouts, (&trust, tagger))?;
         data.open().map_or(Ok(()), |data| data.load_kept(&access.kept))?;
-        let revocations = nats::join(node.as_ref(), &access, revocations)?;
+        let revocations = data.join(&access, revocations)?;
         let outbound_metrics = outbound_metrics(settings, &callouts, key_sets.as_ref());
         keep_up_to_date(runtime, key_sets, token_keys.as_ref(), tls.as_ref());
         let renewal = acme::prepare(settings, tls.as_ref(), tls::look)?;
@@ -229,7 +227,6 @@ impl<'r> Prepared<'r> {
             redirect,
             rules,
             data,
-            node,
             site,
             loaded,
         })
@@ -242,7 +239,7 @@ impl<'r> Prepared<'r> {
         (hangups, upgrades): (Hangups, upgrade::Requests),
         (successor, arrival): (Successor, &mut Option<Arrival>),
     ) -> Result<()> {
-        let Prepared { runtime, log, tls, meter, memory, pages, plan, access, node, .. } = self;
+        let Prepared { runtime, log, tls, meter, memory, pages, plan, access, .. } = self;
         let Prepared { access_rules, token_keys, outbound_metrics, renewal, events, .. } = self;
         let Prepared { callouts, admin, redirect, rules, data, loaded, revocations, .. } = self;
         let (settings, address) = (&loaded.settings, plan.address());
@@ -255,8 +252,9 @@ impl<'r> Prepared<'r> {
         let max_bytes = settings.history.total_bytes.0.min(memory.logs);
         let presence = presence_events::settings(settings);
         let logs = Logs { plan, max_bytes, rules, data, presence, revocations };
-        let Started { data, edge, engines: (logs, engine), pressure, presence_events, counted } =
-            logs.start(&access, events, arrival.as_mut())?;
+        let started = logs.start(&access, events, arrival.as_mut())?;
+        let Started { data, edge, engines: (logs, engine), node, .. } = started;
+        let Started { pressure, presence_events, counted, .. } = started;
         let listeners = upgrade::start::copies(admin.as_ref(), redirect.as_ref(), data.as_ref())?;
         let workers = workers(&edge, queues);
         let (of_control, of_access) = (Arc::clone(&workers) as _, Arc::clone(&access));
@@ -273,10 +271,7 @@ impl<'r> Prepared<'r> {
         // What the settings gave reason to say comes first.
         log.writer.flush();
         let control_socket = match arrival {
-            None => {
-                print(&banner);
-                self.control_socket
-            }
+            None => printed(&banner, self.control_socket),
             Some(_) => ControlSocket::take_after(&settings.control, address),
         };
         start_line.log();
@@ -285,7 +280,7 @@ impl<'r> Prepared<'r> {
         let replaceable =
             Replaceable { rules: access_rules, pages, token_keys, tls: certificates, log_level };
         let file = settings::file_in_use(arguments.sources.config.as_deref());
-        let (reloads, obstacle) = (Arc::<Reloads>::default(), upgrade::start::obstacle(&loaded));
+        let (reloads, obstacle) = (Arc::<Reloads>::default(), upgrade::start::obstacle());
         let started = (settings.clone(), obstacle.is_none());
         let reloader = Reloader::new(reader(arguments), started, replaceable, &access, &workers);
         let departure = departure(settings, workers, control.health());
@@ -296,6 +291,7 @@ impl<'r> Prepared<'r> {
         let ending_events = presence_events::spawn(presence_events.as_ref(), &engine, &control);
         let running = Running {
             engine: logs,
+            node: node.clone(),
             access,
             tls: tls.clone(),
             presence_events,
@@ -315,6 +311,12 @@ impl<'r> Prepared<'r> {
         finish(runtime, runtime.block_on(control_plane(planes, admin, leaving))?, node.as_deref());
         Ok(())
     }
+}
+
+/// Prints what a server says that has just started, and returns its socket of commands.
+fn printed(banner: &str, socket: Option<ControlSocket>) -> Option<ControlSocket> {
+    print(banner);
+    socket
 }
 
 /// Waits for the workers and for the last events, says what was done, and tells the other nodes.

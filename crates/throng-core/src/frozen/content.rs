@@ -14,7 +14,7 @@ use crate::name::{ChannelName, Kind, NAME_BYTES_MAX};
 use crate::stamp::Stamp;
 
 /// The last offset that a message can have. Beyond it the arithmetic of offsets could overflow.
-pub(crate) const OFFSET_MAX: u64 = 1 << 62;
+pub const OFFSET_MAX: u64 = 1 << 62;
 
 const TEXT: u8 = 0;
 const JSON: u8 = 1;

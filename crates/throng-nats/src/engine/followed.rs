@@ -13,6 +13,7 @@ use throng_core::{ChannelId, ChannelName, Content, Epoch, Fetched, Retention, Ti
 
 use super::collect::content;
 use super::hold::Hold;
+use super::rest::Counted;
 use super::tail::Tail;
 use crate::api::message::StoredMessage;
 
@@ -21,6 +22,7 @@ pub(super) struct Waiting {
     pub(super) hold: Hold,
     pub(super) ticket: Ticket<Fetched>,
     pub(super) now_ms: u64,
+    pub(super) _counted: Counted,
 }
 
 /// A followed channel.
@@ -31,7 +33,7 @@ pub(super) struct Entry {
     /// The newest message that was delivered; 0 without one.
     pub(super) newest: u64,
     /// When the newest message was published.
-    time_ms: u64,
+    pub(super) time_ms: u64,
     /// The newest messages; `None` if none has come since the head.
     tail: Option<Box<Tail>>,
     pub(super) waiting: Vec<Waiting>,
@@ -40,7 +42,7 @@ pub(super) struct Entry {
     /// Whether the head is known.
     pub(super) is_live: bool,
     /// Whether messages between the head and the next one are lost.
-    has_gap: bool,
+    pub(super) has_gap: bool,
     /// Whether it may have subscribers from before the stream lost messages.
     pub(super) is_stale: bool,
 }

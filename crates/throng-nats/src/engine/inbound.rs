@@ -13,6 +13,7 @@ use throng_core::{
 use super::collect::Next;
 use super::followed::Waiting;
 use super::link::{LinkState, count};
+use super::rest::Counted;
 use super::shared::{Read, ReadFor, Shared};
 use super::table::TableNews;
 use crate::api::message::StoredMessage;
@@ -37,9 +38,7 @@ impl Shared {
             Notice::Trouble { server, error } => self.trouble(&format!("{server}: {error}")),
             Notice::Turn => {}
             Notice::Lag { ms } => self.cluster.lags(ms),
-            Notice::Report(Report::Opened { epoch, last }) => {
-                self.opened(Epoch::numbered(epoch), last);
-            }
+            Notice::Report(Report::Opened { epoch, last }) => self.opened(epoch, last),
             Notice::Report(Report::Whole(is_whole)) => self.becomes_whole(is_whole),
             Notice::CaughtUp => self.link.caught_up(),
             Notice::Report(Report::Away) => {
@@ -98,6 +97,7 @@ impl Shared {
             Notice::Report(Report::Heard { node, description }) => {
                 self.cluster.heard((self.now_ms)(), node, &description);
             }
+            Notice::Report(Report::Held(held)) => self.holding.is(self.link.epoch(), held),
             Notice::Report(Report::Gone { node }) => self.cluster.gone(&node),
             Notice::Report(Report::Standing(standing)) => {
                 self.cluster.stands((self.now_ms)(), standing);
@@ -128,7 +128,8 @@ impl Shared {
         }
     }
 
-    fn opened(&self, epoch: Epoch, last: u64) {
+    fn opened(&self, epoch: u64, last: u64) {
+        let epoch = Epoch::numbered(epoch);
         *self.said.lock().unwrap_or_else(PoisonError::into_inner) = None;
         if self.link.opened((self.now_ms)(), epoch, last) {
             tracing::error!(
@@ -174,7 +175,7 @@ impl Shared {
     fn joined(self: &Arc<Shared>, channel: ChannelId, head: u64) {
         self.link.reached(head);
         let waiting = self.followed().joined(channel, head);
-        for Waiting { hold, ticket, now_ms } in waiting {
+        for Waiting { hold, ticket, now_ms, .. } in waiting {
             let mut followed = self.followed();
             let begun = followed
                 .entry(channel)
@@ -219,6 +220,7 @@ impl Shared {
     }
 
     fn published(&self, token: u64, outcome: Outcome) {
+        let _answering = Counted::new(&self.waiting);
         let Some(under_way) = self.publications.end(token) else { return };
         self.link.publish.record(clock::now_us().saturating_sub(under_way.began_us));
         let counts = &self.link.counts;
@@ -267,6 +269,7 @@ impl Shared {
     }
 
     fn was_read(&self, token: u64, reading: Option<journal::Reading>) {
+        let _answering = Counted::new(&self.waiting);
         let Some(mut read) = self.reads().remove(&token) else { return };
         // Dropped, the ticket says that there is no answer.
         let Some(reading) = reading else { return };

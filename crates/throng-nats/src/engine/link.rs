@@ -170,6 +170,15 @@ impl Link {
         self.last.fetch_max(sequence, Ordering::AcqRel);
     }
 
+    /// Goes on for a node that has known the stream under this epoch, up to this sequence, and has
+    /// settled all up to another.
+    pub(super) fn resume(&self, epoch: Epoch, (last, settled): (u64, u64)) {
+        self.epoch.store(epoch.number(), Ordering::Release);
+        self.reached(last);
+        self.delivered.fetch_max(settled, Ordering::Relaxed);
+        self.settle(settled);
+    }
+
     /// All messages of followed channels up to this sequence are in the queues of workers.
     pub(super) fn settled(&self) -> u64 {
         self.settled.load(Ordering::SeqCst)

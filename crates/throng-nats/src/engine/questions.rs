@@ -235,6 +235,15 @@ mod tests {
         assert_eq!(Action::of(&action).unwrap().scan_action(), action);
         assert!(Target::of(&ScanTarget::Behind).is_none());
         assert!(Action::of(&ScanAction::Recheck).is_none());
+    }
+
+    #[test]
+    fn a_later_version_may_say_more_and_what_it_asks_anew_is_not_answered() {
+        let more = r#"{"presence":{"of":{"user":"ann"},"users":3,"more":[1]}}"#;
+        let presence = Question::Presence { of: Log::User("ann".into()), users: 3 };
+        assert_eq!(serde_json::from_str::<Question>(more).unwrap(), presence);
+        let answer = r#"{"connections":7,"users":["ann"],"more":true,"later":{}}"#;
+        assert_eq!(serde_json::from_str::<PresenceAnswer>(answer).unwrap().connections, 7);
         assert!(serde_json::from_str::<Question>(r#"{"later":1}"#).is_err());
     }
 

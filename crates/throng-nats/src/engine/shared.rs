@@ -4,7 +4,7 @@
 //! parts. Nothing that may drop a [`Hold`] is dropped under the first.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use throng_core::parts::{HeldPart, Limits, Parts};
@@ -22,6 +22,7 @@ use super::hold::{Hold, Owner};
 use super::lateness::Lateness;
 use super::link::{Link, count};
 use super::publications::Publications;
+use super::rest::{Counted, Holding};
 use super::table::Tables;
 use super::vacancies::Vacancies;
 use crate::journal::{Event, TableId};
@@ -57,13 +58,19 @@ pub(super) struct Shared {
     pub(super) vacancies: Arc<Vacancies>,
     pub(super) publications: Publications,
     pub(super) workers: usize,
+    /// Names this process to itself.
     pub(super) nonce: String,
     /// What the names of connections begin with.
     pub(super) node: NodeTag,
+    /// Names the node to others.
+    pub(super) name: String,
     pub(super) now_ms: fn() -> u64,
     pub(super) from_wall_ms: fn(u64) -> u64,
     pub(super) followed: Mutex<Followed>,
     pub(super) reads: Mutex<HashMap<u64, Read>>,
+    /// Subscriptions that wait until their channels are followed, and what is being answered.
+    pub(super) waiting: Arc<AtomicUsize>,
+    pub(super) holding: Holding,
     pub(super) asks: Asks,
     pub(super) cluster: Cluster,
     /// Turns of the thread of the connection.
@@ -163,7 +170,8 @@ impl Shared {
                 return unanswered(later);
             }
             let (ticket, answer) = later.ticket();
-            entry.waiting.push(Waiting { hold, ticket, now_ms });
+            let counted = Counted::new(&self.waiting);
+            entry.waiting.push(Waiting { hold, ticket, now_ms, _counted: counted });
             return answer;
         }
         let begun = self.begin(entry, reading, now_ms);
@@ -302,7 +310,7 @@ impl Shared {
     /// This node and the others; `None` before the rest of the server has said what this one is.
     pub(super) fn view(&self) -> Option<ClusterView> {
         let now_ms = (self.now_ms)();
-        let (id, others) = (self.nonce.clone(), self.cluster.others(now_ms));
+        let (id, others) = (self.name.clone(), self.cluster.others(now_ms));
         self.facts(now_ms).map(|facts| ClusterView { id, facts, others })
     }
 

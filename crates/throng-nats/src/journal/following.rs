@@ -5,6 +5,8 @@
 //! between is read from the stream. Nothing that was republished is kept for later, since the
 //! stream has it.
 
+mod held;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use hashbrown::HashTable;
@@ -102,6 +104,8 @@ pub(super) struct Following {
     confirms: VecDeque<(u64, Subscription)>,
     confirm_all_ms: Option<u64>,
     has_replicas: bool,
+    /// Whether no message is reported for now.
+    is_held: bool,
     /// How many channels are behind.
     behind: usize,
 }
@@ -130,6 +134,7 @@ impl Following {
             confirm_all_ms: None,
             has_replicas,
             behind: 0,
+            is_held: false,
         }
     }
 
@@ -465,6 +470,7 @@ impl Following {
         outbox: &mut Outbox,
     ) -> Option<u64> {
         let subscription = Subscription::of_sid(delivery.sid)?;
+        let is_held = self.is_held;
         let channel = self.get(subscription)?;
         let sequence = delivery.headers.number("Nats-Sequence")?;
         let previous = delivery.headers.number("Nats-Last-Sequence").unwrap_or(0);
@@ -481,6 +487,7 @@ impl Following {
         // Before the stream is known to be the same, a sequence says nothing.
         if is_open
             && continues
+            && !is_held
             && let Some(message) = message::parse(delivery.headers, delivery.payload)
         {
             channel.head = sequence;
@@ -522,6 +529,9 @@ impl Following {
     ) {
         if self.get(subscription).is_none() {
             return;
+        }
+        if self.is_held {
+            return self.fills.push_back(subscription);
         }
         let channel = &mut self.channels[subscription.slot as usize];
         channel.is_filling = false;

@@ -72,6 +72,8 @@ struct Open {
 /// See the module.
 pub(super) struct Nodes {
     own: Box<str>,
+    /// Whether another process is this node, so that this one only listens.
+    is_silent: bool,
     presence: Box<str>,
     ask: Box<str>,
     /// What is said of this node; empty if nothing is.
@@ -88,10 +90,16 @@ pub(super) struct Nodes {
 }
 
 impl Nodes {
-    /// `subjects` are those on which nodes say that they are there, and on which they ask.
-    pub(super) fn new(own: &str, [presence, ask]: [&str; 2]) -> Nodes {
+    /// A node with a name of its own, or one that only listens until it takes the place of another
+    /// process. The subjects are those on which nodes say that they are there, and on which they
+    /// ask.
+    pub(super) fn new(
+        (own, successor_of): (&str, Option<String>),
+        [presence, ask]: [&str; 2],
+    ) -> Nodes {
         Nodes {
-            own: own.into(),
+            is_silent: successor_of.is_some(),
+            own: successor_of.map_or_else(|| own.into(), String::into_boxed_str),
             presence: presence.into(),
             ask: ask.into(),
             description: [].into(),
@@ -117,6 +125,35 @@ impl Nodes {
             self.say(now_ms, Arc::clone(&self.description), outbox);
         }
         self.report(self.known.len(), outbox);
+    }
+
+    /// The other nodes, and for how long each was silent, in milliseconds.
+    pub(super) fn known(&self, now_ms: u64) -> Vec<(Box<str>, u64)> {
+        let known = self.known.iter();
+        known.map(|(name, heard_ms)| (name.clone(), now_ms.saturating_sub(*heard_ms))).collect()
+    }
+
+    /// This process is the node from now on, and knows the nodes that the one before has known.
+    pub(super) fn resume(&mut self, now_ms: u64, nodes: Vec<(Box<str>, u64)>, outbox: &mut Outbox) {
+        self.is_silent = false;
+        for (name, silent_ms) in nodes {
+            if *name != *self.own && self.known.len() < NODES_MAX {
+                let heard_ms = now_ms.saturating_sub(silent_ms);
+                let known_ms = self.known.entry(name).or_insert(heard_ms);
+                *known_ms = heard_ms.max(*known_ms);
+            }
+        }
+        for node in self.known.keys().cloned() {
+            outbox.report(Report::Heard { node, description: Vec::new() });
+        }
+        // All that answer are known.
+        self.settled_ms = now_ms;
+        if self.is_connected {
+            self.reported = self.known.len();
+            outbox.report(Report::Nodes(self.reported));
+            // So that all others say anew how they are.
+            self.say(now_ms, NEW.into(), outbox);
+        }
     }
 
     /// What the node says of itself from now on: for the first time at once.
@@ -150,6 +187,9 @@ impl Nodes {
 
     fn say(&mut self, now_ms: u64, what: Arc<[u8]>, outbox: &mut Outbox) {
         self.beat_ms = now_ms + BEAT_MS;
+        if self.is_silent {
+            return;
+        }
         let headers = self.headers();
         let subject = self.presence.to_string();
         outbox.actions.push(Action::Publish { subject, reply: None, headers, payload: what });

@@ -83,8 +83,37 @@ pub enum Event<'a> {
     Describe(Vec<u8>),
     /// The node ends. Others need not wait for its answers any more.
     Leave,
+    /// Another process is the node from now on. This one ends, and others are not told.
+    Cede,
+    /// To report no message of a followed channel before [`Event::GoOn`]. What comes meanwhile is
+    /// read from the stream then.
+    Hold,
+    /// To report messages again.
+    GoOn,
+    /// To be the node that another process has been, and to go on where it was held.
+    Resume(Box<Resume>),
     /// Time has passed. Due about twenty times a second.
     Tick,
+}
+
+/// What a node was, and where it was held.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resume {
+    /// The epoch of the heads.
+    pub epoch: u64,
+    /// What it knew when it was held.
+    pub held: Held,
+    /// The channels that it follows: all messages up to their heads were reported.
+    pub channels: Vec<(ChannelId, ChannelName, u64)>,
+}
+
+/// What a journal knows when it is held.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Held {
+    /// All messages of followed channels up to this sequence were heard, or are known to lack.
+    pub complete: u64,
+    /// The other nodes, and for how long each was silent, in milliseconds.
+    pub nodes: Vec<(Box<str>, u64)>,
 }
 
 /// A question to all other nodes.
@@ -181,6 +210,8 @@ pub enum Report {
     },
     /// How the journal stands, about once a second while there is a connection.
     Standing(Standing),
+    /// No message of a followed channel is reported from now on.
+    Held(Held),
     /// What other nodes have answered.
     Asked(Asked),
     /// Another node asks. [`Event::Answer`] answers.
@@ -270,6 +301,9 @@ pub struct Settings {
     /// Differs for each start of each node: names inboxes and publications. Only letters and
     /// digits.
     pub nonce: String,
+    /// The name of the node that this process is to be, once it is told [`Event::Resume`]. Before
+    /// that it only listens. Without one, it is a node of its own, named by the nonce.
+    pub successor_of: Option<String>,
     /// How long a publication is sent again until its outcome is unknown, in milliseconds.
     pub publish_ms: u64,
     /// Tables that the node has whole before it uses the stream.
@@ -279,7 +313,9 @@ pub struct Settings {
 impl Settings {
     /// What the names of the node's connections have in common.
     pub fn node(&self) -> NodeTag {
-        NodeTag::numbered(nonce::number(&self.nonce))
+        // That of the process before: clients keep the names of their connections.
+        let name = self.successor_of.as_ref().unwrap_or(&self.nonce);
+        NodeTag::numbered(nonce::number(name))
     }
 }
 

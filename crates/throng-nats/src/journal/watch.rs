@@ -109,6 +109,8 @@ pub(super) struct Watch {
     falls: u32,
     said: Option<String>,
     random: u64,
+    /// Whether it is not known yet what has expired before this process was the node.
+    is_resumed: bool,
 }
 
 impl Watch {
@@ -142,6 +144,7 @@ impl Watch {
             said: None,
             // Nodes have different nonces, and so different epochs.
             random: nonce::number(nonce),
+            is_resumed: false,
             settings,
         }
     }
@@ -179,6 +182,31 @@ impl Watch {
     /// The stream has a message with this sequence.
     pub(super) fn reached(&mut self, sequence: u64) {
         self.last = self.last.max(sequence);
+    }
+
+    /// Up to here all was heard that concerns this node.
+    pub(super) fn complete(&self) -> u64 {
+        self.complete
+    }
+
+    /// Goes on for a node that has heard all up to `complete` under an epoch: the stream is asked
+    /// anew whether messages have come and expired since, and counts as opened then. Returns
+    /// whether the epoch is still that.
+    pub(super) fn resume(
+        &mut self,
+        now_ms: u64,
+        (epoch, complete): (u64, u64),
+        outbox: &mut Outbox,
+    ) -> bool {
+        if *self.epoch.get_or_insert(epoch) != epoch {
+            return false;
+        }
+        (self.complete, self.polled) = (complete, complete);
+        self.is_resumed = true;
+        if outbox.is_connected() && self.is_open {
+            self.begin(now_ms, outbox);
+        }
+        true
     }
 
     pub(super) fn connected(&mut self, now_ms: u64, outbox: &mut Outbox) {
@@ -395,7 +423,8 @@ impl Watch {
     fn settle(&mut self, record: EpochRecord, info: stream::StreamInfo) -> Watched {
         let is_new_epoch = self.epoch != Some(record.epoch);
         let has_new_leader = !is_new_epoch && self.leader != info.leader;
-        let was_open = std::mem::replace(&mut self.is_open, true);
+        let is_resumed = std::mem::take(&mut self.is_resumed);
+        let was_open = std::mem::replace(&mut self.is_open, true) && !is_resumed;
         let has_missed = !is_new_epoch && !was_open && info.first > self.complete + 1;
         if is_new_epoch {
             (self.last, self.first) = (info.last, info.first);

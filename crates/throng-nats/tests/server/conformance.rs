@@ -48,6 +48,7 @@ fn engine(
         journal: Settings {
             stream: StreamSettings { prefix, replicas, retention, ..stream() },
             nonce: format!("conformance{}x{}", std::process::id(), number()),
+            successor_of: None,
             publish_ms: 30_000,
             tables: vec![TableSettings {
                 name: "markers".into(),

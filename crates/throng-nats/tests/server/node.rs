@@ -72,6 +72,7 @@ impl Node {
         let settings = Settings {
             stream,
             nonce: format!("test{}x{number}", std::process::id()),
+            successor_of: None,
             publish_ms: 30_000,
             tables: Vec::new(),
         };

@@ -1,7 +1,7 @@
 //! Journals of several nodes and a model of the servers, driven by a seed: messages are lost, late,
 //! repeated and reordered; connections are lost and what was sent on them arrives later; leaders
-//! change, replicas lag, messages expire, streams are gone. `THRONG_SEED` replays one seed,
-//! `THRONG_SEEDS` runs more.
+//! change, replicas lag, messages expire, streams are gone, another process becomes a node.
+//! `THRONG_SEED` replays one seed, `THRONG_SEEDS` runs more.
 
 mod broker;
 mod oracle;
@@ -37,13 +37,16 @@ fn whatever_happens_followers_get_each_message_once_and_in_order() {
         sum.changed += tally.changed;
         sum.stalled += tally.stalled;
         sum.conflicts += tally.conflicts;
+        sum.replaced += tally.replaced;
+        sum.gone_on += tally.gone_on;
     }
     if !is_single {
         // A simulation in which these do not happen tests nothing.
         let Tally { stored, messages, gaps, unknown, away, read, .. } = sum;
         let Tally { epochs, asked, partly, changed, stalled, conflicts, .. } = sum;
+        let Tally { replaced, gone_on, .. } = sum;
         let all = [stored, messages, gaps, unknown, away, read, epochs, asked, partly, changed];
-        let others = [stalled, conflicts];
+        let others = [stalled, conflicts, replaced, gone_on];
         assert!(all.iter().chain(&others).all(|count| *count > 0), "{sum:?}");
     }
 }

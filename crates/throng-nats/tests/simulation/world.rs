@@ -2,6 +2,7 @@
 
 mod nodes;
 mod states;
+mod succession;
 mod table;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -9,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use throng_core::{Body, ChannelId, ChannelName, Publication, Retention};
 use throng_nats::api::StreamSettings;
 use throng_nats::api::table::{TableKind, TableSettings};
-use throng_nats::journal::{Action, Event, Journal, Outcome, Reading, Report, Settings};
+use throng_nats::journal::{Action, Event, Held, Journal, Outcome, Reading, Report};
 use throng_nats::protocol::decoder::Delivery;
 use throng_nats::protocol::headers::Headers;
 
@@ -66,6 +67,10 @@ struct Node {
     standing: Known,
     /// Bodies in the order of their publication, without a key.
     order: HashMap<usize, Vec<String>>,
+    /// What it knew when it was held, while it is.
+    held: Option<Held>,
+    /// Questions of others that wait until the process is the node; `None` if it is.
+    early: Option<Vec<(String, Vec<u8>)>>,
 }
 
 /// How many of the interesting things happened.
@@ -83,6 +88,8 @@ pub(crate) struct Tally {
     pub(crate) changed: usize,
     pub(crate) stalled: usize,
     pub(crate) conflicts: usize,
+    pub(crate) replaced: usize,
+    pub(crate) gone_on: usize,
 }
 
 pub(crate) struct World {
@@ -93,6 +100,8 @@ pub(crate) struct World {
     nodes: Vec<Node>,
     /// Publications on connections that are gone, which a frozen server has yet to read.
     late: Vec<Action>,
+    seed: u64,
+    stream: StreamSettings,
     oracle: Oracle,
     next_token: u64,
     pub(crate) tally: Tally,
@@ -116,44 +125,15 @@ impl World {
             message_bytes_max: 1 << 17,
             duplicate_window_ms: 60_000,
         };
-        let node = |index| Node {
-            journal: Journal::new(Settings {
-                stream: stream.clone(),
-                nonce: format!("node{index}x{seed}"),
-                publish_ms: 5_000,
-                tables: vec![
-                    table("changes", TableKind::Changes),
-                    table("states", TableKind::States),
-                ],
-            }),
-            is_connected: false,
-            to_broker: VecDeque::new(),
-            answers: VecDeque::new(),
-            live: VecDeque::new(),
-            subscriptions: BTreeMap::new(),
-            epoch: None,
-            era: 0,
-            is_open: false,
-            is_stalled: false,
-            has_lost: false,
-            followed: BTreeMap::new(),
-            publications: BTreeMap::new(),
-            reads: BTreeMap::new(),
-            asks: BTreeMap::new(),
-            table: Table::default(),
-            states: States::default(),
-            heard: BTreeSet::new(),
-            others: 0,
-            standing: Known::default(),
-            order: HashMap::new(),
-        };
         World {
-            nodes: (0..2 + random.below(2)).map(node).collect(),
+            nodes: (0..2 + random.below(2)).map(|index| Node::new(&stream, seed, index)).collect(),
+            stream,
             random,
             now_ms: 1_000_000,
             broker: Broker::default(),
             has_replicas,
             late: Vec::new(),
+            seed,
             oracle: Oracle::new(),
             next_token: 0,
             tally: Tally::default(),
@@ -194,6 +174,7 @@ impl World {
             993..995 => self.expire(),
             995..996 => self.forget(),
             996..998 => self.broker.is_stalled = self.has_replicas && !self.broker.is_stalled,
+            998 => self.succeed(node),
             _ => self.broker.lag = if self.has_replicas { self.random.below(4) as u64 } else { 0 },
         }
     }
@@ -457,6 +438,7 @@ impl World {
                 let index = channel.0 as usize;
                 let of = &mut self.nodes[node];
                 assert!(of.is_open, "a message before the epoch is known");
+                assert!(of.held.is_none(), "a message while it is held");
                 let position = of.followed.get_mut(&index).expect("it is followed");
                 let position = position.as_mut().expect("its head is known");
                 let Body::Text(body) = &message.body else { panic!("{message:?}") };
@@ -480,6 +462,7 @@ impl World {
             report @ (Report::Heard { .. } | Report::Gone { .. } | Report::Standing(_)) => {
                 self.nodes[node].standing.reported(report);
             }
+            Report::Held(held) => self.nodes[node].held = Some(held),
             Report::Asked(asked) => self.asked(node, asked),
             Report::Question { reply, question } => self.question(node, reply, question),
             Report::Read { token, reading } => self.was_read(node, token, reading),

@@ -21,6 +21,7 @@ use throng_handover::channel::{Channel, ChannelError, Received};
 use throng_handover::message::{Kind, Listener, Message, OF_WORKER, PROTOCOL, Welcome};
 use throng_handover::phase;
 use throng_handover::records;
+use throng_nats::engine::NodeThaw;
 
 use super::victim::Victim;
 use super::{ahead, parts};
@@ -112,14 +113,14 @@ impl Arrival {
 
     /// Says that this process has its settings and can begin, and takes the logs that come ahead,
     /// while the `workers` take copies of sockets. Then waits for the rest of the logs, which
-    /// `thaw` reads, and for what the server keeps for users.
+    /// `thaw` reads, for what a `node` knows, and for what the server keeps for users.
     ///
     /// # Errors
     ///
     /// The running server has given up or ended, or this version cannot read its state.
     pub(crate) fn engine(
         &mut self,
-        mut thaw: MemoryThaw,
+        (mut thaw, node): (MemoryThaw, Option<&mut NodeThaw>),
         kept: &KeptSubscriptions,
         workers: &Arrivals,
     ) -> Result<MemoryEngine> {
@@ -128,7 +129,12 @@ impl Arrival {
         self.take_ahead(&mut thaw, workers)?;
         self.records(|record| thaw.record(record).context("the logs"))?;
         let engine = thaw.finish().context("the logs")?;
-        self.records(|record| parts::thaw_kept(record, kept))?;
+        let is_node = node.is_some();
+        if let Some(node) = node {
+            self.records(|record| node.record(record).context("the node"))?;
+        }
+        // A node has what users follow from the table that all nodes have.
+        self.records(|record| if is_node { Ok(()) } else { parts::thaw_kept(record, kept) })?;
         Ok(engine)
     }
 

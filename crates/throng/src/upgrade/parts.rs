@@ -13,6 +13,7 @@ use throng_core::{Engine as _, Listener, MemoryEngine, PresenceEvents};
 use throng_handover::channel::{Channel, ChannelError};
 use throng_handover::message::Kind;
 use throng_handover::records::RecordStream;
+use throng_nats::engine::NatsEngine;
 
 use crate::planes;
 
@@ -21,6 +22,13 @@ pub(super) fn send_engine(engine: &MemoryEngine, channel: &Channel) -> Result<()
     let mut records = RecordStream::new(channel);
     engine.freeze(|record| records.push(&record))?;
     records.finish()
+}
+
+/// Sends what a node knows of the stream and of other nodes.
+pub(super) fn send_node(node: &NatsEngine, channel: &Channel) -> Result<()> {
+    let mut records = RecordStream::new(channel);
+    node.freeze(|record| records.push(&record))?;
+    Ok(records.finish()?)
 }
 
 /// Sends what the server keeps for users.

@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 
 use anyhow::{Context as _, Result};
-use throng_access::AccessControl;
 use throng_access::session::Tagger;
+use throng_access::{AccessControl, Policy};
 use throng_control::Control;
 use throng_core::events::EventSink;
 use throng_core::{
@@ -17,15 +17,16 @@ use throng_core::{
 use throng_data::directory::Directory;
 use throng_edge::{Edge, Plan, Shared, StartError};
 use throng_handover::message::Listener;
+use throng_nats::engine::{NatsEngine, NodeThaw};
 use tokio::runtime::Runtime;
 
 use super::arrival::Arrival;
 use super::parent;
-use crate::access::RevocationsFile;
+use crate::access::{RevocationSettings, RevocationsFile};
 use crate::data::{self, Data};
-use crate::load::Loaded;
+use crate::nats::{self, Joining};
 use crate::presence_events;
-use crate::settings::{Settings, SettingsError};
+use crate::settings::Settings;
 
 /// What logs and workers are made of.
 pub(crate) struct Logs {
@@ -44,7 +45,9 @@ pub(crate) enum DataSource {
     /// There is none.
     None,
     /// There is none: a node keeps the logs elsewhere.
-    Node(Engines),
+    Node(Arc<NatsEngine>),
+    /// There is none: this process is to be the node that the running server is.
+    Joining(Box<Joining>),
     /// It is in use here.
     Open(Data),
     /// The running server has it, and closes what is in it before it sends its logs. These are the
@@ -57,6 +60,7 @@ pub(crate) struct Started {
     pub(crate) data: Option<Data>,
     pub(crate) edge: Edge,
     pub(crate) engines: Engines,
+    pub(crate) node: Option<Arc<NatsEngine>>,
     pub(crate) pressure: Arc<MemoryPressure>,
     pub(crate) presence_events: Option<presence_events::Shared>,
     /// What the control plane of the running server has counted, if there is one.
@@ -81,17 +85,29 @@ impl Logs {
         // Before this process has what the running server sends: the threads' tables would keep
         // it open.
         let workers = plan.receive_ahead()?;
+        if let DataSource::Joining(joining) = &data {
+            // While the running server goes on, whatever comes of it.
+            joining.wait()?;
+        }
+        let mut of_node = matches!(data, DataSource::Joining(_)).then(NodeThaw::default);
         let memory = || -> Result<MemoryEngine> {
             let memory = match arrival.as_mut().zip(workers.as_ref()) {
                 None => MemoryEngine::new(Epoch::random(), of_logs, queues, max_bytes),
                 Some((arrival, workers)) => {
                     let thaw = MemoryThaw::new(of_logs, queues, max_bytes);
-                    arrival.engine(thaw, &access.kept, workers)?
+                    arrival.engine((thaw, of_node.as_mut()), &access.kept, workers)?
                 }
             };
             Ok(memory.with_events(events.clone()))
         };
-        let (data, (logs, engine)) = data.engines(memory)?;
+        let (data, node, (logs, engine)) = match data {
+            DataSource::Joining(joining) => {
+                let memory = memory()?;
+                let node = joining.take_over(of_node.unwrap_or_default(), memory, access)?;
+                (None, Some(Arc::clone(&node)), nats::engines(&node))
+            }
+            other => other.engines(memory)?,
+        };
         // In the order in which the running server sends them.
         let (presence_events, passed) = match &mut arrival {
             None => (presence.map(PresenceEvents::new), None),
@@ -117,7 +133,8 @@ impl Logs {
             None => None,
         };
         let edge = plan.start(&shared, workers)?;
-        Ok(Started { data, edge, engines: (logs, engine), pressure, presence_events, counted })
+        let engines = (logs, engine);
+        Ok(Started { data, edge, engines, node, pressure, presence_events, counted })
     }
 }
 
@@ -142,11 +159,45 @@ impl DataSource {
         })
     }
 
-    /// The engines of a node, if there is one, and no directory.
-    pub(crate) fn or(self, node: Option<Engines>) -> DataSource {
-        match (self, node) {
-            (DataSource::None, Some(engines)) => DataSource::Node(engines),
+    /// A node, or one that this process is to be, if the settings say so, and there is no
+    /// directory. `memory` makes the engine of a node for all that is not in the stream.
+    ///
+    /// # Errors
+    ///
+    /// Files for it cannot be used, or the running server is a node and this one is not, or the
+    /// reverse.
+    pub(crate) fn or_node(
+        self,
+        node: (&Settings, &Policy),
+        room: (usize, usize),
+        (events, arrival): (Option<Arc<dyn EventSink>>, Option<&mut Arrival>),
+        memory: impl FnOnce(Option<Arc<dyn EventSink>>) -> MemoryEngine,
+    ) -> Result<DataSource> {
+        let found = match arrival {
+            None => nats::start(node, room, events, memory)?.map(DataSource::Node),
+            Some(arrival) => Joining::new(node, room, events, arrival.take(Listener::Node))?
+                .map(|joining| DataSource::Joining(Box::new(joining))),
+        };
+        Ok(match (self, found) {
+            (DataSource::None, Some(found)) => found,
             (other, _) => other,
+        })
+    }
+
+    /// Has the node, if there is one, share the revocations: at once, or once it is the node.
+    /// Returns the file of revocations of a server that is alone, if it has one.
+    pub(crate) fn join(
+        &mut self,
+        access: &AccessControl,
+        revocations: Option<RevocationSettings>,
+    ) -> Result<Option<RevocationsFile>> {
+        match self {
+            DataSource::Joining(joining) => {
+                joining.revocations = revocations;
+                Ok(None)
+            }
+            DataSource::Node(node) => nats::join(Some(&*node), access, revocations),
+            _ => nats::join(None, access, revocations),
         }
     }
 
@@ -154,27 +205,34 @@ impl DataSource {
     pub(crate) fn open(&self) -> Option<&Data> {
         match self {
             DataSource::Open(data) => Some(data),
-            DataSource::None | DataSource::Node(_) | DataSource::Taken(..) => None,
+            DataSource::None
+            | DataSource::Node(_)
+            | DataSource::Joining(_)
+            | DataSource::Taken(..) => None,
         }
     }
 
     fn engines(
         self,
         memory: impl FnOnce() -> Result<MemoryEngine>,
-    ) -> Result<(Option<Data>, Engines)> {
+    ) -> Result<(Option<Data>, Option<Arc<NatsEngine>>, Engines)> {
         let data = match self {
-            DataSource::None => {
+            // One that is joined has its own way.
+            DataSource::None | DataSource::Joining(_) => {
                 let logs = Arc::new(memory()?);
-                return Ok((None, (Arc::clone(&logs), logs)));
+                return Ok((None, None, (Arc::clone(&logs), logs)));
             }
-            DataSource::Node(engines) => return Ok((None, engines)),
+            DataSource::Node(node) => {
+                let engines = nats::engines(&node);
+                return Ok((None, Some(node), engines));
+            }
             DataSource::Open(data) => data,
             DataSource::Taken(directory, settings) => {
                 Data::take_over(&settings, directory, memory()?)?
             }
         };
         let engines = data.engines();
-        Ok((Some(data), engines))
+        Ok((Some(data), None, engines))
     }
 }
 
@@ -244,20 +302,8 @@ pub(crate) fn copies(
     copies.context("cannot keep the listeners for an upgrade")
 }
 
-/// Checks that a server with these settings can take over, if it is to.
-pub(crate) fn check(settings: &Settings, takes_over: bool) -> Result<(), SettingsError> {
-    if takes_over && settings.engine.0 {
-        let message = "a server with engine = nats cannot take over from a running one; restart";
-        return Err(SettingsError(message.into()));
-    }
-    Ok(())
-}
-
 /// Why this server cannot be upgraded.
-pub(crate) fn obstacle(loaded: &Loaded) -> Option<String> {
-    // The keys of `--dev` are passed, and the certificate of `--dev-tls` is on the disk, where the
-    // new process finds it.
-    let Loaded { settings, dev_keys: _, dev_certificate: _ } = loaded;
+pub(crate) fn obstacle() -> Option<String> {
     if parent::is_needed() && !parent::is_possible() {
         return Some(
             "this process has to stay, for the service would end with it, and cannot: /proc is not \
@@ -265,10 +311,7 @@ pub(crate) fn obstacle(loaded: &Loaded) -> Option<String> {
                 .to_owned(),
         );
     }
-    settings.engine.0.then(|| {
-        "with engine = nats no process takes over; drain it, its clients go to other nodes"
-            .to_owned()
-    })
+    None
 }
 
 #[cfg(test)]

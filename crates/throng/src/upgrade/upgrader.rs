@@ -27,6 +27,7 @@ use throng_edge::Edge;
 use throng_handover::channel::{Channel, ChannelError};
 use throng_handover::message::{Kind, Listener, Message, OF_WORKER, PROTOCOL, Welcome};
 use throng_handover::phase::{OutOfOrder, Predecessor};
+use throng_nats::engine::NatsEngine;
 
 use super::binary::Successor;
 use super::reloads::Reloads;
@@ -34,6 +35,7 @@ use super::{ahead, parent, parts};
 use crate::control_socket::ControlSocket;
 use crate::data::{Backups, Tenancy};
 use crate::dev::DevSecrets;
+use crate::nats;
 use crate::presence_events;
 use crate::service::notify;
 use crate::watch::Rest;
@@ -68,6 +70,7 @@ const CHECKS: u32 = 2;
 /// What an upgrade needs of the running server.
 pub(crate) struct Running {
     pub(crate) engine: Arc<MemoryEngine>,
+    pub(crate) node: Option<Arc<NatsEngine>>,
     pub(crate) access: Arc<AccessControl>,
     pub(crate) tls: Option<Arc<ServerTls>>,
     pub(crate) presence_events: Option<presence_events::Shared>,
@@ -152,6 +155,9 @@ impl Upgrader {
         if let Some(obstacle) = &self.running.obstacle {
             bail!("{obstacle}");
         }
+        if let Some(trouble) = self.running.node.as_ref().and_then(|node| node.trouble()) {
+            bail!("this node cannot use NATS now, so no process can take over from it: {trouble}");
+        }
         let reloads = &self.running.reloads;
         ensure!(reloads.begin_upgrade(), "a reload is under way and does not end; restart instead");
         let health = self.control.health();
@@ -204,6 +210,7 @@ impl Upgrader {
                 self.running.engine.end_sealing();
                 self.running.data.iter().for_each(Tenancy::take_back);
                 self.edge.go_back();
+                self.running.node.iter().for_each(|node| node.go_on());
                 self.running.rest.end();
                 self.control.rush(false);
                 self.control.hold().end();
@@ -232,7 +239,10 @@ impl Upgrader {
         let dev = self.running.dev.as_ref().map(DevSecrets::pass).transpose();
         let dev = dev.context("cannot pass the keys of --dev")?;
         let dev = dev.as_ref().map(|pipe| (Listener::DevKeys, pipe.as_fd()));
-        let ports = self.edge.ports().into_iter().chain(own).chain(dev);
+        let node = self.running.node.as_deref().map(nats::pass_name).transpose();
+        let node = node.context("cannot pass the name of the node")?;
+        let node = node.as_ref().map(|pipe| (Listener::Node, pipe.as_fd()));
+        let ports = self.edge.ports().into_iter().chain(own).chain(dev).chain(node);
         let (listeners, descriptors): (Vec<_>, Vec<BorrowedFd<'_>>) = ports.unzip();
         let tls = self.running.tls.as_ref();
         let ticket_keys = tls.map(|tls| tls.ticket_keys().to_vec()).unwrap_or_default();
@@ -280,12 +290,15 @@ impl Upgrader {
             self.finish_requests(deadline)?;
             let began = Instant::now();
             self.running.rest.begin(REST_MAX);
+            let is_held = self.running.node.as_ref().is_none_or(|node| node.hold());
+            ensure!(is_held, "the connection to NATS does not come to rest; try again");
             self.edge.halt().context("the workers")?;
             // One that had not heard of the hold may have handed a connection off meanwhile.
             if self.control.hold().is_at_rest() && !self.is_handing_off() {
                 break began;
             }
             self.edge.go_on();
+            self.running.node.iter().for_each(|node| node.go_on());
             self.running.rest.end();
         };
         let pause_end = began + PAUSE_MAX;
@@ -297,6 +310,7 @@ impl Upgrader {
         self.running.data.iter().try_for_each(Tenancy::give_up)?;
         self.edge.send_workers();
         parts::send_engine(&self.running.engine, channel).map_err(ended)?;
+        self.running.node.iter().try_for_each(|node| parts::send_node(node, channel))?;
         parts::send_kept(&self.running.access.kept, channel).map_err(ended)?;
         self.send_presence_events(channel).map_err(ended)?;
         let revocations = self.control.pass_revocations().context("the file of revocations")?;
@@ -309,6 +323,7 @@ impl Upgrader {
         let left = pause_end.saturating_duration_since(Instant::now());
         self.edge.await_workers(left).context("a worker")?;
         self.commit(channel, phase)?;
+        self.running.node.iter().for_each(|node| node.cede());
         self.edge.leave();
         Ok(began.elapsed())
     }

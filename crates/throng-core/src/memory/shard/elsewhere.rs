@@ -55,7 +55,13 @@ impl Shard {
         follow: &Follow<'_>,
         read: impl FnOnce() -> Backlog,
     ) -> Followed {
-        let slot = self.find_or_create(shared, Hashed { name: follow.channel, hash });
+        let name = Hashed { name: follow.channel, hash };
+        let is_new = !self.has(name);
+        let slot = self.find_or_create(shared, name);
+        if is_new {
+            // What forgotten channels had says nothing about this one: its journal knows its head.
+            self.channels[slot].head = 0;
+        }
         let id = self.id(slot);
         let Backlog { head, cursor, are_offsets_consecutive, is_recovered, messages } = read();
         let local = self.add_follower(shared, now_ms, slot, follow);

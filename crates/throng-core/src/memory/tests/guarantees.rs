@@ -219,3 +219,31 @@ fn names_are_those_of_followed_channels() {
     channels.iter().for_each(|&channel| fixture.engine.unfollow(0, channel, WorkerId(0)));
     fixture.engine.names(&mut channels, &mut |name| panic!("{name:?} is forgotten"));
 }
+
+#[test]
+fn the_head_of_a_log_that_is_elsewhere_is_not_that_of_forgotten_channels() {
+    let fixture = Fixture::new(retention(0), 1, usize::MAX);
+    let follow = |number: u32, offset| {
+        let channel = ChannelName::channel(&number.to_string());
+        let (worker, local_if_new, start) = (WorkerId(0), local(1), StartAt::Live);
+        let follow = Follow { channel: &channel, worker, local_if_new, start };
+        let backlog = || Backlog {
+            head: id(offset),
+            cursor: offset,
+            are_offsets_consecutive: false,
+            is_recovered: None,
+            messages: Vec::new(),
+        };
+        let followed = fixture.engine.follow_elsewhere(0, &follow, backlog);
+        (fixture.engine.followed_head(&channel), followed.channel)
+    };
+    // In all shards.
+    for number in 0..1_000 {
+        let (head, channel) = follow(number, 900);
+        assert_eq!(head, Some(900));
+        fixture.engine.unfollow(0, channel, WorkerId(0));
+    }
+    for number in 0..1_000 {
+        assert_eq!(follow(number, 5).0, Some(5), "the journal has begun anew");
+    }
+}

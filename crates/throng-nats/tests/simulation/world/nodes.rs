@@ -75,6 +75,9 @@ impl World {
     }
 
     pub(super) fn question(&mut self, node: usize, reply: String, question: Vec<u8>) {
+        if let Some(early) = &mut self.nodes[node].early {
+            return early.push((reply, question));
+        }
         let mut answer = question;
         let text = String::from_utf8(answer.clone()).expect("it is text");
         self.nodes[node].heard.insert(text.parse().expect("it is a number"));

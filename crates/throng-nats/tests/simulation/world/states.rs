@@ -46,6 +46,11 @@ fn has(value: Option<&str>, token: u64) -> bool {
 }
 
 impl States {
+    /// Whether no change is under way.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.changes.is_empty()
+    }
+
     /// Whether a change is of this table.
     pub(super) fn is_of(&self, token: u64) -> bool {
         self.changes.contains_key(&token)

@@ -52,6 +52,11 @@ impl World {
 }
 
 impl Table {
+    /// Whether no change is under way.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.changes.is_empty()
+    }
+
     /// Returns whether the change is stored.
     pub(super) fn changed(&mut self, token: u64, outcome: &Changed) -> bool {
         let entry = self.changes.remove(&token).expect("it was changed once");

@@ -1,0 +1,157 @@
+//! What is heard of the servers before the node serves: it is told once it does.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use super::link::LinkState;
+use super::shared::Shared;
+use crate::client::Notice;
+use crate::journal::Report;
+
+/// Questions of other nodes that wait, at most.
+const QUESTIONS_MAX: usize = 4_096;
+
+#[derive(Default)]
+struct State {
+    notices: Vec<Notice>,
+    questions: usize,
+    is_open: bool,
+    /// What is in the way.
+    trouble: Option<String>,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Early {
+    state: Mutex<State>,
+    changed: Condvar,
+    serves: OnceLock<Weak<Shared>>,
+}
+
+impl Early {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the node, or keeps it for the node. Called on the thread of the connection.
+    pub(super) fn take(&self, notice: Notice) {
+        let mut notice = Some(notice);
+        if self.serves.get().is_none() {
+            let mut state = self.lock();
+            // The node may have begun meanwhile.
+            if self.serves.get().is_none()
+                && let Some(notice) = notice.take()
+            {
+                state.keep(notice);
+                self.changed.notify_all();
+            }
+        }
+        let node = self.serves.get().and_then(Weak::upgrade);
+        if let (Some(node), Some(notice)) = (node, notice) {
+            node.take(notice);
+        }
+    }
+
+    /// Tells the node what has come, and everything that comes from now on.
+    pub(super) fn begin(&self, node: &Arc<Shared>) {
+        let mut state = self.lock();
+        std::mem::take(&mut state.notices).into_iter().for_each(|notice| node.take(notice));
+        let is_first = self.serves.set(Arc::downgrade(node)).is_ok();
+        debug_assert!(is_first);
+    }
+
+    /// Whether the stream can be used now.
+    pub(super) fn is_open(&self) -> bool {
+        self.lock().is_open
+    }
+
+    /// Waits until the stream can be used.
+    pub(super) fn wait_until_open(&self, patience: Duration) -> Result<(), Option<String>> {
+        let until = Instant::now() + patience;
+        let mut state = self.lock();
+        while !state.is_open {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(state.trouble.clone());
+            }
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    fn keep(&mut self, notice: Notice) {
+        match &notice {
+            // All nodes say it again.
+            Notice::Turn
+            | Notice::CaughtUp
+            | Notice::Lag { .. }
+            | Notice::Report(
+                Report::Nodes(_) | Report::Heard { .. } | Report::Gone { .. } | Report::Standing(_),
+            ) => return,
+            Notice::Report(Report::Question { .. }) => {
+                self.questions += 1;
+                if self.questions > QUESTIONS_MAX {
+                    return;
+                }
+            }
+            Notice::Report(Report::Opened { .. }) => (self.is_open, self.trouble) = (true, None),
+            Notice::Report(Report::Away) => self.is_open = false,
+            Notice::Trouble { server, error } => self.trouble = Some(format!("{server}: {error}")),
+            Notice::Report(Report::Refused { reason }) => {
+                (self.is_open, self.trouble) = (false, Some(reason.clone()));
+            }
+            Notice::Report(Report::TableRefused { reason }) => self.trouble = Some(reason.clone()),
+            Notice::Report(_) => {}
+        }
+        self.notices.push(notice);
+    }
+}
+
+/// Why the stream cannot be used, for a sentence.
+pub(super) fn reason(state: LinkState) -> String {
+    match state {
+        LinkState::Open => "it can".into(),
+        LinkState::Away { trouble } => trouble.unwrap_or_else(|| "no server answers".into()),
+        LinkState::Refused { reason } => reason,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn question(number: usize) -> Notice {
+        let (reply, question) = (number.to_string(), Vec::new());
+        Notice::Report(Report::Question { reply, question })
+    }
+
+    #[test]
+    fn what_is_heard_early_is_kept_within_bounds() {
+        let early = Early::default();
+        for number in 0..2 * QUESTIONS_MAX {
+            early.take(question(number));
+            early.take(Notice::Turn);
+            early.take(Notice::Report(Report::Nodes(number)));
+        }
+        assert_eq!(early.lock().notices.len(), QUESTIONS_MAX);
+        assert!(!early.is_open());
+    }
+
+    #[test]
+    fn it_says_why_the_stream_cannot_be_used() {
+        let early = Early::default();
+        assert_eq!(early.wait_until_open(Duration::ZERO), Err(None));
+        let (server, error) = ("nats1".to_owned(), "refused".to_owned());
+        early.take(Notice::Trouble { server, error });
+        let found = early.wait_until_open(Duration::ZERO);
+        assert_eq!(found, Err(Some("nats1: refused".into())));
+        early.take(Notice::Report(Report::Opened { epoch: 7, last: 9 }));
+        assert_eq!(early.wait_until_open(Duration::ZERO), Ok(()));
+        early.take(Notice::Report(Report::Refused { reason: "it differs".into() }));
+        assert!(!early.is_open());
+        assert_eq!(early.wait_until_open(Duration::ZERO), Err(Some("it differs".into())));
+    }
+}

@@ -1,0 +1,229 @@
+//! Another process becomes the node. To the servers it is a node that was cut off and is back: it
+//! follows all channels anew, and reads what has come meanwhile.
+//!
+//! | step | the process that serves | the other one |
+//! |---|---|---|
+//! | it starts | serves | connects, and waits until the stream can be used |
+//! | [`NatsEngine::hold`] | delivers nothing more, and everything else goes on | |
+//! | [`NatsEngine::freeze`] | has answered all that was asked | thaws, follows, compares, reads |
+//! | the other one serves: [`NatsEngine::cede`] | ends its connection | |
+//! | or it does not: [`NatsEngine::go_on`] | reads what has come meanwhile | has ended |
+//!
+//! Other nodes know the node by a name, which stays. What they ask reaches both processes while
+//! both are connected, and they take the first answer under the name: so none is doubled, and none
+//! is missing. The one that has not begun keeps questions until it has.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use throng_core::events::EventSink;
+use throng_core::frozen::ThawError;
+use throng_core::{ChannelId, Epoch, MemoryEngine, clock};
+
+use super::early::{Early, reason};
+use super::followed::{Entry, Followed};
+use super::frozen::{FrozenChannel, FrozenNode, NodeThaw};
+use super::link::LinkState;
+use super::shared::Shared;
+use super::{NatsEngine, NodeSettings, Starting};
+use crate::journal::{Event, Resume};
+
+/// Why a node cannot be handed over.
+#[derive(Debug, thiserror::Error)]
+pub enum FreezeError<E> {
+    /// The connection is not as it was when messages were held.
+    #[error("NATS cannot be used: {0}")]
+    Away(String),
+    /// What takes the records has failed.
+    #[error(transparent)]
+    Write(E),
+}
+
+impl NatsEngine {
+    /// The name by which other nodes know this one. It stays when another process takes over.
+    pub fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    /// Why the stream cannot be used; `None` if it can.
+    pub fn trouble(&self) -> Option<String> {
+        let state = self.state();
+        (state != LinkState::Open).then(|| reason(state))
+    }
+
+    /// Delivers nothing that comes from the stream before [`NatsEngine::go_on`]. Everything else
+    /// goes on. Returns whether it is so.
+    pub fn hold(&self) -> bool {
+        *self.shared.holding.lock() = None;
+        self.shared.tell(Event::Hold);
+        self.shared.holding.wait()
+    }
+
+    /// Delivers again, beginning with what came meanwhile.
+    pub fn go_on(&self) {
+        *self.shared.holding.lock() = None;
+        self.shared.tell(Event::GoOn);
+    }
+
+    /// Ends the connection, as another process is the node now. Others are not told.
+    pub fn cede(&self) {
+        self.shared.tell(Event::Cede);
+    }
+
+    /// Writes the node, one record with each call of `write`. Call it while it is held and at rest,
+    /// and freeze the memory engine beside it.
+    ///
+    /// # Errors
+    ///
+    /// The stream cannot be used, or `write` fails.
+    pub fn freeze<E>(
+        &self,
+        mut write: impl FnMut(Vec<u8>) -> Result<(), E>,
+    ) -> Result<(), FreezeError<E>> {
+        let shared = &self.shared;
+        if let Some(trouble) = self.trouble() {
+            return Err(FreezeError::Away(trouble));
+        }
+        let held = shared.holding.lock().clone();
+        let epoch = shared.link.epoch();
+        let (Some(epoch), Some((_, held))) = (epoch, held.filter(|(held, _)| *held == epoch))
+        else {
+            return Err(FreezeError::Away("the stream is another one now".into()));
+        };
+        let (last, settled) = (shared.link.last(), shared.link.settled());
+        let node = FrozenNode { epoch: epoch.number(), last, settled, held };
+        node.encode().try_for_each(&mut write).map_err(FreezeError::Write)?;
+        let mut channels = 0;
+        let mut followed = shared.followed();
+        for entry in followed.all() {
+            // The others are followed for a while, for those who come back.
+            if shared.memory.followed_head(&entry.name).is_some() {
+                write(entry.freeze().encode()).map_err(FreezeError::Write)?;
+                channels += 1;
+            }
+        }
+        drop(followed);
+        write(node.encode_end(channels)).map_err(FreezeError::Write)
+    }
+}
+
+/// A node that is connected, and does not serve: another process is the node.
+pub struct Successor(Starting);
+
+impl Successor {
+    /// Connects as the process that is to be the node which is named in the settings.
+    ///
+    /// # Errors
+    ///
+    /// What the system reports if the thread cannot be started.
+    pub fn connect(settings: NodeSettings) -> io::Result<Successor> {
+        debug_assert!(settings.journal.successor_of.is_some());
+        Ok(Successor(Starting::connect(settings)?))
+    }
+
+    /// Waits until the stream can be used.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot, for a sentence.
+    pub fn wait_until_open(&self, patience: Duration) -> Result<(), String> {
+        let waited = self.0.early.wait_until_open(patience);
+        waited.map_err(|trouble| reason(LinkState::Away { trouble }))
+    }
+
+    /// Becomes the node that another process has been. Nothing is delivered before
+    /// [`Thawed::begin`]. `memory` was frozen beside the node.
+    ///
+    /// # Errors
+    ///
+    /// What was read is not a whole node.
+    pub fn thaw(
+        self,
+        thaw: NodeThaw,
+        events: Option<Arc<dyn EventSink>>,
+        memory: MemoryEngine,
+    ) -> Result<Thawed, ThawError> {
+        let (node, channels) = thaw.finish()?;
+        let early = Arc::clone(&self.0.early);
+        let (engine, _) = self.0.engine(events, |events| memory.with_events(Some(events)));
+        let shared = &engine.shared;
+        shared.link.resume(Epoch::numbered(node.epoch), (node.last, node.settled));
+        let (mut live, mut joining) = (Vec::new(), Vec::new());
+        let mut followed = shared.followed();
+        for channel in channels {
+            let (name, head, is_live) = (channel.name.clone(), channel.head, channel.is_live);
+            let id = followed.thaw(channel);
+            if is_live {
+                live.push((id, name, head));
+            } else {
+                joining.push((id, name));
+            }
+        }
+        drop(followed);
+        let resume = Resume { epoch: node.epoch, held: node.held, channels: live };
+        let begin = vec![Event::Resume(Box::new(resume)), Event::Follow(joining)];
+        Ok(Thawed { engine: Arc::new(engine), early, begin })
+    }
+}
+
+/// A node whose state was read, and that has not begun.
+pub struct Thawed {
+    engine: Arc<NatsEngine>,
+    early: Arc<Early>,
+    begin: Vec<Event<'static>>,
+}
+
+impl Thawed {
+    /// The engine. What the rest of the server tells it comes before [`Thawed::begin`].
+    pub fn engine(&self) -> &Arc<NatsEngine> {
+        &self.engine
+    }
+
+    /// Follows all channels. Returns whether the stream can be used: if not, the process that was
+    /// the node should go on.
+    pub fn begin(self) -> bool {
+        let is_open = self.early.is_open();
+        self.early.begin(&self.engine.shared);
+        self.begin.into_iter().for_each(|event| self.engine.shared.tell(event));
+        is_open
+    }
+}
+
+impl Shared {
+    /// Whether all that was asked of the stream has its answer.
+    pub(super) fn is_at_rest(&self) -> bool {
+        // Last what is being answered, and was in one of these before.
+        self.publications.len() == 0
+            && self.reads().is_empty()
+            && self.waiting.load(Ordering::Acquire) == 0
+    }
+}
+
+impl Entry {
+    fn freeze(&self) -> FrozenChannel {
+        let Entry { name, head, newest, is_live, is_stale, .. } = self;
+        FrozenChannel {
+            name: name.clone(),
+            head: *head,
+            newest: *newest,
+            wall_ms: clock::wall_ms(self.time_ms),
+            is_live: *is_live,
+            has_gap: self.has_gap,
+            is_stale: *is_stale,
+        }
+    }
+}
+
+impl Followed {
+    /// Adds a channel of a node that was frozen.
+    fn thaw(&mut self, channel: FrozenChannel) -> ChannelId {
+        let FrozenChannel { name, head, newest, wall_ms, is_live, has_gap, is_stale } = channel;
+        let (id, entry, _) = self.add(&name);
+        (entry.head, entry.newest) = (head, newest);
+        entry.time_ms = clock::from_wall_ms(wall_ms);
+        (entry.is_live, entry.has_gap, entry.is_stale) = (is_live, has_gap, is_stale);
+        id
+    }
+}

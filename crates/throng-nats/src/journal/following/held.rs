@@ -1,0 +1,56 @@
+//! Channels whose messages are not reported for now, and those that another process has followed.
+
+use throng_core::{ChannelId, ChannelName};
+
+use super::{Channel, Following, State};
+use crate::journal::outbox::Outbox;
+use crate::subject::{self, Subjects};
+
+impl Following {
+    /// No message is reported before [`Following::go_on`].
+    pub(in crate::journal) fn hold(&mut self) {
+        self.is_held = true;
+    }
+
+    pub(in crate::journal) fn is_held(&self) -> bool {
+        self.is_held
+    }
+
+    /// The lowest head of the channels that are known to lack messages; `None` if none does.
+    pub(in crate::journal) fn lowest_lacking(&self) -> Option<u64> {
+        let lacks =
+            |channel: &&Channel| channel.state == State::Behind && channel.target > channel.head;
+        self.channels.iter().filter(lacks).map(|channel| channel.head).min()
+    }
+
+    /// Messages are reported again: what came meanwhile is read.
+    pub(in crate::journal) fn go_on(&mut self, now_ms: u64) {
+        self.is_held = false;
+        for channel in &mut self.channels {
+            // What was not read meanwhile is not lost.
+            channel.target_since_ms = now_ms as u32;
+        }
+    }
+
+    /// Follows channels of which all messages up to their heads were reported by another process.
+    /// They are compared with the stream once that says how far it is.
+    pub(in crate::journal) fn resume(
+        &mut self,
+        now_ms: u64,
+        subjects: &Subjects,
+        channels: Vec<(ChannelId, ChannelName, u64)>,
+        outbox: &mut Outbox,
+    ) {
+        for (key, name, head) in channels {
+            let Some(suffix) = subject::suffix(&name) else { continue };
+            debug_assert!(self.find(&suffix).is_none(), "it is followed already");
+            let slot = self.insert(suffix, key, head);
+            let channel = &mut self.channels[slot as usize];
+            channel.turn(State::Behind, &mut self.behind);
+            channel.behind_since_ms = now_ms as u32;
+            if outbox.is_connected() {
+                self.subscribe(slot, subjects, outbox);
+            }
+        }
+    }
+}
