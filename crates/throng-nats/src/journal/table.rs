@@ -107,6 +107,8 @@ pub(super) struct Table {
     target: u64,
     /// The target when the servers were asked.
     floor: u64,
+    /// Whether the last answer left out later entries, which may be the newest ones of keys before.
+    is_cut: bool,
     /// When the servers were asked how far the table is.
     found_ms: u64,
     /// Whether the servers were asked since it was current.
@@ -148,6 +150,7 @@ impl Table {
             position: 0,
             target: 0,
             floor: 0,
+            is_cut: false,
             found_ms: 0,
             is_compared: false,
             is_awaited: false,
@@ -367,6 +370,7 @@ impl Table {
                     outbox.report(Report::Entries(self.id, entries));
                 }
                 self.gives_up_removed(now_ms, (last, left));
+                self.is_cut = left > 0;
                 self.tell_stored(outbox);
                 if left > 0 || (self.position < self.target && last > 0) {
                     self.ask(now_ms, Step::Read, outbox);
@@ -537,7 +541,7 @@ impl Table {
 
     /// Tells of changes for which the entries were reported that they wait for.
     fn tell_stored(&mut self, outbox: &mut Outbox) {
-        let position = self.position;
+        let position = if self.is_cut { 0 } else { self.position };
         self.changes.retain(|_, change| {
             let outcome = match change.awaited {
                 Some(Awaited::Own(sequence)) if sequence <= position => Changed::Stored,
