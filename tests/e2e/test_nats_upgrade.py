@@ -165,8 +165,8 @@ def test_with_three_servers(tmp_path, start, channel):
             assert traffic.refused() == 0, traffic.shown()
             # An election beside an upgrade: the upgrade may fail then, and nothing else.
             cluster.step_down()
-            nodes[0].signal(signal.SIGUSR2)
-            traffic.flow()
+            with nodes[0].upgrading():
+                traffic.flow()
             traffic.audit()
         finally:
             traffic.abandon()

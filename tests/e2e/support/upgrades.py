@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+from contextlib import contextmanager
 
 from . import TIMEOUT_SECONDS
 from .server import Server, eventually
@@ -43,6 +44,19 @@ class UpgradableServer(Server):
             assert self.process.wait(TIMEOUT_SECONDS) == 0, self.log()
         else:
             eventually(lambda: not is_running(old), "the end of the old process")
+
+    @contextmanager
+    def upgrading(self):
+        """Begins an upgrade, which may fail; at the end of the block, waits until it is over."""
+        count, failures = len(self.pauses()), self.log().count(FAILED)
+        self.signal(signal.SIGUSR2)
+        yield
+        eventually(
+            lambda: len(self.pauses()) > count or self.log().count(FAILED) > failures,
+            "the end of the upgrade",
+        )
+        if len(self.pauses()) > count:
+            self.upgraded(count)
 
     def pauses(self):
         """How long nothing was delivered in each upgrade, in milliseconds."""

@@ -1,7 +1,7 @@
 //! `serve` with the real engine and a fake data plane that the test controls.
 
 use std::io;
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -35,6 +35,8 @@ pub(crate) struct Server {
     runtime: Runtime,
     serving: JoinHandle<()>,
     listener: TcpListener,
+    /// The address of the connection that was opened last.
+    opened: Mutex<Option<SocketAddr>>,
     handoffs: UnboundedSender<io::Result<Handoff>>,
     drain: Option<oneshot::Sender<()>>,
     workers_draining: mpsc::Receiver<()>,
@@ -150,6 +152,7 @@ impl Server {
             runtime,
             serving,
             listener: TcpListener::bind("127.0.0.1:0").unwrap(),
+            opened: Mutex::new(None),
             handoffs,
             drain: Some(drain),
             workers_draining,
@@ -167,12 +170,17 @@ impl Server {
 
     /// The client's end of a new connection, which [`Server::hand_over`] hands off.
     pub(crate) fn open(&self) -> TcpStream {
-        TcpStream::connect(self.listener.local_addr().unwrap()).unwrap()
+        let stream = TcpStream::connect(self.listener.local_addr().unwrap()).unwrap();
+        *self.opened.lock().unwrap() = Some(stream.local_addr().unwrap());
+        stream
     }
 
     /// Hands the connection off that was opened last.
     pub(crate) fn hand_over(&self, bytes: impl Into<Vec<u8>>, tls: Option<Box<TlsConnection>>) {
-        let (stream, _) = self.listener.accept().unwrap();
+        let opened = self.opened.lock().unwrap().expect("a connection was opened");
+        // The port may be one to which another program on this machine still connects.
+        let mut accepted = self.listener.incoming().map(Result::unwrap);
+        let stream = accepted.find(|it| it.peer_addr().is_ok_and(|peer| peer == opened)).unwrap();
         stream.set_nonblocking(true).unwrap();
         let handoff = Handoff { stream, bytes: bytes.into(), client: None, tls };
         self.handoffs.send(Ok(handoff)).unwrap();
