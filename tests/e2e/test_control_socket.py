@@ -46,7 +46,7 @@ def said(path, request):
 
 def test_reload_says_what_was_replaced_and_what_waits(serve, tmp_path):
     file = tmp_path / "throng.toml"
-    file.write_text("log = 'info'\n")
+    file.write_text("log = 'info'\nworkers = 3\n")
     server = serve()
     done = command(server, "reload", directory=tmp_path)
     assert done.returncode == 0, done.stderr
