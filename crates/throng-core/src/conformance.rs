@@ -169,7 +169,7 @@ impl Subject {
         self.engine.history(NOW_MS, &name(), query, limit)
     }
 
-    /// What a worker was notified of, but for [`Notification::Settled`], which an engine may post at
+    /// What a worker was notified of, but for [`Notification::Settled`]: an engine may post that at
     /// any time.
     fn notifications(&self, worker: usize) -> Vec<Notification> {
         let mut notifications = Vec::new();

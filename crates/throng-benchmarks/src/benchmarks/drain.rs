@@ -50,7 +50,7 @@ static DEFINITION: Definition = Definition {
         ),
         Measurement::of("requests", "requests that were answered", Unit::Count),
     ],
-    scope: Scope::of(200_000).held_s(90).big().in_rounds(2),
+    scope: Scope::of(200_000).held_s(150).big().in_rounds(2),
 };
 
 fn run(context: &mut Context<'_>) -> Result<(), Abort> {
