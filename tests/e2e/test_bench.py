@@ -80,7 +80,6 @@ SERVERS = {
 # What else the machine does meanwhile may be more than 200 connections take: even the memory of their
 # server, whose share of the program's pages falls when another server starts.
 MAY_BE_ABSENT = {"kernel", "memory", "memory_all", *(f"memory_{step}" for step in range(1, 5))}
-MAY_BE_ABSENT |= {"memory_open", "memory_token_more", "memory_user", "memory_user_token_more"}
 MAY_BE_ABSENT |= {"inbox", "inbox_durable_more", "named", "kept"}
 
 
