@@ -132,8 +132,8 @@ def test_what_is_killed_loses_nothing(tmp_path, part):
     if part == "node-killed":
         assert sum(total["failures"].values()) >= 20, "a third of the clients lost their node"
     else:
+        # A publish may fail meanwhile, or wait until its message is stored.
         assert not total["failures"]
-        assert total["publish_failures"], "nothing could be stored for a while"
     found = {one["key"]: one["ours"] for one in outcome["measurements"]}
     [key] = PARTS[part]
     # Far more than is asked for: other tests run meanwhile.

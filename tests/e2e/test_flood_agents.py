@@ -47,7 +47,7 @@ class Agent:
         return self.log_path.read_text()
 
     def says(self, words):
-        eventually(lambda: words in self.log(), f"{words!r} in:\n{self.log()}")
+        eventually(lambda: words in self.log(), lambda: f"{words!r} in:\n{self.log()}")
 
     def counted(self):
         """Clients subscribed and messages received in its last run."""

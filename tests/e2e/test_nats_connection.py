@@ -74,7 +74,7 @@ def over_tls(broker):
 
 def works(node, channel):
     """Waits until the node is connected, and sends a message through the stream."""
-    eventually(lambda: node.metrics()["throng_nats_connected"] == 1, f"NATS:\n{node.log()}")
+    eventually(lambda: node.metrics()["throng_nats_connected"] == 1, lambda: f"NATS:\n{node.log()}")
     with subscribe("sse", node, f"/channels/{channel}") as here:
         sent = node.publish(channel, "x")["id"]
         assert here.next() == (sent, "x")
@@ -82,7 +82,7 @@ def works(node, channel):
 
 def says(node, text):
     """Waits until the log has a text, and the probe says that NATS is away."""
-    eventually(lambda: text in node.log(), f"{text} in\n{node.log()}")
+    eventually(lambda: text in node.log(), lambda: f"{text} in\n{node.log()}")
     reasons = [one["reason"] for one in node.http.get("/health/ready").json()["reasons"]]
     assert "nats_away" in reasons
 

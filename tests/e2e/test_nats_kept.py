@@ -55,7 +55,10 @@ def kept(one, user):
 
 
 def knows(one, user, channels):
-    eventually(lambda: kept(one, user) == sorted(channels), f"what {user} follows:\n{one.log()}")
+    eventually(
+        lambda: kept(one, user) == sorted(channels),
+        lambda: f"what {user} follows:\n{one.log()}",
+    )
 
 
 def connections(one, channel):
@@ -64,7 +67,10 @@ def connections(one, channel):
 
 
 def follow_all(one, channel, count):
-    eventually(lambda: connections(one, channel) == count, f"{count} connections:\n{one.log()}")
+    eventually(
+        lambda: connections(one, channel) == count,
+        lambda: f"{count} connections:\n{one.log()}",
+    )
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS[:3])

@@ -102,7 +102,7 @@ def ailments(node):
 
 def connected(node):
     """Waits until the node can use the stream."""
-    eventually(lambda: not ailments(node), f"a connected node:\n{node.log()}")
+    eventually(lambda: not ailments(node), lambda: f"a connected node:\n{node.log()}")
     return node
 
 

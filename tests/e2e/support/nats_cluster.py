@@ -16,6 +16,10 @@ from .server import eventually, keep_port
 
 SIZE = 3
 
+# A limit for what streams may ask for, which is far more than they ever store: each prefix of a
+# test asks for more than 1 GiB.
+STORE_BYTES = 64 << 30
+
 
 class Member:
     """One server of the cluster."""
@@ -42,7 +46,7 @@ class Member:
         file.write_text(
             f'listen: "127.0.0.1:{self.port}"\nserver_name: {self.name}\n'
             f'jetstream {{ store_dir: "{self.directory / "store"}", '
-            f"max_file_store: {self.cluster.store_bytes} }}\n"
+            f"max_file_store: {STORE_BYTES} }}\n"
             f'cluster {{ name: c, listen: "127.0.0.1:{self.route}", no_advertise: true, '
             f"routes: {json.dumps(routes)} }}\n"
             f"system_account: SYS\n"
@@ -104,15 +108,14 @@ def slowed(process):
 class NatsCluster:
     """Three servers with JetStream."""
 
-    def __init__(self, directory, store_bytes=4 << 30):
+    def __init__(self, directory):
         self.directory = directory
-        self.store_bytes = store_bytes
         self.members = []
         self.members = [Member(self, number) for number in range(SIZE)]
         self.rotation = itertools.count()
         for member in self.members:
             member.launch()
-        eventually(self._has_meta_leader, f"a cluster:\n{self.log()}")
+        eventually(self._has_meta_leader, lambda: f"a cluster:\n{self.log()}")
 
     def log(self):
         """What the servers have said."""
@@ -151,7 +154,7 @@ class NatsCluster:
                 found.append(leader)
             return bool(found)
 
-        eventually(leads, f"a leader:\n{self.log()}")
+        eventually(leads, lambda: f"a leader:\n{self.log()}")
         return found[0]
 
     def wait_until_current(self):
@@ -163,7 +166,7 @@ class NatsCluster:
             whole = [peer for peer in peers if peer.get("current") and not peer.get("offline")]
             return bool(cluster.get("leader")) and len(whole) == SIZE - 1
 
-        eventually(is_current, f"all servers are up to date:\n{self.log()}")
+        eventually(is_current, lambda: f"all servers are up to date:\n{self.log()}")
 
     def step_down(self):
         """Makes the leader of the stream give it to another server."""

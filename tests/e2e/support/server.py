@@ -276,9 +276,13 @@ def closed_port():
 
 
 def eventually(condition, what):
-    """Polls until `condition` holds: for states that no connection reports."""
+    """Polls until `condition` holds: for states that no connection reports.
+
+    `what` says what was waited for: a text, or a function that returns it when it was in vain.
+    """
     deadline = time.monotonic() + TIMEOUT_SECONDS
     while not condition():
         if time.monotonic() > deadline:
-            raise AssertionError(f"waited in vain for: {what}")
+            said = what() if callable(what) else what
+            raise AssertionError(f"waited in vain for: {said}")
         time.sleep(0.02)
