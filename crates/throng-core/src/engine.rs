@@ -262,6 +262,12 @@ pub trait Engine: Send + Sync {
     /// Bytes in all logs. Cheaper than [`Engine::metrics`].
     fn log_bytes(&self) -> u64;
 
+    /// How many parts of logs were fetched later so far: what was kept while each of them was
+    /// awaited is free memory now.
+    fn fetched(&self) -> u64 {
+        0
+    }
+
     /// What the engine counts.
     fn metrics(&self) -> EngineMetrics;
 

@@ -13,6 +13,7 @@
 //! |---|---|
 //! | [`id`] | ids of workers, channels and messages, and positions in several channels |
 //! | [`name`] | channel and user names |
+//! | [`names`] | the names of many channels, in one buffer |
 //! | [`key_text`] | names in the keys of other stores |
 //! | [`message`] | a message, shared by all that still have to get it |
 //! | [`glob`] | patterns of names, in which `*` stands for any text |
@@ -76,6 +77,7 @@ mod log;
 mod memory;
 pub mod message;
 pub mod name;
+pub mod names;
 pub mod parts;
 mod presence;
 mod presence_events;

@@ -22,7 +22,6 @@
 //! | `elsewhere` | channels whose logs a journal keeps |
 //! | `freeze` | the engine as bytes, and back |
 //! | `idempotency` | the keys of recent publications |
-//! | `names` | the names of a shard's channels |
 //! | `seal`, `sealing` | messages in memory that another process shares |
 //! | `shard` | a part of the channels, behind one lock |
 //! | `shared` | what all shards share: settings, queues, counts |
@@ -31,7 +30,6 @@ mod channel;
 mod elsewhere;
 mod freeze;
 mod idempotency;
-mod names;
 mod seal;
 mod sealing;
 mod shard;

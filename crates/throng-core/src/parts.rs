@@ -20,6 +20,9 @@ use crate::reading::{Reading, StartAt};
 /// Bytes of all open parts. Beyond it nothing is read until some of them are closed.
 const OPEN_BYTES_MAX: usize = 256 << 20;
 
+/// An empty table with room for more than these channels is given back.
+const CHANNELS_KEPT: usize = 1_024;
+
 /// What a subscription starts with.
 #[derive(Debug, Clone)]
 pub struct Start {
@@ -172,7 +175,9 @@ impl Parts {
         let (part, tail) = (OnceLock::new(), Mutex::default());
         let part = Arc::new(OpenPart { reading, limits, part, tail });
         let mut table = self.table();
-        table.entry(channel.clone()).or_default().push(Arc::clone(&part));
+        // Most channels have one. The first push would make room for four.
+        let parts = table.entry(channel.clone()).or_insert_with(|| Vec::with_capacity(1));
+        parts.push(Arc::clone(&part));
         self.open.fetch_add(1, Ordering::SeqCst);
         drop(table);
         HeldPart { parts: Arc::clone(self), channel: channel.clone(), part }
@@ -244,6 +249,28 @@ impl Drop for HeldPart {
                 table.remove(&self.channel);
             }
         }
+        if table.is_empty() && table.capacity() > CHANNELS_KEPT {
+            *table = HashMap::new();
+        }
         self.parts.open.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_parts_leave_no_memory_once_they_are_closed() {
+        let parts = Arc::<Parts>::default();
+        let limits = Limits { messages: 1, bytes: 1 };
+        let open = |number: usize| {
+            let channel = ChannelName::channel(&number.to_string());
+            parts.open(&channel, Reading::Start(StartAt::Live), limits)
+        };
+        let held: Vec<_> = (0..4 * CHANNELS_KEPT).map(open).collect();
+        assert!(parts.table().capacity() >= held.len());
+        drop(held);
+        assert!(parts.table().is_empty() && parts.table().capacity() <= CHANNELS_KEPT);
     }
 }

@@ -86,6 +86,9 @@ const READ_BYTES: usize = 64 << 10;
 /// While more than this waits to be written, the owner of the journal waits.
 const UNWRITTEN_BYTES_MAX: usize = 8 << 20;
 
+/// What the journal wants to have done keeps the memory of this many actions at most.
+const ACTIONS_KEPT: usize = 1_024;
+
 /// Events of the owner that are taken at once.
 const EVENTS_AT_ONCE: usize = 256;
 
@@ -375,5 +378,6 @@ impl<F: FnMut(Notice) + Send> Client<F> {
                 Action::Report(report) => (self.notify)(Notice::Report(report)),
             }
         }
+        self.actions.shrink_to(ACTIONS_KEPT);
     }
 }

@@ -21,6 +21,7 @@
 //!
 //! | module | what it is |
 //! |---|---|
+//! | `starting` | what a node is made of |
 //! | `shared` | what all threads share, and the calls of the server |
 //! | `inbound` | what the journal reports |
 //! | `followed`, `tail` | the followed channels, and their newest messages |
@@ -54,19 +55,18 @@ mod publications;
 mod questions;
 mod rest;
 mod shared;
+mod starting;
 mod succession;
 mod table;
 mod tail;
 mod vacancies;
 
-use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use throng_core::events::EventSink;
-use throng_core::parts::{Part, Parts};
+use throng_core::parts::Part;
 use throng_core::{
     Answer, Audience, Backlog, ChannelId, ChannelName, Engine, EngineMetrics, Fetched, Follow,
     Followed, History, HistoryQuery, Kind, Later, ListPlace, ListStep, Mark, Marked, MemoryEngine,
@@ -74,12 +74,11 @@ use throng_core::{
     PresenceCache, Publication, PublishError, Reading, ScanAction, ScanTarget, Scanned, Stamp,
     Ticket, WantedTags, Watermark, WorkerId,
 };
-use tokio::sync::mpsc;
 
 use crate::api::table::TableEntry;
-use crate::client::{self, ClientSettings};
+use crate::client::ClientSettings;
 pub use crate::journal::{Changed, TableId};
-use crate::journal::{Event, Journal, Settings};
+use crate::journal::{Event, Settings};
 pub use cluster::{ClusterView, NodeFacts, OtherNode};
 pub use frozen::NodeThaw;
 pub use link::{Figures, LinkState};
@@ -87,12 +86,8 @@ pub use questions::question_of_nodes;
 pub use succession::{FreezeError, Successor, Thawed};
 pub use table::TableNews;
 
-use early::Early;
-use link::{Link, count};
-use publications::Publications;
-use rest::Holding;
+use link::count;
 use shared::Shared;
-use vacancies::Vacancies;
 
 /// How long the end of a server waits until others are told of it.
 const LEAVE: Duration = Duration::from_millis(500);
@@ -119,112 +114,7 @@ pub struct NatsEngine {
     thread: JoinHandle<()>,
 }
 
-/// A connection, and what the engine above it is made of.
-struct Starting {
-    early: Arc<Early>,
-    events: mpsc::UnboundedSender<Event<'static>>,
-    thread: JoinHandle<()>,
-    /// Names of this process and of the node.
-    names: (String, String),
-    /// What the names of connections begin with.
-    node: NodeTag,
-    now_ms: fn() -> u64,
-    from_wall_ms: fn(u64) -> u64,
-    workers: usize,
-    max_cached_bytes: usize,
-    tables: usize,
-    markers: Option<TableId>,
-}
-
-impl Starting {
-    /// Starts the connection, on a thread of its own.
-    fn connect(settings: NodeSettings) -> io::Result<Starting> {
-        let NodeSettings { client, journal, markers, workers, max_cached_bytes, from_wall_ms } =
-            settings;
-        let (events, receiver) = mpsc::unbounded_channel();
-        let (now_ms, tables) = (client.now_ms, journal.tables.len());
-        let name = journal.successor_of.clone().unwrap_or_else(|| journal.nonce.clone());
-        let (names, node) = ((journal.nonce.clone(), name), journal.node());
-        let early = Arc::<Early>::default();
-        let told = Arc::clone(&early);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let journal = Journal::new(journal);
-        let thread = std::thread::Builder::new().name("nats".into()).spawn(move || {
-            runtime.block_on(client::run(client, journal, receiver, |notice| told.take(notice)));
-        })?;
-        Ok(Starting {
-            early,
-            events,
-            thread,
-            names,
-            node,
-            now_ms,
-            from_wall_ms,
-            workers,
-            max_cached_bytes,
-            tables,
-            markers,
-        })
-    }
-
-    /// The engine, which is told nothing before [`Early::begin`].
-    fn engine(
-        self,
-        events: Option<Arc<dyn EventSink>>,
-        memory: impl FnOnce(Arc<dyn EventSink>) -> MemoryEngine,
-    ) -> (NatsEngine, Arc<Early>) {
-        let vacancies = Arc::new(Vacancies::new(events));
-        let (nonce, name) = self.names;
-        // When the engine is gone, its sender of events is, and the thread ends.
-        let shared = Arc::new(Shared {
-            memory: Arc::new(memory(Arc::clone(&vacancies) as _)),
-            parts: Arc::new(Parts::default()),
-            link: Link::new((self.now_ms)()),
-            vacancies,
-            publications: Publications::default(),
-            workers: self.workers,
-            node: self.node,
-            nonce,
-            name,
-            now_ms: self.now_ms,
-            from_wall_ms: self.from_wall_ms,
-            followed: Mutex::new(followed::Followed::new(self.max_cached_bytes)),
-            reads: Mutex::default(),
-            waiting: Arc::default(),
-            holding: Holding::default(),
-            asks: asks::Asks::default(),
-            cluster: cluster::Cluster::default(),
-            turns: Arc::default(),
-            lateness: Mutex::default(),
-            tables: table::Tables::new(self.tables),
-            markers: self.markers,
-            tags_of_user: OnceLock::new(),
-            events: self.events,
-            said: Mutex::default(),
-            max_cached_bytes: self.max_cached_bytes,
-            next_token: AtomicU64::new(1),
-        });
-        (NatsEngine { shared, thread: self.thread }, self.early)
-    }
-}
-
 impl NatsEngine {
-    /// Starts a node, whose connection has a thread of its own. `memory` makes the engine for all
-    /// that is not in the stream, with this sink of events; `events` gets them, too.
-    ///
-    /// # Errors
-    ///
-    /// What the system reports if the thread cannot be started.
-    pub fn start(
-        settings: NodeSettings,
-        events: Option<Arc<dyn EventSink>>,
-        memory: impl FnOnce(Arc<dyn EventSink>) -> MemoryEngine,
-    ) -> io::Result<NatsEngine> {
-        let (engine, early) = Starting::connect(settings)?.engine(events, memory);
-        early.begin(&engine.shared);
-        Ok(engine)
-    }
-
     /// The engine of all that is not in the stream.
     pub fn memory(&self) -> &Arc<MemoryEngine> {
         &self.shared.memory
@@ -547,6 +437,10 @@ impl Engine for NatsEngine {
 
     fn log_bytes(&self) -> u64 {
         self.shared.followed().cached().1 as u64
+    }
+
+    fn fetched(&self) -> u64 {
+        self.shared.link.counts.fetched.load(Ordering::Relaxed)
     }
 
     fn metrics(&self) -> EngineMetrics {

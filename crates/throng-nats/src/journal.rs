@@ -30,6 +30,7 @@ mod nodes;
 mod nonce;
 mod outbox;
 mod publishing;
+mod queue;
 mod reading;
 mod report;
 mod stall;
@@ -61,6 +62,9 @@ pub use publishing::token_of_receipt;
 pub use report::{
     Ask, Asked, Changed, Event, Held, Outcome, Reading, Report, Resume, Settings, Standing, TableId,
 };
+
+/// What waits to be done keeps the memory of this many actions at most.
+const ACTIONS_KEPT: usize = 1_024;
 
 /// The journal of one stream.
 pub struct Journal {
@@ -118,11 +122,7 @@ impl Journal {
                     &mut self.outbox,
                 );
             }
-            Event::Unfollow(channel) => {
-                if let Some(suffix) = subject::suffix(&channel) {
-                    self.following.unfollow(&suffix, &mut self.outbox);
-                }
-            }
+            Event::Unfollow(channel) => self.following.unfollow(&channel, &mut self.outbox),
             Event::Read { token, channel, after, at_least } => {
                 self.read(now_ms, token, &channel, after, at_least);
             }
@@ -168,6 +168,8 @@ impl Journal {
             self.outbox.report(Report::Whole(is_whole));
         }
         actions.append(&mut self.outbox.actions);
+        // A new connection has one for each channel.
+        self.outbox.actions.shrink_to(ACTIONS_KEPT);
     }
 
     /// The number of channels that are followed.
@@ -426,7 +428,7 @@ impl Journal {
             && self.readings.has_room()
             && let Some((channel, suffix, after, target)) = self.following.next_fill()
         {
-            let subject = self.subjects.ingest(suffix);
+            let subject = self.subjects.ingest(&suffix);
             self.readings.ask(now_ms, Purpose::Fill(channel), subject, (after, target));
         }
         self.readings.send(now_ms, &mut self.outbox);

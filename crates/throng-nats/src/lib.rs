@@ -6,6 +6,7 @@
 //! |---|---|
 //! | [`protocol`] | the protocol of NATS, bytes in and operations out |
 //! | [`subject`] | how a channel is named in subjects |
+//! | `names` | the names of many channels, small |
 //! | [`api`] | the requests and answers of JetStream |
 //! | [`journal`] | the journal of one stream: what happened goes in, what is to be done comes out |
 //! | [`client`] | the connection that does it |
@@ -37,6 +38,7 @@ pub mod api;
 pub mod client;
 pub mod engine;
 pub mod journal;
+mod names;
 pub mod permissions;
 pub mod protocol;
 pub mod subject;

@@ -5,17 +5,24 @@
 
 use throng_core::{ChannelName, Kind};
 
+/// The token of a channel's kind, and a dot; `None` if its log stays in the node.
+fn kind(channel: &ChannelName) -> Option<&'static str> {
+    match channel.kind() {
+        Kind::Channel => Some("c."),
+        Kind::User => Some("u."),
+        // Presence events are of this kind, too.
+        Kind::Internal => None,
+    }
+}
+
+/// Whether a channel has subjects.
+pub(crate) fn has_suffix(channel: &ChannelName) -> bool {
+    kind(channel).is_some()
+}
+
 /// The token of the kind, a dot, and the token of the name. A channel's subjects end with it.
 pub fn suffix(channel: &ChannelName) -> Option<Box<str>> {
-    let kind = match channel.kind() {
-        Kind::Channel => "c.",
-        Kind::User => "u.",
-        // Those logs stay in the node.
-        Kind::Internal => return None,
-    };
-    if channel.is_presence_events() {
-        return None;
-    }
+    let kind = kind(channel)?;
     let mut suffix = String::with_capacity(kind.len() + channel.name().len());
     suffix.push_str(kind);
     for char in channel.name().chars() {
@@ -27,6 +34,23 @@ pub fn suffix(channel: &ChannelName) -> Option<Box<str>> {
         }
     }
     Some(suffix.into_boxed_str())
+}
+
+/// The channel with this suffix; `None` if it is none.
+pub(crate) fn channel(suffix: &str) -> Option<ChannelName> {
+    let (kind, token) = match suffix.split_at_checked(2)? {
+        ("c.", token) => (Kind::Channel, token),
+        ("u.", token) => (Kind::User, token),
+        _ => return None,
+    };
+    let mut pieces = token.split('%');
+    let mut name = pieces.next()?.to_owned();
+    for piece in pieces {
+        let (code, rest) = piece.split_at_checked(2)?;
+        name.push(u8::from_str_radix(code, 16).ok().filter(u8::is_ascii)?.into());
+        name.push_str(rest);
+    }
+    Some(ChannelName::new(kind, &name))
 }
 
 /// The subjects of one stream.
@@ -53,12 +77,12 @@ impl Subjects {
 
     /// Where publications to a channel go.
     pub fn ingest(&self, suffix: &str) -> String {
-        format!("{}{suffix}", self.ingest)
+        [&*self.ingest, suffix].concat()
     }
 
     /// Where the stream republishes what it has stored.
     pub fn live(&self, suffix: &str) -> String {
-        format!("{}{suffix}", self.live)
+        [&*self.live, suffix].concat()
     }
 
     /// Where nodes tell each other of messages that may not have been republished.
@@ -93,6 +117,9 @@ mod tests {
         assert_eq!(channel.as_deref(), Some("c.a%2Eb%20%2A%3E%25/ü"));
         assert_eq!(suffix(&ChannelName::user("7")).as_deref(), Some("u.7"));
         assert_eq!(suffix(&ChannelName::status()), None);
+        for none in ["", "c", "x.a", "c.%", "c.%2", "c.%GG", "c.%FF", "c.%ü"] {
+            assert_eq!(super::channel(none), None, "{none}");
+        }
         assert_eq!(suffix(&ChannelName::presence_events("a")), None);
         let subjects = Subjects::new("throng", "default");
         assert_eq!(subjects.ingest("c.a"), "throng.in.default.c.a");
@@ -111,6 +138,7 @@ mod tests {
                 prop_assert!(!token.contains(['.', '*', '>', ' ', '\r', '\n', '\t', '\0']));
             }
             prop_assert_eq!(first == second, names[0] == names[1]);
+            prop_assert_eq!(super::channel(first), Some(ChannelName::channel(&names[0])));
         }
     }
 }

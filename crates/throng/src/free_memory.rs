@@ -1,13 +1,15 @@
 //! When free memory of the allocator goes back to the kernel.
 //!
-//! The allocator keeps what is freed below something that is not. Two things leave much of it: logs
-//! that shrink, and handshakes, of which each takes 8 KB while it is under way, among state that
+//! The allocator keeps what is freed below something that is not. Three things leave much of it:
+//! logs that shrink, handshakes, of which each takes 8 KB while it is under way, and parts of logs
+//! that are fetched, of which each takes some hundred bytes until it has come, all among state that
 //! stays. After a storm of them the kernel gets it back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use throng_core::Engine;
 use throng_edge::Metrics;
 
 /// When the logs have shrunk by this many bytes and by half, memory is returned.
@@ -16,36 +18,56 @@ const LOG_BYTES: u64 = 64 << 20;
 /// Memory is returned after this many handshakes.
 const HANDSHAKES: u64 = 256;
 
+/// The same for parts that were fetched.
+const FETCHES: u64 = 4_096;
+
 /// They are over once a second brings less than this part of all since the last time. So it costs
 /// the same however many there are: at a steady rate, memory is returned once a minute.
 const CALM_PART: u64 = 64;
 
-/// The time between two looks at handshakes, in calls.
+/// The time between two looks at handshakes and fetches, in calls.
 const LOOK_CALLS: u32 = 10;
 
 /// To return memory takes at most this part of the time: the allocator's locks are held meanwhile.
 const TIME_PART: u32 = 1000;
 
 /// Decides when memory is returned, and returns it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct FreeMemory {
     most_log_bytes: u64,
-    handshakes: Handshakes,
+    handshakes: Storm,
+    fetches: Storm,
     calls: u32,
     /// What it took the last time, in microseconds.
     took_us: Arc<AtomicU64>,
     returned: Option<Instant>,
 }
 
+impl Default for FreeMemory {
+    fn default() -> FreeMemory {
+        FreeMemory {
+            most_log_bytes: 0,
+            handshakes: Storm::of(HANDSHAKES),
+            fetches: Storm::of(FETCHES),
+            calls: 0,
+            took_us: Arc::default(),
+            returned: None,
+        }
+    }
+}
+
 impl FreeMemory {
-    /// Looks at the logs' bytes and the workers' handshakes. Call it ten times a second on the
+    /// Looks at the logs, and at the workers' handshakes. Call it ten times a second on the
     /// runtime, whose threads for blocking work return the memory.
-    pub(crate) fn look(&mut self, log_bytes: u64, workers: &Metrics) {
+    pub(crate) fn look(&mut self, engine: &dyn Engine, workers: &Metrics) {
         self.calls += 1;
-        let mut is_due = self.have_logs_shrunk(log_bytes);
+        let mut is_due = self.have_logs_shrunk(engine.log_bytes());
         if self.calls >= LOOK_CALLS {
             self.calls = 0;
-            is_due |= self.may_take_time() && self.handshakes.are_over(workers.handshakes_ended());
+            if self.may_take_time() {
+                is_due |= self.handshakes.is_over(workers.handshakes_ended());
+                is_due |= self.fetches.is_over(engine.fetched());
+            }
         }
         if is_due {
             self.returned = Some(Instant::now());
@@ -73,9 +95,11 @@ impl FreeMemory {
     }
 }
 
-/// Handshakes since memory was returned.
-#[derive(Debug, Default)]
-struct Handshakes {
+/// Handshakes, or fetches, since memory was returned.
+#[derive(Debug)]
+struct Storm {
+    /// How many are one.
+    least: u64,
     /// The number that had ended when memory was returned, and at the last look.
     returned: u64,
     last: u64,
@@ -84,12 +108,16 @@ struct Handshakes {
     were_over: bool,
 }
 
-impl Handshakes {
+impl Storm {
+    fn of(least: u64) -> Storm {
+        Storm { least, returned: 0, last: 0, were_over: false }
+    }
+
     /// Whether many had ended since the last time, and hardly any more, at the look before this.
-    fn are_over(&mut self, ended: u64) -> bool {
+    fn is_over(&mut self, ended: u64) -> bool {
         let since_look = ended - std::mem::replace(&mut self.last, ended);
         let since = ended - self.returned;
-        let are_over = since >= HANDSHAKES && since_look <= since / CALM_PART;
+        let are_over = since >= self.least && since_look <= since / CALM_PART;
         if are_over {
             self.returned = ended;
         }
@@ -103,9 +131,9 @@ mod tests {
 
     #[test]
     fn memory_is_returned_after_a_storm_of_handshakes_and_not_meanwhile() {
-        let mut handshakes = Handshakes::default();
+        let mut handshakes = Storm::of(HANDSHAKES);
         let counts = [0, 100, 4_000, 9_000, 15_000, 15_010, 15_010, 15_050, 15_265, 15_266, 15_266];
-        let over: Vec<bool> = counts.map(|count| handshakes.are_over(count)).into();
+        let over: Vec<bool> = counts.map(|count| handshakes.is_over(count)).into();
         let after = |calm| counts.iter().position(|count| *count == calm).unwrap() + 1;
         let (first, second) = (after(15_010), after(15_266));
         let returned: Vec<usize> = (0..counts.len()).filter(|at| over[*at]).collect();
@@ -115,8 +143,8 @@ mod tests {
     #[test]
     fn at_a_steady_rate_it_is_returned_once_a_minute() {
         for rate in [5_u64, 300, 10_000] {
-            let mut handshakes = Handshakes::default();
-            let returned = (1..=641).filter(|second| handshakes.are_over(second * rate)).count();
+            let mut handshakes = Storm::of(HANDSHAKES);
+            let returned = (1..=641).filter(|second| handshakes.is_over(second * rate)).count();
             assert_eq!(returned, 10, "{rate} a second");
         }
     }

@@ -509,7 +509,7 @@ fn spawn_ticks(engine: Arc<dyn Engine>, workers: Metrics, turns: Turns) -> JoinH
             engine.tick(clock::now_ms());
             // Behind the engine: a lock that is never released stops them, too.
             turns.fetch_add(1, Ordering::Relaxed);
-            memory.look(engine.log_bytes(), &workers);
+            memory.look(&*engine, &workers);
         }
     })
 }

@@ -1,10 +1,10 @@
 //! One channel of a shard, kept small: each user's inbox is one.
 
-use super::names::NameRef;
 use super::shared::Shared;
 use crate::engine::History;
 use crate::id::{Epoch, LocalId, MessageId, WorkerId};
 use crate::log::{Kept, Log};
+use crate::names::NameRef;
 use crate::read_marker::{Mark, ReadMarker, UNREAD_MAX};
 use crate::reading::HistoryQuery;
 use crate::rules::RuleId;

@@ -13,7 +13,6 @@ use hashbrown::HashTable;
 
 use super::channel::{Channel, Follower, Followers};
 use super::idempotency::Idempotency;
-use super::names::Names;
 use super::shared::Shared;
 use crate::ages::Ages;
 use crate::engine::{Audience, Follow, Followed, History};
@@ -22,6 +21,7 @@ use crate::id::{ChannelId, LocalId, WorkerId};
 use crate::log::{Kept, Log};
 use crate::message::{Content, InFlight, Message};
 use crate::name::{ChannelName, Kind, is_presence_key};
+use crate::names::Names;
 use crate::publication::{Publication, PublishError, Published};
 use crate::read_marker::{Mark, ReadMarker};
 use crate::reading::{HistoryQuery, StartAt};
@@ -99,7 +99,7 @@ impl Shard {
     /// The name of the channel in `slot`; `None` if it was forgotten.
     pub(super) fn name(&self, slot: u32) -> Option<ChannelName> {
         let channel = self.channels.get(slot)?;
-        Some(ChannelName::from_key(self.names.get(channel.name)))
+        Some(self.names.name(channel.name))
     }
 
     fn id(&self, slot: u32) -> ChannelId {

@@ -20,7 +20,7 @@ const PAGE_BYTES_MAX: usize = 4 << 20;
 
 /// A message of the stream, as the node's subscribers get it.
 pub(super) fn content(
-    channel: &ChannelName,
+    channel: ChannelName,
     epoch: Epoch,
     stored: StoredMessage,
     previous: u64,
@@ -34,7 +34,7 @@ pub(super) fn content(
         stamp: Stamp(offset),
         previous,
         time_ms,
-        channel: channel.clone(),
+        channel,
         body: stored.body,
         content_type: stored.content_type,
         excluded: stored.excluded,
@@ -150,7 +150,7 @@ impl Collect {
             let newest_ms = self.messages.back().map_or(0, |last| last.time_ms);
             let at_ms = time_ms(stored.wall_ms).max(newest_ms);
             let Source { channel, epoch, .. } = &self.source;
-            let content = content(channel, *epoch, stored, previous, at_ms);
+            let content = content(channel.clone(), *epoch, stored, previous, at_ms);
             self.push(Arc::new(content));
         }
         match self.last {

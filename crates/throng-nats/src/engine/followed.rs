@@ -6,9 +6,11 @@
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher as _;
+use std::iter;
 use std::sync::Arc;
 
-use hashbrown::{HashMap, HashTable};
+use hashbrown::HashTable;
+use throng_core::names::NameRef;
 use throng_core::{ChannelId, ChannelName, Content, Epoch, Fetched, Retention, Ticket};
 
 use super::collect::content;
@@ -16,6 +18,7 @@ use super::hold::Hold;
 use super::rest::Counted;
 use super::tail::Tail;
 use crate::api::message::StoredMessage;
+use crate::names::NamesByNumber;
 
 /// A subscription that waits until its channel is followed.
 pub(super) struct Waiting {
@@ -25,9 +28,16 @@ pub(super) struct Waiting {
     pub(super) _counted: Counted,
 }
 
+/// Those of one channel. Most have one, and hundred thousands may wait at a time.
+struct Queue {
+    first: Waiting,
+    others: Vec<Waiting>,
+}
+
 /// A followed channel.
 pub(super) struct Entry {
-    pub(super) name: ChannelName,
+    id: u32,
+    name: NameRef,
     /// Up to here all messages were delivered to the subscribers of this node.
     pub(super) head: u64,
     /// The newest message that was delivered; 0 without one.
@@ -36,7 +46,7 @@ pub(super) struct Entry {
     pub(super) time_ms: u64,
     /// The newest messages; `None` if none has come since the head.
     tail: Option<Box<Tail>>,
-    pub(super) waiting: Vec<Waiting>,
+    waiting: Option<Box<Queue>>,
     /// Subscriptions that ask for their start.
     pub(super) holds: u32,
     /// Whether the head is known.
@@ -47,9 +57,9 @@ pub(super) struct Entry {
     pub(super) is_stale: bool,
 }
 
-// With its place in both tables, its name, and what the journal and the memory engine know of it:
-// below 400 bytes.
-const _: () = assert!(size_of::<Entry>() <= 80);
+// Beside it a channel has its name, and a place in both indexes. What the journal knows of it is as
+// much.
+const _: () = assert!(size_of::<Entry>() <= 56);
 
 impl Entry {
     /// The messages in memory, oldest first.
@@ -62,15 +72,36 @@ impl Entry {
         let floor = self.tail.as_ref().map_or(self.head, |tail| tail.floor());
         (floor..=self.head).contains(&offset)
     }
+
+    /// Lets a subscription wait until the channel is followed.
+    pub(super) fn wait(&mut self, waiting: Waiting) {
+        match &mut self.waiting {
+            Some(queue) => queue.others.push(waiting),
+            None => {
+                self.waiting = Some(Box::new(Queue { first: waiting, others: Vec::new() }));
+            }
+        }
+    }
+
+    /// The subscriptions that wait, which do so no more.
+    pub(super) fn take_waiting(&mut self) -> impl Iterator<Item = Waiting> + use<> {
+        let queue = self.waiting.take().map(|queue| *queue);
+        queue.into_iter().flat_map(|Queue { first, others }| iter::once(first).chain(others))
+    }
 }
 
 /// All followed channels.
 pub(super) struct Followed {
-    entries: HashMap<u32, Entry, foldhash::fast::RandomState>,
+    /// In any order.
+    entries: Vec<Entry>,
+    names: NamesByNumber,
+    /// Places in `entries`, by the hash of the id.
+    by_id: HashTable<u32>,
+    /// The same, by the hash of the name.
     by_name: HashTable<u32>,
     hasher: foldhash::fast::RandomState,
     next_id: u32,
-    /// Entries with a tail, the oldest tail first. Some are gone.
+    /// Ids of entries with a tail, the oldest tail first. Some are gone.
     tails: VecDeque<u32>,
     messages: u64,
     bytes: usize,
@@ -81,7 +112,9 @@ impl Followed {
     /// All tails together have at most `max_bytes`.
     pub(super) fn new(max_bytes: usize) -> Followed {
         Followed {
-            entries: HashMap::default(),
+            entries: Vec::new(),
+            names: NamesByNumber::default(),
+            by_id: HashTable::new(),
             by_name: HashTable::new(),
             hasher: foldhash::fast::RandomState::default(),
             next_id: 0,
@@ -101,76 +134,124 @@ impl Followed {
         (self.messages, self.bytes)
     }
 
-    fn find(&self, name: &ChannelName) -> Option<u32> {
-        let is_it = |id: &u32| self.entries.get(id).is_some_and(|entry| entry.name == *name);
-        self.by_name.find(self.hasher.hash_one(name.key()), is_it).copied()
+    fn find(&self, name: &ChannelName) -> Option<usize> {
+        let is_it = |place: &u32| {
+            let entry = &self.entries[*place as usize];
+            self.names.is((entry.id, entry.name), name.key())
+        };
+        let place = self.by_name.find(self.hasher.hash_one(name.key()), is_it);
+        place.map(|place| *place as usize)
+    }
+
+    fn place(&self, id: u32) -> Option<usize> {
+        let is_it = |place: &u32| self.entries[*place as usize].id == id;
+        self.by_id.find(self.hasher.hash_one(id), is_it).map(|place| *place as usize)
     }
 
     pub(super) fn get(&self, name: &ChannelName) -> Option<&Entry> {
-        self.entries.get(&self.find(name)?)
+        self.entries.get(self.find(name)?)
     }
 
     pub(super) fn entry(&mut self, id: ChannelId) -> Option<&mut Entry> {
-        self.entries.get_mut(&id.0)
+        let place = self.place(id.0)?;
+        self.entries.get_mut(place)
     }
 
     /// The entry of a channel, and whether it is new: then the journal has to follow it.
     pub(super) fn add(&mut self, name: &ChannelName) -> (ChannelId, &mut Entry, bool) {
         let known = self.find(name);
-        let id = known.unwrap_or_else(|| self.insert(name));
-        let entry = self.entries.entry(id).or_insert_with(|| Entry::new(name));
-        (ChannelId(id), entry, known.is_none())
+        let place = known.unwrap_or_else(|| self.insert(name));
+        let entry = &mut self.entries[place];
+        (ChannelId(entry.id), entry, known.is_none())
     }
 
-    fn insert(&mut self, name: &ChannelName) -> u32 {
-        while self.entries.contains_key(&self.next_id) {
+    fn insert(&mut self, name: &ChannelName) -> usize {
+        while self.place(self.next_id).is_some() {
             self.next_id = self.next_id.wrapping_add(1);
         }
         let id = self.next_id;
         self.next_id = id.wrapping_add(1);
-        self.entries.insert(id, Entry::new(name));
-        let (entries, hasher) = (&self.entries, &self.hasher);
-        let hash_of =
-            |id: &u32| entries.get(id).map_or(0, |entry| hasher.hash_one(entry.name.key()));
-        self.by_name.insert_unique(hasher.hash_one(name.key()), id, hash_of);
-        id
+        let place = self.entries.len();
+        self.entries.push(Entry::new(id, self.names.add(id, name)));
+        let (entries, names, hasher) = (&self.entries, &self.names, &self.hasher);
+        self.by_id.insert_unique(hasher.hash_one(id), place as u32, |place| {
+            hasher.hash_one(entries[*place as usize].id)
+        });
+        self.by_name.insert_unique(hasher.hash_one(name.key()), place as u32, |place| {
+            let entry = &entries[*place as usize];
+            hasher.hash_one(names.key((entry.id, entry.name)))
+        });
+        place
     }
 
     /// Removes a channel without subscriptions that ask for their start.
     pub(super) fn remove(&mut self, name: &ChannelName) -> Option<Entry> {
-        let id = self.find(name)?;
-        if self.entries.get(&id).is_some_and(|entry| entry.holds > 0) {
+        let place = self.find(name)?;
+        if self.entries[place].holds > 0 {
             return None;
         }
-        let hash = self.hasher.hash_one(name.key());
-        if let Ok(place) = self.by_name.find_entry(hash, |other| *other == id) {
-            place.remove();
-        }
+        let id = self.entries[place].id;
         self.forget_tail(id);
-        self.entries.remove(&id)
+        // The last one takes its place, which its indexes have to know.
+        let last = self.entries.len() - 1;
+        let Entry { id: last_id, name: last_name, .. } = self.entries[last];
+        let last_hash = self.hasher.hash_one(self.names.key((last_id, last_name)));
+        for (index, hash, last_hash) in [
+            (&mut self.by_id, self.hasher.hash_one(id), self.hasher.hash_one(last_id)),
+            (&mut self.by_name, self.hasher.hash_one(name.key()), last_hash),
+        ] {
+            if let Ok(found) = index.find_entry(hash, |other| *other as usize == place) {
+                found.remove();
+            }
+            if let Some(moved) = index.find_mut(last_hash, |other| *other as usize == last) {
+                *moved = place as u32;
+            }
+        }
+        let gone = self.entries.swap_remove(place);
+        let others = self.entries.iter_mut().map(|entry| (entry.id, &mut entry.name));
+        self.names.forget((id, gone.name), others);
+        Some(gone)
     }
 
-    /// All entries, for what concerns each.
-    pub(super) fn all(&mut self) -> impl Iterator<Item = &mut Entry> {
-        self.entries.values_mut()
+    /// All entries with their channels, for what concerns each.
+    ///
+    /// # Errors
+    ///
+    /// The first error of `each`, after which no other one is passed to it.
+    pub(super) fn each<E>(
+        &mut self,
+        mut each: impl FnMut(&ChannelName, &mut Entry) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let names = &self.names;
+        let mut entries = self.entries.iter_mut();
+        entries.try_for_each(|entry| each(&names.name((entry.id, entry.name)), entry))
+    }
+
+    /// All subscriptions that wait, which do so no more.
+    pub(super) fn take_waiting(&mut self) -> impl Iterator<Item = Waiting> {
+        self.entries.iter_mut().flat_map(Entry::take_waiting)
     }
 
     /// The channel is followed: all messages after `head` come from now on. Returns the
     /// subscriptions that have waited for it.
-    pub(super) fn joined(&mut self, id: ChannelId, head: u64) -> Vec<Waiting> {
-        let Some(entry) = self.entries.get_mut(&id.0) else { return Vec::new() };
-        if entry.is_live {
-            return Vec::new();
-        }
-        (entry.head, entry.newest) = (head, 0);
-        (entry.is_live, entry.has_gap) = (true, false);
-        std::mem::take(&mut entry.waiting)
+    pub(super) fn joined(
+        &mut self,
+        id: ChannelId,
+        head: u64,
+    ) -> impl Iterator<Item = Waiting> + use<> {
+        let joined = self.entry(id).filter(|entry| !entry.is_live);
+        let waiting = joined.map(|entry| {
+            (entry.head, entry.newest) = (head, 0);
+            (entry.is_live, entry.has_gap) = (true, false);
+            entry.take_waiting()
+        });
+        waiting.into_iter().flatten()
     }
 
     /// Messages between the head and the next one are lost.
     pub(super) fn has_gap(&mut self, id: ChannelId) {
         self.forget_tail(id.0);
-        if let Some(entry) = self.entries.get_mut(&id.0) {
+        if let Some(entry) = self.entry(id) {
             entry.has_gap = true;
         }
     }
@@ -182,7 +263,8 @@ impl Followed {
         (epoch, stored, time_ms): (Epoch, StoredMessage, u64),
         retention: impl FnOnce(&ChannelName) -> Retention,
     ) -> Option<Arc<Content>> {
-        let entry = self.entries.get_mut(&id.0).filter(|entry| entry.is_live)?;
+        let place = self.place(id.0)?;
+        let entry = self.entries.get_mut(place).filter(|entry| entry.is_live)?;
         debug_assert!(stored.sequence > entry.head, "each message is reported once");
         let before = entry.head;
         // After a gap, an offset that no message has, so that each subscriber sees the hole.
@@ -190,8 +272,9 @@ impl Followed {
         entry.has_gap = false;
         entry.time_ms = entry.time_ms.max(time_ms);
         (entry.head, entry.newest) = (stored.sequence, stored.sequence);
-        let content = Arc::new(content(&entry.name, epoch, stored, previous, entry.time_ms));
-        let retention = retention(&entry.name);
+        let name = self.names.name((entry.id, entry.name));
+        let retention = retention(&name);
+        let content = Arc::new(content(name, epoch, stored, previous, entry.time_ms));
         if !retention.is_none() {
             if entry.tail.is_none() {
                 self.tails.push_back(id.0);
@@ -222,35 +305,79 @@ impl Followed {
     }
 
     fn forget_tail(&mut self, id: u32) {
-        let tail = self.entries.get_mut(&id).and_then(|entry| entry.tail.take());
+        let tail = self.entry(ChannelId(id)).and_then(|entry| entry.tail.take());
         if let Some(tail) = tail {
             self.messages -= tail.len() as u64;
             self.bytes -= tail.bytes();
         }
         // Each has one place in the queue while it has a tail.
         if self.tails.len() > 2 * self.entries.len() + 64 {
-            let entries = &self.entries;
             let mut seen = hashbrown::HashSet::<u32, foldhash::fast::RandomState>::default();
-            self.tails.retain(|id| {
-                entries.get(id).is_some_and(|entry| entry.tail.is_some()) && seen.insert(*id)
+            let mut tails = std::mem::take(&mut self.tails);
+            tails.retain(|id| {
+                let entry = self.place(*id).map(|place| &self.entries[place]);
+                entry.is_some_and(|entry| entry.tail.is_some()) && seen.insert(*id)
             });
+            self.tails = tails;
         }
     }
 }
 
 impl Entry {
-    fn new(name: &ChannelName) -> Entry {
+    fn new(id: u32, name: NameRef) -> Entry {
         Entry {
-            name: name.clone(),
+            id,
+            name,
             head: 0,
             newest: 0,
             time_ms: 0,
             tail: None,
-            waiting: Vec::new(),
+            waiting: None,
             holds: 0,
             is_live: false,
             has_gap: false,
             is_stale: false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn each_channel_is_found_while_others_come_and_go() {
+        let mut followed = Followed::new(1 << 20);
+        let mut known = BTreeMap::new();
+        let name = |number: u32| ChannelName::user(&format!("customer-{number}"));
+        for step in 0..30_000u32 {
+            // All numbers, in an order in which each place is left and taken.
+            let number = step.wrapping_mul(2_654_435_761) >> 20;
+            if known.contains_key(&number) && step % 3 > 0 {
+                assert!(followed.remove(&name(number)).is_some());
+                known.remove(&number);
+            } else {
+                let (id, entry, is_new) = followed.add(&name(number));
+                assert_eq!(is_new, known.insert(number, id).is_none_or(|before| before != id));
+                entry.head = number.into();
+            }
+        }
+        assert!(known.len() > 100 && followed.len() == known.len());
+        for (number, id) in &known {
+            assert_eq!(
+                followed.get(&name(*number)).map(|entry| entry.head),
+                Some((*number).into())
+            );
+            assert_eq!(followed.entry(*id).map(|entry| entry.head), Some((*number).into()));
+        }
+        let mut names = 0;
+        let each = followed.each(|channel, entry| {
+            names += 1;
+            if *channel == name(entry.head as u32) { Ok(()) } else { Err(entry.head) }
+        });
+        assert_eq!((each, names), (Ok(()), known.len()));
+        assert!(followed.remove(&name(u32::MAX)).is_none());
     }
 }

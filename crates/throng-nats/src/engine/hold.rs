@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use throng_core::ChannelId;
 use throng_core::parts::HeldPart;
+use throng_core::{ChannelId, ChannelName};
 
 /// Who has the followed channels.
 pub(super) trait Owner: Send + Sync {
     /// A subscription does not ask for the start of this channel any more.
-    fn release(&self, id: ChannelId);
+    fn release(&self, id: ChannelId, channel: &ChannelName);
 }
 
 /// See the module. Not to be dropped under the lock of the followed channels.
@@ -21,6 +21,6 @@ pub(super) struct Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        self.owner.release(self.id);
+        self.owner.release(self.id, self.part.channel());
     }
 }

@@ -1,5 +1,6 @@
 //! What the journal reports, on the thread of the connection.
 
+use std::convert::Infallible;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::thread::sleep;
@@ -23,6 +24,9 @@ use crate::journal::{self, Event, Outcome, Report};
 /// How long a message waits for room in the queues of workers. The servers keep what comes
 /// meanwhile.
 const ROOM_WAITS_MAX: usize = 1_000;
+
+/// A table without parts that are read keeps the memory of this many at most.
+const READS_KEPT: usize = 1_024;
 
 /// How long until the queues are looked at again.
 const ROOM_WAIT: Duration = Duration::from_millis(1);
@@ -145,14 +149,14 @@ impl Shared {
     /// All ids from before mean nothing: subscribers have to begin anew, and are told that they may
     /// have missed messages.
     fn begin_anew(&self) {
-        let mut waiting = Vec::new();
         let mut followed = self.followed();
         followed.forget_tails();
-        for entry in followed.all() {
+        let Ok(()) = followed.each(|channel, entry| -> Result<(), Infallible> {
             (entry.head, entry.newest, entry.is_live) = (0, 0, false);
-            entry.is_stale = self.memory.followed_head(&entry.name).is_some();
-            waiting.append(&mut entry.waiting);
-        }
+            entry.is_stale = self.memory.followed_head(channel).is_some();
+            Ok(())
+        });
+        let waiting: Vec<Waiting> = followed.take_waiting().collect();
         drop(followed);
         drop(waiting);
         let close = ScanClose {
@@ -166,8 +170,7 @@ impl Shared {
     /// Nobody who waits for a channel to be followed gets an answer.
     fn refuse_waiting(&self) {
         let mut followed = self.followed();
-        let waiting: Vec<Waiting> =
-            followed.all().flat_map(|entry| std::mem::take(&mut entry.waiting)).collect();
+        let waiting: Vec<Waiting> = followed.take_waiting().collect();
         drop(followed);
         drop(waiting);
     }
@@ -177,14 +180,15 @@ impl Shared {
         let waiting = self.followed().joined(channel, head);
         for Waiting { hold, ticket, now_ms, .. } in waiting {
             let mut followed = self.followed();
+            let (name, reading) = (hold.part.channel(), hold.part.reading());
             let begun = followed
                 .entry(channel)
-                .and_then(|entry| self.begin(entry, hold.part.reading(), now_ms));
+                .and_then(|entry| self.begin(entry, name, (reading, now_ms)));
             drop(followed);
             let Some((collect, is_known)) = begun else { continue };
             let to = ReadFor::Start(hold, ticket);
             if is_known {
-                finish(Read { collect, to });
+                self.finish(Read { collect, to });
             } else {
                 self.read(collect, to);
             }
@@ -270,7 +274,7 @@ impl Shared {
 
     fn was_read(&self, token: u64, reading: Option<journal::Reading>) {
         let _answering = Counted::new(&self.waiting);
-        let Some(mut read) = self.reads().remove(&token) else { return };
+        let Some(mut read) = self.take_read(token) else { return };
         // Dropped, the ticket says that there is no answer.
         let Some(reading) = reading else { return };
         if self.link.epoch() != Some(read.collect.source().epoch) {
@@ -282,21 +286,31 @@ impl Shared {
             self.reads().insert(token, read);
             return self.tell(Event::Read { token, channel, after, at_least });
         }
-        finish(read);
+        self.finish(read);
     }
-}
 
-/// Answers whoever waits for a part that is complete.
-fn finish(read: Read) {
-    let Read { collect, to } = read;
-    match to {
-        ReadFor::Start(hold, ticket) => {
-            hold.part.fill(collect.finish(hold.part.limits()));
-            ticket.answer(Fetched::held_by(hold));
+    fn take_read(&self, token: u64) -> Option<Read> {
+        let mut reads = self.reads();
+        let read = reads.remove(&token);
+        if reads.is_empty() {
+            reads.shrink_to(READS_KEPT);
         }
-        ReadFor::Page(part, ticket) => {
-            part.fill(collect.finish(part.limits()));
-            ticket.answer(Fetched::held_by(part));
+        read
+    }
+
+    /// Answers whoever waits for a part that is complete.
+    fn finish(&self, read: Read) {
+        count(&self.link.counts.fetched);
+        let Read { collect, to } = read;
+        match to {
+            ReadFor::Start(hold, ticket) => {
+                hold.part.fill(collect.finish(hold.part.limits()));
+                ticket.answer(Fetched::held_by(hold));
+            }
+            ReadFor::Page(part, ticket) => {
+                part.fill(collect.finish(part.limits()));
+                ticket.answer(Fetched::held_by(part));
+            }
         }
     }
 }

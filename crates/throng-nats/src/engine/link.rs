@@ -70,6 +70,8 @@ pub(super) struct Counts {
     pub(super) losses: AtomicU64,
     pub(super) epochs: AtomicU64,
     pub(super) read: AtomicU64,
+    /// Parts whose askers have waited for them.
+    pub(super) fetched: AtomicU64,
 }
 
 /// Counts one more.

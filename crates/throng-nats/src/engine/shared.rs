@@ -171,10 +171,10 @@ impl Shared {
             }
             let (ticket, answer) = later.ticket();
             let counted = Counted::new(&self.waiting);
-            entry.waiting.push(Waiting { hold, ticket, now_ms, _counted: counted });
+            entry.wait(Waiting { hold, ticket, now_ms, _counted: counted });
             return answer;
         }
-        let begun = self.begin(entry, reading, now_ms);
+        let begun = self.begin(entry, channel, (reading, now_ms));
         drop(followed);
         match begun {
             None => unanswered(later),
@@ -205,17 +205,17 @@ impl Shared {
     pub(super) fn begin(
         &self,
         entry: &Entry,
-        reading: Reading,
-        now_ms: u64,
+        channel: &ChannelName,
+        (reading, now_ms): (Reading, u64),
     ) -> Option<(Collect, bool)> {
         // A subscriber that came from another node may be ahead of what was delivered here. Its
         // worker takes no messages up to there any more: others read them from the stream.
-        let furthest = self.memory.followed_head(&entry.name).unwrap_or(0);
+        let furthest = self.memory.followed_head(channel).unwrap_or(0);
         let head = entry.head.max(furthest);
         let source = Source {
-            channel: entry.name.clone(),
+            channel: channel.clone(),
             epoch: self.link.epoch()?,
-            retention: self.memory.rule(&entry.name).retention,
+            retention: self.memory.rule(channel).retention,
             head,
             reached: head,
             newest: entry.newest,
@@ -250,7 +250,7 @@ impl Shared {
         let begun = {
             let followed = self.followed();
             let entry = followed.get(channel).filter(|entry| entry.is_live && !entry.is_stale);
-            entry.and_then(|entry| self.begin(entry, reading, now_ms))
+            entry.and_then(|entry| self.begin(entry, channel, (reading, now_ms)))
         };
         let (collect, is_known) = begun.unwrap_or_else(|| {
             let source = Source {
@@ -362,12 +362,12 @@ impl Shared {
 }
 
 impl Owner for Shared {
-    fn release(&self, id: ChannelId) {
+    fn release(&self, id: ChannelId, channel: &ChannelName) {
         let mut followed = self.followed();
         let Some(entry) = followed.entry(id) else { return };
         entry.holds -= 1;
-        if entry.holds == 0 && self.memory.followed_head(&entry.name).is_none() {
-            self.vacancies.add((self.now_ms)(), &entry.name);
+        if entry.holds == 0 && self.memory.followed_head(channel).is_none() {
+            self.vacancies.add((self.now_ms)(), channel);
         }
     }
 }

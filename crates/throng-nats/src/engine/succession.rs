@@ -20,14 +20,15 @@ use std::time::Duration;
 
 use throng_core::events::EventSink;
 use throng_core::frozen::ThawError;
-use throng_core::{ChannelId, Epoch, MemoryEngine, clock};
+use throng_core::{ChannelId, ChannelName, Epoch, MemoryEngine, clock};
 
 use super::early::{Early, reason};
 use super::followed::{Entry, Followed};
 use super::frozen::{FrozenChannel, FrozenNode, NodeThaw};
 use super::link::LinkState;
 use super::shared::Shared;
-use super::{NatsEngine, NodeSettings, Starting};
+use super::starting::Starting;
+use super::{NatsEngine, NodeSettings};
 use crate::journal::{Event, Resume};
 
 /// Why a node cannot be handed over.
@@ -97,13 +98,14 @@ impl NatsEngine {
         node.encode().try_for_each(&mut write).map_err(FreezeError::Write)?;
         let mut channels = 0;
         let mut followed = shared.followed();
-        for entry in followed.all() {
+        followed.each(|channel, entry| {
             // The others are followed for a while, for those who come back.
-            if shared.memory.followed_head(&entry.name).is_some() {
-                write(entry.freeze().encode()).map_err(FreezeError::Write)?;
+            if shared.memory.followed_head(channel).is_some() {
+                write(entry.freeze(channel).encode()).map_err(FreezeError::Write)?;
                 channels += 1;
             }
-        }
+            Ok(())
+        })?;
         drop(followed);
         write(node.encode_end(channels)).map_err(FreezeError::Write)
     }
@@ -202,8 +204,8 @@ impl Shared {
 }
 
 impl Entry {
-    fn freeze(&self) -> FrozenChannel {
-        let Entry { name, head, newest, is_live, is_stale, .. } = self;
+    fn freeze(&self, name: &ChannelName) -> FrozenChannel {
+        let Entry { head, newest, is_live, is_stale, .. } = self;
         FrozenChannel {
             name: name.clone(),
             head: *head,

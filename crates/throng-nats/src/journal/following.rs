@@ -5,14 +5,15 @@
 //! between is read from the stream. Nothing that was republished is kept for later, since the
 //! stream has it.
 
+mod channels;
 mod held;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use hashbrown::HashTable;
 use throng_core::{ChannelId, ChannelName};
 
 use super::outbox::{self, Action, Outbox, Question};
+use super::queue::shrink;
 use super::report::{Reading, Report};
 use super::subscription::Subscription;
 use crate::api::get::{self, Chain, Part};
@@ -20,6 +21,7 @@ use crate::api::message;
 use crate::protocol::decoder::Delivery;
 use crate::protocol::headers::Headers;
 use crate::subject::{self, Subjects};
+use channels::{Channel, Channels, State};
 
 /// Requests for heads that are under way at a time.
 const HEADS_IN_FLIGHT_MAX: usize = 4;
@@ -44,38 +46,6 @@ const REFILL_MS: u64 = 50;
 /// far, or the message be dropped within that time.
 const LOST_MS: u64 = 5_000;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    /// No channel has this slot.
-    Free,
-    /// The head is not known yet.
-    Joining,
-    /// All up to the head is reported, and nothing more is known to be there.
-    Live,
-    /// Something after the head may be missing: it is compared with the stream, or filled.
-    Behind,
-}
-
-/// A followed channel.
-struct Channel {
-    suffix: Box<str>,
-    /// While it joins, a sequence that the stream had reached before.
-    head: u64,
-    target: u64,
-    /// Since when the target could be reached, in milliseconds, cut to 32 bits.
-    target_since_ms: u32,
-    /// Since when it is behind, if it is, in the same way.
-    behind_since_ms: u32,
-    key: ChannelId,
-    generation: u16,
-    state: State,
-    /// Whether it waits to be filled, or is.
-    is_filling: bool,
-}
-
-// With its place in the index, its name and a second copy of neither: far below 400 bytes.
-const _: () = assert!(size_of::<Channel>() <= 48);
-
 /// A request for the heads of channels.
 struct Heads {
     /// Those that have no answer yet.
@@ -90,10 +60,7 @@ struct Heads {
 
 /// The channels that are followed.
 pub(super) struct Following {
-    channels: Vec<Channel>,
-    free: Vec<u32>,
-    index: HashTable<u32>,
-    hasher: foldhash::fast::RandomState,
+    channels: Channels,
     /// Slots whose heads are to be asked for, and what was known when they were queued.
     unasked: VecDeque<(u32, u64)>,
     heads: BTreeMap<u64, Heads>,
@@ -110,22 +77,10 @@ pub(super) struct Following {
     behind: usize,
 }
 
-impl Channel {
-    /// Changes the state. `behind` counts the channels that are behind.
-    fn turn(&mut self, state: State, behind: &mut usize) {
-        *behind -= usize::from(self.state == State::Behind);
-        *behind += usize::from(state == State::Behind);
-        self.state = state;
-    }
-}
-
 impl Following {
     pub(super) fn new(has_replicas: bool) -> Following {
         Following {
-            channels: Vec::new(),
-            free: Vec::new(),
-            index: HashTable::new(),
-            hasher: foldhash::fast::RandomState::default(),
+            channels: Channels::default(),
             unasked: VecDeque::new(),
             heads: BTreeMap::new(),
             fills: VecDeque::new(),
@@ -144,26 +99,11 @@ impl Following {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.index.len()
-    }
-
-    fn hash(&self, suffix: &str) -> u64 {
-        std::hash::BuildHasher::hash_one(&self.hasher, suffix)
+        self.channels.len()
     }
 
     fn find(&self, suffix: &str) -> Option<u32> {
-        let is_it = |slot: &u32| &*self.channels[*slot as usize].suffix == suffix;
-        self.index.find(self.hash(suffix), is_it).copied()
-    }
-
-    fn get(&mut self, subscription: Subscription) -> Option<&mut Channel> {
-        let channel = self.channels.get_mut(subscription.slot as usize)?;
-        let is_it = channel.generation == subscription.generation && channel.state != State::Free;
-        is_it.then_some(channel)
-    }
-
-    fn subscription(&self, slot: u32) -> Subscription {
-        Subscription { slot, generation: self.channels[slot as usize].generation }
+        self.channels.find(&subject::channel(suffix)?)
     }
 
     /// Follows channels. `last` is a sequence that the stream has reached.
@@ -175,16 +115,18 @@ impl Following {
         outbox: &mut Outbox,
     ) {
         for (key, name) in channels {
-            let Some(suffix) = subject::suffix(&name) else { continue };
-            if let Some(slot) = self.find(&suffix) {
-                let channel = &mut self.channels[slot as usize];
+            if !subject::has_suffix(&name) {
+                continue;
+            }
+            if let Some(slot) = self.channels.find(&name) {
+                let channel = &mut self.channels[slot];
                 channel.key = key;
                 if channel.state != State::Joining {
                     outbox.report(Report::Followed { channel: key, head: channel.head });
                 }
                 continue;
             }
-            let slot = self.insert(suffix, key, last);
+            let slot = self.channels.insert(&name, key, last);
             self.unasked.push_back((slot, last));
             if outbox.is_connected() {
                 self.subscribe(slot, subjects, outbox);
@@ -192,60 +134,24 @@ impl Following {
         }
     }
 
-    fn insert(&mut self, suffix: Box<str>, key: ChannelId, last: u64) -> u32 {
-        let hash = self.hash(&suffix);
-        let channel = Channel {
-            suffix,
-            key,
-            head: last,
-            target: 0,
-            target_since_ms: 0,
-            behind_since_ms: 0,
-            generation: 0,
-            state: State::Joining,
-            is_filling: false,
-        };
-        let slot = if let Some(slot) = self.free.pop() {
-            let place = &mut self.channels[slot as usize];
-            *place = Channel { generation: place.generation.wrapping_add(1), ..channel };
-            slot
-        } else {
-            self.channels.push(channel);
-            (self.channels.len() - 1) as u32
-        };
-        let (channels, hasher) = (&self.channels, &self.hasher);
-        self.index.insert_unique(hash, slot, |slot| {
-            std::hash::BuildHasher::hash_one(hasher, &*channels[*slot as usize].suffix)
-        });
-        slot
-    }
-
     fn subscribe(&self, slot: u32, subjects: &Subjects, outbox: &mut Outbox) {
-        let subject = subjects.live(&self.channels[slot as usize].suffix);
-        let sid = self.subscription(slot).sid();
+        let subject = subjects.live(&self.channels.suffix(slot));
+        let sid = self.channels.subscription(slot).sid();
         debug_assert!(sid > outbox::TABLE_SID);
         outbox.actions.push(Action::Subscribe { subject, sid });
     }
 
-    pub(super) fn unfollow(&mut self, suffix: &str, outbox: &mut Outbox) {
-        let hash = self.hash(suffix);
-        let channels = &self.channels;
-        let is_it = |slot: &u32| &*channels[*slot as usize].suffix == suffix;
-        let Ok(entry) = self.index.find_entry(hash, is_it) else { return };
-        let (slot, _) = entry.remove();
-        if outbox.is_connected() {
-            outbox.actions.push(Action::Unsubscribe { sid: self.subscription(slot).sid() });
+    pub(super) fn unfollow(&mut self, name: &ChannelName, outbox: &mut Outbox) {
+        let subscription = self.channels.remove(name, &mut self.behind);
+        if let Some(subscription) = subscription.filter(|_| outbox.is_connected()) {
+            outbox.actions.push(Action::Unsubscribe { sid: subscription.sid() });
         }
-        let channel = &mut self.channels[slot as usize];
-        channel.turn(State::Free, &mut self.behind);
-        channel.suffix = "".into();
-        self.free.push(slot);
     }
 
     /// Subscribes to all channels on a new connection.
     pub(super) fn connected(&mut self, subjects: &Subjects, outbox: &mut Outbox) {
-        for slot in 0..self.channels.len() as u32 {
-            if self.channels[slot as usize].state != State::Free {
+        for slot in 0..self.channels.extent() {
+            if self.channels[slot].state != State::Free {
                 self.subscribe(slot, subjects, outbox);
             }
         }
@@ -259,7 +165,7 @@ impl Following {
         self.confirms.clear();
         self.unasked.clear();
         self.confirm_all_ms = None;
-        for channel in &mut self.channels {
+        for channel in self.channels.iter_mut() {
             channel.is_filling = false;
         }
     }
@@ -267,7 +173,7 @@ impl Following {
     /// Compares all channels with the stream.
     fn suspect(&mut self, now_ms: u64) {
         self.unasked.clear();
-        for (slot, channel) in self.channels.iter_mut().enumerate() {
+        for (slot, channel) in (0..).zip(self.channels.iter_mut()) {
             if channel.state == State::Live {
                 channel.turn(State::Behind, &mut self.behind);
                 channel.behind_since_ms = now_ms as u32;
@@ -275,7 +181,7 @@ impl Following {
             // What could not be read meanwhile is not lost yet.
             channel.target_since_ms = now_ms as u32;
             if channel.state != State::Free {
-                self.unasked.push_back((slot as u32, channel.head));
+                self.unasked.push_back((slot, channel.head));
             }
         }
     }
@@ -320,13 +226,12 @@ impl Following {
                 && bytes < HEADS_BYTES_MAX
                 && let Some((slot, reached)) = self.unasked.pop_front()
             {
-                let channel = &self.channels[slot as usize];
                 let is_asked = slots.contains_key(&slot);
-                if channel.state == State::Free || is_asked {
+                if self.channels[slot].state == State::Free || is_asked {
                     continue;
                 }
-                slots.insert(slot, channel.generation);
-                let subject = subjects.ingest(&channel.suffix);
+                slots.insert(slot, self.channels.subscription(slot).generation);
+                let subject = subjects.ingest(&self.channels.suffix(slot));
                 bytes += subject.len();
                 floor = floor.min(reached);
                 wanted.push(subject);
@@ -340,6 +245,7 @@ impl Following {
                 Heads { slots, floor, chain: Chain::default(), is_torn: false, asked_ms: now_ms },
             );
         }
+        shrink(&mut self.unasked);
     }
 
     /// Takes one answer about heads. Returns whether it was the last one.
@@ -396,7 +302,7 @@ impl Following {
         reached: u64,
         outbox: &mut Outbox,
     ) {
-        let Some(channel) = self.get(subscription) else { return };
+        let Some(channel) = self.channels.get(subscription) else { return };
         // All that comes later has a higher sequence than what the stream has reached. But that is
         // no message of this channel, so a channel that has a head has nothing to read up to there.
         let sequence = if channel.state == State::Joining { reached } else { channel.head };
@@ -412,10 +318,10 @@ impl Following {
         sequence: u64,
         outbox: &mut Outbox,
     ) {
-        let Some(channel) = self.get(subscription) else { return };
+        let Some(channel) = self.channels.get(subscription) else { return };
         let (target, slot) = (channel.target, subscription.slot);
         if channel.state == State::Joining {
-            let channel = &mut self.channels[slot as usize];
+            let channel = &mut self.channels[slot];
             channel.turn(State::Behind, &mut self.behind);
             channel.behind_since_ms = now_ms as u32;
             channel.head = sequence;
@@ -427,7 +333,7 @@ impl Following {
         } else {
             self.reach(now_ms, slot, sequence);
         }
-        let channel = &mut self.channels[slot as usize];
+        let channel = &mut self.channels[slot];
         if channel.target <= channel.head && !channel.is_filling {
             channel.turn(State::Live, &mut self.behind);
         }
@@ -435,8 +341,8 @@ impl Following {
 
     /// There is a message with this sequence, or was.
     fn reach(&mut self, now_ms: u64, slot: u32, sequence: u64) {
-        let subscription = self.subscription(slot);
-        let channel = &mut self.channels[slot as usize];
+        let subscription = self.channels.subscription(slot);
+        let channel = &mut self.channels[slot];
         if sequence > channel.target {
             channel.target = sequence;
             channel.target_since_ms = now_ms as u32;
@@ -471,7 +377,7 @@ impl Following {
     ) -> Option<u64> {
         let subscription = Subscription::of_sid(delivery.sid)?;
         let is_held = self.is_held;
-        let channel = self.get(subscription)?;
+        let channel = self.channels.get(subscription)?;
         let sequence = delivery.headers.number("Nats-Sequence")?;
         let previous = delivery.headers.number("Nats-Last-Sequence").unwrap_or(0);
         if channel.state != State::Joining && sequence <= channel.head {
@@ -509,13 +415,15 @@ impl Following {
     }
 
     /// The next channel to be filled: from its head, at least to its target.
-    pub(super) fn next_fill(&mut self) -> Option<(Subscription, &str, u64, u64)> {
+    pub(super) fn next_fill(&mut self) -> Option<(Subscription, Box<str>, u64, u64)> {
         while let Some(subscription) = self.fills.pop_front() {
-            if self.get(subscription).is_some() {
-                let channel = &self.channels[subscription.slot as usize];
-                return Some((subscription, &channel.suffix, channel.head, channel.target));
+            if self.channels.get(subscription).is_some() {
+                let channel = &self.channels[subscription.slot];
+                let suffix = self.channels.suffix(subscription.slot);
+                return Some((subscription, suffix, channel.head, channel.target));
             }
         }
+        shrink(&mut self.fills);
         None
     }
 
@@ -527,13 +435,13 @@ impl Following {
         batch: Reading,
         outbox: &mut Outbox,
     ) {
-        if self.get(subscription).is_none() {
+        if self.channels.get(subscription).is_none() {
             return;
         }
         if self.is_held {
             return self.fills.push_back(subscription);
         }
-        let channel = &mut self.channels[subscription.slot as usize];
+        let channel = &mut self.channels[subscription.slot];
         channel.is_filling = false;
         let mut messages = batch.messages.into_iter().peekable();
         // What came live meanwhile is reported already. Nothing is missing after it then.
@@ -571,6 +479,7 @@ impl Following {
             self.refills.pop_front();
             self.fills.push_back(subscription);
         }
+        shrink(&mut self.refills);
         if self.confirm_all_ms.is_some_and(|due_ms| due_ms <= now_ms) {
             self.confirm_all_ms = None;
             self.suspect(now_ms);
@@ -579,11 +488,12 @@ impl Following {
             && due_ms <= now_ms
         {
             self.confirms.pop_front();
-            if let Some(channel) = self.get(subscription) {
+            if let Some(channel) = self.channels.get(subscription) {
                 let head = channel.head;
                 self.unasked.push_back((subscription.slot, head));
             }
         }
+        shrink(&mut self.confirms);
         let is_late = |heads: &Heads| now_ms.saturating_sub(heads.asked_ms) >= HEADS_MS;
         let late: Vec<_> = self
             .heads

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::outbox::{Outbox, Question};
+use super::queue::shrink;
 use super::report::{Reading, Report};
 use super::subscription::Subscription;
 use crate::api::StreamSettings;
@@ -136,6 +137,7 @@ impl Readings {
             let token = outbox.read(Question::Batch, request);
             self.in_flight.insert(token, batch);
         }
+        shrink(&mut self.waiting);
     }
 
     /// Takes a part of a batch. Returns whether it was the last one, and what is complete now.

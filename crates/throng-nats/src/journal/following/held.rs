@@ -2,7 +2,8 @@
 
 use throng_core::{ChannelId, ChannelName};
 
-use super::{Channel, Following, State};
+use super::Following;
+use super::channels::{Channel, State};
 use crate::journal::outbox::Outbox;
 use crate::subject::{self, Subjects};
 
@@ -26,7 +27,7 @@ impl Following {
     /// Messages are reported again: what came meanwhile is read.
     pub(in crate::journal) fn go_on(&mut self, now_ms: u64) {
         self.is_held = false;
-        for channel in &mut self.channels {
+        for channel in self.channels.iter_mut() {
             // What was not read meanwhile is not lost.
             channel.target_since_ms = now_ms as u32;
         }
@@ -42,10 +43,11 @@ impl Following {
         outbox: &mut Outbox,
     ) {
         for (key, name, head) in channels {
-            let Some(suffix) = subject::suffix(&name) else { continue };
-            debug_assert!(self.find(&suffix).is_none(), "it is followed already");
-            let slot = self.insert(suffix, key, head);
-            let channel = &mut self.channels[slot as usize];
+            if !subject::has_suffix(&name) {
+                continue;
+            }
+            let slot = self.channels.insert(&name, key, head);
+            let channel = &mut self.channels[slot];
             channel.turn(State::Behind, &mut self.behind);
             channel.behind_since_ms = now_ms as u32;
             if outbox.is_connected() {

@@ -1,4 +1,4 @@
-//! The names of a shard's channels, in one buffer.
+//! The names of many channels, in one buffer.
 //!
 //! A name with its own allocation costs 16 bytes of pointer and length and at least 32 of heap;
 //! here it costs one byte more than its text. Names of forgotten channels leave holes. When half of
@@ -10,19 +10,21 @@ const _: () = assert!(NAME_BYTES_MAX <= u8::MAX as usize, "the length is kept in
 
 /// The position of a name in the buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct NameRef(u32);
+pub struct NameRef(u32);
 
+/// The names of many channels.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub struct Names {
     /// For each name one byte of length, without the mark, then the key.
     bytes: Vec<u8>,
     holes_bytes: usize,
 }
 
 impl Names {
-    /// Adds a name. The buffer stays below 4 GiB: a shard has at most 2^26 channels, and memory
-    /// runs out before names of full length fill it.
-    pub(super) fn add(&mut self, name: &ChannelName) -> NameRef {
+    /// Adds a name. The buffer has to stay below 4 GiB: whoever may have more names has several.
+    /// A shard of the memory engine has at most 2^26 channels, and memory runs out before names of
+    /// full length fill it.
+    pub fn add(&mut self, name: &ChannelName) -> NameRef {
         let at = NameRef(self.bytes.len() as u32);
         self.bytes.push(name.name().len() as u8);
         self.bytes.extend_from_slice(name.key().as_bytes());
@@ -30,31 +32,36 @@ impl Names {
     }
 
     /// The key at `at`.
-    pub(super) fn get(&self, at: NameRef) -> &str {
+    pub fn get(&self, at: NameRef) -> &str {
         let start = at.0 as usize + 1;
         let end = start + usize::from(self.bytes[start - 1]) + 1;
         std::str::from_utf8(&self.bytes[start..end]).unwrap_or_default()
     }
 
+    /// The name at `at`.
+    pub fn name(&self, at: NameRef) -> ChannelName {
+        ChannelName::from_key(self.get(at))
+    }
+
     /// Whether the key at `at` is `key`. Compares bytes, without a check for UTF-8.
-    pub(super) fn is(&self, at: NameRef, key: &str) -> bool {
+    pub fn is(&self, at: NameRef, key: &str) -> bool {
         let start = at.0 as usize + 1;
         let end = start + usize::from(self.bytes[start - 1]) + 1;
         self.bytes[start..end] == *key.as_bytes()
     }
 
     /// Removes the name at `at`, which leaves a hole.
-    pub(super) fn forget(&mut self, at: NameRef) {
+    pub fn forget(&mut self, at: NameRef) {
         self.holes_bytes += usize::from(self.bytes[at.0 as usize]) + 2;
     }
 
     /// Whether holes take so much that the owner should call [`Names::pack`].
-    pub(super) fn should_pack(&self) -> bool {
+    pub fn should_pack(&self) -> bool {
         self.holes_bytes > 4096 && self.holes_bytes * 2 > self.bytes.len()
     }
 
     /// Closes the holes. `all` are the positions of all names in use, which change.
-    pub(super) fn pack<'a>(&mut self, all: impl Iterator<Item = &'a mut NameRef>) {
+    pub fn pack<'a>(&mut self, all: impl Iterator<Item = &'a mut NameRef>) {
         let mut packed = Vec::with_capacity(self.bytes.len() - self.holes_bytes);
         for at in all {
             let start = at.0 as usize;

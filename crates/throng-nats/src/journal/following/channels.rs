@@ -1,0 +1,178 @@
+//! The table of followed channels: by slot, and by name.
+
+use std::hash::BuildHasher as _;
+use std::ops::{Index, IndexMut};
+
+use hashbrown::HashTable;
+use throng_core::names::NameRef;
+use throng_core::{ChannelId, ChannelName};
+
+use crate::journal::subscription::Subscription;
+use crate::names::NamesByNumber;
+use crate::subject;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// No channel has this slot.
+    Free,
+    /// The head is not known yet.
+    Joining,
+    /// All up to the head is reported, and nothing more is known to be there.
+    Live,
+    /// Something after the head may be missing: it is compared with the stream, or filled.
+    Behind,
+}
+
+/// A followed channel.
+pub(super) struct Channel {
+    /// While it joins, a sequence that the stream had reached before.
+    pub(super) head: u64,
+    pub(super) target: u64,
+    /// Since when the target could be reached, in milliseconds, cut to 32 bits.
+    pub(super) target_since_ms: u32,
+    /// Since when it is behind, if it is, in the same way.
+    pub(super) behind_since_ms: u32,
+    pub(super) key: ChannelId,
+    /// Of no meaning while the slot is free.
+    name: NameRef,
+    generation: u16,
+    pub(super) state: State,
+    /// Whether it waits to be filled, or is.
+    pub(super) is_filling: bool,
+}
+
+// Beside it a channel has its name, and a place in the index.
+const _: () = assert!(size_of::<Channel>() <= 40);
+
+impl Channel {
+    /// Changes the state. `behind` counts the channels that are behind.
+    pub(super) fn turn(&mut self, state: State, behind: &mut usize) {
+        *behind -= usize::from(self.state == State::Behind);
+        *behind += usize::from(state == State::Behind);
+        self.state = state;
+    }
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Channels {
+    slots: Vec<Channel>,
+    free: Vec<u32>,
+    names: NamesByNumber,
+    /// Slots by the hash of the names of their channels.
+    index: HashTable<u32>,
+    hasher: foldhash::fast::RandomState,
+}
+
+impl Index<u32> for Channels {
+    type Output = Channel;
+
+    fn index(&self, slot: u32) -> &Channel {
+        &self.slots[slot as usize]
+    }
+}
+
+impl IndexMut<u32> for Channels {
+    fn index_mut(&mut self, slot: u32) -> &mut Channel {
+        &mut self.slots[slot as usize]
+    }
+}
+
+impl Channels {
+    /// The number of channels.
+    pub(super) fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    /// Slots are below this number.
+    pub(super) fn extent(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
+    /// All slots, also those without a channel.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Channel> {
+        self.slots.iter()
+    }
+
+    /// The same, to be changed.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Channel> {
+        self.slots.iter_mut()
+    }
+
+    /// The slot of a channel.
+    pub(super) fn find(&self, name: &ChannelName) -> Option<u32> {
+        let key = name.key();
+        let is_it = |slot: &u32| self.names.is((*slot, self[*slot].name), key);
+        self.index.find(self.hasher.hash_one(key), is_it).copied()
+    }
+
+    /// The channel of a subscription, if it has one still.
+    pub(super) fn get(&mut self, subscription: Subscription) -> Option<&mut Channel> {
+        let channel = self.slots.get_mut(subscription.slot as usize)?;
+        let is_it = channel.generation == subscription.generation && channel.state != State::Free;
+        is_it.then_some(channel)
+    }
+
+    /// The subscription of the channel in a slot.
+    pub(super) fn subscription(&self, slot: u32) -> Subscription {
+        Subscription { slot, generation: self[slot].generation }
+    }
+
+    /// How the subjects of the channel in a slot end.
+    pub(super) fn suffix(&self, slot: u32) -> Box<str> {
+        let name = self.names.name((slot, self[slot].name));
+        // Only channels that have one are here.
+        subject::suffix(&name).unwrap_or_default()
+    }
+
+    /// Adds a channel that joins, and has a suffix. The stream has reached `head` before.
+    pub(super) fn insert(&mut self, name: &ChannelName, key: ChannelId, head: u64) -> u32 {
+        debug_assert!(subject::has_suffix(name) && self.find(name).is_none());
+        let slot = self.free.pop().unwrap_or(self.extent());
+        let channel = Channel {
+            head,
+            target: 0,
+            target_since_ms: 0,
+            behind_since_ms: 0,
+            key,
+            name: self.names.add(slot, name),
+            generation: 0,
+            state: State::Joining,
+            is_filling: false,
+        };
+        match self.slots.get_mut(slot as usize) {
+            Some(place) => {
+                let generation = place.generation.wrapping_add(1);
+                *place = Channel { generation, ..channel };
+            }
+            None => self.slots.push(channel),
+        }
+        let (slots, names, hasher) = (&self.slots, &self.names, &self.hasher);
+        self.index.insert_unique(hasher.hash_one(name.key()), slot, |slot| {
+            hasher.hash_one(names.key((*slot, slots[*slot as usize].name)))
+        });
+        slot
+    }
+
+    /// Removes a channel. Returns its subscription.
+    pub(super) fn remove(
+        &mut self,
+        name: &ChannelName,
+        behind: &mut usize,
+    ) -> Option<Subscription> {
+        let slot = self.find(name)?;
+        let hash = self.hasher.hash_one(name.key());
+        if let Ok(entry) = self.index.find_entry(hash, |other| *other == slot) {
+            entry.remove();
+        }
+        let subscription = self.subscription(slot);
+        let channel = &mut self[slot];
+        channel.turn(State::Free, behind);
+        let at = channel.name;
+        let numbered = (0..).zip(&mut self.slots);
+        let others = numbered.filter(|(_, channel)| channel.state != State::Free);
+        self.names.forget((slot, at), others.map(|(slot, channel)| (slot, &mut channel.name)));
+        self.free.push(slot);
+        Some(subscription)
+    }
+}

@@ -1,0 +1,73 @@
+"""What a followed channel takes in a node, also when very many were followed at once."""
+
+import contextlib
+import re
+from pathlib import Path
+
+import pytest
+
+from support.nats import NatsServer, connected, start_node
+from support.raw import Raw
+from support.server import Server, eventually
+
+CLIENTS = 200
+CHANNELS_OF_CLIENT = 100
+CHANNELS = CLIENTS * CHANNELS_OF_CLIENT
+
+# What NATS may add, by issue; buffers that do not depend on the number of channels are spread over
+# the 20,000 of this test, too.
+BYTES_MAX = 400
+
+
+def own_bytes(server):
+    """Memory that only this process has, and that it has written to."""
+    rollup = Path(f"/proc/{server.process.pid}/smaps_rollup").read_text()
+    return int(re.search(r"^Private_Dirty: +(\d+) kB", rollup, re.MULTILINE).group(1)) << 10
+
+
+@contextlib.contextmanager
+def followers(server):
+    """Connections that follow all channels, and ask for it before any of them is answered."""
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(Raw(server)) for _ in range(CLIENTS)]
+        for nth, client in enumerate(clients):
+            names = (f"channel=inbox-{nth}-{of}" for of in range(CHANNELS_OF_CLIENT))
+            client.send(f"GET /subscribe?{'&'.join(names)} HTTP/1.1\r\nHost: {client.host}\r\n\r\n")
+        for client in clients:
+            assert client.socket.recv(12) == b"HTTP/1.1 200"
+        yield
+
+
+def bytes_of_channel(server):
+    """Tells how much memory a followed channel takes, while all of them are."""
+    before = own_bytes(server)
+    return lambda: (own_bytes(server) - before) / CHANNELS
+
+
+@pytest.fixture
+def broker(tmp_path):
+    directory = tmp_path / "nats"
+    directory.mkdir()
+    server = NatsServer(directory)
+    yield server
+    server.stop()
+
+
+def test_a_followed_channel_takes_few_bytes(tmp_path, broker):
+    alone = Server(tmp_path, "--heartbeat", 0)
+    node = connected(start_node(tmp_path, broker, "--heartbeat", 0))
+    try:
+        with_memory = bytes_of_channel(alone)
+        with followers(alone):
+            at_least = with_memory()
+        with_nats = bytes_of_channel(node)
+        with followers(node):
+            assert node.metrics()["throng_nats_followed_channels"] == CHANNELS
+            # What was needed until they were followed goes back to the kernel when that is over.
+            eventually(
+                lambda: with_nats() - at_least <= BYTES_MAX,
+                lambda: f"{BYTES_MAX} more than {at_least:.0f} bytes, not {with_nats():.0f}",
+            )
+    finally:
+        alone.stop()
+        node.stop()
