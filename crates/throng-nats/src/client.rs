@@ -121,6 +121,8 @@ pub enum Notice {
     },
     /// Time has passed: told about twenty times a second, whatever becomes of the connection.
     Turn,
+    /// All was told that has come at once: what waits for that need wait no longer.
+    Rest,
     /// How late is what comes from the server: the time that it takes to answer, behind everything
     /// that was under way before. Told every two seconds.
     Lag {
@@ -281,7 +283,8 @@ impl<F: FnMut(Notice) + Send> Client<F> {
                         return Err(Lost::Stopped);
                     }
                     let leaves = events.iter().any(is_last);
-                    events.drain(..).for_each(|event| self.step(event));
+                    events.drain(..).for_each(|event| self.hear(event));
+                    (self.notify)(Notice::Rest);
                     if leaves {
                         let rest = writer.write_all(self.out.bytes());
                         // Others notice without it, some seconds later.
@@ -321,11 +324,17 @@ impl<F: FnMut(Notice) + Send> Client<F> {
 
     /// Takes what the server has sent.
     fn take_in(&mut self, serving: &mut Serving<'_>) -> Result<(), Lost> {
+        let taken = self.take_ops(serving);
+        (self.notify)(Notice::Rest);
+        taken
+    }
+
+    fn take_ops(&mut self, serving: &mut Serving<'_>) -> Result<(), Lost> {
         while let Some(op) = serving.decoder.next_op()? {
             // Whatever it says, it is there.
             serving.pings = 0;
             match op {
-                ServerOp::Message(delivery) => self.step(Event::Received(delivery)),
+                ServerOp::Message(delivery) => self.hear(Event::Received(delivery)),
                 ServerOp::Ping => encoder::pong(self.out.end()),
                 ServerOp::Info(info) => {
                     let info = Info::read(info)?;
@@ -353,7 +362,7 @@ impl<F: FnMut(Notice) + Send> Client<F> {
                     });
                     let error = lost::violation(error);
                     self.trouble(serving.server, error);
-                    denied.into_iter().for_each(|denied| self.step(denied));
+                    denied.into_iter().for_each(|denied| self.hear(denied));
                 }
                 ServerOp::Error(error) => return Err(Lost::said(error, &serving.login)),
             }
@@ -361,7 +370,14 @@ impl<F: FnMut(Notice) + Send> Client<F> {
         Ok(())
     }
 
+    /// Takes a single event.
     fn step(&mut self, event: Event<'_>) {
+        self.hear(event);
+        (self.notify)(Notice::Rest);
+    }
+
+    /// Takes an event of several, after which [`Notice::Rest`] is due.
+    fn hear(&mut self, event: Event<'_>) {
         if matches!(event, Event::Tick) {
             (self.notify)(Notice::Turn);
         }

@@ -33,6 +33,7 @@
 //! | `succession`, `frozen`, `early`, `rest` | another process becomes the node |
 //! | `collect` | makes starts and pages of what was read |
 //! | `hold` | keeps a channel followed for a subscription that begins |
+//! | `deferred` | what waits until all that has come at once was taken |
 //! | `vacancies` | channels that nobody follows any more |
 //! | `publications` | publications without an answer |
 //! | `lateness` | when clients are told that messages come late |
@@ -43,6 +44,7 @@ mod asking;
 mod asks;
 mod cluster;
 mod collect;
+mod deferred;
 mod early;
 mod followed;
 mod frozen;

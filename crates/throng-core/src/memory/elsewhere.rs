@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 
 use super::{MemoryEngine, SHARDS};
 use crate::engine::{Follow, Followed};
-use crate::id::{Epoch, MessageId};
+use crate::id::{Epoch, MessageId, WorkerId};
 use crate::message::{Content, Message};
 use crate::name::ChannelName;
 use crate::publication::PublishError;
@@ -129,15 +129,32 @@ impl MemoryEngine {
         receipt: Option<&Arc<Receipt>>,
         begin: impl FnOnce(),
     ) -> u64 {
+        let (subscribers, workers) = self.deliver_asleep(content, receipt, begin);
+        self.wake(workers);
+        subscribers
+    }
+
+    /// The same, for a journal that has more to deliver: it wakes these workers later
+    /// ([`MemoryEngine::wake`]). So none of them gets the processor for each single message.
+    pub fn deliver_asleep(
+        &self,
+        content: &Arc<Content>,
+        receipt: Option<&Arc<Receipt>>,
+        begin: impl FnOnce(),
+    ) -> (u64, Vec<WorkerId>) {
         let (at, hashed) = self.find(&content.channel);
-        let (subscribers, wake) = {
+        let delivered = {
             let mut shard = self.lock(at);
             begin();
             shard.deliver(&self.shared, hashed.hash, content, receipt)
         };
-        wake.into_iter().for_each(|worker| self.shared.queue(worker).wake());
         self.shared.published.fetch_add(1, Ordering::Relaxed);
-        subscribers
+        delivered
+    }
+
+    /// Wakes workers, for which something was delivered.
+    pub fn wake(&self, workers: impl IntoIterator<Item = WorkerId>) {
+        workers.into_iter().for_each(|worker| self.shared.queue(worker).wake());
     }
 
     /// Counts a publication whose idempotency key the journal knew.

@@ -64,22 +64,37 @@ pub fn headers(
 /// Reads a message; `None` if it has no sequence, so that no stream has stored it. A body that is
 /// not what its headers say is binary: somebody else than a node has published it.
 pub fn parse(headers: Headers<'_>, payload: &[u8]) -> Option<StoredMessage> {
-    let sequence = headers.number("Nats-Sequence")?;
+    let [mut sequence, mut time, mut kind, mut content_type] = [None; 4];
+    let [mut excluded, mut expires_in_ms, mut receipt] = [None; 3];
+    for (name, value) in headers.from_last() {
+        let place = match name {
+            "Nats-Sequence" => &mut sequence,
+            "Nats-Time-Stamp" => &mut time,
+            KIND => &mut kind,
+            TYPE => &mut content_type,
+            EXCEPT => &mut excluded,
+            EXPIRES => &mut expires_in_ms,
+            RECEIPT => &mut receipt,
+            _ => continue,
+        };
+        place.get_or_insert(value);
+    }
+    let sequence = sequence?.parse().ok()?;
     let text = || std::str::from_utf8(payload).ok().map(Box::<str>::from);
     let is_json = || serde_json::from_slice::<serde::de::IgnoredAny>(payload).is_ok();
-    let body = match headers.get(KIND) {
+    let body = match kind {
         None => text().map(Body::Text),
         Some("json") => text().filter(|_| is_json()).map(Body::Json),
         Some(_) => None,
     };
     Some(StoredMessage {
         sequence,
-        wall_ms: headers.get("Nats-Time-Stamp").and_then(wall_ms).unwrap_or(0),
+        wall_ms: time.and_then(wall_ms).unwrap_or(0),
         body: body.unwrap_or_else(|| Body::Binary(payload.into())),
-        content_type: headers.get(TYPE).map(Box::from),
-        excluded: headers.get(EXCEPT).and_then(|name| name.parse().ok()),
-        expires_in_ms: headers.number(EXPIRES),
-        receipt: headers.get(RECEIPT).map(Box::from),
+        content_type: content_type.map(Box::from),
+        excluded: excluded.and_then(|name: &str| name.parse().ok()),
+        expires_in_ms: expires_in_ms.and_then(|value: &str| value.parse().ok()),
+        receipt: receipt.map(Box::from),
     })
 }
 

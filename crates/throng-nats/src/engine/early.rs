@@ -55,7 +55,8 @@ impl Early {
     /// Tells the node what has come, and everything that comes from now on.
     pub(super) fn begin(&self, node: &Arc<Shared>) {
         let mut state = self.lock();
-        std::mem::take(&mut state.notices).into_iter().for_each(|notice| node.take(notice));
+        let notices = std::mem::take(&mut state.notices).into_iter();
+        notices.chain([Notice::Rest]).for_each(|notice| node.take(notice));
         let is_first = self.serves.set(Arc::downgrade(node)).is_ok();
         debug_assert!(is_first);
     }
@@ -86,6 +87,7 @@ impl State {
         match &notice {
             // All nodes say it again.
             Notice::Turn
+            | Notice::Rest
             | Notice::CaughtUp
             | Notice::Lag { .. }
             | Notice::Report(

@@ -39,6 +39,7 @@ impl Shared {
     pub(super) fn take(self: &Arc<Shared>, notice: Notice) {
         self.turns.fetch_add(1, Ordering::Relaxed);
         match notice {
+            Notice::Rest => self.deferred.act(&self.memory),
             Notice::Trouble { server, error } => self.trouble(&format!("{server}: {error}")),
             Notice::Turn => {}
             Notice::Lag { ms } => self.cluster.lags(ms),
@@ -209,7 +210,9 @@ impl Shared {
         let Some(content) = content else { return };
         self.wait_for_room(&content);
         count(&self.link.counts.delivered);
-        self.memory.deliver(&content, receipt.as_ref(), || self.parts.append(&content));
+        let begin = || self.parts.append(&content);
+        let (_, workers) = self.memory.deliver_asleep(&content, receipt.as_ref(), begin);
+        self.deferred.wake(&self.memory, workers);
         self.link.delivered(content.id.offset);
     }
 
@@ -219,12 +222,14 @@ impl Shared {
             if self.memory.has_room(&content.channel) {
                 return;
             }
+            // A worker may not know yet what fills its queue.
+            self.deferred.act(&self.memory);
             sleep(ROOM_WAIT);
         }
     }
 
     fn published(&self, token: u64, outcome: Outcome) {
-        let _answering = Counted::new(&self.waiting);
+        let answering = Counted::new(&self.waiting);
         let Some(under_way) = self.publications.end(token) else { return };
         self.link.publish.record(clock::now_us().saturating_sub(under_way.began_us));
         let counts = &self.link.counts;
@@ -269,7 +274,7 @@ impl Shared {
         if outcome.is_err() {
             count(&counts.refused);
         }
-        under_way.ticket.answer(outcome);
+        self.deferred.answer(&self.memory, (under_way.ticket, outcome), answering);
     }
 
     fn was_read(&self, token: u64, reading: Option<journal::Reading>) {

@@ -17,6 +17,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::asks::Asks;
 use super::cluster::{Cluster, ClusterView, NodeFacts};
 use super::collect::{Collect, Source};
+use super::deferred::Deferred;
 use super::followed::{Entry, Followed, Waiting};
 use super::hold::{Hold, Owner};
 use super::lateness::Lateness;
@@ -71,6 +72,7 @@ pub(super) struct Shared {
     /// Subscriptions that wait until their channels are followed, and what is being answered.
     pub(super) waiting: Arc<AtomicUsize>,
     pub(super) holding: Holding,
+    pub(super) deferred: Deferred,
     pub(super) asks: Asks,
     pub(super) cluster: Cluster,
     /// Turns of the thread of the connection.

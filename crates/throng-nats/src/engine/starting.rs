@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 
 use super::asks::Asks;
 use super::cluster::Cluster;
+use super::deferred::Deferred;
 use super::early::Early;
 use super::followed::Followed;
 use super::link::Link;
@@ -96,6 +97,7 @@ impl Starting {
             followed: Mutex::new(Followed::new(self.max_cached_bytes)),
             reads: Mutex::default(),
             waiting: Arc::default(),
+            deferred: Deferred::default(),
             holding: Holding::default(),
             asks: Asks::default(),
             cluster: Cluster::default(),

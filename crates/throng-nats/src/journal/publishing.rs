@@ -201,7 +201,9 @@ impl Publishing {
         self.count += 1;
         self.bytes += bytes;
         let suffix: Arc<str> = suffix.into();
-        let queue = self.channels.entry(Arc::clone(&suffix)).or_default();
+        // Mostly one. The first push would make room for four.
+        let queue = self.channels.entry(Arc::clone(&suffix));
+        let queue = queue.or_insert_with(|| VecDeque::with_capacity(1));
         queue.push_back(outstanding);
         if queue.len() == 1 {
             self.ready.push(suffix);

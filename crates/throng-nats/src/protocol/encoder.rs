@@ -104,9 +104,9 @@ pub fn publish(
 ) {
     debug_assert!(is_subject(subject) && reply.is_none_or(is_subject));
     out.extend_from_slice(if headers.is_empty() { b"PUB " } else { b"HPUB " });
-    let _ = write!(out, "{subject} ");
-    if let Some(reply) = reply {
-        let _ = write!(out, "{reply} ");
+    for token in [Some(subject), reply].into_iter().flatten() {
+        out.extend_from_slice(token.as_bytes());
+        out.push(b' ');
     }
     if !headers.is_empty() {
         let _ = write!(out, "{} ", headers.len());

@@ -5,6 +5,9 @@ use std::fmt::Write as _;
 /// The first line of each block.
 const VERSION: &str = "NATS/1.0";
 
+/// Room for the fields of most publications.
+const BYTES_USUAL: usize = 128;
+
 /// The headers of a message that was received; empty if it has none. Bytes that are no headers read
 /// as if there were none: what a stranger publishes cannot do more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -24,12 +27,16 @@ impl<'a> Headers<'a> {
         line.split_ascii_whitespace().next()?.parse().ok()
     }
 
-    /// The value of the last field with this name, whose case matters. The server appends its
-    /// fields, so the last one is what the server says and not what a publisher claims.
+    /// All fields, the last one first: names, whose case matters, and values. The server appends
+    /// its fields, so the last one with a name is what it says and not what a publisher claims.
+    pub(crate) fn from_last(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
+        let lines = self.0.rsplit('\n').filter_map(|line| line.split_once(':'));
+        lines.map(|(name, value)| (name, value.trim_matches([' ', '\t', '\r'])))
+    }
+
+    /// The value of the last field with this name.
     pub fn get(&self, name: &str) -> Option<&'a str> {
-        self.0.rsplit('\n').filter_map(|line| line.split_once(':')).find_map(|(field, value)| {
-            (field == name).then(|| value.trim_matches([' ', '\t', '\r']))
-        })
+        self.from_last().find_map(|(field, value)| (field == name).then_some(value))
     }
 
     /// The value of a field that is a number.
@@ -49,6 +56,7 @@ impl HeaderWriter {
     pub fn field(mut self, name: &str, value: impl std::fmt::Display) -> HeaderWriter {
         debug_assert!(name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-'));
         if self.0.is_empty() {
+            self.0.reserve(BYTES_USUAL);
             self.0.push_str(VERSION);
             self.0.push_str("\r\n");
         }

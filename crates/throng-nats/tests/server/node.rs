@@ -138,7 +138,11 @@ impl Node {
                 self.readings.insert(token, reading);
             }
             // The end-to-end tests ask.
-            Notice::Report(_) | Notice::Turn | Notice::Lag { .. } | Notice::CaughtUp => {}
+            Notice::Report(_)
+            | Notice::Turn
+            | Notice::Rest
+            | Notice::Lag { .. }
+            | Notice::CaughtUp => {}
         }
     }
 
