@@ -34,13 +34,22 @@ use tokio::time::timeout;
 use crate::hold::Hold;
 use job::Job;
 pub(crate) use job::{Announced, Made, Order, Refused, When, check_covered};
-use maker::{Maker, Store};
+use maker::{Maker, Store, USERS_PER_COMMIT};
 pub use taker::{KeptState, KeptTaker};
 
 mod job;
 mod live;
 mod maker;
 mod taker;
+
+/// Lines of a request after which other changes get their turn.
+const LINES_PER_TURN: usize = 64;
+
+/// The same where each turn takes a way to the servers and back, which is the same for all of its
+/// lines.
+const LINES_PER_SHARED_TURN: usize = 1_000;
+
+const _: () = assert!(LINES_PER_SHARED_TURN <= USERS_PER_COMMIT, "one commit for each turn");
 
 /// How long a request waits for the store.
 const STORE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -86,6 +95,14 @@ impl KeptChanges {
     /// Shares changes with other servers.
     pub(crate) fn share(&mut self, shared: Arc<SharedKept>) {
         self.store = Store::Shared(shared);
+    }
+
+    /// How many lines of a request are made before other changes get their turn.
+    pub(crate) fn lines_per_turn(&self) -> usize {
+        match self.store {
+            Store::Memory | Store::Records(_) => LINES_PER_TURN,
+            Store::Shared(_) => LINES_PER_SHARED_TURN,
+        }
     }
 
     /// Fails as long as it is not known here what the servers share.

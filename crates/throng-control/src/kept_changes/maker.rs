@@ -1,6 +1,7 @@
 //! Makes the changes of requests that wait, with one commit for as many as possible.
 //!
-//! A user has at most one change in a commit: the next one is planned when it is made.
+//! A user has at most one change in a commit: the next one is planned when it is made. Where each
+//! commit takes a way to other servers and back, changes of other users do not wait for that.
 
 use std::collections::HashSet;
 use std::sync::{Arc, mpsc};
@@ -25,7 +26,7 @@ mod tests;
 const CHANGED_PER_COMMIT: usize = 10_000;
 
 /// A user has one change in a commit. Several servers store each by itself.
-const USERS_PER_COMMIT: usize = 1_000;
+pub(super) const USERS_PER_COMMIT: usize = 1_000;
 
 /// Where changes are kept beside the memory.
 #[derive(Clone)]
@@ -65,6 +66,9 @@ struct Batch {
     added: usize,
     /// How many they add and remove.
     changed: usize,
+    /// Changes that come after them, of the same users: each by the indexes of its request and its
+    /// order.
+    later: Vec<(usize, usize)>,
 }
 
 impl Maker {
@@ -92,9 +96,10 @@ impl Maker {
                 When::Never => false,
             };
             let count = if is_made { running.orders.len() } else { 0 };
+            let request = all.len();
             all.push(running);
             for order in 0..count {
-                self.add(&mut all, &mut batch, order);
+                self.add(&mut all, &mut batch, (request, order));
             }
         }
         self.finish(&mut all, &mut batch);
@@ -104,15 +109,17 @@ impl Maker {
         }
     }
 
-    /// Plans a change of the last request.
-    fn add(&self, all: &mut [Running], batch: &mut Batch, index: usize) {
-        let Some(last) = all.len().checked_sub(1) else { return };
-        let is_known = batch.users.contains(&all[last].orders[index].user);
+    /// Plans a change of a request.
+    fn add(&self, all: &mut [Running], batch: &mut Batch, (request, index): (usize, usize)) {
+        let is_known = batch.users.contains(&all[request].orders[index].user);
+        if is_known && matches!(self.store, Store::Shared(_)) {
+            return batch.later.push((request, index));
+        }
         let is_full = batch.changed >= CHANGED_PER_COMMIT || batch.users.len() >= USERS_PER_COMMIT;
         if is_known || is_full {
             self.finish(all, batch);
         }
-        let running = &mut all[last];
+        let running = &mut all[request];
         if running.failure.is_some() {
             return;
         }
@@ -125,7 +132,7 @@ impl Maker {
                 batch.added += plan.added();
                 batch.changed += plan.added() + plan.removed();
                 batch.users.insert(user.clone());
-                batch.plans.push((last, index, plan));
+                batch.plans.push((request, index, plan));
                 if matches!(self.store, Store::Memory) {
                     self.finish(all, batch);
                 }
@@ -133,9 +140,22 @@ impl Maker {
         }
     }
 
-    /// Stores what is planned, and makes it.
+    /// Stores what is planned, and makes it; and what comes after it.
     fn finish(&self, all: &mut [Running], batch: &mut Batch) {
-        let Batch { plans, .. } = std::mem::take(batch);
+        self.commit(all, batch);
+        while !batch.later.is_empty() {
+            for order in std::mem::take(&mut batch.later) {
+                self.add(all, batch, order);
+            }
+            self.commit(all, batch);
+        }
+    }
+
+    /// Stores what is planned, and makes it.
+    fn commit(&self, all: &mut [Running], batch: &mut Batch) {
+        let later = std::mem::take(&mut batch.later);
+        let planned = Batch { later, ..Batch::default() };
+        let Batch { plans, .. } = std::mem::replace(batch, planned);
         let stored = match &self.store {
             Store::Memory => Ok(()),
             Store::Shared(shared) => {

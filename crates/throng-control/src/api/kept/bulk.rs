@@ -20,9 +20,6 @@ use crate::kept_changes::{Announced, Order, Refused, When};
 /// Maximum number of lines of a request.
 const LINES_MAX: usize = 10_000;
 
-/// Lines after which other changes get their turn, and a client that has gone ends its request.
-const LINES_PER_TURN: usize = 64;
-
 /// A turn ends before this many channels are named or ended, after its first line, so that it takes
 /// far less time than a request waits for the store.
 const CHANGED_PER_TURN: usize = 10_000;
@@ -54,7 +51,8 @@ pub(super) async fn import(
         let first = orders.first().map_or(0, |order| order.line);
         let mut left = orders.into_iter();
         while let Some(from) = left.as_slice().first().map(|order| order.line) {
-            let turn = turn(&control.kept, left.as_slice());
+            let lines_max = control.kept_changes.lines_per_turn();
+            let turn = turn(&control.kept, left.as_slice(), lines_max);
             let orders = left.by_ref().take(turn).collect();
             let made = control.kept_changes.make(key.clone(), orders, When::Possible).await;
             let is_first = from == first;
@@ -69,15 +67,16 @@ pub(super) async fn import(
     answer(control, &totals, &bad)
 }
 
-/// How many of these changes, of which there is one, are made before others get their turn.
-fn turn(kept: &KeptSubscriptions, orders: &[Order]) -> usize {
+/// How many of these changes, of which there is one, are made before others get their turn, and a
+/// client that has gone ends its request.
+fn turn(kept: &KeptSubscriptions, orders: &[Order], lines_max: usize) -> usize {
     let mut changed = 0;
     let is_of_turn = |order: &&Order| {
         let is_of_turn = changed == 0 || changed + most(kept, order) <= CHANGED_PER_TURN;
         changed += most(kept, order);
         is_of_turn
     };
-    orders.iter().take(LINES_PER_TURN).take_while(is_of_turn).count()
+    orders.iter().take(lines_max).take_while(is_of_turn).count()
 }
 
 /// How many channels a change adds and removes at most.
@@ -187,9 +186,9 @@ mod tests {
         let kept = KeptSubscriptions::default();
         let turn_of = |sizes: &[usize]| {
             let orders: Vec<_> = sizes.iter().map(|&names| order("ann", add(names))).collect();
-            turn(&kept, &orders)
+            turn(&kept, &orders, 64)
         };
-        assert_eq!(turn_of(&[1; 1000]), LINES_PER_TURN);
+        assert_eq!(turn_of(&[1; 1000]), 64);
         assert_eq!(turn_of(&[1; 10]), 10);
         assert_eq!(turn_of(&[2 * CHANGED_PER_TURN, 1]), 1, "each turn has a line");
         assert_eq!(turn_of(&[CHANGED_PER_TURN / 2, CHANGED_PER_TURN / 2, 1]), 2);
@@ -205,6 +204,6 @@ mod tests {
             kept.make(user, &change, plan, drop);
         }
         let ends = users.map(|user| order(user, KeptChange::Replace(Vec::new())));
-        assert_eq!(turn(&kept, &ends), 2);
+        assert_eq!(turn(&kept, &ends, 64), 2);
     }
 }

@@ -1,5 +1,6 @@
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock, Weak};
 
+use throng_access::kept::{KeptWritten, SharedKeptTable, read_entry};
 use throng_core::records::{Each, StoreError, Table};
 use throng_core::{Epoch, MemoryEngine, Rules};
 
@@ -95,4 +96,46 @@ fn what_ends_many_subscriptions_is_stored_in_parts() {
         let part = CHANGED_PER_COMMIT;
         assert_eq!(store.commits(), [part, part, part / 2]);
     }
+}
+
+/// Subscriptions that are shared with a table which has whatever is written at once, and who was
+/// written, in order.
+fn shared() -> (Arc<SharedKept>, Arc<Mutex<Vec<String>>>) {
+    let written = Arc::<Mutex<Vec<String>>>::default();
+    let of_table = Arc::<OnceLock<Weak<SharedKept>>>::default();
+    let (log, own) = (Arc::clone(&written), Arc::clone(&of_table));
+    let table = SharedKeptTable {
+        write: Box::new(move |entry, done| {
+            let (user, channels) = read_entry(&entry.key, entry.value.as_deref()).unwrap();
+            let mut log = log.lock().unwrap();
+            log.push(user.clone());
+            let shared = own.get().and_then(Weak::upgrade).unwrap();
+            shared.take(&user, &channels, log.len() as u64);
+            done.answer(Ok(KeptWritten::Stored));
+        }),
+        compare: Box::new(|done| done.answer(())),
+    };
+    let shared = Arc::new(SharedKept::new(Arc::default(), table));
+    assert!(of_table.set(Arc::downgrade(&shared)).is_ok());
+    (shared, written)
+}
+
+#[test]
+fn others_do_not_wait_for_a_user_with_several_changes() {
+    let (shared, written) = shared();
+    let rules = Arc::new(Rules::default());
+    let engine = Arc::new(MemoryEngine::new(Epoch::numbered(1), rules, vec![], 1));
+    let store = Store::Shared(Arc::clone(&shared));
+    let maker = Maker::new(Arc::clone(shared.kept()), engine, store);
+    let channels = |count: usize| (0..count).map(|number| number.to_string()).collect::<Vec<_>>();
+    let of = |user: &str, counts: &[usize]| -> Vec<Order> {
+        counts.iter().map(|count| order(user, &channels(*count))).collect()
+    };
+    let requests =
+        vec![of("ann", &[1, 2, 3]).into_iter().chain(of("bob", &[3, 1])).collect(), of("cy", &[1])];
+    let changed = make(&maker, requests);
+    assert_eq!(*written.lock().unwrap(), ["ann", "bob", "cy", "ann", "bob", "ann"]);
+    assert_eq!([changed[0].len(), changed[1].len()], [5, 1]);
+    let found = ["ann", "bob", "cy"].map(|user| shared.kept().channels_of(user));
+    assert_eq!(found, [3, 1, 1], "the last change of each holds");
 }
