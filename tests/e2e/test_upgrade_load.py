@@ -73,6 +73,16 @@ def test_large_fan_outs_are_whole(start, tmp_path, transport):
     assert upgrade_until_the_end_of(flood, server, tmp_path) > 0
 
 
+def test_the_state_of_many_connections_is_passed_on_again_and_again(start, tmp_path):
+    server = start()
+    # State of more than 64 KiB of each worker is in memory that both processes share.
+    load = ("--clients", "5000", "--hold", "5s", "--publish", "20", "--transport", "websocket")
+    flood = flooding(tmp_path, server.url, *load)
+    subscribed = lambda: server.http.get("/status.json").json()["connections"]["websocket"]
+    eventually(lambda: subscribed() == 5000, "the clients of the flood")
+    assert upgrade_until_the_end_of(flood, server, tmp_path) > 1
+
+
 def test_storms_are_whole(start, tmp_path):
     server = start("--history-messages", "100000")
     # All lose their connections and come back, while the process is replaced.

@@ -7,6 +7,7 @@ import signal
 
 import pytest
 from support import TIMEOUT_SECONDS
+from support.floods import finish_flood, flooding
 from support.impostor import replace_by_impostor
 from support.raw import Raw
 from support.server import BINARY, eventually, run_throng
@@ -57,6 +58,19 @@ def test_a_last_word_that_nobody_can_hear_is_taken_back(start, tmp_path):
         # Commands reach it as before.
         said = run_throng("upgrade", "--listen", f"127.0.0.1:{server.port}", directory=tmp_path)
         assert said.returncode == 1 and "this process goes on" in said.stderr, said.stdout + said.stderr
+
+
+def test_the_old_process_goes_on_with_the_state_that_another_has_in_memory(start, tmp_path):
+    server = start("thawed")
+    # State of more than 64 KiB of each worker is in memory that both processes share.
+    plan = ("--clients", "5000", "--hold", "5s", "--publish", "20", "--transport", "websocket")
+    flood = flooding(tmp_path, server.url, *plan)
+    subscribed = lambda: server.http.get("/status.json").json()["connections"]["websocket"]
+    eventually(lambda: subscribed() == 5000, "the clients of the flood")
+    assert "this process goes on" in upgrade_fails(server)
+    assert "impostor: memories 2" in server.log()
+    eventually(lambda: subscribed() == 5000, "all of them, in a new sample")
+    finish_flood(flood)
 
 
 def test_connections_end_although_another_process_has_copies_of_them(start):

@@ -9,12 +9,13 @@
 //! | `error` | why the data plane cannot start |
 //! | `assembly` | brings all workers to a halt at the same time |
 //! | `succession`, `halt`, `leave` | workers leave for another process |
-//! | `ahead`, `arrival`, `gate` | workers come from another process |
+//! | `ahead`, `arrival`, `arrived`, `gate` | workers come from another process |
 //! | `edge` | the running data plane, as the control plane and the binary see it |
 
 mod acceptor;
 mod ahead;
 mod arrival;
+mod arrived;
 mod assembly;
 mod capacity;
 mod edge;
@@ -267,7 +268,7 @@ impl Plan {
     }
 
     /// Starts the workers with what they share. When this returns, connections are accepted; or the
-    /// `arrivals` have everything, and the workers wait for [`Edge::take_over`].
+    /// `arrivals` have everything, and wait for [`Edge::take_over`].
     pub fn start(self, shared: &Shared, arrivals: Option<Arrivals>) -> Result<Edge, StartError> {
         let common = self.common();
         let mut starts = Vec::new();
@@ -298,12 +299,12 @@ impl Plan {
             }
         }
         let Common { senders, metrics, succession, .. } = &common;
-        let gate = self.gate.map(|(gate, _)| gate);
+        let gate = self.gate;
         let arrived = starts.iter().try_for_each(|start| {
             send_method = start.recv().unwrap_or_else(died)?;
             Ok(())
         });
-        if let (Err(_), Some(gate)) = (&arrived, &gate) {
+        if let (Err(_), Some((gate, _))) = (&arrived, &gate) {
             gate.decide(false);
         }
         arrived?;
@@ -317,7 +318,7 @@ impl Plan {
                 takers: common.takers.clone(),
                 succession: Arc::clone(succession),
             };
-            let thread = acceptor.spawn(gate.clone());
+            let thread = acceptor.spawn(gate.as_ref().map(|(gate, _)| Arc::clone(gate)));
             threads.push(thread.map_err(system("start the acceptor"))?);
         }
         Ok(Edge {

@@ -10,7 +10,8 @@
 //! | [`phase`] | the order of messages, without I/O: who serves at any moment |
 //! | [`message`] | the messages as bytes |
 //! | [`channel`] | messages and descriptors over a socket |
-//! | [`records`] | frozen state as messages, each connection's record with its socket |
+//! | [`memory`] | memory with frozen state that both processes share |
+//! | [`records`] | frozen state as records, each connection's with its socket |
 //!
 //! # Invariants
 //!
@@ -21,6 +22,7 @@
 //!   that is used twice discloses what TLS has sealed.
 
 pub mod channel;
+pub mod memory;
 pub mod message;
 pub mod phase;
 pub mod records;

@@ -4,10 +4,17 @@
 //! message raises [`PROTOCOL`].
 
 /// The version of the messages.
-pub const PROTOCOL: u16 = 3;
+pub const PROTOCOL: u16 = 4;
+
+/// The oldest version of a process that this one can take over from. Its workers have all of their
+/// state in messages of the kind [`Kind::State`].
+pub const PROTOCOL_MIN: u16 = 3;
 
 /// The content of a message with a worker's channel.
 pub const OF_WORKER: &[u8] = b"worker";
+
+/// The content of a message with sockets of records in memory.
+pub(crate) const OF_SOCKETS: &[u8] = b"sockets";
 
 /// The longest reason of a refusal that is read, in bytes.
 const REASON_BYTES_MAX: usize = 4096;
@@ -26,8 +33,8 @@ pub enum Kind {
     Refused = 4,
     /// State follows: [`records`](crate::records), sockets, a worker's channel.
     State = 5,
-    /// The new process has everything: [`Message::Thawed`].
-    Thawed = 6,
+    /// The new process has everything: [`Message::HasAll`].
+    HasAll = 6,
     /// The new process is to serve: [`Message::Commit`].
     Commit = 7,
     /// The new process serves: [`Message::Serves`].
@@ -39,21 +46,26 @@ pub enum Kind {
     Ahead = 9,
     /// The new process has what came ahead: [`Message::HasAhead`].
     HasAhead = 10,
+    /// State of a worker in memory that both processes share: the length of the
+    /// [`records`](crate::records) (8), with the memory. Then, with `sockets` as content, sockets
+    /// of these records, in their order.
+    Memory = 11,
 }
 
 impl Kind {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Kind; 10] = [
+    pub const ALL: [Kind; 11] = [
         Kind::Hello,
         Kind::Welcome,
         Kind::Ready,
         Kind::Refused,
         Kind::State,
-        Kind::Thawed,
+        Kind::HasAll,
         Kind::Commit,
         Kind::Serves,
         Kind::Ahead,
         Kind::HasAhead,
+        Kind::Memory,
     ];
 
     /// The kind with this number.
@@ -80,12 +92,13 @@ pub enum Message {
     Ready,
     /// The successor cannot take over, and ends.
     Refused(String),
-    /// The successor has all of the state.
-    Thawed,
+    /// The successor has all of the state, and can go on with it.
+    HasAll,
     /// The successor serves from now on.
     Commit,
-    /// The successor has heard it, and serves.
-    Serves,
+    /// The successor has heard it, and serves. Since protocol 4 it says how many microseconds
+    /// later its workers began to.
+    Serves(Option<u64>),
     /// The successor has checked what came ahead.
     HasAhead,
 }
@@ -151,9 +164,9 @@ impl Message {
             Message::Welcome(_) => Kind::Welcome,
             Message::Ready => Kind::Ready,
             Message::Refused(_) => Kind::Refused,
-            Message::Thawed => Kind::Thawed,
+            Message::HasAll => Kind::HasAll,
             Message::Commit => Kind::Commit,
-            Message::Serves => Kind::Serves,
+            Message::Serves(_) => Kind::Serves,
             Message::HasAhead => Kind::HasAhead,
         }
     }
@@ -179,9 +192,10 @@ impl Message {
             }
             Message::Ready
             | Message::HasAhead
-            | Message::Thawed
+            | Message::HasAll
             | Message::Commit
-            | Message::Serves => {}
+            | Message::Serves(None) => {}
+            Message::Serves(Some(later_us)) => out.extend_from_slice(&later_us.to_le_bytes()),
         }
         out
     }
@@ -211,11 +225,14 @@ impl Message {
             }
             Kind::Refused => Message::Refused(text(&mut rest)?),
             Kind::Ready => Message::Ready,
-            Kind::Thawed => Message::Thawed,
+            Kind::HasAll => Message::HasAll,
             Kind::Commit => Message::Commit,
-            Kind::Serves => Message::Serves,
+            Kind::Serves if rest.is_empty() => Message::Serves(None),
+            Kind::Serves => Message::Serves(Some(u64::from_le_bytes(array(&mut rest)?))),
             Kind::HasAhead => Message::HasAhead,
-            Kind::State | Kind::Ahead => return Err(Malformed("state is no message")),
+            Kind::State | Kind::Ahead | Kind::Memory => {
+                return Err(Malformed("state is no message"));
+            }
         };
         if rest.is_empty() { Ok(message) } else { Err(Malformed("it goes on behind its end")) }
     }
@@ -266,9 +283,9 @@ mod tests {
             }),
             Message::Ready,
             Message::Refused("the settings ask for 3 workers".to_owned()),
-            Message::Thawed,
+            Message::HasAll,
             Message::Commit,
-            Message::Serves,
+            Message::Serves(None),
             Message::HasAhead,
         ]
     }
@@ -287,6 +304,15 @@ mod tests {
     }
 
     #[test]
+    fn who_serves_may_say_since_when() {
+        let serves = Message::Serves(Some(70_000));
+        let bytes = serves.encode();
+        assert_eq!(Message::decode(Kind::Serves, &bytes).unwrap(), serves);
+        let cut = Message::decode(Kind::Serves, &bytes[..7]);
+        assert!(cut.is_err(), "{cut:?}");
+    }
+
+    #[test]
     fn the_versions_of_any_hello_can_be_read() {
         let bytes = [&9u16.to_le_bytes()[..], &[5, 0], b"who knows"].concat();
         let hello = Message::decode(Kind::Hello, &bytes).unwrap();
@@ -296,7 +322,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_make_the_reader_panic(
-            number in 0u8..12,
+            number in 0u8..13,
             bytes in prop::collection::vec(any::<u8>(), 0..80),
         ) {
             if let Some(kind) = Kind::numbered(number) {

@@ -8,9 +8,9 @@
 //!             <──────────── Ready ──
 //! copies logs ── Ahead ────────────>  checks them
 //!             <───────── HasAhead ──
-//! freezes     ── state ────────────>  thaws
-//!             <─────────── Thawed ──
-//! gives up    ── Commit ───────────>  serves
+//! freezes     ── state ────────────>  checks it
+//!             <─────────── HasAll ──
+//! gives up    ── Commit ───────────>  thaws, serves
 //!             <─────────── Serves ──
 //! ```
 //!
@@ -34,7 +34,7 @@ pub enum Phase {
     /// The successor reads the state.
     Moving,
     /// The successor has the state, and waits for the last word.
-    Thawed,
+    Whole,
     /// The successor serves. There is no way back.
     Committed,
     /// The handover is over, and the predecessor goes on.
@@ -73,7 +73,7 @@ impl Predecessor {
             (Phase::Starting, Kind::Hello) => Phase::Preparing,
             (Phase::Preparing, Kind::Ready) => Phase::Ready,
             (Phase::Ready, Kind::HasAhead) => Phase::Level,
-            (Phase::Moving, Kind::Thawed) => Phase::Thawed,
+            (Phase::Moving, Kind::HasAll) => Phase::Whole,
             (Phase::Committed, _) => return Ok(()),
             _ => {
                 self.fail();
@@ -95,7 +95,7 @@ impl Predecessor {
     /// Gives up, if the successor has everything. Send [`Message::Commit`] after this. If no byte
     /// of it has left, call [`Predecessor::take_back`].
     pub fn give_up(&mut self) -> Option<Message> {
-        (self.0 == Phase::Thawed).then(|| {
+        (self.0 == Phase::Whole).then(|| {
             self.0 = Phase::Committed;
             Message::Commit
         })
@@ -145,7 +145,7 @@ impl Successor {
             (Phase::Starting, Kind::Welcome) => Phase::Preparing,
             (Phase::Ready, Kind::Ahead) => Phase::Ready,
             (Phase::Level | Phase::Moving, Kind::State) => Phase::Moving,
-            (Phase::Thawed, Kind::Commit) => Phase::Committed,
+            (Phase::Whole, Kind::Commit) => Phase::Committed,
             (Phase::Committed, _) => return Ok(()),
             _ => {
                 self.0 = Phase::Failed;
@@ -165,9 +165,9 @@ impl Successor {
         self.step(Phase::Ready, Phase::Level, Message::HasAhead)
     }
 
-    /// It has all of the state: send [`Message::Thawed`].
-    pub fn has_thawed(&mut self) -> Result<Message, OutOfOrder> {
-        self.step(Phase::Moving, Phase::Thawed, Message::Thawed)
+    /// It has all of the state, and has checked it: send [`Message::HasAll`].
+    pub fn has_all(&mut self) -> Result<Message, OutOfOrder> {
+        self.step(Phase::Moving, Phase::Whole, Message::HasAll)
     }
 
     fn step(&mut self, from: Phase, to: Phase, message: Message) -> Result<Message, OutOfOrder> {
@@ -302,7 +302,7 @@ mod tests {
                 Phase::Ready if self.has_got_ahead => {
                     successor.has_ahead().expect("it is ready").kind()
                 }
-                Phase::Moving => successor.has_thawed().expect("it moves").kind(),
+                Phase::Moving => successor.has_all().expect("it moves").kind(),
                 _ => return,
             };
             self.to_predecessor.push_back(kind);

@@ -38,6 +38,28 @@ pub fn pss_bytes(pid: u32) -> Option<u64> {
     kib_field(&format!("/proc/{pid}/smaps_rollup"), "Pss:")
 }
 
+/// Memory of a process, pages that several processes map in proportion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mapped {
+    /// All of it, in bytes: [`pss_bytes`].
+    pub bytes: u64,
+    /// That of it which is shared memory ([`shared_memory_bytes`]).
+    pub shared_bytes: u64,
+}
+
+/// What memory of which kinds the process maps.
+pub fn mapped(pid: u32) -> Option<Mapped> {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+    let bytes = parse_kib(&text, "Pss:")?;
+    Some(Mapped { bytes, shared_bytes: parse_kib(&text, "Pss_Shmem:")? })
+}
+
+/// Shared memory of the whole machine, in bytes: of memfds and tmpfs, whether a process maps it or
+/// not.
+pub fn shared_memory_bytes() -> Option<u64> {
+    kib_field("/proc/meminfo", "Shmem:")
+}
+
 /// The processes and all their descendants, without duplicates. A server may fork workers.
 ///
 /// A child may be missing while threads or other children end: the kernel walks lists that change
@@ -327,7 +349,8 @@ mod tests {
     fn this_process_can_be_read() {
         let pid = std::process::id();
         assert!(exists(pid) && !exists(u32::MAX));
-        assert!(pss_bytes(pid) > Some(0));
+        assert!(pss_bytes(pid) > Some(0) && shared_memory_bytes().is_some());
+        assert!(mapped(pid).is_some_and(|it| it.bytes > it.shared_bytes));
         assert!(cpu_ns(pid).is_some());
         assert!(cpu_ns(u32::MAX).is_none());
         assert!(name(pid).is_some());

@@ -36,6 +36,7 @@ const INTERESTING: &[&str] = &[
     "fetch: answered later",
     "freeze: a fetch is open",
     "freeze: a worker",
+    "freeze: checked before the thaw",
     "freeze: counters went on",
     "freeze: in the middle of a fan-out",
     "freeze: in the middle of a handshake",

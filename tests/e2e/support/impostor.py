@@ -10,7 +10,7 @@ import os, signal, socket, struct, threading
 
 class Channel:
     def __init__(self, socket):
-        self.socket, self.bytes, self.descriptors = socket, b"", []
+        self.socket, self.bytes, self.descriptors, self.memories = socket, b"", [], 0
 
     def say(self, kind, content=b""):
         self.socket.sendall(struct.pack("<IBH", len(content), kind, 0) + content)
@@ -25,10 +25,11 @@ class Channel:
 
     def hear(self):
         self.fill(7)
-        length, _, count = struct.unpack("<IBH", self.bytes[:7])
+        length, kind, count = struct.unpack("<IBH", self.bytes[:7])
         self.fill(7 + length)
         content, self.bytes = self.bytes[7:7 + length], self.bytes[7 + length:]
         descriptors, self.descriptors = self.descriptors[:count], self.descriptors[count:]
+        self.memories += kind == 11 and content != b"sockets"
         return content, descriptors
 
     def hear_all(self):
@@ -84,6 +85,7 @@ channel.hear()  # The file of revocations, if there is one.
 while channel.hear()[0]:  # What the control plane has counted.
     pass
 all_at_once(Channel.hear_worker)
+tell("memories", str(sum(worker.memories for worker in of_workers)))
 if "{last}" == "thawed":
     # With its end closed already, the last word cannot reach it.
     channel.socket.shutdown(socket.SHUT_RD)

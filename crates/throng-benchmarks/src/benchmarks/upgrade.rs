@@ -53,8 +53,8 @@ static DEFINITION: Definition = Definition {
             upgrade`. Each client checks that every message arrives exactly once. The same once \
             more with 60 MB of logs. The pause is what the server says; the delay is that of the \
             latest message, from the moment at which it was to be published: requests wait before \
-            the pause, too. Memory is the highest sum of both processes in proportion to that of \
-            the server before.",
+            the pause, too. Memory is the highest sum of both processes, with shared memory that \
+            none of them maps, in proportion to that of the server before.",
     differences: &["This is the original."],
     measurements: &[
         Measurement::less("pause", "pause of delivery, median", Unit::Milliseconds),

@@ -70,9 +70,10 @@ impl Upgrades {
     /// Upgrades the server, and waits until another process serves.
     pub(crate) fn upgrade(&self) -> Result<Upgrade, String> {
         let before = self.serving.process();
-        let before_bytes = memory(before);
+        let memory = Memory::before(before);
         self.serving.is_changing.store(true, Ordering::SeqCst);
-        let (output, during_bytes) = watched(before, || self.run());
+        let (output, during_bytes) = watched(before, memory.as_ref(), || self.run());
+        let before_bytes = memory.map(|memory| memory.bytes as f64);
         let upgraded = output.and_then(|output| {
             outcome(&output).ok_or_else(|| format!("the server was not upgraded: {output}"))
         });
@@ -101,13 +102,13 @@ fn outcome(output: &str) -> Option<(u32, f64)> {
 }
 
 /// Runs `work`. Returns also the most memory that the process and its children took meanwhile.
-fn watched<T>(process: u32, work: impl FnOnce() -> T) -> (T, Option<f64>) {
+fn watched<T>(process: u32, memory: Option<&Memory>, work: impl FnOnce() -> T) -> (T, Option<f64>) {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let watching = scope.spawn(|| {
             let mut most = None;
-            while !is_over.load(Ordering::Relaxed) {
-                let bytes = proc::family(&[process]).into_iter().filter_map(memory).sum();
+            while let Some(memory) = memory.filter(|_| !is_over.load(Ordering::Relaxed)) {
+                let bytes = memory.of(&proc::family(&[process])) as f64;
                 most = Some(f64::max(most.unwrap_or(0.0), bytes));
                 thread::sleep(LOOK);
             }
@@ -119,8 +120,32 @@ fn watched<T>(process: u32, work: impl FnOnce() -> T) -> (T, Option<f64>) {
     })
 }
 
-fn memory(process: u32) -> Option<f64> {
-    proc::pss_bytes(process).map(|bytes| bytes as f64)
+/// Reads the memory of a server's processes. That includes shared memory which none of them maps,
+/// as that of frozen state: what the machine has got of it since the beginning.
+#[derive(Debug)]
+struct Memory {
+    /// What the server took at the beginning.
+    bytes: u64,
+    /// Shared memory that was there then and that the server did not map.
+    others_bytes: u64,
+}
+
+impl Memory {
+    /// What a server takes that consists of this process; `None` if it cannot be read.
+    fn before(process: u32) -> Option<Memory> {
+        let (shared, mapped) = (proc::shared_memory_bytes()?, proc::mapped(process)?);
+        let others_bytes = shared.saturating_sub(mapped.shared_bytes);
+        Some(Memory { bytes: mapped.bytes, others_bytes })
+    }
+
+    /// What these processes take now.
+    fn of(&self, processes: &[u32]) -> u64 {
+        let mapped = processes.iter().filter_map(|&process| proc::mapped(process));
+        let (all, shared): (u64, u64) =
+            mapped.fold((0, 0), |sum, it| (sum.0 + it.bytes, sum.1 + it.shared_bytes));
+        let own = proc::shared_memory_bytes().unwrap_or_default().saturating_sub(self.others_bytes);
+        all + own.saturating_sub(shared)
+    }
 }
 
 #[cfg(test)]
@@ -138,7 +163,8 @@ mod tests {
     #[test]
     fn memory_is_that_of_the_family_and_processes_end() {
         let own = std::process::id();
-        let (done, bytes) = watched(own, || thread::sleep(3 * LOOK));
+        let memory = Memory::before(own);
+        let (done, bytes) = watched(own, memory.as_ref(), || thread::sleep(3 * LOOK));
         assert!(bytes.is_some_and(|bytes| bytes > 0.0));
         assert_eq!(done, ());
         assert!(is_running(own) && !is_running(u32::MAX));

@@ -115,8 +115,16 @@ impl SubscriptionTable {
         self.dropped = dropped;
     }
 
-    /// A subscription as frozen state; `None` if it has ended.
-    pub fn freeze_subscription(&self, id: SubscriptionId) -> Option<FrozenSubscription> {
+    /// A subscription as frozen state, which ends here; `None` if it has ended. The lists that it
+    /// was in are broken: call nothing else after this, but it with other subscriptions. So the
+    /// table's memory is freed while it is written.
+    pub fn take_frozen(&mut self, id: SubscriptionId) -> Option<FrozenSubscription> {
+        let frozen = self.freeze_subscription(id);
+        self.subscriptions.remove(id.index());
+        frozen
+    }
+
+    fn freeze_subscription(&self, id: SubscriptionId) -> Option<FrozenSubscription> {
         let subscription = self.live(id)?;
         let is_catching_up = subscription.connection.has(CATCHING_UP);
         let head = self.channels[subscription.local.index()].head;

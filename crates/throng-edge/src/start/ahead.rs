@@ -1,9 +1,12 @@
 //! What comes ahead of a worker that arrives: copies of sockets, while the other process serves.
 
+use std::iter::Flatten;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
+use std::vec;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use throng_core::ConnectionName;
 use throng_handover::channel::{Channel, ChannelError, Received};
 use throng_handover::message::Kind;
 
@@ -23,18 +26,49 @@ const TOKEN_BYTES: usize = size_of::<u64>();
 /// What has come ahead of a worker's state.
 pub(super) struct Ahead {
     channel: Channel,
-    /// In the order of the places of their connections.
-    sockets: Vec<CopiedSocket>,
+    /// In the order of the places of their connections, as they came.
+    sockets: Vec<Vec<CopiedSocket>>,
     /// Reports events of the sockets already.
     epoll: Epoll,
 }
 
-/// A copy of a connection's socket.
+/// A copy of a connection's socket. There are as many as connections.
 pub(super) struct CopiedSocket {
-    token: Token,
+    /// The place of the connection, and [`UNWATCHED`].
+    place: u32,
+    generation: u32,
     pub(super) socket: OwnedFd,
+}
+
+const _: () = assert!(size_of::<CopiedSocket>() == 12);
+
+/// Marks a socket whose events were not asked for.
+const UNWATCHED: u32 = 1 << 31;
+const PLACES: usize = ConnectionName::INDICES_MAX;
+const _: () = assert!(PLACES <= UNWATCHED as usize);
+
+impl CopiedSocket {
+    /// Asks for its events, if the kernel allows it; otherwise the worker asks again.
+    fn new(token: Token, socket: OwnedFd, epoll: &Epoll) -> CopiedSocket {
+        let is_watched = epoll.add_connection(&socket, token.bits()).is_ok();
+        let mark = if is_watched { 0 } else { UNWATCHED };
+        let generation = (token.bits() >> u32::BITS) as u32;
+        CopiedSocket { place: token.id().index() | mark, generation, socket }
+    }
+
+    /// The place of its connection.
+    fn index(&self) -> u32 {
+        self.place & !UNWATCHED
+    }
+
+    fn is_of(&self, token: Token) -> bool {
+        u64::from(self.generation) << u32::BITS | u64::from(self.index()) == token.bits()
+    }
+
     /// Whether its events were asked for.
-    pub(super) is_watched: bool,
+    pub(super) fn is_watched(&self) -> bool {
+        self.place & UNWATCHED == 0
+    }
 }
 
 impl Ahead {
@@ -53,26 +87,30 @@ impl Ahead {
             if descriptors.is_empty() {
                 return Ok(ahead);
             }
-            for (bits, socket) in content.chunks_exact(TOKEN_BYTES).zip(descriptors) {
-                let bits = u64::from_le_bytes(std::array::from_fn(|at| bits[at]));
-                let token = Token::from_bits(bits).ok_or_else(out_of_order)?;
-                // If the kernel refuses, the worker asks again.
-                let is_watched = ahead.epoll.add_connection(&socket, bits).is_ok();
-                ahead.sockets.push(CopiedSocket { token, socket, is_watched });
-            }
+            let tokens = content.chunks_exact(TOKEN_BYTES).map(|bits| {
+                let token =
+                    Token::from_bits(u64::from_le_bytes(std::array::from_fn(|at| bits[at])));
+                let is_place = |token: &Token| (token.id().index() as usize) < PLACES;
+                token.filter(is_place).ok_or_else(out_of_order)
+            });
+            let sockets = tokens.zip(descriptors);
+            let copied = |(token, socket)| Ok(CopiedSocket::new(token?, socket, &ahead.epoll));
+            let sockets = sockets.map(copied).collect::<Result<Vec<_>, StartError>>()?;
+            ahead.sockets.push(sockets);
         }
     }
 
     /// The channel that the state comes through, the copies, and what reports their events.
     pub(super) fn into_parts(self) -> (Channel, Copies, Epoll) {
         let Ahead { channel, sockets, epoll } = self;
-        (channel, Copies { sockets: sockets.into_iter(), next: None, left: Vec::new() }, epoll)
+        let sockets = sockets.into_iter().flatten();
+        (channel, Copies { sockets, next: None, left: Vec::new() }, epoll)
     }
 }
 
 /// Sockets that have come ahead, in the order of the records.
 pub(super) struct Copies {
-    sockets: std::vec::IntoIter<CopiedSocket>,
+    sockets: Flatten<vec::IntoIter<Vec<CopiedSocket>>>,
     /// The next one, if it was looked at.
     next: Option<CopiedSocket>,
     /// Those whose connections have ended since.
@@ -85,10 +123,10 @@ impl Copies {
         let token = connection_token(record)?;
         loop {
             let next = self.next.take().or_else(|| self.sockets.next())?;
-            if next.token == token {
+            if next.is_of(token) {
                 return Some(next);
             }
-            if next.token.id().index() > token.id().index() {
+            if next.index() > token.id().index() {
                 self.next = Some(next);
                 return None;
             }
@@ -144,7 +182,7 @@ mod tests {
         let bits = u64::from(generation) << u32::BITS | u64::from(index);
         let token = Token::from_bits(bits).unwrap();
         let (socket, _) = UnixStream::pair().unwrap();
-        CopiedSocket { token, socket: socket.into(), is_watched: true }
+        CopiedSocket::new(token, socket.into(), &Epoll::new().unwrap())
     }
 
     fn record(index: u32, generation: u32) -> Vec<u8> {
@@ -157,21 +195,22 @@ mod tests {
     #[test]
     fn each_record_finds_its_own_copy_and_the_others_are_left() {
         let sockets = vec![copy(0, 1), copy(2, 1), copy(3, 7), copy(5, 1), copy(9, 1)];
-        let mut copies = Copies { sockets: sockets.into_iter(), next: None, left: Vec::new() };
-        let mut find = |index, generation| {
-            copies.take(&record(index, generation)).map(|copy| copy.token.id().index())
-        };
+        assert!(sockets.iter().all(CopiedSocket::is_watched));
+        let sockets = vec![sockets].into_iter().flatten();
+        let mut copies = Copies { sockets, next: None, left: Vec::new() };
+        let mut find =
+            |index, generation| copies.take(&record(index, generation)).map(|copy| copy.index());
         assert_eq!(find(0, 1), Some(0));
         // That of index 2 has ended, and nothing came ahead of 1.
         assert_eq!(find(1, 1), None);
         // Another connection has the place.
         assert_eq!(find(3, 8), None);
-        let left: Vec<_> = copies.take_left().map(|copy| copy.token.id().index()).collect();
+        let left: Vec<_> = copies.take_left().map(|copy| copy.index()).collect();
         assert_eq!(left, [2, 3]);
-        let found = copies.take(&record(5, 1)).map(|copy| copy.token.id().index());
+        let found = copies.take(&record(5, 1)).map(|copy| copy.index());
         assert_eq!(found, Some(5));
         assert!(copies.take(&Encoder::new(RecordKind::WorkerEnd).finish()).is_none());
-        let left: Vec<_> = copies.into_left().map(|copy| copy.token.id().index()).collect();
+        let left: Vec<_> = copies.into_left().map(|copy| copy.index()).collect();
         assert_eq!(left, [9]);
     }
 }

@@ -2,21 +2,24 @@
 //! on with.
 //!
 //! Its thread begins before the worker is there: it receives copies of sockets while the other
-//! process serves ([`Arrivals`]). Then it gets what a worker needs, and receives the state.
+//! process serves ([`Arrivals`]). Then it gets what a worker needs, receives the state and checks
+//! it. The connections are thawed once the other process has ended its workers ([`Arrived`]), and
+//! the state is given back behind them: there is no moment at which the tables of both, or a table
+//! and all of its bytes, take memory.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
-use throng_handover::channel::{ChannelError, Received};
-use throng_handover::message::Kind;
-use throng_handover::records::{self, Socket};
+use throng_handover::channel::{Channel, Received};
+use throng_handover::records::{Passed, Socket};
 
-use super::ahead::{Ahead, lost, out_of_order};
+use super::ahead::{Ahead, Copies, lost};
+use super::arrived::Arrived;
 use super::error::{StartError, system};
 use super::gate::Gate;
-use super::thread::{self, Prepared, Started, Thread};
+use super::thread::{self, Beginning, Prepared, Started, Thread};
 use crate::event_loop::{self, Clock, Listening};
 use crate::net::HandoffHeader;
 use crate::sys::handoff::{HandoffReceiver, HandoffSender};
@@ -136,42 +139,47 @@ impl Thread {
         worker.net().inner().epoll = epoll;
         worker.set_now(clock.now());
         let mut thaw = WorkerThaw::new(worker);
-        loop {
-            let Received { kind, content, descriptors } = channel.receive().map_err(lost)?;
-            if kind != Kind::State {
-                return Err(out_of_order());
-            }
-            if content.is_empty() {
-                break;
-            }
-            let read = records::read(&content, descriptors, |record, socket| {
-                let copy = copies.take(record);
-                // At once: new connections need their descriptors.
-                copies.take_left().for_each(|copy| close(thaw.net(), copy.socket));
-                let read = match socket {
-                    Socket::None => thaw.record(record, None),
-                    Socket::Here(socket) => thaw.record(record, Some(socket)),
-                    Socket::Ahead => match copy {
-                        Some(copy) if copy.is_watched => thaw.watched(record, copy.socket),
-                        copy => thaw.record(record, copy.map(|copy| copy.socket)),
-                    },
-                };
-                // Of a connection that cannot be thawed only the socket is closed. `finish` tells
-                // whether anything else is wrong.
-                if let Err(error) = read {
-                    tracing::error!("a connection cannot be taken over: {error}");
-                }
-                Ok::<(), ChannelError>(())
-            });
-            read.map_err(lost)?;
-        }
-        let mut worker = thaw.finish().map_err(|error| StartError::TakeOver(error.to_string()))?;
-        copies.into_left().for_each(|copy| close(worker.net(), copy.socket));
+        let passed = check(&mut thaw, &mut channel, &mut copies)?;
+        copies.into_left().for_each(|copy| close(thaw.worker().net(), copy.socket));
         let mut sources = self.sources(listeners);
         sources.former = former;
-        event_loop::register(&mut worker, &mut sources).map_err(system("wait for events"))?;
-        Ok((worker, sources, method))
+        event_loop::register(thaw.worker(), &mut sources).map_err(system("wait for events"))?;
+        let arrived = Box::new(Arrived::new(thaw, passed)?);
+        Ok((Beginning::Arrived(arrived), sources, method))
     }
+}
+
+/// Receives the records of a worker and looks at them. Keeps the sockets that they need.
+fn check(
+    thaw: &mut WorkerThaw<TlsNet<Sockets>>,
+    channel: &mut Channel,
+    copies: &mut Copies,
+) -> Result<Passed, StartError> {
+    let mut failure = None;
+    let passed = Passed::receive(channel, |record, socket| {
+        let copy = copies.take(record);
+        // At once: new connections need their descriptors.
+        copies.take_left().for_each(|copy| close(thaw.worker().net(), copy.socket));
+        // What is wrong with a connection is its own matter, and is said when it is closed. If
+        // anything else is, `end_check` fails.
+        let checked = thaw.check(record);
+        let is_sound = checked.is_ok();
+        failure = failure.take().or(checked.err());
+        match socket {
+            Socket::None => None,
+            Socket::Here(socket) => Some(socket),
+            Socket::Ahead => copy.map(|copy| {
+                if is_sound && copy.is_watched() {
+                    thaw.note_watched(record);
+                }
+                copy.socket
+            }),
+        }
+    });
+    let passed = passed.map_err(lost)?;
+    let ended = thaw.end_check().map_err(|error| failure.unwrap_or(error));
+    ended.map_err(|error| StartError::TakeOver(error.to_string()))?;
+    Ok(passed)
 }
 
 /// Closes a copy whose connection has ended. It may be open elsewhere still: epoll would go on

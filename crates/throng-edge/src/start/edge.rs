@@ -35,8 +35,8 @@ pub struct Edge {
     pub(super) queues: Vec<Arc<WorkerQueue>>,
     pub(super) threads: Vec<JoinHandle<()>>,
     pub(super) succession: Arc<Succession>,
-    /// Opens once the workers may act, if they come from another process.
-    pub(super) gate: Option<Arc<Gate>>,
+    /// If workers come from another process: opens once they may act; and how many of them do.
+    pub(super) gate: Option<(Arc<Gate>, usize)>,
     /// Keeps the ports from other programs as long as the server runs.
     pub(super) ports: (Port, Option<PortReservation>),
 }
@@ -53,10 +53,12 @@ impl Edge {
         self.notify_all(|| Notification::Drain);
     }
 
-    /// Lets workers act that come from another process, which has ended its own. Call it once.
+    /// Lets workers act that come from another process, which has ended its own, and waits until
+    /// they do: they thaw first. Call it once.
     pub fn take_over(&self) {
-        if let Some(gate) = &self.gate {
+        if let Some((gate, arriving)) = &self.gate {
             gate.decide(true);
+            gate.await_arrivals(*arriving);
         }
     }
 

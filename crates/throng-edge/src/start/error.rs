@@ -86,3 +86,9 @@ pub(super) fn cannot_listen(
 pub(super) fn system(what: &'static str) -> impl Fn(io::Error) -> StartError {
     move |error| StartError::System { what, error }
 }
+
+/// Ends the process: the worker's connections would be open and never served.
+pub(super) fn cannot_go_on(error: &dyn std::fmt::Display) -> ! {
+    eprintln!("error: a worker cannot go on: {error}");
+    std::process::abort();
+}

@@ -1,4 +1,5 @@
-//! Keeps workers waiting for the last word of the process that they, or others, come from.
+//! Keeps workers waiting for the last word of the process that they, or others, come from, and the
+//! rest of the server until they have thawed.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
@@ -12,6 +13,9 @@ pub(crate) struct Gate {
     /// The number of new workers that have had their turn.
     turns: Mutex<usize>,
     taken: Condvar,
+    /// The number of workers that have arrived and act.
+    arrived: Mutex<usize>,
+    has_arrived: Condvar,
 }
 
 impl Gate {
@@ -50,6 +54,19 @@ impl Gate {
         true
     }
 
+    /// A worker that has arrived acts.
+    pub(super) fn arrive(&self) {
+        *self.arrived.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.has_arrived.notify_all();
+    }
+
+    /// Waits until as many workers have arrived and act.
+    pub(super) fn await_arrivals(&self, workers: usize) {
+        let arrived = self.arrived.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.has_arrived.wait_while(arrived, |arrived| *arrived < workers);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+
     /// Whether they will never act.
     pub(super) fn is_shut(&self) -> bool {
         *self.is_open.lock().unwrap_or_else(PoisonError::into_inner) == Some(false)
@@ -76,6 +93,10 @@ mod tests {
             gate.decide(true);
         });
         assert_eq!(*begun.lock().unwrap(), [0, 1, 2]);
+        std::thread::scope(|scope| {
+            (0..2).for_each(|_| drop(scope.spawn(|| gate.arrive())));
+            gate.await_arrivals(2);
+        });
         let shut = Gate::default();
         shut.decide(false);
         assert!(!shut.take_turn(0, || unreachable!("the gate is shut")));

@@ -69,6 +69,7 @@ impl Edge {
 
     /// Lets the halted workers freeze and send what they are.
     pub fn send_workers(&self) {
+        self.succession.freezing.begin_all();
         self.succession.assembly.order(Order::Send);
     }
 
@@ -93,6 +94,7 @@ impl Edge {
 
     /// The workers go on, as if nothing had been.
     pub fn go_back(&self) {
+        self.succession.freezing.end_all();
         self.go_on();
         self.succession.set_channels(Vec::new());
         self.succession.hold(false);

@@ -8,9 +8,13 @@ use throng_handover::message::Kind;
 use throng_handover::records::Frozen;
 
 use super::assembly::Order;
+use super::capacity::workers_min;
+use super::error::cannot_go_on;
 use super::succession::CHANNEL_TIMEOUT;
-use super::thread::{Thread, cannot_go_on};
+use super::thread::Thread;
 use crate::event_loop::{self, Clock, Listening, Sources, ThreadWorker};
+use crate::sys::sockets::Sockets;
+use crate::tls::TlsNet;
 use crate::worker::WorkerThaw;
 
 /// How long a halted worker waits for what a journal has to answer.
@@ -36,13 +40,8 @@ impl Thread {
                 Order::Leave | Order::Return => return Some(worker),
             }
         }
-        let mut frozen = Frozen::default();
         worker.set_now(clock.now());
-        let copies = std::mem::take(&mut worker.net().inner().copies);
-        let net = worker.freeze(&mut |record, socket| {
-            let is_ahead = socket.as_ref().is_some_and(|socket| copies.contains(socket));
-            frozen.push(&record, socket, is_ahead);
-        });
+        let (frozen, net) = self.freeze(worker);
         let sent = channel.ok_or(ChannelError::Ended).and_then(|channel| {
             let channel = Channel::new(channel, CHANNEL_TIMEOUT).map_err(ChannelError::System)?;
             send(&channel, &sources.listeners, &frozen)
@@ -57,6 +56,25 @@ impl Thread {
             Order::Leave => None,
             _ => Some(self.thaw(frozen, sources, clock)),
         }
+    }
+
+    /// Ends the worker, once it is its turn. Returns what it was, and its net.
+    fn freeze(&self, mut worker: ThreadWorker) -> (Frozen, TlsNet<Sockets>) {
+        let turn = self.succession.freezing.begin(workers_min(&self.setup.settings));
+        let mut frozen = Frozen::default();
+        let copies = std::mem::take(&mut worker.net().inner().copies);
+        let net = worker.freeze(&mut |record, socket| {
+            let is_ahead = socket.as_ref().is_some_and(|socket| copies.contains(socket));
+            frozen.push(&record, socket, is_ahead);
+            turn.frozen(record.len());
+        });
+        if let Some(error) = frozen.finish() {
+            tracing::warn!(
+                "state cannot be put into memory that both processes share: {error}; it is there \
+                 twice"
+            );
+        }
+        (frozen, net)
     }
 
     /// Finishes what is under way between the workers.

@@ -8,7 +8,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::ahead::Ahead;
-use super::error::{StartError, cannot_listen, system};
+use super::arrived::Arrived;
+use super::error::{StartError, cannot_go_on, cannot_listen, system};
 use super::gate::Gate;
 use super::send_method::{self, SendMethod};
 use super::succession::Succession;
@@ -27,8 +28,16 @@ use crate::worker::{Setup, Worker};
 /// The stack of a worker thread, in bytes. Nothing recurses deeply there.
 const STACK_BYTES: usize = 512 << 10;
 
-/// A worker, what its thread waits for, and how it writes to many sockets.
-pub(super) type Prepared = (ThreadWorker, Sources, SendMethod);
+/// What a thread begins with, what it waits for, and how it writes to many sockets.
+pub(super) type Prepared = (Beginning, Sources, SendMethod);
+
+/// What a thread begins with, once it may.
+pub(super) enum Beginning {
+    /// A worker that can begin at once.
+    Worker(Box<ThreadWorker>),
+    /// One that is to be thawed first.
+    Arrived(Box<Arrived>),
+}
 
 /// The parameters of a worker's thread.
 pub(super) struct Thread {
@@ -78,7 +87,7 @@ pub(super) fn builder(number: u16) -> std::thread::Builder {
 
 impl Thread {
     /// Starts the thread. It reports through `started` once it accepts connections, or cannot; one
-    /// that arrives from another process, once it has everything.
+    /// that arrives from another process, once it has everything and has checked it.
     pub(super) fn spawn(self, started: Started) -> io::Result<JoinHandle<()>> {
         builder(self.setup.id.0).spawn(move || self.run(&started, None))
     }
@@ -91,7 +100,7 @@ impl Thread {
             Some(ahead) => self.arrive(ahead, &clock),
             None => self.prepare(),
         };
-        let (mut worker, mut sources, method) = match prepared {
+        let (beginning, mut sources, method) = match prepared {
             Ok(prepared) => prepared,
             Err(error) => {
                 let _ = started.send(Err(error));
@@ -115,11 +124,16 @@ impl Thread {
                 }
             }
         }
-        if let Origin::Arrives(..) = &self.origin {
+        let _abort = AbortOnPanic;
+        let mut worker = match beginning {
+            Beginning::Worker(worker) => *worker,
+            Beginning::Arrived(arrived) => arrived.thaw(&clock),
+        };
+        if let Origin::Arrives(gate, _) = &self.origin {
             event_loop::leave_addresses(&mut worker, &mut sources);
             sleep.expect_work();
+            gate.arrive();
         }
-        let _abort = AbortOnPanic;
         loop {
             match event_loop::run(worker, &mut sources, &mut sleep, &clock) {
                 Ok(None) => return,
@@ -157,7 +171,7 @@ impl Thread {
         let (mut worker, method) = self.worker()?;
         let mut sources = self.sources(listeners);
         event_loop::register(&mut worker, &mut sources).map_err(system("wait for events"))?;
-        Ok((worker, sources, method))
+        Ok((Beginning::Worker(Box::new(worker)), sources, method))
     }
 
     /// The ports that the worker listens on, by their number in the settings.
@@ -235,12 +249,6 @@ impl Thread {
         let net = TlsNet::new(sockets, acceptor, Arc::clone(counters), max_handshakes);
         Ok((Worker::new(self.setup.clone(), net), method))
     }
-}
-
-/// Ends the process: the worker's connections would be open and never served.
-pub(super) fn cannot_go_on(error: &dyn std::fmt::Display) -> ! {
-    eprintln!("error: a worker cannot go on: {error}");
-    std::process::abort();
 }
 
 /// Aborts the process if a worker panics: its connections would be open and never served. A service

@@ -14,8 +14,8 @@ use std::io::{self, Write as _};
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, memfd_create};
-use rustix::io::Errno;
+use rustix::fs::{SealFlags, fcntl_add_seals, fcntl_get_seals, fstat};
+use throng_handover::memory::create;
 
 /// The seals without which memory is not mapped.
 const SEALS: SealFlags =
@@ -28,15 +28,7 @@ pub struct SealedWriter(File);
 impl SealedWriter {
     /// Memory without bytes.
     pub fn new() -> io::Result<SealedWriter> {
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let create = |flags| memfd_create("throng-logs", flags);
-        // Some systems refuse memory that could be executed (`vm.memfd_noexec`), and kernels before
-        // 6.3 do not know how to say that this cannot.
-        let memory = match create(flags | MemfdFlags::NOEXEC_SEAL) {
-            Err(Errno::INVAL) => create(flags),
-            created => created,
-        };
-        Ok(SealedWriter(File::from(memory?)))
+        Ok(SealedWriter(create("throng-logs")?))
     }
 
     /// Appends bytes to what was written before.

@@ -81,9 +81,9 @@ impl<N: Net> Worker<N> {
     }
 
     /// Ends the worker, and writes all that it is: one record with each call of `write`, a
-    /// connection's with its socket. Sockets are not taken out of the worker's events. The engine
-    /// keeps the worker as a follower, because another one goes on in its place. Returns its net,
-    /// which takes time to drop: all events that were asked for.
+    /// connection's with its socket. Its tables are freed as it goes. Sockets are not taken out of
+    /// the worker's events. The engine keeps the worker as a follower, because another one goes on
+    /// in its place. Returns its net, which takes time to drop: all events that were asked for.
     pub fn freeze(mut self, write: &mut dyn FnMut(Vec<u8>, Option<N::Socket>)) -> N {
         // The queue is empty but for answers that have just come: those questions are asked again.
         debug_assert!(self.may_freeze());
@@ -104,6 +104,8 @@ impl<N: Net> Worker<N> {
         let mut grants = GrantsNumbers::new();
         for index in 0..self.connections.extent() {
             let id = ConnectionId::new(index);
+            let ended = self.subscriptions_in_order(id).into_iter();
+            let subscriptions = ended.filter_map(|it| self.subscriptions.take_frozen(it)).collect();
             // Not every place of the table is taken.
             let Some(connection) = self.connections.get(id) else { continue };
             let tls = match self.net.leave(&connection.socket) {
@@ -118,7 +120,7 @@ impl<N: Net> Worker<N> {
             self.freeze_user(id, &mut |record| write(record, None));
             let numbers = Numbers { partials: &partials, grants: &grants };
             let mut frozen = self.freeze_connection(id, connection, close, &numbers);
-            frozen.tls = tls;
+            (frozen.tls, frozen.subscriptions) = (tls, subscriptions);
             let subscriptions = frozen.subscriptions.len() as u32;
             // The worker that reads it counts it again.
             self.access.clients.limiter.unsubscribe(self.limited_client(id), subscriptions);
@@ -246,6 +248,7 @@ impl<N: Net> Worker<N> {
         }
     }
 
+    /// A connection but for its subscriptions and its TLS.
     fn freeze_connection(
         &self,
         id: ConnectionId,
@@ -253,8 +256,6 @@ impl<N: Net> Worker<N> {
         pending_close: Option<Option<u16>>,
         numbers: &Numbers<'_>,
     ) -> FrozenConnection {
-        let subscriptions = self.subscriptions_in_order(id).into_iter();
-        let frozen = |subscription| self.subscriptions.freeze_subscription(subscription);
         let mut frozen = FrozenConnection {
             id,
             generation: connection.generation,
@@ -271,7 +272,7 @@ impl<N: Net> Worker<N> {
             address: self.connections.address(id),
             state: connection.state,
             flags: connection.flags,
-            subscriptions: subscriptions.filter_map(frozen).collect(),
+            subscriptions: Vec::new(),
             pending_close,
             io: connection.io.as_deref().map(|io| freeze_io(connection, io, numbers.partials)),
             tls: None,

@@ -1,4 +1,8 @@
 //! A worker from frozen state: it goes on where the frozen one stopped.
+//!
+//! There are two ways. Either each record comes once ([`WorkerThaw::record`]), or each comes twice:
+//! first it is only looked at ([`WorkerThaw::check`]), so that a worker that cannot be thawed is
+//! refused before connections, which take the most memory, are made of anything.
 
 use std::sync::Arc;
 
@@ -27,6 +31,8 @@ pub struct WorkerThaw<N: Net> {
     has_begun: bool,
     is_ended: bool,
     has_failed: bool,
+    /// Whether all records were looked at: what connections share is there, and they come again.
+    is_checked: bool,
     newest_generation: u32,
     has_acceptances: bool,
     channels: u32,
@@ -39,8 +45,8 @@ pub struct WorkerThaw<N: Net> {
     grants: Vec<Arc<Grants>>,
     /// The user of the next connection, if the name is known.
     user: Option<Box<str>>,
-    /// The places of connections whose events were asked for before, in order.
-    watched: Vec<u32>,
+    /// The connections whose events were asked for before.
+    watched: Watched,
 }
 
 impl<N: Net> WorkerThaw<N> {
@@ -53,6 +59,7 @@ impl<N: Net> WorkerThaw<N> {
             has_begun: false,
             is_ended: false,
             has_failed: false,
+            is_checked: false,
             newest_generation: 0,
             has_acceptances: false,
             channels: 0,
@@ -61,36 +68,70 @@ impl<N: Net> WorkerThaw<N> {
             partials: Vec::new(),
             grants: Vec::new(),
             user: None,
-            watched: Vec::new(),
+            watched: Watched::default(),
         }
     }
 
-    /// What the worker acts through.
-    pub(crate) fn net(&mut self) -> &mut N {
-        self.worker.net()
+    /// The worker, as far as it was thawed.
+    pub(crate) fn worker(&mut self) -> &mut Worker<N> {
+        &mut self.worker
     }
 
-    /// As [`WorkerThaw::record`], of a connection whose events the worker's net reports already.
-    pub(crate) fn watched(&mut self, record: &[u8], socket: N::Socket) -> Result<(), ThawError> {
-        self.watched.extend(connection_token(record).map(|token| token.id().index()));
-        self.record(record, Some(socket))
+    /// The worker's net reports the events of a record's connection already.
+    pub(crate) fn note_watched(&mut self, record: &[u8]) {
+        connection_token(record).iter().for_each(|token| self.watched.insert(token.id()));
     }
 
-    /// Reads the next record, a connection's with its socket. After an error there is no worker,
-    /// unless the record is a connection's: then only that connection is closed.
-    pub fn record(&mut self, record: &[u8], socket: Option<N::Socket>) -> Result<(), ThawError> {
+    /// Looks at the next record; all but those of connections and their users are used up. After an
+    /// error there is no worker, unless the record is a connection's: then only that connection
+    /// cannot be thawed.
+    pub fn check(&mut self, record: &[u8]) -> Result<(), ThawError> {
+        debug_assert!(!self.is_checked, "a record comes behind the last");
         let (kind, decoder) = Decoder::new(record).inspect_err(|_| self.has_failed = true)?;
         if kind == RecordKind::Connection && self.may_follow(kind) {
             self.connections += 1;
-            let socket = socket.ok_or(ThawError::Invalid("a connection without its socket"))?;
+            self.user = None;
             let frozen = FrozenConnection::decode(decoder)?;
-            let user = self.user.take();
-            let shared = (&*self.partials, &*self.grants, user.as_deref());
-            return self.worker.thaw_connection(frozen, socket, shared);
+            return self.worker.check_connection(&frozen, &self.grants).map(drop);
         }
         let read = self.read(kind, decoder);
         self.has_failed |= read.is_err();
         read
+    }
+
+    /// Ends the look at the records. They come again from now on, to [`WorkerThaw::record`]. After
+    /// an error there is no worker.
+    pub fn end_check(&mut self) -> Result<(), ThawError> {
+        self.is_checked = self.is_ended && !self.has_failed;
+        if self.is_checked { Ok(()) } else { Err(ThawError::Truncated) }
+    }
+
+    /// Reads the next record, a connection's with its socket. After an error there is no worker,
+    /// unless the record is a connection's: then only that connection is closed. Of records that
+    /// were checked, those that were used up are passed over.
+    pub fn record(&mut self, record: &[u8], socket: Option<N::Socket>) -> Result<(), ThawError> {
+        let (kind, decoder) = Decoder::new(record).inspect_err(|_| self.has_failed = true)?;
+        if kind == RecordKind::Connection && (self.is_checked || self.may_follow(kind)) {
+            self.connections += u32::from(!self.is_checked);
+            let user = self.user.take();
+            let socket = socket.ok_or(ThawError::Invalid("a connection without its socket"))?;
+            let frozen = FrozenConnection::decode(decoder)?;
+            let shared = (&*self.partials, &*self.grants, user.as_deref());
+            return self.worker.thaw_connection(frozen, socket, shared);
+        }
+        let read = match kind {
+            RecordKind::User if self.is_checked => self.read_user(decoder),
+            _ if self.is_checked => Ok(()),
+            _ => self.read(kind, decoder),
+        };
+        self.has_failed |= read.is_err();
+        read
+    }
+
+    /// The next record is that of the user's connection.
+    fn read_user(&mut self, mut decoder: Decoder<'_>) -> Result<(), ThawError> {
+        self.user = Some(decoder.text()?.into());
+        decoder.finish()
     }
 
     /// Whether a record may come now.
@@ -151,11 +192,7 @@ impl<N: Net> WorkerThaw<N> {
                 let grants = if is_of_key { grants.for_server_key() } else { grants };
                 self.grants.push(Arc::new(grants));
             }
-            RecordKind::User => {
-                // The next record is that of the user's connection.
-                self.user = Some(decoder.text()?.into());
-                decoder.finish()?;
-            }
+            RecordKind::User => self.read_user(decoder)?,
             RecordKind::WorkerEnd => {
                 let counts = (decoder.u32()?, decoder.u32()?);
                 decoder.finish()?;
@@ -178,6 +215,29 @@ impl<N: Net> WorkerThaw<N> {
         }
         self.worker.finish_thaw(self.newest_generation, &self.watched);
         Ok(self.worker)
+    }
+}
+
+/// Places of connections, a bit each.
+#[derive(Debug, Default)]
+struct Watched(Vec<u64>);
+
+impl Watched {
+    fn insert(&mut self, id: ConnectionId) {
+        let (word, bit) = Watched::place(id);
+        if self.0.len() <= word {
+            self.0.resize(word + 1, 0);
+        }
+        self.0[word] |= bit;
+    }
+
+    fn contains(&self, id: ConnectionId) -> bool {
+        let (word, bit) = Watched::place(id);
+        self.0.get(word).is_some_and(|word| word & bit != 0)
+    }
+
+    fn place(id: ConnectionId) -> (usize, u64) {
+        (id.index() as usize / 64, 1 << (id.index() % 64))
     }
 }
 
@@ -247,6 +307,23 @@ impl<N: Net> Worker<N> {
         self.subscriptions.thaw_channel(decoder, find)
     }
 
+    /// Checks what a connection refers to, apart from a message that it was written in part.
+    /// Returns what it was granted, if it has shown anything that grants.
+    fn check_connection<'g>(
+        &self,
+        frozen: &FrozenConnection,
+        grants: &'g [Arc<Grants>],
+    ) -> Result<Option<&'g Arc<Grants>>, ThawError> {
+        let granted = frozen.session.map(|session| {
+            let granted = grants.get(session.grants as usize);
+            granted.ok_or(ThawError::Invalid("the grants of a connection"))
+        });
+        if !frozen.subscriptions.iter().all(|frozen| self.subscriptions.can_thaw(frozen)) {
+            return Err(ThawError::Invalid("the subscriptions of a connection"));
+        }
+        granted.transpose()
+    }
+
     /// Adds a connection and its subscriptions. Fails without any effect but on the socket, which
     /// is closed.
     fn thaw_connection(
@@ -256,14 +333,7 @@ impl<N: Net> Worker<N> {
         (partials, grants, user): (&[Arc<Message>], &[Arc<Grants>], Option<&str>),
     ) -> Result<(), ThawError> {
         // Nothing may fail after `put_at`: it could not be undone.
-        let granted = frozen.session.map(|session| {
-            let granted = grants.get(session.grants as usize);
-            granted.ok_or(ThawError::Invalid("the grants of a connection"))
-        });
-        let granted = granted.transpose()?;
-        if !frozen.subscriptions.iter().all(|frozen| self.subscriptions.can_thaw(frozen)) {
-            return Err(ThawError::Invalid("the subscriptions of a connection"));
-        }
+        let granted = self.check_connection(&frozen, grants)?;
         let (io, tls) = (frozen.io.take(), frozen.tls.take());
         self.thaw_tls(&frozen, tls, &socket)?;
         let mut connection = frozen.connection(socket, None);
@@ -351,7 +421,7 @@ impl<N: Net> Worker<N> {
 
     /// Ends the thaw, once all connections are there: corrects what the engine counts, and asks for
     /// events, which come at once where something is ready.
-    fn finish_thaw(&mut self, newest_generation: u32, watched: &[u32]) {
+    fn finish_thaw(&mut self, newest_generation: u32, watched: &Watched) {
         // Some of its connections may follow kept channels.
         self.has_kept = true;
         let (engine, now_ms) = (Arc::clone(&self.engine), self.clock.unix_ms());
@@ -361,10 +431,8 @@ impl<N: Net> Worker<N> {
             engine.set_subscribers(now_ms, channel, worker, subscribers);
         });
         self.connections.resume_generations(newest_generation);
-        let mut watched = watched.iter().peekable();
         for index in 0..self.connections.extent() {
             let id = ConnectionId::new(index);
-            let is_watched = watched.next_if_eq(&&index).is_some();
             // Not every place of the table is taken.
             let Some(connection) = self.connections.get(id) else { continue };
             let (is_blocked, token) = (connection.has(Flags::BLOCKED), connection.token(id));
@@ -373,7 +441,7 @@ impl<N: Net> Worker<N> {
                 continue;
             }
             self.count_held(id);
-            if !is_watched {
+            if !watched.contains(id) {
                 self.watch(id);
             }
             // Watching may have failed, which has released it.

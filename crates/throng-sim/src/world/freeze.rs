@@ -148,6 +148,15 @@ impl World {
         let seat = &mut self.seats[at];
         let vacant = seat.vacant(FakeNet::new(&self.notes));
         let mut thaw = WorkerThaw::new(std::mem::replace(&mut seat.worker, vacant));
+        // As another process does: it looks at all records before it makes connections of any.
+        let is_checked = self.random.percent(50);
+        if is_checked {
+            self.notes.saw("freeze: checked before the thaw");
+            for (record, _) in &records {
+                thaw.check(record).map_err(|error| format!("a record: {error}"))?;
+            }
+            thaw.end_check().map_err(|error| format!("the records: {error}"))?;
+        }
         for (record, socket) in records {
             let events = frozen::events(&record);
             events.iter().for_each(|event| self.notes.saw(event));

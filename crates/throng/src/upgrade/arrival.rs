@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use rustix::net::sockopt::socket_peercred;
@@ -18,7 +18,9 @@ use throng_core::{
 };
 use throng_edge::{Arrivals, PassedPorts};
 use throng_handover::channel::{Channel, ChannelError, Received};
-use throng_handover::message::{Kind, Listener, Message, OF_WORKER, PROTOCOL, Welcome};
+use throng_handover::message::{
+    Kind, Listener, Message, OF_WORKER, PROTOCOL, PROTOCOL_MIN, Welcome,
+};
 use throng_handover::phase;
 use throng_handover::records;
 use throng_nats::engine::NodeThaw;
@@ -43,11 +45,15 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 pub(crate) struct Arrival {
     channel: Channel,
     phase: phase::Successor,
+    /// What both processes speak.
+    protocol: u16,
     welcome: Welcome,
     descriptors: HashMap<u8, OwnedFd>,
     victim: Victim,
     /// The id of the running server.
     predecessor: i32,
+    /// How long after the last word the workers acted.
+    later: Option<Duration>,
 }
 
 impl Arrival {
@@ -69,11 +75,9 @@ impl Arrival {
         let victim = Victim::volunteer();
         rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
         let mut channel = Channel::new(channel, TIMEOUT)?;
-        let hello = Message::Hello {
-            protocol: PROTOCOL,
-            frozen: frozen::VERSION,
-            build: version::BUILD.into(),
-        };
+        let protocol = spoken(std::env::var(VARIABLE).ok().as_deref());
+        let hello =
+            Message::Hello { protocol, frozen: frozen::VERSION, build: version::BUILD.into() };
         channel.send(&hello)?;
         let mut phase = phase::Successor::default();
         let (message, descriptors) = channel.receive_message()?;
@@ -83,7 +87,18 @@ impl Arrival {
         let numbers = welcome.listeners.iter().map(|listener| *listener as u8);
         let descriptors = numbers.zip(descriptors).collect();
         let predecessor = parent.map_or(0, |parent| parent.as_raw_nonzero().get());
-        Ok(Some(Arrival { channel, phase, welcome, descriptors, victim, predecessor }))
+        let own = (channel, phase, protocol);
+        Ok(Some(Arrival::new(own, welcome, descriptors, (victim, predecessor))))
+    }
+
+    fn new(
+        (channel, phase, protocol): (Channel, phase::Successor, u16),
+        welcome: Welcome,
+        descriptors: HashMap<u8, OwnedFd>,
+        (victim, predecessor): (Victim, i32),
+    ) -> Arrival {
+        let later = None;
+        Arrival { channel, phase, protocol, welcome, descriptors, victim, predecessor, later }
     }
 
     /// Takes a descriptor that came with the greeting.
@@ -224,26 +239,34 @@ impl Arrival {
     }
 
     /// Says that everything is here, and waits for the last word. When this returns, the running
-    /// server acts no more.
+    /// server acts no more: this one does, once `begin` has returned.
     ///
     /// # Errors
     ///
     /// It has given up or ended.
-    pub(crate) fn finish(&mut self) -> Result<()> {
-        let thawed = self.phase.has_thawed()?;
-        self.channel.send(&thawed)?;
+    pub(crate) fn finish(&mut self, begin: impl FnOnce()) -> Result<()> {
+        // What was needed to read the state, while most of the memory is that of the state.
+        throng_edge::release_unused_memory();
+        let has_all = self.phase.has_all()?;
+        self.channel.send(&has_all)?;
         let (message, _) = self.channel.receive_message().map_err(given_up)?;
         self.phase.received(message.kind())?;
         ensure!(self.phase.serves(), phase::OutOfOrder);
+        let heard = Instant::now();
         self.victim.serve();
+        begin();
+        self.later = Some(heard.elapsed());
         Ok(())
     }
 
     /// Says that this process serves, and receives the connections between two requests that no
     /// worker had.
     pub(crate) fn receive_rest(mut self, control: &Control) {
+        let later = self.later.map(|later| later.as_micros() as u64);
+        // One of an earlier version does not ask since when.
+        let serves = Message::Serves(later.filter(|_| self.protocol > PROTOCOL_MIN));
         // It may have died.
-        let _ = self.channel.send(&Message::Serves);
+        let _ = self.channel.send(&serves);
         let done = |pause_ms| {
             let (own, old) = (std::process::id(), self.predecessor);
             let message = format!("process {own} has taken over from process {old}");
@@ -274,6 +297,12 @@ impl Arrival {
     }
 }
 
+/// The protocol to speak with a server that says that it speaks this one.
+fn spoken(its: Option<&str>) -> u16 {
+    let its = its.and_then(|its| its.parse().ok());
+    its.filter(|its| (PROTOCOL_MIN..=PROTOCOL).contains(its)).unwrap_or(PROTOCOL)
+}
+
 fn handoff(received: Received) -> Option<(throng_core::Listener, Handoff)> {
     let socket = received.descriptors.into_iter().next()?;
     match parts::unpack(received.content, socket) {
@@ -295,6 +324,16 @@ fn given_up(error: ChannelError) -> anyhow::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_is_spoken_to_in_its_own_version_if_it_is_known() {
+        let (newest, oldest) = (PROTOCOL.to_string(), PROTOCOL_MIN.to_string());
+        assert_eq!(spoken(Some(&newest)), PROTOCOL);
+        assert_eq!(spoken(Some(&oldest)), PROTOCOL_MIN);
+        for other in [Some("0"), Some("65535"), Some("yes"), None] {
+            assert_eq!(spoken(other), PROTOCOL, "{other:?}");
+        }
+    }
 
     #[test]
     fn the_end_of_the_channel_does_not_say_that_the_other_server_goes_on() {

@@ -237,17 +237,17 @@ impl DataSource {
 }
 
 /// Lets the workers of the running server act here, and the data directory be written to. When this
-/// returns, that one acts no more; if it fails before, that one goes on.
+/// returns, they act, and that one does no more; if it fails, that one goes on.
 pub(crate) fn take_over(
     arrival: Option<&mut Arrival>,
     edge: &Edge,
     data: Option<&Data>,
 ) -> Result<()> {
     let Some(arrival) = arrival else { return Ok(()) };
-    arrival.finish()?;
-    data.iter().for_each(|data| data.tenancy().begin());
-    edge.take_over();
-    Ok(())
+    arrival.finish(|| {
+        data.iter().for_each(|data| data.tenancy().begin());
+        edge.take_over();
+    })
 }
 
 /// Receives the connections that the control plane of the running server still has.

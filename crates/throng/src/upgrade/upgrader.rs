@@ -6,8 +6,8 @@
 //! | logs, in memory that both map, and copies of sockets are sent ahead | this one | the same |
 //! | no request begins; those that have begun end | the workers of this one | the same |
 //! | all workers halt, freeze and send; the logs are sent | nobody | the workers thaw, and go on |
-//! | the new process has everything: it is told to serve | the new one | unsent, it is the same |
-//! | it says that it serves | the new one | there is no way back |
+//! | the new process has checked all of it: it is told to serve | nobody | unsent, the same |
+//! | its workers thaw, and it says that it serves | the new one | there is no way back |
 //! | this process writes what slow clients have not read, and ends | the new one | |
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -194,11 +194,16 @@ impl Upgrader {
             .send_ahead(&mut channel, &mut phase)
             .and_then(|()| self.hand_over(&mut channel, &mut phase));
         match moved {
-            Ok(pause) => {
+            Ok(until_then) => {
                 // It serves: it must not end with this value.
                 starting.0 = None;
                 self.running.reloads.end_upgrade(process);
-                let lost = lost(&mut channel);
+                let (pause, lost) = match await_service(&mut channel) {
+                    Ok(later) => (until_then + later, None),
+                    Err(reason) => (until_then, Some(reason)),
+                };
+                // Not before: to close all descriptors takes the time of the processors.
+                self.edge.leave();
                 let control = Arc::clone(&self.control);
                 let backups = self.running.data.as_ref().map(Tenancy::backups);
                 Ok(Upgraded { control, channel, process, pause, lost, backups })
@@ -281,7 +286,7 @@ impl Upgrader {
         }
     }
 
-    /// Brings everything to rest, and gives it away. Returns how long nothing was delivered.
+    /// Brings everything to rest, and gives it away. Returns how long nothing was delivered then.
     fn hand_over(&self, channel: &mut Channel, phase: &mut Predecessor) -> Result<Duration> {
         self.control.hold().begin();
         self.edge.hold();
@@ -317,15 +322,15 @@ impl Upgrader {
         parts::send_revocations(revocations.as_ref(), channel).map_err(ended)?;
         parts::send_control(&counted, channel).map_err(ended)?;
         match self.next(channel, phase)? {
-            Message::Thawed => {}
+            Message::HasAll => {}
             _ => bail!("it does not say that it has everything"),
         }
         let left = pause_end.saturating_duration_since(Instant::now());
         self.edge.await_workers(left).context("a worker")?;
         self.commit(channel, phase)?;
+        let until_then = began.elapsed();
         self.running.node.iter().for_each(|node| node.cede());
-        self.edge.leave();
-        Ok(began.elapsed())
+        Ok(until_then)
     }
 
     fn send_presence_events(&self, channel: &Channel) -> Result<(), ChannelError> {
@@ -428,19 +433,22 @@ impl Upgraded {
     }
 }
 
-/// Why the new process has ended although it was told to serve; `None` if it serves.
-fn lost(channel: &mut Channel) -> Option<String> {
-    channel.set_deadline(Some(Instant::now() + SERVES_TIMEOUT));
+/// Waits until the new process serves, which was told to. Returns how long that took it, or why it
+/// has ended.
+fn await_service(channel: &mut Channel) -> Result<Duration, String> {
+    let began = Instant::now();
+    channel.set_deadline(Some(began + SERVES_TIMEOUT));
     let said = channel.receive_message();
     channel.set_deadline(None);
     // Fails for no socket.
     let _ = channel.set_timeout(SERVES_TIMEOUT);
     match said {
+        Ok((Message::Serves(Some(later_us)), _)) => Ok(Duration::from_micros(later_us)),
         // One that is slow is there.
-        Ok((Message::Serves, _)) | Err(ChannelError::TimedOut) => None,
-        Ok((Message::Refused(reason), _)) => Some(reason),
-        Ok(_) => Some(OutOfOrder.to_string()),
-        Err(error) => Some(ended(error).to_string()),
+        Ok((Message::Serves(None), _)) | Err(ChannelError::TimedOut) => Ok(began.elapsed()),
+        Ok((Message::Refused(reason), _)) => Err(reason),
+        Ok(_) => Err(OutOfOrder.to_string()),
+        Err(error) => Err(ended(error).to_string()),
     }
 }
 

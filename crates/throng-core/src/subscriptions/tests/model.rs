@@ -302,17 +302,18 @@ impl World {
             }
         }
         for (&(connection, _), subscriber) in &mut self.subscribers {
-            let frozen = self.table.freeze_subscription(subscriber.id).expect("it is there");
+            let takes_more = !self.table.is_blocked(subscriber.id);
+            let frozen = self.table.take_frozen(subscriber.id).expect("it is there");
             let mut encoder = Encoder::new(RecordKind::Connection);
             frozen.encode(&mut encoder);
             let record = encoder.finish();
             let (_, mut decoder) = Decoder::new(&record).expect("a record");
             assert_eq!(FrozenSubscription::decode(&mut decoder), Ok(frozen));
             assert!(table.can_thaw(&frozen));
-            let takes_more = !self.table.is_blocked(subscriber.id);
             subscriber.id =
                 table.thaw_subscription(ConnectionId::new(connection), &frozen, None, takes_more);
         }
+        assert!(self.table.subscriptions.is_empty(), "they end as they are frozen");
         let mut count = 0;
         table.finish_thaw(&mut |_, subscribers| count += subscribers as usize);
         assert_eq!(count, self.subscribers.len());
