@@ -24,7 +24,8 @@ const SETTLING: Duration = Duration::from_secs(5);
 const FOLLOWED: &str = "throng_nats_followed_channels";
 
 pub(super) fn run(context: &mut Context<'_>) -> Result<(), Abort> {
-    let channels = context.size.part(INBOXES, WHOLE);
+    // More than connections: each follows many.
+    let channels = INBOXES * context.size.connections / WHOLE;
     let clients = channels.div_ceil(CHANNELS_OF_CLIENT).max(1);
     let channels = clients * CHANNELS_OF_CLIENT;
     let path = path();
