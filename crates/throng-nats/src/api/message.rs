@@ -66,7 +66,7 @@ pub fn headers(
 pub fn parse(headers: Headers<'_>, payload: &[u8]) -> Option<StoredMessage> {
     let [mut sequence, mut time, mut kind, mut content_type] = [None; 4];
     let [mut excluded, mut expires_in_ms, mut receipt] = [None; 3];
-    for (name, value) in headers.from_last() {
+    for (name, value) in headers.last_first() {
         let place = match name {
             "Nats-Sequence" => &mut sequence,
             "Nats-Time-Stamp" => &mut time,

@@ -29,14 +29,14 @@ impl<'a> Headers<'a> {
 
     /// All fields, the last one first: names, whose case matters, and values. The server appends
     /// its fields, so the last one with a name is what it says and not what a publisher claims.
-    pub(crate) fn from_last(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
+    pub(crate) fn last_first(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
         let lines = self.0.rsplit('\n').filter_map(|line| line.split_once(':'));
         lines.map(|(name, value)| (name, value.trim_matches([' ', '\t', '\r'])))
     }
 
     /// The value of the last field with this name.
     pub fn get(&self, name: &str) -> Option<&'a str> {
-        self.from_last().find_map(|(field, value)| (field == name).then_some(value))
+        self.last_first().find_map(|(field, value)| (field == name).then_some(value))
     }
 
     /// The value of a field that is a number.
