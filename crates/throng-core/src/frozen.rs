@@ -140,6 +140,13 @@ impl Encoder {
         Encoder { bytes: record }
     }
 
+    /// An empty record of a kind, in the memory of one that is not needed any more.
+    pub fn reusing(kind: RecordKind, mut memory: Vec<u8>) -> Encoder {
+        memory.clear();
+        memory.push(kind as u8);
+        Encoder { bytes: memory }
+    }
+
     /// The first record of a sequence, with the version of the format.
     pub fn first(kind: RecordKind) -> Encoder {
         let mut encoder = Encoder::new(kind);

@@ -187,11 +187,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a directory");
         let data = Directory::open(&folder.path().join("data")).expect("it is new");
         let storage = DiskStorage::open(&data.store(), 1 << 20).expect("it opens");
-        let write = crate::storage::Write {
-            space: crate::storage::Space::Meta,
-            key: b"key".to_vec(),
-            value: Some(b"value".to_vec()),
-        };
+        let write = crate::storage::Write::put(crate::storage::Space::Meta, "key", "value");
         storage.commit(&[write]).expect("it writes");
         let stop =
             |path: &Path| back_up(&storage, path, |_| Ok(()), &mut |_| ControlFlow::Break(()));

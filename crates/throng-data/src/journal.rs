@@ -108,7 +108,7 @@ impl Group {
 }
 
 fn write_bytes(write: &Write) -> usize {
-    WRITE_BYTES + write.key.len() + write.value.as_ref().map_or(0, Vec::len)
+    WRITE_BYTES + write.key.len() + write.value.as_ref().map_or(0, |value| value.len())
 }
 
 /// Whether the thread writes.

@@ -41,7 +41,8 @@ fn key(table: Table, key: &[u8]) -> Vec<u8> {
 }
 
 fn write(Change { table, key: of, value }: Change) -> Write {
-    Write { space: Space::Records, key: key(table, &of), value: value.map(Vec::from) }
+    let (space, key) = (Space::Records, key(table, &of).into());
+    Write { space, key, value: value.map(|value| (&*value).into()) }
 }
 
 impl Records for JournalRecords {

@@ -53,15 +53,31 @@ impl Space {
     ];
 }
 
+/// A key or a value. Clones share it, also with what the storage keeps of it in memory, so that a
+/// commit copies nothing.
+pub type Bytes = fjall::Slice;
+
 /// A change of one entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Write {
     /// The table of the entry.
     pub space: Space,
     /// The key of the entry.
-    pub key: Vec<u8>,
+    pub key: Bytes,
     /// Its new value; `None` removes it.
-    pub value: Option<Vec<u8>>,
+    pub value: Option<Bytes>,
+}
+
+impl Write {
+    /// Sets an entry.
+    pub fn put(space: Space, key: impl Into<Bytes>, value: impl Into<Bytes>) -> Write {
+        Write { space, key: key.into(), value: Some(value.into()) }
+    }
+
+    /// Removes an entry, if it is there.
+    pub fn remove(space: Space, key: impl Into<Bytes>) -> Write {
+        Write { space, key: key.into(), value: None }
+    }
 }
 
 /// Why something could not be stored or read.

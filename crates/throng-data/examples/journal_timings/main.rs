@@ -137,8 +137,7 @@ fn library(storage: &DiskStorage, group: usize, next: &mut u64) -> Result<Round,
     round(group, || {
         let writes = (0..group).map(|_| {
             *next += 1;
-            let value = Some(BODY.into());
-            Write { space: Space::Messages, key: next.to_be_bytes().to_vec(), value }
+            Write::put(Space::Messages, next.to_be_bytes(), BODY)
         });
         storage.commit(&writes.collect::<Vec<_>>())?;
         Ok(storage.sync()?)

@@ -123,8 +123,7 @@ impl Markers {
         marker: ReadMarker,
         ticket: Ticket<Marked>,
     ) {
-        let value = Some(id.to_string().into_bytes());
-        let write = Write { space: Space::Records, key: key(inbox), value };
+        let write = Write::put(Space::Records, key(inbox), id.to_string());
         let under_way = &self.under_way[at(inbox)];
         let mut all = lock(under_way);
         let (offset, writes) = all.entry(inbox.clone()).or_default();

@@ -35,8 +35,7 @@ impl Logs {
     ///
     /// What the storage reports.
     pub fn note_restored(&self) -> Result<(), StorageError> {
-        let (space, key) = (Space::Meta, format::RUN.to_vec());
-        self.storage.commit(&[Write { space, key, value: Some(format::RESTORED.to_vec()) }])?;
+        self.storage.commit(&[Write::put(Space::Meta, format::RUN, format::RESTORED)])?;
         self.storage.sync()
     }
 

@@ -312,7 +312,7 @@ mod tests {
             let logs = Logs::at_rest(Arc::new(filled())).expect("it opens");
             let mut head = logs.committed_head(&news()).expect("it is read");
             change(&mut head);
-            Some(head.encode())
+            Some(format::Scratch::default().head(&head).to_vec())
         };
         let name = format::name(&news());
         for (space, key, value, expected) in [
@@ -356,12 +356,13 @@ mod tests {
             ),
         ] {
             let storage = filled();
+            let (key, value) = (key.into(), value.map(Into::into));
             storage.commit(&[Write { space, key, value }]).expect("it writes");
             let (_, faults) = check(&storage);
             assert_eq!(faults, [expected]);
         }
         let storage = filled();
-        let lost = Write { space: Space::Heads, key: name, value: None };
+        let lost = Write::remove(Space::Heads, name);
         storage.commit(&[lost]).expect("it writes");
         let (_, faults) = check(&storage);
         assert_eq!(faults.len(), 4, "three messages and a number: {faults:?}");

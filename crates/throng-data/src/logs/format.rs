@@ -7,7 +7,7 @@ use throng_core::frozen::{
 use throng_core::{ChannelName, Content, Epoch, Retention, clock};
 
 use crate::promise::Sync;
-use crate::storage::{Space, Storage, StorageError};
+use crate::storage::{Bytes, Space, Storage, StorageError};
 
 /// The version of the format.
 pub(super) const VERSION: u32 = 2;
@@ -72,17 +72,47 @@ const SLACK_PART: usize = 16;
 /// Room for a number of eight bytes.
 const NUMBER_BYTES: usize = size_of::<u64>();
 
-/// Room for a head.
-const HEAD_BYTES: usize = 9 * NUMBER_BYTES;
-
-/// Room for a message without its body and content type.
-const MESSAGE_BYTES: usize = 8 * NUMBER_BYTES;
-
 /// What `write` encodes, about this many bytes.
 fn encoded(kind: RecordKind, bytes: usize, write: impl FnOnce(&mut Encoder)) -> Vec<u8> {
     let mut encoder = Encoder::with_capacity(kind, bytes);
     write(&mut encoder);
     encoder.finish()
+}
+
+/// Memory in which keys and values are put together, one after the other.
+#[derive(Debug, Default)]
+pub(super) struct Scratch(Vec<u8>);
+
+impl Scratch {
+    fn encoded(&mut self, kind: RecordKind, write: impl FnOnce(&mut Encoder)) -> Bytes {
+        let mut encoder = Encoder::reusing(kind, std::mem::take(&mut self.0));
+        write(&mut encoder);
+        self.0 = encoder.finish();
+        Bytes::from(&*self.0)
+    }
+
+    /// The key of a channel, as [`name`] makes it.
+    pub(super) fn name(&mut self, name: &ChannelName) -> Bytes {
+        self.encoded(RecordKind::Channel, |encoder| encode_name(encoder, name))
+    }
+
+    /// The key of a message, as [`message`] makes it.
+    pub(super) fn message(&mut self, channel: &ChannelName, offset: u64) -> Bytes {
+        self.encoded(RecordKind::Channel, |encoder| {
+            encode_name(encoder, channel);
+            encoder.raw(&offset.to_be_bytes());
+        })
+    }
+
+    /// The value of a message.
+    pub(super) fn content(&mut self, content: &Content) -> Bytes {
+        self.encoded(RecordKind::Message, |encoder| encode_content(encoder, content))
+    }
+
+    /// The value of a head.
+    pub(super) fn head(&mut self, head: &Head) -> Bytes {
+        self.encoded(RecordKind::Channel, |encoder| head.encode(encoder))
+    }
 }
 
 /// The key of a channel. No key begins with another one: the name's length is in front of it.
@@ -122,12 +152,6 @@ pub(super) fn key(channel: &ChannelName, text: &str) -> Vec<u8> {
 /// A key of a table that is ordered by time.
 pub(super) fn at(at_ms: u64, what: &[u8]) -> Vec<u8> {
     [&at_ms.to_be_bytes(), what].concat()
-}
-
-pub(super) fn content_value(content: &Content) -> Vec<u8> {
-    let content_type = content.content_type.as_ref().map_or(0, |text| text.len());
-    let bytes = MESSAGE_BYTES + content_type + content.body.bytes().len();
-    encoded(RecordKind::Message, bytes, |encoder| encode_content(encoder, content))
 }
 
 pub(super) fn content(
@@ -214,18 +238,16 @@ impl Head {
             && self.expires_ms.is_some_and(|at_ms| at_ms > now_ms)
     }
 
-    pub(super) fn encode(&self) -> Vec<u8> {
-        encoded(RecordKind::Channel, HEAD_BYTES, |encoder| {
-            encoder.u64(self.offset);
-            encoder.u64(self.floor);
-            encoder.u64(self.bytes);
-            encoder.u64(self.newest_ms);
-            encoder.u64(self.lost);
-            encoder.u64(self.expiring);
-            encoder.u64(self.number);
-            encoder.u64(self.expires_ms.unwrap_or(u64::MAX));
-            encoder.u8(u8::from(self.may_lag));
-        })
+    fn encode(&self, encoder: &mut Encoder) {
+        encoder.u64(self.offset);
+        encoder.u64(self.floor);
+        encoder.u64(self.bytes);
+        encoder.u64(self.newest_ms);
+        encoder.u64(self.lost);
+        encoder.u64(self.expiring);
+        encoder.u64(self.number);
+        encoder.u64(self.expires_ms.unwrap_or(u64::MAX));
+        encoder.u8(u8::from(self.may_lag));
     }
 
     pub(super) fn decode(value: &[u8]) -> Result<Head, ThawError> {

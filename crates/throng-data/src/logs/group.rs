@@ -5,12 +5,15 @@ use std::collections::HashMap;
 use foldhash::fast::RandomState;
 use throng_core::ChannelName;
 
-use super::format::{self, Head, KnownKey, Measure};
-use crate::storage::{Space, Write};
+use super::format::{Head, KnownKey, Measure, Scratch};
+use crate::storage::{Bytes, Space, Write};
 
 /// Messages that a commit drops at most, beside what each publication may: some milliseconds of
 /// work.
 pub(super) const TRIMMED_PER_COMMIT: usize = 2_000;
+
+/// Changes that most publications make, with the head of their channel.
+const WRITES_PER_PUBLICATION: usize = 2;
 
 /// A table of channels.
 pub(super) type Channels<T> = HashMap<ChannelName, T, RandomState>;
@@ -21,15 +24,16 @@ pub(super) struct Batch {
     pub(super) writes: Vec<Write>,
     /// How many more messages may be dropped.
     pub(super) trims_left: usize,
+    pub(super) scratch: Scratch,
 }
 
 impl Batch {
-    pub(super) fn put(&mut self, space: Space, key: Vec<u8>, value: Vec<u8>) {
-        self.writes.push(Write { space, key, value: Some(value) });
+    pub(super) fn put(&mut self, space: Space, key: impl Into<Bytes>, value: impl Into<Bytes>) {
+        self.writes.push(Write::put(space, key, value));
     }
 
-    pub(super) fn remove(&mut self, space: Space, key: Vec<u8>) {
-        self.writes.push(Write { space, key, value: None });
+    pub(super) fn remove(&mut self, space: Space, key: impl Into<Bytes>) {
+        self.writes.push(Write::remove(space, key));
     }
 }
 
@@ -57,14 +61,37 @@ pub(super) struct Channel {
     /// The newest acknowledged offset.
     pub(super) acknowledged: u64,
     /// The messages after it, all of which are the group's: it may drop its own.
-    pub(super) new: Vec<Measure>,
+    pub(super) new: New,
+}
+
+/// Messages in the order of their offsets. Most channels have one in a group.
+#[derive(Debug, Clone, Default)]
+pub(super) struct New {
+    first: Option<Measure>,
+    others: Vec<Measure>,
+}
+
+impl New {
+    pub(super) fn push(&mut self, measure: Measure) {
+        match self.first {
+            None => self.first = Some(measure),
+            Some(_) => self.others.push(measure),
+        }
+    }
+
+    fn get(&self, at: usize) -> Option<Measure> {
+        match at.checked_sub(1) {
+            None => self.first,
+            Some(at) => self.others.get(at).copied(),
+        }
+    }
 }
 
 impl Channel {
     /// One that was written lately.
     pub(super) fn busy(Known { head, stored }: Known) -> Channel {
         let acknowledged = head.offset;
-        Channel { head, stored, is_busy: true, acknowledged, new: Vec::new() }
+        Channel { head, stored, is_busy: true, acknowledged, new: New::default() }
     }
 
     /// One that was read from the disk.
@@ -74,7 +101,8 @@ impl Channel {
 
     /// Stores the head.
     pub(super) fn store(&mut self, batch: &mut Batch, name: &ChannelName) {
-        batch.put(Space::Heads, format::name(name), self.head.encode());
+        let (key, value) = (batch.scratch.name(name), batch.scratch.head(&self.head));
+        batch.put(Space::Heads, key, value);
         self.stored = self.head;
     }
 
@@ -98,7 +126,7 @@ impl Channel {
     /// What is known of a message, if it is the group's.
     pub(super) fn measure(&self, offset: u64) -> Option<Measure> {
         let at = offset.checked_sub(self.acknowledged + 1)?;
-        self.new.get(usize::try_from(at).ok()?).copied()
+        self.new.get(usize::try_from(at).ok()?)
     }
 }
 
@@ -117,6 +145,16 @@ pub(super) struct Group {
 }
 
 impl Group {
+    /// A commit of this many publications, which may drop `trims_left` messages.
+    pub(super) fn of(publications: usize, changes: Vec<Write>, trims_left: usize) -> Group {
+        let mut group = Group::with_trims(trims_left);
+        group.batch.writes = changes;
+        group.batch.writes.reserve(publications * WRITES_PER_PUBLICATION);
+        group.messages.reserve(publications);
+        group.channels.reserve(publications);
+        group
+    }
+
     /// A commit that may drop this many messages.
     pub(super) fn with_trims(trims_left: usize) -> Group {
         Group { batch: Batch { trims_left, ..Batch::default() }, ..Group::default() }

@@ -158,7 +158,7 @@ fn note_expiry(batch: &mut Batch, name: &ChannelName, head: &mut Head, at_ms: Op
         batch.remove(Space::Expiry, format::at(before_ms, &format::name(name)));
     }
     if let Some(at_ms) = at_ms {
-        batch.put(Space::Expiry, format::at(at_ms, &format::name(name)), Vec::new());
+        batch.put(Space::Expiry, format::at(at_ms, &format::name(name)), []);
     }
     head.expires_ms = at_ms;
 }

@@ -30,12 +30,11 @@ impl Writer {
     ///
     /// What the storage reports.
     pub(crate) fn apply_retention(&mut self, retention: &str) -> Result<(), StorageError> {
-        let key = format::RETENTION.to_vec();
-        let known = self.storage().get(Space::Meta, &key)?;
+        let known = self.storage().get(Space::Meta, format::RETENTION)?;
         if known.as_deref() == Some(retention.as_bytes()) {
             return Ok(());
         }
-        self.storage().commit(&[Write { space: Space::Meta, key, value: None }])?;
+        self.storage().commit(&[Write::remove(Space::Meta, format::RETENTION)])?;
         self.walk = Some(Walk { retention: retention.into(), next: Vec::new() });
         Ok(())
     }
@@ -69,7 +68,7 @@ impl Writer {
         }
         let has_more = heads.len() == VISITED_PER_STEP;
         if !has_more {
-            batch.put(Space::Meta, format::RETENTION.to_vec(), walk.retention.clone());
+            batch.put(Space::Meta, format::RETENTION, &walk.retention);
         }
         // What is left of a log that is too long is due at once.
         let is_over = batch.trims_left > 0 && !has_more;

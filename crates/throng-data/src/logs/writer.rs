@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use throng_core::{Content, IDEMPOTENCY_MS, MessageId, Publication, Retention, Stamp, clock};
 
-use super::format::{self, KnownKey};
+use super::format::{self, KnownKey, Scratch};
 use super::group::{Channel, Channels, Group, Known, TRIMMED_PER_COMMIT};
 use super::reader::{Logs, unreadable};
 use crate::promise::Sync;
@@ -17,9 +17,6 @@ pub(super) const HEADS_MAX: usize = 65_536;
 /// Messages that a publication may drop beside those of its commit: more than it adds, so that a
 /// log that is too long becomes shorter however busy its channel is.
 const TRIMMED_PER_PUBLICATION: usize = 2;
-
-/// Changes that most publications make, with the head of their channel.
-const WRITES_PER_PUBLICATION: usize = 2;
 
 /// Stamps that are reserved at a time: so many that a run seldom notes more than one reservation,
 /// and few beside the 2^62 that there are.
@@ -117,9 +114,8 @@ impl Writer {
             return Ok(());
         }
         let stamps = newest.0 + STAMPS_AHEAD;
-        let (space, key) = (Space::Meta, format::STAMPS.to_vec());
-        let value = Some(stamps.to_be_bytes().to_vec());
-        self.storage().commit(&[Write { space, key, value }])?;
+        let note = Write::put(Space::Meta, format::STAMPS, stamps.to_be_bytes());
+        self.storage().commit(&[note])?;
         self.storage().sync()?;
         self.stamps = stamps;
         Ok(())
@@ -131,15 +127,10 @@ impl Writer {
 
     /// Notes durably what this run promises, and under which epoch.
     fn note_run(&self, run: Vec<u8>) -> Result<(), StorageError> {
-        let put = |key: &[u8], value: Vec<u8>| Write {
-            space: Space::Meta,
-            key: key.to_vec(),
-            value: Some(value),
-        };
         self.storage().commit(&[
-            put(format::VERSION_KEY, format::VERSION.to_be_bytes().to_vec()),
-            put(format::EPOCH, format::epoch_value(self.logs.epoch())),
-            put(format::RUN, run),
+            Write::put(Space::Meta, format::VERSION_KEY, format::VERSION.to_be_bytes()),
+            Write::put(Space::Meta, format::EPOCH, format::epoch_value(self.logs.epoch())),
+            Write::put(Space::Meta, format::RUN, run),
         ])?;
         self.storage().sync()
     }
@@ -153,8 +144,7 @@ impl Writer {
     pub fn end_run(&self) -> Result<(), StorageError> {
         // First what the note is about, then the note.
         self.storage().sync()?;
-        let (space, key) = (Space::Meta, format::RUN.to_vec());
-        self.storage().commit(&[Write { space, key, value: Some(format::CLEAN.to_vec()) }])?;
+        self.storage().commit(&[Write::put(Space::Meta, format::RUN, format::CLEAN)])?;
         self.storage().sync()?;
         // Last: if it fails, the end was clean nevertheless.
         self.storage().settle()
@@ -176,9 +166,7 @@ impl Writer {
     ) -> Result<Vec<Appended>, StorageError> {
         let now_ms = clock::wall_ms(now_ms);
         let trims_left = TRIMMED_PER_COMMIT + publications.len() * TRIMMED_PER_PUBLICATION;
-        let mut group = Group::with_trims(trims_left);
-        group.batch.writes = changes;
-        group.batch.writes.reserve(publications.len() * WRITES_PER_PUBLICATION);
+        let mut group = Group::of(publications.len(), changes, trims_left);
         let mut appended = Vec::with_capacity(publications.len());
         for (publication, retention) in publications {
             let added = self.add(&mut group, now_ms, publication, retention, next_stamp)?;
@@ -245,7 +233,7 @@ impl Writer {
             for &mut (write, at) in messages {
                 let Appended::New(content) = &appended[at] else { continue };
                 let content = content.with_stamp(next_stamp());
-                writes[write].value = Some(format::content_value(&content));
+                writes[write].value = Some(Scratch::default().content(&content));
                 appended[at] = Appended::New(Arc::new(content));
             }
         }
@@ -284,8 +272,9 @@ impl Writer {
         if head.number == 0 {
             *new_channels += 1;
             head.number = self.newest_number + *new_channels;
-            let number = head.number.to_be_bytes().to_vec();
-            batch.put(Space::Numbers, number, format::name(name));
+            let number = head.number.to_be_bytes();
+            let name = batch.scratch.name(name);
+            batch.put(Space::Numbers, number, name);
         }
         let content = Content {
             id: MessageId { epoch, offset: head.offset + 1 },
@@ -300,19 +289,20 @@ impl Writer {
                 NonZeroU64::new(clock::from_wall_ms(now_ms).saturating_add(in_ms))
             }),
         };
-        let value = format::content_value(&content);
+        let value = batch.scratch.content(&content);
         let measure = format::measure_content(&content, value.len());
         head.add(content.id.offset, &measure);
         channel.new.push(measure);
         messages.push((batch.writes.len(), 0));
-        batch.put(Space::Messages, format::message(name, content.id.offset), value);
+        let at = batch.scratch.message(name, content.id.offset);
+        batch.put(Space::Messages, at, value);
         if !channel.head.is_within(retention, now_ms) {
             self.trim(batch, name, channel, retention, now_ms)?;
         }
         if let Some(key) = key {
             let known = KnownKey { offset: content.id.offset, at_ms: now_ms };
-            batch.put(Space::KeyExpiry, format::at(now_ms + IDEMPOTENCY_MS, &key), Vec::new());
-            batch.put(Space::Keys, key.clone(), known.encode());
+            batch.put(Space::KeyExpiry, format::at(now_ms + IDEMPOTENCY_MS, &key), []);
+            batch.put(Space::Keys, &key, known.encode());
             keys.insert(key, known);
         }
         Ok(Appended::New(Arc::new(content)))

@@ -39,9 +39,9 @@ pub(crate) struct MemoryStorage(Arc<Mutex<State>>);
 
 fn apply(tables: &mut Tables, writes: &[Write]) {
     for Write { space, key, value } in writes {
-        let key = (*space, key.clone());
+        let key = (*space, key.to_vec());
         match value {
-            Some(value) => drop(tables.insert(key, value.clone())),
+            Some(value) => drop(tables.insert(key, value.to_vec())),
             None => drop(tables.remove(&key)),
         }
     }

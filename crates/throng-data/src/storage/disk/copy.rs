@@ -143,12 +143,12 @@ mod tests {
     /// One commit: an entry of a table, and a note of it in another one.
     fn put(number: u32) -> [Write; 2] {
         let key = number.to_be_bytes().to_vec();
-        let note = Write { space: Space::Heads, key: b"newest".to_vec(), value: Some(key.clone()) };
-        [Write { space: Space::Messages, key, value: Some(vec![7; 100]) }, note]
+        let note = Write::put(Space::Heads, "newest", &key);
+        [Write::put(Space::Messages, key, vec![7; 100]), note]
     }
 
     fn remove(number: u32) -> Write {
-        Write { space: Space::Messages, key: number.to_be_bytes().to_vec(), value: None }
+        Write::remove(Space::Messages, number.to_be_bytes().to_vec())
     }
 
     fn numbers(storage: &DiskStorage) -> Vec<u32> {
