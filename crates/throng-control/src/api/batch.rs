@@ -50,7 +50,9 @@ pub(crate) async fn answer(
     let kind = body::Kind::Batch;
     let is_counted = publisher.charge_body(head, kind)?;
     let bytes = control.bodies.read(&control.drain, &head.headers, body, kind).await?;
-    permit.recheck(Action::PublishBatch)?;
+    if bytes.was_awaited() {
+        permit.recheck(Action::PublishBatch)?;
+    }
     if !is_counted {
         publisher.count(0, bytes.len()).map_err(ApiError::limited)?;
     }

@@ -57,13 +57,15 @@ impl<'r> Permit<'r> {
 
     /// Fails unless the client may do this.
     pub(super) async fn ask(&mut self, action: Action<'_>) -> Result<(), ErrorResponse> {
-        let asked = self.ask_policy(&self.asker(), action);
-        let waits = matches!(asked, Asked::Waits(..));
+        let asked = match self.ask_policy(&self.asker(), action) {
+            Asked::Answered(decision) => return decision.allowed_until_ms().map(drop),
+            waits @ Asked::Waits(..) => waits,
+        };
         let started = Instant::now();
         let decision = asked.within(self.wait_left).await;
         self.wait_left = self.wait_left.saturating_sub(started.elapsed());
         decision.ok_or_else(ErrorResponse::unanswered)?.allowed_until_ms()?;
-        if waits { self.recheck(action) } else { Ok(()) }
+        self.recheck(action)
     }
 
     /// Fails if what the client has shown has ended or was revoked while the request waited, or if

@@ -52,7 +52,9 @@ pub(crate) async fn answer(
     let kind = body::Kind::Message;
     let is_counted = publisher.charge_body(head, kind)?;
     let bytes = control.bodies.read(&control.drain, &head.headers, body, kind).await?;
-    permit.recheck(Action::Publish(&channel))?;
+    if bytes.was_awaited() {
+        permit.recheck(Action::Publish(&channel))?;
+    }
     if !is_counted {
         publisher.count(0, bytes.len()).map_err(ApiError::limited)?;
     }

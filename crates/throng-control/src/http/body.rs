@@ -4,12 +4,13 @@ use std::future::poll_fn;
 use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http::header::{CONTENT_LENGTH, EXPECT};
-use hyper::body::{Body as _, Incoming};
+use hyper::body::{Body as _, Frame, Incoming};
 use throng_wire::ErrorCode;
 use tokio::time::{sleep, timeout};
 
@@ -41,9 +42,12 @@ impl Limits {
         Limits { max_bytes, quota: Arc::new(MemoryQuota::new(quota_bytes)) }
     }
 
-    fn too_large(&self) -> ApiError {
-        let message = format!("the request body is larger than {} bytes", self.max_bytes);
-        ApiError::new(ErrorCode::TooLarge, message).closing()
+    fn check(&self, bytes: usize) -> Result<(), ApiError> {
+        if bytes > self.max_bytes {
+            let message = format!("the request body is larger than {} bytes", self.max_bytes);
+            return Err(ApiError::new(ErrorCode::TooLarge, message).closing());
+        }
+        Ok(())
     }
 }
 
@@ -51,8 +55,17 @@ impl Limits {
 #[derive(Debug)]
 pub(crate) struct Whole {
     bytes: Bytes,
+    /// Whether it came later than its head.
+    was_awaited: bool,
     /// Its share of the quota; `None` for a body that came in one piece, which is small.
     _reservation: Option<Reservation>,
+}
+
+impl Whole {
+    /// Whether anything may have changed since its head came.
+    pub(crate) fn was_awaited(&self) -> bool {
+        self.was_awaited
+    }
 }
 
 impl Deref for Whole {
@@ -114,10 +127,8 @@ impl BodyReader {
     ) -> Result<Option<usize>, ApiError> {
         let limits = self.limits(kind);
         let bytes = announced(headers).map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
-        match bytes {
-            Some(bytes) if bytes > limits.max_bytes => Err(limits.too_large()),
-            bytes => Ok(bytes),
-        }
+        limits.check(bytes.unwrap_or(0))?;
+        Ok(bytes)
     }
 
     /// Reads a complete body.
@@ -130,7 +141,23 @@ impl BodyReader {
     ) -> Result<Whole, ApiError> {
         // Checked before the first read, which makes hyper send `100 Continue`.
         self.length(headers, kind)?;
-        let reading = self.collect(drain, body, self.limits(kind));
+        let limits = self.limits(kind);
+        // Most messages are a single piece that came with the head. It is used without a copy, and
+        // needs no timer.
+        let first = match next_now(body).await {
+            Poll::Ready(Some(frame)) => data(frame)?,
+            Poll::Ready(None) => Some(Bytes::new()),
+            Poll::Pending => None,
+        };
+        if let Some(bytes) = &first
+            && body.is_end_stream()
+        {
+            limits.check(bytes.len())?;
+            let bytes = bytes.clone();
+            return Ok(Whole { bytes, was_awaited: false, _reservation: None });
+        }
+        // Boxed: it is larger than all else of a request, whose future moves.
+        let reading = Box::pin(self.collect(drain, body, limits, first));
         timeout(self.body_timeout, reading).await.unwrap_or_else(|_| Err(too_slow()))
     }
 
@@ -150,6 +177,7 @@ impl BodyReader {
         let is_coming = !headers.contains_key(EXPECT)
             && announced(headers).is_some_and(|bytes| bytes <= self.message.max_bytes as u64);
         let reading = async { while let Ok(Some(_)) = self.next(drain, body).await {} };
+        let reading = Box::pin(reading);
         is_coming && timeout(self.body_timeout, reading).await.is_ok() && body.is_end_stream()
     }
 
@@ -158,14 +186,15 @@ impl BodyReader {
         drain: &Drain,
         body: &mut Incoming,
         limits: &Limits,
+        first: Option<Bytes>,
     ) -> Result<Whole, ApiError> {
-        // Most messages are a single piece, which is used without a copy.
-        let first = self.next(drain, body).await?.unwrap_or_default();
-        if first.len() > limits.max_bytes {
-            return Err(limits.too_large());
-        }
+        let first = match first {
+            Some(first) => first,
+            None => self.next(drain, body).await?.unwrap_or_default(),
+        };
+        limits.check(first.len())?;
         if body.is_end_stream() {
-            return Ok(Whole { bytes: first, _reservation: None });
+            return Ok(Whole { bytes: first, was_awaited: true, _reservation: None });
         }
         let eviction = Arc::new(EvictionSignal::default());
         let mut reservation = Reservation::new(&limits.quota);
@@ -181,9 +210,7 @@ impl BodyReader {
                 piece = self.next(drain, body) => piece?,
             };
             let Some(piece) = piece else { break };
-            if whole.len() + piece.len() > limits.max_bytes {
-                return Err(limits.too_large());
-            }
+            limits.check(whole.len() + piece.len())?;
             if !reservation.grow(piece.len()) {
                 return Err(too_many());
             }
@@ -191,7 +218,8 @@ impl BodyReader {
         }
         // From here on it is published, which must not stop half-way.
         reservation.pin();
-        Ok(Whole { bytes: whole.freeze(), _reservation: Some(reservation) })
+        let bytes = whole.freeze();
+        Ok(Whole { bytes, was_awaited: true, _reservation: Some(reservation) })
     }
 
     /// The next piece of the body; `None` at its end. Trailers are skipped. Fails if no piece
@@ -210,18 +238,28 @@ impl BodyReader {
             };
             match frame {
                 None => return Ok(None),
-                Some(Ok(frame)) => {
-                    if let Ok(piece) = frame.into_data() {
+                Some(frame) => {
+                    if let Some(piece) = data(frame)? {
                         return Ok(Some(piece));
                     }
-                }
-                Some(Err(_)) => {
-                    let message = "the request body does not end as its length or chunks say";
-                    return Err(ApiError::new(ErrorCode::BadLength, message).closing());
                 }
             }
         }
     }
+}
+
+/// The next part of the body, if it is here.
+async fn next_now(body: &mut Incoming) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    poll_fn(|cx| Poll::Ready(Pin::new(&mut *body).poll_frame(cx))).await
+}
+
+/// The data of a part of a body; `None` for trailers.
+fn data(frame: Result<Frame<Bytes>, hyper::Error>) -> Result<Option<Bytes>, ApiError> {
+    let Ok(frame) = frame else {
+        let message = "the request body does not end as its length or chunks say";
+        return Err(ApiError::new(ErrorCode::BadLength, message).closing());
+    };
+    Ok(frame.into_data().ok())
 }
 
 /// The length of the body that the head announces.

@@ -1,13 +1,14 @@
 //! A socket of a client, with or without TLS.
 
-use std::future::{Future as _, poll_fn};
+use std::future::poll_fn;
 use std::io;
+use std::mem::MaybeUninit;
 use std::net::SocketAddr;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, BytesMut};
-use tokio::io::{AsyncReadExt as _, AsyncWrite as _};
+use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
 use tokio::net::TcpStream;
 
 use super::tls_stream::TlsStream;
@@ -90,14 +91,18 @@ impl Stream {
     ) -> Poll<io::Result<usize>> {
         match self {
             Stream::Plain(socket, progress) => {
-                if socket.poll_read_ready(cx)?.is_pending() {
+                // Read here first, so that only what has come takes memory of the heap: a buffer of
+                // the largest size for each request would keep its allocator busy.
+                let mut here = [MaybeUninit::uninit(); READ_BYTES];
+                let mut here = ReadBuf::uninit(&mut here);
+                let filled = Pin::new(socket).poll_read(cx, &mut here);
+                if filled.is_pending() {
                     release(into);
-                    return Poll::Pending;
                 }
-                into.reserve(READ_BYTES);
-                let read = ready!(pin!(socket.read_buf(into)).poll(cx))?;
-                *progress += read as u64;
-                Poll::Ready(Ok(read))
+                ready!(filled)?;
+                into.extend_from_slice(here.filled());
+                *progress += here.filled().len() as u64;
+                Poll::Ready(Ok(here.filled().len()))
             }
             Stream::Tls(stream) => {
                 let filled = stream.poll_fill(cx, into);
