@@ -20,7 +20,7 @@ use crate::frozen::{
     encode_content, encode_name,
 };
 use crate::id::{ChannelId, ConnectionId, Epoch, LocalId};
-use crate::message::Message;
+use crate::message::{Content, Message};
 use crate::name::{ChannelName, Kind};
 
 /// A subscription between two tables.
@@ -66,15 +66,89 @@ impl FrozenSubscription {
 #[derive(Debug)]
 pub struct OpenChannel {
     local: LocalId,
+    channel: ChannelId,
     name: ChannelName,
     epoch: Epoch,
+    are_offsets_consecutive: bool,
+    head: u64,
+    floor: u64,
+    /// The offset of the last message that has come.
+    last: Option<u64>,
     messages_left: u32,
 }
 
 impl OpenChannel {
+    /// Reads a channel. `find` returns the engine's id of a channel, and the id under which the
+    /// engine knows it to be followed by this worker.
+    pub fn decode(
+        mut decoder: Decoder<'_>,
+        find: impl FnOnce(&ChannelName) -> Option<(ChannelId, LocalId)>,
+    ) -> Result<OpenChannel, ThawError> {
+        let local = LocalId::from_number(decoder.u32()?);
+        let name = decode_name(&mut decoder)?;
+        let epoch = Epoch::numbered(decoder.u64()?);
+        let are_offsets_consecutive = decoder.u8()? != 0;
+        let (head, floor) = (decoder.u64()?, decoder.u64()?);
+        let messages_left = decoder.u32()?;
+        decoder.finish()?;
+        let is_sound = floor <= head
+            && head <= OFFSET_MAX
+            && head - floor < 2 * REACH
+            && (messages_left > 0 || floor == head);
+        let (Some(local), true) = (local, is_sound) else {
+            return Err(ThawError::Invalid("a followed channel"));
+        };
+        let (channel, known) =
+            find(&name).ok_or(ThawError::Invalid("a channel that the engine does not know"))?;
+        if known != local {
+            return Err(ThawError::Invalid("the place of a followed channel"));
+        }
+        let open = OpenChannel {
+            local,
+            channel,
+            name,
+            epoch,
+            are_offsets_consecutive,
+            head,
+            floor,
+            last: None,
+            messages_left,
+        };
+        Ok(open)
+    }
+
+    /// The worker's id for the channel.
+    pub fn local(&self) -> LocalId {
+        self.local
+    }
+
+    /// The name that the engine knows the channel by.
+    pub fn name(&self) -> &ChannelName {
+        &self.name
+    }
+
     /// Whether no message of the channel lacks.
     pub fn is_whole(&self) -> bool {
         self.messages_left == 0
+    }
+
+    /// Reads the next message of the channel, or refuses one that does not follow the last.
+    pub fn message(&mut self, mut decoder: Decoder<'_>) -> Result<Content, ThawError> {
+        let content = decode_content(&mut decoder, self.epoch, &self.name)?;
+        decoder.finish()?;
+        let offset = content.id.offset;
+        let is_next = match self.last.replace(offset) {
+            Some(last) => content.previous == last,
+            // The floor may stand between two offsets that are far apart.
+            None => content.previous <= self.floor && offset > self.floor,
+        };
+        self.messages_left = self.messages_left.saturating_sub(1);
+        let ends_well = if self.is_whole() { offset == self.head } else { offset < self.head };
+        if is_next && ends_well {
+            Ok(content)
+        } else {
+            Err(ThawError::Invalid("a message of a replay buffer"))
+        }
     }
 }
 
@@ -134,37 +208,17 @@ impl SubscriptionTable {
         Some(FrozenSubscription { local, cursor, is_catching_up, is_kept, is_unasked })
     }
 
-    /// Adds a channel without subscriptions. `find` returns the engine's id of a channel, and the
-    /// id under which the engine knows it to be followed by this worker.
-    pub fn thaw_channel(
-        &mut self,
-        mut decoder: Decoder<'_>,
-        find: impl FnOnce(&ChannelName) -> Option<(ChannelId, LocalId)>,
-    ) -> Result<OpenChannel, ThawError> {
-        let local = LocalId::from_number(decoder.u32()?);
-        let name = decode_name(&mut decoder)?;
-        let epoch = Epoch::numbered(decoder.u64()?);
-        let are_offsets_consecutive = decoder.u8()? != 0;
-        let (head, floor) = (decoder.u64()?, decoder.u64()?);
-        let messages_left = decoder.u32()?;
-        decoder.finish()?;
-        let is_sound = floor <= head
-            && head <= OFFSET_MAX
-            && head - floor < 2 * REACH
-            && (messages_left > 0 || floor == head);
-        let (Some(local), true) = (local, is_sound) else {
-            return Err(ThawError::Invalid("a followed channel"));
-        };
-        let (channel, known) =
-            find(&name).ok_or(ThawError::Invalid("a channel that the engine does not know"))?;
-        if known != local || self.channels.get(local.index()).is_some() {
+    /// Adds a channel without subscriptions and messages.
+    pub fn thaw_channel(&mut self, open: &OpenChannel) -> Result<(), ThawError> {
+        let &OpenChannel { local, channel, epoch, head, floor, .. } = open;
+        if self.channels.get(local.index()).is_some() {
             return Err(ThawError::Invalid("the place of a followed channel"));
         }
         let buffer = (floor < head).then(|| Box::new(ReplayBuffer::thawed(floor, head)));
-        let epoch_ref = self.epochs.try_add(epoch, are_offsets_consecutive);
-        let epoch_ref = epoch_ref.ok_or(ThawError::Invalid("too many epochs"))?;
+        let epoch = self.epochs.try_add(epoch, open.are_offsets_consecutive);
+        let epoch = epoch.ok_or(ThawError::Invalid("too many epochs"))?;
         // Not frozen: the rules may have changed since.
-        let rule = self.rules.find(&name);
+        let rule = self.rules.find(&open.name);
         let thawed = LocalChannel {
             head,
             buffer,
@@ -173,37 +227,23 @@ impl SubscriptionTable {
             count: 0,
             blocked: 0,
             catching_up: 0,
-            epoch: epoch_ref,
+            epoch,
             rule,
-            is_user: name.kind() == Kind::User,
+            is_user: open.name.kind() == Kind::User,
         };
         let stored = self.channels.insert_at(local.index(), thawed);
         debug_assert!(stored.is_ok(), "the place was vacant");
-        Ok(OpenChannel { local, name, epoch, messages_left })
+        Ok(())
     }
 
-    /// Adds the next message to the replay buffer of a channel that is being thawed, or refuses one
-    /// that does not follow the last.
+    /// Adds the next message to the replay buffer of a channel that is being thawed.
     pub fn thaw_message(
         &mut self,
         open: &mut OpenChannel,
-        mut decoder: Decoder<'_>,
+        decoder: Decoder<'_>,
     ) -> Result<(), ThawError> {
-        let content = decode_content(&mut decoder, open.epoch, &open.name)?;
-        decoder.finish()?;
-        let channel = &mut self.channels[open.local.index()];
-        let (head, offset) = (channel.head, content.id.offset);
-        let buffer = channel.buffer_mut();
-        let is_next = match buffer.messages().back() {
-            Some(last) => content.previous == last.id.offset,
-            // The floor may stand between two offsets that are far apart.
-            None => content.previous <= buffer.floor() && offset > buffer.floor(),
-        };
-        open.messages_left = open.messages_left.saturating_sub(1);
-        let ends_well = if open.is_whole() { offset == head } else { offset < head };
-        if !is_next || !ends_well {
-            return Err(ThawError::Invalid("a message of a replay buffer"));
-        }
+        let content = open.message(decoder)?;
+        let buffer = self.channels[open.local.index()].buffer_mut();
         self.buffer_bytes += buffer.thaw_message(Arc::new(Message::from(Arc::new(content))));
         Ok(())
     }

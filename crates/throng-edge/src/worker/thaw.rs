@@ -2,7 +2,7 @@
 //!
 //! There are two ways. Either each record comes once ([`WorkerThaw::record`]), or each comes twice:
 //! first it is only looked at ([`WorkerThaw::check`]), so that a worker that cannot be thawed is
-//! refused before connections, which take the most memory, are made of anything.
+//! refused before channels and connections, which take the most memory, are made of anything.
 
 use std::sync::Arc;
 
@@ -39,6 +39,8 @@ pub struct WorkerThaw<N: Net> {
     connections: u32,
     /// The channel whose messages are being read.
     open: Option<OpenChannel>,
+    /// The worker's id for the channel that was checked last.
+    last_channel: u32,
     /// Messages that connections were written in part.
     partials: Vec<Arc<Message>>,
     /// What the tokens of connections grant.
@@ -65,6 +67,7 @@ impl<N: Net> WorkerThaw<N> {
             channels: 0,
             connections: 0,
             open: None,
+            last_channel: 0,
             partials: Vec::new(),
             grants: Vec::new(),
             user: None,
@@ -82,9 +85,9 @@ impl<N: Net> WorkerThaw<N> {
         connection_token(record).iter().for_each(|token| self.watched.insert(token.id()));
     }
 
-    /// Looks at the next record; all but those of connections and their users are used up. After an
-    /// error there is no worker, unless the record is a connection's: then only that connection
-    /// cannot be thawed.
+    /// Looks at the next record. Channels, their messages, connections and their users come again;
+    /// all others are used up. After an error there is no worker, unless the record is a
+    /// connection's: then only that connection cannot be thawed.
     pub fn check(&mut self, record: &[u8]) -> Result<(), ThawError> {
         debug_assert!(!self.is_checked, "a record comes behind the last");
         let (kind, decoder) = Decoder::new(record).inspect_err(|_| self.has_failed = true)?;
@@ -92,11 +95,38 @@ impl<N: Net> WorkerThaw<N> {
             self.connections += 1;
             self.user = None;
             let frozen = FrozenConnection::decode(decoder)?;
-            return self.worker.check_connection(&frozen, &self.grants).map(drop);
+            return granted(&frozen, &self.grants).map(drop);
         }
-        let read = self.read(kind, decoder);
-        self.has_failed |= read.is_err();
-        read
+        let checked = match kind {
+            RecordKind::Message => self.check_message(decoder),
+            RecordKind::FollowedChannel => self.check_channel(decoder),
+            _ => self.read(kind, decoder),
+        };
+        self.has_failed |= checked.is_err();
+        checked
+    }
+
+    fn check_message(&mut self, decoder: Decoder<'_>) -> Result<(), ThawError> {
+        let open = self.open.as_mut().ok_or(ThawError::Invalid("the order of records"))?;
+        open.message(decoder)?;
+        self.open.take_if(|open| open.is_whole());
+        Ok(())
+    }
+
+    fn check_channel(&mut self, decoder: Decoder<'_>) -> Result<(), ThawError> {
+        if !self.may_follow(RecordKind::FollowedChannel) {
+            return Err(ThawError::Invalid("the order of records"));
+        }
+        self.channels += 1;
+        let open = self.worker.open_channel(decoder)?;
+        // As they are frozen: none comes twice.
+        let number = open.local().0.get();
+        if number <= self.last_channel {
+            return Err(ThawError::Invalid("the order of channels"));
+        }
+        self.last_channel = number;
+        self.open = Some(open).filter(|open| !open.is_whole());
+        Ok(())
     }
 
     /// Ends the look at the records. They come again from now on, to [`WorkerThaw::record`]. After
@@ -111,7 +141,7 @@ impl<N: Net> WorkerThaw<N> {
     /// were checked, those that were used up are passed over.
     pub fn record(&mut self, record: &[u8], socket: Option<N::Socket>) -> Result<(), ThawError> {
         let (kind, decoder) = Decoder::new(record).inspect_err(|_| self.has_failed = true)?;
-        if kind == RecordKind::Connection && (self.is_checked || self.may_follow(kind)) {
+        if kind == RecordKind::Connection && self.may_follow(kind) {
             self.connections += u32::from(!self.is_checked);
             let user = self.user.take();
             let socket = socket.ok_or(ThawError::Invalid("a connection without its socket"))?;
@@ -119,11 +149,12 @@ impl<N: Net> WorkerThaw<N> {
             let shared = (&*self.partials, &*self.grants, user.as_deref());
             return self.worker.thaw_connection(frozen, socket, shared);
         }
-        let read = match kind {
-            RecordKind::User if self.is_checked => self.read_user(decoder),
-            _ if self.is_checked => Ok(()),
-            _ => self.read(kind, decoder),
-        };
+        let comes_again =
+            matches!(kind, RecordKind::FollowedChannel | RecordKind::Message | RecordKind::User);
+        if self.is_checked && !comes_again {
+            return Ok(());
+        }
+        let read = self.read(kind, decoder);
         self.has_failed |= read.is_err();
         read
     }
@@ -137,7 +168,8 @@ impl<N: Net> WorkerThaw<N> {
     /// Whether a record may come now.
     fn may_follow(&self, kind: RecordKind) -> bool {
         let is_first = kind == RecordKind::Worker;
-        !self.is_ended && self.has_begun != is_first && self.open.is_none()
+        let is_over = self.is_ended && !self.is_checked;
+        !is_over && self.has_begun != is_first && self.open.is_none()
     }
 
     fn read(&mut self, kind: RecordKind, mut decoder: Decoder<'_>) -> Result<(), ThawError> {
@@ -166,8 +198,9 @@ impl<N: Net> WorkerThaw<N> {
                 self.has_acceptances = true;
             }
             RecordKind::FollowedChannel => {
-                self.channels += 1;
-                let open = self.worker.thaw_channel(decoder)?;
+                self.channels += u32::from(!self.is_checked);
+                let open = self.worker.open_channel(decoder)?;
+                self.worker.thaw_channel(&open)?;
                 self.open = Some(open).filter(|open| !open.is_whole());
             }
             RecordKind::PartialMessage => {
@@ -216,6 +249,18 @@ impl<N: Net> WorkerThaw<N> {
         self.worker.finish_thaw(self.newest_generation, &self.watched);
         Ok(self.worker)
     }
+}
+
+/// What a connection was granted, if it has shown anything that grants.
+fn granted<'g>(
+    frozen: &FrozenConnection,
+    grants: &'g [Arc<Grants>],
+) -> Result<Option<&'g Arc<Grants>>, ThawError> {
+    let granted = frozen.session.map(|session| {
+        let granted = grants.get(session.grants as usize);
+        granted.ok_or(ThawError::Invalid("the grants of a connection"))
+    });
+    granted.transpose()
 }
 
 /// Places of connections, a bit each.
@@ -292,36 +337,24 @@ impl<N: Net> Worker<N> {
         Ok(generation)
     }
 
-    fn thaw_channel(&mut self, decoder: Decoder<'_>) -> Result<OpenChannel, ThawError> {
+    /// Reads a channel, and looks for it.
+    fn open_channel(&self, decoder: Decoder<'_>) -> Result<OpenChannel, ThawError> {
         let (engine, worker) = (&self.engine, self.metrics.worker());
-        let find = |name: &ChannelName| -> Option<(ChannelId, LocalId)> {
+        OpenChannel::decode(decoder, |name: &ChannelName| -> Option<(ChannelId, LocalId)> {
             let followers = engine.audience(name).workers;
             let follower = followers.into_iter().find(|(follower, ..)| *follower == worker);
-            if name.is_presence_events() {
-                // Whoever watched the channel before is gone; its subscribers are told anew.
-                let channel = ChannelName::channel(name.name());
-                engine.presence_cache().watched.watch(&channel);
-            }
             follower.map(|(_, local, channel)| (channel, local))
-        };
-        self.subscriptions.thaw_channel(decoder, find)
+        })
     }
 
-    /// Checks what a connection refers to, apart from a message that it was written in part.
-    /// Returns what it was granted, if it has shown anything that grants.
-    fn check_connection<'g>(
-        &self,
-        frozen: &FrozenConnection,
-        grants: &'g [Arc<Grants>],
-    ) -> Result<Option<&'g Arc<Grants>>, ThawError> {
-        let granted = frozen.session.map(|session| {
-            let granted = grants.get(session.grants as usize);
-            granted.ok_or(ThawError::Invalid("the grants of a connection"))
-        });
-        if !frozen.subscriptions.iter().all(|frozen| self.subscriptions.can_thaw(frozen)) {
-            return Err(ThawError::Invalid("the subscriptions of a connection"));
+    fn thaw_channel(&mut self, open: &OpenChannel) -> Result<(), ThawError> {
+        let name = open.name();
+        if name.is_presence_events() {
+            // Whoever watched the channel before is gone; its subscribers are told anew.
+            let channel = ChannelName::channel(name.name());
+            self.engine.presence_cache().watched.watch(&channel);
         }
-        granted.transpose()
+        self.subscriptions.thaw_channel(open)
     }
 
     /// Adds a connection and its subscriptions. Fails without any effect but on the socket, which
@@ -333,7 +366,10 @@ impl<N: Net> Worker<N> {
         (partials, grants, user): (&[Arc<Message>], &[Arc<Grants>], Option<&str>),
     ) -> Result<(), ThawError> {
         // Nothing may fail after `put_at`: it could not be undone.
-        let granted = self.check_connection(&frozen, grants)?;
+        let granted = granted(&frozen, grants)?;
+        if !frozen.subscriptions.iter().all(|frozen| self.subscriptions.can_thaw(frozen)) {
+            return Err(ThawError::Invalid("the subscriptions of a connection"));
+        }
         let (io, tls) = (frozen.io.take(), frozen.tls.take());
         self.thaw_tls(&frozen, tls, &socket)?;
         let mut connection = frozen.connection(socket, None);

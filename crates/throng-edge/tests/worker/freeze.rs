@@ -16,6 +16,9 @@ const WEBSOCKET: &str = "GET /channels/a HTTP/1.1\r\nHost: localhost\r\nConnecti
 /// The kind of a connection's record.
 const CONNECTION: u8 = 19;
 
+/// The kind of the record with the times of acceptance.
+const ACCEPTANCES: u8 = 23;
+
 type Records = Vec<(Vec<u8>, Option<Socket>)>;
 
 /// Ends the rig's worker. Returns its records and the thaw of another in its place.
@@ -66,6 +69,38 @@ fn a_thawed_worker_knows_since_when_its_connections_are_there() {
     rig.worker = thaw(begun, records).expect("it was frozen just now");
     assert_eq!(list(&mut rig), before);
     drop(clients);
+}
+
+/// Whether a worker's records pass the look that comes before the thaw.
+fn passes<'r>(rig: &Rig, records: impl Iterator<Item = &'r Vec<u8>>) -> bool {
+    let mut thaw = WorkerThaw::new(rig.new_worker());
+    let sound = records.map(|record| thaw.check(record).is_ok()).fold(true, |all, it| all && it);
+    thaw.end_check().is_ok() && sound
+}
+
+#[test]
+fn what_was_looked_at_is_thawed_and_damage_is_found_before() {
+    let (mut rig, clients) = rig();
+    let (records, mut begun) = freeze(&mut rig);
+    let all: Vec<Vec<u8>> = records.iter().map(|(record, _)| record.clone()).collect();
+    assert!(passes(&rig, all.iter()));
+    for lost in 0..all.len() {
+        let others = all.iter().enumerate().filter(|(at, _)| *at != lost);
+        assert!(!passes(&rig, others.map(|(_, record)| record)), "without record {lost}");
+        let twice = all[..=lost].iter().chain(&all[lost..]);
+        // The times of acceptance may be told again.
+        assert_eq!(passes(&rig, twice), all[lost][0] == ACCEPTANCES, "record {lost} twice");
+        let mut cut = all.clone();
+        cut[lost].pop();
+        assert!(!passes(&rig, cut.iter()), "record {lost} cut");
+    }
+    all.iter().for_each(|record| begun.check(record).expect("it was frozen just now"));
+    begun.end_check().expect("all records came");
+    rig.worker = thaw(begun, records).expect("it was checked");
+    assert_eq!((rig.worker.connections(), rig.worker.subscriptions_in_all()), (3, 3));
+    rig.publish("a", "news", None);
+    rig.work();
+    assert!(clients[0].received().contains("news"));
 }
 
 #[test]

@@ -297,7 +297,9 @@ impl World {
                 }
                 _ => {
                     assert!(open.as_ref().is_none_or(|open| open.is_whole()));
-                    open = Some(table.thaw_channel(decoder, known).expect("a channel"));
+                    let next = OpenChannel::decode(decoder, known).expect("a channel");
+                    table.thaw_channel(&next).expect("its place is vacant");
+                    open = Some(next);
                 }
             }
         }
