@@ -100,6 +100,11 @@ impl<S> Connection<S> {
         }
     }
 
+    /// Whether it gets messages.
+    pub(crate) fn is_parked(&self) -> bool {
+        matches!(self.state, State::Streaming | State::LongPolling)
+    }
+
     /// Its [`Io`], made on demand.
     pub(crate) fn io_mut(&mut self) -> &mut Io {
         self.io.get_or_insert_with(Box::default)

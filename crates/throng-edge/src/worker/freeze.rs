@@ -63,7 +63,8 @@ impl<N: Net> Worker<N> {
             || self.deferred.has_scans()
         {
             self.take_all_notifications();
-            self.continue_kept_changes();
+            // Nothing is published meanwhile, so all that will be settled is.
+            self.continue_kept_changes(false);
             self.continue_presence_scans();
             self.continue_scans();
         }

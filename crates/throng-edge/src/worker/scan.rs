@@ -142,7 +142,7 @@ impl<N: Net> Worker<N> {
 
     fn is_parked(&self, id: ConnectionId) -> bool {
         let connection = self.connections.get(id);
-        connection.is_some_and(|found| matches!(found.state, State::Streaming | State::LongPolling))
+        connection.is_some_and(Connection::is_parked)
     }
 
     /// The id of a channel, if this worker follows it.
@@ -160,7 +160,7 @@ impl<N: Net> Worker<N> {
         connection: &Connection<N::Socket>,
         wanted: &Wanted<'_>,
     ) -> bool {
-        if !matches!(connection.state, State::Streaming | State::LongPolling) {
+        if !connection.is_parked() {
             return false;
         }
         let session = self.connections.session_of(connection);

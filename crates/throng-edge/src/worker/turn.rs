@@ -18,7 +18,7 @@ impl<N: Net> Worker<N> {
         self.budget.begin_slice();
         self.continue_deliveries();
         let has_taken_all = self.take_notifications();
-        self.continue_kept_changes();
+        self.continue_kept_changes(true);
         self.continue_presence_scans();
         self.continue_scans();
         if may_fan_out {

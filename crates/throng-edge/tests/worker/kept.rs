@@ -96,12 +96,15 @@ fn changes_act_on_live_connections() {
     keep(&mut rig, &access, &["a"], &[]);
     rig.publish("a", "within", None);
     rig.work();
+    // The worker hears of both at once.
+    rig.publish("a", "last", None);
     keep(&mut rig, &access, &[], &["a"]);
     rig.publish("a", "after", None);
     rig.work();
     for client in &clients {
         let received = client.received();
         assert_eq!(received.matches("within").count(), 1, "{received}");
+        assert_eq!(received.matches("last").count(), 1, "{received}");
         assert!(!received.contains("before") && !received.contains("after"), "{received}");
     }
     rig.worker.check_invariants();
@@ -118,6 +121,19 @@ fn a_long_poll_that_waits_follows_a_new_channel() {
     assert!(answer.contains("Throng-Id: ~z-1\r\n") && answer.ends_with("hello"), "{answer}");
     let empty = rig.get("/users/ann?wait=0&since=~z-1").received();
     assert!(empty.starts_with("HTTP/1.1 204") && empty.contains("Throng-Id: ~z-1"), "{empty}");
+}
+
+#[test]
+fn a_long_poll_gets_what_was_published_before_its_channels_end() {
+    let (mut rig, access) = rig(Settings::for_tests());
+    keep(&mut rig, &access, &["a", "b"], &[]);
+    let poll = rig.get("/users/ann?wait=9");
+    rig.publish("a", "last", None);
+    keep(&mut rig, &access, &["c"], &["a", "b"]);
+    rig.publish("a", "after", None);
+    rig.work();
+    assert!(poll.received().ends_with("last"), "{}", poll.received());
+    rig.worker.check_invariants();
 }
 
 #[test]

@@ -112,7 +112,7 @@ impl<N: Net> Worker<N> {
         }
         // A failed write has released it.
         let Some(connection) = self.connections.get(id) else { return };
-        let is_parked = matches!(connection.state, State::Streaming | State::LongPolling);
+        let is_parked = connection.is_parked();
         let is_blocked = connection.has(Flags::BLOCKED);
         if is_parked && self.block_lacking(id) && !is_blocked {
             if self.engine.is_settling() || self.budget.is_slice_spent() {

@@ -21,12 +21,12 @@ use std::ops::Range;
 
 use throng_core::{
     ChannelId, ChannelName, HistoryQuery, KeptNotice, Kind, MessageId, Stamp, StartAt,
-    SubscriptionId, Watermark,
+    SubscriptionId, Waiting, Watermark,
 };
 use throng_wire::Target;
 use throng_wire::subscribe::Request;
 
-use crate::connection::{ConnectionId, Flags, State};
+use crate::connection::{Connection, ConnectionId, Flags};
 use crate::net::Net;
 use crate::worker::Worker;
 use crate::worker::subscriptions::name_of;
@@ -247,8 +247,9 @@ impl<N: Net> Worker<N> {
         self.newest_subscription(id).is_some_and(|newest| self.subscriptions.is_kept(newest))
     }
 
-    /// Goes on with the changes of kept channels for one slice, in their order.
-    pub(in crate::worker) fn continue_kept_changes(&mut self) {
+    /// Goes on with the changes of kept channels for one slice, in their order. One that ends
+    /// subscriptions waits, if it `may_wait`, until they have what was published before.
+    pub(in crate::worker) fn continue_kept_changes(&mut self, may_wait: bool) {
         let mut checks = CHECKED_PER_SLICE;
         while checks > 0
             && let Some(mut change) = self.deferred.next_kept_change()
@@ -258,10 +259,14 @@ impl<N: Net> Worker<N> {
             let user = change.notice().inbox.name();
             let cost = 1 + self.access.kept.channels_of(user) / PASSED_PER_CHECK;
             while checks > 0 && !is_done {
+                let place = change.place();
                 match change.next(&self.subscriptions, checks / cost) {
                     Some((id, names)) => {
                         checks = checks.saturating_sub(names.len() * cost);
-                        self.apply_kept_change(id, change.notice(), names);
+                        if !self.apply_kept_change(id, change.notice(), names, may_wait) {
+                            change.go_back_to(place);
+                            return self.deferred.resume_kept_change(change);
+                        }
                     }
                     None => is_done = true,
                 }
@@ -274,22 +279,27 @@ impl<N: Net> Worker<N> {
     }
 
     /// Makes a connection follow those of the channels that its user follows, and none of the
-    /// others.
-    fn apply_kept_change(&mut self, id: ConnectionId, notice: &KeptNotice, names: Range<usize>) {
+    /// others. Returns false if that has to wait.
+    fn apply_kept_change(
+        &mut self,
+        id: ConnectionId,
+        notice: &KeptNotice,
+        names: Range<usize>,
+        may_wait: bool,
+    ) -> bool {
         let user = notice.inbox.name();
-        let Some(connection) = self.connections.get(id) else { return };
-        if !matches!(connection.state, State::Streaming | State::LongPolling) {
-            return;
-        }
+        let Some(connection) = self.connections.get(id).filter(|found| found.is_parked()) else {
+            return true;
+        };
         let (is_v1, is_multiple) = (connection.has(Flags::V1), connection.has(Flags::MULTIPLE));
-        let Some(newest) = connection.newest_subscription else { return };
+        let Some(newest) = connection.newest_subscription else { return true };
         let is_marked = self.subscriptions.is_kept(newest);
         if !is_marked && !is_v1 && is_multiple {
             // Its request names its channels.
-            return;
+            return true;
         }
         if !is_marked && !self.is_own(id, user) {
-            return;
+            return true;
         }
         for name in &notice.names[names] {
             let is_wanted = self.access.kept.has(user, name.name());
@@ -300,11 +310,33 @@ impl<N: Net> Worker<N> {
                 }
                 (true, Some(_)) => self.subscriptions_changed(id),
                 (false, Some(subscription)) if self.subscriptions.is_unasked(subscription) => {
+                    let lacks_some = self.lacks_what_came_before(id, subscription);
+                    // A failed write has released it, and an answered poll has no subscriptions.
+                    if !self.connections.get(id).is_some_and(Connection::is_parked) {
+                        return true;
+                    }
+                    if lacks_some && may_wait {
+                        return false;
+                    }
                     self.unfollow_channel(id, subscription, name);
                 }
                 (false, _) => {}
             }
         }
+        true
+    }
+
+    /// Writes a subscription that ends what was published before. Returns whether some of that can
+    /// only be written later. A client that reads too slowly is not waited for.
+    fn lacks_what_came_before(&mut self, id: ConnectionId, subscription: SubscriptionId) -> bool {
+        self.catch_up(id, subscription);
+        let is_deferred = self.connections.get(id).is_some_and(|connection| {
+            connection.has(Flags::DELIVERY_DEFERRED) && !connection.has(Flags::BLOCKED)
+        });
+        // While a node is cut off, nobody knows when what it has is settled.
+        let is_soon = self.engine.is_settling() || self.budget.is_slice_spent();
+        let lacks_some = !matches!(self.subscriptions.waiting(subscription), Waiting::Nothing);
+        is_deferred && is_soon && lacks_some
     }
 
     fn subscriptions_changed(&mut self, id: ConnectionId) {

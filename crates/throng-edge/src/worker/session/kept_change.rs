@@ -8,6 +8,12 @@ use throng_core::{ConnectionId, KeptNotice, SubscriptionId, SubscriptionTable};
 #[derive(Debug)]
 pub(in crate::worker) struct RunningKeptChange {
     notice: Box<KeptNotice>,
+    place: Place,
+}
+
+/// How far a change has come.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::worker) struct Place {
     /// The subscription of the inbox whose connection comes next; `None` for the first one.
     at: Option<SubscriptionId>,
     /// The connections that were told, from the first one on.
@@ -19,12 +25,22 @@ pub(in crate::worker) struct RunningKeptChange {
 
 impl RunningKeptChange {
     pub(in crate::worker) fn new(notice: Box<KeptNotice>) -> RunningKeptChange {
-        RunningKeptChange { notice, at: None, told: 0, next_name: 0, is_complete: false }
+        RunningKeptChange { notice, place: Place::default() }
     }
 
     /// The change itself.
     pub(in crate::worker) fn notice(&self) -> &KeptNotice {
         &self.notice
+    }
+
+    /// How far it has come.
+    pub(in crate::worker) fn place(&self) -> Place {
+        self.place
+    }
+
+    /// Tells again from there on, which does no harm.
+    pub(in crate::worker) fn go_back_to(&mut self, place: Place) {
+        self.place = place;
     }
 
     /// The connection to tell next, and the channels to tell it of: at most `count`, but at least
@@ -34,27 +50,27 @@ impl RunningKeptChange {
         subscriptions: &SubscriptionTable,
         count: usize,
     ) -> Option<(ConnectionId, Range<usize>)> {
-        if self.is_complete {
+        if self.place.is_complete {
             return None;
         }
         // The user has no connections here any more.
-        let member = subscriptions.member(self.notice.local, self.notice.channel, self.at)?;
-        if member.is_first && self.at.is_some() {
+        let member = subscriptions.member(self.notice.local, self.notice.channel, self.place.at)?;
+        if member.is_first && self.place.at.is_some() {
             // The one that was next has ended. Telling others twice does no harm.
             self.begin_again();
         }
         let names = self.notice.names.len();
-        let from = self.next_name;
-        self.next_name = names.min(from + count.max(1));
-        let range = from..self.next_name;
-        if self.next_name == names {
-            self.told += 1;
-            self.next_name = 0;
-            self.at = member.next;
+        let from = self.place.next_name;
+        self.place.next_name = names.min(from + count.max(1));
+        let range = from..self.place.next_name;
+        if self.place.next_name == names {
+            self.place.told += 1;
+            self.place.next_name = 0;
+            self.place.at = member.next;
             if member.next.is_none() {
-                self.is_complete = self.told >= member.count;
+                self.place.is_complete = self.place.told >= member.count;
                 // Otherwise it was reached through an id that was used again.
-                if !self.is_complete {
+                if !self.place.is_complete {
                     self.begin_again();
                 }
             }
@@ -63,6 +79,6 @@ impl RunningKeptChange {
     }
 
     fn begin_again(&mut self) {
-        (self.at, self.told, self.next_name) = (None, 0, 0);
+        self.place = Place::default();
     }
 }
