@@ -104,7 +104,7 @@ async function seesNote(page, text) {
   await page.locator(SELECTORS.note, { hasText: text }).first().waitFor();
 }
 
-/** Publishes to the room without a page. */
+/** Publishes to the room without a page; returns the id. */
 async function publish(text) {
   const response = await fetch(`${serverUrl}/channels/chat%3A${scenario}`, {
     method: "POST",
@@ -112,6 +112,7 @@ async function publish(text) {
     body: JSON.stringify({ kind: "say", from: "a program", text, key: text }),
   });
   assert.equal(response.status, 201);
+  return (await response.json()).id;
 }
 
 async function historyOfRoom() {
@@ -293,9 +294,12 @@ const SCENARIOS = {
     await sees(ann, "new 2.");
     await ann.locator(".unread").waitFor();
     assert.equal(await ann.locator(".unread + .message").innerText().then(firstLine), "new 1.");
-    await publish("new 3.");
+    const newest = await publish("new 3.");
     await sees(ann, "new 3.");
     assert.equal(await ann.locator(".unread").count(), 1, "one line");
+    // The page takes what it shows for read some moments after it has opened.
+    const isRead = ([room, id]) => localStorage[`throng.read.${room}`] === id;
+    await ann.waitForFunction(isRead, [scenario, newest]);
     // Read to the end, in this tab, so that another one shows nothing as new.
     const other = await ann.context().newPage();
     await other.goto(`${serverUrl}/chat?room=${scenario}`);
