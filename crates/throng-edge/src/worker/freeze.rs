@@ -48,25 +48,28 @@ impl<N: Net> Worker<N> {
     /// answers go from one to another. A publication without an outcome by then is answered that
     /// its outcome is unknown: let the journal answer first.
     pub fn prepare_to_freeze(&mut self) {
-        self.take_in();
+        self.take_in(false);
         self.conclude_publications();
         self.record_completions();
         self.metrics.set_total(Counter::ReplayMessagesEvicted, self.subscriptions.dropped());
     }
 
-    /// Acts on all notifications, and answers presence queries.
-    pub(crate) fn take_in(&mut self) {
-        self.budget.begin_slice();
+    /// Acts on all notifications, and answers presence queries. If it `may_wait`, changes of kept
+    /// channels that need messages to be settled are left for the next time.
+    pub(crate) fn take_in(&mut self, may_wait: bool) {
         while !self.queue.is_empty()
             || self.deferred.has_kept_changes()
             || self.deferred.has_presence_scans()
             || self.deferred.has_scans()
         {
+            self.budget.begin_slice();
             self.take_all_notifications();
-            // Nothing is published meanwhile, so all that will be settled is.
-            self.continue_kept_changes(false);
+            let is_waiting = self.continue_kept_changes(may_wait);
             self.continue_presence_scans();
             self.continue_scans();
+            if is_waiting && may_wait {
+                return;
+            }
         }
     }
 

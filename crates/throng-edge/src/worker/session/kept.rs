@@ -248,8 +248,9 @@ impl<N: Net> Worker<N> {
     }
 
     /// Goes on with the changes of kept channels for one slice, in their order. One that ends
-    /// subscriptions waits, if it `may_wait`, until they have what was published before.
-    pub(in crate::worker) fn continue_kept_changes(&mut self, may_wait: bool) {
+    /// subscriptions waits until they have what was published before; for what is not settled only
+    /// if it `may_wait`. Returns whether one waits.
+    pub(in crate::worker) fn continue_kept_changes(&mut self, may_wait: bool) -> bool {
         let mut checks = CHECKED_PER_SLICE;
         while checks > 0
             && let Some(mut change) = self.deferred.next_kept_change()
@@ -265,7 +266,8 @@ impl<N: Net> Worker<N> {
                         checks = checks.saturating_sub(names.len() * cost);
                         if !self.apply_kept_change(id, change.notice(), names, may_wait) {
                             change.go_back_to(place);
-                            return self.deferred.resume_kept_change(change);
+                            self.deferred.resume_kept_change(change);
+                            return true;
                         }
                     }
                     None => is_done = true,
@@ -276,6 +278,7 @@ impl<N: Net> Worker<N> {
                 self.deferred.resume_kept_change(change);
             }
         }
+        false
     }
 
     /// Makes a connection follow those of the channels that its user follows, and none of the
@@ -315,7 +318,7 @@ impl<N: Net> Worker<N> {
                     if !self.connections.get(id).is_some_and(Connection::is_parked) {
                         return true;
                     }
-                    if lacks_some && may_wait {
+                    if lacks_some && (may_wait || self.budget.is_slice_spent()) {
                         return false;
                     }
                     self.unfollow_channel(id, subscription, name);
