@@ -21,7 +21,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// Adds a name. The buffer has to stay below 4 GiB: whoever may have more names has several.
+    /// Adds a name. The buffer must stay below 4 GiB: split more names over several of them.
     /// A shard of the memory engine has at most 2^26 channels, and memory runs out before names of
     /// full length fill it.
     pub fn add(&mut self, name: &ChannelName) -> NameRef {

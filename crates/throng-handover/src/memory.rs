@@ -1,9 +1,9 @@
 //! Frozen state in memory that two processes share: a memfd (memfd_create(2)).
 //!
-//! The process that freezes writes it, and both can read it, as often as they like. Whoever reads
-//! it for the last time gives each piece back to the kernel behind itself, so that the state and
-//! what is made of it are not there together. The memory has no name, and its pages are in no
-//! process's address space: they are read and written as those of a file.
+//! The process that freezes writes it; both processes can read it any number of times. The last
+//! reader returns each piece to the kernel once it has read it, so that the state and what is made
+//! of it never take memory at the same time. The memory has no name and is mapped by no process: it
+//! is read and written as a file.
 
 use std::fs::File;
 use std::io;
@@ -81,8 +81,7 @@ impl StateMemory {
         self.file.read_exact_at(&mut bytes[before..], at)
     }
 
-    /// Gives the memory before `end` back to the kernel, but for less than a piece. Nobody can read
-    /// it any more.
+    /// Returns the memory before `end` to the kernel, in whole pieces. It cannot be read again.
     pub fn release(&mut self, end: u64) {
         let end = end.min(self.length) / PIECE_BYTES * PIECE_BYTES;
         if end > self.released {

@@ -350,7 +350,7 @@ impl<N: Net> Worker<N> {
     fn thaw_channel(&mut self, open: &OpenChannel) -> Result<(), ThawError> {
         let name = open.name();
         if name.is_presence_events() {
-            // Whoever watched the channel before is gone; its subscribers are told anew.
+            // Its former watchers are gone: subscribers are told the presence again.
             let channel = ChannelName::channel(name.name());
             self.engine.presence_cache().watched.watch(&channel);
         }

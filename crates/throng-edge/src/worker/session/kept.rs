@@ -336,7 +336,7 @@ impl<N: Net> Worker<N> {
         let is_deferred = self.connections.get(id).is_some_and(|connection| {
             connection.has(Flags::DELIVERY_DEFERRED) && !connection.has(Flags::BLOCKED)
         });
-        // While a node is cut off, nobody knows when what it has is settled.
+        // A node that is cut off may not learn for minutes that its messages are settled.
         let is_soon = self.engine.is_settling() || self.budget.is_slice_spent();
         let lacks_some = !matches!(self.subscriptions.waiting(subscription), Waiting::Nothing);
         is_deferred && is_soon && lacks_some
