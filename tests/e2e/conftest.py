@@ -21,12 +21,28 @@ HERE = Path(__file__).parent
 # Short drain windows; a test about their length sets its own.
 QUICK = ["--drain-window", "200ms", "--drain-timeout", "5s"]
 _numbers = itertools.count(1)
+# Modules with the longest tests, which begin first: nothing shall wait for one of them in the end.
+LONGEST = ["test_bench", "test_docs_site", "test_bench_cluster", "test_nats_faults"]
+# Fixtures of a module that take no time to be made again.
+CHEAP = {"a_network_of_its_own"}
 
 
 def pytest_sessionstart():
     """Reports a missing binary once, instead of once per test."""
     if not BINARY.exists():
         pytest.exit(f"{BINARY} does not exist: cargo build -p throng, or set THRONG_BIN", 1)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Says which tests run in one process with `--dist loadgroup`: those that share a fixture of their
+    module, such as `server`. Any other test runs in whichever process is free.
+    """
+    items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
+    for item in items:
+        used = item._fixtureinfo.name2fixturedefs.items()
+        if any(fixtures[-1].scope == "module" for name, fixtures in used if name not in CHEAP):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
 @pytest.fixture(scope="module")
