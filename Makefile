@@ -21,7 +21,7 @@ docs: ## build the documentation as a site, into target/docs (ARGS='--docs targe
 	@docs/site/build target/docs
 
 test: ## set up and run everything that CI runs
-	@scripts/setup
+	@scripts/setup build
 	@scripts/test
 
 test-long: ## thousands of simulation seeds and kills, fuzzing and chaos for minutes, hundreds of upgrades
@@ -42,7 +42,7 @@ build:
 	@cargo build --locked --quiet -p throng
 
 e2e: setup build ## end-to-end tests with real clients (pytest flags: ARGS='-k resume')
-	@pytest -q -n 4 --dist loadscope tests/e2e $(ARGS)
+	@pytest -q -n 6 --dist loadgroup --no-loadscope-reorder tests/e2e $(ARGS)
 
 packages: setup ## build the packages; install, upgrade and remove them in a container
 	@scripts/test packages

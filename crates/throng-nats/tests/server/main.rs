@@ -1,5 +1,5 @@
 //! Journals against a real nats-server: what the model of the simulation takes for granted, and the
-//! first faults. Needs the feature `server-tests`, and what `scripts/setup` installs.
+//! first faults. Runs with `--test server`, and needs what `scripts/setup` installs.
 
 mod conformance;
 mod nats_server;
