@@ -70,6 +70,33 @@ def test_atomic_changes_nothing_if_any_line_is_wrong(server, channel, tmp_path):
     assert kept(server, f"{channel}-10000") == [channel]
 
 
+def test_a_line_that_no_server_takes_is_named(server, channel, tmp_path):
+    names = [f"{n:0250}" for n in range(40_000)]
+    long = json.dumps({"user": channel, "channels": names})
+    assert len(long) > 10_000_000
+    right = [json.dumps({"user": f"{channel}-{n}", "add": [channel]}) for n in range(2)]
+    done, result = load(server, tmp_path, write(tmp_path, [right[0], long, right[1]]))
+    assert done.returncode == 1
+    assert result == {"lines": 2, "added": 2, "removed": 0, "errors": 1}, done.stderr
+    assert "error: line 2: the server refused: the request body is larger" in done.stderr
+    assert kept(server, f"{channel}-1") == [channel]
+
+
+def test_files_of_other_systems_are_read(server, channel, tmp_path):
+    path = tmp_path / "changes.ndjson"
+    line = json.dumps({"user": channel, "add": [channel]})
+    path.write_bytes(f"\ufeff{line}\r\n\r\n{line}".encode())
+    done, result = load(server, tmp_path, path)
+    assert result == {"lines": 2, "added": 1, "removed": 0, "errors": 0}, done.stderr
+    # Its elements are not taken for the fields, in their order.
+    path.write_text(f'["{channel}",["b"],null,null]\n{line}x\n')
+    done, result = load(server, tmp_path, path)
+    assert result == {"lines": 0, "added": 0, "removed": 0, "errors": 2}, done.stderr
+    assert "error: line 1: this is not a JSON object" in done.stderr
+    assert "error: line 2: " in done.stderr and "line 1 column" not in done.stderr
+    assert kept(server, channel) == [channel]
+
+
 def test_standard_input_can_be_read_once(server, channel, tmp_path):
     lines = json.dumps({"user": channel, "channels": ["a", "b"]})
     done, result = load(server, tmp_path, "-", input=lines)

@@ -28,7 +28,7 @@ fn kept() -> Vec<(&'static str, Value)> {
     ];
     let line = [("line", count()), ("error", reference("ErrorCode")), ("message", text())];
     let bulk = [
-        ("lines", described(count(), "How many lines were right.")),
+        ("lines", described(count(), "How many lines were applied.")),
         ("added", count()),
         ("removed", count()),
         ("errors", list(object(&line, &[]))),

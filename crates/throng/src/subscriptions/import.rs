@@ -37,6 +37,10 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Time for the server to answer a part: changes of many users who are connected take a while.
 const PART_TIMEOUT: Duration = RESPONSE_TIMEOUT.saturating_mul(10);
 
+/// A part of more bytes is sent once the server has said that it takes it: after a refusal it
+/// closes the connection, and what is still being sent to it may cost the answer.
+const ASKED_BYTES: usize = 2 << 20;
+
 /// The size of the buffer for the file.
 const READ_BYTES: usize = 1 << 20;
 
@@ -203,7 +207,10 @@ impl<'a> Pass<'a> {
         let path = if self.is_check { "/subscriptions?check=true" } else { "/subscriptions" };
         let mut tries = 1;
         loop {
-            let request = self.client.post(path).header("Content-Type", "application/x-ndjson");
+            let mut request = self.client.post(path).header("Content-Type", "application/x-ndjson");
+            if part.bytes.len() > ASKED_BYTES {
+                request = request.header("Expect", "100-continue");
+            }
             let request = request.config().timeout_recv_response(Some(PART_TIMEOUT)).build();
             let response =
                 request.send(&part.bytes[..]).map_err(|error| self.client.unreachable(&error))?;

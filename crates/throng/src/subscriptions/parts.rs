@@ -1,12 +1,19 @@
 //! Cuts a file of lines into requests.
 
-use std::io::{self, BufRead};
+use std::io::{self, BufRead, ErrorKind, Read as _};
 
 /// A part is complete with this many bytes. The server's default limit is 8 MiB.
 const PART_BYTES: usize = 1 << 20;
 
 /// A part is complete with this many lines: the most that the server takes.
 const PART_LINES: usize = 10_000;
+
+/// The longest line, so that a file without line feeds does not fill the memory. It is far more
+/// than servers take.
+const LINE_BYTES_MAX: usize = 64 << 20;
+
+/// What programs on Windows begin text files with.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// Lines that are sent together, each with its line feed except perhaps the last one.
 #[derive(Debug, PartialEq, Eq)]
@@ -52,10 +59,19 @@ impl<R: BufRead> Parts<R> {
     fn read(&mut self) -> io::Result<Option<Part>> {
         let mut part = Part { first: self.next, lines: 0, bytes: Vec::new() };
         while part.bytes.len() < PART_BYTES && part.lines < PART_LINES {
-            if self.file.read_until(b'\n', &mut part.bytes)? == 0 {
+            let mut line = self.file.by_ref().take(LINE_BYTES_MAX as u64 + 1);
+            let bytes = line.read_until(b'\n', &mut part.bytes)?;
+            if bytes == 0 {
                 break;
             }
             part.lines += 1;
+            if bytes > LINE_BYTES_MAX {
+                let message = format!("line {} is longer than {LINE_BYTES_MAX} bytes", part.last());
+                return Err(io::Error::new(ErrorKind::InvalidData, message));
+            }
+        }
+        if self.next == 1 && part.bytes.starts_with(BYTE_ORDER_MARK) {
+            part.bytes.drain(..BYTE_ORDER_MARK.len());
         }
         self.next += part.lines as u64;
         Ok((part.lines > 0).then_some(part))
@@ -97,6 +113,15 @@ mod tests {
         let lines: Vec<_> = parts.iter().map(|part| part.lines).collect();
         assert_eq!(lines, [3, 1, 1]);
         assert_eq!(parts[1].bytes.len(), long.len());
+    }
+
+    #[test]
+    fn a_file_may_begin_with_a_byte_order_mark_and_need_not_end() {
+        assert_eq!(parts(b"\xef\xbb\xbfa\n\xef\xbb\xbf")[0].bytes, b"a\n\xef\xbb\xbf");
+        let endless = io::Read::chain(&b"a\n"[..], io::repeat(b'x'));
+        let mut parts = Parts::new(io::BufReader::new(endless));
+        let error = parts.next().expect("there is something").expect_err("the line has no end");
+        assert!(error.to_string().starts_with("line 2 is longer than"), "{error}");
     }
 
     #[test]

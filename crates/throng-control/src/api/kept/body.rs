@@ -61,10 +61,16 @@ impl<'de> Visitor<'de> for NamesVisitor {
 
 impl Body {
     pub(super) fn parse(bytes: &[u8]) -> Result<Body, ErrorResponse> {
+        // Of a list, the parser would take the elements for the fields, in their order.
+        if bytes.trim_ascii_start().first().is_some_and(|first| *first != b'{') {
+            let message = "this is not a JSON object: it does not begin with `{`";
+            return Err(ErrorResponse::new(ErrorCode::BadJson, message));
+        }
         serde_json::from_slice(bytes).map_err(|error| {
             let message = format!(
                 "this is not an object with `channels`, or with `add` and `remove`, as lists of \
-                names: {error}"
+                names: {}",
+                describe(&error)
             );
             ErrorResponse::new(ErrorCode::BadJson, message)
         })
@@ -100,6 +106,16 @@ impl Body {
     }
 }
 
+/// What is wrong, and where. Of a text in one line only the column: a client that sends many of
+/// them would take the number of the line for one of its own.
+fn describe(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    match text.strip_suffix(&format!(" at line 1 column {}", error.column())) {
+        Some(what) => format!("{what} at column {}", error.column()),
+        None => text,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -115,6 +131,13 @@ mod tests {
             assert_eq!(refusal.code == ErrorCode::BadName, is_right);
             assert_eq!(refusal.code == ErrorCode::TooManyChannels, !is_right);
         }
+        for list in [r#"["ann",["a"],null,null]"#, " []", "\u{feff}{}", "\"a\"", "x"] {
+            let refusal = Body::parse(list.as_bytes()).expect_err("it is no object");
+            assert!(refusal.message.contains("does not begin with `{`"), "{}", refusal.message);
+        }
+        let message = |text: &str| Body::parse(text.as_bytes()).unwrap_err().message.into_owned();
+        assert!(message(r#"{"add":1}"#).ends_with("expected a list of names at column 8"));
+        assert!(message("{\n\"add\":1}").ends_with("at line 2 column 7"));
         for wrong in [r#"{"add":"a"}"#, r#"{"add":[1]}"#, r#"{"add":["a"}"#, r#"{"add":["a",]}"#] {
             assert_eq!(Body::parse(wrong.as_bytes()).unwrap_err().code, ErrorCode::BadJson);
         }
