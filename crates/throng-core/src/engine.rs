@@ -194,8 +194,27 @@ pub trait Engine: Send + Sync {
     /// backlog, or comes as a notification. A notification may repeat a part of the backlog.
     fn follow(&self, now_ms: u64, follow: Follow<'_>) -> Followed;
 
+    /// Says that a worker is about to [`follow`](Engine::follow) these channels, at most
+    /// [`AHEAD`](crate::AHEAD) of them: an engine may load what that needs, all at the same time.
+    /// Passes the worker's ids of those that it follows already.
+    fn look_ahead(
+        &self,
+        channels: &[ChannelName],
+        worker: WorkerId,
+        each: &mut dyn FnMut(LocalId),
+    ) {
+        let _ = (channels, worker, each);
+    }
+
     /// Removes a subscription of a worker.
     fn unfollow(&self, now_ms: u64, channel: ChannelId, worker: WorkerId);
+
+    /// Removes a subscription of a worker from each of these channels, in this order.
+    fn unfollow_all(&self, now_ms: u64, channels: &[ChannelId], worker: WorkerId) {
+        for &channel in channels {
+            self.unfollow(now_ms, channel, worker);
+        }
+    }
 
     /// Corrects the number of a worker's subscriptions of a channel: connections may have been lost
     /// while it was frozen. Does nothing if the worker does not follow the channel.

@@ -44,6 +44,7 @@
 //! | [`stamp`] | one order of all messages of a server |
 //! | [`retry`] | when closed and refused clients should come back |
 //! | [`admission`] | moments for clients that come faster than they can be served |
+//! | `prefetch` | loads of memory that begin before they are needed |
 //! | `ages` | finds the owner of the oldest message |
 //! | [`clock`] | the clock of a running server |
 //!
@@ -55,6 +56,7 @@
 //! * Following a channel and reading its backlog is one step under that lock, so that a subscriber
 //!   misses no message in between. A message that comes both as backlog and as notification is
 //!   recognised by its offset.
+//! * `unsafe` is allowed in `prefetch` only.
 
 pub mod admission;
 mod ages;
@@ -79,6 +81,7 @@ pub mod message;
 pub mod name;
 pub mod names;
 pub mod parts;
+mod prefetch;
 mod presence;
 mod presence_events;
 mod pressure;
@@ -110,6 +113,7 @@ pub use log::segment::SharedBytes;
 pub use memory::{Backlog, MemoryEngine, MemoryThaw, SegmentSink};
 pub use message::{Body, BodyError, Content, InFlight, Message};
 pub use name::{ChannelName, Kind};
+pub use prefetch::AHEAD;
 pub use presence::{Presence, PresenceBusy, PresenceCache, PresenceQuery};
 pub use presence_events::{PresenceEventSettings, PresenceEvents, PresenceThaw};
 pub use pressure::{MemoryDefence, MemoryPressure, MemoryStep, MemoryThresholds, RefusedForMemory};

@@ -42,10 +42,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::engine::{Audience, Engine, EngineMetrics, Follow, Followed, History};
 use crate::events::EventSink;
-use crate::id::{ChannelId, Epoch, WorkerId};
+use crate::id::{ChannelId, Epoch, LocalId, WorkerId};
 use crate::later::{Answer, Later};
 use crate::listing::{ListPlace, ListStep};
 use crate::name::{ChannelName, Kind};
+use crate::prefetch::AHEAD;
 use crate::presence::PresenceCache;
 use crate::publication::{Outcome, Publication};
 use crate::read_marker::{Mark, Marked, ReadMarker};
@@ -204,9 +205,49 @@ impl Engine for MemoryEngine {
         self.lock(at).follow(&self.shared, now_ms, hash, &follow)
     }
 
+    fn look_ahead(
+        &self,
+        channels: &[ChannelName],
+        worker: WorkerId,
+        each: &mut dyn FnMut(LocalId),
+    ) {
+        let mut places = [None; AHEAD];
+        for (place, name) in places.iter_mut().zip(channels) {
+            let (at, name) = self.find(name);
+            self.lock(at).prefetch_named(name);
+            *place = Some((at, name));
+        }
+        for (at, name) in places.into_iter().flatten() {
+            self.lock(at).prefetch_followers_of(name);
+        }
+        for (at, name) in places.into_iter().flatten() {
+            let local = self.lock(at).local(name, worker);
+            local.inspect(|local| each(*local));
+        }
+    }
+
     fn unfollow(&self, now_ms: u64, channel: ChannelId, worker: WorkerId) {
         let (at, slot) = MemoryEngine::split(channel);
         self.lock(at).unfollow(&self.shared, now_ms, slot, worker);
+    }
+
+    fn unfollow_all(&self, now_ms: u64, channels: &[ChannelId], worker: WorkerId) {
+        for channels in channels.chunks(AHEAD) {
+            // One alone would be waited for twice.
+            if channels.len() > 1 {
+                for &channel in channels {
+                    let (at, slot) = MemoryEngine::split(channel);
+                    self.lock(at).prefetch(slot);
+                }
+                for &channel in channels {
+                    let (at, slot) = MemoryEngine::split(channel);
+                    self.lock(at).prefetch_followers(slot);
+                }
+            }
+            for &channel in channels {
+                self.unfollow(now_ms, channel, worker);
+            }
+        }
     }
 
     fn set_subscribers(&self, now_ms: u64, channel: ChannelId, worker: WorkerId, subscribers: u32) {

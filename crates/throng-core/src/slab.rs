@@ -9,6 +9,8 @@
 
 use std::ops::{Index, IndexMut};
 
+use crate::prefetch::prefetch;
+
 /// A page of 1,024 entries of 24 to 32 bytes: the allocator loses up to a page of memory, of 4 KiB,
 /// at each of its ends, among what is freed around it.
 const PAGE_BITS: u32 = 10;
@@ -255,6 +257,16 @@ impl<T> Slab<T> {
         match page.entries.get_mut(index as usize & (PAGE_ENTRIES - 1))? {
             Entry::Occupied(value) => Some(value),
             Entry::Vacant(_) => None,
+        }
+    }
+
+    /// Begins to load the value at `index`, if there is one.
+    #[inline]
+    pub fn prefetch(&self, index: u32) {
+        if let Some(page) = self.pages.get(index as usize >> PAGE_BITS)
+            && let Some(entry) = page.entries.get(index as usize & (PAGE_ENTRIES - 1))
+        {
+            prefetch(entry);
         }
     }
 

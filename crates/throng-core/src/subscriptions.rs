@@ -67,6 +67,7 @@ use crate::ages::Ages;
 use crate::engine::Followed;
 use crate::id::{ChannelId, ConnectionId, LocalId, MessageId};
 use crate::message::{InFlight, Message};
+use crate::prefetch::AHEAD;
 use crate::receipt::Fate;
 use crate::rules::{LagPolicy, Rules};
 use crate::slab::Slab;
@@ -191,6 +192,21 @@ impl SubscriptionTable {
         LocalId::from_index(self.channels.next_index())
     }
 
+    /// Begins to load what [`SubscriptionTable::join`] needs of these channels, all at the same
+    /// time.
+    pub fn look_ahead(&self, channels: &[LocalId]) {
+        for local in channels {
+            self.channels.prefetch(local.index());
+        }
+        let first = |local: &LocalId| self.channels.get(local.index())?.first;
+        for first in channels.iter().filter_map(first) {
+            self.subscriptions.prefetch(first.index());
+        }
+        for first in channels.iter().filter_map(first).filter_map(|first| self.live(first)) {
+            self.subscriptions.prefetch(first.before.index());
+        }
+    }
+
     /// Subscribes `connection` as the engine answered: to the messages after the cursor, with the
     /// backlog between it and the head. `sibling` is the connection's previous subscription.
     ///
@@ -253,6 +269,32 @@ impl SubscriptionTable {
             self.trim(local);
         }
         Some(left)
+    }
+
+    /// Ends a connection's subscriptions, which begin with `first`, and passes their channels. The
+    /// caller tells the engine.
+    pub fn leave_all(&mut self, first: Option<SubscriptionId>, mut each: impl FnMut(ChannelId)) {
+        let mut next = first;
+        let mut ahead = [None; AHEAD];
+        while next.is_some() {
+            for place in &mut ahead {
+                *place = next;
+                next = next.and_then(|id| self.prefetch(id));
+            }
+            for id in ahead.into_iter().flatten() {
+                self.leave(id).inspect(|left| each(left.channel));
+            }
+        }
+    }
+
+    /// Begins to load what has to do with a subscription. Returns the connection's next one.
+    fn prefetch(&self, id: SubscriptionId) -> Option<SubscriptionId> {
+        let subscription = self.live(id)?;
+        self.channels.prefetch(subscription.local.index());
+        for neighbour in [subscription.before, subscription.next] {
+            self.subscriptions.prefetch(neighbour.index());
+        }
+        subscription.sibling
     }
 
     /// Takes a subscription out of its connection's chain of siblings, which starts with `first`.

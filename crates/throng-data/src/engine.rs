@@ -37,9 +37,9 @@ use std::sync::Arc;
 use throng_core::parts::{Limits, Page, Part};
 use throng_core::{
     Answer, Audience, Backlog, ChannelId, ChannelName, Engine, EngineMetrics, Fetched, Follow,
-    Followed, History, HistoryQuery, Kind, Later, ListPlace, ListStep, Mark, Marked, MemoryEngine,
-    Message, MessageId, Notification, Outcome, PresenceCache, Publication, PublishError, Reading,
-    Rule, Ticket, Watermark, WorkerId,
+    Followed, History, HistoryQuery, Kind, Later, ListPlace, ListStep, LocalId, Mark, Marked,
+    MemoryEngine, Message, MessageId, Notification, Outcome, PresenceCache, Publication,
+    PublishError, Reading, Rule, Ticket, Watermark, WorkerId,
 };
 
 use crate::journal::{Done, Journal};
@@ -179,8 +179,21 @@ impl Engine for DurableEngine {
         })
     }
 
+    fn look_ahead(
+        &self,
+        channels: &[ChannelName],
+        worker: WorkerId,
+        each: &mut dyn FnMut(LocalId),
+    ) {
+        self.memory().look_ahead(channels, worker, each);
+    }
+
     fn unfollow(&self, now_ms: u64, channel: ChannelId, worker: WorkerId) {
         self.memory().unfollow(now_ms, channel, worker);
+    }
+
+    fn unfollow_all(&self, now_ms: u64, channels: &[ChannelId], worker: WorkerId) {
+        self.memory().unfollow_all(now_ms, channels, worker);
     }
 
     fn set_subscribers(&self, now_ms: u64, channel: ChannelId, worker: WorkerId, subscribers: u32) {

@@ -71,10 +71,10 @@ use std::time::Duration;
 use throng_core::parts::Part;
 use throng_core::{
     Answer, Audience, Backlog, ChannelId, ChannelName, Engine, EngineMetrics, Fetched, Follow,
-    Followed, History, HistoryQuery, Kind, Later, ListPlace, ListStep, Mark, Marked, MemoryEngine,
-    Message, MessageId, NodeTag, Notification, OtherNodes, Outcome, Presence, PresenceBusy,
-    PresenceCache, Publication, PublishError, Reading, ScanAction, ScanTarget, Scanned, Stamp,
-    Ticket, WantedTags, Watermark, WorkerId,
+    Followed, History, HistoryQuery, Kind, Later, ListPlace, ListStep, LocalId, Mark, Marked,
+    MemoryEngine, Message, MessageId, NodeTag, Notification, OtherNodes, Outcome, Presence,
+    PresenceBusy, PresenceCache, Publication, PublishError, Reading, ScanAction, ScanTarget,
+    Scanned, Stamp, Ticket, WantedTags, Watermark, WorkerId,
 };
 
 use crate::api::table::TableEntry;
@@ -347,8 +347,21 @@ impl Engine for NatsEngine {
         })
     }
 
+    fn look_ahead(
+        &self,
+        channels: &[ChannelName],
+        worker: WorkerId,
+        each: &mut dyn FnMut(LocalId),
+    ) {
+        self.memory().look_ahead(channels, worker, each);
+    }
+
     fn unfollow(&self, now_ms: u64, channel: ChannelId, worker: WorkerId) {
         self.memory().unfollow(now_ms, channel, worker);
+    }
+
+    fn unfollow_all(&self, now_ms: u64, channels: &[ChannelId], worker: WorkerId) {
+        self.memory().unfollow_all(now_ms, channels, worker);
     }
 
     fn set_subscribers(&self, now_ms: u64, channel: ChannelId, worker: WorkerId, subscribers: u32) {

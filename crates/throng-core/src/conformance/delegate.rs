@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::engine::{Audience, Engine, EngineMetrics, Follow, Followed, History};
-use crate::id::{ChannelId, WorkerId};
+use crate::id::{ChannelId, LocalId, WorkerId};
 use crate::later::{Answer, Later};
 use crate::listing::{ListPlace, ListStep};
 use crate::name::{ChannelName, Kind};
@@ -111,8 +111,21 @@ impl<D: Delegate> Engine for D {
         Delegate::follow(self, now_ms, follow)
     }
 
+    fn look_ahead(
+        &self,
+        channels: &[ChannelName],
+        worker: WorkerId,
+        each: &mut dyn FnMut(LocalId),
+    ) {
+        self.behind().look_ahead(channels, worker, each);
+    }
+
     fn unfollow(&self, now_ms: u64, channel: ChannelId, worker: WorkerId) {
         self.behind().unfollow(now_ms, channel, worker);
+    }
+
+    fn unfollow_all(&self, now_ms: u64, channels: &[ChannelId], worker: WorkerId) {
+        self.behind().unfollow_all(now_ms, channels, worker);
     }
 
     fn set_subscribers(&self, now_ms: u64, channel: ChannelId, worker: WorkerId, subscribers: u32) {

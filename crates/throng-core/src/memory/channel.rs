@@ -1,5 +1,7 @@
 //! One channel of a shard, kept small: each user's inbox is one.
 
+use thin_vec::{ThinVec, thin_vec};
+
 use super::shared::Shared;
 use crate::engine::History;
 use crate::id::{Epoch, LocalId, MessageId, WorkerId};
@@ -17,9 +19,8 @@ pub(super) enum Followers {
     None,
     /// Needs no allocation: where there are many channels, most have one follower.
     One(Follower),
-    /// Boxed once more, so that a channel with one follower stays small.
-    #[expect(clippy::box_collection, reason = "a Vec would make every channel 8 bytes larger")]
-    Many(Box<Vec<Follower>>),
+    /// Its length is where its elements are, so that a channel with one follower stays small.
+    Many(ThinVec<Follower>),
 }
 
 /// A worker that follows the channel.
@@ -37,7 +38,7 @@ impl From<Vec<Follower>> for Followers {
         match followers.as_slice() {
             [] => Followers::None,
             [only] => Followers::One(*only),
-            _ => Followers::Many(Box::new(followers)),
+            _ => Followers::Many(followers.into()),
         }
     }
 }
@@ -71,7 +72,7 @@ impl Followers {
         let new = Follower { local: local_if_new, subscribers: 1, worker };
         *self = match std::mem::take(self) {
             Followers::None => Followers::One(new),
-            Followers::One(first) => Followers::Many(Box::new(vec![first, new])),
+            Followers::One(first) => Followers::Many(thin_vec![first, new]),
             Followers::Many(mut followers) => {
                 followers.push(new);
                 Followers::Many(followers)

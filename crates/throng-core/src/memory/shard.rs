@@ -22,6 +22,7 @@ use crate::log::{Kept, Log};
 use crate::message::{Content, InFlight, Message};
 use crate::name::{ChannelName, Kind, is_presence_key};
 use crate::names::Names;
+use crate::prefetch::prefetch;
 use crate::publication::{Publication, PublishError, Published};
 use crate::read_marker::{Mark, ReadMarker};
 use crate::reading::{HistoryQuery, StartAt};
@@ -109,6 +110,38 @@ impl Shard {
     fn find(&self, Hashed { name, hash }: Hashed<'_>) -> Option<u32> {
         let is_named = |&slot: &u32| self.names.is(self.channels[slot].name, name.key());
         self.by_name.find(hash, is_named).copied()
+    }
+
+    /// The channels that may have a name: mostly the one that has it, which has not been looked at.
+    fn candidates(&self, Hashed { hash, .. }: Hashed<'_>) -> impl Iterator<Item = u32> {
+        self.by_name.iter_hash(hash).copied()
+    }
+
+    /// Begins to load a channel, if there is one of this name.
+    pub(super) fn prefetch_named(&self, name: Hashed<'_>) {
+        self.candidates(name).for_each(|slot| self.prefetch(slot));
+    }
+
+    /// The same of the followers of a channel that is loaded.
+    pub(super) fn prefetch_followers_of(&self, name: Hashed<'_>) {
+        self.candidates(name).for_each(|slot| self.prefetch_followers(slot));
+    }
+
+    /// A worker's id of a channel; `None` if it does not follow it.
+    pub(super) fn local(&self, name: Hashed<'_>, worker: WorkerId) -> Option<LocalId> {
+        let followers = self.channels[self.find(name)?].followers.as_slice();
+        followers.iter().find(|follower| follower.worker == worker).map(|found| found.local)
+    }
+
+    /// Begins to load a channel.
+    pub(super) fn prefetch(&self, slot: u32) {
+        self.channels.prefetch(slot);
+    }
+
+    /// Begins to load the followers of a channel, which is loaded.
+    pub(super) fn prefetch_followers(&self, slot: u32) {
+        let Some(channel) = self.channels.get(slot) else { return };
+        channel.followers.as_slice().first().inspect(|first| prefetch(*first));
     }
 
     /// Whether it has the channel.

@@ -337,6 +337,31 @@ fn a_message_completes_when_all_subscriptions_have_ended() {
 }
 
 #[test]
+fn a_connection_leaves_all_its_channels_and_no_other_does() {
+    const CHANNELS: u32 = 40;
+    let mut table = SubscriptionTable::new(rules(0, 9, 9, LagPolicy::Skip));
+    let mut newest = [None; 2];
+    for channel in (0..CHANNELS).map(ChannelId) {
+        let local = table.next_local();
+        for (connection, newest) in (0..).zip(&mut newest) {
+            let followed = model::followed(channel, local, 0);
+            table.look_ahead(&[local]);
+            let id = table.join(ConnectionId::new(connection), &followed, false, *newest);
+            *newest = Some(id);
+        }
+    }
+    let mut left = Vec::new();
+    table.leave_all(newest[0], |channel| left.push(channel));
+    let newest_first: Vec<_> = (0..CHANNELS).rev().map(ChannelId).collect();
+    assert_eq!(left, newest_first);
+    let others = std::iter::successors(newest[1], |&id| table.sibling(id));
+    let followed: Vec<_> = others.filter_map(|id| table.channel(id)).map(|(id, _)| id).collect();
+    assert_eq!(followed, newest_first);
+    assert_eq!(table.len(), CHANNELS as usize);
+    table.leave_all(None, |_| panic!("there is none"));
+}
+
+#[test]
 fn messages_kept_for_blocked_subscriptions_are_not_encoded() {
     let mut table = SubscriptionTable::new(rules(0, 9, 9, LagPolicy::Skip));
     let (channel, local) = (ChannelId(0), table.next_local());

@@ -3,7 +3,7 @@
 //! A buffer is taken for the time in which other parts of the worker are called, and returned
 //! afterwards. Taking one that is in use is a bug: nothing that takes a buffer calls itself.
 
-use throng_core::Notification;
+use throng_core::{ChannelId, Notification};
 
 use super::delivery::batch::Batch;
 
@@ -17,6 +17,7 @@ pub(super) struct Buffers {
     input: Vec<u8>,
     output: Vec<u8>,
     notifications: Vec<Notification>,
+    channels: Vec<ChannelId>,
     batch: Batch,
 }
 
@@ -26,6 +27,7 @@ impl Buffers {
             input: vec![0; INPUT_BYTES],
             output: Vec::new(),
             notifications: Vec::new(),
+            channels: Vec::new(),
             batch: Batch::default(),
         }
     }
@@ -34,7 +36,19 @@ impl Buffers {
     pub(super) fn shrink(&mut self) {
         self.output = Vec::new();
         self.notifications = Vec::new();
+        self.channels = Vec::new();
         self.batch = Batch::default();
+    }
+
+    /// An empty list for the channels that a connection leaves.
+    pub(super) fn take_channels(&mut self) -> Vec<ChannelId> {
+        let mut channels = std::mem::take(&mut self.channels);
+        channels.clear();
+        channels
+    }
+
+    pub(super) fn return_channels(&mut self, channels: Vec<ChannelId>) {
+        self.channels = channels;
     }
 
     /// The buffer that all sockets are read into, of [`INPUT_BYTES`].

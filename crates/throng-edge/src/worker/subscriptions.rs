@@ -20,6 +20,19 @@ use crate::connection::ConnectionId;
 use crate::net::Net;
 
 impl<N: Net> Worker<N> {
+    /// Loads what [`Worker::follow`] needs of these channels, all at the same time. They are at
+    /// most [`AHEAD`](throng_core::AHEAD).
+    pub(super) fn look_ahead(&self, names: &[ChannelName]) {
+        // One alone would be waited for twice.
+        if names.len() < 2 {
+            return;
+        }
+        let mut channels = Vec::with_capacity(names.len());
+        let worker = self.metrics.worker();
+        self.engine.look_ahead(names, worker, &mut |local| channels.push(local));
+        self.subscriptions.look_ahead(&channels);
+    }
+
     /// Subscribes the connection to one more channel, which counts already. Returns the engine's
     /// answer.
     pub(super) fn follow(
@@ -74,7 +87,11 @@ impl<N: Net> Worker<N> {
         let newest = connection.newest_subscription;
         connection.newest_subscription = self.subscriptions.unchain(newest, subscription);
         let is_user = self.subscriptions.channel(subscription).is_some_and(|(_, is_user)| is_user);
-        self.leave(subscription);
+        let left = self.subscriptions.leave(subscription);
+        debug_assert!(left.is_some(), "a connection links to its own subscriptions only");
+        if let Some(left) = left {
+            self.engine.unfollow(self.clock.unix_ms(), left.channel, self.metrics.worker());
+        }
         if is_user {
             self.mark_presence(id);
         }
@@ -85,22 +102,14 @@ impl<N: Net> Worker<N> {
     pub(super) fn unfollow_all(&mut self, id: ConnectionId) {
         // A failed write has released it, and ended its subscriptions.
         let Some(connection) = self.connections.get_mut(id) else { return };
-        let mut next = connection.newest_subscription.take();
-        let mut left = 0;
-        while let Some(subscription) = next {
-            next = self.leave(subscription);
-            left += 1;
-        }
+        let newest = connection.newest_subscription.take();
+        let mut channels = self.buffers.take_channels();
+        self.subscriptions.leave_all(newest, |channel| channels.push(channel));
+        let worker = self.metrics.worker();
+        self.engine.unfollow_all(self.clock.unix_ms(), &channels, worker);
+        let left = u32::try_from(channels.len()).unwrap_or(u32::MAX);
+        self.buffers.return_channels(channels);
         self.access.clients.limiter.unsubscribe(self.limited_client(id), left);
-    }
-
-    /// Ends a subscription for the table and the engine. Returns the connection's next one.
-    fn leave(&mut self, subscription: SubscriptionId) -> Option<SubscriptionId> {
-        let left = self.subscriptions.leave(subscription);
-        debug_assert!(left.is_some(), "a connection links to its own subscriptions only");
-        let left = left?;
-        self.engine.unfollow(self.clock.unix_ms(), left.channel, self.metrics.worker());
-        left.sibling
     }
 
     /// The connection's newest subscription; `None` without subscriptions, or if the connection is

@@ -79,6 +79,7 @@ impl World {
         match kind % 9 {
             0..=2 => self.publish(topic, usize::from(how), count),
             3 => self.follow(topic, worker, how),
+            4 if how % 4 == 0 => self.unfollow_all(worker),
             4 => self.unfollow(topic, worker),
             5 => self.now_ms += u64::from(how) * 4,
             6 => self.engine().tick(self.now_ms),
@@ -137,6 +138,7 @@ impl World {
             2 => StartAt::Since(self.some_position(how)),
             _ => StartAt::After(self.some_id(at, how)),
         };
+        self.look_ahead(worker);
         let followed = self.fixture.follow(self.now_ms, &World::name(at), worker, start);
         let topic = &mut self.topics[at];
         let retained = topic.retained(&self.retention, self.now_ms);
@@ -238,6 +240,30 @@ impl World {
         }
         let channel = topic.channel.expect("it is followed");
         self.fixture.engine.unfollow(self.now_ms, channel, WorkerId(worker));
+    }
+
+    /// Ends a subscription of each topic that the worker follows.
+    fn unfollow_all(&mut self, worker: u16) {
+        let mut channels = Vec::new();
+        for topic in &mut self.topics {
+            let Some(count) = topic.followers.get_mut(&worker) else { continue };
+            *count -= 1;
+            if *count == 0 {
+                topic.followers.remove(&worker);
+            }
+            channels.push(topic.channel.expect("it is followed"));
+        }
+        self.fixture.engine.unfollow_all(self.now_ms, &channels, WorkerId(worker));
+    }
+
+    /// Whatever is loaded ahead, the worker's own ids are passed.
+    fn look_ahead(&self, worker: u16) {
+        let names: Vec<_> = (0..NAMES).map(World::name).collect();
+        let mut found = Vec::new();
+        self.engine().look_ahead(&names, WorkerId(worker), &mut |local| found.push(local));
+        let all = (0..NAMES).flat_map(|at| self.engine().audience(&World::name(at)).workers);
+        let own = all.filter(|(follower, ..)| *follower == WorkerId(worker));
+        assert_eq!(found, own.map(|(_, local, _)| local).collect::<Vec<_>>());
     }
 
     fn read(&mut self, at: usize, limit: usize, how: u8) {

@@ -18,9 +18,10 @@
 //!   its token grants, stays.
 
 use std::ops::Range;
+use std::slice;
 
 use throng_core::{
-    ChannelId, ChannelName, HistoryQuery, KeptNotice, Kind, MessageId, Stamp, StartAt,
+    AHEAD, ChannelId, ChannelName, HistoryQuery, KeptNotice, Kind, MessageId, Stamp, StartAt,
     SubscriptionId, Waiting, Watermark,
 };
 use throng_wire::Target;
@@ -153,13 +154,12 @@ impl<N: Net> Worker<N> {
         let mut after = None;
         loop {
             let page = self.access.kept.channels_page(user, after, PAGE);
-            for name in &page.names {
-                if own.iter().any(|own| own.kind == Kind::Channel && own.name == **name) {
-                    continue;
-                }
-                let name = ChannelName::channel(name);
-                let followed = self.follow_kept_channel(id, &name, start);
-                is_recovered &= followed != Some(false);
+            let is_own =
+                |name: &str| own.iter().any(|own| own.kind == Kind::Channel && own.name == *name);
+            let names = page.names.iter().filter(|name| !is_own(name));
+            let names: Vec<_> = names.map(|name| ChannelName::channel(name)).collect();
+            for names in names.chunks(AHEAD) {
+                is_recovered &= self.follow_kept_channels(id, names, start);
             }
             after = page.next;
             if after.is_none() {
@@ -170,20 +170,26 @@ impl<N: Net> Worker<N> {
         is_recovered
     }
 
-    /// Follows one more channel, beyond the limits of clients. Returns whether it is recovered.
-    fn follow_kept_channel(
+    /// Follows more channels, at most [`AHEAD`], beyond the limits of clients. Returns whether all
+    /// that resume are recovered.
+    fn follow_kept_channels(
         &mut self,
         id: ConnectionId,
-        name: &ChannelName,
+        names: &[ChannelName],
         start: StartAt,
-    ) -> Option<bool> {
-        // Before it begins, as each that a client asks for.
-        self.access.clients.limiter.resume_subscriptions(self.limited_client(id), 1);
-        let is_recovered = self.follow(id, name, start).is_recovered;
-        if let Some(newest) = self.newest_subscription(id) {
-            self.subscriptions.set_unasked(newest);
+    ) -> bool {
+        // Before they begin, as each that a client asks for.
+        let count = u32::try_from(names.len()).unwrap_or(u32::MAX);
+        self.access.clients.limiter.resume_subscriptions(self.limited_client(id), count);
+        self.look_ahead(names);
+        let mut are_recovered = true;
+        for name in names {
+            are_recovered &= self.follow(id, name, start).is_recovered != Some(false);
+            if let Some(newest) = self.newest_subscription(id) {
+                self.subscriptions.set_unasked(newest);
+            }
         }
-        is_recovered
+        are_recovered
     }
 
     /// Marks all subscriptions of a connection.
@@ -308,7 +314,7 @@ impl<N: Net> Worker<N> {
             let is_wanted = self.access.kept.has(user, name.name());
             match (is_wanted, self.own_subscription(id, name)) {
                 (true, None) => {
-                    self.follow_kept_channel(id, name, StartAt::Live);
+                    self.follow_kept_channels(id, slice::from_ref(name), StartAt::Live);
                     self.subscriptions_changed(id);
                 }
                 (true, Some(_)) => self.subscriptions_changed(id),

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use throng_access::Identity;
 use throng_core::{
-    ChannelName, Followed, Message, Position, PresenceState, RefusedForMemory, Stamp, StartAt,
-    Watermark, clock,
+    AHEAD, ChannelName, Followed, Message, Position, PresenceState, RefusedForMemory, Stamp,
+    StartAt, Watermark, clock,
 };
 use throng_wire::head::Head;
 use throng_wire::response::{self, SubscriptionHeaders};
@@ -287,8 +287,12 @@ impl<N: Net> Worker<N> {
             None => start,
         });
         let starts: Vec<_> = starts.collect();
-        let mut followed: Vec<_> =
-            names.iter().zip(starts).map(|(name, start)| self.follow(id, name, start)).collect();
+        let mut followed = Vec::with_capacity(names.len());
+        for (names, starts) in names.chunks(AHEAD).zip(starts.chunks(AHEAD)) {
+            self.look_ahead(names);
+            let pairs = names.iter().zip(starts);
+            followed.extend(pairs.map(|(name, start)| self.follow(id, name, *start)));
+        }
         let presence = self.follow_presence_events(id, request);
         let position = kept.map(|(user, position, start)| {
             let is_recovered = self.follow_kept(id, user, start);
