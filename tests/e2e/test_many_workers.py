@@ -12,6 +12,9 @@ from support.server import Server, eventually, run_throng
 DESCRIPTORS = 512
 CONNECTIONS_MAX = 2_000
 MESSAGES = 20
+# Connections of the server itself, one for each transport, which are not among those it shows: the
+# worker that has one takes that many clients less.
+CANARIES = 4
 # Hundreds of connects and thousands of deliveries, which take a loaded machine longer than the
 # single events that `TIMEOUT_SECONDS` is for.
 LOAD_SECONDS_MAX = 9 * TIMEOUT_SECONDS
@@ -73,7 +76,7 @@ def test_the_next_workers_accept_further_connections(server):
     each = CONNECTIONS_MAX // len(of_workers(server))
     workers, _ = asyncio.run(follow_all(server, each * 5 // 2))
     assert all(workers[:4]) and not any(workers[4:]), workers
-    assert max(workers[:2]) >= each, workers
+    assert max(workers[:2]) >= each - CANARIES, workers
 
 
 def test_a_server_at_its_limit_delivers_everything(server, tmp_path):

@@ -281,9 +281,9 @@ pub trait Engine: Send + Sync {
     /// Bytes in all logs. Cheaper than [`Engine::metrics`].
     fn log_bytes(&self) -> u64;
 
-    /// How many parts of logs were fetched later so far: what was kept while each of them was
-    /// awaited is free memory now.
-    fn fetched(&self) -> u64 {
+    /// How many things were held for a short time so far, whose memory is free now: parts of logs
+    /// that were fetched, messages that waited to be written to files.
+    fn held_shortly(&self) -> u64 {
         0
     }
 

@@ -278,6 +278,10 @@ impl Engine for DurableEngine {
         self.memory().log_bytes()
     }
 
+    fn held_shortly(&self) -> u64 {
+        self.journal.messages()
+    }
+
     fn metrics(&self) -> EngineMetrics {
         self.memory().metrics()
     }

@@ -336,11 +336,16 @@ impl Journal {
         }
     }
 
+    /// How many messages were written so far.
+    pub fn messages(&self) -> u64 {
+        self.shared.messages.load(Ordering::Relaxed)
+    }
+
     /// What was written so far.
     pub fn figures(&self) -> Figures {
         let get = |number: &AtomicU64| number.load(Ordering::Relaxed);
         Figures {
-            messages: get(&self.shared.messages),
+            messages: self.messages(),
             message_bytes: get(&self.shared.message_bytes),
             disk_bytes: get(&self.shared.disk_bytes),
             max_bytes: self.max_bytes,

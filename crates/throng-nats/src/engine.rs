@@ -454,7 +454,7 @@ impl Engine for NatsEngine {
         self.shared.followed().cached().1 as u64
     }
 
-    fn fetched(&self) -> u64 {
+    fn held_shortly(&self) -> u64 {
         self.shared.link.counts.fetched.load(Ordering::Relaxed)
     }
 

@@ -1,9 +1,10 @@
 //! When free memory of the allocator goes back to the kernel.
 //!
-//! The allocator keeps what is freed below something that is not. Three things leave much of it:
-//! logs that shrink, handshakes, of which each takes 8 KB while it is under way, and parts of logs
-//! that are fetched, of which each takes some hundred bytes until it has come, all among state that
-//! stays. After a storm of them the kernel gets it back.
+//! The allocator keeps what is freed below something that is not. These leave much of it, among
+//! state that stays: logs that shrink; handshakes, each of which takes 8 KB while it is under way;
+//! parts of logs that are fetched, each of which takes some hundred bytes until it has come; and
+//! durable messages, which are in memory until they are in a file. After a storm of them the kernel
+//! gets it back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,14 +19,14 @@ const LOG_BYTES: u64 = 64 << 20;
 /// Memory is returned after this many handshakes.
 const HANDSHAKES: u64 = 256;
 
-/// The same for parts that were fetched.
-const FETCHES: u64 = 4_096;
+/// The same for what the engine has held for a short time.
+const HELD_SHORTLY: u64 = 4_096;
 
 /// They are over once a second brings less than this part of all since the last time. So it costs
 /// the same however many there are: at a steady rate, memory is returned once a minute.
 const CALM_PART: u64 = 64;
 
-/// The time between two looks at handshakes and fetches, in calls.
+/// The time between two looks at both, in calls.
 const LOOK_CALLS: u32 = 10;
 
 /// To return memory takes at most this part of the time: the allocator's locks are held meanwhile.
@@ -36,7 +37,7 @@ const TIME_PART: u32 = 1000;
 pub(crate) struct FreeMemory {
     most_log_bytes: u64,
     handshakes: Storm,
-    fetches: Storm,
+    held_shortly: Storm,
     calls: u32,
     /// What it took the last time, in microseconds.
     took_us: Arc<AtomicU64>,
@@ -48,7 +49,7 @@ impl Default for FreeMemory {
         FreeMemory {
             most_log_bytes: 0,
             handshakes: Storm::of(HANDSHAKES),
-            fetches: Storm::of(FETCHES),
+            held_shortly: Storm::of(HELD_SHORTLY),
             calls: 0,
             took_us: Arc::default(),
             returned: None,
@@ -66,7 +67,7 @@ impl FreeMemory {
             self.calls = 0;
             if self.may_take_time() {
                 is_due |= self.handshakes.is_over(workers.handshakes_ended());
-                is_due |= self.fetches.is_over(engine.fetched());
+                is_due |= self.held_shortly.is_over(engine.held_shortly());
             }
         }
         if is_due {
@@ -95,7 +96,7 @@ impl FreeMemory {
     }
 }
 
-/// Handshakes, or fetches, since memory was returned.
+/// Handshakes, or what was held for a short time, since memory was returned.
 #[derive(Debug)]
 struct Storm {
     /// How many are one.

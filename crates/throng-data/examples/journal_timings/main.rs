@@ -17,6 +17,7 @@
 #![allow(clippy::print_stdout)]
 
 mod http;
+mod shared_sync;
 
 use std::error::Error;
 use std::fs::{self, File};
@@ -33,6 +34,8 @@ use throng_data::logs::Logs;
 use throng_data::promise::Sync;
 use throng_data::storage::disk::DiskStorage;
 use throng_data::storage::{Space, Storage as _, Write};
+
+use shared_sync::SharedSync;
 
 type Failure = Box<dyn Error>;
 
@@ -132,53 +135,72 @@ fn plain(folder: &Path, group: usize) -> Result<Round, Failure> {
     })
 }
 
-/// The library alone, with a sync after each group of messages.
-fn library(storage: &DiskStorage, group: usize, next: &mut u64) -> Result<Round, Failure> {
+/// The library alone, called by one thread, with a sync after each group of messages.
+fn library(storage: &DiskStorage, group: usize, next: &AtomicU64) -> Result<Round, Failure> {
     round(group, || {
         let writes = (0..group).map(|_| {
-            *next += 1;
-            Write::put(Space::Messages, next.to_be_bytes(), BODY)
+            let at = next.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+            Write::put(Space::Messages, at, BODY)
         });
         storage.commit(&writes.collect::<Vec<_>>())?;
         Ok(storage.sync()?)
     })
 }
 
-/// The journal, for publishers that each hand over `batch` messages and wait for all of them.
-fn journal(journal: &Journal, publishers: usize, batch: usize) -> Result<Round, Failure> {
+/// The library, for publishers that each hand over `batch` messages and wait until they are synced,
+/// with those of others.
+fn library_shared(
+    storage: &DiskStorage,
+    (publishers, batch): (usize, usize),
+    next: &AtomicU64,
+) -> Result<Round, Failure> {
+    let shared = SharedSync::new(storage);
+    together(publishers, batch, |_| {
+        let at = || next.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+        shared.commit((0..batch).map(|_| Write::put(Space::Messages, at(), BODY)).collect())
+    })
+}
+
+/// Calls `commit` with the number of a publisher, on a thread for each, over and over for a round:
+/// it makes a batch durable.
+fn together(
+    publishers: usize,
+    batch: usize,
+    commit: impl Fn(usize) -> Result<(), Failure> + std::marker::Sync,
+) -> Result<Round, Failure> {
     let begin = Instant::now();
+    let one = |publisher| round(batch, || commit(publisher)).map_err(|error| error.to_string());
     let rounds: Vec<_> = std::thread::scope(|scope| {
-        let publish = |publisher: usize| {
-            let (sender, answers) = mpsc::channel();
-            let one = || {
-                for n in 0..batch {
-                    let done = sender.clone();
-                    let publication = publication(publisher * batch + n);
-                    journal.publish(publication, KEPT, || {
-                        // The publisher waits for all.
-                        Box::new(move |outcome| {
-                            let _ = done.send(outcome.is_ok());
-                        })
-                    })?;
-                }
-                let safe = answers.iter().take(batch).filter(|is_safe| *is_safe).count();
-                if safe == batch { Ok(()) } else { Err("a message was refused".into()) }
-            };
-            round(batch, one).map_err(|error| error.to_string())
-        };
+        let one = &one;
         let threads: Vec<_> =
-            (0..publishers).map(|publisher| scope.spawn(move || publish(publisher))).collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().map_err(|_| "a publisher panicked"))
-            .collect()
+            (0..publishers).map(|publisher| scope.spawn(move || one(publisher))).collect();
+        let panicked = |_| Err("a publisher panicked".to_owned());
+        threads.into_iter().map(|thread| thread.join().unwrap_or_else(panicked)).collect()
     });
     let mut waits = Vec::new();
     for round in rounds {
-        waits.append(&mut round??.waits);
+        waits.append(&mut round?.waits);
     }
     let per_s = (waits.len() * batch) as f64 / begin.elapsed().as_secs_f64();
     Ok(Round { per_s, waits })
+}
+
+/// The journal, for publishers that each hand over `batch` messages and wait for all of them.
+fn journal(journal: &Journal, publishers: usize, batch: usize) -> Result<Round, Failure> {
+    together(publishers, batch, |publisher| {
+        let (sender, answers) = mpsc::channel();
+        for n in 0..batch {
+            let done = sender.clone();
+            journal.publish(publication(publisher * batch + n), KEPT, || {
+                // The publisher waits for all.
+                Box::new(move |outcome| {
+                    let _ = done.send(outcome.is_ok());
+                })
+            })?;
+        }
+        let safe = answers.iter().take(batch).filter(|is_safe| *is_safe).count();
+        if safe == batch { Ok(()) } else { Err("a message was refused".into()) }
+    })
 }
 
 /// Prints the median of rates, and quantiles of all waits.
@@ -223,16 +245,17 @@ fn rates(folder: &Path, all: &[(String, SocketAddr)]) -> Result<(), Failure> {
     let (raw, ours) = (folder.join("library"), folder.join("journal"));
     let storage = DiskStorage::open(&raw, CACHE_BYTES)?;
     let (_logs, writer) = open(&ours, Sync::Always)?;
-    let mut next = 0;
+    let next = AtomicU64::new(0);
     for (name, group, publishers, batch) in [
         ("64 publishers, one message each", PUBLISHERS, PUBLISHERS, 1),
         ("8 publishers, batches of 100", BATCHES * BATCH, BATCHES, BATCH),
     ] {
-        let [mut plains, mut libraries, mut journals] = [const { Vec::new() }; 3];
+        let [mut plains, mut libraries, mut shared, mut journals] = [const { Vec::new() }; 4];
         let mut servers: Vec<_> = all.iter().map(|_| Vec::new()).collect();
         for _ in 0..ROUNDS {
             plains.push(plain(folder, group)?);
-            libraries.push(library(&storage, group, &mut next)?);
+            libraries.push(library(&storage, group, &next)?);
+            shared.push(library_shared(&storage, (publishers, batch), &next)?);
             journals.push(journal(&writer, publishers, batch)?);
             for ((_, address), rounds) in all.iter().zip(&mut servers) {
                 rounds.push(http::round(*address, publishers, batch)?);
@@ -240,12 +263,16 @@ fn rates(folder: &Path, all: &[(String, SocketAddr)]) -> Result<(), Failure> {
         }
         println!("{name}");
         report(&format!("  a file, fdatasync each {group} messages"), &plains);
-        let most = report(&format!("  the library alone, {group} messages a commit"), &libraries);
-        let rate = report("  the journal", &journals);
-        println!("  the journal does {:.2} of the library", rate / most);
+        let most =
+            report(&format!("  the library, one thread, {group} messages a commit"), &libraries);
+        let each = report("  the library, publishers that share syncs", &shared);
+        let of_library = |what: &str, rate: f64| {
+            let (of_most, of_each) = (rate / most, rate / each);
+            println!("  {what} does {of_most:.2} and {of_each:.2} of the library");
+        };
+        of_library("the journal", report("  the journal", &journals));
         for ((name, _), rounds) in all.iter().zip(&servers) {
-            let rate = report(&format!("  over HTTP: {name}"), rounds);
-            println!("  {name} does {:.2} of the library", rate / most);
+            of_library(name, report(&format!("  over HTTP: {name}"), rounds));
         }
     }
     Ok(())

@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
+use fjall::config::{PartitioningPolicy, PinningPolicy};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode};
 
 use super::{Each, Order, Space, Storage, StorageError, Write};
@@ -285,6 +286,21 @@ impl Storage for DiskStorage {
     }
 }
 
+/// How the library makes a table.
+///
+/// A file of a table that needs no merging goes from level to level as it is, with what the library
+/// pinned of it when it was new: by the library's defaults its whole filter and index, which for
+/// millions of new channels is more than the cache. So nothing is pinned but the indices of
+/// filters and indices. These are read in parts, through the cache.
+fn table_options() -> KeyspaceCreateOptions {
+    KeyspaceCreateOptions::default()
+        .max_memtable_size(MEMTABLE_BYTES_MAX)
+        .filter_block_partitioning_policy(PartitioningPolicy::all(true))
+        .filter_block_pinning_policy(PinningPolicy::all(false))
+        .index_block_partitioning_policy(PartitioningPolicy::all(true))
+        .index_block_pinning_policy(PinningPolicy::all(false))
+}
+
 fn threads() -> usize {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     processors.clamp(*THREADS.start(), *THREADS.end())
@@ -419,9 +435,7 @@ impl DiskStorage {
         let mut keyspaces = Vec::with_capacity(Space::ALL.len());
         for space in Space::ALL {
             let name = format!("{space:?}").to_ascii_lowercase();
-            let keyspace = database.keyspace(&name, || {
-                KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE_BYTES_MAX)
-            });
+            let keyspace = database.keyspace(&name, table_options);
             keyspaces.push(keyspace.map_err(|error| unopened(&error))?);
         }
         let open = Arc::new(Open { database, keyspaces });
