@@ -14,6 +14,7 @@ mod identify;
 mod kept;
 pub(super) mod kept_change;
 mod limit;
+mod poll;
 mod presence;
 mod presence_events;
 pub(super) mod presence_scan;

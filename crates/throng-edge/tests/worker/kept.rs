@@ -124,6 +124,33 @@ fn a_long_poll_that_waits_follows_a_new_channel() {
 }
 
 #[test]
+fn a_poll_that_does_not_wait_gets_what_was_published() {
+    let (mut rig, access) = rig(Settings::for_tests());
+    keep(&mut rig, &access, &["a", "b"], &[]);
+    rig.publish("a", "first", None);
+    // The first connection of this worker that follows kept channels.
+    let poll = rig.get("/users/ann?wait=0&since=~z-0");
+    rig.work();
+    let answer = poll.received();
+    assert!(answer.contains("Throng-Id: ~z-1\r\n") && answer.ends_with("first"), "{answer}");
+    // The worker has not looked since, because nobody here follows the channel.
+    rig.publish("b", "second", None);
+    let poll = rig.get("/users/ann?wait=0&since=~z-1");
+    rig.work();
+    let answer = poll.received();
+    assert!(answer.contains("Throng-Id: ~z-2\r\n") && answer.ends_with("second"), "{answer}");
+    // One that is told of a gap gets what is left, however long it would wait.
+    let poll = rig.get("/users/ann?wait=9&since=~y-1");
+    rig.work();
+    let answer = poll.received();
+    assert!(answer.contains("Throng-Recovered: false\r\n"), "{answer}");
+    assert!(answer.contains("first\nsecond"), "{answer}");
+    let empty = rig.get("/users/ann?wait=0&since=~z-2").received();
+    assert!(empty.starts_with("HTTP/1.1 204") && empty.contains("Throng-Id: ~z-2"), "{empty}");
+    rig.worker.check_invariants();
+}
+
+#[test]
 fn a_long_poll_gets_what_was_published_before_its_channels_end() {
     let (mut rig, access) = rig(Settings::for_tests());
     keep(&mut rig, &access, &["a", "b"], &[]);

@@ -281,7 +281,7 @@ impl<N: Net> Worker<N> {
         let presence = has_presence.then(|| self.follow_presence_of(id, &name)).flatten();
         followed.is_recovered = followed.is_recovered.filter(|_| resumes);
         if let Some(kept_start) = kept_start {
-            let are_recovered = self.follow_kept(id, name.name(), kept_start);
+            let are_recovered = self.follow_kept(id, name.name(), kept_start).is_recovered;
             followed.is_recovered = followed.is_recovered.map(|own| own && are_recovered);
         } else if is_marked {
             self.mark_kept(id);

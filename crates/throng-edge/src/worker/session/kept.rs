@@ -41,6 +41,14 @@ const CHECKED_PER_SLICE: usize = 256;
 /// Subscriptions that take as long to pass as everything else of a look-up.
 const PASSED_PER_CHECK: usize = 32;
 
+/// How the kept channels of a user begin.
+pub(in crate::worker) struct KeptFollowed {
+    /// Whether all of them have all messages since the position at which they begin.
+    pub(in crate::worker) is_recovered: bool,
+    /// Whether any of them has messages since.
+    pub(in crate::worker) has_backlog: bool,
+}
+
 /// The page of the inbox that has the message of this id, which tells where a client that has
 /// followed the inbox alone starts in the kept channels.
 pub(in crate::worker) fn page_before_next(id: MessageId) -> (HistoryQuery, usize) {
@@ -142,14 +150,14 @@ impl<N: Net> Worker<N> {
     }
 
     /// Follows the kept channels of a user from there on. The connection follows the user's
-    /// inbox already. Returns whether all channels have all messages since.
+    /// inbox already.
     pub(in crate::worker) fn follow_kept(
         &mut self,
         id: ConnectionId,
         user: &str,
         start: StartAt,
-    ) -> bool {
-        let mut is_recovered = true;
+    ) -> KeptFollowed {
+        let mut all = KeptFollowed { is_recovered: true, has_backlog: false };
         let own: Vec<_> = self.subscriptions(id).filter_map(|own| self.target_of(own)).collect();
         let mut after = None;
         loop {
@@ -159,7 +167,9 @@ impl<N: Net> Worker<N> {
             let names = page.names.iter().filter(|name| !is_own(name));
             let names: Vec<_> = names.map(|name| ChannelName::channel(name)).collect();
             for names in names.chunks(AHEAD) {
-                is_recovered &= self.follow_kept_channels(id, names, start);
+                let followed = self.follow_kept_channels(id, names, start);
+                all.is_recovered &= followed.is_recovered;
+                all.has_backlog |= followed.has_backlog;
             }
             after = page.next;
             if after.is_none() {
@@ -167,29 +177,30 @@ impl<N: Net> Worker<N> {
             }
         }
         self.mark_kept(id);
-        is_recovered
+        all
     }
 
-    /// Follows more channels, at most [`AHEAD`], beyond the limits of clients. Returns whether all
-    /// that resume are recovered.
+    /// Follows more channels, at most [`AHEAD`], beyond the limits of clients.
     fn follow_kept_channels(
         &mut self,
         id: ConnectionId,
         names: &[ChannelName],
         start: StartAt,
-    ) -> bool {
+    ) -> KeptFollowed {
         // Before they begin, as each that a client asks for.
         let count = u32::try_from(names.len()).unwrap_or(u32::MAX);
         self.access.clients.limiter.resume_subscriptions(self.limited_client(id), count);
         self.look_ahead(names);
-        let mut are_recovered = true;
+        let mut all = KeptFollowed { is_recovered: true, has_backlog: false };
         for name in names {
-            are_recovered &= self.follow(id, name, start).is_recovered != Some(false);
+            let followed = self.follow(id, name, start);
+            all.is_recovered &= followed.is_recovered != Some(false);
+            all.has_backlog |= !followed.backlog.is_empty();
             if let Some(newest) = self.newest_subscription(id) {
                 self.subscriptions.set_unasked(newest);
             }
         }
-        are_recovered
+        all
     }
 
     /// Marks all subscriptions of a connection.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use throng_access::Identity;
 use throng_core::{
-    AHEAD, ChannelName, Followed, Message, Position, PresenceState, RefusedForMemory, Stamp,
-    StartAt, Watermark, clock,
+    AHEAD, ChannelName, Followed, Position, PresenceState, RefusedForMemory, Stamp, StartAt,
+    Watermark, clock,
 };
 use throng_wire::head::Head;
 use throng_wire::response::{self, SubscriptionHeaders};
@@ -15,23 +15,25 @@ use throng_wire::{ErrorCode, ErrorResponse, Target, is_local, v1};
 use super::ask::{Known, Permission};
 use super::client::Client;
 use super::identify::Unidentified;
+use super::kept::KeptFollowed;
 use super::presence_events;
-use crate::connection::{Asked, Connection, ConnectionId, FetchedParts, Flags, LongPoll, State};
+use crate::connection::{Asked, Connection, ConnectionId, FetchedParts, Flags, State};
 use crate::counters::Counter;
 use crate::encoding::{Encoding, Framing, frame_notice};
 use crate::net::Net;
 use crate::worker::Worker;
-use crate::worker::clock::ticks;
 use crate::worker::subscriptions::name_of;
 
 /// Where the subscriptions of a request begin.
-struct Begun {
+pub(super) struct Begun {
     /// Whether all subscriptions that resume have recovered; `None` if none resumes.
-    is_recovered: Option<bool>,
+    pub(super) is_recovered: Option<bool>,
     /// The client's position in all channels, if it follows kept ones.
-    position: Option<Watermark>,
+    pub(super) position: Option<Watermark>,
+    /// Whether any of its channels has messages after that position.
+    pub(super) has_backlog: bool,
     /// Who is in the channels, where the client asks for that and does not know it.
-    presence: Vec<Arc<PresenceState>>,
+    pub(super) presence: Vec<Arc<PresenceState>>,
     /// How many messages its user has not read, if that was fetched.
     unread: Option<u64>,
 }
@@ -294,8 +296,11 @@ impl<N: Net> Worker<N> {
             followed.extend(pairs.map(|(name, start)| self.follow(id, name, *start)));
         }
         let presence = self.follow_presence_events(id, request);
+        let mut has_backlog = followed.iter().any(|followed| !followed.backlog.is_empty());
         let position = kept.map(|(user, position, start)| {
-            let is_recovered = self.follow_kept(id, user, start);
+            let KeptFollowed { is_recovered, has_backlog: have_more } =
+                self.follow_kept(id, user, start);
+            has_backlog |= have_more;
             let resumes = request.since.is_some();
             for followed in &mut followed {
                 followed.is_recovered =
@@ -312,16 +317,13 @@ impl<N: Net> Worker<N> {
         if is_recovered == Some(false) {
             self.count(Counter::Gaps);
         }
+        let begun = Begun { is_recovered, position, has_backlog, presence, unread };
         match request.transport {
             Transport::LongPoll { wait_ms } => {
                 let backlogs = followed.into_iter().map(|followed| followed.backlog).collect();
-                let begun = Begun { is_recovered, position, presence, unread };
                 self.start_long_poll(id, request, wait_ms, begun, backlogs);
             }
-            _ => {
-                let begun = Begun { is_recovered, position, presence, unread };
-                self.start_stream(id, request, &followed, begun);
-            }
+            _ => self.start_stream(id, request, &followed, begun),
         }
         self.limit(id, until_ms);
         if let Client::Token(identity) = client {
@@ -443,46 +445,12 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    fn start_long_poll(
-        &mut self,
-        id: ConnectionId,
-        request: &Request,
-        wait_ms: u32,
-        Begun { is_recovered, position: begin, presence, .. }: Begun,
-        backlogs: Vec<Vec<Arc<Message>>>,
-    ) {
-        let allow_credentials = self.allows_cookies(request.origin.as_deref());
-        let Some(connection) = self.connections.expect_live_mut(id) else { return };
-        let wait = std::time::Duration::from_millis(u64::from(wait_ms));
-        connection.due = self.clock.deadline_ticks(ticks(wait).max(1));
-        if let Some(long_poll) = LongPoll::of(request, allow_credentials, is_recovered, begin) {
-            connection.io_mut().long_poll = Some(Box::new(long_poll));
-        }
-        // A gap is reported at once, even without a message.
-        let is_due = is_recovered == Some(false) || (wait_ms == 0 && !self.shutdown.is_draining());
-        if begin.is_some() {
-            self.answer_in_order(id, is_due, &presence);
-            self.flush_in_order(id);
-        } else {
-            self.answer_from(id, &backlogs, is_due, &presence);
-        }
-        self.trim_replay_buffers(id);
-        let is_waiting = self
-            .connections
-            .get(id)
-            .is_some_and(|connection| connection.state == State::LongPolling);
-        if is_waiting && self.shutdown.is_draining() {
-            // No message can come any more.
-            self.refuse_subscription(id, request, &ErrorCode::Draining.into());
-        }
-    }
-
     fn start_stream(
         &mut self,
         id: ConnectionId,
         request: &Request,
         followed: &[Followed],
-        Begun { is_recovered, position, presence, unread }: Begun,
+        Begun { is_recovered, position, presence, unread, .. }: Begun,
     ) {
         let cursors = || Position(followed.iter().map(|followed| followed.cursor).collect());
         let position =
