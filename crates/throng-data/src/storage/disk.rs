@@ -11,6 +11,7 @@
 
 pub mod copy;
 mod journals;
+mod tables;
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -121,16 +122,18 @@ fn damaged(what: &str) -> String {
 
 /// Whether an error of opening says that the files are not as the library has left them.
 fn is_damage(error: &fjall::Error) -> bool {
-    use io::ErrorKind::{InvalidData, InvalidInput, NotFound, UnexpectedEof};
+    use io::ErrorKind::{AlreadyExists, InvalidData, InvalidInput, NotFound, UnexpectedEof};
     match error {
         fjall::Error::Io(error) | fjall::Error::Storage(fjall::LsmError::Io(error)) => {
-            [InvalidData, InvalidInput, NotFound, UnexpectedEof].contains(&error.kind())
+            [AlreadyExists, InvalidData, InvalidInput, NotFound, UnexpectedEof]
+                .contains(&error.kind())
         }
         fjall::Error::Storage(_)
         | fjall::Error::JournalRecovery(_)
         | fjall::Error::Decompress(_)
         | fjall::Error::InvalidTrailer
         | fjall::Error::InvalidTag(_)
+        | fjall::Error::InvalidVersion(None)
         | fjall::Error::Unrecoverable => true,
         _ => false,
     }
@@ -150,6 +153,9 @@ impl DiskStorage {
         }
         let running = running(path);
         let was_clean = !running.try_exists().map_err(io)?;
+        if let Some(what) = tables::missing(path, !was_clean).map_err(io)? {
+            return Err(StorageError::Failed(damaged(&what)));
+        }
         let storage = DiskStorage {
             path: path.into(),
             cache_bytes,
@@ -433,8 +439,16 @@ impl DiskStorage {
             .open()
             .map_err(|error| unopened(&error))?;
         let mut keyspaces = Vec::with_capacity(Space::ALL.len());
-        for space in Space::ALL {
-            let name = format!("{space:?}").to_ascii_lowercase();
+        let names = Space::ALL.map(|space| format!("{space:?}").to_ascii_lowercase());
+        // They were made in this order: only the last ones may be missing.
+        let first = names.iter().position(|name| !database.keyspace_exists(name));
+        let missing =
+            first.filter(|&first| names[first..].iter().any(|name| database.keyspace_exists(name)));
+        if let Some(first) = missing {
+            let what = format!("its table {} is missing", names[first]);
+            return Err(StorageError::Failed(damaged(&what)));
+        }
+        for name in names {
             let keyspace = database.keyspace(&name, table_options);
             keyspaces.push(keyspace.map_err(|error| unopened(&error))?);
         }

@@ -1,0 +1,136 @@
+//! The library's tables, as files: each has a directory.
+//!
+//! The library takes a table without its file `current` for one that it was making when its
+//! process ended: it removes all that the table has, and begins it anew. So it does with all tables
+//! that the first one, which names them, does not know.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::Path;
+
+/// The directory of all tables.
+const ALL: &str = "keyspaces";
+
+/// The table that names the others.
+const NAMES: &str = "0";
+
+/// The file of a table that is complete. The library makes it last, and replaces it at once.
+const CURRENT: &str = "current";
+
+/// The directory of what a table has on the disk.
+const FILES: &str = "tables";
+
+/// A table that is damaged, as a text: the library would begin it anew. `has_run` says that the
+/// library has made all tables before.
+pub(super) fn missing(directory: &Path, has_run: bool) -> io::Result<Option<String>> {
+    let all = directory.join(ALL);
+    let mut others = false;
+    for entry in entries(&all)? {
+        let table = entry?.path();
+        let name = table.file_name().unwrap_or_default().to_string_lossy();
+        if table.join(CURRENT).try_exists()? {
+            others |= table.file_name() != Some(OsStr::new(NAMES));
+        } else if has_run || entries(&table.join(FILES))?.next().is_some() {
+            return Ok(Some(format!("{ALL}/{name}/{CURRENT} is missing")));
+        }
+    }
+    // It is made before all others.
+    let is_lost = others && !all.join(NAMES).join(CURRENT).try_exists()?;
+    Ok(is_lost.then(|| format!("{ALL}/{NAMES} is missing")))
+}
+
+/// What a directory has; nothing if it is not there.
+fn entries(directory: &Path) -> io::Result<impl Iterator<Item = io::Result<fs::DirEntry>> + use<>> {
+    match fs::read_dir(directory) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        entries => entries.map(Some),
+    }
+    .map(|entries| entries.into_iter().flatten())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::{Space, Storage as _, Write};
+    use super::super::DiskStorage;
+    use super::*;
+
+    /// Whether nothing on the way to the messages is missing.
+    fn open(path: &Path) -> Result<bool, String> {
+        let storage = DiskStorage::open(path, 1 << 20).map_err(|error| error.to_string())?;
+        let has = |space| storage.get(space, b"key").expect("it can be read").is_some();
+        Ok(Space::ALL.into_iter().all(has))
+    }
+
+    /// The files that complete tables, and the directories of all but the last one, which a new
+    /// version may have added.
+    fn all_parts(path: &Path) -> Vec<std::path::PathBuf> {
+        let tables: Vec<_> = entries(&path.join(ALL)).unwrap().map(|one| one.unwrap()).collect();
+        let last = OsStr::new("8");
+        let files = tables.iter().map(|table| table.path().join(CURRENT));
+        let tables = tables.iter().filter(|table| table.file_name() != last);
+        tables.map(|table| table.path()).chain(files).collect()
+    }
+
+    fn copy(from: &Path, to: &Path) {
+        fs::create_dir(to).unwrap();
+        for entry in fs::read_dir(from).unwrap() {
+            let entry = entry.unwrap();
+            let to = to.join(entry.file_name());
+            if entry.file_type().unwrap().is_dir() {
+                copy(&entry.path(), &to);
+            } else {
+                fs::copy(entry.path(), to).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn no_table_that_is_damaged_begins_anew() {
+        for is_clean in [true, false] {
+            let folder = tempfile::tempdir().unwrap();
+            let whole = folder.path().join("whole");
+            let storage = DiskStorage::open(&whole, 1 << 20).unwrap();
+            let writes = Space::ALL.map(|space| Write::put(space, "key", "value"));
+            storage.commit(&writes).unwrap();
+            storage.sync().unwrap();
+            if is_clean {
+                storage.settle().unwrap();
+            }
+            drop(storage);
+            let parts = all_parts(&whole);
+            assert_eq!(parts.len(), 2 * Space::ALL.len() + 1);
+            for (number, part) in parts.into_iter().enumerate() {
+                let damaged = folder.path().join(format!("{number}"));
+                copy(&whole, &damaged);
+                if !is_clean {
+                    fs::write(damaged.with_extension("running"), "").unwrap();
+                }
+                let part = damaged.join(part.strip_prefix(&whole).unwrap());
+                if part.is_dir() {
+                    fs::remove_dir_all(&part).unwrap();
+                } else {
+                    fs::remove_file(&part).unwrap();
+                }
+                // What is refused once is not made anew for the next time.
+                for _ in 0..2 {
+                    let error = open(&damaged).expect_err(&format!("{part:?} is missing"));
+                    assert!(error.contains("missing"), "{part:?}: {error}");
+                }
+            }
+            assert!(open(&whole).unwrap());
+        }
+    }
+
+    #[test]
+    fn a_table_that_was_not_complete_is_begun_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store");
+        drop(DiskStorage::open(&path, 1 << 20).unwrap());
+        fs::remove_file(path.with_extension("running")).unwrap_or_default();
+        let last = path.join(ALL).join(Space::ALL.len().to_string());
+        assert!(last.join(CURRENT).try_exists().unwrap());
+        fs::remove_file(last.join(CURRENT)).unwrap();
+        assert!(!open(&path).unwrap(), "nothing was written");
+    }
+}
