@@ -230,6 +230,43 @@ def test_beyond_the_limit_of_the_directory_only_durable_publications_are_refused
     eventually(lambda: publish().status_code == 201, "room")
 
 
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_directory_that_is_moved_is_not_begun_anew(start, tmp_path, is_replaced):
+    server = start("--canary-interval", "0")
+    ids = [server.publish("kept", f"{n}")["id"] for n in range(3)]
+    data, aside = tmp_path / "data", tmp_path / "aside"
+    data.rename(aside)
+    if is_replaced:
+        (data / "store").mkdir(parents=True)
+
+    def publish():
+        return server.http.post("/channels/kept", content="again").status_code
+
+    def is_degraded():
+        reasons = server.http.get("/health/ready").json()["reasons"]
+        return [reason["reason"] for reason in reasons] == ["data_failed"]
+
+    # What is open is still written, until the server looks at the path.
+    eventually(lambda: publish() in (503, 504), "a refusal")
+    eventually(is_degraded, "a server that says so")
+    assert server.http.post("/channels/other", content="x").status_code == 201
+    assert not any(path.is_file() for path in data.rglob("*"))
+    why = "its directory has been replaced" if is_replaced else "its directory is not there"
+    eventually(lambda: why in server.log(), server.log)
+    if is_replaced:
+        (data / "store").rmdir()
+        data.rmdir()
+    aside.rename(data)
+    eventually(lambda: publish() == 201, "a server that goes on by itself")
+    messages = server.http.get("/channels/kept/history").json()["messages"]
+    assert [message["id"] for message in messages][:3] == ids
+    found = [message["id"] for message in messages]
+    assert len(set(found)) == len(found)
+    server.stop()
+    checked = run_throng("data", "check", data, directory=tmp_path)
+    assert checked.returncode == 0, checked.stdout
+
+
 def test_a_limit_that_the_empty_directory_reaches_is_refused(tmp_path):
     flags = ["--data", tmp_path / "data", "--data-max-bytes", "10MiB"]
     done = run_throng("serve", "--listen", "127.0.0.1:0", *flags, directory=tmp_path)

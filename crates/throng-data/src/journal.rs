@@ -144,6 +144,8 @@ struct Queue {
 struct Shared {
     /// How the disk is: see [`Journal::state`].
     state: AtomicU8,
+    /// What the storage said when it failed the last time.
+    failure: Mutex<String>,
     /// Whether the directory took more than it may at the last look.
     is_over_limit: AtomicBool,
     messages: AtomicU64,
@@ -341,6 +343,11 @@ impl Journal {
         self.shared.messages.load(Ordering::Relaxed)
     }
 
+    /// What the storage said when it failed the last time.
+    pub fn failure(&self) -> String {
+        self.shared.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// What was written so far.
     pub fn figures(&self) -> Figures {
         let get = |number: &AtomicU64| number.load(Ordering::Relaxed);
@@ -488,10 +495,10 @@ impl Thread {
     fn tick(&mut self) -> bool {
         let Thread { writer, setup, queue, shared, .. } = self;
         let server = &*setup.server;
-        let result = match setup.sync {
+        let result = writer.check().and_then(|()| match setup.sync {
             Sync::Interval => writer.sync(),
             Sync::Always | Sync::Never => Ok(()),
-        };
+        });
         let result = result.and_then(|()| writer.reserve_stamps(server.newest_stamp()));
         let retention_of = |name: &ChannelName| server.retention_of(name);
         let now_ms = server.now_ms();
@@ -529,7 +536,10 @@ fn wait_to_retry(queue: &SharedQueue) -> bool {
 fn fail(queue: &SharedQueue, shared: &Shared, error: &StorageError) {
     let (state, refused) = match error {
         StorageError::Full => (FULL, Refused::Full),
-        StorageError::Failed(_) => (FAILED, Refused::Failed),
+        StorageError::Failed(what) => {
+            shared.failure.lock().unwrap_or_else(PoisonError::into_inner).clone_from(what);
+            (FAILED, Refused::Failed)
+        }
     };
     shared.state.store(state, Ordering::Relaxed);
     let mut locked = lock(&queue.0);

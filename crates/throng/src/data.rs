@@ -159,7 +159,8 @@ async fn log_state(journal: Weak<Journal>) {
                 ),
                 Some(_) => tracing::error!(
                     "the disk of the data directory fails: durable channels refuse messages \
-                     until it works"
+                     until it works ({})",
+                    journal.failure()
                 ),
                 None => tracing::info!("durable channels accept messages again"),
             }

@@ -320,6 +320,15 @@ impl Writer {
         known.map(|value| KnownKey::decode(&value).map_err(unreadable)).transpose()
     }
 
+    /// Looks whether the storage is still where it was.
+    ///
+    /// # Errors
+    ///
+    /// It is not.
+    pub fn check(&self) -> Result<(), StorageError> {
+        self.storage().check()
+    }
+
     /// Bytes on the disk.
     ///
     /// # Errors

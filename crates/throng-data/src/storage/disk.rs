@@ -18,7 +18,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use fjall::config::{PartitioningPolicy, PinningPolicy};
@@ -79,6 +79,8 @@ pub struct DiskStorage {
     was_clean: bool,
     /// Whether something was written.
     is_changed: AtomicBool,
+    /// The directory, once it is open: device and inode.
+    place: OnceLock<(u64, u64)>,
 }
 
 /// One thread at a time opens the storage again: copies of journals have fixed names.
@@ -163,8 +165,11 @@ impl DiskStorage {
             reopening: Mutex::default(),
             was_clean,
             is_changed: AtomicBool::new(false),
+            place: OnceLock::new(),
         };
         storage.reopen(!was_clean, &mut Reopening)?;
+        let metadata = fs::metadata(path).map_err(io)?;
+        storage.place.get_or_init(|| place(&metadata));
         fs::write(running, "").map_err(io)?;
         Ok(storage)
     }
@@ -282,6 +287,17 @@ impl Storage for DiskStorage {
         }
     }
 
+    /// Where there is no directory, such as after its file system was unmounted, the library would
+    /// begin a new one, and ids would be given again.
+    fn check(&self) -> Result<(), StorageError> {
+        let Some(opened) = self.place.get() else { return Ok(()) };
+        match fs::metadata(&self.path) {
+            Ok(metadata) if place(&metadata) == *opened => Ok(()),
+            Ok(_) => Err(StorageError::Failed("its directory has been replaced".into())),
+            Err(error) => Err(StorageError::Failed(format!("its directory is not there: {error}"))),
+        }
+    }
+
     fn bytes(&self) -> Result<u64, StorageError> {
         let open = self.get_open()?;
         let tables: u64 = open.keyspaces.iter().map(Keyspace::disk_space).sum();
@@ -324,6 +340,11 @@ impl Drop for DiskStorage {
             let _ = fs::remove_file(running(&self.path));
         }
     }
+}
+
+/// Which directory it is, whatever its path.
+fn place(metadata: &fs::Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
 }
 
 fn write_probe(path: &Path) -> io::Result<()> {
@@ -418,6 +439,7 @@ impl DiskStorage {
 
     fn reopen(&self, with_new_journals: bool, _: &mut Reopening) -> Result<(), StorageError> {
         let io = |error| failed(&fjall::Error::Io(error));
+        self.check()?;
         if with_new_journals {
             // Reads go on if there is no room.
             journals::copy_all(&self.path).map_err(io)?;
@@ -480,6 +502,27 @@ mod tests {
         first.open_again().unwrap();
         first.open_again().unwrap();
         assert_eq!(first.get(Space::Meta, b"key").unwrap().as_deref(), Some(&b"second"[..]));
+    }
+
+    #[test]
+    fn a_directory_that_was_replaced_is_not_begun_anew() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let [path, aside] = ["store", "aside"].map(|name| folder.path().join(name));
+        let storage = DiskStorage::open(&path, 1 << 20).expect("it opens");
+        let write = [Write::put(Space::Meta, "key", "value")];
+        storage.commit(&write).expect("it writes");
+        storage.sync().expect("it syncs");
+        fs::rename(&path, &aside).expect("it is moved");
+        storage.recover().expect_err("it is not there");
+        assert!(!path.exists());
+        fs::create_dir(&path).expect("another one");
+        storage.recover().expect_err("it is another one");
+        assert_eq!(fs::read_dir(&path).expect("it is there").count(), 0);
+        fs::remove_dir(&path).expect("it is empty");
+        fs::rename(&aside, &path).expect("it is moved back");
+        storage.recover().expect("it is the same one");
+        let found = storage.get(Space::Meta, b"key").expect("it can be read");
+        assert_eq!(found.as_deref(), Some(&b"value"[..]));
     }
 
     #[test]

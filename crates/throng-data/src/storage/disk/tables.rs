@@ -27,8 +27,17 @@ pub(super) fn missing(directory: &Path, has_run: bool) -> io::Result<Option<Stri
     let all = directory.join(ALL);
     let mut others = false;
     for entry in entries(&all)? {
-        let table = entry?.path();
+        let entry = entry?;
+        if !entry.file_type()?.is_dir() {
+            // The library passes over it.
+            continue;
+        }
+        let table = entry.path();
         let name = table.file_name().unwrap_or_default().to_string_lossy();
+        if name.parse::<u64>().is_err() {
+            // The library panics.
+            return Ok(Some(format!("{ALL}/{name} is none of its tables")));
+        }
         if table.join(CURRENT).try_exists()? {
             others |= table.file_name() != Some(OsStr::new(NAMES));
         } else if has_run || entries(&table.join(FILES))?.next().is_some() {
@@ -119,6 +128,10 @@ mod tests {
                 }
             }
             assert!(open(&whole).unwrap());
+            let foreign = whole.join(ALL).join("lost+found");
+            fs::create_dir(&foreign).unwrap();
+            let error = open(&whole).expect_err("it is no table");
+            assert!(error.contains("lost+found"), "{error}");
         }
     }
 
