@@ -94,14 +94,20 @@ impl From<KeptError> for ErrorResponse {
 }
 
 /// Names, and where the next ones begin; `None` at the end.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct KeptPage {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptPage<N = Box<str>> {
     /// The names, in an order of the server's own that does not change while they are kept.
-    pub names: Vec<Box<str>>,
+    pub names: Vec<N>,
     /// What to pass to get the next page.
     pub next: Option<u32>,
     /// How many names there are on all pages.
     pub count: usize,
+}
+
+impl<N> Default for KeptPage<N> {
+    fn default() -> KeptPage<N> {
+        KeptPage { names: Vec::new(), next: None, count: 0 }
+    }
 }
 
 /// What is kept, in numbers.
@@ -179,7 +185,21 @@ impl KeptSubscriptions {
             return KeptPage::default();
         }
         let state = self.read();
-        page(&state.users, &state.channels, user, (after, limit))
+        page(&state.users, &state.channels, user, (after, limit), |name| name.into())
+    }
+
+    /// The same page as the names that engines have for channels.
+    pub fn channel_names_page(
+        &self,
+        user: &str,
+        after: Option<u32>,
+        limit: usize,
+    ) -> KeptPage<ChannelName> {
+        if self.is_empty() {
+            return KeptPage::default();
+        }
+        let State { users, channels, .. } = &*self.read();
+        page(users, channels, user, (after, limit), ChannelName::channel)
     }
 
     /// As [`KeptSubscriptions::channels_page`], of those channels only that `is_shown` names, which
@@ -197,13 +217,13 @@ impl KeptSubscriptions {
         let name = |id: u32| state.channels.name(id);
         let count = set.above(None).filter(|&id| is_shown(name(id))).count();
         let ids = set.above(after).filter(|&id| is_shown(name(id)));
-        fill(KeptPage { count, ..KeptPage::default() }, ids, limit, name)
+        fill(KeptPage { count, ..KeptPage::default() }, ids, limit, |id| name(id).into())
     }
 
     /// A page of the users that follow a channel, as [`KeptSubscriptions::channels_page`].
     pub fn followers_page(&self, channel: &str, after: Option<u32>, limit: usize) -> KeptPage {
         let state = self.read();
-        page(&state.channels, &state.users, channel, (after, limit))
+        page(&state.channels, &state.users, channel, (after, limit), |name| name.into())
     }
 
     /// What is kept, in numbers.
@@ -398,30 +418,31 @@ impl State {
     }
 }
 
-fn page(
+fn page<N>(
     of: &NamedSets,
     names: &NamedSets,
     name: &str,
     (after, limit): (Option<u32>, usize),
-) -> KeptPage {
+    named: impl Fn(&str) -> N,
+) -> KeptPage<N> {
     let Some(id) = of.find(name) else { return KeptPage::default() };
     let set = of.set(id);
     let page = KeptPage { count: set.len(), ..KeptPage::default() };
-    fill(page, set.above(after), limit, |id| names.name(id))
+    fill(page, set.above(after), limit, |id| named(names.name(id)))
 }
 
 /// Fills a page with the first of these.
-fn fill<'n>(
-    mut page: KeptPage,
+fn fill<N>(
+    mut page: KeptPage<N>,
     ids: impl Iterator<Item = u32>,
     limit: usize,
-    name: impl Fn(u32) -> &'n str,
-) -> KeptPage {
+    name: impl Fn(u32) -> N,
+) -> KeptPage<N> {
     let (mut ids, mut last) = (ids.peekable(), None);
     while page.names.len() < limit
         && let Some(id) = ids.next()
     {
-        page.names.push(name(id).into());
+        page.names.push(name(id));
         last = Some(id);
     }
     page.next = last.filter(|_| ids.peek().is_some());

@@ -196,7 +196,7 @@ pub trait Engine: Send + Sync {
 
     /// Says that a worker is about to [`follow`](Engine::follow) these channels, at most
     /// [`AHEAD`](crate::AHEAD) of them: an engine may load what that needs, all at the same time.
-    /// Passes the worker's ids of those that it follows already.
+    /// Passes the worker's ids of those that it follows already, as far as they are easily found.
     fn look_ahead(
         &self,
         channels: &[ChannelName],

@@ -213,15 +213,16 @@ impl Engine for MemoryEngine {
     ) {
         let mut places = [None; AHEAD];
         for (place, name) in places.iter_mut().zip(channels) {
-            let (at, name) = self.find(name);
-            self.lock(at).prefetch_named(name);
-            *place = Some((at, name));
+            let (at, hashed) = self.find(name);
+            let shard = self.lock(at);
+            *place = shard.guess(hashed).map(|slot| (at, slot, name));
+            place.inspect(|(_, slot, _)| shard.prefetch(*slot));
         }
-        for (at, name) in places.into_iter().flatten() {
-            self.lock(at).prefetch_followers_of(name);
+        for (at, slot, _) in places.into_iter().flatten() {
+            self.lock(at).prefetch_followers(slot);
         }
-        for (at, name) in places.into_iter().flatten() {
-            let local = self.lock(at).local(name, worker);
+        for (at, slot, name) in places.into_iter().flatten() {
+            let local = self.lock(at).local(slot, name, worker);
             local.inspect(|local| each(*local));
         }
     }

@@ -7,24 +7,23 @@
 //! # Safety
 //!
 //! The instruction is a hint. It changes nothing but caches and does not fault, whatever the
-//! address: Intel SDM vol. 2B and AMD64 APM vol. 3, `PREFETCHT0`. The address is that of a
-//! reference besides.
+//! address: Intel SDM vol. 2B and AMD64 APM vol. 3, `PREFETCHT0`.
 
 #![allow(unsafe_code)]
 
 /// How many places are loaded ahead: about as many as a processor loads at the same time.
 pub const AHEAD: usize = 16;
 
-/// Begins to load the first cache line of a value. Does nothing where there is no such instruction
-/// in stable Rust.
+/// Begins to load the cache line at an address, whatever is there. Does nothing where there is no
+/// such instruction in stable Rust.
 #[inline]
-pub(crate) fn prefetch<T: ?Sized>(value: &T) {
+pub(crate) fn prefetch<T>(address: *const T) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: see the module.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(value).cast());
+        _mm_prefetch::<_MM_HINT_T0>(address.cast());
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = value;
+    let _ = address;
 }

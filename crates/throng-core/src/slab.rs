@@ -266,7 +266,7 @@ impl<T> Slab<T> {
         if let Some(page) = self.pages.get(index as usize >> PAGE_BITS)
             && let Some(entry) = page.entries.get(index as usize & (PAGE_ENTRIES - 1))
         {
-            prefetch(entry);
+            prefetch(std::ptr::from_ref(entry));
         }
     }
 

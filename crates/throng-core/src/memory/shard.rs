@@ -112,25 +112,18 @@ impl Shard {
         self.by_name.find(hash, is_named).copied()
     }
 
-    /// The channels that may have a name: mostly the one that has it, which has not been looked at.
-    fn candidates(&self, Hashed { hash, .. }: Hashed<'_>) -> impl Iterator<Item = u32> {
-        self.by_name.iter_hash(hash).copied()
+    /// The channel that probably has a name, which is not looked at.
+    pub(super) fn guess(&self, Hashed { hash, .. }: Hashed<'_>) -> Option<u32> {
+        self.by_name.iter_hash(hash).next().copied()
     }
 
-    /// Begins to load a channel, if there is one of this name.
-    pub(super) fn prefetch_named(&self, name: Hashed<'_>) {
-        self.candidates(name).for_each(|slot| self.prefetch(slot));
-    }
-
-    /// The same of the followers of a channel that is loaded.
-    pub(super) fn prefetch_followers_of(&self, name: Hashed<'_>) {
-        self.candidates(name).for_each(|slot| self.prefetch_followers(slot));
-    }
-
-    /// A worker's id of a channel; `None` if it does not follow it.
-    pub(super) fn local(&self, name: Hashed<'_>, worker: WorkerId) -> Option<LocalId> {
-        let followers = self.channels[self.find(name)?].followers.as_slice();
-        followers.iter().find(|follower| follower.worker == worker).map(|found| found.local)
+    /// A worker's id of a channel; `None` if the channel has another name, or the worker does not
+    /// follow it.
+    pub(super) fn local(&self, slot: u32, name: &ChannelName, worker: WorkerId) -> Option<LocalId> {
+        let channel = self.channels.get(slot)?;
+        let followers = channel.followers.as_slice();
+        let found = followers.iter().find(|follower| follower.worker == worker)?;
+        self.names.is(channel.name, name.key()).then_some(found.local)
     }
 
     /// Begins to load a channel.
@@ -141,7 +134,8 @@ impl Shard {
     /// Begins to load the followers of a channel, which is loaded.
     pub(super) fn prefetch_followers(&self, slot: u32) {
         let Some(channel) = self.channels.get(slot) else { return };
-        channel.followers.as_slice().first().inspect(|first| prefetch(*first));
+        // The address alone: whether there are any is not known before they are loaded.
+        prefetch(channel.followers.as_slice().as_ptr());
     }
 
     /// Whether it has the channel.

@@ -140,8 +140,8 @@ impl<N: Net> Worker<N> {
     pub(in crate::worker) fn kept_channels(&self, user: &str) -> Vec<ChannelName> {
         let (mut all, mut after) = (Vec::new(), None);
         loop {
-            let page = self.access.kept.channels_page(user, after, PAGE);
-            all.extend(page.names.iter().map(|name| ChannelName::channel(name)));
+            let mut page = self.access.kept.channel_names_page(user, after, PAGE);
+            all.append(&mut page.names);
             after = page.next;
             if after.is_none() {
                 return all;
