@@ -359,11 +359,12 @@ def test_a_publication_keeps_its_key_through_refusals_and_cuts(connect, scripted
 def test_a_publication_that_is_given_up_says_its_outcome(connect, scripted, answers, outcome):
     async def script(request, peer):
         if answers:
-            peer.answer(503, {"error": "busy", "message": "later"})
+            # Later than the client waits, so that it gives up between two requests.
+            peer.answer(503, {"error": "busy", "message": "later"}, Retry_After="60")
         else:
             peer.writer.close()
 
-    options = {"publish_timeout_ms": 300, "random": 0.2}
+    options = {"publish_timeout_ms": 3_000 if answers else 300, "random": 0.2}
     client = connect(scripted(script).url, transports=TRANSPORTS, **options)
     client.tell("publish", channel="a", data="x")
     error = client.until(lambda it: it["event"].endswith("published"))
