@@ -1,8 +1,8 @@
 //! Loads of memory that begin before they are needed.
 //!
-//! Whoever goes on to many places of large tables waits for each of them, some hundred cycles, as
-//! the processor does not know the next place before it has seen this one. If the places are known,
-//! it can load them at the same time.
+//! To follow or leave many channels touches many places of large tables. Each takes some hundred
+//! cycles to load, one after the other. If the places are known ahead, the processor loads them at
+//! the same time.
 //!
 //! # Safety
 //!
