@@ -149,8 +149,8 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Follows the kept channels of a user from there on. The connection follows the user's
-    /// inbox already.
+    /// Follows the kept channels of a user, from `start` on. The connection already follows the
+    /// user's inbox.
     pub(in crate::worker) fn follow_kept(
         &mut self,
         id: ConnectionId,
@@ -161,12 +161,11 @@ impl<N: Net> Worker<N> {
         let own: Vec<_> = self.subscriptions(id).filter_map(|own| self.target_of(own)).collect();
         let mut after = None;
         loop {
-            let page = self.access.kept.channels_page(user, after, PAGE);
-            let is_own =
-                |name: &str| own.iter().any(|own| own.kind == Kind::Channel && own.name == *name);
-            let names = page.names.iter().filter(|name| !is_own(name));
-            let names: Vec<_> = names.map(|name| ChannelName::channel(name)).collect();
-            for names in names.chunks(AHEAD) {
+            let mut page = self.access.kept.channel_names_page(user, after, PAGE);
+            page.names.retain(|name| {
+                !own.iter().any(|own| own.kind == Kind::Channel && own.name == name.name())
+            });
+            for names in page.names.chunks(AHEAD) {
                 let followed = self.follow_kept_channels(id, names, start);
                 all.is_recovered &= followed.is_recovered;
                 all.has_backlog |= followed.has_backlog;
