@@ -47,6 +47,9 @@ def test_a_file_of_many_parts_is_imported_and_wrong_lines_are_named(server, chan
     assert "2 lines are wrong; all others are applied" in done.stderr
     followers = server.http.get(f"/channels/{channel}/followers").json()
     assert followers["count"] == 24_997
+    done, result = load(server, tmp_path, write(tmp_path, ["{}"]))
+    assert result == {"lines": 0, "added": 0, "removed": 0, "errors": 1}
+    assert "1 line is wrong; nothing was changed" in done.stderr
     again, result = load(server, tmp_path, write(tmp_path, lines[:10]))
     assert again.returncode == 0
     assert result == {"lines": 10, "added": 0, "removed": 0, "errors": 0}

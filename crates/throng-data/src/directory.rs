@@ -58,6 +58,12 @@ pub enum DirectoryError {
     /// There is nothing of a server.
     #[error("is not there, or has nothing of Throng in it")]
     Missing,
+    /// The directory that it would be in is not there.
+    #[error("cannot be made, because the directory that it would be in does not exist; make that")]
+    NoParent,
+    /// Its mode cannot be set.
+    #[error("belongs to another user; give it to the one that runs the server")]
+    NotOwned,
     /// A process that takes over would have another one.
     #[error("is not the one of the running server; restart instead")]
     Another,
@@ -85,7 +91,7 @@ impl Directory {
         let is_new = match DirBuilder::new().mode(DIRECTORY_MODE).create(path) {
             Ok(()) => true,
             Err(error) if error.kind() == ErrorKind::AlreadyExists => false,
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(of_parent(error)),
         };
         let (lock, store) = (path.join(LOCK), path.join(STORE));
         // Others have files of this name, too. A server that has just begun has no store.
@@ -98,7 +104,13 @@ impl Directory {
             });
         }
         // What a package or a container made for the server may be open to others.
-        fs::set_permissions(path, Permissions::from_mode(DIRECTORY_MODE))?;
+        fs::set_permissions(path, Permissions::from_mode(DIRECTORY_MODE)).map_err(|error| {
+            match error.kind() {
+                // EPERM: only its owner may.
+                ErrorKind::PermissionDenied => DirectoryError::NotOwned,
+                _ => error.into(),
+            }
+        })?;
         let lock = OpenOptions::new()
             .create(true)
             .truncate(false)
@@ -242,11 +254,20 @@ fn sync_entry(directory: &File, parent: io::Result<File>) -> io::Result<()> {
     }
 }
 
+/// Why nothing can be made in a directory.
+fn of_parent(error: io::Error) -> DirectoryError {
+    match error.kind() {
+        ErrorKind::NotFound => DirectoryError::NoParent,
+        _ => error.into(),
+    }
+}
+
 /// Whether `path`, which need not be there, is the directory `data` or inside it.
-fn is_inside(path: &Path, data: &Path) -> io::Result<bool> {
+fn is_inside(path: &Path, data: &Path) -> Result<bool, DirectoryError> {
     let place = match path.canonicalize() {
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            path.parent().unwrap_or(path).canonicalize()?
+            let parent = path.parent().unwrap_or(path);
+            parent.canonicalize().map_err(of_parent)?
         }
         place => place?,
     };
@@ -313,6 +334,17 @@ mod tests {
         drop(Directory::open(&path).unwrap());
         Directory::open_existing(&path).unwrap();
         assert_eq!(mode(&path), DIRECTORY_MODE);
+    }
+
+    #[test]
+    fn a_directory_is_made_in_one_that_is_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("data");
+        let nowhere = folder.path().join("missing/data");
+        for refused in [Directory::open(&nowhere), Directory::create(&nowhere, &data)] {
+            assert!(matches!(refused, Err(DirectoryError::NoParent)), "{refused:?}");
+        }
+        assert!(!nowhere.parent().unwrap().exists());
     }
 
     #[test]

@@ -23,7 +23,7 @@ use throng_data::journal::{Answering, Journal, Refused, Setup};
 use throng_data::logs::{Logs, Opened};
 use throng_data::records::JournalRecords;
 use throng_data::storage::disk::DiskStorage;
-use throng_units::format::{count, seconds};
+use throng_units::format::{counted, seconds};
 use tokio::runtime::Handle;
 
 use crate::settings::{Settings, SettingsError};
@@ -121,9 +121,9 @@ impl Data {
             .context("cannot read the subscriptions of users from the disk")?;
         let counts = kept.counts();
         tracing::info!(
-            "read {} subscriptions of {} users in {}",
-            count(counts.subscriptions as u64),
-            count(counts.users as u64),
+            "read {} of {} in {}",
+            counted(counts.subscriptions as u64, "subscription", "subscriptions"),
+            counted(counts.users as u64, "user", "users"),
             seconds(begin.elapsed().as_secs_f64()),
         );
         Ok(())

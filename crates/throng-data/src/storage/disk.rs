@@ -21,8 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
-use fjall::config::{PartitioningPolicy, PinningPolicy};
-use fjall::{Database, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode};
+use fjall::{Database, Keyspace, OwnedWriteBatch, PersistMode};
 
 use super::{Each, Order, Space, Storage, StorageError, Write};
 
@@ -41,12 +40,9 @@ const _: () = assert!(BYTES_LIMIT_MIN >= 4 * JOURNAL_BYTES_MAX);
 /// Bytes of a block, as the system counts those of a file.
 const BLOCK_BYTES: u64 = 512;
 
-/// What the library holds of a table before it writes a file of it.
-const MEMTABLE_BYTES_MAX: u64 = 8 << 20;
-
 /// What is written to find out whether the disk is full: as much as a file of a table may take.
 /// When that does not fit any more, less may.
-const PROBE_BYTES: u64 = MEMTABLE_BYTES_MAX;
+const PROBE_BYTES: u64 = tables::MEMTABLE_BYTES_MAX;
 
 /// It is written in pieces, the first of which that does not fit is the last.
 static PROBE_PIECE: [u8; 64 << 10] = [1; 64 << 10];
@@ -308,21 +304,6 @@ impl Storage for DiskStorage {
     }
 }
 
-/// How the library makes a table.
-///
-/// A file of a table that needs no merging goes from level to level as it is, with what the library
-/// pinned of it when it was new: by the library's defaults its whole filter and index, which for
-/// millions of new channels is more than the cache. So nothing is pinned but the indices of
-/// filters and indices. These are read in parts, through the cache.
-fn table_options() -> KeyspaceCreateOptions {
-    KeyspaceCreateOptions::default()
-        .max_memtable_size(MEMTABLE_BYTES_MAX)
-        .filter_block_partitioning_policy(PartitioningPolicy::all(true))
-        .filter_block_pinning_policy(PinningPolicy::all(false))
-        .index_block_partitioning_policy(PartitioningPolicy::all(true))
-        .index_block_pinning_policy(PinningPolicy::all(false))
-}
-
 fn threads() -> usize {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     processors.clamp(*THREADS.start(), *THREADS.end())
@@ -460,20 +441,10 @@ impl DiskStorage {
             .worker_threads(threads())
             .open()
             .map_err(|error| unopened(&error))?;
-        let mut keyspaces = Vec::with_capacity(Space::ALL.len());
-        let names = Space::ALL.map(|space| format!("{space:?}").to_ascii_lowercase());
-        // They were made in this order: only the last ones may be missing.
-        let first = names.iter().position(|name| !database.keyspace_exists(name));
-        let missing =
-            first.filter(|&first| names[first..].iter().any(|name| database.keyspace_exists(name)));
-        if let Some(first) = missing {
-            let what = format!("its table {} is missing", names[first]);
+        if let Some(what) = tables::forgotten(&database).map_err(|error| unopened(&error))? {
             return Err(StorageError::Failed(damaged(&what)));
         }
-        for name in names {
-            let keyspace = database.keyspace(&name, table_options);
-            keyspaces.push(keyspace.map_err(|error| unopened(&error))?);
-        }
+        let keyspaces = tables::open_all(&database).map_err(|error| unopened(&error))?;
         let open = Arc::new(Open { database, keyspaces });
         *slot = Slot { last: Arc::downgrade(&open), open: Some(open) };
         Ok(())

@@ -150,7 +150,7 @@ impl Command {
             },
             "presence" => Command::Presence { target: fields.target()?, limit: fields.limit()? },
             "read" => Command::Read {
-                target: fields.target()?,
+                target: fields.user()?,
                 id: owned(fields.id, "id")?,
                 back: boolean(fields.back, "back")?.unwrap_or(false),
             },

@@ -149,9 +149,13 @@ impl<'a> Fields<'a> {
                 return Err(ErrorResponse::bad_request("the field `channel` or `user` is missing"));
             }
         };
-        let name = decoded_string(value, kind.noun())?;
-        check_name(&name, kind.noun())?;
-        Ok(Target { kind, name: name.into_owned() })
+        named(kind, value)
+    }
+
+    /// The user of a command that has no channel.
+    pub(super) fn user(&self) -> Result<Target, ErrorResponse> {
+        let missing = || ErrorResponse::bad_request("the field `user` is missing");
+        named(Kind::User, self.user.ok_or_else(missing)?)
     }
 
     pub(super) fn limit(&self) -> Result<Option<u32>, ErrorResponse> {
@@ -174,6 +178,13 @@ impl<'a> Fields<'a> {
     pub(crate) fn exclude(&self) -> Result<Option<String>, ErrorResponse> {
         owned(self.exclude, "exclude")
     }
+}
+
+/// The target of this kind whose name is `value`.
+fn named(kind: Kind, value: &RawValue) -> Result<Target, ErrorResponse> {
+    let name = decoded_string(value, kind.noun())?;
+    check_name(&name, kind.noun())?;
+    Ok(Target { kind, name: name.into_owned() })
 }
 
 pub(super) fn string<'a>(

@@ -158,6 +158,13 @@ fn unknown_names_are_refused_and_the_nearest_is_suggested() {
 }
 
 #[test]
+fn a_read_marker_is_of_a_user() {
+    assert_eq!(refused(r#"{"type":"read"}"#).1, "the field `user` is missing");
+    let (_, message) = refused(r#"{"type":"read","channel":"a"}"#);
+    assert!(message.starts_with("the field `channel` is unknown in `read`"), "{message}");
+}
+
+#[test]
 fn the_type_of_data_decides_the_content_type() {
     assert_eq!(published_as(r#""data":"a\né""#), publication("a\né".as_bytes(), None));
     let json = Some("application/json");

@@ -8,7 +8,7 @@ use anyhow::Result;
 use throng_access::kept;
 use throng_core::MessageId;
 use throng_core::records::Table;
-use throng_units::format::{count, seconds};
+use throng_units::format::{count, counted, seconds};
 
 use super::store::Store;
 use crate::terminal::{self, EXIT_RUNTIME};
@@ -56,13 +56,12 @@ pub(super) fn check(store: &Store) -> Result<ExitCode> {
         more => format!("{} things are wrong", count(more)),
     };
     terminal::print(&format!(
-        "{} messages of {} channels and users, {} subscriptions, {} read markers, {} idempotency \
-         keys, in {}: {result}\n",
-        count(checked.messages),
-        count(checked.channels),
-        count(subscriptions),
-        count(markers),
-        count(checked.keys),
+        "{} of {}, {}, {}, {}, in {}: {result}\n",
+        counted(checked.messages, "message", "messages"),
+        counted(checked.channels, "channel or user", "channels and users"),
+        counted(subscriptions, "subscription", "subscriptions"),
+        counted(markers, "read marker", "read markers"),
+        counted(checked.keys, "idempotency key", "idempotency keys"),
         seconds(begin.elapsed().as_secs_f64()),
     ))?;
     Ok(if found == 0 { ExitCode::SUCCESS } else { ExitCode::from(EXIT_RUNTIME) })

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use throng_data::promise::Sync;
 use throng_data::storage::disk::BYTES_LIMIT_MIN;
 use throng_edge::HEAD_BYTES_MAX;
 use throng_edge::limits::WORKERS_MAX;
@@ -256,6 +257,13 @@ fn slow_timeout(key: &str, time: Time) -> Option<String> {
 
 fn data(settings: &Settings) -> Option<String> {
     let limit = settings.data_max_bytes;
+    if settings.data.0.is_none() {
+        let set = [("sync", settings.sync.0 != Sync::Always), ("data-max-bytes", limit.0 > 0)];
+        let (key, _) = set.into_iter().find(|(_, is_set)| *is_set)?;
+        return Some(format!(
+            "{key} has no effect, because there is no data directory; set `data`"
+        ));
+    }
     (limit.0 > 0 && (limit.0 as u64) < BYTES_LIMIT_MIN).then(|| {
         format!(
             "data-max-bytes ({limit}) is less than {}, which the data directory may take without \
@@ -476,6 +484,18 @@ mod tests {
         ] {
             let found = problem(text).unwrap_or_default();
             assert!(found.starts_with(expected), "{text}: {found}");
+        }
+    }
+
+    #[test]
+    fn settings_of_the_data_directory_need_one() {
+        for (text, key) in
+            [("sync = 'never'", "sync"), ("data-max-bytes = '1GiB'", "data-max-bytes")]
+        {
+            let expected =
+                format!("{key} has no effect, because there is no data directory; set `data`");
+            assert_eq!(problem(text), Some(expected), "{text}");
+            assert_eq!(problem(&format!("data = '/d'\n{text}")), None);
         }
     }
 

@@ -197,15 +197,30 @@ impl Source<'_> {
         if let Some(present) = present_name(name) {
             return self.at(&key.span(), &format!("the key {name:?} is now {present:?}"));
         }
-        let hint = match nearest(name, candidates) {
+        let hint = elsewhere(name).unwrap_or_else(|| match nearest(name, candidates) {
             Some(meant) => match meant.split_once('.') {
                 Some((table, key)) => format!("did you mean {key:?} in the table [{table}]?"),
                 None => format!("did you mean {meant:?}?"),
             },
             None => "`throng serve --help` lists all settings".to_owned(),
-        };
+        });
         self.at(&key.span(), &format!("unknown key {name:?}; {hint}"))
     }
+}
+
+/// Where a key belongs that stands where it is not known. In TOML each key is of the table whose
+/// header it follows, also behind an empty line.
+fn elsewhere(name: &str) -> Option<String> {
+    let keys = names();
+    let mut keys = keys.iter().map(|names| names.key.as_str());
+    if keys.clone().any(|key| key == name) && !name.contains('.') {
+        return Some("it belongs to no table, so move it above the first one".into());
+    }
+    if keys.any(|key| key.split_once('.').is_some_and(|(_, key)| key == name)) {
+        return None;
+    }
+    let (list, _) = LISTS.iter().find(|(_, keys)| keys.contains(&name))?;
+    Some(format!("it belongs in a table that begins with [[{list}]]"))
 }
 
 /// The error for a table of the settings that is written as something else.
@@ -267,6 +282,16 @@ mod tests {
             (
                 "[tls]\ncertificate = 'a'",
                 "line 1, column 2: unknown key \"tls\"; `throng serve --help` lists all settings",
+            ),
+            (
+                "durable = true",
+                "line 1, column 1: unknown key \"durable\"; it belongs in a table that begins \
+                 with [[channels]]",
+            ),
+            (
+                "[[channels]]\nmatch = '*'\n\ndata = '/d'",
+                "line 4, column 1: unknown key \"data\"; it belongs to no table, so move it above \
+                 the first one",
             ),
             (
                 "history = 5",

@@ -221,7 +221,8 @@ fn the_planes_are_tested_with_the_defaults_of_users() {
 
 #[test]
 fn a_limit_that_an_empty_data_directory_may_reach_is_refused() {
-    let check = |limit| check::check(&flags(&["--data-max-bytes", limit]).resolve());
+    let check =
+        |limit| check::check(&flags(&["--data", "/d", "--data-max-bytes", limit]).resolve());
     let refused = check("255MiB").unwrap_err().to_string();
     assert!(refused.starts_with("data-max-bytes (255MiB) is less than 256MiB"), "{refused}");
     assert!(check("256MiB").is_ok() && check("0").is_ok());

@@ -84,7 +84,8 @@ pub(super) fn import(arguments: &ImportArguments) -> Result<()> {
     }
     let found = Pass::new(&client, false, input.size).run(input)?;
     terminal::ignore_closed_pipe(print_imported(&found))?;
-    found.fail_if_wrong("all others are applied")
+    let others = if found.applied > 0 { "all others are applied" } else { "nothing was changed" };
+    found.fail_if_wrong(others)
 }
 
 /// What the server says about a part.

@@ -1,4 +1,4 @@
-//! The library's tables, as files: each has a directory.
+//! The library's tables: how they are made, and whether one is lost. Each has a directory.
 //!
 //! The library takes a table without its file `current` for one that it was making when its
 //! process ended: it removes all that the table has, and begins it anew. So it does with all tables
@@ -8,6 +8,11 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::Path;
+
+use fjall::config::{PartitioningPolicy, PinningPolicy};
+use fjall::{Database, Keyspace, KeyspaceCreateOptions};
+
+use super::super::Space;
 
 /// The directory of all tables.
 const ALL: &str = "keyspaces";
@@ -20,6 +25,9 @@ const CURRENT: &str = "current";
 
 /// The directory of what a table has on the disk.
 const FILES: &str = "tables";
+
+/// What the library holds of a table before it writes a file of it.
+pub(super) const MEMTABLE_BYTES_MAX: u64 = 8 << 20;
 
 /// A table that is damaged, as a text: the library would begin it anew. `has_run` says that the
 /// library has made all tables before.
@@ -49,6 +57,47 @@ pub(super) fn missing(directory: &Path, has_run: bool) -> io::Result<Option<Stri
     Ok(is_lost.then(|| format!("{ALL}/{NAMES} is missing")))
 }
 
+/// A table that the library does not know any more, as a text: it would be made anew. That is right
+/// before the first run, which makes them one after the other.
+pub(super) fn forgotten(database: &Database) -> fjall::Result<Option<String>> {
+    let names = Space::ALL.map(name);
+    let is_known = |name: &String| database.keyspace_exists(name);
+    let Some(first) = names.iter().position(|name| !is_known(name)) else { return Ok(None) };
+    let is_known_behind = names[first..].iter().any(is_known);
+    // Each run begins with a note, once all tables of its version are there. A version with one more
+    // has to allow for those without.
+    let is_lost = is_known_behind || first > 0 && !open(database, Space::Meta)?.is_empty()?;
+    Ok(is_lost.then(|| format!("its table {} is missing", names[first])))
+}
+
+/// Opens the tables of all spaces, in their order, and makes those that are not there.
+pub(super) fn open_all(database: &Database) -> fjall::Result<Vec<Keyspace>> {
+    Space::ALL.map(|space| open(database, space)).into_iter().collect()
+}
+
+fn open(database: &Database, space: Space) -> fjall::Result<Keyspace> {
+    database.keyspace(&name(space), options)
+}
+
+fn name(space: Space) -> String {
+    format!("{space:?}").to_ascii_lowercase()
+}
+
+/// How the library makes a table.
+///
+/// A file of a table that needs no merging goes from level to level as it is, with what the library
+/// pinned of it when it was new: by the library's defaults its whole filter and index, which for
+/// millions of new channels is more than the cache. So nothing is pinned but the indices of
+/// filters and indices. These are read in parts, through the cache.
+fn options() -> KeyspaceCreateOptions {
+    KeyspaceCreateOptions::default()
+        .max_memtable_size(MEMTABLE_BYTES_MAX)
+        .filter_block_partitioning_policy(PartitioningPolicy::all(true))
+        .filter_block_pinning_policy(PinningPolicy::all(false))
+        .index_block_partitioning_policy(PartitioningPolicy::all(true))
+        .index_block_pinning_policy(PinningPolicy::all(false))
+}
+
 /// What a directory has; nothing if it is not there.
 fn entries(directory: &Path) -> io::Result<impl Iterator<Item = io::Result<fs::DirEntry>> + use<>> {
     match fs::read_dir(directory) {
@@ -60,25 +109,23 @@ fn entries(directory: &Path) -> io::Result<impl Iterator<Item = io::Result<fs::D
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::{Space, Storage as _, Write};
+    use super::super::super::{Storage as _, Write};
     use super::super::DiskStorage;
     use super::*;
 
     /// Whether nothing on the way to the messages is missing.
-    fn open(path: &Path) -> Result<bool, String> {
+    fn open_and_look(path: &Path) -> Result<bool, String> {
         let storage = DiskStorage::open(path, 1 << 20).map_err(|error| error.to_string())?;
         let has = |space| storage.get(space, b"key").expect("it can be read").is_some();
         Ok(Space::ALL.into_iter().all(has))
     }
 
-    /// The files that complete tables, and the directories of all but the last one, which a new
-    /// version may have added.
+    /// The directories of all tables, and the files that complete them.
     fn all_parts(path: &Path) -> Vec<std::path::PathBuf> {
-        let tables: Vec<_> = entries(&path.join(ALL)).unwrap().map(|one| one.unwrap()).collect();
-        let last = OsStr::new("8");
-        let files = tables.iter().map(|table| table.path().join(CURRENT));
-        let tables = tables.iter().filter(|table| table.file_name() != last);
-        tables.map(|table| table.path()).chain(files).collect()
+        let tables: Vec<_> =
+            entries(&path.join(ALL)).unwrap().map(|one| one.unwrap().path()).collect();
+        let files = tables.iter().map(|table| table.join(CURRENT));
+        files.chain(tables.iter().cloned()).collect()
     }
 
     fn copy(from: &Path, to: &Path) {
@@ -108,7 +155,7 @@ mod tests {
             }
             drop(storage);
             let parts = all_parts(&whole);
-            assert_eq!(parts.len(), 2 * Space::ALL.len() + 1);
+            assert_eq!(parts.len(), 2 * (Space::ALL.len() + 1));
             for (number, part) in parts.into_iter().enumerate() {
                 let damaged = folder.path().join(format!("{number}"));
                 copy(&whole, &damaged);
@@ -123,14 +170,14 @@ mod tests {
                 }
                 // What is refused once is not made anew for the next time.
                 for _ in 0..2 {
-                    let error = open(&damaged).expect_err(&format!("{part:?} is missing"));
+                    let error = open_and_look(&damaged).expect_err(&format!("{part:?} is missing"));
                     assert!(error.contains("missing"), "{part:?}: {error}");
                 }
             }
-            assert!(open(&whole).unwrap());
+            assert!(open_and_look(&whole).unwrap());
             let foreign = whole.join(ALL).join("lost+found");
             fs::create_dir(&foreign).unwrap();
-            let error = open(&whole).expect_err("it is no table");
+            let error = open_and_look(&whole).expect_err("it is no table");
             assert!(error.contains("lost+found"), "{error}");
         }
     }
@@ -144,6 +191,6 @@ mod tests {
         let last = path.join(ALL).join(Space::ALL.len().to_string());
         assert!(last.join(CURRENT).try_exists().unwrap());
         fs::remove_file(last.join(CURRENT)).unwrap();
-        assert!(!open(&path).unwrap(), "nothing was written");
+        assert!(!open_and_look(&path).unwrap(), "nothing was written");
     }
 }
