@@ -11,6 +11,7 @@
 
 pub mod copy;
 mod journals;
+mod memtables;
 mod tables;
 
 use std::fs;
@@ -24,6 +25,7 @@ use std::time::{Duration, Instant};
 use fjall::{Database, Keyspace, OwnedWriteBatch, PersistMode};
 
 use super::{Each, Order, Space, Storage, StorageError, Write};
+use memtables::Memtables;
 
 /// How long the recovery waits for the library to write some memtables, each of at most 64 MiB.
 const REWRITE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -77,6 +79,7 @@ pub struct DiskStorage {
     is_changed: AtomicBool,
     /// The directory, once it is open: device and inode.
     place: OnceLock<(u64, u64)>,
+    memtables: Memtables,
 }
 
 /// One thread at a time opens the storage again: copies of journals have fixed names.
@@ -162,6 +165,7 @@ impl DiskStorage {
             was_clean,
             is_changed: AtomicBool::new(false),
             place: OnceLock::new(),
+            memtables: Memtables::start().map_err(io)?,
         };
         storage.reopen(!was_clean, &mut Reopening)?;
         let metadata = fs::metadata(path).map_err(io)?;
@@ -240,7 +244,8 @@ impl Storage for DiskStorage {
             }
         }
         self.is_changed.store(true, Ordering::Relaxed);
-        batch.commit().map_err(|error| self.failure(&error))
+        let committed = self.memtables.commit(&open.keyspaces, || batch.commit());
+        committed.map_err(|error| self.failure(&error))
     }
 
     fn sync(&self) -> Result<(), StorageError> {

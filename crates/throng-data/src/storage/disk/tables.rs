@@ -8,7 +8,9 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::Path;
+use std::sync::Arc;
 
+use fjall::compaction::Leveled;
 use fjall::config::{PartitioningPolicy, PinningPolicy};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions};
 
@@ -26,8 +28,22 @@ const CURRENT: &str = "current";
 /// The directory of what a table has on the disk.
 const FILES: &str = "tables";
 
-/// What the library holds of a table before it writes a file of it.
-pub(super) const MEMTABLE_BYTES_MAX: u64 = 8 << 20;
+/// What the library holds of most tables before it writes a file of it.
+const MEMTABLE_BYTES: u64 = 8 << 20;
+
+/// The same of the table that most of what is written goes to. Nothing can be written to a table
+/// while a file is noted in the list of its files, which takes several syncs: so the fewer files
+/// the better, but this is memory.
+pub(super) const MEMTABLE_BYTES_MAX: u64 = 16 << 20;
+
+/// Bytes of a file that is merged from others. The last one of each merge is synced while nothing
+/// can be written to the table, and the sync of the library's journal waits for it, too: 40 ms for
+/// the 64 MiB that are the library's choice.
+const MERGED_BYTES: u64 = 16 << 20;
+
+/// Files of memtables that are merged at a time: each merge writes the whole next level anew, which
+/// is as large as so many merged files. A read looks into each that was not merged.
+const MERGED_FILES: u8 = 6;
 
 /// A table that is damaged, as a text: the library would begin it anew. `has_run` says that the
 /// library has made all tables before.
@@ -64,8 +80,8 @@ pub(super) fn forgotten(database: &Database) -> fjall::Result<Option<String>> {
     let is_known = |name: &String| database.keyspace_exists(name);
     let Some(first) = names.iter().position(|name| !is_known(name)) else { return Ok(None) };
     let is_known_behind = names[first..].iter().any(is_known);
-    // Each run begins with a note, once all tables of its version are there. A version with one more
-    // has to allow for those without.
+    // Each run begins with a note, once all tables of its version are there. A version with one
+    // more has to allow for those without.
     let is_lost = is_known_behind || first > 0 && !open(database, Space::Meta)?.is_empty()?;
     Ok(is_lost.then(|| format!("its table {} is missing", names[first])))
 }
@@ -75,8 +91,13 @@ pub(super) fn open_all(database: &Database) -> fjall::Result<Vec<Keyspace>> {
     Space::ALL.map(|space| open(database, space)).into_iter().collect()
 }
 
+/// What the library holds of a table before it writes a file of it.
+pub(super) fn memtable_bytes(space: Space) -> u64 {
+    if space == Space::Messages { MEMTABLE_BYTES_MAX } else { MEMTABLE_BYTES }
+}
+
 fn open(database: &Database, space: Space) -> fjall::Result<Keyspace> {
-    database.keyspace(&name(space), options)
+    database.keyspace(&name(space), || options(space))
 }
 
 fn name(space: Space) -> String {
@@ -89,9 +110,12 @@ fn name(space: Space) -> String {
 /// pinned of it when it was new: by the library's defaults its whole filter and index, which for
 /// millions of new channels is more than the cache. So nothing is pinned but the indices of
 /// filters and indices. These are read in parts, through the cache.
-fn options() -> KeyspaceCreateOptions {
+fn options(space: Space) -> KeyspaceCreateOptions {
+    let merges =
+        Leveled::default().with_table_target_size(MERGED_BYTES).with_l0_threshold(MERGED_FILES);
     KeyspaceCreateOptions::default()
-        .max_memtable_size(MEMTABLE_BYTES_MAX)
+        .max_memtable_size(memtable_bytes(space))
+        .compaction_strategy(Arc::new(merges))
         .filter_block_partitioning_policy(PartitioningPolicy::all(true))
         .filter_block_pinning_policy(PinningPolicy::all(false))
         .index_block_partitioning_policy(PartitioningPolicy::all(true))
