@@ -133,7 +133,7 @@ fn a_poll_that_does_not_wait_gets_what_was_published() {
     rig.work();
     let answer = poll.received();
     assert!(answer.contains("Throng-Id: ~z-1\r\n") && answer.ends_with("first"), "{answer}");
-    // The worker has not looked since, because nobody here follows the channel.
+    // The worker has not heard of it: no connection here follows the channel.
     rig.publish("b", "second", None);
     let poll = rig.get("/users/ann?wait=0&since=~z-1");
     rig.work();

@@ -1,8 +1,9 @@
-//! Lets go of the library's memtables, on a thread of its own.
+//! Frees the library's memtables on a thread of its own.
 //!
-//! Once a file has what is in a memtable, the library drops it, under the lock that whoever writes
-//! to the table waits for: some hundred thousand allocations, 30 ms for 16 MiB. So whoever commits
-//! hands over each memtable that is full, and the thread keeps it until nobody else does.
+//! The library frees a memtable once its contents are in a file, under a lock that commits to the
+//! table wait for. That is some hundred thousand allocations: 30 ms for 16 MiB. So each commit
+//! hands over the memtables that are full, and the thread holds on to them until the library has
+//! let go.
 
 use std::any::Any;
 use std::io;
@@ -16,7 +17,7 @@ use fjall::{AbstractTree as _, Keyspace};
 use super::super::Space;
 use super::tables::memtable_bytes;
 
-/// How often the thread looks whether the library has dropped what it keeps.
+/// How often the thread looks whether the library has let go.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// A memtable, whose type the library does not name.
@@ -64,7 +65,7 @@ impl Memtables {
     }
 }
 
-/// Keeps what is handed over until nobody else has it.
+/// Drops each memtable once nobody else has it.
 fn keep(handed_over: &Receiver<Arc<Memtable>>) {
     let mut kept = Vec::new();
     loop {

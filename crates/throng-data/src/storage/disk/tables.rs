@@ -41,8 +41,8 @@ pub(super) const MEMTABLE_BYTES_MAX: u64 = 16 << 20;
 /// the 64 MiB that are the library's choice.
 const MERGED_BYTES: u64 = 16 << 20;
 
-/// Files of memtables that are merged at a time: each merge writes the whole next level anew, which
-/// is as large as so many merged files. A read looks into each that was not merged.
+/// Files of memtables that are merged at a time. A merge also rewrites the next level, which may be
+/// as large as this many merged files. Until then a read looks into each of them.
 const MERGED_FILES: u8 = 6;
 
 /// A table that is damaged, as a text: the library would begin it anew. `has_run` says that the
