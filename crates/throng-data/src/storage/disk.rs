@@ -27,7 +27,7 @@ use fjall::{Database, Keyspace, OwnedWriteBatch, PersistMode};
 use super::{Each, Order, Space, Storage, StorageError, Write};
 use memtables::Memtables;
 
-/// How long the recovery waits for the library to write some memtables, each of at most 64 MiB.
+/// How long the recovery waits for the library to write some memtables.
 const REWRITE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Journals of the library, at most. A start reads them into memory.

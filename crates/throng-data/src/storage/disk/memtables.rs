@@ -1,9 +1,9 @@
 //! Frees the library's memtables on a thread of its own.
 //!
 //! The library frees a memtable once its contents are in a file, under a lock that commits to the
-//! table wait for. That is some hundred thousand allocations: 30 ms for 16 MiB. So each commit
-//! hands over the memtables that are full, and the thread holds on to them until the library has
-//! let go.
+//! table wait for. A full one has some hundred thousand allocations, and commits waited 30 ms. So
+//! each commit passes full memtables to the thread, which keeps a reference to each until it is
+//! the last one.
 
 use std::any::Any;
 use std::io;
@@ -17,7 +17,7 @@ use fjall::{AbstractTree as _, Keyspace};
 use super::super::Space;
 use super::tables::memtable_bytes;
 
-/// How often the thread looks whether the library has let go.
+/// How often the thread looks whether it has the last reference to a memtable.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// A memtable, whose type the library does not name.
@@ -65,7 +65,7 @@ impl Memtables {
     }
 }
 
-/// Drops each memtable once nobody else has it.
+/// Frees each memtable when this thread has the last reference to it.
 fn keep(handed_over: &Receiver<Arc<Memtable>>) {
     let mut kept = Vec::new();
     loop {
