@@ -9,8 +9,9 @@ fails() { ! "$@"; }
 second=$(echo /packages/throng_99.0_*.deb)
 first=$(find /packages -name 'throng_*.deb' -not -path "$second")
 pid() { systemctl show --property MainPID --value throng; }
-# `systemctl` returns once the server has said that it is ready, so this needs no second try.
-healthy() { [ "$(throng health "$@")" = ok ] && [ "$(systemctl is-active throng)" = active ]; }
+# `systemctl` returns once the server has said that it is ready, so this needs no second try. Through the
+# socket unit the request waits until the server has started.
+healthy() { [ "$(throng health --timeout 60s "$@")" = ok ] && [ "$(systemctl is-active throng)" = active ]; }
 eventually() { for _ in $(seq 300); do "$@" && return; sleep 0.1; done; return 1; }
 # The journal has a line a little after the server has written it.
 logged() { journalctl --no-pager -u throng | grep -q "$1"; }
