@@ -1,7 +1,7 @@
 // More channels than the limit of one connection, and several subscriptions of one channel.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { inbox, next, start } from "./context.js";
+import { inbox, next, start, untilFollowed } from "./context.js";
 
 const isOpen = ({ state }) => state === "open";
 const sum = (numbers) => numbers.reduce((total, each) => total + each, 0);
@@ -114,6 +114,7 @@ for (const transport of ["websocket", "sse", "poll"]) {
     server.publish("channel a", { data: "live" });
     await box.until(3);
     const recovered = next(chat, "recovered");
+    await untilFollowed(server);
     await server.stop();
     server.publish("channel a", { data: "missed" });
     await server.listen(server.port);

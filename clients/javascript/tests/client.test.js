@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { inbox, next, start } from "./context.js";
+import { inbox, next, start, untilFollowed } from "./context.js";
 
 const isOpen = ({ state }) => state === "open";
 
@@ -75,6 +75,7 @@ for (const transport of ["websocket", "sse", "poll"]) {
     other.on("gap", () => seen.push("gap in b"));
     await Promise.all([chat, other].map((each) => next(each, "subscribed")));
     const whole = next(other, "recovered");
+    await untilFollowed(server);
     await server.stop();
     // Older than the history of the channel.
     for (let n = 0; n < 101; n += 1) server.publish("channel a", { data: n });
@@ -93,6 +94,7 @@ for (const transport of ["websocket", "sse", "poll"]) {
     server.publish("channel a", { data: "old" });
     await box.until(1);
     const gap = next(chat, "gap");
+    await untilFollowed(server);
     server.loseLogs();
     server.cut();
     await gap;

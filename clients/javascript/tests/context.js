@@ -35,6 +35,14 @@ export function next(emitter, name, matches = () => true) {
   });
 }
 
+/**
+ * Resolves once a connection follows something. A request that has not been sent when its
+ * connection breaks is sent again by `fetch` itself, and then the client has lost nothing.
+ */
+export async function untilFollowed(server) {
+  while (server.followed.length === 0) await new Promise((resolve) => setImmediate(resolve));
+}
+
 /** Collects the data of messages. `until(n)` resolves with them once there are n. */
 export function inbox() {
   const data = [];

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { inbox, next, start } from "./context.js";
+import { inbox, next, start, untilFollowed } from "./context.js";
 
 const isOpen = ({ state }) => state === "open";
 /** For a server that hangs, where the test waits until the client gives up. */
@@ -84,6 +84,7 @@ test("only connect() returns to the first transport", async (t) => {
   await next(chat, "subscribed");
   server.faults.upgrade = undefined;
   const recovered = next(chat, "recovered");
+  await untilFollowed(server);
   server.cut();
   await recovered;
   assert.equal(client.transport, "sse");

@@ -1,7 +1,7 @@
 // Presence events: from the server where it has them, and read from time to time elsewhere.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { inbox, next, start } from "./context.js";
+import { inbox, next, start, untilFollowed } from "./context.js";
 
 /** Collects presence events. `until(condition)` resolves with the first for which it holds. */
 function watch(subscription) {
@@ -86,6 +86,7 @@ for (const transports of TRANSPORTS) {
     await here.until(({ users }) => users.includes("ann"));
     const count = here.seen.length;
     const recovered = next(room, "recovered");
+    await untilFollowed(server);
     server.cut();
     await recovered;
     await here.until((event) => here.seen.indexOf(event) >= count && event.users.includes("ann"));
