@@ -6,8 +6,9 @@
 //! **Forgetting.** A channel without followers and without messages is forgotten. Its offsets must
 //! not be used again, or an old id would name a new message. So a shard remembers the highest
 //! offset of all channels that it has forgotten, and a channel that is new to it starts there. That
-//! also tells a late notification for a forgotten channel by its offset. A publication to a channel
-//! that keeps no history and has no followers does not create the channel.
+//! also tells a late notification for a forgotten channel by its offset. Of the channels that were
+//! forgotten last it remembers since when they had no message, so that clients resume them. A
+//! publication to a channel that keeps no history and has no followers does not create the channel.
 //!
 //! **Limit.** A publication that brings all logs together over their limit drops messages before it
 //! returns: the oldest of the whole server, even if they are the last of their channels. So each
@@ -20,6 +21,7 @@
 //! |---|---|
 //! | `channel` | a channel's log and followers |
 //! | `elsewhere` | channels whose logs a journal keeps |
+//! | `forgotten` | what a shard remembers of channels that it has forgotten |
 //! | `freeze` | the engine as bytes, and back |
 //! | `idempotency` | the keys of recent publications |
 //! | `seal`, `sealing` | messages in memory that another process shares |
@@ -28,6 +30,7 @@
 
 mod channel;
 mod elsewhere;
+mod forgotten;
 mod freeze;
 mod idempotency;
 mod seal;

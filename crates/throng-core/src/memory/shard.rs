@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 use hashbrown::HashTable;
 
 use super::channel::{Channel, Follower, Followers};
+use super::forgotten::Forgotten;
 use super::idempotency::Idempotency;
 use super::shared::Shared;
 use crate::ages::Ages;
@@ -64,8 +65,7 @@ pub(super) struct Shard {
     idempotency: Idempotency,
     /// The channels that have a log, by the age of their oldest message.
     ages: Ages,
-    /// No channel that is new here gets an offset up to this one. See the module [`super`].
-    forgotten_head: u64,
+    forgotten: Forgotten,
 }
 
 impl Shard {
@@ -77,7 +77,7 @@ impl Shard {
             names: Names::default(),
             idempotency: Idempotency::default(),
             ages: Ages::default(),
-            forgotten_head: 0,
+            forgotten: Forgotten::default(),
         }
     }
 
@@ -152,8 +152,10 @@ impl Shard {
             shared.presence_logs.fetch_add(1, Ordering::Relaxed);
         }
         let rule = shared.rules.find(name);
+        // The journal remembers the offsets of a durable channel.
+        let is_durable = shared.rules.get(rule).is_durable;
         let slot = self.channels.insert(Channel {
-            head: if shared.rules.get(rule).is_durable { 0 } else { self.forgotten_head },
+            head: if is_durable { 0 } else { self.forgotten.begin(hash) },
             log: None,
             followers: Followers::None,
             name: self.names.add(name),
@@ -177,7 +179,7 @@ impl Shard {
         let Some(channel) = self.channels.remove(slot) else { return };
         // The journal remembers the offsets of a durable channel.
         if !shared.rules.get(channel.rule).is_durable {
-            self.forgotten_head = self.forgotten_head.max(channel.head);
+            self.forgotten.forget(hash, channel.head);
         }
         self.names.forget(channel.name);
         if self.names.should_pack() {
@@ -208,7 +210,7 @@ impl Shard {
         let Appended { offset, subscribers, wake } =
             match self.slot_to_publish(shared, Hashed { name: &publication.channel, hash }) {
                 Some(slot) => self.append(shared, now_ms, slot, publication)?,
-                None => self.append_nowhere(shared, &publication)?,
+                None => self.append_nowhere(shared, hash, &publication)?,
             };
         // Not before it is appended: a refused publication may be tried again with the same key.
         if let Some(key) = key {
@@ -235,16 +237,18 @@ impl Shard {
     fn append_nowhere(
         &mut self,
         shared: &Shared,
+        hash: u64,
         publication: &Publication,
     ) -> Result<Appended, PublishError> {
-        self.forgotten_head = shared.next_offset(self.forgotten_head)?;
+        let offset = shared.next_offset(self.forgotten.head())?;
+        self.forgotten.pass(hash, offset);
         let stamp = shared.stamps.begin(self.number);
         shared.lose(shared.rules.find(&publication.channel), stamp);
         shared.stamps.end(self.number);
         if let Some(receipt) = &publication.receipt {
             receipt.begin(0);
         }
-        Ok(Appended { offset: self.forgotten_head, subscribers: 0, wake: Wake::new() })
+        Ok(Appended { offset, subscribers: 0, wake: Wake::new() })
     }
 
     /// Appends a message to a channel's log and notifies the workers that follow it: all of them,
@@ -358,7 +362,7 @@ impl Shard {
         let (cursor, is_recovered) = match follow.start {
             StartAt::Live => (channel.head, None),
             StartAt::Last(count) => (channel.before_last(count), None),
-            StartAt::After(id) => channel.after(shared.epoch, id),
+            StartAt::After(id) => channel.after(shared.epoch, self.forgotten.advance(hash, id)),
             StartAt::Since(position) => channel.since(shared, position),
         };
         // Under the same lock as `add`: no message is both in the backlog and posted, and none in
@@ -468,9 +472,17 @@ impl Shard {
         query: HistoryQuery,
         limit: usize,
     ) -> History {
-        let Some(slot) = self.find(name) else {
+        let slot = self.find(name);
+        if slot.is_none() {
+            self.forgotten.begin(name.hash);
+        }
+        let query = match query {
+            HistoryQuery::After(id) => HistoryQuery::After(self.forgotten.advance(name.hash, id)),
+            other => other,
+        };
+        let Some(slot) = slot else {
             // A channel that is created now starts here.
-            let head = shared.message_id(self.forgotten_head);
+            let head = shared.message_id(self.forgotten.head());
             let is_recovered = match query {
                 HistoryQuery::After(id) => Some(id == head),
                 HistoryQuery::Since(position) => {

@@ -70,12 +70,12 @@ impl Shard {
     pub(in crate::memory) fn forgotten_head(&self) -> u64 {
         let forgettable = self.channels.iter().filter(|(_, channel)| channel.is_forgettable());
         let heads = forgettable.map(|(_, channel)| channel.head);
-        heads.fold(self.forgotten_head, u64::max)
+        heads.fold(self.forgotten.head(), u64::max)
     }
 
     /// Raises the offset that new channels start after.
     pub(in crate::memory) fn raise_forgotten_head(&mut self, head: u64) {
-        self.forgotten_head = self.forgotten_head.max(head);
+        self.forgotten.raise(head);
     }
 
     /// Writes all channels that have messages or followers, each with its messages. Returns how

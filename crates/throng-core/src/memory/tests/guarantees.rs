@@ -88,6 +88,44 @@ fn offsets_of_forgotten_channels_are_never_repeated() {
 }
 
 #[test]
+fn a_quiet_channel_resumes_though_it_was_forgotten_and_others_have_advanced() {
+    let fixture = Fixture::new(retention(2), 1, usize::MAX);
+    let (shard, _) = fixture.engine.find(&name());
+    let mut others = (0..).map(|number| ChannelName::channel(&format!("other-{number}")));
+    let other = others.find(|other| fixture.engine.find(other).0 == shard).expect("one of many");
+    let last = fixture.publish(0, &name(), "a").id;
+    fixture.tick_all(DAY_MS);
+    let mut now_ms = DAY_MS;
+    let mut advance = || {
+        (0..3).for_each(|_| {
+            fixture.publish(now_ms, &other, "b");
+        });
+        now_ms += DAY_MS;
+        fixture.tick_all(now_ms);
+        now_ms
+    };
+    for _ in 0..3 {
+        let now_ms = advance();
+        let history = fixture.engine.history(now_ms, &name(), HistoryQuery::After(last), 9);
+        assert_eq!(history.is_recovered, Some(true));
+        let followed = fixture.follow(now_ms, &name(), 0, StartAt::After(last));
+        assert_eq!((followed.is_recovered, followed.cursor), (Some(true), followed.head));
+        fixture.engine.unfollow(now_ms, followed.channel, WorkerId(0));
+    }
+    let now_ms = advance();
+    let next = fixture.publish(now_ms, &name(), "c").id;
+    let followed = fixture.follow(now_ms, &name(), 0, StartAt::After(last));
+    assert_eq!(followed.is_recovered, Some(true));
+    assert_eq!(offsets(&followed.backlog), [next.offset]);
+    fixture.engine.unfollow(now_ms, followed.channel, WorkerId(0));
+    let now_ms = advance();
+    for (id, is_recovered) in [(last, false), (next, true)] {
+        let history = fixture.engine.history(now_ms, &name(), HistoryQuery::After(id), 9);
+        assert_eq!(history.is_recovered, Some(is_recovered));
+    }
+}
+
+#[test]
 fn an_idempotency_key_publishes_once_per_channel_and_time() {
     let fixture = Fixture::new(retention(9), 1, usize::MAX);
     let publish = |now_ms, channel: &ChannelName, key: &str| {
