@@ -10,7 +10,7 @@ import pytest
 from websockets.exceptions import WebSocketException
 from websockets.sync.client import connect
 
-from support import TIMEOUT_SECONDS
+from support import NO_TLS, TIMEOUT_SECONDS
 from support.durable import SETTINGS
 from support.server import Server, eventually, run_throng
 from support.transports import TRANSPORTS, subscribe
@@ -314,6 +314,7 @@ def over_http(url, text):
             headers=headers,
             timeout=TIMEOUT_SECONDS,
             trust_env=False,
+            verify=NO_TLS,
         )
     except httpx.HTTPError:
         return None

@@ -9,7 +9,7 @@ import pytest
 import websockets.sync.client
 from httpx_sse import EventSource
 
-from support import TIMEOUT_SECONDS
+from support import NO_TLS, TIMEOUT_SECONDS
 from support.access import SECRET, bearer, token
 from support.server import Server, eventually
 from support.transports import subscribe, target
@@ -61,7 +61,7 @@ class Watcher:
 
     def _open(self, server, path, headers):
         timeout = httpx.Timeout(TIMEOUT_SECONDS)
-        client = httpx.Client(base_url=server.url, timeout=timeout, trust_env=False)
+        client = httpx.Client(base_url=server.url, timeout=timeout, trust_env=False, verify=NO_TLS)
         self.stack.enter_context(client)
         response = self.stack.enter_context(client.stream("GET", path, headers=headers))
         assert response.status_code == 200, response.read()
@@ -92,7 +92,9 @@ class Watcher:
 
     def _poll(self, server, path, parameters):
         """Asks again as soon as it is answered, also while nobody reads: it never goes by its absence."""
-        client = httpx.Client(base_url=server.url, timeout=TIMEOUT_SECONDS, trust_env=False)
+        client = httpx.Client(
+            base_url=server.url, timeout=TIMEOUT_SECONDS, trust_env=False, verify=NO_TLS
+        )
         executor = ThreadPoolExecutor(1)
         self.stack.callback(executor.shutdown, wait=False)
         query = {"envelope": "true", "wait": TIMEOUT_SECONDS // 2, **parameters}

@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 import httpx
 
-from . import TIMEOUT_SECONDS
+from . import NO_TLS, TIMEOUT_SECONDS
 
 ROOT = Path(__file__).resolve().parents[3]
 BINARY = Path(os.environ.get("THRONG_BIN", ROOT / "target" / "debug" / "throng")).resolve()
@@ -108,7 +108,7 @@ class Server:
             self.process.wait()
             raise RuntimeError(f"the server did not start:\n{self.log()}")
         weakref.finalize(self, keep_port(self.host, self.port).close)
-        self.http = httpx.Client(base_url=self.url, timeout=TIMEOUT_SECONDS, trust_env=False)
+        self.http = httpx.Client(base_url=self.url, timeout=TIMEOUT_SECONDS, trust_env=False, verify=NO_TLS)
 
     def _read_output(self):
         for line in self.process.stdout:
@@ -123,7 +123,7 @@ class Server:
         """Everything that the server has printed."""
         return "".join(self.output)
 
-    def admin(self, verify=True):
+    def admin(self, verify=NO_TLS):
         """A client of the admin listener, whose address is printed after that of the other.
 
         `verify` is the SSL context of one that speaks TLS.

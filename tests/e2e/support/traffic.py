@@ -10,7 +10,7 @@ import time
 import httpx
 from websockets.sync.client import connect
 
-from . import TIMEOUT_SECONDS, transports
+from . import NO_TLS, TIMEOUT_SECONDS, transports
 from .server import eventually
 
 # For how long faults last that a test ends by itself; 0 until they are noticed.
@@ -80,7 +80,7 @@ class Publisher:
     @contextlib.contextmanager
     def _http(self):
         with httpx.Client(
-            base_url=self.node.url, timeout=PATIENCE_SECONDS, trust_env=False
+            base_url=self.node.url, timeout=PATIENCE_SECONDS, trust_env=False, verify=NO_TLS
         ) as client:
 
             def publish(body):

@@ -11,7 +11,7 @@ import httpx
 from httpx_sse import EventSource
 from websockets.sync.client import connect
 
-from . import TIMEOUT_SECONDS
+from . import NO_TLS, TIMEOUT_SECONDS
 
 TRANSPORTS = ["stream", "sse", "websocket", "poll"]
 TIMEOUT = httpx.Timeout(TIMEOUT_SECONDS)
@@ -55,7 +55,7 @@ class HttpStream(Subscriber):
     """A response that does not end."""
 
     def __init__(self, server, path, since, parameters, headers):
-        self.client = httpx.Client(base_url=server.url, timeout=TIMEOUT, trust_env=False)
+        self.client = httpx.Client(base_url=server.url, timeout=TIMEOUT, trust_env=False, verify=NO_TLS)
         request = self.client.build_request("GET", target(path, since, parameters), headers=headers)
         self.response = self.client.send(request, stream=True)
         if self.response.status_code != 200:
@@ -140,7 +140,7 @@ class Poll(Subscriber):
     """Long-poll: each response has the id for the next request."""
 
     def __init__(self, server, path, since, parameters):
-        self.client = httpx.Client(base_url=server.url, timeout=TIMEOUT, trust_env=False)
+        self.client = httpx.Client(base_url=server.url, timeout=TIMEOUT, trust_env=False, verify=NO_TLS)
         self.path, self.parameters = path, parameters
         self.waiting = []
         self.recovered = None
