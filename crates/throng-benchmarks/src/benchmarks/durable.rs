@@ -27,7 +27,8 @@ static DEFINITION: Definition = Definition {
             data directory, and with durable inboxes that have a message. At last users come \
             with channels: none but the inbox, some that the server keeps for them, and the same \
             that they name themselves; and all lose their connections at once. Everything about \
-            connections is measured twice, the second time in the opposite order. After that, \
+            connections is measured twice, the second time in the opposite order, and what is \
+            timed once more in between; the figures are medians. After that, \
             ten times as many users as there are clients follow fifteen channels each.",
     differences: &["This is the original."],
     measurements: &[

@@ -12,7 +12,8 @@
 //!
 //! The directory is made anew on the disk in question, and removed at the end; by default it is
 //! in the directory of temporary files. Rates of a shared machine move from second to second, so
-//! each is measured in rounds that take turns, and the median is shown.
+//! each is measured in rounds that take turns, every other one in the opposite order, and the
+//! median is shown.
 
 #![allow(clippy::print_stdout)]
 
@@ -39,7 +40,9 @@ use shared_sync::SharedSync;
 
 type Failure = Box<dyn Error>;
 
-const ROUNDS: usize = 5;
+/// An even number, so that each order comes as often as the other.
+const ROUNDS: usize = 6;
+const _: () = assert!(ROUNDS.is_multiple_of(2));
 const ROUND_TIME: Duration = Duration::from_secs(2);
 const CACHE_BYTES: u64 = 64 << 20;
 
@@ -203,23 +206,42 @@ fn journal(journal: &Journal, publishers: usize, batch: usize) -> Result<Round, 
     })
 }
 
-/// Prints the median of rates, and quantiles of all waits.
-fn report(what: &str, rounds: &[Round]) -> f64 {
-    let mut rates: Vec<_> = rounds.iter().map(|round| round.per_s).collect();
-    rates.sort_by(f64::total_cmp);
-    let mut waits: Vec<_> = rounds.iter().flat_map(|round| round.waits.iter().copied()).collect();
-    waits.sort_unstable();
-    let quantile = |share: f64| {
-        let at = ((waits.len() - 1) as f64 * share) as usize;
-        waits.get(at).map_or(0.0, |wait| wait.as_secs_f64() * 1e3)
-    };
-    let median = rates[rates.len() / 2];
-    println!(
-        "{what:<48} {median:>9.0} /s   p50 {:>7.3} ms   p99 {:>7.3} ms",
-        quantile(0.5),
-        quantile(0.99)
-    );
-    median
+/// What is measured in turns with others.
+struct Measured<'a> {
+    name: String,
+    measure: Box<dyn Fn() -> Result<Round, Failure> + 'a>,
+    rounds: Vec<Round>,
+}
+
+impl<'a> Measured<'a> {
+    fn of(name: String, measure: impl Fn() -> Result<Round, Failure> + 'a) -> Measured<'a> {
+        Measured { name, measure: Box::new(measure), rounds: Vec::new() }
+    }
+
+    fn take_turn(&mut self) -> Result<(), Failure> {
+        self.rounds.push((self.measure)()?);
+        Ok(())
+    }
+
+    /// Prints the median of the rates, which it returns, and quantiles of all waits.
+    fn report(&self) -> f64 {
+        let mut rates: Vec<_> = self.rounds.iter().map(|round| round.per_s).collect();
+        rates.sort_by(f64::total_cmp);
+        let mut waits: Vec<_> = self.rounds.iter().flat_map(|round| &round.waits).collect();
+        waits.sort_unstable();
+        let quantile = |share: f64| {
+            let at = ((waits.len() - 1) as f64 * share) as usize;
+            waits.get(at).map_or(0.0, |wait| wait.as_secs_f64() * 1e3)
+        };
+        let median = (rates[(rates.len() - 1) / 2] + rates[rates.len() / 2]) / 2.0;
+        println!(
+            "  {:<48} {median:>9.0} /s   p50 {:>7.3} ms   p99 {:>7.3} ms",
+            self.name,
+            quantile(0.5),
+            quantile(0.99)
+        );
+        median
+    }
 }
 
 fn open(path: &Path, sync: Sync) -> Result<(Arc<Logs>, Journal), Failure> {
@@ -250,29 +272,36 @@ fn rates(folder: &Path, all: &[(String, SocketAddr)]) -> Result<(), Failure> {
         ("64 publishers, one message each", PUBLISHERS, PUBLISHERS, 1),
         ("8 publishers, batches of 100", BATCHES * BATCH, BATCHES, BATCH),
     ] {
-        let [mut plains, mut libraries, mut shared, mut journals] = [const { Vec::new() }; 4];
-        let mut servers: Vec<_> = all.iter().map(|_| Vec::new()).collect();
+        let mut all_measured = vec![
+            Measured::of(format!("a file, fdatasync each {group} messages"), || {
+                plain(folder, group)
+            }),
+            Measured::of(format!("the library, one thread, {group} messages a commit"), || {
+                library(&storage, group, &next)
+            }),
+            Measured::of("the library, publishers that share syncs".into(), || {
+                library_shared(&storage, (publishers, batch), &next)
+            }),
+            Measured::of("the journal".into(), || journal(&writer, publishers, batch)),
+        ];
+        let over_http = |(name, address): &(String, SocketAddr)| {
+            let address = *address;
+            Measured::of(format!("over HTTP: {name}"), move || {
+                http::round(address, publishers, batch)
+            })
+        };
+        all_measured.extend(all.iter().map(over_http));
         for _ in 0..ROUNDS {
-            plains.push(plain(folder, group)?);
-            libraries.push(library(&storage, group, &next)?);
-            shared.push(library_shared(&storage, (publishers, batch), &next)?);
-            journals.push(journal(&writer, publishers, batch)?);
-            for ((_, address), rounds) in all.iter().zip(&mut servers) {
-                rounds.push(http::round(*address, publishers, batch)?);
-            }
+            all_measured.iter_mut().try_for_each(Measured::take_turn)?;
+            // What one leaves to the background must not always slow down the same other.
+            all_measured.reverse();
         }
         println!("{name}");
-        report(&format!("  a file, fdatasync each {group} messages"), &plains);
-        let most =
-            report(&format!("  the library, one thread, {group} messages a commit"), &libraries);
-        let each = report("  the library, publishers that share syncs", &shared);
-        let of_library = |what: &str, rate: f64| {
+        let rates: Vec<_> = all_measured.iter().map(Measured::report).collect();
+        let (most, each) = (rates[1], rates[2]);
+        for (measured, rate) in all_measured.iter().zip(&rates).skip(3) {
             let (of_most, of_each) = (rate / most, rate / each);
-            println!("  {what} does {of_most:.2} and {of_each:.2} of the library");
-        };
-        of_library("the journal", report("  the journal", &journals));
-        for ((name, _), rounds) in all.iter().zip(&servers) {
-            of_library(name, report(&format!("  over HTTP: {name}"), rounds));
+            println!("  {} does {of_most:.2} and {of_each:.2} of the library", measured.name);
         }
     }
     Ok(())
