@@ -252,6 +252,11 @@ pub trait Engine: Send + Sync {
     /// The name of a channel; `None` if it was forgotten.
     fn name(&self, channel: ChannelId) -> Option<ChannelName>;
 
+    /// Whether this is still the name of a channel: another one may have got its id.
+    fn is_named(&self, channel: ChannelId, name: &ChannelName) -> bool {
+        self.name(channel).as_ref() == Some(name)
+    }
+
     /// Calls `each` with the names of these channels, in any order and without forgotten ones.
     /// Sorts `channels`, so that each lock is taken once and not for every channel.
     fn names(&self, channels: &mut [ChannelId], each: &mut dyn FnMut(&ChannelName));
@@ -344,7 +349,8 @@ pub trait Engine: Send + Sync {
         let Audience { subscribers, workers } = self.audience(channel);
         let connections = usize::try_from(subscribers).unwrap_or(usize::MAX);
         let followers = (connections, workers.len());
-        let (answer, query) = self.presence_cache().ask_anew(followers, max_users, later)?;
+        let (answer, query) =
+            self.presence_cache().ask_anew(channel, followers, max_users, later)?;
         post_presence(self, workers, query);
         Ok(answer)
     }

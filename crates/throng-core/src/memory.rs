@@ -290,6 +290,11 @@ impl Engine for MemoryEngine {
         self.lock(at).name(slot)
     }
 
+    fn is_named(&self, channel: ChannelId, name: &ChannelName) -> bool {
+        let (at, slot) = MemoryEngine::split(channel);
+        self.lock(at).is_named(slot, name)
+    }
+
     fn names(&self, channels: &mut [ChannelId], each: &mut dyn FnMut(&ChannelName)) {
         let shard_of = |channel: &ChannelId| MemoryEngine::split(*channel).0;
         channels.sort_unstable_by_key(shard_of);

@@ -78,6 +78,7 @@ type FoundAll = Box<dyn FnOnce(Found) + Send>;
 
 /// A query on its way through the workers.
 pub struct PresenceQuery {
+    channel: ChannelName,
     max_users: usize,
     found: Mutex<Found>,
     unanswered: AtomicUsize,
@@ -91,18 +92,25 @@ impl std::fmt::Debug for PresenceQuery {
 }
 
 impl PresenceQuery {
-    /// A query to `workers` workers, at least one.
+    /// A query about a channel to `workers` workers, at least one.
     fn new(
+        channel: ChannelName,
         max_users: usize,
         workers: usize,
         done: impl FnOnce(Found) + Send + 'static,
     ) -> Arc<PresenceQuery> {
         Arc::new(PresenceQuery {
+            channel,
             max_users,
             found: Mutex::default(),
             unanswered: AtomicUsize::new(workers),
             done: Mutex::new(Some(Box::new(done))),
         })
+    }
+
+    /// The channel. The ids that come with the query may be another one's by now.
+    pub fn channel(&self) -> &ChannelName {
+        &self.channel
     }
 
     /// The maximum number of users that the answer names.
@@ -194,7 +202,7 @@ impl PresenceCache {
         later: Later<'_, Presence>,
     ) -> Result<Asked, PresenceBusy> {
         if workers == 0 || connections < SHARED_FOLLOWERS_MIN {
-            return self.ask_anew((connections, workers), max_users, later);
+            return self.ask_anew(channel, (connections, workers), max_users, later);
         }
         // Held until the entry stands, so that of two requests at once only one starts a scan.
         let mut channels = self.lock();
@@ -221,13 +229,13 @@ impl PresenceCache {
             Some(stale) => self.uncount(&std::mem::replace(stale, scanning)),
             None => drop(channels.insert(channel.clone(), scanning)),
         }
-        let (cache, channel) = (Arc::clone(self), channel.clone());
+        let (cache, name) = (Arc::clone(self), channel.clone());
         // The more a scan costs, the longer its result serves.
         let lifetime_ms = (connections / FOLLOWERS_PER_MS) as u64;
         let until_ms = now_ms + lifetime_ms.min(REMEMBERED_MS_MAX);
         // Not `max_users`: requests with other limits share the result.
-        let query = PresenceQuery::new(USERS_MAX, workers, move |found| {
-            cache.complete(&channel, found, until_ms);
+        let query = PresenceQuery::new(channel.clone(), USERS_MAX, workers, move |found| {
+            cache.complete(&name, found, until_ms);
         });
         Ok((answer, Some(query)))
     }
@@ -236,6 +244,7 @@ impl PresenceCache {
     /// is in the answer. Whoever asks limits how often.
     pub(crate) fn ask_anew(
         self: &Arc<Self>,
+        channel: &ChannelName,
         (connections, workers): (usize, usize),
         max_users: usize,
         later: Later<'_, Presence>,
@@ -247,7 +256,7 @@ impl PresenceCache {
         let (ticket, answer) = later.ticket();
         let requester = Requester { max_users, connections, ticket };
         let cache = Arc::clone(self);
-        let query = PresenceQuery::new(max_users, workers, move |found| {
+        let query = PresenceQuery::new(channel.clone(), max_users, workers, move |found| {
             cache.open.fetch_sub(1, Ordering::Relaxed);
             requester.answer(&found);
         });

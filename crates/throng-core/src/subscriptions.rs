@@ -68,7 +68,7 @@ use crate::engine::Followed;
 use crate::id::{ChannelId, ConnectionId, LocalId, MessageId};
 use crate::message::{InFlight, Message};
 use crate::prefetch::AHEAD;
-use crate::receipt::Fate;
+use crate::receipt::{Fate, ReceiptPart};
 use crate::rules::{LagPolicy, Rules};
 use crate::slab::Slab;
 use channel::LocalChannel;
@@ -331,9 +331,24 @@ impl SubscriptionTable {
         if self.channels.get(local.index()).is_some_and(is_new) {
             self.push_back(local, message);
         } else {
-            // No subscription here is waiting for it.
-            self.completions.extend(message.in_flight().and_then(InFlight::complete));
+            self.pass_over(message, None);
         }
+    }
+
+    /// Takes a message, with its part of a receipt, for which no subscription here is waiting.
+    pub fn pass_over(&mut self, message: &Message, part: Option<ReceiptPart>) {
+        if let Some(mut part) = part {
+            // Those that were there when it was published have ended.
+            part.settle(Fate::Closed, part.left());
+        }
+        self.completions.extend(message.in_flight().and_then(InFlight::complete));
+    }
+
+    /// Whether the offsets of a channel are those of a log that is elsewhere. Then a late
+    /// notification for the channel that had its place before may seem to be for this one.
+    pub fn has_log_elsewhere(&self, local: LocalId) -> bool {
+        let known = self.channels.get(local.index());
+        known.is_some_and(|known| self.rules.get(known.rule).is_durable)
     }
 
     /// When the engine accepted the messages that became complete since the last call, in

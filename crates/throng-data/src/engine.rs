@@ -249,6 +249,10 @@ impl Engine for DurableEngine {
         self.memory().name(channel)
     }
 
+    fn is_named(&self, channel: ChannelId, name: &ChannelName) -> bool {
+        self.memory().is_named(channel, name)
+    }
+
     fn names(&self, channels: &mut [ChannelId], each: &mut dyn FnMut(&ChannelName)) {
         self.memory().names(channels, each);
     }

@@ -103,6 +103,11 @@ impl Shard {
         Some(self.names.name(channel.name))
     }
 
+    /// Whether the channel in `slot` has this name.
+    pub(super) fn is_named(&self, slot: u32, name: &ChannelName) -> bool {
+        self.channels.get(slot).is_some_and(|channel| self.names.is(channel.name, name.key()))
+    }
+
     fn id(&self, slot: u32) -> ChannelId {
         ChannelId(slot << SHARD_BITS | self.number)
     }

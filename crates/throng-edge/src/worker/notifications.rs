@@ -45,6 +45,13 @@ impl<N: Net> Worker<N> {
     fn act_on(&mut self, mut notifications: Vec<Notification>) {
         for notification in notifications.drain(..) {
             match notification {
+                // Both the engine and the worker give a place again at once when it is vacant.
+                Notification::Message { local, channel, message, receipt }
+                    if self.subscriptions.has_log_elsewhere(local)
+                        && !self.engine.is_named(channel, &message.channel) =>
+                {
+                    self.subscriptions.pass_over(&message, receipt.map(|part| *part));
+                }
                 Notification::Message { local, channel, message, receipt } => {
                     if let Some(part) = receipt {
                         let excluded = message.excluded;

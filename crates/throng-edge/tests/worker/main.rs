@@ -12,6 +12,7 @@ mod kept;
 mod kept_elsewhere;
 mod kept_states;
 mod kept_world;
+mod late;
 mod limit_world;
 mod limits;
 mod memory;

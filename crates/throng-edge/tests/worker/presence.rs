@@ -13,7 +13,7 @@ const EXAMINED_MAX: usize = 4096;
 /// Subscriptions that one slice examines.
 const EXAMINED_PER_SLICE: usize = 512;
 
-fn ask(rig: &Rig, now_ms: u64, name: &str) -> Receiver<Presence> {
+pub(crate) fn ask(rig: &Rig, now_ms: u64, name: &str) -> Receiver<Presence> {
     let (answer, answered) = channel();
     let mut issue = || {
         let answer = answer.clone();

@@ -277,7 +277,14 @@ impl<N: Net> Worker<N> {
             let cost = 1 + self.access.kept.channels_of(user) / PASSED_PER_CHECK;
             while checks > 0 && !is_done {
                 let place = change.place();
-                match change.next(&self.subscriptions, checks / cost) {
+                let KeptNotice { inbox, channel, .. } = change.notice();
+                // Without the user's connections, the ids may be another inbox's by now.
+                let next = if self.engine.is_named(*channel, inbox) {
+                    change.next(&self.subscriptions, checks / cost)
+                } else {
+                    None
+                };
+                match next {
                     Some((id, names)) => {
                         checks = checks.saturating_sub(names.len() * cost);
                         if !self.apply_kept_change(id, change.notice(), names, may_wait) {

@@ -80,7 +80,8 @@ impl PresenceScan {
         allowance: &mut u32,
     ) -> bool {
         let mut inboxes = Vec::new();
-        let mut is_complete = false;
+        // Another channel may have the ids by now, if this one is not followed here any more.
+        let mut is_complete = !engine.is_named(self.channel, self.query.channel());
         while *allowance > 0 && self.examinable > 0 && !is_complete {
             let Some(member) = subscriptions.member(self.local, self.channel, self.next) else {
                 // The channel is not followed here any more.

@@ -1,0 +1,103 @@
+//! Notifications that come after the channel they are about has lost its place to another one.
+//!
+//! Engine and worker give a place again at once when it is vacant. So of many pairs of channels
+//! some are in the same shard, and the second gets the place of the first.
+
+use std::sync::Arc;
+
+use throng_access::{AccessControl, AllowAll};
+use throng_core::{ChannelId, ChannelName, Engine as _, LocalId, Retention, Rule, Rules};
+use throng_edge::Settings;
+
+use crate::kept::{self, change, update};
+use crate::presence::ask;
+use crate::rig::Rig;
+
+/// Pairs of channels. Of 64 one is in the same shard.
+const PAIRS: usize = 1_000;
+
+fn place(rig: &Rig, name: &ChannelName) -> Option<(LocalId, ChannelId)> {
+    let audience = rig.engine.audience(name);
+    audience.workers.first().map(|&(_, local, channel)| (local, channel))
+}
+
+/// The channels of a journal have offsets of their own, so these tell nothing.
+#[test]
+fn a_message_does_not_reach_the_other_channel() {
+    let retention = Retention { max_messages: 0, max_bytes: 0, max_age_ms: 0 };
+    let rule = Rule { is_durable: true, retention, ..Rule::default() };
+    let access = Arc::new(AccessControl::open(Arc::new(AllowAll)));
+    let mut rig = Rig::with_rules(Settings::for_tests(), access, Rules::new(Vec::new(), rule));
+    let mut were_alike = 0;
+    for number in 0..PAIRS {
+        let names = [format!("first-{number}"), format!("second-{number}")];
+        let [first_name, second_name] = names.each_ref().map(|name| ChannelName::channel(name));
+        let first = rig.get(&format!("/channels/{}", names[0]));
+        (0..3).for_each(|_| rig.publish(&names[0], "delivered", None));
+        rig.work();
+        assert_eq!(first.received().matches("delivered").count(), 3);
+        rig.publish(&names[0], "of the first", None);
+        let before = place(&rig, &first_name);
+        rig.hang_up(&first);
+        let second = rig.get(&format!("/channels/{}", names[1]));
+        were_alike += u32::from(place(&rig, &second_name) == before);
+        rig.work();
+        rig.publish(&names[1], "of the second", None);
+        rig.work();
+        let received = second.received();
+        assert!(!received.contains("of the first"), "{received}");
+        assert!(received.contains("of the second"), "{received}");
+        rig.hang_up(&second);
+        rig.work();
+    }
+    assert!(were_alike > 0, "no second channel had the place of the first");
+}
+
+#[test]
+fn a_presence_query_finds_nobody_of_the_other_channel() {
+    let mut rig = Rig::new();
+    let mut were_alike = 0;
+    for number in 0..PAIRS {
+        let names = [format!("first-{number}"), format!("second-{number}")];
+        let [first_name, second_name] = names.each_ref().map(|name| ChannelName::channel(name));
+        let first = rig.get(&format!("/channels/{}", names[0]));
+        let answered = ask(&rig, 1, &names[0]);
+        let before = place(&rig, &first_name);
+        rig.hang_up(&first);
+        let second = rig.get(&format!("/channels/{}?user=bo", names[1]));
+        were_alike += u32::from(place(&rig, &second_name) == before);
+        rig.work();
+        let presence = answered.try_recv().expect("it was asked");
+        assert!(presence.users.is_empty(), "{presence:?}");
+        rig.hang_up(&second);
+        rig.work();
+    }
+    assert!(were_alike > 0, "no second channel had the place of the first");
+}
+
+#[test]
+fn a_change_of_kept_channels_does_not_reach_the_other_user() {
+    let (mut rig, access) = kept::rig(Settings::for_tests());
+    let mut were_alike = 0;
+    for number in 0..PAIRS {
+        let users = [format!("ann-{number}"), format!("bo-{number}")];
+        let [ann, bo] = users.each_ref().map(|user| ChannelName::user(user));
+        change(&rig, &access, &users[1], &update(&["of-bo"], &[]), || {});
+        let first = rig.get(&format!("/users/{}", users[0]));
+        change(&rig, &access, &users[0], &update(&["of-ann"], &[]), || {});
+        let before = place(&rig, &ann);
+        rig.hang_up(&first);
+        let second = rig.get(&format!("/users/{}", users[1]));
+        were_alike += u32::from(place(&rig, &bo) == before);
+        rig.work();
+        rig.publish("of-ann", "to ann", None);
+        rig.publish("of-bo", "to bo", None);
+        rig.work();
+        let received = second.received();
+        assert!(!received.contains("to ann"), "{received}");
+        assert!(received.contains("to bo"), "{received}");
+        rig.hang_up(&second);
+        rig.work();
+    }
+    assert!(were_alike > 0, "no second inbox had the place of the first");
+}
