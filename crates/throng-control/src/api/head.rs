@@ -103,7 +103,8 @@ struct Cursor {
 }
 
 impl Cursor {
-    /// Finds what [`Engine::follow`] would return, without following.
+    /// Finds what [`Engine::follow`] would return, without following: the same position, of which
+    /// `follow` may return a later id.
     async fn find(
         engine: &dyn Engine,
         channel: &ChannelName,

@@ -5,30 +5,41 @@
 //!
 //! Of those that were forgotten last: since which offset they had no message. So a client that
 //! resumes a quiet channel, which was forgotten between its two polls, is not told of a gap because
-//! another channel had advanced further. The table has a set size; once another channel has taken
-//! its place, a client may be told of a gap where none is, and never the reverse.
+//! another channel had advanced further. The table has a set size; once other channels have taken
+//! its place, a client may be told of a gap where none is. The reverse takes two names with the
+//! same 64 bits of a seeded hash.
 
 use crate::id::MessageId;
 
-/// Places of the table. With 64 shards, 384 KiB when all are used.
-const PLACES: usize = 256;
+/// Sets of the table. A channel is in the set of its hash.
+const SETS: usize = 64;
+
+/// Channels of a set. With 64 shards, the tables take 384 KiB when all are used.
+const SET_CHANNELS: usize = 4;
+
+type Set = [Quiet; SET_CHANNELS];
 
 #[derive(Debug, Default)]
 pub(super) struct Forgotten {
-    /// No channel that is new here gets an offset up to this one.
+    /// No channel that is new here gets an offset up to this one: the highest of the forgotten
+    /// channels, and of messages that were published to nobody.
     head: u64,
-    /// By the hash of a channel's name; empty until a channel is forgotten.
-    quiet: Box<[Quiet]>,
+    /// Empty until something is noted.
+    sets: Box<[Set]>,
 }
 
-/// A channel without a message beyond `from` and up to `to`.
-///
-/// Two channels whose names have the same 64 bits of a seeded hash are taken for one.
-#[derive(Debug, Default, Clone, Copy)]
+/// A channel without a message beyond the offset `from` and up to `to`, which is the one that it
+/// begins after when it is there again.
+#[derive(Debug, Clone, Copy)]
 struct Quiet {
     hash: u64,
     from: u64,
     to: u64,
+}
+
+impl Quiet {
+    /// Of no channel: no offset is in it.
+    const VACANT: Quiet = Quiet { hash: 0, from: u64::MAX, to: 0 };
 }
 
 impl Forgotten {
@@ -44,12 +55,8 @@ impl Forgotten {
     /// Forgets a channel whose last offset is `head`.
     pub(super) fn forget(&mut self, hash: u64, head: u64) {
         self.raise(head);
-        if self.quiet.is_empty() {
-            self.quiet = vec![Quiet::default(); PLACES].into();
-        }
-        let place = &mut self.quiet[place_of(hash)];
-        if place.hash != hash || place.to != head {
-            *place = Quiet { hash, from: head, to: head };
+        if self.quiet_mut(hash).is_none_or(|quiet| quiet.to != head) {
+            self.note(hash, head);
         }
     }
 
@@ -62,29 +69,53 @@ impl Forgotten {
         head
     }
 
-    /// Gives `offset`, which is beyond all others, to a message of a channel that is not there.
+    /// The offset that a channel which is not there would start after, for a client that may come
+    /// back with it.
+    pub(super) fn look(&mut self, hash: u64) -> u64 {
+        if self.quiet_mut(hash).is_none() {
+            self.note(hash, self.head);
+        }
+        self.begin(hash)
+    }
+
+    /// Gives `offset`, which is beyond the head, to a message of a channel that is not there.
     pub(super) fn pass(&mut self, hash: u64, offset: u64) {
         self.raise(offset);
         if let Some(quiet) = self.quiet_mut(hash) {
-            *quiet = Quiet::default();
+            *quiet = Quiet { hash, from: offset, to: offset };
         }
     }
 
     /// The latest position in a channel that is known to lack no more messages than `id`.
     pub(super) fn advance(&self, hash: u64, id: MessageId) -> MessageId {
-        let quiet = self.quiet.get(place_of(hash)).filter(|quiet| quiet.hash == hash);
-        let quiet = quiet.filter(|quiet| (quiet.from..=quiet.to).contains(&id.offset));
-        quiet.map_or(id, |quiet| MessageId { offset: quiet.to, ..id })
+        let set = self.sets.get(set_of(hash)).into_iter().flatten();
+        let mut found = set.filter(|quiet| quiet.hash == hash);
+        let found = found.find(|quiet| (quiet.from..=quiet.to).contains(&id.offset));
+        found.map_or(id, |quiet| MessageId { offset: quiet.to, ..id })
+    }
+
+    /// Notes that a channel has no message beyond `offset`.
+    fn note(&mut self, hash: u64, offset: u64) {
+        if self.sets.is_empty() {
+            self.sets = vec![[Quiet::VACANT; SET_CHANNELS]; SETS].into();
+        }
+        let set = &mut self.sets[set_of(hash)];
+        // Its own place, or that of the one which was noted first: the head only grows.
+        let place = set.iter_mut().min_by_key(|quiet| (quiet.hash != hash, quiet.to));
+        if let Some(place) = place {
+            *place = Quiet { hash, from: offset, to: offset };
+        }
     }
 
     fn quiet_mut(&mut self, hash: u64) -> Option<&mut Quiet> {
-        self.quiet.get_mut(place_of(hash)).filter(|quiet| quiet.hash == hash)
+        let set = self.sets.get_mut(set_of(hash))?;
+        set.iter_mut().find(|quiet| quiet.hash == hash && quiet.from <= quiet.to)
     }
 }
 
-fn place_of(hash: u64) -> usize {
+fn set_of(hash: u64) -> usize {
     // The highest bits choose the shard, the lowest the place in its hash table.
-    (hash >> 32) as usize % PLACES
+    (hash >> 32) as usize % SETS
 }
 
 #[cfg(test)]
@@ -94,8 +125,6 @@ mod tests {
 
     const A: u64 = 1 << 32;
     const B: u64 = 2 << 32;
-    /// Has the place of `A`.
-    const LIKE_A: u64 = A + 1;
 
     fn advanced(forgotten: &Forgotten, hash: u64, offset: u64) -> u64 {
         forgotten.advance(hash, MessageId { epoch: Epoch::numbered(1), offset }).offset
@@ -134,17 +163,50 @@ mod tests {
         forgotten.forget(A, head + 1);
         assert_eq!(advanced(&forgotten, A, 3), 3);
         forgotten.pass(A, 11);
-        assert_eq!(forgotten.head(), 11);
+        assert_eq!(forgotten.begin(A), 11);
         assert_eq!(advanced(&forgotten, A, 10), 10, "also if nobody was there");
+        forgotten.forget(B, 20);
+        assert_eq!(forgotten.begin(A), 20);
+        assert_eq!(advanced(&forgotten, A, 11), 20, "nothing came after that");
     }
 
     #[test]
-    fn a_later_channel_takes_the_place() {
+    fn as_many_are_remembered_as_a_set_has_places() {
+        let mut forgotten = Forgotten::default();
+        let alike: Vec<u64> = (0..=SET_CHANNELS as u64).map(|number| A + number).collect();
+        for (head, &hash) in (3..).zip(&alike) {
+            forgotten.forget(hash, head);
+        }
+        let head = forgotten.head();
+        for (offset, &hash) in (3..).zip(&alike) {
+            forgotten.begin(hash);
+            let is_remembered = hash != A;
+            let expected = if is_remembered { head } else { offset };
+            assert_eq!(advanced(&forgotten, hash, offset), expected, "{hash}");
+        }
+    }
+
+    #[test]
+    fn a_place_of_no_channel_is_not_taken_for_that_of_one() {
         let mut forgotten = Forgotten::default();
         forgotten.forget(A, 3);
-        forgotten.forget(LIKE_A, 5);
-        forgotten.begin(A);
-        assert_eq!(advanced(&forgotten, A, 3), 3);
-        assert_eq!(advanced(&forgotten, LIKE_A, 5), 5);
+        // The hash of a vacant place.
+        forgotten.begin(0);
+        assert_eq!(advanced(&forgotten, 0, 0), 0);
+        forgotten.forget(0, 3);
+        forgotten.pass(0, 5);
+        forgotten.begin(0);
+        assert_eq!(advanced(&forgotten, 0, 3), 3);
+    }
+
+    #[test]
+    fn who_looks_at_a_channel_that_was_never_there_may_come_back() {
+        let mut forgotten = Forgotten::default();
+        forgotten.forget(B, 5);
+        assert_eq!(forgotten.look(A), 5);
+        forgotten.forget(B, 9);
+        assert_eq!((forgotten.look(A), advanced(&forgotten, A, 5)), (9, 9));
+        forgotten.pass(A, 10);
+        assert_eq!((forgotten.look(A), advanced(&forgotten, A, 9)), (10, 9));
     }
 }

@@ -479,7 +479,7 @@ impl Shard {
     ) -> History {
         let slot = self.find(name);
         if slot.is_none() {
-            self.forgotten.begin(name.hash);
+            self.forgotten.look(name.hash);
         }
         let query = match query {
             HistoryQuery::After(id) => HistoryQuery::After(self.forgotten.advance(name.hash, id)),

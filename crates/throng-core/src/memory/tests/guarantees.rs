@@ -126,6 +126,20 @@ fn a_quiet_channel_resumes_though_it_was_forgotten_and_others_have_advanced() {
 }
 
 #[test]
+fn a_message_for_nobody_is_missed() {
+    let fixture = Fixture::new(retention(0), 1, usize::MAX);
+    let followed = fixture.follow(0, &name(), 0, StartAt::Live);
+    let last = fixture.publish(0, &name(), "a").id;
+    fixture.engine.unfollow(0, followed.channel, WorkerId(0));
+    let resume = || fixture.engine.history(0, &name(), HistoryQuery::After(last), 9).is_recovered;
+    assert_eq!(resume(), Some(true));
+    fixture.publish(0, &name(), "b");
+    assert_eq!(resume(), Some(false));
+    let followed = fixture.follow(0, &name(), 0, StartAt::After(last));
+    assert_eq!(followed.is_recovered, Some(false));
+}
+
+#[test]
 fn an_idempotency_key_publishes_once_per_channel_and_time() {
     let fixture = Fixture::new(retention(9), 1, usize::MAX);
     let publish = |now_ms, channel: &ChannelName, key: &str| {
