@@ -12,6 +12,7 @@ from websockets.sync.client import connect
 
 from support import NO_TLS, TIMEOUT_SECONDS
 from support.durable import SETTINGS
+from support.lists import names
 from support.server import Server, eventually, run_throng
 from support.transports import TRANSPORTS, subscribe
 
@@ -69,7 +70,7 @@ def test_an_inbox_and_its_read_marker_outlive_the_process(start):
     assert (read["read"], read["unread"]) == (ids[1], 1)
     with subscribe("websocket", second, "/users/ann", since=ids[1]) as subscriber:
         assert (subscriber.recovered, subscriber.take(1)) == (True, ["letter 2"])
-    assert [user["user"] for user in second.http.get("/users").json()["users"]] == ["ann"]
+    assert names(second, "/users") == ["ann"]
 
 
 def test_pages_in_a_browser_get_what_they_missed(start, node, chromium):

@@ -11,20 +11,9 @@ import pytest
 
 from support import TIMEOUT_SECONDS
 from support.access import SECRET, bearer, server_key, token
+from support.lists import names
 from support.raw import Raw
 from support.server import BINARY, clean_environment, eventually, run_throng
-
-
-def names(server, path, key=None, **parameters):
-    """The names on all pages of a list."""
-    field = "user" if path == "/users" else "channel"
-    found, after = [], {}
-    while after is not None:
-        headers = bearer(key) if key else {}
-        page = server.http.get(path, params={**parameters, **after}, headers=headers).json()
-        found += [entry[field] for entry in page[f"{field}s"]]
-        after = {"after": page["after"]} if page["more"] else None
-    return sorted(found)
 
 
 def test_a_list_counts_subscribers_and_messages(serve):

@@ -105,17 +105,15 @@ pub enum Waiting<'a> {
     },
 }
 
-/// A subscription of a channel, as [`SubscriptionTable::member`] finds it.
+/// A subscription of a channel, as [`SubscriptionTable::find_member`] finds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Member {
+    /// The subscription.
+    pub id: SubscriptionId,
     /// The connection that is subscribed.
     pub connection: ConnectionId,
     /// The next subscription of the channel; `None` after the last.
     pub next: Option<SubscriptionId>,
-    /// Whether the channel's other subscriptions all come after it.
-    pub is_first: bool,
-    /// The number of the channel's subscriptions.
-    pub count: u32,
 }
 
 /// What remains of a subscription that [`SubscriptionTable::leave`] has ended.
@@ -479,29 +477,30 @@ impl SubscriptionTable {
         Some(MessageId { epoch: self.epochs.get(channel.epoch), offset })
     }
 
-    /// The channel's subscription `at`, or the first one without `at` or if that has ended. A
-    /// subscription that joins is last, and may have the id of one that has ended. `None` if the
-    /// channel is not followed here any more.
-    pub fn member(
+    /// The first of the channel's subscriptions whose connection `is_wanted`: from `at` to the last
+    /// one, and then from the first one. A subscription that joins is last, and may have the id of
+    /// one that has ended; so after either has happened the search may pass over some, but it finds
+    /// nothing only if no connection is wanted, or the channel is not followed here any more.
+    pub fn find_member(
         &self,
         local: LocalId,
         channel: ChannelId,
         at: Option<SubscriptionId>,
+        is_wanted: impl Fn(ConnectionId) -> bool,
     ) -> Option<Member> {
         let known = self.channels.get(local.index()).filter(|known| known.channel == channel)?;
         let first = known.first?;
-        let is_here = |at: &SubscriptionId| {
-            let subscription = self.subscriptions.get(at.index());
-            subscription.is_some_and(|subscription| subscription.local == local)
+        let next = |id: SubscriptionId| {
+            Some(self.subscriptions[id.index()].next).filter(|&next| next != first)
         };
-        let id = at.filter(is_here).unwrap_or(first);
-        let member = &self.subscriptions[id.index()];
-        Some(Member {
-            connection: member.connection.id(),
-            next: Some(member.next).filter(|&next| next != first),
-            is_first: id == first,
-            count: known.count,
-        })
+        let find_from = |id| {
+            let connection_of = |id: SubscriptionId| self.subscriptions[id.index()].connection.id();
+            let mut members = std::iter::successors(Some(id), |&id| next(id));
+            let id = members.find(|&id| is_wanted(connection_of(id)))?;
+            Some(Member { id, connection: connection_of(id), next: next(id) })
+        };
+        let at = at.filter(|&at| self.local(at) == Some(local) && at != first);
+        at.and_then(find_from).or_else(|| find_from(first))
     }
 
     /// The number of subscriptions.

@@ -1,6 +1,7 @@
 //! Receipts: which subscriptions a watched message counts for, and what became of it for each.
 
 use super::SubscriptionTable;
+use super::channel::LocalChannel;
 use super::cursor::full_cursor;
 use super::subscription::SubscriptionId;
 use super::watches::{WatchId, Watched};
@@ -24,8 +25,16 @@ impl SubscriptionTable {
         if self.watches.is_blind() || !part.is_open() {
             return;
         }
-        let known = self.channels.get(local.index()).filter(|known| known.channel == channel);
-        let (head, count) = known.map_or((0, 0), |known| (known.head, known.count));
+        // One of another log is late, and is of the channel that had the place before.
+        let is_of_log = |known: &&LocalChannel| {
+            known.channel == channel && self.epochs.get(known.epoch) == message.id.epoch
+        };
+        let Some(known) = self.channels.get(local.index()).filter(is_of_log) else {
+            // Those that were there when it was published have ended.
+            part.settle(Fate::Closed, part.left());
+            return;
+        };
+        let (head, count) = (known.head, known.count);
         let present = count.saturating_sub(self.watches.late(local, offset));
         // Those that were there when it was published, and have ended before it came here.
         part.settle(Fate::Closed, part.left().saturating_sub(present));

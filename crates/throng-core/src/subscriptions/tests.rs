@@ -10,6 +10,9 @@ mod model;
 use proptest::prelude::*;
 
 use super::*;
+use crate::id::Epoch;
+use crate::later::Ticket;
+use crate::receipt::{Delivered, Receipts};
 use crate::rules::{Retention, Rule};
 use cursor::{REACH, REACH_BITS};
 use model::{Offsets, Steps, World};
@@ -334,6 +337,26 @@ fn a_message_completes_when_all_subscriptions_have_ended() {
     assert_eq!(table.completions().count(), 1);
     table.append(local, channel, &in_flight(2));
     assert_eq!(table.completions().count(), 1, "the channel is not followed any more");
+}
+
+/// A channel of a journal had the place, and its log has another epoch.
+#[test]
+fn a_receipt_of_another_log_waits_for_nobody() {
+    let mut table = SubscriptionTable::new(rules(0, 9, 9, LagPolicy::Skip));
+    let (channel, local) = (ChannelId(0), table.next_local());
+    let own = MessageId { epoch: Epoch::numbered(2), offset: 5 };
+    let followed = Followed { head: own, cursor: own, ..model::followed(channel, local, 5) };
+    let id = table.join(ConnectionId::new(0), &followed, false, None);
+    table.note_joined(id, &followed, true);
+    let (sender, done) = std::sync::mpsc::channel();
+    let ticket = Ticket::new(move |_: Option<()>| sender.send(()).expect("the test listens"));
+    let receipt = Arc::<Receipts>::default().open(ticket).expect("there is room");
+    receipt.begin(1);
+    let late = model::message(1000, 999).content();
+    table.watch(local, channel, &late, Some(id), receipt.part(1));
+    assert_eq!(done.try_recv(), Ok(()), "all is known");
+    let expected = Delivered { matched: 1, closed: 1, ..<_>::default() };
+    assert_eq!(receipt.close(), expected);
 }
 
 #[test]

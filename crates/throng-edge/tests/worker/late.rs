@@ -101,3 +101,30 @@ fn a_change_of_kept_channels_does_not_reach_the_other_user() {
     }
     assert!(were_alike > 0, "no second inbox had the place of the first");
 }
+
+/// Between two slices of a change, connections that were told of it end, and the next one; and the
+/// id of its subscription is given to one that joins, and is last.
+#[test]
+fn a_change_of_kept_channels_reaches_every_connection_of_the_user() {
+    let names: Vec<_> = (0..300).map(|number| format!("kept-{number}")).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    for slices in 0..40 {
+        let (mut rig, access) = kept::rig(Settings::for_tests());
+        change(&rig, &access, "ann", &update(&names, &[]), || {});
+        let clients = [(); 3].map(|()| rig.get("/users/ann"));
+        rig.work();
+        change(&rig, &access, "ann", &update(&[], &names), || {});
+        (0..slices).for_each(|_| drop(rig.worker.work(false)));
+        rig.hang_up(&clients[0]);
+        rig.hang_up(&clients[1]);
+        let last = rig.get("/users/ann");
+        rig.work();
+        names.iter().for_each(|name| rig.publish(name, "withdrawn", None));
+        rig.work();
+        for client in [&clients[2], &last] {
+            let received = client.received();
+            assert!(received.starts_with("HTTP/1.1 200"), "{received}");
+            assert!(!received.contains("withdrawn"), "after {slices} slices: {received}");
+        }
+    }
+}

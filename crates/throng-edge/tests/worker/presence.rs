@@ -53,6 +53,26 @@ fn a_scan_whose_next_subscription_was_replaced_is_not_complete() {
     }
 }
 
+/// The same after so many that were visited have left that as many are left as were visited.
+#[test]
+fn a_scan_does_not_count_those_who_have_left() {
+    let place = EXAMINED_PER_SLICE - EXAMINED_PER_SLICE / 64;
+    for next in place - 4..place + 12 {
+        let mut rig = Rig::new();
+        let followers = crowd(&mut rig, 600, 600);
+        rig.worker.work(false);
+        let answered = ask(&rig, 1, "a");
+        rig.worker.work(false);
+        assert!(answered.try_recv().is_err(), "it takes more than one slice");
+        (0..150).for_each(|left| rig.hang_up(&followers[left]));
+        rig.hang_up(&followers[next]);
+        rig.get("/channels/a?user=new");
+        let (_, presence) = slices(&mut rig, &answered);
+        let last = presence.users.iter().any(|user| **user == *"u0599");
+        assert!(last, "{next}: {} users", presence.users.len());
+    }
+}
+
 /// Runs slices until the query is answered. Returns their number and the answer.
 fn slices(rig: &mut Rig, answered: &Receiver<Presence>) -> (usize, Presence) {
     let mut slices = 0;

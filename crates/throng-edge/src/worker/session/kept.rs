@@ -280,7 +280,8 @@ impl<N: Net> Worker<N> {
                 let KeptNotice { inbox, channel, .. } = change.notice();
                 // Without the user's connections, the ids may be another inbox's by now.
                 let next = if self.engine.is_named(*channel, inbox) {
-                    change.next(&self.subscriptions, checks / cost)
+                    let name_of = |id| self.connections.name(id);
+                    change.next(&self.subscriptions, name_of, checks / cost)
                 } else {
                     None
                 };

@@ -1,31 +1,37 @@
 //! A change of what the server keeps for a user, and how far the worker has come with it.
 
+use std::collections::HashSet;
 use std::ops::Range;
 
-use throng_core::{ConnectionId, KeptNotice, SubscriptionId, SubscriptionTable};
+use throng_core::{ConnectionId, ConnectionName, KeptNotice, SubscriptionId, SubscriptionTable};
 
 /// A change that connections are being told of. Dropped, it counts as done.
+///
+/// It is done when all connections that the inbox has were told. Between two slices connections
+/// come, which are last, and go, and their ids are given again: so those that were told are
+/// remembered by their names.
 #[derive(Debug)]
 pub(in crate::worker) struct RunningKeptChange {
     notice: Box<KeptNotice>,
+    told: HashSet<ConnectionName>,
     place: Place,
 }
 
 /// How far a change has come.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::worker) struct Place {
-    /// The subscription of the inbox whose connection comes next; `None` for the first one.
+    /// The subscription of the inbox at which the connection is that is being told; `None` for the
+    /// first one. All before it were told.
     at: Option<SubscriptionId>,
-    /// The connections that were told, from the first one on.
-    told: u32,
-    /// The next channel to tell the connection of.
+    /// The connection that is being told.
+    telling: Option<ConnectionName>,
+    /// The next channel to tell it of.
     next_name: usize,
-    is_complete: bool,
 }
 
 impl RunningKeptChange {
     pub(in crate::worker) fn new(notice: Box<KeptNotice>) -> RunningKeptChange {
-        RunningKeptChange { notice, place: Place::default() }
+        RunningKeptChange { notice, told: HashSet::new(), place: Place::default() }
     }
 
     /// The change itself.
@@ -38,47 +44,32 @@ impl RunningKeptChange {
         self.place
     }
 
-    /// Tells again from there on, which does no harm.
+    /// Tells again what the last call of [`RunningKeptChange::next`] said after this.
     pub(in crate::worker) fn go_back_to(&mut self, place: Place) {
         self.place = place;
     }
 
     /// The connection to tell next, and the channels to tell it of: at most `count`, but at least
-    /// one. `None` if all were told.
+    /// one. `None` if all were told. `name_of` names a connection.
     pub(in crate::worker) fn next(
         &mut self,
         subscriptions: &SubscriptionTable,
+        name_of: impl Fn(ConnectionId) -> Option<ConnectionName>,
         count: usize,
     ) -> Option<(ConnectionId, Range<usize>)> {
-        if self.place.is_complete {
-            return None;
-        }
-        // The user has no connections here any more.
-        let member = subscriptions.member(self.notice.local, self.notice.channel, self.place.at)?;
-        if member.is_first && self.place.at.is_some() {
-            // The one that was next has ended. Telling others twice does no harm.
-            self.begin_again();
-        }
         let names = self.notice.names.len();
-        let from = self.place.next_name;
-        self.place.next_name = names.min(from + count.max(1));
-        let range = from..self.place.next_name;
-        if self.place.next_name == names {
-            self.place.told += 1;
-            self.place.next_name = 0;
-            self.place.at = member.next;
-            if member.next.is_none() {
-                self.place.is_complete = self.place.told >= member.count;
-                // Otherwise it was reached through an id that was used again.
-                if !self.place.is_complete {
-                    self.begin_again();
-                }
-            }
+        // Only now: the caller may have gone back.
+        if self.place.next_name >= names {
+            self.told.extend(self.place.telling);
         }
-        Some((member.connection, range))
-    }
-
-    fn begin_again(&mut self) {
-        self.place = Place::default();
+        let is_left = |id| name_of(id).is_some_and(|name| !self.told.contains(&name));
+        let KeptNotice { local, channel, .. } = *self.notice;
+        let member = subscriptions.find_member(local, channel, self.place.at, is_left)?;
+        let telling = name_of(member.connection);
+        let goes_on = telling == self.place.telling;
+        let from = if goes_on { self.place.next_name } else { 0 };
+        let next_name = names.min(from + count.max(1));
+        self.place = Place { at: Some(member.id), telling, next_name };
+        Some((member.connection, from..next_name))
     }
 }

@@ -22,7 +22,9 @@ impl<N: Net> Worker<N> {
             allowance = allowance.saturating_sub(EXAMINED_PER_QUERY);
             let inbox_of = |id| self.inbox_of(id);
             let engine = &*self.engine;
-            let unfinished = scan.advance(&self.subscriptions, engine, inbox_of, &mut allowance);
+            let of_connection = (inbox_of, |id| self.connections.name(id));
+            let unfinished =
+                scan.advance(&self.subscriptions, engine, of_connection, &mut allowance);
             if let Some(scan) = unfinished {
                 self.deferred.defer_presence_scan(scan);
             }

@@ -1,10 +1,11 @@
 //! A worker's part of a presence query: the users among a channel's subscribers.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use throng_core::{
-    ChannelId, ConnectionId, Engine, LocalId, PresenceQuery, SubscriptionId, SubscriptionTable,
+    ChannelId, ConnectionId, ConnectionName, Engine, LocalId, Member, PresenceQuery,
+    SubscriptionId, SubscriptionTable,
 };
 
 /// Subscriptions that one scan examines. Further users are not found, and the answer says so.
@@ -27,8 +28,9 @@ pub(in crate::worker) struct PresenceScan {
     query: Arc<PresenceQuery>,
     /// The channel's subscription that comes next; the first one at the beginning.
     next: Option<SubscriptionId>,
-    /// The number of the channel's subscriptions that were visited, from the first one on.
-    visited: u32,
+    /// The connections that were visited. Between two slices the subscription that is next may end,
+    /// and its id be given to one that joins, and is last: so the place alone does not tell.
+    visited: HashSet<ConnectionName>,
     /// Subscriptions that may still be examined.
     examinable: u32,
     users: BTreeSet<Arc<str>>,
@@ -46,7 +48,7 @@ impl PresenceScan {
             channel,
             query,
             next: None,
-            visited: 0,
+            visited: HashSet::new(),
             examinable: EXAMINED_MAX,
             users: BTreeSet::new(),
         }
@@ -59,10 +61,13 @@ impl PresenceScan {
         mut self,
         subscriptions: &SubscriptionTable,
         engine: &dyn Engine,
-        inbox_of: impl Fn(ConnectionId) -> Inbox,
+        of_connection: (
+            impl Fn(ConnectionId) -> Inbox,
+            impl Fn(ConnectionId) -> Option<ConnectionName>,
+        ),
         allowance: &mut u32,
     ) -> Option<PresenceScan> {
-        let is_complete = self.visit(subscriptions, engine, inbox_of, allowance);
+        let is_complete = self.visit(subscriptions, engine, of_connection, allowance);
         let is_cut = self.examinable == 0 || self.users.len() > self.query.max_users();
         if !is_complete && !is_cut {
             return Some(self);
@@ -71,32 +76,43 @@ impl PresenceScan {
         None
     }
 
+    /// A subscription whose connection was not visited; `None` if there is none, or the channel is
+    /// not followed here any more.
+    fn find_next(
+        &self,
+        subscriptions: &SubscriptionTable,
+        name_of: impl Fn(ConnectionId) -> Option<ConnectionName>,
+    ) -> Option<Member> {
+        let is_left = |id| name_of(id).is_some_and(|name| !self.visited.contains(&name));
+        subscriptions.find_member(self.local, self.channel, self.next, is_left)
+    }
+
     /// Returns whether all subscriptions have been visited.
     fn visit(
         &mut self,
         subscriptions: &SubscriptionTable,
         engine: &dyn Engine,
-        inbox_of: impl Fn(ConnectionId) -> Inbox,
+        (inbox_of, name_of): (
+            impl Fn(ConnectionId) -> Inbox,
+            impl Fn(ConnectionId) -> Option<ConnectionName>,
+        ),
         allowance: &mut u32,
     ) -> bool {
         let mut inboxes = Vec::new();
         // Another channel may have the ids by now, if this one is not followed here any more.
         let mut is_complete = !engine.is_named(self.channel, self.query.channel());
         while *allowance > 0 && self.examinable > 0 && !is_complete {
-            let Some(member) = subscriptions.member(self.local, self.channel, self.next) else {
-                // The channel is not followed here any more.
+            let Some(member) = self.find_next(subscriptions, &name_of) else {
                 is_complete = true;
                 break;
             };
-            self.visited = if member.is_first { 1 } else { self.visited + 1 };
+            self.visited.extend(name_of(member.connection));
             let inbox = inbox_of(member.connection);
             inboxes.extend(inbox.channel);
             *allowance = allowance.saturating_sub(inbox.examined);
             self.examinable = self.examinable.saturating_sub(inbox.examined);
             self.next = member.next;
-            // Fewer visited than there are: `next` had ended, and its id was reused by one that
-            // joined, which is last. Then the scan starts again from the first one.
-            is_complete = member.next.is_none() && self.visited >= member.count;
+            is_complete = self.next.is_none() && self.find_next(subscriptions, &name_of).is_none();
         }
         // Many connections of one user share an inbox, whose name is asked for once.
         inboxes.sort_unstable_by_key(|inbox| inbox.0);
@@ -180,7 +196,8 @@ mod tests {
         let (mut scan, mut slices) = (Some(scan), 0);
         while let Some(unfinished) = scan {
             slices += 1;
-            scan = unfinished.advance(&table, &engine, inbox_of, &mut { per_slice });
+            let name_of = |id: ConnectionId| Some(ConnectionName::new(WorkerId(0), 1, id.index()));
+            scan = unfinished.advance(&table, &engine, (inbox_of, name_of), &mut { per_slice });
         }
         (answer.try_recv().expect("a finished scan answers"), slices)
     }
