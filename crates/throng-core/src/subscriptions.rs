@@ -108,7 +108,7 @@ pub enum Waiting<'a> {
 /// A subscription of a channel, as [`SubscriptionTable::find_member`] finds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Member {
-    /// The subscription.
+    /// The subscription, to go on from there.
     pub id: SubscriptionId,
     /// The connection that is subscribed.
     pub connection: ConnectionId,
