@@ -33,9 +33,11 @@ fn a_message_does_not_reach_the_other_channel() {
         let names = [format!("first-{number}"), format!("second-{number}")];
         let [first_name, second_name] = names.each_ref().map(|name| ChannelName::channel(name));
         let first = rig.get(&format!("/channels/{}", names[0]));
-        (0..3).for_each(|_| rig.publish(&names[0], "delivered", None));
+        // Without any, the late one has the very offset that comes next in the other channel.
+        let delivered = number % 2 * 3;
+        (0..delivered).for_each(|_| rig.publish(&names[0], "delivered", None));
         rig.work();
-        assert_eq!(first.received().matches("delivered").count(), 3);
+        assert_eq!(first.received().matches("delivered").count(), delivered);
         rig.publish(&names[0], "of the first", None);
         let before = place(&rig, &first_name);
         rig.hang_up(&first);
