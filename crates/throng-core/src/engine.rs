@@ -366,9 +366,11 @@ pub trait Engine: Send + Sync {
         let followers = self.audience(channel).workers;
         match followers.into_iter().find(|(worker, ..)| *worker == connection.worker()) {
             None => false.into(),
-            Some((worker, _, channel)) => {
+            Some((worker, _, id)) => {
                 let (ticket, answer): (Ticket<bool>, _) = later.ticket();
-                self.post(worker, Notification::Follows { channel, connection, wanted, ticket });
+                let (name, channel) = (channel.clone(), id);
+                let question = Notification::Follows { name, channel, connection, wanted, ticket };
+                self.post(worker, question);
                 answer
             }
         }

@@ -47,7 +47,9 @@ pub enum Notification {
     },
     /// A client asks whether a connection follows a channel.
     Follows {
-        /// The engine's id for the channel.
+        /// The channel that the question is about.
+        name: ChannelName,
+        /// The engine's id for the channel. It may be another channel's by now.
         channel: ChannelId,
         /// The connection that is asked about.
         connection: ConnectionName,

@@ -21,15 +21,15 @@ type Set = [Quiet; SET_CHANNELS];
 
 #[derive(Debug, Default)]
 pub(super) struct Forgotten {
-    /// No channel that is new here gets an offset up to this one: the highest of the forgotten
-    /// channels, and of messages that were published to nobody.
+    /// The highest offset of all forgotten channels, and of all messages that nobody followed or
+    /// kept. A channel that is new here starts after it.
     head: u64,
     /// Empty until something is noted.
     sets: Box<[Set]>,
 }
 
-/// A channel without a message beyond the offset `from` and up to `to`, which is the one that it
-/// begins after when it is there again.
+/// A channel that has no message with an offset above `from` and up to `to`. While the channel is
+/// there, `to` stays the offset that it began after.
 #[derive(Debug, Clone, Copy)]
 struct Quiet {
     hash: u64,
@@ -38,7 +38,7 @@ struct Quiet {
 }
 
 impl Quiet {
-    /// Of no channel: no offset is in it.
+    /// A place without a channel: no offset is in its range.
     const VACANT: Quiet = Quiet { hash: 0, from: u64::MAX, to: 0 };
 }
 
@@ -69,8 +69,8 @@ impl Forgotten {
         head
     }
 
-    /// The offset that a channel which is not there would start after, for a client that may come
-    /// back with it.
+    /// The offset that a channel which is not there would start after. A client may resume from it
+    /// later, so it is noted.
     pub(super) fn look(&mut self, hash: u64) -> u64 {
         if self.quiet_mut(hash).is_none() {
             self.note(hash, self.head);

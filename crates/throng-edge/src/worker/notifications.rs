@@ -45,7 +45,7 @@ impl<N: Net> Worker<N> {
     fn act_on(&mut self, mut notifications: Vec<Notification>) {
         for notification in notifications.drain(..) {
             match notification {
-                // Both the engine and the worker give a place again at once when it is vacant.
+                // It is late: engine and worker have given its ids to another channel.
                 Notification::Message { local, channel, message, receipt }
                     if self.subscriptions.has_log_elsewhere(local)
                         && !self.engine.is_named(channel, &message.channel) =>
@@ -64,8 +64,9 @@ impl<N: Net> Worker<N> {
                     let scan = PresenceScan::new(local, channel, query);
                     self.deferred.defer_presence_scan(scan);
                 }
-                Notification::Follows { channel, connection, wanted, ticket } => {
-                    ticket.answer(self.follows((connection, wanted), channel));
+                Notification::Follows { name, channel, connection, wanted, ticket } => {
+                    let is_named = self.engine.is_named(channel, &name);
+                    ticket.answer(is_named && self.follows((connection, wanted), channel));
                 }
                 Notification::Settled => self.deferred.resume_unsettled(),
                 Notification::Kept(notice) => {

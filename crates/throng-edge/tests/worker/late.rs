@@ -1,7 +1,7 @@
-//! Notifications that come after the channel they are about has lost its place to another one.
+//! Notifications that are late: another channel has the ids of the one that they are about.
 //!
-//! Engine and worker give a place again at once when it is vacant. So of many pairs of channels
-//! some are in the same shard, and the second gets the place of the first.
+//! Engine and worker reuse ids at once. So where both channels of a pair are in the same shard, the
+//! second gets the ids of the first. Of many pairs some are.
 
 use std::sync::Arc;
 
@@ -11,14 +11,30 @@ use throng_edge::Settings;
 
 use crate::kept::{self, change, update};
 use crate::presence::ask;
-use crate::rig::Rig;
+use crate::rig::{Client, Rig};
 
 /// Pairs of channels. Of 64 one is in the same shard.
 const PAIRS: usize = 1_000;
 
-fn place(rig: &Rig, name: &ChannelName) -> Option<(LocalId, ChannelId)> {
+/// What engine and worker call a channel.
+fn ids(rig: &Rig, name: &ChannelName) -> Option<(LocalId, ChannelId)> {
     let audience = rig.engine.audience(name);
     audience.workers.first().map(|&(_, local, channel)| (local, channel))
+}
+
+/// The only client of the first channel leaves, and one comes that requests `target`, the second
+/// channel. Returns it, and whether the second channel has got the ids of the first.
+fn replace(
+    rig: &mut Rig,
+    first: &Client,
+    [first_name, second_name]: [&ChannelName; 2],
+    target: &str,
+) -> (Client, bool) {
+    let before = ids(rig, first_name);
+    rig.hang_up(first);
+    let second = rig.get(target);
+    let has_ids = before.is_some() && ids(rig, second_name) == before;
+    (second, has_ids)
 }
 
 /// The channels of a journal have offsets of their own, so these tell nothing.
@@ -28,7 +44,7 @@ fn a_message_does_not_reach_the_other_channel() {
     let rule = Rule { is_durable: true, retention, ..Rule::default() };
     let access = Arc::new(AccessControl::open(Arc::new(AllowAll)));
     let mut rig = Rig::with_rules(Settings::for_tests(), access, Rules::new(Vec::new(), rule));
-    let mut were_alike = 0;
+    let mut reused = 0;
     for number in 0..PAIRS {
         let names = [format!("first-{number}"), format!("second-{number}")];
         let [first_name, second_name] = names.each_ref().map(|name| ChannelName::channel(name));
@@ -39,10 +55,10 @@ fn a_message_does_not_reach_the_other_channel() {
         rig.work();
         assert_eq!(first.received().matches("delivered").count(), delivered);
         rig.publish(&names[0], "of the first", None);
-        let before = place(&rig, &first_name);
-        rig.hang_up(&first);
-        let second = rig.get(&format!("/channels/{}", names[1]));
-        were_alike += u32::from(place(&rig, &second_name) == before);
+        let target = format!("/channels/{}", names[1]);
+        let pair = [&first_name, &second_name];
+        let (second, has_ids) = replace(&mut rig, &first, pair, &target);
+        reused += u32::from(has_ids);
         rig.work();
         rig.publish(&names[1], "of the second", None);
         rig.work();
@@ -52,45 +68,45 @@ fn a_message_does_not_reach_the_other_channel() {
         rig.hang_up(&second);
         rig.work();
     }
-    assert!(were_alike > 0, "no second channel had the place of the first");
+    assert!(reused > 0, "no second channel had the ids of the first");
 }
 
 #[test]
 fn a_presence_query_finds_nobody_of_the_other_channel() {
     let mut rig = Rig::new();
-    let mut were_alike = 0;
+    let mut reused = 0;
     for number in 0..PAIRS {
         let names = [format!("first-{number}"), format!("second-{number}")];
         let [first_name, second_name] = names.each_ref().map(|name| ChannelName::channel(name));
         let first = rig.get(&format!("/channels/{}", names[0]));
         let answered = ask(&rig, 1, &names[0]);
-        let before = place(&rig, &first_name);
-        rig.hang_up(&first);
-        let second = rig.get(&format!("/channels/{}?user=bo", names[1]));
-        were_alike += u32::from(place(&rig, &second_name) == before);
+        let target = format!("/channels/{}?user=bo", names[1]);
+        let pair = [&first_name, &second_name];
+        let (second, has_ids) = replace(&mut rig, &first, pair, &target);
+        reused += u32::from(has_ids);
         rig.work();
         let presence = answered.try_recv().expect("it was asked");
         assert!(presence.users.is_empty(), "{presence:?}");
         rig.hang_up(&second);
         rig.work();
     }
-    assert!(were_alike > 0, "no second channel had the place of the first");
+    assert!(reused > 0, "no second channel had the ids of the first");
 }
 
 #[test]
 fn a_change_of_kept_channels_does_not_reach_the_other_user() {
     let (mut rig, access) = kept::rig(Settings::for_tests());
-    let mut were_alike = 0;
+    let mut reused = 0;
     for number in 0..PAIRS {
         let users = [format!("ann-{number}"), format!("bo-{number}")];
         let [ann, bo] = users.each_ref().map(|user| ChannelName::user(user));
         change(&rig, &access, &users[1], &update(&["of-bo"], &[]), || {});
         let first = rig.get(&format!("/users/{}", users[0]));
         change(&rig, &access, &users[0], &update(&["of-ann"], &[]), || {});
-        let before = place(&rig, &ann);
-        rig.hang_up(&first);
-        let second = rig.get(&format!("/users/{}", users[1]));
-        were_alike += u32::from(place(&rig, &bo) == before);
+        let target = format!("/users/{}", users[1]);
+        let pair = [&ann, &bo];
+        let (second, has_ids) = replace(&mut rig, &first, pair, &target);
+        reused += u32::from(has_ids);
         rig.work();
         rig.publish("of-ann", "to ann", None);
         rig.publish("of-bo", "to bo", None);
@@ -101,7 +117,7 @@ fn a_change_of_kept_channels_does_not_reach_the_other_user() {
         rig.hang_up(&second);
         rig.work();
     }
-    assert!(were_alike > 0, "no second inbox had the place of the first");
+    assert!(reused > 0, "no second inbox had the ids of the first");
 }
 
 /// Between two slices of a change, connections that were told of it end, and the next one; and the

@@ -53,7 +53,8 @@ fn a_scan_whose_next_subscription_was_replaced_is_not_complete() {
     }
 }
 
-/// The same after so many that were visited have left that as many are left as were visited.
+/// The next subscription is replaced after many visited ones have ended. Now the channel has no
+/// more subscriptions than were visited, and yet some were not.
 #[test]
 fn a_scan_does_not_count_those_who_have_left() {
     let place = EXAMINED_PER_SLICE - EXAMINED_PER_SLICE / 64;

@@ -7,9 +7,9 @@ use throng_core::{ConnectionId, ConnectionName, KeptNotice, SubscriptionId, Subs
 
 /// A change that connections are being told of. Dropped, it counts as done.
 ///
-/// It is done when all connections that the inbox has were told. Between two slices connections
-/// come, which are last, and go, and their ids are given again: so those that were told are
-/// remembered by their names.
+/// It is done when all connections of the inbox were told. Between two slices connections come and
+/// go, and ids of subscriptions are reused, so a place in the inbox's list does not say who was
+/// told. Names do.
 #[derive(Debug)]
 pub(in crate::worker) struct RunningKeptChange {
     notice: Box<KeptNotice>,
@@ -20,8 +20,7 @@ pub(in crate::worker) struct RunningKeptChange {
 /// How far a change has come.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::worker) struct Place {
-    /// The subscription of the inbox at which the connection is that is being told; `None` for the
-    /// first one. All before it were told.
+    /// The inbox's subscription of the connection that is being told; `None` before the first one.
     at: Option<SubscriptionId>,
     /// The connection that is being told.
     telling: Option<ConnectionName>,
@@ -44,7 +43,7 @@ impl RunningKeptChange {
         self.place
     }
 
-    /// Tells again what the last call of [`RunningKeptChange::next`] said after this.
+    /// Takes the last call of [`RunningKeptChange::next`] back: the next one returns the same.
     pub(in crate::worker) fn go_back_to(&mut self, place: Place) {
         self.place = place;
     }

@@ -22,9 +22,9 @@ impl<N: Net> Worker<N> {
             allowance = allowance.saturating_sub(EXAMINED_PER_QUERY);
             let inbox_of = |id| self.inbox_of(id);
             let engine = &*self.engine;
-            let of_connection = (inbox_of, |id| self.connections.name(id));
+            let name_of = |id| self.connections.name(id);
             let unfinished =
-                scan.advance(&self.subscriptions, engine, of_connection, &mut allowance);
+                scan.advance(&self.subscriptions, engine, inbox_of, name_of, &mut allowance);
             if let Some(scan) = unfinished {
                 self.deferred.defer_presence_scan(scan);
             }

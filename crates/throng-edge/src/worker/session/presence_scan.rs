@@ -28,8 +28,8 @@ pub(in crate::worker) struct PresenceScan {
     query: Arc<PresenceQuery>,
     /// The channel's subscription that comes next; the first one at the beginning.
     next: Option<SubscriptionId>,
-    /// The connections that were visited. Between two slices the subscription that is next may end,
-    /// and its id be given to one that joins, and is last: so the place alone does not tell.
+    /// The connections that were visited. Between two slices the next subscription may end, and one
+    /// that joins, which is the last in the list, may get its id. So `next` does not say who was.
     visited: HashSet<ConnectionName>,
     /// Subscriptions that may still be examined.
     examinable: u32,
@@ -61,13 +61,11 @@ impl PresenceScan {
         mut self,
         subscriptions: &SubscriptionTable,
         engine: &dyn Engine,
-        of_connection: (
-            impl Fn(ConnectionId) -> Inbox,
-            impl Fn(ConnectionId) -> Option<ConnectionName>,
-        ),
+        inbox_of: impl Fn(ConnectionId) -> Inbox,
+        name_of: impl Fn(ConnectionId) -> Option<ConnectionName>,
         allowance: &mut u32,
     ) -> Option<PresenceScan> {
-        let is_complete = self.visit(subscriptions, engine, of_connection, allowance);
+        let is_complete = self.visit(subscriptions, engine, inbox_of, name_of, allowance);
         let is_cut = self.examinable == 0 || self.users.len() > self.query.max_users();
         if !is_complete && !is_cut {
             return Some(self);
@@ -92,10 +90,8 @@ impl PresenceScan {
         &mut self,
         subscriptions: &SubscriptionTable,
         engine: &dyn Engine,
-        (inbox_of, name_of): (
-            impl Fn(ConnectionId) -> Inbox,
-            impl Fn(ConnectionId) -> Option<ConnectionName>,
-        ),
+        inbox_of: impl Fn(ConnectionId) -> Inbox,
+        name_of: impl Fn(ConnectionId) -> Option<ConnectionName>,
         allowance: &mut u32,
     ) -> bool {
         let mut inboxes = Vec::new();
@@ -197,7 +193,7 @@ mod tests {
         while let Some(unfinished) = scan {
             slices += 1;
             let name_of = |id: ConnectionId| Some(ConnectionName::new(WorkerId(0), 1, id.index()));
-            scan = unfinished.advance(&table, &engine, (inbox_of, name_of), &mut { per_slice });
+            scan = unfinished.advance(&table, &engine, inbox_of, name_of, &mut { per_slice });
         }
         (answer.try_recv().expect("a finished scan answers"), slices)
     }
