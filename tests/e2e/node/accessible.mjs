@@ -8,18 +8,24 @@ const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.mi
 export const SIZES = { desktop: { width: 1280, height: 800 }, phone: { width: 390, height: 800 } };
 export const SCHEMES = ["light", "dark"];
 
+/** The rules of axe-core that have to do with colours. */
+const ABOUT_COLOURS = ["color-contrast", "link-in-text-block"];
+
 /** What can be operated. Of a group of radio buttons, the tab key reaches only one. */
 const OPERABLE =
   'a[href], button, input:not([type="hidden"]):not([type="radio"]), select, textarea, summary, [tabindex="0"]';
 const STEPS_MAX = 500;
 
-/** The violations of the rules of axe-core in the page as it is, as lines of text. */
-async function violations(page, what, without) {
+/**
+ * The violations of the rules of axe-core in the page as it is, as lines of text. `only` lists the rules
+ * that are applied, and none stands for the usual ones.
+ */
+async function violations(page, what, without, only) {
   await page.evaluate(AXE);
-  const found = await page.evaluate(async (ids) => {
+  const found = await page.evaluate(async ([ids, runOnly]) => {
     const rules = Object.fromEntries(ids.map((id) => [id, { enabled: false }]));
-    return (await globalThis.axe.run({ rules })).violations;
-  }, without);
+    return (await globalThis.axe.run({ rules, ...(runOnly && { runOnly: { type: "rule", values: runOnly } }) })).violations;
+  }, [without, only]);
   return found.flatMap(({ id, impact, help, nodes }) =>
     nodes.map(({ target, failureSummary }) =>
       `${what}: ${id} (${impact}): ${help}: ${target.join(" ")}: ${failureSummary}`),
@@ -88,7 +94,9 @@ export async function findings(browser, url, name, { prepare = async () => {}, w
       const what = `${name}, ${size}, ${colorScheme}`;
       await page.goto(url);
       await prepare(page, size);
-      found.push(...(await violations(page, what, without)));
+      // What the page is made of is the same in both schemes.
+      const only = colorScheme === "dark" ? ABOUT_COLOURS : null;
+      found.push(...(await violations(page, what, without, only)));
       if (await page.evaluate(() => document.documentElement.scrollWidth > innerWidth)) {
         found.push(`${what}: the page scrolls sideways`);
       }
