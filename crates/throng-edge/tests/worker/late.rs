@@ -4,12 +4,16 @@
 //! second gets the ids of the first. Of many pairs some are.
 
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 
 use throng_access::{AccessControl, AllowAll};
-use throng_core::{ChannelId, ChannelName, Engine as _, LocalId, Retention, Rule, Rules};
+use throng_core::{
+    ChannelId, ChannelName, Engine as _, Later, LocalId, Retention, Rule, Rules, Ticket, WantedTags,
+};
 use throng_edge::Settings;
 
 use crate::kept::{self, change, update};
+use crate::names::name;
 use crate::presence::ask;
 use crate::rig::{Client, Rig};
 
@@ -88,6 +92,37 @@ fn a_presence_query_finds_nobody_of_the_other_channel() {
         let presence = answered.try_recv().expect("it was asked");
         assert!(presence.users.is_empty(), "{presence:?}");
         rig.hang_up(&second);
+        rig.work();
+    }
+    assert!(reused > 0, "no second channel had the ids of the first");
+}
+
+#[test]
+fn whoever_follows_the_other_channel_does_not_follow_the_first() {
+    let mut rig = Rig::new();
+    let asked_about = rig.v1();
+    let connection = name(&asked_about.received());
+    let mut reused = 0;
+    for number in 0..PAIRS {
+        let names = [format!("first-{number}"), format!("second-{number}")];
+        let [first_name, second_name] = names.each_ref().map(|name| ChannelName::channel(name));
+        let first = rig.get(&format!("/channels/{}", names[0]));
+        let before = ids(&rig, &first_name);
+        let (answer, answered) = channel();
+        let mut issue = || {
+            let answer = answer.clone();
+            Ticket::new(move |follows| answer.send(follows).expect("the test waits"))
+        };
+        let asked = (connection, WantedTags::ALL);
+        let answer_now = rig.engine.follows(&first_name, asked, Later::new(&mut issue)).now();
+        assert_eq!(answer_now, None, "the worker is asked");
+        rig.hang_up(&first);
+        let frame = |kind| format!(r#"{{"type":"{kind}","channel":"{}"}}"#, names[1]);
+        rig.send_frame(&asked_about, &frame("subscribe"));
+        reused += u32::from(ids(&rig, &second_name) == before);
+        rig.work();
+        assert_eq!(answered.try_recv(), Ok(Some(false)));
+        rig.send_frame(&asked_about, &frame("unsubscribe"));
         rig.work();
     }
     assert!(reused > 0, "no second channel had the ids of the first");

@@ -4,7 +4,8 @@ use throng_core::ConnectionName;
 
 use crate::rig::{Client, Rig};
 
-fn name(head: &str) -> ConnectionName {
+/// The name that the head of a response has.
+pub(crate) fn name(head: &str) -> ConnectionName {
     let line = head.lines().find_map(|line| line.strip_prefix("Throng-Connection: "));
     line.expect("a stream has a name").parse().expect("it is a name")
 }
