@@ -22,7 +22,7 @@ pub(crate) use content::{Head, encode_content_at};
 pub use content::{OFFSET_MAX, decode_content, decode_name, encode_content, encode_name};
 
 /// The version of the format that this build writes, and the newest one that it reads.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 
 /// The bytes after the kind of a sequence's first record.
 const MAGIC: &[u8; 6] = b"throng";
@@ -63,6 +63,8 @@ pub enum RecordKind {
     SegmentInUse = 8,
     /// Messages of the channel before it that are in a segment.
     SealedMessages = 9,
+    /// Channels of a shard of an engine that were forgotten, and since when they had no message.
+    QuietChannels = 10,
     /// The first record of a worker.
     Worker = 16,
     /// A channel that a worker follows; the messages of its replay buffer follow.
@@ -94,7 +96,7 @@ pub enum RecordKind {
 }
 
 impl RecordKind {
-    const ALL: [RecordKind; 23] = [
+    const ALL: [RecordKind; 24] = [
         RecordKind::Engine,
         RecordKind::Channel,
         RecordKind::Message,
@@ -104,6 +106,7 @@ impl RecordKind {
         RecordKind::SealedMessage,
         RecordKind::SegmentInUse,
         RecordKind::SealedMessages,
+        RecordKind::QuietChannels,
         RecordKind::Worker,
         RecordKind::FollowedChannel,
         RecordKind::PartialMessage,

@@ -24,6 +24,7 @@
 //! | `forgotten` | what a shard remembers of channels that it has forgotten |
 //! | `freeze` | the engine as bytes, and back |
 //! | `idempotency` | the keys of recent publications |
+//! | `name_hasher` | hashes the names of channels |
 //! | `seal`, `sealing` | messages in memory that another process shares |
 //! | `shard` | a part of the channels, behind one lock |
 //! | `shared` | what all shards share: settings, queues, counts |
@@ -33,6 +34,7 @@ mod elsewhere;
 mod forgotten;
 mod freeze;
 mod idempotency;
+mod name_hasher;
 mod seal;
 mod sealing;
 mod shard;
@@ -159,7 +161,11 @@ impl MemoryEngine {
     /// The shard of a name, and the name's hash.
     fn find<'a>(&self, name: &'a ChannelName) -> (usize, Hashed<'a>) {
         let hash = self.shared.hash(name.key());
-        ((hash >> (u64::BITS - SHARD_BITS)) as usize, Hashed { name, hash })
+        (MemoryEngine::shard_of(hash), Hashed { name, hash })
+    }
+
+    fn shard_of(hash: u64) -> usize {
+        (hash >> (u64::BITS - SHARD_BITS)) as usize
     }
 
     /// The shard of a channel, and its slot there.

@@ -7,7 +7,7 @@
 //! resumes a quiet channel, which was forgotten between its two polls, is not told of a gap because
 //! another channel had advanced further. The table has a set size; once other channels have taken
 //! its place, a client may be told of a gap where none is. The reverse takes two names with the
-//! same 64 bits of a seeded hash.
+//! same 64 bits of a seeded hash. The process that takes over gets the table.
 
 use crate::id::MessageId;
 
@@ -19,7 +19,7 @@ const SET_CHANNELS: usize = 4;
 
 type Set = [Quiet; SET_CHANNELS];
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Forgotten {
     /// The highest offset of all forgotten channels, and of all messages that nobody followed or
     /// kept. A channel that is new here starts after it.
@@ -31,10 +31,10 @@ pub(super) struct Forgotten {
 /// A channel that has no message with an offset above `from` and up to `to`. While the channel is
 /// there, `to` stays the offset that it began after.
 #[derive(Debug, Clone, Copy)]
-struct Quiet {
-    hash: u64,
-    from: u64,
-    to: u64,
+pub(super) struct Quiet {
+    pub(super) hash: u64,
+    pub(super) from: u64,
+    pub(super) to: u64,
 }
 
 impl Quiet {
@@ -94,16 +94,28 @@ impl Forgotten {
         found.map_or(id, |quiet| MessageId { offset: quiet.to, ..id })
     }
 
+    /// All channels of the table.
+    pub(super) fn quiet(&self) -> impl Iterator<Item = Quiet> {
+        let all = self.sets.iter().flatten().copied();
+        all.filter(|quiet| quiet.from <= quiet.to)
+    }
+
     /// Notes that a channel has no message beyond `offset`.
     fn note(&mut self, hash: u64, offset: u64) {
+        self.add(Quiet { hash, from: offset, to: offset });
+    }
+
+    /// Adds a channel to the table, in the place of what was known of it.
+    pub(super) fn add(&mut self, quiet: Quiet) {
+        let hash = quiet.hash;
         if self.sets.is_empty() {
             self.sets = vec![[Quiet::VACANT; SET_CHANNELS]; SETS].into();
         }
         let set = &mut self.sets[set_of(hash)];
         // Its own place, or that of the one which was noted first: the head only grows.
-        let place = set.iter_mut().min_by_key(|quiet| (quiet.hash != hash, quiet.to));
+        let place = set.iter_mut().min_by_key(|other| (other.hash != hash, other.to));
         if let Some(place) = place {
-            *place = Quiet { hash, from: offset, to: offset };
+            *place = quiet;
         }
     }
 

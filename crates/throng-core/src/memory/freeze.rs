@@ -8,7 +8,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::forgotten::Quiet;
 use super::idempotency::{KEY_BYTES, Key, Seed};
+use super::name_hasher::NameHasher;
 use super::shard::frozen::FrozenChannel;
 use super::{MemoryEngine, SHARDS};
 use crate::clock;
@@ -23,6 +25,9 @@ use crate::worker_queue::WorkerQueue;
 
 /// The first version with stamps.
 const STAMPS_SINCE: u16 = 2;
+
+/// The first version with quiet channels.
+const QUIET_SINCE: u16 = 4;
 
 impl MemoryEngine {
     /// Writes the engine, one record with each call of `write`; a record is hardly longer than the
@@ -40,6 +45,7 @@ impl MemoryEngine {
         first.u64(self.shared.stamps.newest().0);
         first.u64(self.shared.lost_anywhere().0);
         first.u64(expired);
+        first.raw(&self.shared.hasher.seed().0);
         write(first.finish())?;
         self.sealing.records().into_iter().try_for_each(&mut *write)?;
         let segments = self.sealing.places();
@@ -49,7 +55,7 @@ impl MemoryEngine {
             let shard = self.lock(at);
             channels += shard.freeze(segments, write)?;
             shard.freeze_keys(write)?;
-            forgotten_head = shard.forgotten_head().max(forgotten_head);
+            forgotten_head = shard.freeze_forgotten(&self.shared, write)?.max(forgotten_head);
         }
         let mut end = Encoder::new(RecordKind::EngineEnd);
         end.u64(channels);
@@ -129,6 +135,7 @@ impl MemoryThaw {
             RecordKind::SegmentInUse => self.segment_in_use(decoder),
             RecordKind::Channel => self.channel(decoder),
             RecordKind::IdempotencyKey => self.idempotency_key(decoder),
+            RecordKind::QuietChannels => self.quiet_channels(decoder),
             RecordKind::EngineEnd => self.end(decoder),
             _ => Err(ThawError::Invalid("the record is no part of an engine")),
         }
@@ -172,6 +179,9 @@ impl MemoryThaw {
             // Which rule it was of is not known: the rules may have changed since.
             shared.lose_all(Stamp(decoder.u64()?));
             shared.expired.store(count(&mut decoder)?, Ordering::Relaxed);
+        }
+        if self.version >= QUIET_SINCE {
+            shared.hasher = NameHasher::new(Seed(key_bytes(&mut decoder)?));
         }
         self.has_begun = true;
         decoder.finish()
@@ -245,6 +255,17 @@ impl MemoryThaw {
         decoder.finish()?;
         self.keys.push((at_ms, key, offset));
         Ok(())
+    }
+
+    fn quiet_channels(&mut self, mut decoder: Decoder<'_>) -> Result<(), ThawError> {
+        for _ in 0..decoder.u32()? {
+            let quiet = Quiet { hash: decoder.u64()?, from: decoder.u64()?, to: decoder.u64()? };
+            if quiet.from > quiet.to || quiet.to > OFFSET_MAX {
+                return Err(ThawError::Invalid("the silence of a channel"));
+            }
+            self.engine.lock(MemoryEngine::shard_of(quiet.hash)).thaw_quiet(quiet);
+        }
+        decoder.finish()
     }
 
     fn end(&mut self, mut decoder: Decoder<'_>) -> Result<(), ThawError> {

@@ -1,10 +1,10 @@
 //! What all shards share: settings, the workers' queues, and what the engine counts.
 
-use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::idempotency::{Idempotency, Key, Seed};
+use super::name_hasher::NameHasher;
 use crate::engine::EngineMetrics;
 use crate::events::EventSink;
 use crate::frozen::OFFSET_MAX;
@@ -24,8 +24,7 @@ pub(super) struct Shared {
     /// The epoch of positions in all channels. It outlives the process if stamps do.
     pub(super) positions: Epoch,
     pub(super) rules: Arc<Rules>,
-    /// Hashes the names of channels, for shards and tables alike.
-    hasher: foldhash::quality::RandomState,
+    pub(super) hasher: NameHasher,
     /// The workers' queues, by [`WorkerId`].
     queues: Vec<Arc<WorkerQueue>>,
     /// The limit of what all logs together keep, unless memory is short.
@@ -85,7 +84,7 @@ impl Shared {
             epoch,
             positions: epoch,
             rules,
-            hasher: foldhash::quality::RandomState::default(),
+            hasher: NameHasher::new(Seed::random()),
             queues,
             max_bytes,
             limit_bytes: AtomicUsize::new(max_bytes),
@@ -174,7 +173,7 @@ impl Shared {
 
     /// The hash of a channel's key.
     pub(super) fn hash(&self, key: &str) -> u64 {
-        self.hasher.hash_one(key)
+        self.hasher.hash(key)
     }
 
     pub(super) fn queue(&self, worker: WorkerId) -> &WorkerQueue {

@@ -12,7 +12,10 @@ use std::sync::Arc;
 
 use throng_access::{AccessControl, AllowAll};
 use throng_core::frozen::VERSION;
-use throng_core::{Body, ChannelName, MemoryThaw, Publication, Rules, SegmentSink, SharedBytes};
+use throng_core::{
+    Body, ChannelName, Engine as _, HistoryQuery, MemoryThaw, Publication, Rules, SegmentSink,
+    SharedBytes,
+};
 use throng_edge::Settings;
 use throng_edge::worker::WorkerThaw;
 
@@ -95,6 +98,9 @@ fn scenario() -> (Rig, Vec<u8>, Vec<Client>) {
     let Ok(()) = rig.engine.seal(&mut sink);
     assert!(!sink.0.is_empty());
     rig.publish("a", "not sealed", None);
+    // Whoever has looked at it may resume it.
+    let quiet = ChannelName::channel("quiet");
+    rig.engine.history(rig.now_ms(), &quiet, HistoryQuery::Newest, 1);
     let get = "GET /channels/a HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n";
     let mut clients = vec![rig.connect(get), rig.connect(WEBSOCKET), rig.connect(WEBSOCKET)];
     rig.send(&clients[HALF_FRAME], &[0x81, 0x85, 0, 0, 0, 0, b'h', b'a']);

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::{Arc, Weak};
 
 use super::super::channel::{Channel, Follower, Followers};
+use super::super::forgotten::{Forgotten, Quiet};
 use super::super::shared::Shared;
 use super::{Hashed, Shard, oldest_ms};
 use crate::frozen::{
@@ -65,12 +66,41 @@ impl FrozenChannel {
 }
 
 impl Shard {
-    /// No channel that is new in another engine may get an offset up to this one, when the channels
-    /// that [`Shard::freeze`] leaves out are forgotten.
-    pub(in crate::memory) fn forgotten_head(&self) -> u64 {
-        let forgettable = self.channels.iter().filter(|(_, channel)| channel.is_forgettable());
-        let heads = forgettable.map(|(_, channel)| channel.head);
-        heads.fold(self.forgotten.head(), u64::max)
+    /// What is remembered when the channels that [`Shard::freeze`] leaves out are forgotten, too.
+    fn forgotten_as_frozen(&self, shared: &Shared) -> Forgotten {
+        let mut forgotten = self.forgotten.clone();
+        // The journal remembers the offsets of a durable channel.
+        let is_durable = |channel: &Channel| shared.rules.get(channel.rule).is_durable;
+        let is_left_out = |channel: &Channel| channel.is_forgettable() && !is_durable(channel);
+        for (_, channel) in self.channels.iter().filter(|(_, channel)| is_left_out(channel)) {
+            forgotten.forget(shared.hash(self.names.get(channel.name)), channel.head);
+        }
+        forgotten
+    }
+
+    /// Writes which forgotten channels have been quiet. Returns the offset up to which no channel
+    /// that is new in another engine may get one.
+    pub(in crate::memory) fn freeze_forgotten<E>(
+        &self,
+        shared: &Shared,
+        write: &mut dyn FnMut(Vec<u8>) -> Result<(), E>,
+    ) -> Result<u64, E> {
+        let forgotten = self.forgotten_as_frozen(shared);
+        let quiet: Vec<Quiet> = forgotten.quiet().collect();
+        if !quiet.is_empty() {
+            let mut encoder = Encoder::new(RecordKind::QuietChannels);
+            encoder.u32(quiet.len() as u32);
+            for Quiet { hash, from, to } in quiet {
+                [hash, from, to].into_iter().for_each(|number| encoder.u64(number));
+            }
+            write(encoder.finish())?;
+        }
+        Ok(forgotten.head())
+    }
+
+    /// Adds a forgotten channel that has been quiet.
+    pub(in crate::memory) fn thaw_quiet(&mut self, quiet: Quiet) {
+        self.forgotten.add(quiet);
     }
 
     /// Raises the offset that new channels start after.

@@ -28,6 +28,8 @@ fn fixture() -> Fixture {
         receipt: None,
     };
     fixture.engine.publish(6, publication).expect("the queues have capacity");
+    // Somebody may resume a channel that was looked at.
+    fixture.engine.history(6, &ChannelName::channel("quiet"), HistoryQuery::Newest, 9);
     fixture
 }
 
@@ -114,6 +116,37 @@ fn offsets_of_forgotten_channels_are_not_repeated_after_a_thaw() {
 }
 
 #[test]
+fn a_quiet_channel_that_was_forgotten_resumes_after_a_thaw() {
+    let mut fixture = Fixture::new(retention(2), 1, usize::MAX);
+    let names = ["forgotten", "about-to-be-forgotten", "busy"].map(ChannelName::channel);
+    let [forgotten, about_to_be, busy] = &names;
+    let last = names.each_ref().map(|name| fixture.publish(0, name, "a").id);
+    fixture.tick_all(DAY_MS);
+    let followed = fixture.follow(DAY_MS, about_to_be, 0, StartAt::Live);
+    fixture.engine.set_subscribers(DAY_MS, followed.channel, WorkerId(0), 0);
+    for day in 1..4 {
+        // Whatever shards they are in, all others start after it.
+        for _ in 0..9 {
+            fixture.publish(day * DAY_MS, busy, "b");
+        }
+        fixture.notifications(0);
+        fixture.freeze_and_thaw();
+        fixture.tick_all((day + 1) * DAY_MS);
+        let resumed = |name, after| {
+            let history =
+                fixture.engine.history((day + 1) * DAY_MS, name, HistoryQuery::After(after), 9);
+            history.is_recovered
+        };
+        assert_eq!(resumed(forgotten, last[0]), Some(true), "{day}");
+        assert_eq!(resumed(about_to_be, followed.head), Some(true), "{day}");
+        assert_eq!(resumed(busy, last[2]), Some(false), "{day}");
+    }
+    let next = fixture.publish(5 * DAY_MS, forgotten, "next").id;
+    let history = fixture.engine.history(5 * DAY_MS, forgotten, HistoryQuery::After(last[0]), 9);
+    assert_eq!((history.is_recovered, offsets(&history.messages)), (Some(true), vec![next.offset]));
+}
+
+#[test]
 fn a_channel_at_the_last_offset_refuses_messages_and_can_be_thawed() {
     for retention in [retention(3), retention(0)] {
         let mut fixture = Fixture::new(retention, 1, usize::MAX);
@@ -177,8 +210,11 @@ fn channels_and_messages_out_of_place_are_refused() {
     for at in 0..records.len() {
         let mut doubled = records.clone();
         doubled.insert(at, records[at].clone());
-        // A key twice is the same key.
-        assert!(records[at][0] == 4 || is_refused(&fixture, &doubled), "record {at} twice");
+        // A key or a quiet channel twice is the same.
+        assert!(
+            [4, 10].contains(&records[at][0]) || is_refused(&fixture, &doubled),
+            "record {at} twice"
+        );
     }
     let mut swapped = records.clone();
     let message = records.iter().position(|record| record[0] == 3).expect("there are some");
