@@ -168,3 +168,26 @@ def test_a_new_process_with_another_directory_is_refused(start, tmp_path):
     server.publish("kept", "0")
     server.upgrade()
     assert server.http.get("/channels/kept/history").json()["messages"][0]["data"] == "0"
+
+
+def test_a_channel_in_use_becomes_durable_with_a_restart_only(start, tmp_path):
+    server = start()
+    settings = tmp_path / "throng.toml"
+    more = SETTINGS.replace('match = "kept*"', 'match = "*"')
+    with subscribe("sse", server, "/channels/news") as subscriber:
+        ids = [server.publish("news", "0")["id"]]
+        settings.write_text(more)
+        server.signal(signal.SIGHUP)
+        eventually(lambda: "waits for a restart: channels (durable)" in server.log(), "the reload")
+        assert 'inbox "news" is in use, and would be durable from now on' in fails(server)
+        ids.append(server.publish("news", "1")["id"])
+        assert [subscriber.next() for _ in ids] == [(id, str(n)) for n, id in enumerate(ids)]
+    server.stop()
+    again = start()
+    with subscribe("sse", again, "/channels/news", since=ids[0]) as subscriber:
+        assert subscriber.recovered is False
+        ids = [again.publish("news", str(number))["id"] for number in range(2)]
+        again.upgrade()
+        assert [subscriber.next() for _ in ids] == [(id, str(n)) for n, id in enumerate(ids)]
+        settings.write_text(SETTINGS)
+        assert 'inbox "news" is in use' in fails(again)

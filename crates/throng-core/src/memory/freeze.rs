@@ -24,10 +24,10 @@ use crate::stamp::Stamp;
 use crate::worker_queue::WorkerQueue;
 
 /// The first version with stamps.
-const STAMPS_SINCE: u16 = 2;
+pub(super) const STAMPS_SINCE: u16 = 2;
 
-/// The first version with quiet channels.
-const QUIET_SINCE: u16 = 4;
+/// The first version with quiet channels, and in which a channel says whether it is durable.
+pub(super) const QUIET_SINCE: u16 = 4;
 
 impl MemoryEngine {
     /// Writes the engine, one record with each call of `write`; a record is hardly longer than the
@@ -53,7 +53,7 @@ impl MemoryEngine {
         let (mut channels, mut forgotten_head) = (0, 0);
         for at in 0..SHARDS {
             let shard = self.lock(at);
-            channels += shard.freeze(segments, write)?;
+            channels += shard.freeze(&self.shared, segments, write)?;
             shard.freeze_keys(write)?;
             forgotten_head = shard.freeze_forgotten(&self.shared, write)?.max(forgotten_head);
         }
@@ -189,8 +189,7 @@ impl MemoryThaw {
 
     fn channel(&mut self, decoder: Decoder<'_>) -> Result<(), ThawError> {
         let shared = &self.engine.shared;
-        let frozen =
-            FrozenChannel::decode(decoder, shared.workers(), self.version >= STAMPS_SINCE)?;
+        let frozen = FrozenChannel::decode(decoder, shared.workers(), self.version)?;
         let (at, hashed) = self.engine.find(&frozen.name);
         let slot = self.engine.lock(at).thaw_channel(shared, hashed.hash, &frozen)?;
         self.channels += 1;

@@ -6,7 +6,10 @@ use crate::settings::{self, ChannelTable, Settings};
 use crate::tls::tls_settings;
 
 /// The settings that not even a process which takes over can change: it refuses to.
-pub(super) const FOR_RESTART: [&str; 2] = ["data", "engine"];
+pub(super) const FOR_RESTART: [&str; 3] = ["data", "engine", DURABLE];
+
+/// Which channels are durable. A process that takes over refuses it if one of them is in use.
+const DURABLE: &str = "channels (durable)";
 
 /// The settings that such a process may have, unless fewer workers follow from them.
 pub(super) const OF_WORKERS: [&str; 2] = ["max-connections", "workers"];
@@ -65,6 +68,9 @@ impl Changes {
         if messages(started) != messages(new) {
             pending.insert("channels (history and lag)".to_owned());
         }
+        if durable(started) != durable(new) {
+            pending.insert(DURABLE.to_owned());
+        }
         // Their secrets are not written, so that `differing` does not see them.
         if started.callouts != new.callouts {
             pending.insert("callouts".to_owned());
@@ -100,7 +106,14 @@ fn differing(effective: &Settings, new: &Settings) -> BTreeSet<String> {
 /// What the tables `[[channels]]` say about messages, without those that say nothing.
 fn messages(settings: &Settings) -> Vec<ChannelTable> {
     let tables = settings.channels.iter().map(ChannelTable::without_access);
+    let tables = tables.map(|table| ChannelTable { durable: None, ..table });
     tables.filter(|table| !table.is_bare()).collect()
+}
+
+/// The patterns of channels and of users that are durable.
+fn durable(settings: &Settings) -> Vec<(Option<&str>, Option<&str>)> {
+    let durable = settings.channels.iter().filter(|table| table.durable.is_some_and(|it| it.0));
+    durable.map(|table| (table.channels.as_deref(), table.users.as_deref())).collect()
 }
 
 /// Whether the rules of access differ.

@@ -14,6 +14,7 @@ use crate::frozen::{
 use crate::id::{LocalId, WorkerId};
 use crate::log::segment::{SealedName, Segment};
 use crate::log::{Log, Place};
+use crate::memory::freeze::{QUIET_SINCE, STAMPS_SINCE};
 use crate::memory::sealing::SharedPlaces;
 use crate::message::Content;
 use crate::name::ChannelName;
@@ -31,6 +32,8 @@ pub(in crate::memory) struct FrozenChannel {
     read: u64,
     /// How many messages follow.
     pub(in crate::memory) messages: u32,
+    /// Whether its log is elsewhere; `None` if an earlier version has not said so.
+    is_durable: Option<bool>,
 }
 
 impl FrozenChannel {
@@ -38,8 +41,9 @@ impl FrozenChannel {
     pub(in crate::memory) fn decode(
         mut decoder: Decoder<'_>,
         workers: usize,
-        has_stamps: bool,
+        version: u16,
     ) -> Result<FrozenChannel, ThawError> {
+        let has_stamps = version >= STAMPS_SINCE;
         let name = decode_name(&mut decoder)?;
         let head = decoder.u64()?;
         if head > OFFSET_MAX {
@@ -57,11 +61,12 @@ impl FrozenChannel {
         let messages = decoder.u32()?;
         let lost = Stamp(if has_stamps { decoder.u64()? } else { 0 });
         let read = if has_stamps { decoder.u64()? } else { 0 };
+        let is_durable = if version >= QUIET_SINCE { Some(decoder.u8()? != 0) } else { None };
         decoder.finish()?;
         if read > head {
             return Err(ThawError::Invalid("the read marker of a channel"));
         }
-        Ok(FrozenChannel { name, head, followers, lost, read, messages })
+        Ok(FrozenChannel { name, head, followers, lost, read, messages, is_durable })
     }
 }
 
@@ -114,12 +119,13 @@ impl Shard {
     /// Of messages in the `segments` that the other process has, only the places are written.
     pub(in crate::memory) fn freeze<E>(
         &self,
+        shared: &Shared,
         segments: SharedPlaces,
         write: &mut dyn FnMut(Vec<u8>) -> Result<(), E>,
     ) -> Result<u64, E> {
         let mut count = 0;
         for (_, channel) in self.channels.iter().filter(|(_, channel)| !channel.is_forgettable()) {
-            write(self.freeze_channel(channel))?;
+            write(self.freeze_channel(shared, channel))?;
             if let Some(log) = &channel.log {
                 freeze_messages(log, segments, write)?;
             }
@@ -128,7 +134,7 @@ impl Shard {
         Ok(count)
     }
 
-    fn freeze_channel(&self, channel: &Channel) -> Vec<u8> {
+    fn freeze_channel(&self, shared: &Shared, channel: &Channel) -> Vec<u8> {
         let mut encoder = Encoder::new(RecordKind::Channel);
         encode_name(&mut encoder, &ChannelName::from_key(self.names.get(channel.name)));
         encoder.u64(channel.head);
@@ -142,6 +148,7 @@ impl Shard {
         encoder.u32(channel.log.as_ref().map_or(0, |log| log.len()) as u32);
         encoder.u64(channel.log.as_ref().map_or(0, |log| log.lost().0));
         encoder.u64(channel.log.as_ref().map_or(0, |log| log.read()));
+        encoder.u8(u8::from(shared.rules.get(channel.rule).is_durable));
         encoder.finish()
     }
 
@@ -166,6 +173,12 @@ impl Shard {
         }
         let slot = self.find_or_create(shared, name);
         let channel = &mut self.channels[slot];
+        // Its followers and their clients have ids of the other log.
+        let is_durable = shared.rules.get(channel.rule).is_durable;
+        let was_durable = frozen.is_durable.unwrap_or(is_durable && frozen.messages == 0);
+        if was_durable != is_durable {
+            return Err(ThawError::Moved(frozen.name.name().into()));
+        }
         channel.head = frozen.head;
         channel.followers = Followers::from(frozen.followers.clone());
         // Its messages follow.

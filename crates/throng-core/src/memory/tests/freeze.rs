@@ -153,9 +153,9 @@ fn a_channel_at_the_last_offset_refuses_messages_and_can_be_thawed() {
         let (known, new) = (ChannelName::channel("known"), ChannelName::channel("new"));
         fixture.follow(0, &known, 0, StartAt::Live);
         let mut records = fixture.freeze();
-        // The head of the channel ends 32 bytes before the record: the number of its followers, the
-        // follower, the number of its messages, a stamp and a read marker come after it.
-        let head = records[1].len() - 32 - 8;
+        // The head of the channel ends 33 bytes before the record: the number of its followers, the
+        // follower, the number of its messages, a stamp, a read marker and a flag come after it.
+        let head = records[1].len() - 33 - 8;
         records[1][head..head + 8].copy_from_slice(&(OFFSET_MAX - 1).to_le_bytes());
         let forgotten = records[2].len() - 8;
         records[2][forgotten..].copy_from_slice(&OFFSET_MAX.to_le_bytes());
@@ -221,6 +221,32 @@ fn channels_and_messages_out_of_place_are_refused() {
     let other = (0..records.len()).rfind(|&at| records[at][0] == 3).expect("there are some");
     swapped.swap(message, other);
     assert!(is_refused(&fixture, &swapped));
+}
+
+#[test]
+fn a_channel_in_use_whose_log_would_be_elsewhere_is_refused_by_name() {
+    let (followed, with_messages) = (ChannelName::channel("followed"), ChannelName::user("ann"));
+    let with_rules = |is_durable| {
+        let mut fixture = Fixture::new(retention(3), 1, usize::MAX);
+        let rule = Rule { is_durable, retention: retention(3), ..Rule::default() };
+        fixture.rules = Arc::new(Rules::new(Vec::new(), rule));
+        fixture.engine = fixture.thaw(&Fixture::new(retention(3), 1, 0).freeze()).expect("empty");
+        fixture
+    };
+    let moved = |name: &str| Some(ThawError::Moved(name.into()));
+    let [memory, durable] = [false, true].map(with_rules);
+    memory.follow(0, &followed, 0, StartAt::Live);
+    durable.follow(0, &followed, 0, StartAt::Live);
+    for (from, to) in [(&memory, &durable), (&durable, &memory)] {
+        assert_eq!(to.thaw(&from.freeze()).err(), moved("followed"));
+        assert_eq!(from.thaw(&from.freeze()).err(), None);
+    }
+    let memory = with_rules(false);
+    memory.publish(0, &with_messages, "a");
+    assert_eq!(durable.thaw(&memory.freeze()).err(), moved("ann"));
+    // One that nobody uses may go.
+    memory.tick_all(DAY_MS);
+    assert_eq!(durable.thaw(&memory.freeze()).err(), None);
 }
 
 #[test]
