@@ -143,3 +143,26 @@ def node():
     for child in children:
         child.kill()
         child.communicate()
+
+
+@pytest.fixture
+def clock(tmp_path):
+    """A clock that a test can set; returns how, and the environment of programs that see it."""
+    libraries = sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
+    assert libraries, "libfaketime is missing: scripts/setup"
+    offset = tmp_path / "offset"
+
+    def move(text):
+        written = tmp_path / "offset.new"
+        written.write_text(f"{text}\n")
+        written.replace(offset)
+
+    move("+0")
+    # Clocks that cannot be set on a machine stay as they are.
+    environment = {
+        "LD_PRELOAD": libraries[0],
+        "FAKETIME_TIMESTAMP_FILE": offset,
+        "FAKETIME_NO_CACHE": "1",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+    }
+    return move, {name: str(value) for name, value in environment.items()}

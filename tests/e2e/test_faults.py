@@ -9,7 +9,6 @@ import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from pathlib import Path
 
 import httpx
 import pytest
@@ -21,29 +20,6 @@ from support.server import BINARY, clean_environment, eventually
 VIEWERS = 1000
 SCRAPERS = 50
 DAY_MS = 24 * 3600 * 1000
-
-
-@pytest.fixture
-def clock(tmp_path):
-    """A clock that a test can set; returns how, and the environment of programs that see it."""
-    libraries = sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
-    assert libraries, "libfaketime is missing: scripts/setup"
-    offset = tmp_path / "offset"
-
-    def move(text):
-        written = tmp_path / "offset.new"
-        written.write_text(f"{text}\n")
-        written.replace(offset)
-
-    move("+0")
-    # Clocks that cannot be set on a machine stay as they are.
-    environment = {
-        "LD_PRELOAD": libraries[0],
-        "FAKETIME_TIMESTAMP_FILE": offset,
-        "FAKETIME_NO_CACHE": "1",
-        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-    }
-    return move, {name: str(value) for name, value in environment.items()}
 
 
 def test_a_clock_that_jumps_expires_nothing_and_is_followed(serve, channel, clock):

@@ -41,7 +41,10 @@ def know_each_other(*nodes):
     def others(one):
         return one.metrics()["throng_nats_other_nodes"]
 
-    eventually(lambda: all(others(one) == len(nodes) - 1 for one in nodes), "nodes that know all")
+    eventually(
+        lambda: all(others(one) == len(nodes) - 1 for one in nodes),
+        lambda: "\n".join(f"{others(one)} other nodes:\n{one.log()}" for one in nodes),
+    )
     return nodes
 
 

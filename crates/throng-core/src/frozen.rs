@@ -24,6 +24,12 @@ pub use content::{OFFSET_MAX, decode_content, decode_name, encode_content, encod
 /// The version of the format that this build writes, and the newest one that it reads.
 pub const VERSION: u16 = 4;
 
+/// The first version with stamps.
+pub(crate) const STAMPS_SINCE: u16 = 2;
+
+/// The first version with quiet channels, and in which a channel says whether it is durable.
+pub(crate) const QUIET_SINCE: u16 = 4;
+
 /// The bytes after the kind of a sequence's first record.
 const MAGIC: &[u8; 6] = b"throng";
 

@@ -15,19 +15,15 @@ use super::shard::frozen::FrozenChannel;
 use super::{MemoryEngine, SHARDS};
 use crate::clock;
 use crate::engine::EngineMetrics;
-use crate::frozen::{Decoder, Encoder, OFFSET_MAX, RecordKind, ThawError, decode_content};
+use crate::frozen::{
+    Decoder, Encoder, OFFSET_MAX, QUIET_SINCE, RecordKind, STAMPS_SINCE, ThawError, decode_content,
+};
 use crate::id::Epoch;
 use crate::log::segment::{Segment, SharedBytes};
 use crate::name::ChannelName;
 use crate::rules::Rules;
 use crate::stamp::Stamp;
 use crate::worker_queue::WorkerQueue;
-
-/// The first version with stamps.
-pub(super) const STAMPS_SINCE: u16 = 2;
-
-/// The first version with quiet channels, and in which a channel says whether it is durable.
-pub(super) const QUIET_SINCE: u16 = 4;
 
 impl MemoryEngine {
     /// Writes the engine, one record with each call of `write`; a record is hardly longer than the

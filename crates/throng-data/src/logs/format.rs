@@ -6,6 +6,7 @@ use throng_core::frozen::{
 };
 use throng_core::{ChannelName, Content, Epoch, Retention, clock};
 
+use super::ages::Now;
 use crate::promise::Sync;
 use crate::storage::{Bytes, Space, Storage, StorageError};
 
@@ -22,6 +23,9 @@ pub(super) const STAMPS: &[u8] = b"stamps";
 /// What says which channels are durable and what is kept of them, as all logs follow it. Not there
 /// while some may not.
 pub(super) const RETENTION: &[u8] = b"retention";
+
+/// A late time by the machine's clock that a run has seen.
+pub(super) const SEEN: &[u8] = b"seen";
 
 /// The value of [`RUN`] after a clean end.
 pub(super) const CLEAN: &[u8] = b"clean";
@@ -223,7 +227,7 @@ impl Head {
     /// Counts the next message.
     pub(super) fn add(&mut self, offset: u64, measure: &Measure) {
         self.offset = offset;
-        self.newest_ms = measure.time_ms.max(self.newest_ms);
+        self.newest_ms = measure.time_ms;
         self.bytes += measure.bytes;
         self.expiring += u64::from(measure.is_expiring);
     }
@@ -231,11 +235,11 @@ impl Head {
     /// Whether nothing has to be dropped now, as far as is known without reading the oldest
     /// message: it does not expire before it is noted to, unless the retention has changed since,
     /// for which all channels are visited.
-    pub(super) fn is_within(&self, retention: &Retention, now_ms: u64) -> bool {
+    pub(super) fn is_within(&self, retention: &Retention, now: Now) -> bool {
         let with_slack = |max: usize| max.saturating_add(max / SLACK_PART) as u64;
         self.offset - self.floor <= with_slack(retention.max_messages)
             && self.bytes <= with_slack(retention.max_bytes)
-            && self.expires_ms.is_some_and(|at_ms| at_ms > now_ms)
+            && self.expires_ms.is_some_and(|at_ms| now.is_plausible(at_ms, retention))
     }
 
     fn encode(&self, encoder: &mut Encoder) {

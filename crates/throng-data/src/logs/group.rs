@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
-use throng_core::ChannelName;
+use throng_core::{ChannelName, IDEMPOTENCY_MS};
 
-use super::format::{Head, KnownKey, Measure, Scratch};
+use super::format::{self, Head, KnownKey, Measure, Scratch};
 use crate::storage::{Bytes, Space, Write};
 
 /// Messages that a commit drops at most, beside what each publication may: some milliseconds of
@@ -153,6 +153,14 @@ impl Group {
         group.messages.reserve(publications);
         group.channels.reserve(publications);
         group
+    }
+
+    /// Remembers an idempotency key.
+    pub(super) fn remember(&mut self, key: &[u8], known: KnownKey) {
+        let expires_ms = known.at_ms.saturating_add(IDEMPOTENCY_MS);
+        self.batch.put(Space::KeyExpiry, format::at(expires_ms, key), []);
+        self.batch.put(Space::Keys, key, known.encode());
+        self.keys.insert(key.into(), known);
     }
 
     /// A commit that may drop this many messages.

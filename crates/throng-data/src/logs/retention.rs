@@ -9,7 +9,8 @@ use std::ops::ControlFlow;
 
 use throng_core::{ChannelName, IDEMPOTENCY_MS, Retention, clock};
 
-use super::format::{self, Head, Measure};
+use super::ages::{Expiries, Now};
+use super::format::{self, Head, KnownKey, Measure};
 use super::group::{Batch, Channel, Group, TRIMMED_PER_COMMIT};
 use super::reader::unreadable;
 use super::writer::Writer;
@@ -24,16 +25,20 @@ pub(super) type RetentionOf<'a> = &'a dyn Fn(&ChannelName) -> Option<Retention>;
 
 impl Writer {
     /// Drops the oldest messages that the retention does not cover, as many as the group may, and
-    /// notes when the next one expires.
+    /// notes when the next one expires. `is_due` says that the oldest one was noted to expire by
+    /// now.
     pub(super) fn trim(
         &self,
         batch: &mut Batch,
-        name: &ChannelName,
-        channel: &mut Channel,
+        (name, channel): (&ChannelName, &mut Channel),
         retention: &Retention,
-        now_ms: u64,
+        now: Now,
+        is_due: bool,
     ) -> Result<(), StorageError> {
-        let mut oldest = None;
+        let now_ms = now.aged_ms;
+        let (mut oldest, mut must_note) = (None, false);
+        let mut expiries = Expiries::new(now, retention);
+        let first_floor = channel.head.floor;
         while channel.head.floor < channel.head.offset {
             let first = channel.head.floor + 1;
             let key = format::message(name, first);
@@ -46,11 +51,15 @@ impl Writer {
                 },
             };
             let head = &mut channel.head;
+            let is_first = head.floor == first_floor;
+            let (expires_ms, is_of_the_future) = expiries.next(time_ms, is_due && is_first);
             let is_over = head.offset - head.floor > retention.max_messages as u64
                 || head.bytes > retention.max_bytes as u64
-                || time_ms.saturating_add(retention.max_age_ms) <= now_ms;
+                || expires_ms <= now_ms;
             if !is_over {
-                oldest = Some(time_ms.saturating_add(retention.max_age_ms));
+                oldest = Some(expires_ms);
+                // An earlier note is not of this message, and would drop it.
+                must_note = is_of_the_future && !is_first;
                 break;
             }
             let Some(left) = batch.trims_left.checked_sub(1) else {
@@ -68,7 +77,7 @@ impl Writer {
         // A note that is too early costs one visit when it is due.
         let is_noted =
             |oldest_ms| head.expires_ms.is_some_and(|at_ms| now_ms < at_ms && at_ms <= oldest_ms);
-        if !oldest.is_some_and(is_noted) {
+        if must_note || !oldest.is_some_and(is_noted) {
             note_expiry(batch, name, head, oldest);
         }
         Ok(())
@@ -86,10 +95,10 @@ impl Writer {
         now_ms: u64,
         retention_of: RetentionOf<'_>,
     ) -> Result<bool, StorageError> {
-        let now_ms = clock::wall_ms(now_ms);
+        let now = self.clock.read(now_ms, clock::wall_ms(now_ms));
         let mut group = Group::with_trims(TRIMMED_PER_COMMIT);
-        let due = self.due(Space::Expiry, now_ms)?;
-        let keys = self.due(Space::KeyExpiry, now_ms)?;
+        let due = self.due(Space::Expiry, now.aged_ms)?;
+        let keys = self.due(Space::KeyExpiry, now.own_ms)?;
         let has_more = due.len() + keys.len() >= EXPIRED_PER_STEP / 2;
         let Group { batch, channels, .. } = &mut group;
         for entry in due {
@@ -101,16 +110,16 @@ impl Writer {
                 Some(channel) => channel,
                 None => Channel::read(self.logs.committed_head(&name)?),
             };
-            if channel
-                .head
-                .expires_ms
-                .is_some_and(|at_ms| format::at(at_ms, &[]) == entry[..format::TIME_BYTES])
-            {
+            let is_it = |at_ms| format::at(at_ms, &[]) == entry[..format::TIME_BYTES];
+            let is_due = channel.head.expires_ms.is_some_and(is_it);
+            if is_due {
                 channel.head.expires_ms = None;
             }
             batch.remove(Space::Expiry, entry);
             match retention_of(&name) {
-                Some(retention) => self.trim(batch, &name, &mut channel, &retention, now_ms)?,
+                Some(retention) => {
+                    self.trim(batch, (&name, &mut channel), &retention, now, is_due)?;
+                }
                 None => note_expiry(batch, &name, &mut channel.head, None),
             }
             channel.store(batch, &name);
@@ -120,7 +129,9 @@ impl Writer {
             let key = entry[format::TIME_BYTES..].to_vec();
             // The key may have been used again since.
             let known = self.known_key(&group, &key)?;
-            if known.is_some_and(|known| known.at_ms.saturating_add(IDEMPOTENCY_MS) <= now_ms) {
+            let is_over =
+                |known: KnownKey| known.at_ms.saturating_add(IDEMPOTENCY_MS) <= now.own_ms;
+            if known.is_some_and(is_over) {
                 group.batch.remove(Space::Keys, key);
             }
             group.batch.remove(Space::KeyExpiry, entry);
@@ -170,7 +181,7 @@ mod tests {
     use throng_core::{Body, Publication, Stamp};
 
     use super::*;
-    use crate::logs::writer::HEADS_MAX;
+    use crate::logs::writer::{Appended, HEADS_MAX};
     use crate::logs::{Bounds, Logs};
     use crate::promise::Sync;
     use crate::storage::memory::MemoryStorage;
@@ -204,8 +215,18 @@ mod tests {
         retention: Retention,
     ) {
         let publications: Vec<_> = channels.map(|name| (publication(name), retention)).collect();
-        let appended = writer.append(NOW_MS, &publications, Vec::new(), &mut Stamp::default);
-        assert_eq!(appended.expect("it writes").len(), publications.len());
+        append_at(writer, NOW_MS, &publications);
+    }
+
+    fn append_at(
+        writer: &mut Writer,
+        now_ms: u64,
+        publications: &[(Publication, Retention)],
+    ) -> Vec<Appended> {
+        let appended = writer.append(now_ms, publications, Vec::new(), &mut Stamp::default);
+        let appended = appended.expect("it writes");
+        assert_eq!(appended.len(), publications.len());
+        appended
     }
 
     fn kept(logs: &Logs, channel: &str) -> u64 {
@@ -240,6 +261,58 @@ mod tests {
             append(&mut writer, std::iter::repeat_n("long", 4_096), few);
         }
         assert!(kept(&logs, "long") < 20_000, "{} are left", kept(&logs, "long"));
+    }
+
+    /// The machine's clock was a year ahead for a moment.
+    #[test]
+    fn messages_of_the_future_expire_like_others() {
+        const FUTURE_MS: u64 = NOW_MS + 365 * 24 * 3_600_000;
+        let one = |name| [(publication(name), LONG)];
+        for is_new_run in [false, true] {
+            let storage = MemoryStorage::default();
+            let (mut logs, mut writer) = open(&storage);
+            writer.apply_retention("long").expect("it writes");
+            while writer.walk(NOW_MS, &|_| Some(LONG)).expect("it writes") {}
+            for name in ["busy", "quiet"] {
+                append_at(&mut writer, FUTURE_MS, &one(name));
+                append_at(&mut writer, FUTURE_MS + 100, &one(name));
+            }
+            if is_new_run {
+                drop(writer);
+                (logs, writer) = open(&storage);
+            }
+            writer.clock.compare(FUTURE_MS, NOW_MS);
+            let appended = append_at(&mut writer, NOW_MS, &one("busy"));
+            let Appended::New(content) = &appended[0] else { panic!("no key") };
+            assert_eq!(content.time_ms, NOW_MS, "its time is right again");
+            let mut expire = |now_ms| {
+                let retention_of = |_: &ChannelName| Some(LONG);
+                while writer.expire(now_ms, &retention_of).expect("it writes")
+                    || writer.walk(now_ms, &retention_of).expect("it writes")
+                {}
+                (kept(&logs, "busy"), kept(&logs, "quiet"))
+            };
+            assert_eq!(expire(NOW_MS), (3, 2));
+            assert_eq!(expire(NOW_MS + 999), (3, 2));
+            assert_eq!(expire(NOW_MS + 1_000), (2, 1), "as if it was published when it was seen");
+            assert_eq!(expire(NOW_MS + 1_099), (2, 1));
+            assert_eq!(expire(NOW_MS + 1_100), (0, 0), "and the next one 100 ms later");
+        }
+    }
+
+    #[test]
+    fn a_key_of_the_future_is_not_known_for_longer_than_others() {
+        const HOUR_MS: u64 = 3_600_000;
+        let storage = MemoryStorage::default();
+        let (_, mut writer) = open(&storage);
+        let publication = Publication { idempotency_key: Some("k".into()), ..publication("a") };
+        let one = [(publication, LONG)];
+        let mut is_new =
+            |now_ms| matches!(append_at(&mut writer, now_ms, &one)[..], [Appended::New(_)]);
+        assert!(is_new(NOW_MS + HOUR_MS));
+        assert!(!is_new(NOW_MS), "the retry of a publication");
+        assert!(!is_new(NOW_MS + IDEMPOTENCY_MS - 1));
+        assert!(is_new(NOW_MS + IDEMPOTENCY_MS));
     }
 
     #[test]

@@ -50,8 +50,11 @@ impl Writer {
         now_ms: u64,
         retention_of: RetentionOf<'_>,
     ) -> Result<bool, StorageError> {
+        let now = self.clock.read(now_ms, clock::wall_ms(now_ms));
+        if self.clock.has_stepped_back() {
+            self.walk_again()?;
+        }
         let Some(walk) = &self.walk else { return Ok(false) };
-        let now_ms = clock::wall_ms(now_ms);
         let heads = self.heads_from(&walk.next)?;
         let mut group = Group::with_trims(TRIMMED_PER_COMMIT);
         let Group { batch, channels, .. } = &mut group;
@@ -60,7 +63,7 @@ impl Writer {
             let Some(retention) = retention_of(&name) else { continue };
             let before = self.logs.advance(&name, *before)?;
             let mut channel = Channel::read(before);
-            self.trim(batch, &name, &mut channel, &retention, now_ms)?;
+            self.trim(batch, (&name, &mut channel), &retention, now, false)?;
             if channel.head != before {
                 channel.store(batch, &name);
                 channels.insert(name, channel);
@@ -85,6 +88,20 @@ impl Writer {
             (walk, _) => *walk = None,
         }
         Ok(!is_over)
+    }
+
+    /// Begins a visit, or the one that is under way anew: notes of when messages expire may be far
+    /// in the future, as the machine's clock was set back.
+    fn walk_again(&mut self) -> Result<(), StorageError> {
+        match &mut self.walk {
+            Some(walk) => walk.next.clear(),
+            None => {
+                let known = self.storage().get(Space::Meta, format::RETENTION)?;
+                self.storage().commit(&[Write::remove(Space::Meta, format::RETENTION)])?;
+                self.walk = known.map(|retention| Walk { retention, next: Vec::new() });
+            }
+        }
+        Ok(())
     }
 
     /// The heads of some channels from a key on, with their keys.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use throng_core::{Content, IDEMPOTENCY_MS, MessageId, Publication, Retention, Stamp, clock};
 
+use super::ages::{AgeClock, Now};
 use super::format::{self, KnownKey, Scratch};
 use super::group::{Channel, Channels, Group, Known, TRIMMED_PER_COMMIT};
 use super::reader::{Logs, unreadable};
@@ -21,6 +22,9 @@ const TRIMMED_PER_PUBLICATION: usize = 2;
 /// Stamps that are reserved at a time: so many that a run seldom notes more than one reservation,
 /// and few beside the 2^62 that there are.
 const STAMPS_AHEAD: u64 = 1 << 40;
+
+/// How often a late time is noted, while something is written.
+const SEEN_EVERY_MS: u64 = 60_000;
 
 /// What an append made of a publication.
 #[derive(Debug, Clone)]
@@ -45,6 +49,9 @@ pub struct Writer {
     pending: Option<Pending>,
     /// The visit of all channels, if it is under way.
     pub(super) walk: Option<Walk>,
+    pub(super) clock: AgeClock,
+    /// The time by the machine's clock that was noted last.
+    seen_ms: u64,
 }
 
 /// A visit of all channels: see `walk`.
@@ -90,6 +97,8 @@ impl Writer {
             stamps: 0,
             pending: None,
             walk: None,
+            clock: AgeClock::default(),
+            seen_ms: 0,
         })
     }
 
@@ -101,6 +110,11 @@ impl Writer {
     /// What the storage reports. Then call [`Writer::retry`], and this again.
     pub(crate) fn begin_run(&mut self, newest: Stamp) -> Result<(), StorageError> {
         self.note_run(format::run(self.sync, &self.logs.boot))?;
+        let seen = self.storage().get(Space::Meta, format::SEEN)?;
+        if let Some(seen) = seen {
+            let seen_ms = format::number(&seen).map_err(unreadable)?;
+            self.clock.compare(seen_ms, clock::wall_ms(clock::now_ms()));
+        }
         self.reserve_stamps(newest)
     }
 
@@ -164,12 +178,17 @@ impl Writer {
         changes: Vec<Write>,
         next_stamp: &mut dyn FnMut() -> Stamp,
     ) -> Result<Vec<Appended>, StorageError> {
-        let now_ms = clock::wall_ms(now_ms);
+        let now = self.clock.read(now_ms, clock::wall_ms(now_ms));
         let trims_left = TRIMMED_PER_COMMIT + publications.len() * TRIMMED_PER_PUBLICATION;
         let mut group = Group::of(publications.len(), changes, trims_left);
+        // Also a time that is earlier, once the clock was set back.
+        if now.wall_ms.abs_diff(self.seen_ms) > SEEN_EVERY_MS {
+            self.seen_ms = now.wall_ms;
+            group.batch.put(Space::Meta, format::SEEN, now.wall_ms.to_be_bytes());
+        }
         let mut appended = Vec::with_capacity(publications.len());
         for (publication, retention) in publications {
-            let added = self.add(&mut group, now_ms, publication, retention, next_stamp)?;
+            let added = self.add(&mut group, now, publication, retention, next_stamp)?;
             if let (Appended::New(_), Some(message)) = (&added, group.messages.last_mut()) {
                 message.1 = appended.len();
             }
@@ -243,7 +262,7 @@ impl Writer {
     fn add(
         &self,
         group: &mut Group,
-        now_ms: u64,
+        now: Now,
         publication: &Publication,
         retention: &Retention,
         next_stamp: &mut dyn FnMut() -> Stamp,
@@ -253,11 +272,15 @@ impl Writer {
         let key = publication.idempotency_key.as_deref().map(|key| format::key(name, key));
         if let Some(key) = &key
             && let Some(known) = self.known_key(group, key)?
-            && known.at_ms.saturating_add(IDEMPOTENCY_MS) > now_ms
+            && known.at_ms.saturating_add(IDEMPOTENCY_MS) > now.own_ms
         {
+            if now.is_future(known.at_ms) {
+                // It would be known for longer than it may.
+                group.remember(key, KnownKey { at_ms: now.own_ms, ..known });
+            }
             return Ok(Appended::Known(MessageId { epoch, offset: known.offset }));
         }
-        let Group { batch, channels, keys, messages, new_channels } = group;
+        let Group { batch, channels, messages, new_channels, .. } = &mut *group;
         let channel = match channels.get_mut(name) {
             Some(channel) => channel,
             None => {
@@ -280,13 +303,13 @@ impl Writer {
             id: MessageId { epoch, offset: head.offset + 1 },
             stamp: next_stamp(),
             previous: head.offset,
-            time_ms: clock::from_wall_ms(now_ms.max(head.newest_ms)),
+            time_ms: clock::from_wall_ms(now.time_after(head.newest_ms)),
             channel: name.clone(),
             body: publication.body.clone(),
             content_type: publication.content_type.clone(),
             excluded: publication.excluded,
             expires_ms: publication.expires_in_ms.and_then(|in_ms| {
-                NonZeroU64::new(clock::from_wall_ms(now_ms).saturating_add(in_ms))
+                NonZeroU64::new(clock::from_wall_ms(now.wall_ms).saturating_add(in_ms))
             }),
         };
         let value = batch.scratch.content(&content);
@@ -296,14 +319,12 @@ impl Writer {
         messages.push((batch.writes.len(), 0));
         let at = batch.scratch.message(name, content.id.offset);
         batch.put(Space::Messages, at, value);
-        if !channel.head.is_within(retention, now_ms) {
-            self.trim(batch, name, channel, retention, now_ms)?;
+        if !channel.head.is_within(retention, now) {
+            let is_due = channel.head.expires_ms.is_some_and(|at_ms| at_ms <= now.aged_ms);
+            self.trim(batch, (name, channel), retention, now, is_due)?;
         }
         if let Some(key) = key {
-            let known = KnownKey { offset: content.id.offset, at_ms: now_ms };
-            batch.put(Space::KeyExpiry, format::at(now_ms + IDEMPOTENCY_MS, &key), []);
-            batch.put(Space::Keys, &key, known.encode());
-            keys.insert(key, known);
+            group.remember(&key, KnownKey { offset: content.id.offset, at_ms: now.own_ms });
         }
         Ok(Appended::New(Arc::new(content)))
     }

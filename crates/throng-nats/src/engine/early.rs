@@ -15,6 +15,8 @@ const QUESTIONS_MAX: usize = 4_096;
 struct State {
     notices: Vec<Notice>,
     questions: usize,
+    /// How many other nodes are there. It is reported only when it changes.
+    nodes: usize,
     is_open: bool,
     /// What is in the way.
     trouble: Option<String>,
@@ -56,7 +58,8 @@ impl Early {
     pub(super) fn begin(&self, node: &Arc<Shared>) {
         let mut state = self.lock();
         let notices = std::mem::take(&mut state.notices).into_iter();
-        notices.chain([Notice::Rest]).for_each(|notice| node.take(notice));
+        let last = [Notice::Report(Report::Nodes(state.nodes)), Notice::Rest];
+        notices.chain(last).for_each(|notice| node.take(notice));
         let is_first = self.serves.set(Arc::downgrade(node)).is_ok();
         debug_assert!(is_first);
     }
@@ -90,9 +93,13 @@ impl State {
             | Notice::Rest
             | Notice::CaughtUp
             | Notice::Lag { .. }
-            | Notice::Report(
-                Report::Nodes(_) | Report::Heard { .. } | Report::Gone { .. } | Report::Standing(_),
-            ) => return,
+            | Notice::Report(Report::Heard { .. } | Report::Gone { .. } | Report::Standing(_)) => {
+                return;
+            }
+            Notice::Report(Report::Nodes(nodes)) => {
+                self.nodes = *nodes;
+                return;
+            }
             Notice::Report(Report::Question { .. }) => {
                 self.questions += 1;
                 if self.questions > QUESTIONS_MAX {
@@ -139,6 +146,7 @@ mod tests {
             early.take(Notice::Report(Report::Nodes(number)));
         }
         assert_eq!(early.lock().notices.len(), QUESTIONS_MAX);
+        assert_eq!(early.lock().nodes, 2 * QUESTIONS_MAX - 1, "the last number counts");
         assert!(!early.is_open());
     }
 

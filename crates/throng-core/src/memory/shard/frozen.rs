@@ -8,13 +8,12 @@ use super::super::forgotten::{Forgotten, Quiet};
 use super::super::shared::Shared;
 use super::{Hashed, Shard, oldest_ms};
 use crate::frozen::{
-    Decoder, Encoder, Head, OFFSET_MAX, RecordKind, ThawError, decode_name, encode_content,
-    encode_name,
+    Decoder, Encoder, Head, OFFSET_MAX, QUIET_SINCE, RecordKind, STAMPS_SINCE, ThawError,
+    decode_name, encode_content, encode_name,
 };
 use crate::id::{LocalId, WorkerId};
 use crate::log::segment::{SealedName, Segment};
 use crate::log::{Log, Place};
-use crate::memory::freeze::{QUIET_SINCE, STAMPS_SINCE};
 use crate::memory::sealing::SharedPlaces;
 use crate::message::Content;
 use crate::name::ChannelName;
