@@ -6,6 +6,7 @@
 //! of them has whole. What no living token can be concerned by is forgotten.
 
 mod bounds;
+mod forgetting;
 mod log;
 mod page;
 mod record;
@@ -13,6 +14,7 @@ mod shared;
 mod storage;
 
 pub use bounds::remembered_s;
+pub use forgetting::Forgetting;
 pub use log::{OpenError, RevocationLog, RevokeError};
 pub use page::RevocationPage;
 pub use shared::{SharedChange, SharedRevocations, SharedTable};

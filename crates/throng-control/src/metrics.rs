@@ -56,6 +56,8 @@ pub enum OtherValue {
     Gauge(u64),
     /// Numbers that go up and down: the name of the label, and each of its values with its number.
     GaugesBy(&'static str, Vec<(String, u64)>),
+    /// A number that only grows.
+    Counter(u64),
     /// Numbers that only grow: the name of the label, and each of its values with its count.
     CountersBy(&'static str, Vec<(&'static str, u64)>),
     /// How long something took.

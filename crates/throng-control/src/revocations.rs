@@ -16,7 +16,9 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use throng_access::revocation::{FileStorage, PassedFile, SharedChange, SharedRevocations};
+use throng_access::revocation::{
+    FileStorage, Forgetting, PassedFile, SharedChange, SharedRevocations,
+};
 use throng_access::{AccessControl, Revocation, RevocationLog, Revocations, Subject};
 use throng_core::{Later, ScanAction, ScanClose, ScanTarget, Ticket, clock};
 use throng_wire::websocket::close_code;
@@ -88,6 +90,7 @@ pub(crate) struct RevocationTask {
     access: Arc<AccessControl>,
     edge: Arc<dyn Edge>,
     hold: Arc<Hold>,
+    forgetting: Forgetting,
 }
 
 /// The two ends. There is no owner if the settings name no file.
@@ -107,7 +110,8 @@ pub(crate) fn new(
     let keeper = Keeper::File(sender, Arc::clone(log.revocations()));
     let log = Arc::new(Mutex::new(log));
     let revoker = Revoker { keeper, log: Arc::downgrade(&log), hold: Arc::clone(&hold) };
-    (revoker, Some(RevocationTask { log, orders, access: Arc::clone(access), edge, hold }))
+    let (access, forgetting) = (Arc::clone(access), Forgetting::default());
+    (revoker, Some(RevocationTask { log, orders, access, edge, hold, forgetting }))
 }
 
 impl Revoker {
@@ -215,7 +219,8 @@ impl RevocationTask {
                 continue;
             }
             let log = Arc::clone(&self.log);
-            let execute = move || execute(&mut lock(&log), orders);
+            let forget_s = self.forgetting.now_s(clock::now_ms(), clock::machine_ms());
+            let execute = move || execute(&mut lock(&log), orders, forget_s);
             let Ok(made) = tokio::task::spawn_blocking(execute).await else {
                 return tracing::error!("the file of revocations is not written any more");
             };
@@ -266,10 +271,14 @@ pub fn revoke_action(spares_newer: bool) -> ScanAction {
 }
 
 /// Makes changes on the disk. Returns what became of each order. Without orders it only forgets.
-fn execute(log: &mut RevocationLog<FileStorage>, orders: Vec<Order>) -> Vec<(Order, Outcome)> {
+fn execute(
+    log: &mut RevocationLog<FileStorage>,
+    orders: Vec<Order>,
+    forget_s: u64,
+) -> Vec<(Order, Outcome)> {
     let now_s = clock::machine_ms() / 1000;
     if orders.is_empty()
-        && let Err(error) = log.tidy(now_s)
+        && let Err(error) = log.tidy(forget_s)
     {
         tracing::warn!(%error, "the file of revocations cannot be rewritten");
     }

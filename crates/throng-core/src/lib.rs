@@ -59,6 +59,7 @@
 //! * `unsafe` is allowed in `prefetch` only.
 
 pub mod admission;
+pub mod age_clock;
 mod ages;
 pub mod clock;
 #[cfg(any(test, feature = "conformance"))]

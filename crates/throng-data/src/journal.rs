@@ -29,7 +29,7 @@ use answers::{Answers, Safe};
 pub use outcome::{ChangeDone, Done, Refused, Written};
 pub use server::{Answering, Server};
 
-use crate::logs::{Appended, Logs, Writer};
+use crate::logs::{Appended, Logs, Unreadable, Writer};
 use crate::promise::Sync;
 use crate::storage::{StorageError, Write};
 
@@ -52,6 +52,9 @@ const WRITE_BYTES: usize = size_of::<Write>();
 
 /// How often the thread looks for what has expired, and syncs with [`Sync::Interval`].
 const TICK: Duration = Duration::from_millis(500);
+
+/// How often it is told at most what could not be read.
+const TELL_UNREADABLE: Duration = Duration::from_secs(60);
 
 /// How long the thread waits after a failure before it tries again.
 const RETRY: Duration = Duration::from_millis(500);
@@ -154,6 +157,7 @@ struct Shared {
     commits: Histogram,
     /// What the directory takes, as it was at the last look.
     disk_bytes: AtomicU64,
+    unreadable: AtomicU64,
 }
 
 /// What a journal has written since its start.
@@ -169,6 +173,8 @@ pub struct Figures {
     pub max_bytes: u64,
     /// How long commits took, with their syncs.
     pub commits: Snapshot,
+    /// How many entries that were needed could not be read.
+    pub unreadable: u64,
 }
 
 const WORKS: u8 = 0;
@@ -271,7 +277,8 @@ impl Journal {
         let thread = std::thread::Builder::new().name("journal".into()).spawn(move || {
             let (queue, shared) = (of_thread, shared_of_thread);
             let taken = VecDeque::new();
-            Thread { writer, is_noted, setup, answers, queue, shared, taken }.run();
+            let next_telling = Instant::now();
+            Thread { writer, is_noted, setup, answers, queue, shared, taken, next_telling }.run();
         })?;
         Ok(Journal { queue, shared, unanswered, max_bytes, thread: Mutex::new(Some(thread)) })
     }
@@ -357,6 +364,7 @@ impl Journal {
             disk_bytes: get(&self.shared.disk_bytes),
             max_bytes: self.max_bytes,
             commits: Snapshot::of(std::iter::once(&self.shared.commits)),
+            unreadable: get(&self.shared.unreadable),
         }
     }
 }
@@ -390,6 +398,8 @@ struct Thread {
     shared: Arc<Shared>,
     /// What is written next.
     taken: VecDeque<Waiting>,
+    /// When it may be told again what could not be read.
+    next_telling: Instant,
 }
 
 impl Thread {
@@ -408,6 +418,7 @@ impl Thread {
             }
             if Instant::now() >= next_tick {
                 let has_more = self.tick();
+                self.tell_unreadable();
                 // What waits is written between two steps of it.
                 next_tick = Instant::now() + if has_more { Duration::ZERO } else { TICK };
             }
@@ -480,7 +491,7 @@ impl Thread {
         let Ok(appended) = result else { return false };
         let new = appended.iter().filter_map(|appended| match appended {
             Appended::New(content) => Some(content.body.bytes().len() as u64),
-            Appended::Known(_) => None,
+            Appended::Known(_) | Appended::Unreadable => None,
         });
         let (messages, bytes) = new.fold((0, 0), |(count, sum), bytes| (count + 1, sum + bytes));
         shared.messages.fetch_add(messages, Ordering::Relaxed);
@@ -488,6 +499,16 @@ impl Thread {
         let is_stamped = stamps.leave();
         answers.answer(Safe { appended, publications, done, changed, is_stamped });
         true
+    }
+
+    /// Tells what could not be read, but not with each tick.
+    fn tell_unreadable(&mut self) {
+        let Unreadable { count, last } = self.writer.take_unreadable();
+        self.shared.unreadable.fetch_add(count, Ordering::Relaxed);
+        if count > 0 && Instant::now() >= self.next_telling {
+            self.setup.server.unreadable(&last);
+            self.next_telling = Instant::now() + TELL_UNREADABLE;
+        }
     }
 
     /// Syncs what waits for no sync, and drops what has expired. Returns whether more of that is

@@ -24,9 +24,11 @@ mod reader;
 mod retention;
 #[cfg(test)]
 mod tests;
+mod unreadable;
 mod walk;
 mod writer;
 
 pub use check::{Checked, Tell};
 pub use reader::{Bounds, Logs, Opened};
+pub use unreadable::Unreadable;
 pub use writer::{Appended, Writer};

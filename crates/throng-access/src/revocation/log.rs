@@ -54,8 +54,9 @@ pub struct RevocationLog<S> {
 }
 
 impl<S: Storage> RevocationLog<S> {
-    /// Reads what is stored into `revocations`, which should be empty. The set takes new
-    /// revocations up to `max_entries`; those that are stored all hold, whatever their number.
+    /// Reads what is stored into `revocations`, which should be empty, without what concerns no
+    /// living token at `now_s`. The set takes new revocations up to `max_entries`; those that are
+    /// stored all hold, whatever their number.
     ///
     /// # Errors
     ///
@@ -172,8 +173,8 @@ impl<S: Storage> RevocationLog<S> {
         Ok(())
     }
 
-    /// Forgets what concerns no living token, and rewrites the file if most of it is forgotten. To
-    /// be called now and then.
+    /// Forgets what concerns no living token at `now_s`, which [`Forgetting`](super::Forgetting)
+    /// tells, and rewrites the file if most of it is forgotten. To be called now and then.
     ///
     /// # Errors
     ///

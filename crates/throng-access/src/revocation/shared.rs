@@ -208,7 +208,8 @@ impl SharedRevocations {
         .collect()
     }
 
-    /// Forgets what concerns no living token. To be called now and then.
+    /// Forgets what concerns no living token at `now_s`, which [`Forgetting`](super::Forgetting)
+    /// tells. To be called now and then.
     pub fn tidy(&self, now_s: u64) {
         self.bounds.forget(&self.revocations, now_s);
     }

@@ -349,6 +349,7 @@ impl Page<'_> {
                     self.sample(name, &format!("{{{label}=\"{}\"}}", escaped(&of)), value);
                 }
             }
+            OtherValue::Counter(value) => self.counter(name, help, value),
             OtherValue::CountersBy(label, counts) => {
                 self.describe(name, help, "counter");
                 for (value, count) in counts {

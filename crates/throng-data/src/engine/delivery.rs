@@ -70,6 +70,10 @@ impl Server for Delivery {
         self.shared.memory.newest_stamp()
     }
 
+    fn unreadable(&self, what: &str) {
+        tracing::error!("an entry of the data directory cannot be read: {what}");
+    }
+
     fn answer(&self, answers: Answering) {
         (self.answer_at)(answers);
     }

@@ -114,7 +114,7 @@ fn answer(server: &dyn Server, group: Safe, unanswered: Unanswered) {
     let deliver = |(appended, (publication, _)): (Appended, &(Publication, Retention))| {
         let subscribers = match &appended {
             Appended::New(content) => server.deliver(content, publication.receipt.as_ref()),
-            Appended::Known(_) => 0,
+            Appended::Known(_) | Appended::Unreadable => 0,
         };
         Written { appended, subscribers }
     };

@@ -35,6 +35,11 @@ pub trait Server: Send + Sync {
     /// The highest stamp that was given out.
     fn newest_stamp(&self) -> Stamp;
 
+    /// Hears that entries could not be read, and of which channel or why: once a minute at most.
+    fn unreadable(&self, what: &str) {
+        let _ = what;
+    }
+
     /// Calls `answers`, which tell many publishers what became of their messages, once and soon: on
     /// a thread that wakes those at little cost. Dropped without a call, it tells them that nothing
     /// is known.

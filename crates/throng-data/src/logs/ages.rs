@@ -7,10 +7,8 @@
 //! for as much older. If it is set back, messages of before have a time in the future. These count
 //! as published when that is noticed, each as much later than the one before it as it was.
 
-use throng_core::Retention;
-
-/// A smaller step of the clock is followed: the ages of messages are not that exact.
-const SLACK_MS: u64 = 60_000;
+use throng_core::age_clock::{AgeClock, SLACK_MS};
+use throng_core::{Retention, clock};
 
 /// The time by all clocks.
 #[derive(Debug, Clone, Copy)]
@@ -24,6 +22,15 @@ pub(super) struct Now {
 }
 
 impl Now {
+    /// The time when it is `own_ms` by the clock of the process.
+    pub(super) fn read(clock: &mut AgeClock, own_ms: u64) -> Now {
+        Now::of(clock, own_ms, clock::wall_ms(own_ms))
+    }
+
+    fn of(clock: &mut AgeClock, own_ms: u64, wall_ms: u64) -> Now {
+        Now { wall_ms, aged_ms: clock.read(own_ms, wall_ms), own_ms }
+    }
+
     /// When a message was published, by the clock by which it ages; `None` if that is in the
     /// future.
     fn published_ms(&self, time_ms: u64) -> Option<u64> {
@@ -80,41 +87,6 @@ impl Expiries {
     }
 }
 
-/// See the module.
-#[derive(Debug, Default)]
-pub(super) struct AgeClock {
-    /// How far it is ahead of the clock of the process.
-    ahead_ms: Option<i64>,
-    /// Whether the machine's clock was set back.
-    has_stepped_back: bool,
-}
-
-impl AgeClock {
-    /// Reads the clock of the process and that of the machine.
-    pub(super) fn read(&mut self, own_ms: u64, wall_ms: u64) -> Now {
-        let machine_ms = wall_ms.cast_signed().wrapping_sub(own_ms.cast_signed());
-        let ahead_ms = self.ahead_ms.map_or(machine_ms, |ahead_ms| {
-            self.has_stepped_back |= machine_ms < ahead_ms.saturating_sub_unsigned(SLACK_MS);
-            let is_step = machine_ms > ahead_ms.saturating_add_unsigned(SLACK_MS);
-            if is_step { ahead_ms } else { machine_ms }
-        });
-        self.ahead_ms = Some(ahead_ms);
-        Now { wall_ms, aged_ms: own_ms.saturating_add_signed(ahead_ms), own_ms }
-    }
-
-    /// Notes that an earlier run has seen this time by the machine's clock, where it is `wall_ms`
-    /// now.
-    pub(super) fn compare(&mut self, seen_ms: u64, wall_ms: u64) {
-        self.has_stepped_back |= seen_ms > wall_ms.saturating_add(SLACK_MS);
-    }
-
-    /// Whether the machine's clock was set back since this was asked. Then there may be notes that
-    /// are far in the future.
-    pub(super) fn has_stepped_back(&mut self) -> bool {
-        std::mem::take(&mut self.has_stepped_back)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,44 +97,31 @@ mod tests {
     #[test]
     fn a_clock_that_is_set_forward_makes_nothing_older() {
         let mut clock = AgeClock::default();
-        let before = clock.read(START_MS, START_MS);
+        let before = Now::of(&mut clock, START_MS, START_MS);
         assert_eq!(before.published_ms(START_MS), Some(START_MS));
         let own_ms = START_MS + 10;
-        let after = clock.read(own_ms, own_ms + 24 * HOUR_MS);
+        let after = Now::of(&mut clock, own_ms, own_ms + 24 * HOUR_MS);
         assert_eq!(after.aged_ms, own_ms);
         assert_eq!(after.published_ms(after.wall_ms), Some(own_ms));
         assert_eq!(after.published_ms(START_MS), Some(START_MS));
-        let later = clock.read(own_ms + HOUR_MS, after.wall_ms + HOUR_MS);
+        let later = Now::of(&mut clock, own_ms + HOUR_MS, after.wall_ms + HOUR_MS);
         assert_eq!(later.published_ms(after.wall_ms), Some(own_ms));
-        assert!(!clock.has_stepped_back());
     }
 
     #[test]
-    fn a_clock_that_is_set_back_is_followed_and_told() {
+    fn a_clock_that_is_set_back_is_followed() {
         let mut clock = AgeClock::default();
-        clock.read(START_MS, START_MS + HOUR_MS);
-        let now = clock.read(START_MS + 5, START_MS + 5);
+        Now::of(&mut clock, START_MS, START_MS + HOUR_MS);
+        let now = Now::of(&mut clock, START_MS + 5, START_MS + 5);
         assert_eq!(now.aged_ms, START_MS + 5);
-        assert!(clock.has_stepped_back());
-        assert!(!clock.has_stepped_back());
         assert_eq!(now.published_ms(START_MS + HOUR_MS), None);
         assert_eq!(now.time_after(START_MS + HOUR_MS), START_MS + 5);
         assert_eq!(now.time_after(START_MS + 7), START_MS + 7, "times do not go back for less");
     }
 
     #[test]
-    fn small_steps_are_followed() {
-        let mut clock = AgeClock::default();
-        for step in 0..5 {
-            let wall_ms = START_MS + step * (SLACK_MS - 1);
-            assert_eq!(clock.read(START_MS, wall_ms).aged_ms, wall_ms);
-        }
-        assert!(!clock.has_stepped_back());
-    }
-
-    #[test]
     fn messages_of_the_future_expire_as_far_apart_as_they_were_published() {
-        let now = AgeClock::default().read(START_MS, START_MS);
+        let now = Now::of(&mut AgeClock::default(), START_MS, START_MS);
         let age_ms = 1_000;
         let retention = Retention { max_messages: 9, max_bytes: 9, max_age_ms: age_ms };
         let future_ms = START_MS + 99 * HOUR_MS;

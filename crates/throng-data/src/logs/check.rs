@@ -5,11 +5,11 @@
 
 use std::ops::ControlFlow;
 
+use throng_core::ChannelName;
 use throng_core::frozen::ThawError;
-use throng_core::{ChannelName, Kind};
 
 use super::at_rest::END;
-use super::format::{self, Head, KnownKey};
+use super::format::{self, Head, KnownKey, shown};
 use super::reader::Logs;
 use crate::storage::{Order, Space, StorageError};
 
@@ -209,14 +209,6 @@ impl Run {
 }
 
 /// A channel or user, as a sentence names it.
-fn shown(name: &ChannelName) -> String {
-    let noun = match name.kind() {
-        Kind::User => "user",
-        Kind::Channel | Kind::Internal => "channel",
-    };
-    format!("{noun} {:?}", name.name())
-}
-
 fn broken(name: &ChannelName, error: &ThawError) -> String {
     format!("{}: what is known of it cannot be read: {error}", shown(name))
 }

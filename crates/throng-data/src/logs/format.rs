@@ -4,7 +4,7 @@ use throng_core::frozen::{
     Decoder, Encoder, RecordKind, ThawError, decode_content, decode_name, encode_content,
     encode_name,
 };
-use throng_core::{ChannelName, Content, Epoch, Retention, clock};
+use throng_core::{ChannelName, Content, Epoch, Kind, Retention, clock};
 
 use super::ages::Now;
 use crate::promise::Sync;
@@ -124,6 +124,15 @@ pub(super) fn name(name: &ChannelName) -> Vec<u8> {
     // With room for what comes behind it in other keys.
     let bytes = name.name().len() + 2 * NUMBER_BYTES;
     encoded(RecordKind::Channel, bytes, |encoder| encode_name(encoder, name))
+}
+
+/// A channel for a person.
+pub(super) fn shown(name: &ChannelName) -> String {
+    let noun = match name.kind() {
+        Kind::User => "user",
+        Kind::Channel | Kind::Internal => "channel",
+    };
+    format!("{noun} {:?}", name.name())
 }
 
 /// The channel of a key.

@@ -6,6 +6,7 @@ use foldhash::fast::RandomState;
 use throng_core::{ChannelName, IDEMPOTENCY_MS};
 
 use super::format::{self, Head, KnownKey, Measure, Scratch};
+use super::unreadable::Unreadable;
 use crate::storage::{Bytes, Space, Write};
 
 /// Messages that a commit drops at most, beside what each publication may: some milliseconds of
@@ -25,6 +26,7 @@ pub(super) struct Batch {
     /// How many more messages may be dropped.
     pub(super) trims_left: usize,
     pub(super) scratch: Scratch,
+    pub(super) unreadable: Unreadable,
 }
 
 impl Batch {

@@ -7,12 +7,13 @@
 
 use std::ops::ControlFlow;
 
-use throng_core::{ChannelName, IDEMPOTENCY_MS, Retention, clock};
+use throng_core::{ChannelName, IDEMPOTENCY_MS, Retention};
 
 use super::ages::{Expiries, Now};
 use super::format::{self, Head, KnownKey, Measure};
 use super::group::{Batch, Channel, Group, TRIMMED_PER_COMMIT};
 use super::reader::unreadable;
+use super::unreadable::RETRY_MS;
 use super::writer::Writer;
 use crate::storage::{Order, Space, StorageError};
 
@@ -34,7 +35,7 @@ impl Writer {
         retention: &Retention,
         now: Now,
         is_due: bool,
-    ) -> Result<(), StorageError> {
+    ) {
         let now_ms = now.aged_ms;
         let (mut oldest, mut must_note) = (None, false);
         let mut expiries = Expiries::new(now, retention);
@@ -44,10 +45,18 @@ impl Writer {
             let key = format::message(name, first);
             let Measure { bytes, time_ms, stamp, is_expiring } = match channel.measure(first) {
                 Some(known) => known,
-                None => match self.storage().get(Space::Messages, &key)? {
-                    Some(value) => format::measure(&value).map_err(unreadable)?,
+                None => match self.storage().get(Space::Messages, &key) {
+                    Ok(Some(value)) => format::measure(&value).unwrap_or_else(|error| {
+                        batch.unreadable.note(name, &unreadable(error));
+                        Measure::default()
+                    }),
                     // Lost with the machine, in an epoch before this one.
-                    None => Measure::default(),
+                    Ok(None) => Measure::default(),
+                    Err(error) => {
+                        batch.unreadable.note(name, &error);
+                        (oldest, must_note) = (Some(now_ms.saturating_add(RETRY_MS)), true);
+                        break;
+                    }
                 },
             };
             let head = &mut channel.head;
@@ -80,7 +89,6 @@ impl Writer {
         if must_note || !oldest.is_some_and(is_noted) {
             note_expiry(batch, name, head, oldest);
         }
-        Ok(())
     }
 
     /// Drops messages and idempotency keys whose time is over, some at a time. Returns whether
@@ -95,20 +103,33 @@ impl Writer {
         now_ms: u64,
         retention_of: RetentionOf<'_>,
     ) -> Result<bool, StorageError> {
-        let now = self.clock.read(now_ms, clock::wall_ms(now_ms));
+        let now = Now::read(&mut self.clock, now_ms);
         let mut group = Group::with_trims(TRIMMED_PER_COMMIT);
-        let due = self.due(Space::Expiry, now.aged_ms)?;
-        let keys = self.due(Space::KeyExpiry, now.own_ms)?;
+        let due = self.due(Space::Expiry, now.aged_ms, &mut group);
+        let keys = self.due(Space::KeyExpiry, now.own_ms, &mut group);
         let has_more = due.len() + keys.len() >= EXPIRED_PER_STEP / 2;
         let Group { batch, channels, .. } = &mut group;
         for entry in due {
             if batch.trims_left == 0 {
                 break;
             }
-            let name = format::name_of(&entry[format::TIME_BYTES..]).map_err(unreadable)?;
-            let mut channel = match channels.remove(&name) {
-                Some(channel) => channel,
-                None => Channel::read(self.logs.committed_head(&name)?),
+            let name = match format::name_of(&entry[format::TIME_BYTES..]) {
+                Ok(name) => name,
+                Err(error) => {
+                    batch.unreadable.add(unreadable(error).to_string());
+                    batch.remove(Space::Expiry, entry);
+                    continue;
+                }
+            };
+            let known = channels.remove(&name).map(Ok);
+            let known = known.unwrap_or_else(|| self.logs.committed_head(&name).map(Channel::read));
+            let mut channel = match known {
+                Ok(channel) => channel,
+                Err(error) => {
+                    batch.unreadable.note(&name, &error);
+                    postpone(batch, Space::Expiry, entry, now.aged_ms);
+                    continue;
+                }
             };
             let is_it = |at_ms| format::at(at_ms, &[]) == entry[..format::TIME_BYTES];
             let is_due = channel.head.expires_ms.is_some_and(is_it);
@@ -118,7 +139,7 @@ impl Writer {
             batch.remove(Space::Expiry, entry);
             match retention_of(&name) {
                 Some(retention) => {
-                    self.trim(batch, (&name, &mut channel), &retention, now, is_due)?;
+                    self.trim(batch, (&name, &mut channel), &retention, now, is_due);
                 }
                 None => note_expiry(batch, &name, &mut channel.head, None),
             }
@@ -128,7 +149,14 @@ impl Writer {
         for entry in keys {
             let key = entry[format::TIME_BYTES..].to_vec();
             // The key may have been used again since.
-            let known = self.known_key(&group, &key)?;
+            let known = match self.known_key(&group, &key) {
+                Ok(known) => known,
+                Err(error) => {
+                    group.batch.unreadable.add(error.to_string());
+                    postpone(&mut group.batch, Space::KeyExpiry, entry, now.own_ms);
+                    continue;
+                }
+            };
             let is_over =
                 |known: KnownKey| known.at_ms.saturating_add(IDEMPOTENCY_MS) <= now.own_ms;
             if known.is_some_and(is_over) {
@@ -137,6 +165,7 @@ impl Writer {
             group.batch.remove(Space::KeyExpiry, entry);
         }
         let has_more = has_more || group.batch.trims_left == 0;
+        self.unreadable.append(std::mem::take(&mut group.batch.unreadable));
         if !group.batch.writes.is_empty() {
             self.storage().commit(&group.batch.writes)?;
             self.remember(group.channels);
@@ -144,20 +173,30 @@ impl Writer {
         Ok(has_more)
     }
 
-    /// Keys of a table that is ordered by time, up to now.
-    fn due(&self, space: Space, now_ms: u64) -> Result<Vec<Vec<u8>>, StorageError> {
+    /// Keys of a table that is ordered by time, up to now, as far as they can be read.
+    fn due(&self, space: Space, now_ms: u64, group: &mut Group) -> Vec<Vec<u8>> {
         let mut due = Vec::new();
         let end = format::at(now_ms.saturating_add(1), &[]);
-        self.storage().scan(space, (&[], &end), Order::Up, &mut |key, _| {
+        let scanned = self.storage().scan(space, (&[], &end), Order::Up, &mut |key, _| {
             due.push(key.to_vec());
             if due.len() < EXPIRED_PER_STEP / 2 {
                 ControlFlow::Continue(())
             } else {
                 ControlFlow::Break(())
             }
-        })?;
-        Ok(due)
+        });
+        if let Err(error) = scanned {
+            group.batch.unreadable.add(error.to_string());
+        }
+        due
     }
+}
+
+/// Moves an entry of a table that is ordered by time to a later one.
+fn postpone(batch: &mut Batch, space: Space, entry: Vec<u8>, now_ms: u64) {
+    let later_ms = now_ms.saturating_add(RETRY_MS);
+    batch.put(space, format::at(later_ms, &entry[format::TIME_BYTES..]), []);
+    batch.remove(space, entry);
 }
 
 /// Notes when the oldest message of a channel expires.

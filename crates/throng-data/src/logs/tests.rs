@@ -174,6 +174,7 @@ impl World {
         };
         for (appended, (channel, key, body)) in appended.into_iter().zip(wanted) {
             match appended {
+                Appended::Unreadable => panic!("nothing is damaged"),
                 Appended::New(content) => {
                     assert_eq!(text(&content), body);
                     let before = self.given.insert((name(channel), content.id), body);

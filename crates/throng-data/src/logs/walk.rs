@@ -7,8 +7,7 @@
 
 use std::ops::ControlFlow;
 
-use throng_core::clock;
-
+use super::ages::Now;
 use super::format::{self, Head};
 use super::group::{Channel, Group, TRIMMED_PER_COMMIT};
 use super::reader::unreadable;
@@ -50,20 +49,35 @@ impl Writer {
         now_ms: u64,
         retention_of: RetentionOf<'_>,
     ) -> Result<bool, StorageError> {
-        let now = self.clock.read(now_ms, clock::wall_ms(now_ms));
+        let now = Now::read(&mut self.clock, now_ms);
         if self.clock.has_stepped_back() {
             self.walk_again()?;
         }
         let Some(walk) = &self.walk else { return Ok(false) };
-        let heads = self.heads_from(&walk.next)?;
+        let heads = match self.heads_from(&walk.next) {
+            Ok(heads) => heads,
+            Err(error) => {
+                // The next run begins the visit anew.
+                self.unreadable.add(error.to_string());
+                self.walk = None;
+                return Ok(false);
+            }
+        };
         let mut group = Group::with_trims(TRIMMED_PER_COMMIT);
         let Group { batch, channels, .. } = &mut group;
         for (key, before) in &heads {
-            let name = format::name_of(key).map_err(unreadable)?;
+            // As it was read.
+            let Ok(name) = format::name_of(key) else { continue };
             let Some(retention) = retention_of(&name) else { continue };
-            let before = self.logs.advance(&name, *before)?;
+            let before = match self.logs.advance(&name, *before) {
+                Ok(before) => before,
+                Err(error) => {
+                    batch.unreadable.note(&name, &error);
+                    continue;
+                }
+            };
             let mut channel = Channel::read(before);
-            self.trim(batch, (&name, &mut channel), &retention, now, false)?;
+            self.trim(batch, (&name, &mut channel), &retention, now, false);
             if channel.head != before {
                 channel.store(batch, &name);
                 channels.insert(name, channel);
@@ -79,6 +93,7 @@ impl Writer {
             key.push(0);
             key
         });
+        self.unreadable.append(std::mem::take(&mut group.batch.unreadable));
         if !group.batch.writes.is_empty() {
             self.storage().commit(&group.batch.writes)?;
             self.remember(group.channels);

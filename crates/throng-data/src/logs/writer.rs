@@ -3,12 +3,14 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
+use throng_core::age_clock::AgeClock;
 use throng_core::{Content, IDEMPOTENCY_MS, MessageId, Publication, Retention, Stamp, clock};
 
-use super::ages::{AgeClock, Now};
+use super::ages::Now;
 use super::format::{self, KnownKey, Scratch};
 use super::group::{Channel, Channels, Group, Known, TRIMMED_PER_COMMIT};
 use super::reader::{Logs, unreadable};
+use super::unreadable::Unreadable;
 use crate::promise::Sync;
 use crate::storage::{Space, Storage, StorageError, Write};
 
@@ -33,6 +35,8 @@ pub enum Appended {
     New(Arc<Content>),
     /// Its idempotency key was known: this is the message that was published with it.
     Known(MessageId),
+    /// It is not there: what has to be known of its channel or key cannot be read.
+    Unreadable,
 }
 
 /// Appends to the logs. There is one.
@@ -52,6 +56,7 @@ pub struct Writer {
     pub(super) clock: AgeClock,
     /// The time by the machine's clock that was noted last.
     seen_ms: u64,
+    pub(super) unreadable: Unreadable,
 }
 
 /// A visit of all channels: see `walk`.
@@ -99,6 +104,7 @@ impl Writer {
             walk: None,
             clock: AgeClock::default(),
             seen_ms: 0,
+            unreadable: Unreadable::default(),
         })
     }
 
@@ -165,7 +171,8 @@ impl Writer {
     }
 
     /// Appends publications in their order, each under the retention beside it, makes changes of
-    /// other state in the same commit, and returns when all are as safe as [`Sync`] says.
+    /// other state in the same commit, and returns when all are as safe as [`Sync`] says. Those of
+    /// which nothing can be known are left out: [`Appended::Unreadable`].
     ///
     /// # Errors
     ///
@@ -178,7 +185,7 @@ impl Writer {
         changes: Vec<Write>,
         next_stamp: &mut dyn FnMut() -> Stamp,
     ) -> Result<Vec<Appended>, StorageError> {
-        let now = self.clock.read(now_ms, clock::wall_ms(now_ms));
+        let now = Now::read(&mut self.clock, now_ms);
         let trims_left = TRIMMED_PER_COMMIT + publications.len() * TRIMMED_PER_PUBLICATION;
         let mut group = Group::of(publications.len(), changes, trims_left);
         // Also a time that is earlier, once the clock was set back.
@@ -188,7 +195,11 @@ impl Writer {
         }
         let mut appended = Vec::with_capacity(publications.len());
         for (publication, retention) in publications {
-            let added = self.add(&mut group, now, publication, retention, next_stamp)?;
+            let added = self.add(&mut group, now, publication, retention, next_stamp);
+            let added = added.unwrap_or_else(|error| {
+                group.batch.unreadable.note(&publication.channel, &error);
+                Appended::Unreadable
+            });
             if let (Appended::New(_), Some(message)) = (&added, group.messages.last_mut()) {
                 message.1 = appended.len();
             }
@@ -201,6 +212,7 @@ impl Writer {
         let channels = Arc::new(group.channels);
         *self.logs.unacknowledged() = Arc::clone(&channels);
         self.newest_number += group.new_channels;
+        self.unreadable.append(group.batch.unreadable);
         let (writes, messages) = (group.batch.writes, group.messages);
         self.pending = Some(Pending { writes, channels, appended, messages });
         self.finish()
@@ -259,6 +271,8 @@ impl Writer {
         self.finish()
     }
 
+    /// Adds a publication to a group. Fails without any effect if it cannot be read what has to be
+    /// known for that.
     fn add(
         &self,
         group: &mut Group,
@@ -321,7 +335,7 @@ impl Writer {
         batch.put(Space::Messages, at, value);
         if !channel.head.is_within(retention, now) {
             let is_due = channel.head.expires_ms.is_some_and(|at_ms| at_ms <= now.aged_ms);
-            self.trim(batch, (name, channel), retention, now, is_due)?;
+            self.trim(batch, (name, channel), retention, now, is_due);
         }
         if let Some(key) = key {
             group.remember(&key, KnownKey { offset: content.id.offset, at_ms: now.own_ms });
@@ -339,6 +353,11 @@ impl Writer {
         }
         let known = self.storage().get(Space::Keys, key)?;
         known.map(|value| KnownKey::decode(&value).map_err(unreadable)).transpose()
+    }
+
+    /// What could not be read since this was asked.
+    pub fn take_unreadable(&mut self) -> Unreadable {
+        std::mem::take(&mut self.unreadable)
     }
 
     /// Looks whether the storage is still where it was.

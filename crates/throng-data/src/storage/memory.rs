@@ -31,6 +31,8 @@ struct State {
     is_full: bool,
     /// How many recoveries fail from now on.
     failing_recoveries: u32,
+    /// What cannot be read.
+    damaged: Option<(Space, Vec<u8>)>,
 }
 
 /// See the module. Clones are the same storage.
@@ -58,6 +60,11 @@ impl MemoryStorage {
         let mut state = self.lock();
         (state.fault, state.failing_recoveries) = (Some(fault), failing_recoveries);
         state.is_full = fault == Fault::CommitLost(true);
+    }
+
+    /// An entry cannot be read from now on.
+    pub(crate) fn damage(&self, space: Space, key: &[u8]) {
+        self.lock().damaged = Some((space, key.to_vec()));
     }
 
     /// Recoveries succeed from now on.
@@ -91,7 +98,12 @@ impl MemoryStorage {
 
 impl Storage for MemoryStorage {
     fn get(&self, space: Space, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
-        Ok(self.lock().now.get(&(space, key.to_vec())).cloned())
+        let state = self.lock();
+        let at = (space, key.to_vec());
+        if state.damaged.as_ref() == Some(&at) {
+            return Err(StorageError::Failed("a checksum is wrong".into()));
+        }
+        Ok(state.now.get(&at).cloned())
     }
 
     fn scan(
@@ -101,7 +113,15 @@ impl Storage for MemoryStorage {
         order: Order,
         each: Each<'_>,
     ) -> Result<(), StorageError> {
-        let now = Arc::clone(&self.lock().now);
+        let (now, damaged) = {
+            let state = self.lock();
+            (Arc::clone(&state.now), state.damaged.clone())
+        };
+        let has_damaged =
+            |(of, key): &(Space, Vec<u8>)| *of == space && (from..to).contains(&&**key);
+        if damaged.as_ref().is_some_and(has_damaged) {
+            return Err(StorageError::Failed("a checksum is wrong".into()));
+        }
         let range = now.range((space, from.to_vec())..(space, to.to_vec()));
         let mut visit = |(key, value): (&(Space, Vec<u8>), &Vec<u8>)| each(&key.1, value);
         let _: ControlFlow<()> = match order {

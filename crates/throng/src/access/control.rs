@@ -166,7 +166,8 @@ impl RevocationsFile {
         let cannot = || format!("cannot open {}", about());
         let passed = passed.map(|passed| FileStorage::take_over(&self.path, passed));
         let passed = passed.transpose().with_context(cannot)?.flatten();
-        let (set, most, now_s) = (self.revocations, self.most, super::now_s());
+        // The machine's clock may not have been set: nothing is forgotten.
+        let (set, most, now_s) = (self.revocations, self.most, 0);
         let log = match passed {
             Some(file) => RevocationLog::take_over(file, set, &self.policy, most, now_s),
             None => {

@@ -12,7 +12,8 @@ pub(crate) struct JournalMetrics(pub(super) Option<Arc<Journal>>);
 impl MetricSource for JournalMetrics {
     fn metrics(&self) -> Vec<OtherMetric> {
         let Some(journal) = &self.0 else { return Vec::new() };
-        let Figures { messages, message_bytes, disk_bytes, commits, .. } = journal.figures();
+        let figures = journal.figures();
+        let Figures { messages, message_bytes, disk_bytes, commits, unreadable, .. } = figures;
         let metric = |name, help, value| OtherMetric { name, help, value };
         vec![
             metric(
@@ -33,12 +34,18 @@ impl MetricSource for JournalMetrics {
                 "How long it took to write what waited at a time, with its sync.",
                 OtherValue::Histogram(commits),
             ),
+            metric(
+                "data_unreadable_total",
+                "Entries that were needed and cannot be read, as the log says.",
+                OtherValue::Counter(unreadable),
+            ),
         ]
     }
 
     fn data(&self) -> Option<DataFigures> {
         let journal = self.0.as_ref()?;
-        let Figures { messages, message_bytes, disk_bytes, max_bytes, commits } = journal.figures();
+        let figures = journal.figures();
+        let Figures { messages, message_bytes, disk_bytes, max_bytes, commits, .. } = figures;
         let refuses = journal.state().map(|refused| match refused {
             Refused::Full => "full",
             Refused::OverLimit => "limit",

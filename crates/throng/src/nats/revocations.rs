@@ -1,19 +1,18 @@
 //! Revocations of all nodes: a table in NATS, which each node has whole.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use throng_access::AccessControl;
-use throng_access::revocation::{SharedChange, SharedRevocations, SharedTable};
+use throng_access::revocation::{Forgetting, SharedChange, SharedRevocations, SharedTable};
 use throng_access::session::Tagger;
 use throng_access::shared::ShareError;
 use throng_control::revoke_action;
-use throng_core::{ScanTarget, Ticket, WantedTags};
+use throng_core::{ScanTarget, Ticket, WantedTags, clock};
 use throng_nats::api::table::{StoredEntry, TableEntry};
 use throng_nats::engine::{NatsEngine, TableNews};
 
 use super::tables::{self, Entry, Lost, REVOCATIONS, Written};
-use crate::access::now_s;
 
 /// How often revocations are forgotten that concern no living token, in seconds.
 const TIDY_S: u64 = 600;
@@ -42,7 +41,8 @@ pub(super) fn share(
         node: Arc::downgrade(node),
         shared: Arc::clone(&shared),
         tagger: access.tagger.clone(),
-        tidied_s: AtomicU64::new(now_s()),
+        tidied_s: AtomicU64::new(clock::now_ms() / 1000),
+        forgetting: Mutex::default(),
         lost: Lost::new(REVOCATIONS),
     };
     node.set_table_owner(REVOCATIONS, move |news| keeper.take(news));
@@ -62,6 +62,7 @@ struct Keeper {
     shared: Arc<SharedRevocations>,
     tagger: Tagger,
     tidied_s: AtomicU64,
+    forgetting: Mutex<Forgetting>,
     lost: Arc<Lost>,
 }
 
@@ -75,11 +76,7 @@ impl Keeper {
                     self.close(&self.shared.changes());
                 }
                 self.lost.write_back(&self.node);
-                let now_s = now_s();
-                if now_s.saturating_sub(self.tidied_s.load(Ordering::Relaxed)) >= TIDY_S {
-                    self.tidied_s.store(now_s, Ordering::Relaxed);
-                    self.shared.tidy(now_s);
-                }
+                self.tidy();
             }
             TableNews::Lost => {
                 tracing::error!(
@@ -88,6 +85,18 @@ impl Keeper {
                 );
                 self.lost.are(self.shared.changes().iter().map(entry));
             }
+        }
+    }
+
+    /// Forgets revocations, if it is time.
+    fn tidy(&self) {
+        let now_ms = clock::now_ms();
+        let mut forgetting = self.forgetting.lock().unwrap_or_else(PoisonError::into_inner);
+        let forget_s = forgetting.now_s(now_ms, clock::machine_ms());
+        let now_s = now_ms / 1000;
+        if now_s.saturating_sub(self.tidied_s.load(Ordering::Relaxed)) >= TIDY_S {
+            self.tidied_s.store(now_s, Ordering::Relaxed);
+            self.shared.tidy(forget_s);
         }
     }
 
