@@ -24,6 +24,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use throng_wire::v1;
 
+use crate::age_clock::SLACK_MS;
+use crate::clock;
 use crate::engine::Engine;
 use crate::later::{Answer, Later, Ticket};
 use crate::message::Body;
@@ -92,7 +94,7 @@ struct Channel {
     left: BTreeMap<Arc<str>, u64>,
     /// Whether there is something to tell.
     is_untold: bool,
-    /// The time of the last event.
+    /// The time of the last event, by the machine's clock.
     told_ms: u64,
 }
 
@@ -342,7 +344,10 @@ impl Channel {
     /// Publishes an event. If the workers are too busy for it, what it tells waits for the next
     /// one.
     fn tell(&mut self, now_ms: u64, engine: &dyn Engine, name: &ChannelName) {
-        let time_ms = now_ms.max(self.told_ms + 1);
+        // A client says by its time which state it knows.
+        let wall_ms = clock::wall_ms(now_ms);
+        let is_set_back = self.told_ms > wall_ms.saturating_add(SLACK_MS);
+        let time_ms = if is_set_back { wall_ms } else { wall_ms.max(self.told_ms + 1) };
         let named = self.users.as_ref();
         let users: Option<Vec<&str>> =
             named.map(|users| users.keys().map(|user| &**user).collect());
@@ -355,7 +360,8 @@ impl Channel {
         let mut state = Vec::new();
         v1::presence_state(&mut state, fields);
         let mut event = Vec::new();
-        v1::presence_event(&mut event, fields, self.joined.iter(), self.left.iter());
+        let left = self.left.iter().map(|(user, at_ms)| (user, clock::wall_ms(*at_ms)));
+        v1::presence_event(&mut event, fields, self.joined.iter(), left);
         let (Ok(state), Ok(event)) = (String::from_utf8(state), String::from_utf8(event)) else {
             return debug_assert!(false, "names are UTF-8");
         };

@@ -239,7 +239,7 @@ mod tests {
         let event = PresenceEvent { channel: "a", time_ms: 1, connections: 1, users: Some(&["u"]) };
         check("presenceEvent", |out, _| v1::presence_state(out, event));
         check("presenceEvent", |out, _| {
-            v1::presence_event(out, event, [&user], [(&user, &time)]);
+            v1::presence_event(out, event, [&user], [(&user, time)]);
         });
     }
 }

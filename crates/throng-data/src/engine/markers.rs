@@ -20,8 +20,8 @@ use crate::storage::{Space, StorageError, Write};
 /// Locks of inboxes, each for a part of them: more than there are threads that read.
 const LOCKS: usize = 64;
 
-/// The markers of some inboxes that the journal has yet to write, each with the number of writes.
-type UnderWay = Arc<Mutex<HashMap<ChannelName, (u64, u32)>>>;
+/// The markers of some inboxes that the journal has yet to write, in the order of the writes.
+type UnderWay = Arc<Mutex<HashMap<ChannelName, Vec<u64>>>>;
 
 /// The markers, which the journal writes.
 pub(super) struct Markers {
@@ -105,9 +105,11 @@ impl Markers {
     }
 
     fn offset(&self, inbox: &ChannelName, head: MessageId) -> Result<u64, StorageError> {
-        if let Some((offset, _)) = lock(&self.under_way[at(inbox)]).get(inbox) {
+        let under_way = lock(&self.under_way[at(inbox)]);
+        if let Some(offset) = under_way.get(inbox).and_then(|offsets| offsets.last()) {
             return Ok(*offset);
         }
+        drop(under_way);
         let value = self.logs.storage().get(Space::Records, &key(inbox))?;
         let text = value.and_then(|value| String::from_utf8(value).ok());
         let id: Option<MessageId> = text.and_then(|text| text.parse().ok());
@@ -125,17 +127,13 @@ impl Markers {
     ) {
         let write = Write::put(Space::Records, key(inbox), id.to_string());
         let under_way = &self.under_way[at(inbox)];
-        let mut all = lock(under_way);
-        let (offset, writes) = all.entry(inbox.clone()).or_default();
-        let before = (*offset, *writes);
-        (*offset, *writes) = (id.offset, *writes + 1);
-        drop(all);
+        lock(under_way).entry(inbox.clone()).or_default().push(id.offset);
         let (all, of) = (Arc::clone(under_way), inbox.clone());
         let mut ticket = Some(ticket);
         let written = || -> ChangeDone {
             let ticket = ticket.take();
             Box::new(move |result| {
-                end(&all, &of);
+                end(&all, &of, id.offset, result.is_ok());
                 let answer = result.map(|()| marker);
                 let answer = answer.map_err(|error| StoreError::from(error).into());
                 if let Some(ticket) = ticket {
@@ -144,11 +142,7 @@ impl Markers {
             })
         };
         if let Err(refused) = self.journal.change(vec![write], written) {
-            // Nobody else moves the marker meanwhile.
-            if let Some(entry) = lock(under_way).get_mut(inbox) {
-                entry.0 = before.0;
-            }
-            end(under_way, inbox);
+            end(under_way, inbox, id.offset, false);
             let refused = StoreError::from(refused);
             if let Some(ticket) = ticket {
                 ticket.answer(Err(refused.into()));
@@ -157,13 +151,18 @@ impl Markers {
     }
 }
 
-/// One write of a marker less is under way.
-fn end(under_way: &UnderWay, inbox: &ChannelName) {
+/// One write of a marker less is under way. Those that are refused wait behind the others.
+fn end(under_way: &UnderWay, inbox: &ChannelName, offset: u64, is_written: bool) {
     let mut all = lock(under_way);
-    if let Some((_, writes)) = all.get_mut(inbox) {
-        *writes -= 1;
-        if *writes == 0 {
-            all.remove(inbox);
-        }
+    let Some(offsets) = all.get_mut(inbox) else { return };
+    let mut places = offsets.iter();
+    let place = if is_written {
+        places.position(|other| *other == offset)
+    } else {
+        places.rposition(|other| *other == offset)
+    };
+    place.map(|place| offsets.remove(place));
+    if offsets.is_empty() {
+        all.remove(inbox);
     }
 }

@@ -24,7 +24,7 @@ impl Journal {
     ///
     /// # Errors
     ///
-    /// The disk fails.
+    /// The disk fails, or is too slow ([`Refused::Busy`]).
     pub fn pause(&self) -> Result<(), Refused> {
         if self.shared.state.load(Ordering::Relaxed) != WORKS {
             return Err(Refused::Failed);
@@ -32,7 +32,7 @@ impl Journal {
         let (sender, paused) = mpsc::channel();
         lock(&self.queue.0).pause = Pause::Asked(sender);
         self.queue.1.notify_one();
-        paused.recv_timeout(PAUSE_TIMEOUT).unwrap_or(Err(Refused::Failed))
+        paused.recv_timeout(PAUSE_TIMEOUT).unwrap_or(Err(Refused::Busy))
     }
 
     /// Goes on after [`Journal::pause`], or begins after [`Journal::start_paused`].

@@ -356,7 +356,7 @@ impl Writer {
     }
 
     /// What could not be read since this was asked.
-    pub fn take_unreadable(&mut self) -> Unreadable {
+    pub(crate) fn take_unreadable(&mut self) -> Unreadable {
         std::mem::take(&mut self.unreadable)
     }
 

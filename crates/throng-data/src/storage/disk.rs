@@ -187,6 +187,15 @@ impl DiskStorage {
         Ok(())
     }
 
+    /// Begins to write to files what is in memory, so that [`Storage::settle`] has less to do. What
+    /// fails now fails then.
+    pub fn write_ahead(&self) {
+        let Ok(open) = self.get_open() else { return };
+        for keyspace in &open.keyspaces {
+            let _ = keyspace.rotate_memtable();
+        }
+    }
+
     /// Where it is.
     pub(crate) fn path(&self) -> &Path {
         &self.path

@@ -373,7 +373,7 @@ pub fn presence_event<'u>(
     out: &mut Vec<u8>,
     event: PresenceEvent<'_>,
     joined: impl IntoIterator<Item = &'u Arc<str>>,
-    left: impl IntoIterator<Item = (&'u Arc<str>, &'u u64)>,
+    left: impl IntoIterator<Item = (&'u Arc<str>, u64)>,
 ) {
     let object = presence_event_fields(out, event);
     if event.users.is_none() {
@@ -381,7 +381,7 @@ pub fn presence_event<'u>(
     }
     object
         .array("joined", joined, |out, user| write_json_string(out, user))
-        .array("left", left, |out, (user, &last_seen_ms)| {
+        .array("left", left, |out, (user, last_seen_ms)| {
             Object::new(out).string("user", user).number("last_seen", last_seen_ms).end();
         })
         .end();

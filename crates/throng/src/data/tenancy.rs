@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::{Context as _, Result};
-use throng_data::journal::Journal;
+use anyhow::{Context as _, Result, anyhow};
+use throng_data::journal::{Journal, Refused};
 use throng_data::storage::disk::DiskStorage;
 
 use super::backup::Backups;
@@ -35,14 +35,25 @@ impl Tenancy {
         Arc::clone(&self.backups)
     }
 
+    /// Has what is in memory written before it is given up.
+    pub(crate) fn write_ahead(&self) {
+        self.storage.write_ahead();
+    }
+
     /// Closes the store, so that another process can open it. Call it when nobody publishes or
     /// reads any more, and [`Tenancy::take_back`] after an error.
     ///
     /// # Errors
     ///
-    /// The disk fails.
+    /// The disk fails or is too slow.
     pub(crate) fn give_up(&self) -> Result<()> {
-        self.journal.pause().context("the disk of the data directory fails")?;
+        self.journal.pause().map_err(|refused| match refused {
+            Refused::Busy => anyhow!(
+                "the disk of the data directory is too slow: what was in memory was not written in \
+                 time; try again"
+            ),
+            _ => anyhow!("the disk of the data directory fails"),
+        })?;
         self.is_given_up.store(true, Ordering::Relaxed);
         self.storage.close().context("the data directory cannot be closed")
     }

@@ -276,6 +276,7 @@ impl Upgrader {
 
     /// Sends logs and copies of sockets, while this process serves.
     fn send_ahead(&self, channel: &mut Channel, phase: &mut Predecessor) -> Result<()> {
+        self.running.data.iter().for_each(Tenancy::write_ahead);
         for worker in self.edge.send_ahead().context("the workers")? {
             channel.send_with(Kind::Ahead, OF_WORKER, &[worker.as_fd()]).map_err(ended)?;
         }
