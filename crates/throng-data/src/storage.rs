@@ -134,8 +134,8 @@ pub trait Storage: Send + Sync {
     /// write, although reads still find it, so it is written anew.
     fn recover(&self) -> Result<(), StorageError>;
 
-    /// Fails if what is written by its name would be somewhere else than what was opened, or
-    /// nowhere. Cheap.
+    /// Fails if nothing can be written, or what is written by its name would be somewhere else than
+    /// what was opened, or nowhere. Cheap.
     fn check(&self) -> Result<(), StorageError> {
         Ok(())
     }

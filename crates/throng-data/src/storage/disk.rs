@@ -297,15 +297,10 @@ impl Storage for DiskStorage {
         }
     }
 
-    /// Where there is no directory, such as after its file system was unmounted, the library would
-    /// begin a new one, and ids would be given again.
     fn check(&self) -> Result<(), StorageError> {
-        let Some(opened) = self.place.get() else { return Ok(()) };
-        match fs::metadata(&self.path) {
-            Ok(metadata) if place(&metadata) == *opened => Ok(()),
-            Ok(_) => Err(StorageError::Failed("its directory has been replaced".into())),
-            Err(error) => Err(StorageError::Failed(format!("its directory is not there: {error}"))),
-        }
+        // A recovery that fails leaves it closed.
+        self.get_open()?;
+        self.check_place()
     }
 
     fn bytes(&self) -> Result<u64, StorageError> {
@@ -432,9 +427,20 @@ impl DiskStorage {
         self.reopening.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Where there is no directory, such as after its file system was unmounted, the library would
+    /// begin a new one, and ids would be given again.
+    fn check_place(&self) -> Result<(), StorageError> {
+        let Some(opened) = self.place.get() else { return Ok(()) };
+        match fs::metadata(&self.path) {
+            Ok(metadata) if place(&metadata) == *opened => Ok(()),
+            Ok(_) => Err(StorageError::Failed("its directory has been replaced".into())),
+            Err(error) => Err(StorageError::Failed(format!("its directory is not there: {error}"))),
+        }
+    }
+
     fn reopen(&self, with_new_journals: bool, _: &mut Reopening) -> Result<(), StorageError> {
         let io = |error| failed(&fjall::Error::Io(error));
-        self.check()?;
+        self.check_place()?;
         if with_new_journals {
             // Reads go on if there is no room.
             journals::copy_all(&self.path).map_err(io)?;
@@ -479,6 +485,7 @@ mod tests {
         assert!(open().is_err(), "it is open");
         first.close().unwrap();
         assert!(first.get(Space::Meta, b"key").is_err());
+        first.check().unwrap_err();
         let second = open().unwrap();
         assert_eq!(second.get(Space::Meta, b"key").unwrap().as_deref(), Some(&b"first"[..]));
         second.commit(&write("second")).unwrap();
@@ -486,6 +493,7 @@ mod tests {
         drop(second);
         first.open_again().unwrap();
         first.open_again().unwrap();
+        first.check().unwrap();
         assert_eq!(first.get(Space::Meta, b"key").unwrap().as_deref(), Some(&b"second"[..]));
     }
 
