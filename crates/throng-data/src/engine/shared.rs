@@ -49,7 +49,7 @@ impl Shared {
                 self.memory.count_duplicate();
                 Published { id, subscribers, is_duplicate: true }
             }
-            Appended::Unreadable => return Err(Refused::Failed.into()),
+            Appended::Unreadable => return Err(PublishError::Refused),
         })
     }
 
