@@ -5,9 +5,9 @@
 pub const SLACK_MS: u64 = 60_000;
 
 /// Tells the time from that of two other clocks: of the process, which nobody can set, and of the
-/// machine, which anybody may set, most of all NTP after boot. It is never further than the
-/// machine's clock has been since it was first read, but for what has passed since and for steps of
-/// less than [`SLACK_MS`].
+/// machine, which may be set at any time, most of all by NTP after boot. It is never ahead of the
+/// machine's clock. If that is set forward by more than [`SLACK_MS`], this one goes on as if it had
+/// not been; if it is set back, this one follows.
 #[derive(Debug, Default)]
 pub struct AgeClock {
     /// How far it is ahead of the clock of the process.

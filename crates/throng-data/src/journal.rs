@@ -557,7 +557,7 @@ fn wait_to_retry(queue: &SharedQueue) -> bool {
 fn fail(queue: &SharedQueue, shared: &Shared, error: &StorageError) {
     let (state, refused) = match error {
         StorageError::Full => (FULL, Refused::Full),
-        StorageError::Failed(what) => {
+        StorageError::Failed(what) | StorageError::Damaged(what) => {
             shared.failure.lock().unwrap_or_else(PoisonError::into_inner).clone_from(what);
             (FAILED, Refused::Failed)
         }

@@ -9,7 +9,6 @@
 //! * Nobody reads a message before it is acknowledged: until then it may be lost, and its id with
 //!   it.
 //! * Times on the storage are by the machine's clock: the other one begins anew in each process.
-//!   Those of idempotency keys are an exception: see `ages`.
 //! * A message and its idempotency key are one commit. So is the head of its channel, unless the
 //!   channel is busy: its head is stored once for many messages, and found with those behind it.
 

@@ -86,9 +86,12 @@ pub enum StorageError {
     /// There is no space left.
     #[error("no space is left")]
     Full,
-    /// The disk fails, or what is on it cannot be understood.
+    /// The disk fails.
     #[error("{0}")]
     Failed(String),
+    /// A part of what is on the disk cannot be read or understood.
+    #[error("{0}")]
+    Damaged(String),
 }
 
 /// Which end of a range is read first.

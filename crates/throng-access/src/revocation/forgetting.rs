@@ -5,7 +5,7 @@ use throng_core::age_clock::AgeClock;
 /// For how long nothing is forgotten after a start, when the machine's clock may not have been set.
 const AT_FIRST_MS: u64 = 3_600_000;
 
-/// Says how late it is for [`tidy`](super::RevocationLog::tidy). A clock that is wrong for a while
+/// Tells [`tidy`](super::RevocationLog::tidy) what time it is. A clock that is wrong for a while
 /// must not make revoked tokens valid again, once it is right.
 #[derive(Debug, Default)]
 pub struct Forgetting {

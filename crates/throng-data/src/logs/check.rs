@@ -208,7 +208,6 @@ impl Run {
     }
 }
 
-/// A channel or user, as a sentence names it.
 fn broken(name: &ChannelName, error: &ThawError) -> String {
     format!("{}: what is known of it cannot be read: {error}", shown(name))
 }

@@ -24,7 +24,7 @@ pub(super) const STAMPS: &[u8] = b"stamps";
 /// while some may not.
 pub(super) const RETENTION: &[u8] = b"retention";
 
-/// A late time by the machine's clock that a run has seen.
+/// What the machine's clock showed when something was last written, to about a minute.
 pub(super) const SEEN: &[u8] = b"seen";
 
 /// The value of [`RUN`] after a clean end.
@@ -126,7 +126,7 @@ pub(super) fn name(name: &ChannelName) -> Vec<u8> {
     encoded(RecordKind::Channel, bytes, |encoder| encode_name(encoder, name))
 }
 
-/// A channel for a person.
+/// A channel or user, as a sentence names it.
 pub(super) fn shown(name: &ChannelName) -> String {
     let noun = match name.kind() {
         Kind::User => "user",
@@ -289,6 +289,7 @@ impl Head {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct KnownKey {
     pub(super) offset: u64,
+    /// By the machine's clock.
     pub(super) at_ms: u64,
 }
 

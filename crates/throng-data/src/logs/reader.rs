@@ -47,7 +47,7 @@ pub struct Bounds {
 }
 
 pub(super) fn unreadable(error: ThawError) -> StorageError {
-    StorageError::Failed(format!("an entry cannot be read: {error}"))
+    StorageError::Damaged(format!("an entry cannot be read: {error}"))
 }
 
 impl Logs {

@@ -7,10 +7,10 @@
 
 use std::ops::ControlFlow;
 
-use throng_core::{ChannelName, IDEMPOTENCY_MS, Retention};
+use throng_core::{ChannelName, Retention};
 
 use super::ages::{Expiries, Now};
-use super::format::{self, Head, KnownKey, Measure};
+use super::format::{self, Head, Measure};
 use super::group::{Batch, Channel, Group, TRIMMED_PER_COMMIT};
 use super::reader::unreadable;
 use super::unreadable::RETRY_MS;
@@ -21,27 +21,44 @@ use crate::storage::{Order, Space, StorageError};
 /// of work.
 const EXPIRED_PER_STEP: usize = 1_000;
 
+/// What is known of the note that says when the oldest message of a channel expires.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Note {
+    /// It says by now.
+    Due,
+    /// It says later, or there is none.
+    Later,
+    /// It may follow from another retention.
+    Outdated,
+}
+
+/// The time of a note that says that messages are to be dropped that are beyond the limits: it is
+/// of no message.
+const AT_ONCE_MS: u64 = 0;
+
 /// What is kept of a channel, if it is durable.
 pub(super) type RetentionOf<'a> = &'a dyn Fn(&ChannelName) -> Option<Retention>;
 
 impl Writer {
     /// Drops the oldest messages that the retention does not cover, as many as the group may, and
-    /// notes when the next one expires. `is_due` says that the oldest one was noted to expire by
-    /// now.
+    /// notes when the next one expires.
     pub(super) fn trim(
         &self,
         batch: &mut Batch,
         (name, channel): (&ChannelName, &mut Channel),
         retention: &Retention,
         now: Now,
-        is_due: bool,
+        note: Note,
     ) {
         let now_ms = now.aged_ms;
         let (mut oldest, mut must_note) = (None, false);
-        let mut expiries = Expiries::new(now, retention);
+        let mut expiries = Expiries::new(&self.ages, now, retention);
         let first_floor = channel.head.floor;
         while channel.head.floor < channel.head.offset {
             let first = channel.head.floor + 1;
+            let is_beyond_limits = channel.head.offset - channel.head.floor
+                > retention.max_messages as u64
+                || channel.head.bytes > retention.max_bytes as u64;
             let key = format::message(name, first);
             let Measure { bytes, time_ms, stamp, is_expiring } = match channel.measure(first) {
                 Some(known) => known,
@@ -52,6 +69,13 @@ impl Writer {
                     }),
                     // Lost with the machine, in an epoch before this one.
                     Ok(None) => Measure::default(),
+                    Err(error @ StorageError::Damaged(_)) if is_beyond_limits => {
+                        batch.unreadable.note(name, &error);
+                        // As many as the others have.
+                        let head = &channel.head;
+                        let bytes = head.bytes / (head.offset - head.floor);
+                        Measure { bytes, ..Measure::default() }
+                    }
                     Err(error) => {
                         batch.unreadable.note(name, &error);
                         (oldest, must_note) = (Some(now_ms.saturating_add(RETRY_MS)), true);
@@ -61,18 +85,16 @@ impl Writer {
             };
             let head = &mut channel.head;
             let is_first = head.floor == first_floor;
-            let (expires_ms, is_of_the_future) = expiries.next(time_ms, is_due && is_first);
-            let is_over = head.offset - head.floor > retention.max_messages as u64
-                || head.bytes > retention.max_bytes as u64
-                || expires_ms <= now_ms;
-            if !is_over {
+            let is_due = is_first && note == Note::Due;
+            let (expires_ms, needs_note) = expiries.next(time_ms, is_due);
+            if !is_beyond_limits && expires_ms > now_ms {
                 oldest = Some(expires_ms);
                 // An earlier note is not of this message, and would drop it.
-                must_note = is_of_the_future && !is_first;
+                must_note = needs_note && (!is_first || note == Note::Outdated);
                 break;
             }
             let Some(left) = batch.trims_left.checked_sub(1) else {
-                oldest = Some(now_ms);
+                (oldest, must_note) = (Some(AT_ONCE_MS), true);
                 break;
             };
             batch.trims_left = left;
@@ -103,10 +125,10 @@ impl Writer {
         now_ms: u64,
         retention_of: RetentionOf<'_>,
     ) -> Result<bool, StorageError> {
-        let now = Now::read(&mut self.clock, now_ms);
+        let now = self.ages.read(now_ms);
         let mut group = Group::with_trims(TRIMMED_PER_COMMIT);
         let due = self.due(Space::Expiry, now.aged_ms, &mut group);
-        let keys = self.due(Space::KeyExpiry, now.own_ms, &mut group);
+        let keys = self.due(Space::KeyExpiry, now.wall_ms, &mut group);
         let has_more = due.len() + keys.len() >= EXPIRED_PER_STEP / 2;
         let Group { batch, channels, .. } = &mut group;
         for entry in due {
@@ -132,14 +154,13 @@ impl Writer {
                 }
             };
             let is_it = |at_ms| format::at(at_ms, &[]) == entry[..format::TIME_BYTES];
-            let is_due = channel.head.expires_ms.is_some_and(is_it);
-            if is_due {
-                channel.head.expires_ms = None;
-            }
+            let noted_ms = channel.head.expires_ms.take_if(|at_ms| is_it(*at_ms));
+            let is_due = noted_ms.is_some_and(|at_ms| at_ms != AT_ONCE_MS);
             batch.remove(Space::Expiry, entry);
             match retention_of(&name) {
                 Some(retention) => {
-                    self.trim(batch, (&name, &mut channel), &retention, now, is_due);
+                    let note = if is_due { Note::Due } else { Note::Later };
+                    self.trim(batch, (&name, &mut channel), &retention, now, note);
                 }
                 None => note_expiry(batch, &name, &mut channel.head, None),
             }
@@ -153,15 +174,16 @@ impl Writer {
                 Ok(known) => known,
                 Err(error) => {
                     group.batch.unreadable.add(error.to_string());
-                    postpone(&mut group.batch, Space::KeyExpiry, entry, now.own_ms);
+                    postpone(&mut group.batch, Space::KeyExpiry, entry, now.wall_ms);
                     continue;
                 }
             };
-            let is_over =
-                |known: KnownKey| known.at_ms.saturating_add(IDEMPOTENCY_MS) <= now.own_ms;
-            if known.is_some_and(is_over) {
-                group.batch.remove(Space::Keys, key);
+            if known.is_some_and(|known| self.is_known(now, known)) {
+                // The clock was set forward, or the key was used again.
+                postpone(&mut group.batch, Space::KeyExpiry, entry, now.wall_ms);
+                continue;
             }
+            group.batch.remove(Space::Keys, key);
             group.batch.remove(Space::KeyExpiry, entry);
         }
         let has_more = has_more || group.batch.trims_left == 0;
@@ -217,7 +239,7 @@ fn note_expiry(batch: &mut Batch, name: &ChannelName, head: &mut Head, at_ms: Op
 mod tests {
     use std::sync::Arc;
 
-    use throng_core::{Body, Publication, Stamp};
+    use throng_core::{Body, IDEMPOTENCY_MS, Publication, Stamp};
 
     use super::*;
     use crate::logs::writer::{Appended, HEADS_MAX};
@@ -320,7 +342,7 @@ mod tests {
                 drop(writer);
                 (logs, writer) = open(&storage);
             }
-            writer.clock.compare(FUTURE_MS, NOW_MS);
+            writer.ages.must_visit = true;
             let appended = append_at(&mut writer, NOW_MS, &one("busy"));
             let Appended::New(content) = &appended[0] else { panic!("no key") };
             assert_eq!(content.time_ms, NOW_MS, "its time is right again");
@@ -337,6 +359,40 @@ mod tests {
             assert_eq!(expire(NOW_MS + 1_099), (2, 1));
             assert_eq!(expire(NOW_MS + 1_100), (0, 0), "and the next one 100 ms later");
         }
+    }
+
+    /// Lets what is due expire at a time. Returns what is kept.
+    fn expire_at(logs: &Logs, writer: &mut Writer, now_ms: u64, retention: Retention) -> u64 {
+        while writer.expire(now_ms, &|_| Some(retention)).expect("it writes") {}
+        kept(logs, "a")
+    }
+
+    /// A note of a message that is not there any more drops nothing of the future.
+    #[test]
+    fn a_note_of_another_message_drops_none_of_the_future() {
+        const FUTURE_MS: u64 = NOW_MS + 365 * 24 * 3_600_000;
+        let few = Retention { max_messages: 10, ..LONG };
+        let (logs, mut writer) = open(&MemoryStorage::default());
+        let many = vec![(publication("a"), few); 20];
+        append_at(&mut writer, NOW_MS, &many);
+        append_at(&mut writer, FUTURE_MS, &many);
+        append_at(&mut writer, NOW_MS + 500, &[(publication("a"), few)]);
+        assert_eq!(expire_at(&logs, &mut writer, NOW_MS + 1_000, few), 10);
+        assert_eq!(expire_at(&logs, &mut writer, NOW_MS + 1_499, few), 10);
+        assert_eq!(expire_at(&logs, &mut writer, NOW_MS + 1_500, few), 0);
+    }
+
+    /// Nor does the note that a log is too long.
+    #[test]
+    fn what_is_left_of_a_log_that_is_too_long_is_not_due() {
+        const FUTURE_MS: u64 = NOW_MS + 365 * 24 * 3_600_000;
+        let some = Retention { max_messages: 100, ..LONG };
+        let (logs, mut writer) = open(&MemoryStorage::default());
+        append_at(&mut writer, FUTURE_MS, &vec![(publication("a"), LONG); 3 * TRIMMED_PER_COMMIT]);
+        append_at(&mut writer, NOW_MS, &[(publication("a"), some)]);
+        assert_eq!(expire_at(&logs, &mut writer, NOW_MS, some), 100);
+        assert_eq!(expire_at(&logs, &mut writer, NOW_MS + 999, some), 100);
+        assert_eq!(expire_at(&logs, &mut writer, NOW_MS + 1_000, some), 0);
     }
 
     #[test]

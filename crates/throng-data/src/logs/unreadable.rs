@@ -127,10 +127,24 @@ mod tests {
         for at_ms in [1, 2, 3] {
             assert_eq!(publish(&mut writer, NOW_MS + at_ms), [true, true]);
         }
-        assert_eq!((kept(&logs, "damaged"), kept(&logs, "whole")), (4, 2));
+        assert_eq!((kept(&logs, "damaged"), kept(&logs, "whole")), (2, 2), "it is dropped unread");
         assert!(writer.take_unreadable().count > 0);
         expire(&mut writer, NOW_MS + 2_000);
-        assert_eq!((kept(&logs, "damaged"), kept(&logs, "whole")), (4, 0));
+        assert_eq!((kept(&logs, "damaged"), kept(&logs, "whole")), (0, 0));
+    }
+
+    #[test]
+    fn a_log_whose_oldest_message_is_damaged_waits_with_it_while_there_is_room() {
+        let storage = MemoryStorage::default();
+        let (logs, mut writer) = open(&storage);
+        publish(&mut writer, NOW_MS);
+        writer.retry(&mut Stamp::default).expect("nothing is pending");
+        storage.damage(Space::Messages, &format::message(&name("damaged"), 1));
+        expire(&mut writer, NOW_MS + 2_000);
+        assert_eq!((kept(&logs, "damaged"), kept(&logs, "whole")), (1, 0));
+        assert_eq!(writer.take_unreadable().count, 1);
+        expire(&mut writer, NOW_MS + 2_001);
+        assert_eq!(writer.take_unreadable().count, 0);
     }
 
     #[test]

@@ -7,16 +7,20 @@
 
 use std::ops::ControlFlow;
 
-use super::ages::Now;
+use throng_core::frozen::ThawError;
+
 use super::format::{self, Head};
 use super::group::{Channel, Group, TRIMMED_PER_COMMIT};
 use super::reader::unreadable;
-use super::retention::RetentionOf;
+use super::retention::{Note, RetentionOf};
 use super::writer::{Walk, Writer};
 use crate::storage::{Order, Space, StorageError, Write};
 
 /// Channels that are visited in a step: some milliseconds of work.
 const VISITED_PER_STEP: usize = 500;
+
+/// A key, and the head of the channel.
+type ReadHead = (Vec<u8>, Result<Head, ThawError>);
 
 /// Beyond the keys of all heads.
 const HEADS_END: &[u8] = &[u8::MAX];
@@ -49,9 +53,10 @@ impl Writer {
         now_ms: u64,
         retention_of: RetentionOf<'_>,
     ) -> Result<bool, StorageError> {
-        let now = Now::read(&mut self.clock, now_ms);
-        if self.clock.has_stepped_back() {
+        let now = self.ages.read(now_ms);
+        if self.ages.must_visit {
             self.walk_again()?;
+            self.ages.must_visit = false;
         }
         let Some(walk) = &self.walk else { return Ok(false) };
         let heads = match self.heads_from(&walk.next) {
@@ -66,10 +71,16 @@ impl Writer {
         let mut group = Group::with_trims(TRIMMED_PER_COMMIT);
         let Group { batch, channels, .. } = &mut group;
         for (key, before) in &heads {
-            // As it was read.
-            let Ok(name) = format::name_of(key) else { continue };
+            let name = match format::name_of(key) {
+                Ok(name) => name,
+                Err(error) => {
+                    batch.unreadable.add(unreadable(error).to_string());
+                    continue;
+                }
+            };
             let Some(retention) = retention_of(&name) else { continue };
-            let before = match self.logs.advance(&name, *before) {
+            let before = before.clone().map_err(unreadable);
+            let before = match before.and_then(|before| self.logs.advance(&name, before)) {
                 Ok(before) => before,
                 Err(error) => {
                     batch.unreadable.note(&name, &error);
@@ -77,7 +88,7 @@ impl Writer {
                 }
             };
             let mut channel = Channel::read(before);
-            self.trim(batch, (&name, &mut channel), &retention, now, false);
+            self.trim(batch, (&name, &mut channel), &retention, now, Note::Outdated);
             if channel.head != before {
                 channel.store(batch, &name);
                 channels.insert(name, channel);
@@ -120,20 +131,17 @@ impl Writer {
     }
 
     /// The heads of some channels from a key on, with their keys.
-    fn heads_from(&self, from: &[u8]) -> Result<Vec<(Vec<u8>, Head)>, StorageError> {
-        let (mut heads, mut broken) = (Vec::new(), None);
+    fn heads_from(&self, from: &[u8]) -> Result<Vec<ReadHead>, StorageError> {
+        let mut heads = Vec::new();
         self.storage().scan(Space::Heads, (from, HEADS_END), Order::Up, &mut |key, value| {
-            match Head::decode(value) {
-                Ok(head) => heads.push((key.to_vec(), head)),
-                Err(error) => broken = Some(unreadable(error)),
-            }
-            if heads.len() < VISITED_PER_STEP && broken.is_none() {
+            heads.push((key.to_vec(), Head::decode(value)));
+            if heads.len() < VISITED_PER_STEP {
                 ControlFlow::Continue(())
             } else {
                 ControlFlow::Break(())
             }
         })?;
-        broken.map_or(Ok(heads), Err)
+        Ok(heads)
     }
 }
 

@@ -3,13 +3,13 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use throng_core::age_clock::AgeClock;
 use throng_core::{Content, IDEMPOTENCY_MS, MessageId, Publication, Retention, Stamp, clock};
 
-use super::ages::Now;
+use super::ages::{Ages, Now};
 use super::format::{self, KnownKey, Scratch};
 use super::group::{Channel, Channels, Group, Known, TRIMMED_PER_COMMIT};
 use super::reader::{Logs, unreadable};
+use super::retention::Note;
 use super::unreadable::Unreadable;
 use crate::promise::Sync;
 use crate::storage::{Space, Storage, StorageError, Write};
@@ -25,7 +25,7 @@ const TRIMMED_PER_PUBLICATION: usize = 2;
 /// and few beside the 2^62 that there are.
 const STAMPS_AHEAD: u64 = 1 << 40;
 
-/// How often a late time is noted, while something is written.
+/// How often the time is noted, while something is written.
 const SEEN_EVERY_MS: u64 = 60_000;
 
 /// What an append made of a publication.
@@ -53,7 +53,7 @@ pub struct Writer {
     pending: Option<Pending>,
     /// The visit of all channels, if it is under way.
     pub(super) walk: Option<Walk>,
-    pub(super) clock: AgeClock,
+    pub(super) ages: Ages,
     /// The time by the machine's clock that was noted last.
     seen_ms: u64,
     pub(super) unreadable: Unreadable,
@@ -102,7 +102,7 @@ impl Writer {
             stamps: 0,
             pending: None,
             walk: None,
-            clock: AgeClock::default(),
+            ages: Ages::default(),
             seen_ms: 0,
             unreadable: Unreadable::default(),
         })
@@ -118,8 +118,8 @@ impl Writer {
         self.note_run(format::run(self.sync, &self.logs.boot))?;
         let seen = self.storage().get(Space::Meta, format::SEEN)?;
         if let Some(seen) = seen {
-            let seen_ms = format::number(&seen).map_err(unreadable)?;
-            self.clock.compare(seen_ms, clock::wall_ms(clock::now_ms()));
+            // One that cannot be read may have been any.
+            self.ages.compare(format::number(&seen).unwrap_or(u64::MAX));
         }
         self.reserve_stamps(newest)
     }
@@ -185,21 +185,23 @@ impl Writer {
         changes: Vec<Write>,
         next_stamp: &mut dyn FnMut() -> Stamp,
     ) -> Result<Vec<Appended>, StorageError> {
-        let now = Now::read(&mut self.clock, now_ms);
+        let now = self.ages.read(now_ms);
         let trims_left = TRIMMED_PER_COMMIT + publications.len() * TRIMMED_PER_PUBLICATION;
         let mut group = Group::of(publications.len(), changes, trims_left);
-        // Also a time that is earlier, once the clock was set back.
-        if now.wall_ms.abs_diff(self.seen_ms) > SEEN_EVERY_MS {
+        // An earlier time would hide from the next run that a visit is due.
+        if !self.ages.must_visit && now.wall_ms.abs_diff(self.seen_ms) > SEEN_EVERY_MS {
             self.seen_ms = now.wall_ms;
             group.batch.put(Space::Meta, format::SEEN, now.wall_ms.to_be_bytes());
         }
         let mut appended = Vec::with_capacity(publications.len());
         for (publication, retention) in publications {
-            let added = self.add(&mut group, now, publication, retention, next_stamp);
-            let added = added.unwrap_or_else(|error| {
-                group.batch.unreadable.note(&publication.channel, &error);
-                Appended::Unreadable
-            });
+            let added = match self.add(&mut group, now, publication, retention, next_stamp) {
+                Err(error @ StorageError::Damaged(_)) => {
+                    group.batch.unreadable.note(&publication.channel, &error);
+                    Appended::Unreadable
+                }
+                added => added?,
+            };
             if let (Appended::New(_), Some(message)) = (&added, group.messages.last_mut()) {
                 message.1 = appended.len();
             }
@@ -271,8 +273,8 @@ impl Writer {
         self.finish()
     }
 
-    /// Adds a publication to a group. Fails without any effect if it cannot be read what has to be
-    /// known for that.
+    /// Adds a publication to a group. Fails without any effect if what has to be known for that
+    /// cannot be read.
     fn add(
         &self,
         group: &mut Group,
@@ -286,11 +288,11 @@ impl Writer {
         let key = publication.idempotency_key.as_deref().map(|key| format::key(name, key));
         if let Some(key) = &key
             && let Some(known) = self.known_key(group, key)?
-            && known.at_ms.saturating_add(IDEMPOTENCY_MS) > now.own_ms
+            && self.is_known(now, known)
         {
-            if now.is_future(known.at_ms) {
-                // It would be known for longer than it may.
-                group.remember(key, KnownKey { at_ms: now.own_ms, ..known });
+            if self.ages.published_ms(now, known.at_ms).is_none() {
+                // It would be known until then.
+                group.remember(key, KnownKey { at_ms: now.wall_ms, ..known });
             }
             return Ok(Appended::Known(MessageId { epoch, offset: known.offset }));
         }
@@ -334,13 +336,21 @@ impl Writer {
         let at = batch.scratch.message(name, content.id.offset);
         batch.put(Space::Messages, at, value);
         if !channel.head.is_within(retention, now) {
-            let is_due = channel.head.expires_ms.is_some_and(|at_ms| at_ms <= now.aged_ms);
-            self.trim(batch, (name, channel), retention, now, is_due);
+            let due = 1..=now.aged_ms;
+            let is_due = channel.head.expires_ms.is_some_and(|at_ms| due.contains(&at_ms));
+            let note = if is_due { Note::Due } else { Note::Later };
+            self.trim(batch, (name, channel), retention, now, note);
         }
         if let Some(key) = key {
-            group.remember(&key, KnownKey { offset: content.id.offset, at_ms: now.own_ms });
+            group.remember(&key, KnownKey { offset: content.id.offset, at_ms: now.wall_ms });
         }
         Ok(Appended::New(Arc::new(content)))
+    }
+
+    /// Whether an idempotency key is known still.
+    pub(super) fn is_known(&self, now: Now, known: KnownKey) -> bool {
+        let published_ms = self.ages.published_ms(now, known.at_ms);
+        published_ms.is_none_or(|at_ms| at_ms.saturating_add(IDEMPOTENCY_MS) > now.aged_ms)
     }
 
     pub(super) fn known_key(

@@ -94,13 +94,29 @@ struct Slot {
     last: Weak<Open>,
 }
 
-fn failed(error: &fjall::Error) -> StorageError {
-    let io = match error {
-        fjall::Error::Io(io) => Some(io),
-        fjall::Error::Storage(fjall::LsmError::Io(io)) => Some(io),
+/// The error of the system behind one of the library.
+fn io_error(error: &fjall::Error) -> Option<&io::Error> {
+    match error {
+        fjall::Error::Io(io) | fjall::Error::Storage(fjall::LsmError::Io(io)) => Some(io),
         _ => None,
-    };
-    match io.map(io::Error::kind) {
+    }
+}
+
+/// Why something cannot be read.
+fn unread(error: &fjall::Error) -> StorageError {
+    // The system says so of a block that the disk cannot read.
+    let code = io_error(error).and_then(io::Error::raw_os_error);
+    let is_bad_block = code == Some(rustix::io::Errno::IO.raw_os_error());
+    match failed(error) {
+        StorageError::Failed(what) if is_bad_block || is_damage(error) => {
+            StorageError::Damaged(what)
+        }
+        other => other,
+    }
+}
+
+fn failed(error: &fjall::Error) -> StorageError {
+    match io_error(error).map(io::Error::kind) {
         Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => StorageError::Full,
         _ => StorageError::Failed(format!("{error:?}")),
     }
@@ -187,8 +203,8 @@ impl DiskStorage {
         Ok(())
     }
 
-    /// Begins to write to files what is in memory, so that [`Storage::settle`] has less to do. What
-    /// fails now fails then.
+    /// Begins to write to files what is in memory, so that [`Storage::settle`] has less to do. The
+    /// next commit tells a failure.
     pub fn write_ahead(&self) {
         let Ok(open) = self.get_open() else { return };
         for keyspace in &open.keyspaces {
@@ -215,7 +231,7 @@ impl Open {
 
 impl Storage for DiskStorage {
     fn get(&self, space: Space, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
-        let value = self.get_open()?.keyspace(space).get(key).map_err(|error| failed(&error))?;
+        let value = self.get_open()?.keyspace(space).get(key).map_err(|error| unread(&error))?;
         Ok(value.map(|value| value.to_vec()))
     }
 
@@ -234,7 +250,7 @@ impl Storage for DiskStorage {
                 Order::Down => range.next_back(),
             };
             let Some(guard) = next else { return Ok(()) };
-            let (key, value) = guard.into_inner().map_err(|error| failed(&error))?;
+            let (key, value) = guard.into_inner().map_err(|error| unread(&error))?;
             if each(&key, &value).is_break() {
                 return Ok(());
             }

@@ -101,7 +101,7 @@ impl Storage for MemoryStorage {
         let state = self.lock();
         let at = (space, key.to_vec());
         if state.damaged.as_ref() == Some(&at) {
-            return Err(StorageError::Failed("a checksum is wrong".into()));
+            return Err(StorageError::Damaged("a checksum is wrong".into()));
         }
         Ok(state.now.get(&at).cloned())
     }
@@ -120,7 +120,7 @@ impl Storage for MemoryStorage {
         let has_damaged =
             |(of, key): &(Space, Vec<u8>)| *of == space && (from..to).contains(&&**key);
         if damaged.as_ref().is_some_and(has_damaged) {
-            return Err(StorageError::Failed("a checksum is wrong".into()));
+            return Err(StorageError::Damaged("a checksum is wrong".into()));
         }
         let range = now.range((space, from.to_vec())..(space, to.to_vec()));
         let mut visit = |(key, value): (&(Space, Vec<u8>), &Vec<u8>)| each(&key.1, value);

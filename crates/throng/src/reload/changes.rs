@@ -110,10 +110,15 @@ fn messages(settings: &Settings) -> Vec<ChannelTable> {
     tables.filter(|table| !table.is_bare()).collect()
 }
 
-/// The patterns of channels and of users that are durable.
-fn durable(settings: &Settings) -> Vec<(Option<&str>, Option<&str>)> {
-    let durable = settings.channels.iter().filter(|table| table.durable.is_some_and(|it| it.0));
-    durable.map(|table| (table.channels.as_deref(), table.users.as_deref())).collect()
+/// What decides which channels and inboxes are durable: the first table that matches, so the order
+/// matters up to the last one that makes any durable.
+fn durable(settings: &Settings) -> Vec<(Option<&str>, Option<&str>, bool)> {
+    let is_durable = |table: &ChannelTable| table.durable.is_some_and(|durable| durable.0);
+    let end = settings.channels.iter().rposition(is_durable).map_or(0, |last| last + 1);
+    let tables = settings.channels[..end].iter();
+    let patterns =
+        tables.map(|table| (table.channels.as_deref(), table.users.as_deref(), is_durable(table)));
+    patterns.collect()
 }
 
 /// Whether the rules of access differ.

@@ -31,7 +31,7 @@ pub(in crate::memory) struct FrozenChannel {
     read: u64,
     /// How many messages follow.
     pub(in crate::memory) messages: u32,
-    /// Whether its log is elsewhere; `None` if an earlier version has not said so.
+    /// Whether its log is elsewhere; `None` from an earlier version, which does not say it.
     is_durable: Option<bool>,
 }
 
