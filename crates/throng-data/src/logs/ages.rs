@@ -99,6 +99,17 @@ impl Ages {
     }
 }
 
+/// What is known of the note that says when the oldest message of a channel expires.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Note {
+    /// It says by now.
+    Due,
+    /// It says later, or there is none.
+    Later,
+    /// It may follow from another retention.
+    Outdated,
+}
+
 /// When the messages of a channel expire, the oldest first.
 #[derive(Debug)]
 pub(super) struct Expiries<'a> {

@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 
 use throng_core::{ChannelName, Retention};
 
-use super::ages::{Expiries, Now};
+use super::ages::{Expiries, Note, Now};
 use super::format::{self, Head, Measure};
 use super::group::{Batch, Channel, Group, TRIMMED_PER_COMMIT};
 use super::reader::unreadable;
@@ -20,17 +20,6 @@ use crate::storage::{Order, Space, StorageError};
 /// Entries of the tables of expiries that one step of [`Writer::expire`] removes: some milliseconds
 /// of work.
 const EXPIRED_PER_STEP: usize = 1_000;
-
-/// What is known of the note that says when the oldest message of a channel expires.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Note {
-    /// It says by now.
-    Due,
-    /// It says later, or there is none.
-    Later,
-    /// It may follow from another retention.
-    Outdated,
-}
 
 /// The time of a note that says that messages are to be dropped that are beyond the limits: it is
 /// of no message.

@@ -9,10 +9,11 @@ use std::ops::ControlFlow;
 
 use throng_core::frozen::ThawError;
 
+use super::ages::Note;
 use super::format::{self, Head};
 use super::group::{Channel, Group, TRIMMED_PER_COMMIT};
 use super::reader::unreadable;
-use super::retention::{Note, RetentionOf};
+use super::retention::RetentionOf;
 use super::writer::{Walk, Writer};
 use crate::storage::{Order, Space, StorageError, Write};
 

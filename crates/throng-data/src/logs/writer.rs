@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use throng_core::{Content, IDEMPOTENCY_MS, MessageId, Publication, Retention, Stamp, clock};
 
-use super::ages::{Ages, Now};
+use super::ages::{Ages, Note, Now};
 use super::format::{self, KnownKey, Scratch};
 use super::group::{Channel, Channels, Group, Known, TRIMMED_PER_COMMIT};
 use super::reader::{Logs, unreadable};
-use super::retention::Note;
 use super::unreadable::Unreadable;
 use crate::promise::Sync;
 use crate::storage::{Space, Storage, StorageError, Write};
