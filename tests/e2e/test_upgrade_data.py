@@ -191,3 +191,13 @@ def test_a_channel_in_use_becomes_durable_with_a_restart_only(start, tmp_path):
         assert [subscriber.next() for _ in ids] == [(id, str(n)) for n, id in enumerate(ids)]
         settings.write_text(SETTINGS)
         assert 'inbox "news" is in use' in fails(again)
+
+
+def test_a_table_in_front_of_a_durable_one_waits_for_a_restart(start, tmp_path):
+    server = start()
+    in_front = '[[channels]]\nmatch = "kept-not"\nmessages = 5\n'
+    (tmp_path / "throng.toml").write_text(in_front + SETTINGS)
+    server.signal(signal.SIGHUP)
+    said = "waits for a restart: channels (durable)"
+    eventually(lambda: said in server.log(), "the reload")
+    assert "or a restart: channels (history and lag)" in server.log()
