@@ -44,37 +44,17 @@ impl Writer {
         let mut expiries = Expiries::new(&self.ages, now, retention);
         let first_floor = channel.head.floor;
         while channel.head.floor < channel.head.offset {
-            let first = channel.head.floor + 1;
-            let is_beyond_limits = channel.head.offset - channel.head.floor
-                > retention.max_messages as u64
-                || channel.head.bytes > retention.max_bytes as u64;
-            let key = format::message(name, first);
-            let Measure { bytes, time_ms, stamp, is_expiring } = match channel.measure(first) {
-                Some(known) => known,
-                None => match self.storage().get(Space::Messages, &key) {
-                    Ok(Some(value)) => format::measure(&value).unwrap_or_else(|error| {
-                        batch.unreadable.note(name, &unreadable(error));
-                        Measure::default()
-                    }),
-                    // Lost with the machine, in an epoch before this one.
-                    Ok(None) => Measure::default(),
-                    Err(error @ StorageError::Damaged(_)) if is_beyond_limits => {
-                        batch.unreadable.note(name, &error);
-                        // As many as the others have.
-                        let head = &channel.head;
-                        let bytes = head.bytes / (head.offset - head.floor);
-                        Measure { bytes, ..Measure::default() }
-                    }
-                    Err(error) => {
-                        batch.unreadable.note(name, &error);
-                        (oldest, must_note) = (Some(now_ms.saturating_add(RETRY_MS)), true);
-                        break;
-                    }
-                },
-            };
-            let head = &mut channel.head;
+            let head = &channel.head;
             let is_first = head.floor == first_floor;
             let is_due = is_first && note == Note::Due;
+            let is_beyond_limits = head.offset - head.floor > retention.max_messages as u64
+                || head.bytes > retention.max_bytes as u64;
+            let may_drop = is_due || is_beyond_limits;
+            let Some(measure) = self.measure_oldest(batch, name, channel, may_drop) else {
+                (oldest, must_note) = (Some(now_ms.saturating_add(RETRY_MS)), true);
+                break;
+            };
+            let Measure { bytes, time_ms, stamp, is_expiring } = measure;
             let (expires_ms, needs_note) = expiries.next(time_ms, is_due);
             if !is_beyond_limits && expires_ms > now_ms {
                 oldest = Some(expires_ms);
@@ -87,8 +67,9 @@ impl Writer {
                 break;
             };
             batch.trims_left = left;
-            batch.remove(Space::Messages, key);
+            let head = &mut channel.head;
             head.floor += 1;
+            batch.remove(Space::Messages, format::message(name, head.floor));
             head.lost = head.lost.max(stamp);
             head.expiring = head.expiring.saturating_sub(u64::from(is_expiring));
             head.bytes = head.bytes.saturating_sub(bytes);
@@ -99,6 +80,38 @@ impl Writer {
             |oldest_ms| head.expires_ms.is_some_and(|at_ms| now_ms < at_ms && at_ms <= oldest_ms);
         if must_note || !oldest.is_some_and(is_noted) {
             note_expiry(batch, name, head, oldest);
+        }
+    }
+
+    /// Measures the oldest message of a channel. One that cannot be read is taken for a very old one
+    /// if it may be dropped, as that loses nothing; otherwise there is none, and it may be read
+    /// later.
+    fn measure_oldest(
+        &self,
+        batch: &mut Batch,
+        name: &ChannelName,
+        channel: &Channel,
+        may_drop: bool,
+    ) -> Option<Measure> {
+        let Head { floor, offset, bytes, .. } = channel.head;
+        let known = channel.measure(floor + 1);
+        if known.is_some() {
+            return known;
+        }
+        let of_bytes = |bytes| Measure { bytes, ..Measure::default() };
+        match self.storage().get(Space::Messages, &format::message(name, floor + 1)) {
+            Ok(Some(value)) => Some(format::measure(&value).unwrap_or_else(|error| {
+                batch.unreadable.note(name, &unreadable(error));
+                of_bytes(value.len() as u64)
+            })),
+            // Lost with the machine, in an epoch before this one.
+            Ok(None) => Some(Measure::default()),
+            Err(error) => {
+                batch.unreadable.note(name, &error);
+                let is_damaged = matches!(error, StorageError::Damaged(_));
+                // As many bytes as the others have.
+                (is_damaged && may_drop).then(|| of_bytes(bytes / (offset - floor)))
+            }
         }
     }
 

@@ -134,17 +134,20 @@ mod tests {
     }
 
     #[test]
-    fn a_log_whose_oldest_message_is_damaged_waits_with_it_while_there_is_room() {
+    fn a_message_that_is_damaged_is_read_again_later_before_it_is_dropped() {
         let storage = MemoryStorage::default();
         let (logs, mut writer) = open(&storage);
         publish(&mut writer, NOW_MS);
+        publish(&mut writer, NOW_MS + 500);
         writer.retry(&mut Stamp::default).expect("nothing is pending");
-        storage.damage(Space::Messages, &format::message(&name("damaged"), 1));
-        expire(&mut writer, NOW_MS + 2_000);
-        assert_eq!((kept(&logs, "damaged"), kept(&logs, "whole")), (1, 0));
-        assert_eq!(writer.take_unreadable().count, 1);
-        expire(&mut writer, NOW_MS + 2_001);
-        assert_eq!(writer.take_unreadable().count, 0);
+        storage.damage(Space::Messages, &format::message(&name("damaged"), 2));
+        let mut left = |now_ms| {
+            expire(&mut writer, now_ms);
+            (kept(&logs, "damaged"), kept(&logs, "whole"), writer.take_unreadable().count)
+        };
+        assert_eq!(left(NOW_MS + 1_000), (1, 1, 1));
+        assert_eq!(left(NOW_MS + 1_500), (1, 0, 0), "not yet");
+        assert_eq!(left(NOW_MS + 1_000 + RETRY_MS), (0, 0, 1));
     }
 
     #[test]
