@@ -21,8 +21,7 @@ use crate::storage::{Order, Space, StorageError};
 /// of work.
 const EXPIRED_PER_STEP: usize = 1_000;
 
-/// The time of a note that says that messages are to be dropped that are beyond the limits: it is
-/// of no message.
+/// The time of a note that says that a log is beyond its limits. It is of no message.
 const AT_ONCE_MS: u64 = 0;
 
 /// What is kept of a channel, if it is durable.
@@ -83,8 +82,8 @@ impl Writer {
         }
     }
 
-    /// Measures the oldest message of a channel. One that cannot be read is taken for a very old one
-    /// if it may be dropped, as that loses nothing; otherwise there is none, and it may be read
+    /// Measures the oldest message of a channel. One that cannot be read counts as a very old one
+    /// if it may be dropped, which loses nothing; otherwise there is no measure, and it may be read
     /// later.
     fn measure_oldest(
         &self,
