@@ -4,7 +4,7 @@
 /// A smaller step of the machine's clock is followed.
 pub const SLACK_MS: u64 = 60_000;
 
-/// Tells the time from that of two other clocks: of the process, which nobody can set, and of the
+/// Keeps time by two other clocks: that of the process, which nobody can set, and that of the
 /// machine, which may be set at any time, most of all by NTP after boot. It is never ahead of the
 /// machine's clock. If that is set forward by more than [`SLACK_MS`], this one goes on as if it had
 /// not been; if it is set back, this one follows.

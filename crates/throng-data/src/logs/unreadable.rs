@@ -1,7 +1,7 @@
 //! What could not be read while something was written.
 //!
-//! One entry that cannot be read must not stop what has nothing to do with it: whoever needs the
-//! entry is refused or waits, and all others go on.
+//! An entry that cannot be read stops only what needs it: that is refused or waits, and all others
+//! go on.
 
 use throng_core::ChannelName;
 
