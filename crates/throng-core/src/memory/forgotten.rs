@@ -21,8 +21,8 @@ type Set = [Quiet; SET_CHANNELS];
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Forgotten {
-    /// The highest offset of all forgotten channels, and of all messages that nobody followed or
-    /// kept. A channel that is new here starts after it.
+    /// The highest offset that was given out in a channel which is not there now. A channel that is
+    /// new here starts after it.
     head: u64,
     /// Empty until something is noted.
     sets: Box<[Set]>,

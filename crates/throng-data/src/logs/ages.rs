@@ -3,10 +3,10 @@
 //! Messages have the time of the machine's clock when they were published, as they stay over
 //! restarts. So the clock by which they age has to agree with it, but not at once: if the machine's
 //! clock is set forward, most of all by NTP after boot, no message has become older. The difference
-//! is remembered until the end of the run: what is published from then on has a time that is as
-//! much later. If the machine's clock is set back, messages of before have a time in the future.
-//! These count as published when that is noticed, each as much later than the one before it as it
-//! was published.
+//! is remembered until the end of the run, and subtracted from the times of what is published after
+//! the step. If the machine's clock is set back, earlier messages have a time in the future. The
+//! first of them counts as published when that is noticed, and the others as far behind it as
+//! their times are.
 
 use throng_core::age_clock::{AgeClock, SLACK_MS};
 use throng_core::{Retention, clock};
@@ -19,7 +19,7 @@ const STEPS_MAX: usize = 1_000;
 pub(super) struct Now {
     /// By the machine's clock. What is published now has this time.
     pub(super) wall_ms: u64,
-    /// By the clock by which messages age. It is never further than the machine's clock.
+    /// By the clock by which messages age. It is never ahead of the machine's clock.
     pub(super) aged_ms: u64,
 }
 
@@ -102,11 +102,11 @@ impl Ages {
 /// What is known of the note that says when the oldest message of a channel expires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Note {
-    /// It says by now.
+    /// Its time has come.
     Due,
-    /// It says later, or there is none.
+    /// Its time has not come, or there is no note.
     Later,
-    /// It may follow from another retention.
+    /// It may have been made under another retention.
     Outdated,
 }
 
@@ -125,8 +125,9 @@ impl<'a> Expiries<'a> {
         Expiries { ages, now, max_age_ms: retention.max_age_ms, early_ms: None }
     }
 
-    /// When the next message expires, and whether that says little: then it may only be dropped
-    /// when a note of its own is due. `is_due` says that such a note is.
+    /// When the next message expires, and whether it needs a note of its own: its time is later
+    /// than now, so if the machine's clock is set back, only its note tells when it expires.
+    /// `is_due` says that its note is due.
     pub(super) fn next(&mut self, time_ms: u64, is_due: bool) -> (u64, bool) {
         let Expiries { now, max_age_ms, .. } = *self;
         let published_ms = self.ages.published_ms(now, time_ms).unwrap_or_else(|| {
@@ -134,7 +135,6 @@ impl<'a> Expiries<'a> {
             let of_now = time_ms.saturating_add(age_ms).saturating_sub(now.aged_ms);
             time_ms.saturating_sub(*self.early_ms.get_or_insert(of_now))
         });
-        // It may be of the future later, if it is not now.
         (published_ms.saturating_add(max_age_ms), time_ms > now.latest_ms())
     }
 }

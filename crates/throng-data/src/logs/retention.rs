@@ -82,9 +82,8 @@ impl Writer {
         }
     }
 
-    /// Measures the oldest message of a channel. One that cannot be read counts as a very old one
-    /// if it may be dropped, which loses nothing; otherwise there is no measure, and it may be read
-    /// later.
+    /// Measures the oldest message of a channel; `None` if it cannot be read now. One that is
+    /// damaged counts as very old if it `may_drop`: dropping it loses nothing.
     fn measure_oldest(
         &self,
         batch: &mut Batch,

@@ -98,7 +98,7 @@ fn scenario() -> (Rig, Vec<u8>, Vec<Client>) {
     let Ok(()) = rig.engine.seal(&mut sink);
     assert!(!sink.0.is_empty());
     rig.publish("a", "not sealed", None);
-    // Whoever has looked at it may resume it.
+    // The engine notes an empty channel that is read, because its reader may resume it.
     let quiet = ChannelName::channel("quiet");
     rig.engine.history(rig.now_ms(), &quiet, HistoryQuery::Newest, 1);
     let get = "GET /channels/a HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n";

@@ -8,7 +8,8 @@ use crate::tls::tls_settings;
 /// The settings that not even a process which takes over can change: it refuses to.
 pub(super) const FOR_RESTART: [&str; 3] = ["data", "engine", DURABLE];
 
-/// Which channels are durable. A process that takes over refuses it if one of them is in use.
+/// Which channels are durable. A process that takes over refuses to change that of a channel in
+/// use.
 const DURABLE: &str = "channels (durable)";
 
 /// The settings that such a process may have, unless fewer workers follow from them.

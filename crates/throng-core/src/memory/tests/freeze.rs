@@ -28,7 +28,7 @@ fn fixture() -> Fixture {
         receipt: None,
     };
     fixture.engine.publish(6, publication).expect("the queues have capacity");
-    // Somebody may resume a channel that was looked at.
+    // The engine notes an empty channel that is read, because its reader may resume it.
     fixture.engine.history(6, &ChannelName::channel("quiet"), HistoryQuery::Newest, 9);
     fixture
 }
@@ -244,7 +244,7 @@ fn a_channel_in_use_whose_log_would_be_elsewhere_is_refused_by_name() {
     let memory = with_rules(false);
     memory.publish(0, &with_messages, "a");
     assert_eq!(durable.thaw(&memory.freeze()).err(), moved("ann"));
-    // One that nobody uses may go.
+    // A channel that nobody uses is no obstacle.
     memory.tick_all(DAY_MS);
     assert_eq!(durable.thaw(&memory.freeze()).err(), None);
 }
