@@ -114,6 +114,10 @@ pub struct EngineMetrics {
     pub evicted: u64,
     /// Messages in logs that have expired since the start.
     pub expired: u64,
+    /// Idempotency keys that are remembered in memory.
+    pub keys: u64,
+    /// Keys among them forgotten early since the start, because there were too many.
+    pub keys_displaced: u64,
 }
 
 /// The owner of the logs.

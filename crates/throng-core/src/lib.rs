@@ -73,6 +73,7 @@ pub mod glob;
 mod histogram;
 mod history_page;
 pub mod id;
+mod idempotency_key;
 pub mod key_text;
 pub mod later;
 mod listing;
@@ -108,6 +109,7 @@ pub use connection_scan::{
 pub use engine::{Audience, Engine, EngineMetrics, Follow, Followed, History, OtherNodes};
 pub use histogram::{Histogram, Snapshot};
 pub use id::{ChannelId, ConnectionId, Epoch, Listener, LocalId, MessageId, Position, WorkerId};
+pub use idempotency_key::{IdempotencyKey, Publisher};
 pub use later::{Answer, Later, Ticket};
 pub use listing::{ListPlace, ListStep, ListedChannel};
 pub use log::segment::SharedBytes;

@@ -71,6 +71,8 @@ use shared::Shared;
 /// housekeeping comes to each more often.
 const SHARDS: usize = 1 << SHARD_BITS;
 
+const _: () = assert!(SHARDS * idempotency::SHARE <= idempotency::KEYS_MAX / 2);
+
 /// The time of the oldest message of a shard without messages.
 const NEVER_MS: u64 = u64::MAX;
 

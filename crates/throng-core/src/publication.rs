@@ -6,6 +6,7 @@ use throng_wire::{ErrorCode, ErrorResponse};
 
 use crate::connection_name::ConnectionName;
 use crate::id::MessageId;
+use crate::idempotency_key::IdempotencyKey;
 use crate::message::Body;
 use crate::name::ChannelName;
 use crate::receipt::Receipt;
@@ -19,9 +20,9 @@ pub struct Publication {
     pub body: Body,
     /// The body's content type; `None` for the usual one of its kind.
     pub content_type: Option<Box<str>>,
-    /// A second publication with the same key and channel within [`IDEMPOTENCY_MS`] publishes
-    /// nothing.
-    pub idempotency_key: Option<Box<str>>,
+    /// A second publication with the same key, which has its publisher, and the same channel within
+    /// [`IDEMPOTENCY_MS`] publishes nothing.
+    pub idempotency_key: Option<IdempotencyKey>,
     /// The connection that does not get the message, usually the sender's own.
     pub excluded: Option<ConnectionName>,
     /// For how long the message is worth anything, in milliseconds; `None` if it does not expire.
@@ -31,7 +32,7 @@ pub struct Publication {
     pub receipt: Option<Arc<Receipt>>,
 }
 
-/// How long an idempotency key is remembered, unless a million newer keys displace it.
+/// How long an idempotency key is remembered, unless keys of the same publisher displace it.
 pub const IDEMPOTENCY_MS: u64 = 5 * 60 * 1000;
 
 /// The result of a publication.

@@ -233,6 +233,11 @@ impl<N: Net> Worker<N> {
         // The limit is the whole server's. Each worker has a fixed share, so that none has to ask
         // others.
         subscriptions.set_max_blocked_bytes(limits.max_blocked_bytes / workers);
+        let mut connections =
+            Connections::new((node, id), metrics.clone(), limits, clients, generation);
+        if access.passed.users {
+            connections.keep_all_names();
+        }
         Worker {
             net,
             watermark: engine.watermark(),
@@ -244,7 +249,7 @@ impl<N: Net> Worker<N> {
             events,
             queue,
             relief: Relief::new(pressure),
-            connections: Connections::new((node, id), metrics.clone(), limits, clients, generation),
+            connections,
             metrics: OwnMetrics::new(id, metrics),
             subscriptions,
             clock: Clock::new(id.0.into()),

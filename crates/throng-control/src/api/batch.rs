@@ -11,7 +11,7 @@ use http::request::Parts;
 use hyper::body::Incoming;
 use throng_access::Action;
 use throng_contract::query as known;
-use throng_core::{Body, ChannelName, Publication, RefusedForMemory};
+use throng_core::{Body, ChannelName, IdempotencyKey, Publication, RefusedForMemory};
 use throng_wire::batch::parse_line;
 use throng_wire::{ErrorCode, ErrorResponse};
 
@@ -167,7 +167,8 @@ async fn submit_line(
     let excluded = item.exclude.as_deref().map(publish::parse_connection).transpose()?;
     let content_type = item.publication.content_type.as_deref();
     let (body, content_type) = Body::parse(&item.publication.body, content_type)?;
-    let idempotency_key = item.publication.key.map(String::into_boxed_str);
+    let key = item.publication.key.as_deref();
+    let idempotency_key = key.map(|key| IdempotencyKey::new(permit.publisher(), key));
     // A batch has no receipts: one that waits would hold up the lines behind it.
     let receipt = None;
     let expires_in_ms = item.publication.expires_in_s.map(|seconds| u64::from(seconds) * 1000);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use http::request::Parts;
 use throng_access::{Action, Asker, Credentials, Decision, Details};
-use throng_core::{Later, Listener, WantedTags};
+use throng_core::{Later, Listener, Publisher, WantedTags};
 use throng_wire::ErrorResponse;
 
 use crate::authentication::{Client, PassedOn};
@@ -77,6 +77,16 @@ impl<'r> Permit<'r> {
         match self.ask_policy(&asker, action) {
             Asked::Answered(decision) => decision.allowed_until_ms().map(drop),
             Asked::Waits(..) => Ok(()),
+        }
+    }
+
+    /// Whose idempotency keys the request's are.
+    pub(super) fn publisher(&self) -> Publisher<'r> {
+        match self.client {
+            Client::Token(identity) => identity.user().map_or(Publisher::Token, Publisher::User),
+            Client::Key(key) => Publisher::ServerKey(key.name()),
+            Client::Anonymous if self.listener == Listener::Admin => Publisher::Operator,
+            Client::Anonymous => Publisher::Anonymous,
         }
     }
 

@@ -11,8 +11,8 @@ use hyper::body::Incoming;
 use throng_access::Action;
 use throng_contract::query as known;
 use throng_core::{
-    Body, ChannelName, ConnectionName, Engine, Kind, Later, Outcome, Publication, PublishError,
-    Published, WantedTags, clock,
+    Body, ChannelName, ConnectionName, Engine, IdempotencyKey, Kind, Later, Outcome, Publication,
+    PublishError, Published, WantedTags, clock,
 };
 use throng_wire::v1::{self, CONTENT_TYPE_BYTES_MAX, EXPIRES_IN_S_MAX, KEY_BYTES_MAX};
 use throng_wire::{ErrorCode, ErrorResponse};
@@ -71,7 +71,7 @@ pub(crate) async fn answer(
         channel,
         body,
         content_type,
-        idempotency_key,
+        idempotency_key: idempotency_key.map(|key| IdempotencyKey::new(permit.publisher(), key)),
         excluded,
         expires_in_ms,
         receipt,
@@ -101,7 +101,7 @@ pub(crate) async fn answer(
 /// What the request headers say about the message.
 struct Options<'a> {
     content_type: Option<&'a str>,
-    idempotency_key: Option<Box<str>>,
+    idempotency_key: Option<&'a str>,
     excluded: Option<ConnectionName>,
     expires_in_ms: Option<u64>,
 }
@@ -114,7 +114,7 @@ impl<'a> Options<'a> {
         };
         let idempotency_key = match only(headers, &IDEMPOTENCY_KEY)? {
             None => None,
-            Some(value) => Some(check_key(value.to_str().unwrap_or_default())?.into()),
+            Some(value) => Some(check_key(value.to_str().unwrap_or_default())?),
         };
         let excluded = match only(headers, &THRONG_EXCLUDE)? {
             None => None,

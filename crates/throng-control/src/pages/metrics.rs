@@ -266,6 +266,12 @@ fn engine(page: &mut Page<'_>, control: &Control) {
         "Messages not published because their idempotency key was repeated.",
         engine.duplicates,
     );
+    page.gauge("idempotency_keys", "Idempotency keys that are remembered in memory.", engine.keys);
+    page.counter(
+        "idempotency_keys_displaced_total",
+        "Idempotency keys forgotten early because their publisher had too many.",
+        engine.keys_displaced,
+    );
     page.counter(
         "log_messages_evicted_total",
         "Messages dropped early because all logs together reached their limit.",

@@ -203,9 +203,9 @@ impl Shard {
     ) -> Result<(Published, Wake), PublishError> {
         let is_internal = publication.channel.kind() == Kind::Internal;
         let key = shared.idempotency_key(&publication);
-        let known = key.and_then(|key| {
+        let known = key.and_then(|(key, _)| {
             let known = self.idempotency.find(now_ms, key, &shared.keys);
-            known.or_else(|| shared.thawed_offset(now_ms, key))
+            known.or_else(|| shared.thawed_offset(now_ms, key, &publication))
         });
         if let Some(offset) = known {
             shared.duplicates.fetch_add(1, Ordering::Relaxed);
@@ -529,6 +529,7 @@ impl Shard {
     /// Expires messages and keys, and forgets channels.
     pub(super) fn tick(&mut self, shared: &Shared, now_ms: u64) {
         self.idempotency.expire(now_ms, &shared.keys);
+        self.idempotency.shrink_to_share(&shared.keys);
         for slot in 0..self.channels.extent() {
             let Some(channel) = self.channels.get_mut(slot) else { continue };
             channel.expire(shared, now_ms);

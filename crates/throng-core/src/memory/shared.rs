@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::idempotency::{Idempotency, Key, Seed};
+use super::idempotency::{Idempotency, Key, KeyCounts, Owner, Seed};
 use super::name_hasher::NameHasher;
 use crate::engine::EngineMetrics;
 use crate::events::EventSink;
@@ -41,7 +41,7 @@ pub(super) struct Shared {
     /// to tell so.
     lost: Box<[AtomicU64]>,
     /// Idempotency keys that all shards remember.
-    pub(super) keys: AtomicUsize,
+    pub(super) keys: KeyCounts,
     pub(super) idempotency_seed: Seed,
     /// Keys of the engine that this one was thawed from. They were hashed with their channels, so
     /// nothing tells their shards.
@@ -94,7 +94,7 @@ impl Shared {
             // One more for what is stamped elsewhere.
             stamps: Stamps::new(shards + 1),
             lost,
-            keys: AtomicUsize::new(0),
+            keys: KeyCounts::default(),
             idempotency_seed: Seed::random(),
             thawed_keys: Mutex::default(),
             has_thawed_keys: AtomicBool::new(false),
@@ -136,18 +136,35 @@ impl Shared {
         MessageId { epoch: self.epoch, offset }
     }
 
-    /// The hash of the publication's idempotency key, if it has one.
-    pub(super) fn idempotency_key(&self, publication: &Publication) -> Option<Key> {
-        let key = publication.idempotency_key.as_deref()?;
-        Some(self.idempotency_seed.key(publication.channel.key(), key))
+    /// The hash of the publication's idempotency key, if it has one, and to whom it belongs.
+    pub(super) fn idempotency_key(&self, publication: &Publication) -> Option<(Key, Owner)> {
+        let key = publication.idempotency_key.as_ref()?;
+        let channel = publication.channel.key();
+        let hash = self.idempotency_seed.key(channel, key.scoped());
+        // Clients without a name are told apart by their channels.
+        let publisher = if key.is_anonymous() { channel } else { key.publisher() };
+        let of = |text| self.hash(text) as u32;
+        Some((hash, Owner { publisher: of(publisher), channel: of(channel) }))
     }
 
-    /// The offset of the message that was published with `key` before the engine was frozen.
-    pub(super) fn thawed_offset(&self, now_ms: u64, key: Key) -> Option<u64> {
+    /// The offset of the message that was published with the key of `publication`, whose hash is
+    /// `key`, before the engine was frozen.
+    pub(super) fn thawed_offset(
+        &self,
+        now_ms: u64,
+        key: Key,
+        publication: &Publication,
+    ) -> Option<u64> {
         if !self.has_thawed_keys.load(Ordering::Relaxed) {
             return None;
         }
-        self.thawed_keys().find(now_ms, key, &self.keys)
+        let mut thawed = self.thawed_keys();
+        thawed.find(now_ms, key, &self.keys).or_else(|| {
+            // A version before publishers were told apart may have frozen it.
+            let text = publication.idempotency_key.as_ref()?.unscoped();
+            let key = self.idempotency_seed.key(publication.channel.key(), text);
+            thawed.find(now_ms, key, &self.keys)
+        })
     }
 
     /// Keys of the engine that this one was thawed from.
@@ -158,7 +175,10 @@ impl Shared {
     /// Remembers keys of the engine that this one was thawed from, the oldest first.
     pub(super) fn thaw_keys(&self, keys: impl Iterator<Item = (u64, Key, u64)>) {
         let mut thawed = self.thawed_keys();
-        keys.for_each(|(at_ms, key, offset)| thawed.remember(at_ms, key, offset, &self.keys));
+        keys.for_each(|(at_ms, key, offset)| {
+            // Nobody's in particular: all expire within minutes.
+            thawed.remember(at_ms, (key, Owner::default()), offset, &self.keys);
+        });
         self.has_thawed_keys.store(!thawed.is_empty(), Ordering::Relaxed);
     }
 
@@ -285,6 +305,8 @@ impl Shared {
             duplicates: self.duplicates.load(Ordering::Relaxed),
             evicted: self.evicted.load(Ordering::Relaxed),
             expired: self.expired.load(Ordering::Relaxed),
+            keys: self.keys.kept.load(Ordering::Relaxed) as u64,
+            keys_displaced: self.keys.displaced.load(Ordering::Relaxed),
         }
     }
 }

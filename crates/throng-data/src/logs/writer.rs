@@ -284,7 +284,8 @@ impl Writer {
     ) -> Result<Appended, StorageError> {
         let name = &publication.channel;
         let epoch = self.logs.epoch();
-        let key = publication.idempotency_key.as_deref().map(|key| format::key(name, key));
+        let key = publication.idempotency_key.as_ref();
+        let key = key.map(|key| format::key(name, key.scoped()));
         if let Some(key) = &key
             && let Some(known) = self.known_key(group, key)?
             && self.is_known(now, known)

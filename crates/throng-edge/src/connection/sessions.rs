@@ -37,7 +37,7 @@ impl Sessions {
     }
 
     /// Begins a session, which holds `grants` and is counted already. `user` is the name of its
-    /// user, if it is kept.
+    /// user, if it is to be kept until [`Sessions::end`].
     pub(super) fn begin(
         &mut self,
         grants: &Arc<Grants>,
@@ -57,12 +57,12 @@ impl Sessions {
         self.names.get(session.user_tag()?)
     }
 
-    /// Ends a session.
-    pub(super) fn end(&mut self, session: Session) {
+    /// Ends a session. `is_named`: the name of its user was kept.
+    pub(super) fn end(&mut self, session: Session, is_named: bool) {
         debug_assert!(self.holders > 0);
         self.holders -= 1;
         self.grants.release(session.grants());
-        if let Some(tag) = session.user_tag() {
+        if let Some(tag) = session.user_tag().filter(|_| is_named) {
             self.names.release(tag);
         }
         self.end_count(&session);

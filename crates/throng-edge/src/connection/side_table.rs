@@ -10,6 +10,7 @@ use std::sync::Arc;
 use throng_access::{Clients, Grants, GrantsId, Session};
 use throng_core::slab::Slab;
 
+use super::flags::Flags;
 use super::id::{ConnectionId, SideIndex, SidePlace};
 use super::pending::Pending;
 use super::sessions::Sessions;
@@ -60,11 +61,19 @@ impl SideEntry {
 pub(super) struct SideTable {
     entries: Slab<SideEntry>,
     sessions: Sessions,
+    /// Whether the names of all users are kept, because the access policy needs them.
+    keeps_all_names: bool,
 }
 
 impl SideTable {
     pub(super) fn new(clients: Arc<Clients>) -> SideTable {
-        SideTable { entries: Slab::default(), sessions: Sessions::new(clients) }
+        let sessions = Sessions::new(clients);
+        SideTable { entries: Slab::default(), sessions, keeps_all_names: false }
+    }
+
+    /// Keeps the names of the users of all sessions, of which there are none yet.
+    pub(super) fn keep_all_names(&mut self) {
+        self.keeps_all_names = true;
     }
 
     fn entry<S>(&self, connection: &Connection<S>) -> Option<&SideEntry> {
@@ -132,7 +141,7 @@ impl SideTable {
         };
         connection.side = SideIndex::NONE;
         if let Some(session) = session {
-            self.sessions.end(session);
+            self.sessions.end(session, self.keeps_name(connection));
         }
     }
 
@@ -157,24 +166,31 @@ impl SideTable {
 
     /// Begins a session, instead of the one that the connection has. `session` makes it, with the
     /// place of `grants`. It counts already for its user or server key. `user` is the name of its
-    /// user, if it is kept.
+    /// user.
     pub(super) fn begin_session<S>(
         &mut self,
         connection: &mut Connection<S>,
         (grants, user): (&Arc<Grants>, Option<&str>),
         session: impl FnOnce(GrantsId) -> Session,
     ) {
-        let begun = self.sessions.begin(grants, user, session);
+        let is_named = self.keeps_name(connection);
+        let begun = self.sessions.begin(grants, user.filter(|_| is_named), session);
         let before = self.put_session(connection, Some(begun));
         if let Some(before) = before {
-            self.sessions.end(before);
+            self.sessions.end(before, is_named);
         }
+    }
+
+    /// Whether the name of the connection's user is kept. Over `throng.v1` a client publishes with
+    /// idempotency keys, which are its user's on all nodes.
+    fn keeps_name<S>(&self, connection: &Connection<S>) -> bool {
+        self.keeps_all_names || connection.has(Flags::V1)
     }
 
     /// Ends the session, if the connection has one.
     pub(super) fn end_session<S>(&mut self, connection: &mut Connection<S>) {
         if let Some(before) = self.put_session(connection, None) {
-            self.sessions.end(before);
+            self.sessions.end(before, self.keeps_name(connection));
         }
     }
 

@@ -387,7 +387,6 @@ impl<N: Net> Worker<N> {
         if let (Some(FrozenSession { tags, expires_s, lead, .. }), Some(granted)) =
             (frozen.session, granted)
         {
-            let user = user.filter(|_| self.access.passed.users);
             let session = |place| Session::from_parts(tags, place, expires_s, lead);
             self.connections.begin_session(id, (granted, user), session);
             if let Some(session) = self.connections.session(id) {

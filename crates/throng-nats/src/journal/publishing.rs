@@ -221,7 +221,7 @@ impl Publishing {
         hash.update(publication.channel.key().as_bytes());
         // No name contains it.
         hash.update(&[0]);
-        hash.update(key.as_bytes());
+        hash.update(key.scoped().as_bytes());
         // Nonces have no dash.
         format!("k-{}", URL_SAFE_NO_PAD.encode(&hash.finish().as_ref()[..16]))
     }
@@ -367,7 +367,7 @@ mod tests {
             channel: ChannelName::channel("a"),
             body: Body::Text("x".into()),
             content_type: None,
-            idempotency_key: key.map(Box::from),
+            idempotency_key: key.map(Into::into),
             excluded: None,
             expires_in_ms: None,
             receipt: None,

@@ -32,7 +32,7 @@ pub(crate) fn publication(channel: &str, body: &str, key: Option<&str>) -> Publi
         channel: ChannelName::channel(channel),
         body: Body::Text(body.into()),
         content_type: None,
-        idempotency_key: key.map(Box::from),
+        idempotency_key: key.map(Into::into),
         excluded: None,
         expires_in_ms: None,
         receipt: None,

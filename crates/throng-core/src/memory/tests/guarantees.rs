@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::idempotency_key::{IdempotencyKey, Publisher};
 use crate::publication::{IDEMPOTENCY_MS, PublishError};
 use crate::worker_queue::QUEUE_MESSAGES_MAX;
 
@@ -157,7 +158,7 @@ fn an_idempotency_key_publishes_once_per_channel_and_time() {
     assert_eq!(publish(IDEMPOTENCY_MS - 1, &name(), "k"), (1, true));
     assert_eq!(publish(IDEMPOTENCY_MS, &name(), "k"), (3, false), "forgotten");
     assert_eq!(fixture.engine.metrics().duplicates, 2);
-    assert_eq!(fixture.engine.shared.keys.load(Ordering::Relaxed), 2 + 1);
+    assert_eq!(fixture.engine.shared.keys.kept.load(Ordering::Relaxed), 2 + 1);
 }
 
 #[test]
@@ -298,4 +299,28 @@ fn the_head_of_a_log_that_is_elsewhere_is_not_that_of_forgotten_channels() {
     for number in 0..1_000 {
         assert_eq!(follow(number, 5).0, Some(5), "the journal has begun anew");
     }
+}
+
+#[test]
+fn an_idempotency_key_is_its_publishers_own() {
+    let fixture = Fixture::new(retention(9), 1, usize::MAX);
+    let publish = |publisher| {
+        let idempotency_key = Some(IdempotencyKey::new(publisher, "k"));
+        let publication = Publication { idempotency_key, ..publication(&name(), "a") };
+        fixture.engine.publish(0, publication).expect("the queue has capacity").is_duplicate
+    };
+    let publishers = [Publisher::Anonymous, Publisher::User("app"), Publisher::ServerKey("app")];
+    assert_eq!(publishers.map(publish), [false; 3]);
+    assert_eq!(publishers.map(publish), [true; 3]);
+}
+
+#[test]
+fn a_key_that_a_version_without_publishers_has_frozen_is_recognised() {
+    let fixture = Fixture::new(retention(9), 1, usize::MAX);
+    let key = fixture.engine.shared.idempotency_seed.key(name().key(), "k");
+    fixture.engine.shared.thaw_keys([(0, key, 7)].into_iter());
+    let idempotency_key = Some(IdempotencyKey::new(Publisher::User("ann"), "k"));
+    let publication = Publication { idempotency_key, ..publication(&name(), "a") };
+    let published = fixture.engine.publish(1, publication).expect("a duplicate");
+    assert!(published.is_duplicate && published.id.offset == 7);
 }

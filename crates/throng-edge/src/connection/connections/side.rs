@@ -79,8 +79,13 @@ impl<S> Connections<S> {
         self.side.grants_of(session)
     }
 
+    /// Keeps the names of the users of all sessions, of which there are none yet.
+    pub(crate) fn keep_all_names(&mut self) {
+        self.side.keep_all_names();
+    }
+
     /// Begins a session of a parked connection, instead of the one that it has. `session` makes it,
-    /// with the place of `grants`. `user` is the name of its user, if it is to be kept.
+    /// with the place of `grants`. `user` is the name of its user, if that is known.
     pub(crate) fn begin_session(
         &mut self,
         id: ConnectionId,

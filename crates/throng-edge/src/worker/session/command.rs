@@ -372,11 +372,13 @@ impl<N: Net> Worker<N> {
         }
         let (body, content_type) =
             Body::parse(&publication.body, publication.content_type.as_deref())?;
+        let channel = name_of(target);
+        let key = publication.key.as_deref();
         let publication = Publication {
-            channel: name_of(target),
+            idempotency_key: key.map(|key| self.idempotency_key(call.id, &channel, key)),
+            channel,
             body,
             content_type,
-            idempotency_key: publication.key.map(Into::into),
             excluded: if is_echoed { None } else { self.connections.name(call.id) },
             expires_in_ms: publication.expires_in_s.map(|seconds| u64::from(seconds) * 1000),
             receipt: None,

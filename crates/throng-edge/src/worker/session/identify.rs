@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use throng_access::authenticator::Now;
-use throng_access::server_key::PREFIX;
+use throng_access::server_key::{PREFIX, ServerKey};
 use throng_access::{Action, Identity, Lead, Permission, Refusal, Session, ShownToken, limit};
-use throng_core::{Answer, ChannelName, LateAnswer, Later};
+use throng_core::{Answer, ChannelName, IdempotencyKey, LateAnswer, Later, Publisher};
 use throng_wire::credential::{Credential, Place, of_subscription};
 use throng_wire::head::{self, Head, Limits, Parsed};
 use throng_wire::subscribe::Request;
@@ -205,6 +205,34 @@ impl<N: Net> Worker<N> {
         grants.recognise_user(permission, name, is_user).map(Into::into)
     }
 
+    /// The idempotency key with this text of the connection, which publishes to `channel`.
+    pub(in crate::worker) fn idempotency_key(
+        &self,
+        id: ConnectionId,
+        channel: &ChannelName,
+        text: &str,
+    ) -> IdempotencyKey {
+        let Some(session) = self.connections.session(id) else {
+            return IdempotencyKey::new(Publisher::Anonymous, text);
+        };
+        let client = self.client(id, Action::Publish(channel));
+        let keys = self.access.server_keys.load();
+        let is_shown = |key: &&Arc<ServerKey>| {
+            session.key_tag() == Some(self.access.tagger.server_key(key.name()))
+        };
+        let publisher = match (client.credentials().user(), session.user_tag()) {
+            (Some(user), _) => Publisher::User(user),
+            (None, Some(tag)) => Publisher::Unnamed(tag),
+            (None, None) if session.key_tag().is_none() => Publisher::Token,
+            // A key that was removed keeps its connections until they are closed.
+            (None, None) => keys
+                .iter()
+                .find(is_shown)
+                .map_or(Publisher::Token, |key| Publisher::ServerKey(key.name())),
+        };
+        IdempotencyKey::new(publisher, text)
+    }
+
     /// Begins the session of a connection that has just been parked. It counts already for its user
     /// or server key.
     pub(in crate::worker) fn begin_session(&mut self, id: ConnectionId, client: &Client) {
@@ -220,10 +248,9 @@ impl<N: Net> Worker<N> {
             Client::Token(identity) => {
                 let lead = self.lead(id, identity);
                 let tagger = &self.access.tagger;
-                let user = identity.user().filter(|_| self.access.passed.users);
-                self.connections.begin_session(id, (identity.grants(), user), |place| {
-                    Session::new(identity, place, tagger, lead)
-                });
+                let known = (identity.grants(), identity.user());
+                self.connections
+                    .begin_session(id, known, |place| Session::new(identity, place, tagger, lead));
             }
         }
     }
