@@ -79,7 +79,7 @@ class ChaosProxy(Proxy):
         """Whether all faults have been dealt out."""
         return self.connections >= self.faults
 
-    def directions(self, number):
+    def directions(self, number, client):
         dice = random.Random(f"{self.seed}/{number}")
         fault = dice.choice(FAULTS) if number < self.faults else None
         # Most often early: in heads, handshakes and first frames.

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -83,9 +84,10 @@ class Client:
 
     def until(self, matches):
         """Reads on until an event matches; returns that one."""
+        deadline = time.monotonic() + WAIT_SECONDS
         while True:
             try:
-                event = self._events.get(timeout=WAIT_SECONDS)
+                event = self._events.get(timeout=max(0, deadline - time.monotonic()))
             except queue.Empty:
                 ended = self.program.process.poll()
                 state = "" if ended is None else f"; the program has ended with {ended}"

@@ -89,11 +89,13 @@ class Fault:
     """Bytes from the server come in pieces of this size."""
     delay: float = 0.0
     """Pause before each piece."""
+    request_delay: float = 0.0
+    """The same for pieces from the client."""
 
     def directions(self):
-        """That from the client, and that from the server."""
+        """The direction from the client, and the direction from the server."""
         from_server = Direction(self.cut_after, self.piece, self.delay)
-        return Direction(self.cut_request_after), from_server
+        return Direction(self.cut_request_after, delay=self.request_delay), from_server
 
 
 class Proxy:
@@ -137,12 +139,15 @@ class Proxy:
         self.server.get_loop().call_soon_threadsafe(self.server.close)
         self.cut()
 
-    def directions(self, number):
-        """The directions of a connection: from the client, and from the server. None refuses it."""
+    def directions(self, number, client):
+        """The directions of a connection: from the client, and from the server. None refuses it.
+
+        `client` is the writer of responses that are not from the server.
+        """
         return self.plan(number).directions()
 
     async def _serve(self, reader, writer):
-        directions = self.directions(self.connections)
+        directions = self.directions(self.connections, writer)
         self.connections += 1
         if directions is None:
             writer.transport.abort()
