@@ -26,6 +26,7 @@ MENU = {
     "Guides": [
         "guides/access",
         "guides/operate",
+        "guides/proxy",
         "guides/tls",
         "guides/limits",
         "guides/callouts",

@@ -1,4 +1,4 @@
-"""The nginx configuration of the guide, taken from the guide and run: clients read, and only read.
+"""The guide's nginx configuration for public channels, taken from the guide and run: clients read, and only read.
 
 It listens on a Unix socket, so that no port has to be found for it.
 """
@@ -15,7 +15,7 @@ from support import TIMEOUT_SECONDS
 from support.raw import TEXT, RawWebSocket, frame, handshake_headers
 from support.server import ROOT, eventually
 
-GUIDE = ROOT / "docs" / "guides" / "operate.md"
+GUIDE = ROOT / "docs" / "guides" / "proxy.md"
 HOST = "push.example.com"
 READ_ONLY = '        proxy_set_header Connection "";'
 FLAGS = ("--allowed-hosts", HOST)
@@ -23,7 +23,7 @@ FLAGS = ("--allowed-hosts", HOST)
 
 def guide(language):
     """The blocks of one language in the guide's section about proxies."""
-    section = GUIDE.read_text().partition("\n## A proxy in front\n")[2].partition("\n## ")[0]
+    section = GUIDE.read_text().partition("\n## Public channels that can only be read\n")[2].partition("\n## ")[0]
     return re.findall(rf"^```{language}\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
 
 
