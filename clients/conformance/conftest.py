@@ -19,9 +19,11 @@ ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 sys.path.insert(0, str(ROOT / "tests" / "e2e"))
+sys.path.insert(0, str(ROOT / "clients" / "python" / "src"))
 
 from misbehaving import Loop, Proxy, Scripted  # noqa: E402
 from support.server import Server, clean_environment  # noqa: E402
+from throng_client.decoding import read_object  # noqa: E402
 
 # Limits failures only: a test that passes does not wait for it.
 WAIT_SECONDS = 60
@@ -61,7 +63,8 @@ class Program:
 
     def _read(self):
         for line in self.process.stdout:
-            event = json.loads(line)
+            # A client may print data that `json` cannot read.
+            event = read_object(line)
             self.events[event["client"]].put(event)
 
     def tell(self, command):

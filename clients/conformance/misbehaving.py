@@ -263,12 +263,21 @@ class Peer:
     def text(self, text):
         self._frame(0x81, text.encode())
 
+    def bytes_frame(self, payload):
+        """A text frame of bytes that may be no text."""
+        self._frame(0x81, payload)
+
     def close(self, code, reason=""):
         self._frame(0x88, struct.pack(">H", code) + reason.encode())
 
     def _frame(self, first, payload):
         size = len(payload)
-        head = bytes([first, size]) if size < 126 else bytes([first, 126]) + struct.pack(">H", size)
+        if size < 126:
+            head = bytes([first, size])
+        elif size < 1 << 16:
+            head = bytes([first, 126]) + struct.pack(">H", size)
+        else:
+            head = bytes([first, 127]) + struct.pack(">Q", size)
         self.writer.write(head + payload)
 
     async def hear(self):

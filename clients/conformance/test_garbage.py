@@ -1,9 +1,16 @@
-"""All clients survive what no Throng server sends, and lose nothing because of it."""
+"""All clients survive what no Throng server sends, and lose nothing because of it.
+
+A message that a client cannot read is reported and passed over, and its connection stays. What has
+not even an id ends the connection, and comes right the next time. `THRONG_GARBAGE_SEEDS=100` draws
+more messages, `THRONG_GARBAGE_SEED=17` only those of one seed.
+"""
 
 import json
+import os
 
 import pytest
 from conftest import opener
+from garbage import UNREADABLE, Kept, LogServer, check_told, envelope, log_of
 
 # No delays between attempts.
 EAGER = {"random": 0, "open_timeout_ms": 5_000}
@@ -19,6 +26,104 @@ GARBAGE = [
     '{"type":"error","ref":{}}',
     '{"type":"welcome","connection":3,"heartbeat":"x","channels_max":-1}',
 ]
+
+
+TRANSPORTS = ["websocket", "sse", "poll"]
+
+
+def seeds():
+    if "THRONG_GARBAGE_SEED" in os.environ:
+        return [int(os.environ["THRONG_GARBAGE_SEED"])]
+    return range(1, 1 + int(os.environ.get("THRONG_GARBAGE_SEEDS", "3")))
+
+
+def follow_log(client, log, **begin):
+    """Follows the log until its last message, and checks what the client has told."""
+    client.tell("subscribe", channels=["a"], **begin)
+    client.until(lambda it: it["event"] in ("message", "unreadable") and it["id"] == log[-1].id)
+    check_told(client, log)
+
+
+@pytest.mark.parametrize("begin", [{"since": "e-0"}, {"history": 100}], ids=["since", "history"])
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("seed", seeds())
+def test_messages_that_cannot_be_read_are_passed_over(connect, scripted, transport, seed, begin):
+    log = log_of(seed)
+    script = LogServer(log)
+    client = connect(scripted(script).url, transports=[transport], **EAGER)
+    follow_log(client, log, **begin)
+    assert "waiting" not in [it["state"] for it in client.all("state")], "the connection stays"
+    assert script.subscriptions == 1
+
+
+def named_kinds():
+    """One message of each kind, which a client meets alone."""
+    extremes = {
+        "12,000 levels": "[" * 12_000 + "]" * 12_000,
+        "20,000 levels": '{"a":' * 20_000 + "1" + "}" * 20_000,
+        "5,000 digits": '{"n":' + "9" * 5_000 + "}",
+        "100,000 digits": "1" * 100_000,
+        "half a pair": r'"party \ud83d"',
+        "half a pair as a name": r'{"\ud83d":1}',
+    }
+    for name, data in extremes.items():
+        yield pytest.param(Kept("e-2", envelope("e-2", data)), id=name)
+    for number, make in enumerate(UNREADABLE):
+        yield pytest.param(Kept("e-2", make("e-2"), is_unreadable=True), id=f"unreadable {number}")
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("kept", list(named_kinds()))
+def test_one_that_cannot_be_read_hides_nothing(connect, scripted, transport, kept):
+    first, last = (Kept(f"e-{n}", envelope(f"e-{n}", '"x"'), data="x") for n in (1, 3))
+    log = [first, kept, last]
+    client = connect(scripted(LogServer(log)).url, transports=[transport], **EAGER)
+    follow_log(client, log, history=10)
+
+
+# What has no id that can be read: damage on the way, which the next time is not there.
+DAMAGED = [
+    *(each.encode() for each in GARBAGE if '"id":"e-1"' not in each),
+    b'{"type":"message","channel":"a","id":"e-',
+    b'{"type":"mess\xff\xfe',
+    b"\xed\xa0\xbd",
+    b"[" * 20_000,
+    b'{"type":"message","channel":"a","id":' + b"9" * 5_000 + b',"time":1,"data":1}',
+    b'{"type":"message","channel":"a","id":"e-' + b"9" * 5_000 + b'","time":1,"data":1}',
+    b'{"type":"message","channel":{"a":1},"id":"e-1","time":1,"data":1}',
+]
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("begin", [{"since": "e-0"}, {"history": 100}], ids=["since", "history"])
+@pytest.mark.parametrize("damaged", DAMAGED, ids=lambda each: repr(each[:40]))
+def test_damage_on_the_way_loses_nothing(connect, scripted, transport, damaged, begin):
+    def damage(number, say):
+        if number == 1:
+            say(damaged)
+
+    log = [Kept(f"e-{n}", envelope(f"e-{n}", f'"{n}"'), data=str(n)) for n in range(1, 6)]
+    script = LogServer(log, damage)
+    client = connect(scripted(script).url, transports=[transport], **EAGER)
+    follow_log(client, log, **begin)
+    assert script.subscriptions <= 3, "it does not go round in circles"
+
+
+NEWER = [
+    b'{"type":"newer","channel":"a","id":7}',
+    b'{"type":"newer"}',
+    b'{"type":"newer","ref":{}}',
+]
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("newer", NEWER, ids=lambda each: each.decode())
+def test_events_of_a_newer_server_are_ignored(connect, scripted, transport, newer):
+    log = [Kept(f"e-{n}", envelope(f"e-{n}", f'"{n}"', newer=[1]), data=str(n)) for n in (1, 2, 3)]
+    script = LogServer(log, lambda number, say: say(newer))
+    client = connect(scripted(script).url, transports=[transport], **EAGER)
+    follow_log(client, log, since="e-0")
+    assert "waiting" not in [it["state"] for it in client.all("state")], "the connection stays"
 
 
 def message(id):

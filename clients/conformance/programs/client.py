@@ -14,7 +14,9 @@ TIMES = ["heartbeat", "open_timeout", "request_timeout", "publish_timeout", "pol
 
 
 def print_event(client, event, **fields):
-    sys.stdout.write(json.dumps({"client": client, "event": event, **fields}) + "\n")
+    # A number beyond the limit of `int` is a `Decimal`, which is no JSON.
+    line = json.dumps({"client": client, "event": event, **fields}, default=str)
+    sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
 
@@ -39,6 +41,9 @@ def subscribed(client, command):
         fields = {"users": event.users, "joined": event.joined, "left": left}
         print_event(name, "presence", channel=event.target, connections=event.connections, **fields)
 
+    def on_unreadable(event):
+        print_event(name, "unreadable", channel=event.target, id=event.id, reason=event.reason)
+
     def on_state(state):
         delay = None if state.delay is None else state.delay * 1000
         fields = {"transport": state.transport, "delay_ms": delay, "reason": state.reason}
@@ -51,6 +56,7 @@ def subscribed(client, command):
         on_gap=on_gap,
         on_presence=on_presence if command.get("presence") else None,
         on_state=on_state,
+        on_unreadable=on_unreadable,
     )
 
 

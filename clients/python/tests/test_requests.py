@@ -5,7 +5,8 @@ import json
 import pytest
 from throng_client import Draft, ThrongError, User
 from throng_client.options import Options
-from throng_client.requests import Answer, NoAnswer, publish, publish_batch, run_blocking
+from throng_client.publishing import publish, publish_batch
+from throng_client.requests import Answer, NoAnswer, ServerLimits, run_blocking
 from throng_client.tokens import Tokens
 
 OPTIONS = Options(random=lambda: 1.0)
@@ -17,6 +18,7 @@ class Scripted:
     def __init__(self, *script, token=None):
         self.script = list(script)
         self.tokens = Tokens(token)
+        self.limits = ServerLimits()
         self.sent = []
         self.slept = []
         self.clock = 0.0
@@ -172,15 +174,15 @@ def test_a_batch_is_split_and_its_results_keep_their_order():
 
 def test_only_lines_that_may_succeed_are_sent_again():
     def refuse_some(request):
-        lines = [{"error": "busy", "message": "wait"}, {"error": "bad_name", "message": "no"}]
+        lines = [{"error": "busy", "message": "wait"}, {"error": "bad_json", "message": "no"}]
         lines.append({"id": "e-2", "subscribers": 0})
         return Answer(200, {}, "\n".join(map(json.dumps, lines)).encode())
 
     exchange = Scripted(refuse_some, accept_all)
-    drafts = [Draft("a", 0), Draft("", 1, key="k"), Draft("a", 2)]
+    drafts = [Draft("a", 0), Draft("a", 1, key="k"), Draft("a", 2)]
     first, second, third = run_blocking(publish_batch(exchange, OPTIONS, drafts))
     assert (first.id, third.id) == ("e-0", "e-2")
-    assert (second.code, second.outcome, second.key) == ("bad_name", "unpublished", "k")
+    assert (second.code, second.outcome, second.key) == ("bad_json", "unpublished", "k")
     again = lines_of(exchange.sent[1])
     assert [line["key"] for line in again] == [lines_of(exchange.sent[0])[0]["key"]]
 

@@ -92,14 +92,14 @@ def test_the_backoff_is_that_of_all_clients(case):
 
 def test_losses_back_off_with_full_jitter_up_to_the_cap(monkeypatch, virtual):
     peer = Peer(monkeypatch, *[[[], Loss("cut")]] * 9)
-    states_until(virtual, peer, [], 150)
+    states_until(virtual, peer, [], 150, transports=["websocket"])
     waits = [b - a for a, b in zip(peer.attempts, peer.attempts[1:], strict=False)]
     assert waits == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
 
 
 def test_a_stable_connection_starts_the_backoff_over(monkeypatch, virtual):
     peer = Peer(monkeypatch, *[[[], Loss("cut")]] * 3, [[], 10.0, Loss("cut")], [[], Loss("cut")])
-    states_until(virtual, peer, [], 60)
+    states_until(virtual, peer, [], 60, transports=["websocket"])
     waits = [b - a for a, b in zip(peer.attempts, peer.attempts[1:], strict=False)]
     assert waits == [0.5, 1, 2, 10.5, 1]
 
@@ -113,12 +113,12 @@ def test_the_time_of_the_server_is_obeyed_and_is_no_failure(monkeypatch, virtual
 @pytest.mark.parametrize(("answers", "transport"), [(True, "poll"), (False, "websocket")])
 def test_it_falls_back_only_while_the_server_answers(monkeypatch, virtual, answers, transport):
     failing = [Loss("no upgrade here", is_unusable=True)]
-    peer = Peer(monkeypatch, failing, failing, answers_health=answers)
+    peer = Peer(monkeypatch, *[failing] * 4, answers_health=answers)
     assert states_until(virtual, peer, [], 10) == transport
 
 
 def test_it_falls_back_after_two_failures(monkeypatch, virtual):
-    peer = Peer(monkeypatch, [Loss("cut")], [Loss("cut")])
+    peer = Peer(monkeypatch, *[[Loss("cut")]] * 3)
     assert states_until(virtual, peer, [], 10) == "sse"
 
 
@@ -163,13 +163,14 @@ class FakeSocket:
         self.sent = []
         self.loop = loop
         self.transport = self
+        self.subprotocol = "throng.v1"
         welcome = {"type": "welcome", "connection": "c", "heartbeat": 25, "channels_max": 128}
         self.say(welcome)
 
     def say(self, frame):
         self.frames.put_nowait(frame)
 
-    async def recv(self):
+    async def recv(self, decode):
         frame = await self.frames.get()
         if isinstance(frame, Exception):
             raise frame
@@ -265,8 +266,11 @@ def test_an_unanswered_request_asks_for_a_sign_of_life(monkeypatch, virtual, has
 @pytest.mark.parametrize(
     ("code", "reason", "end"),
     [
-        (1002, "", "close_1002"),
-        (1008, "", "close_1008"),
+        (1002, "", 0.45),
+        (1002, "bad_request: no such frame", "bad_request"),
+        (1008, "", 0.45),
+        (1008, "policy: says the proxy", 0.45),
+        (1008, "forbidden: not yours", "forbidden"),
         (4002, "expired", "token_expired"),
         (4003, "", "unauthorized"),
         (4004, "", "token_revoked"),

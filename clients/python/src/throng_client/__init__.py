@@ -17,6 +17,7 @@ from .messages import (
     Published,
     State,
     Target,
+    Unreadable,
     User,
 )
 from .options import Token, Transport
@@ -42,6 +43,7 @@ __all__ = [
     "ThrongError",
     "Token",
     "Transport",
+    "Unreadable",
     "User",
     "Webhook",
     "WebhookError",

@@ -11,14 +11,27 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from typing import Any, TypeVar, Unpack
 
-from . import requests
+from . import publishing, requests
 from .client import Hub
 from .errors import ThrongError, closed
 from .exchange import BlockingExchange
-from .messages import Draft, Gap, History, Message, Presence, PresenceEvent, Published, Target
+from .messages import (
+    Draft,
+    Gap,
+    History,
+    Message,
+    Presence,
+    PresenceEvent,
+    Published,
+    Target,
+    Unreadable,
+)
+from .network import network_of
 from .options import OptionValues, Token, Transport, checked_options, checked_url
+from .requests import ServerLimits
 from .subscription import AsyncSubscription, Callbacks, OnState
 from .tokens import Tokens
 
@@ -146,7 +159,9 @@ class Throng:
         self._url = checked_url(url)
         self._options = checked_options(options)
         self._tokens = Tokens(token)
-        self._exchange = BlockingExchange(self._url, self._options, self._tokens)
+        self._network = network_of(self._url, self._options)
+        self._limits = ServerLimits()
+        self._exchange = BlockingExchange(self._url, self._network, self._tokens, self._limits)
         # For the loop, the hub, and whether there may be any.
         self._starting = threading.Lock()
         self._loop: _Loop | None = None
@@ -161,20 +176,23 @@ class Throng:
         on_gap: Callable[[Gap], None] | None = None,
         on_presence: Callable[[PresenceEvent], None] | None = None,
         on_state: OnState | None = None,
+        on_unreadable: Callable[[Unreadable], None] | None = None,
     ) -> Subscription:
         """Follows channels, or a user's inbox: see `AsyncThrong.subscribe`.
 
-        `on_gap`, `on_presence` and `on_state` are called in the thread of the connections and must
+        The functions `on_…` are called in the thread of the connections and must
         return soon.
         """
+        calls = Callbacks(on_gap, on_presence, on_state, on_unreadable)
         with self._starting:
             if self._is_closed:
                 raise closed()
             loop = self._loop = self._loop or _Loop()
 
             async def start() -> AsyncSubscription:
-                self._hub = self._hub or Hub(self._url, self._options, self._tokens)
-                calls = Callbacks(on_gap, on_presence, on_state)
+                self._hub = self._hub or Hub(
+                    self._url, self._options, self._network, self._tokens, self._limits
+                )
                 return self._hub.subscribe(targets, since, history, calls)
 
             return Subscription(loop.run(start()), loop)
@@ -187,14 +205,15 @@ class Throng:
         key: str | None = None,
         content_type: str | None = None,
         exclude: str | None = None,
+        expires_in: float | timedelta | None = None,
     ) -> Published:
         """Publishes a `str`, `bytes` or a JSON value: see `AsyncThrong.publish`."""
-        draft = Draft(target, data, key, content_type, exclude)
-        return self._run(requests.publish(self._exchange, self._options, draft))
+        draft = Draft(target, data, key, content_type, exclude, expires_in)
+        return self._run(publishing.publish(self._exchange, self._options, draft))
 
     def publish_batch(self, drafts: Iterable[Draft]) -> list[Published | ThrongError]:
         """Publishes messages with few requests. The list has the result of each, at its place."""
-        return self._run(requests.publish_batch(self._exchange, self._options, drafts))
+        return self._run(publishing.publish_batch(self._exchange, self._options, drafts))
 
     def history(
         self,

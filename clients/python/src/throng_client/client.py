@@ -5,24 +5,36 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any, Unpack
 
-from . import requests
+from . import publishing, requests
 from .errors import ThrongError, closed
 from .exchange import AsyncExchange
 from .messages import Draft, History, Presence, Published, Target
+from .network import Network, network_of
 from .options import Options, OptionValues, Token, checked_options, checked_url
-from .subscription import AsyncSubscription, Callbacks, OnGap, OnPresence, OnState
+from .requests import ServerLimits
+from .subscription import (
+    AsyncSubscription,
+    Callbacks,
+    OnGap,
+    OnPresence,
+    OnState,
+    OnUnreadable,
+)
 from .tokens import AsyncTokens, Tokens
 
 
 class Hub:
     """The subscriptions of a client, which learn of its unanswered requests."""
 
-    def __init__(self, url: str, options: Options, tokens: Tokens) -> None:
+    def __init__(
+        self, url: str, options: Options, network: Network, tokens: Tokens, limits: ServerLimits
+    ) -> None:
         self.url = url
         self.options = options
-        self.exchange = AsyncExchange(url, options, tokens)
+        self.exchange = AsyncExchange(url, network, tokens, limits)
         self._subscriptions: set[AsyncSubscription] = set()
 
     def subscribe(
@@ -78,7 +90,8 @@ class AsyncThrong:
     ) -> None:
         made = checked_options(options)
         tokens = AsyncTokens(token, made.request_timeout)
-        self._hub = Hub(checked_url(url), made, tokens)
+        checked = checked_url(url)
+        self._hub = Hub(checked, made, network_of(checked, made), tokens, ServerLimits())
         self._options = made
         self._exchange = self._hub.exchange
 
@@ -90,6 +103,7 @@ class AsyncThrong:
         on_gap: OnGap | None = None,
         on_presence: OnPresence | None = None,
         on_state: OnState | None = None,
+        on_unreadable: OnUnreadable | None = None,
     ) -> AsyncSubscription:
         """Follows channels, or a user's inbox.
 
@@ -98,9 +112,11 @@ class AsyncThrong:
         where messages are missing, before the next message; without it, a gap is logged as a
         warning. `on_presence` is called with who follows each channel: at once, and on each change.
         Where the server has no presence events, or not for this client, the subscription ends with
-        its error. `on_state` is called when the connection opens, is lost, or ends.
+        its error. `on_state` is called when the connection opens, is lost, or ends. `on_unreadable`
+        is called in the place of a message that this client cannot read; without it, a warning is
+        logged. Raises `ThrongError` for a name that no channel can have (`bad_name`, `bad_utf8`).
         """
-        calls = Callbacks(on_gap, on_presence, on_state)
+        calls = Callbacks(on_gap, on_presence, on_state, on_unreadable)
         return self._hub.subscribe(targets, since, history, calls)
 
     async def publish(
@@ -111,20 +127,22 @@ class AsyncThrong:
         key: str | None = None,
         content_type: str | None = None,
         exclude: str | None = None,
+        expires_in: float | timedelta | None = None,
     ) -> Published:
         """Publishes a `str`, `bytes` or a JSON value; returns once the server has it.
 
         Tries again within `publish_timeout`, always with the same idempotency key. Raises a
-        `ThrongError` with an `outcome` and the `key`.
+        `ThrongError` with an `outcome` and the `key`. After `expires_in` seconds the message is
+        not delivered any more.
         """
-        draft = Draft(target, data, key, content_type, exclude)
+        draft = Draft(target, data, key, content_type, exclude, expires_in)
         async with self._watched():
-            return await requests.publish(self._exchange, self._options, draft)
+            return await publishing.publish(self._exchange, self._options, draft)
 
     async def publish_batch(self, drafts: Iterable[Draft]) -> list[Published | ThrongError]:
         """Publishes messages with few requests. The list has the result of each, at its place."""
         async with self._watched():
-            return await requests.publish_batch(self._exchange, self._options, drafts)
+            return await publishing.publish_batch(self._exchange, self._options, drafts)
 
     async def history(
         self,

@@ -10,19 +10,24 @@ from collections.abc import Mapping
 from typing import Any
 
 from .messages import (
+    MALFORMED,
     Gap,
     Message,
     PresenceEvent,
     Target,
+    Unreadable,
     User,
     id_of,
     is_up_to,
+    message_id_of,
     message_of,
     presence_of,
     target_of,
+    unreadable_of,
 )
 
-Event = Message | Gap | PresenceEvent
+Event = Message | Gap | PresenceEvent | Unreadable
+Mark = tuple[str | None, str | None, str | None, bool, str | None]
 
 
 class Cursor:
@@ -69,20 +74,39 @@ class Cursor:
             self.position = id_of(fields)
         if self.is_silent:
             return []
-        return [Gap(self.target, self.position or "", fields.get("missed"))]
+        missed = fields.get("missed")
+        return [Gap(self.target, self.position or "", missed if type(missed) is int else None)]
 
     def take(self, envelope: Mapping[str, Any]) -> list[Event]:
-        """Takes a message; one that was taken before yields nothing."""
-        id = id_of(envelope)
+        """Takes a message; one that was taken before yields nothing, and one that cannot be read
+        yields a report in its place."""
+        id = message_id_of(envelope)
         if is_up_to(id, self._delivered):
             return []
         is_replayed = is_up_to(id, self.head)
-        # First, because what cannot be read must not count as taken.
-        message = message_of(envelope, replayed=is_replayed)
+        event: Event
+        try:
+            event = message_of(envelope, replayed=is_replayed)
+        except MALFORMED as error:
+            # It will not be more readable the next time.
+            event = unreadable_of(envelope, error)
         self.position = self._delivered = id
         if not is_replayed:
             self.head = None
-        return [] if self.is_silent else [message]
+        return [] if self.is_silent else [event]
+
+    @property
+    def mark(self) -> Mark:
+        """Where the cursor is, to go back to if an answer turns out to be broken."""
+        return self.position, self.first, self.head, self._has_started, self._delivered
+
+    def go_back(self, mark: Mark) -> None:
+        """Goes back: what was taken since then counts as never taken."""
+        self.position, self.first, self.head, self._has_started, self._delivered = mark
+
+    def has_taken_since(self, mark: Mark) -> bool:
+        """Whether messages have been taken since then."""
+        return self._delivered != mark[-1]
 
     @property
     def may_have_presence(self) -> bool:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 import time
+from typing import Any
 
 import httpx
 
 from .errors import closed
-from .options import Options
-from .requests import Answer, NoAnswer, Request
+from .network import Network
+from .requests import Answer, NoAnswer, Request, ServerLimits
 from .tokens import Tokens
 
 
@@ -30,8 +30,15 @@ class Trace:
         self.see(event, info)
 
 
-def _verify(options: Options) -> ssl.SSLContext | bool:
-    return True if options.ssl_context is None else options.ssl_context
+def _settings(network: Network) -> dict[str, Any]:
+    """The settings of an HTTP client, which reads no environment of its own."""
+    return {
+        "proxy": network.proxy,
+        # Without TLS nothing is verified, and it takes a while to load all authorities.
+        "verify": network.ssl or False,
+        "trust_env": False,
+        "limits": httpx.Limits(max_connections=None, max_keepalive_connections=20),
+    }
 
 
 def _answer(response: httpx.Response) -> Answer:
@@ -47,12 +54,13 @@ def _no_answer(error: Exception, trace: Trace) -> NoAnswer:
 class AsyncExchange:
     """An exchange on asyncio, with the connections of all its requests."""
 
-    def __init__(self, url: str, options: Options, tokens: Tokens) -> None:
+    def __init__(self, url: str, network: Network, tokens: Tokens, limits: ServerLimits) -> None:
         self.tokens = tokens
+        self.limits = limits
+        self.network = network
         self._url = url
         # Each subscription has a connection of its own.
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=20)
-        self.http = httpx.AsyncClient(verify=_verify(options), limits=limits, timeout=None)
+        self.http = httpx.AsyncClient(**_settings(network), timeout=None)
 
     async def send(self, request: Request, timeout: float) -> Answer:
         """Sends a request; raises `NoAnswer`, or a `ThrongError` once the client is closed."""
@@ -89,11 +97,11 @@ class AsyncExchange:
 class BlockingExchange:
     """An exchange that blocks the calling thread. Any number of threads may use it."""
 
-    def __init__(self, url: str, options: Options, tokens: Tokens) -> None:
+    def __init__(self, url: str, network: Network, tokens: Tokens, limits: ServerLimits) -> None:
         self.tokens = tokens
+        self.limits = limits
         self._url = url
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=20)
-        self.http = httpx.Client(verify=_verify(options), limits=limits)
+        self.http = httpx.Client(**_settings(network))
 
     async def send(self, request: Request, timeout: float) -> Answer:
         """Sends a request; raises `NoAnswer`, or a `ThrongError` once the client is closed."""

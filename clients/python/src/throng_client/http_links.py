@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
 from typing import Any
@@ -12,23 +11,13 @@ from urllib.parse import urlencode
 import httpx
 import httpx_sse
 
-from .cursor import Cursor, Event
-from .errors import Loss, loss_of_close
-from .link import Deadline, Host, Link
-from .messages import MALFORMED, path_of, place_of
+from .cursor import Cursor, Event, Mark
+from .decoding import read_object
+from .errors import Loss, NotThrong, is_stale_token, loss_of_close
+from .link import Deadline, Host, Link, loss_of_refusal
+from .messages import MALFORMED, checked_id, path_of, place_of
 from .options import bounded
-from .requests import (
-    Answer,
-    NoAnswer,
-    Request,
-    error_of,
-    is_temporary,
-    retry_after,
-    send_with_token,
-)
-
-# Statuses after which the server would refuse the same request again, over any transport.
-FINAL_STATUSES = {400, 401, 403}
+from .requests import Answer, NoAnswer, Request, retry_after, send_with_token
 
 
 class HttpLink(Link):
@@ -67,16 +56,18 @@ class HttpLink(Link):
 
     def check(self, answer: Answer) -> None:
         """Raises what an error response means."""
-        if answer.is_ok:
-            return
-        error = error_of(answer)
-        if answer.status == 401 and self.host.exchange.tokens.can_renew:
-            if error.code != "token_revoked":
-                raise Loss(error.message, is_answer=True)
-        if answer.status in FINAL_STATUSES:
-            raise error
-        hint = retry_after(answer, self.host.options)
-        raise Loss(error.message, hint=hint, is_unusable=not is_temporary(answer.status))
+        if not answer.is_ok:
+            raise loss_of_refusal(answer, self.host)
+
+    def ids(self, headers: Mapping[str, str]) -> list[str]:
+        """The id for each channel in the head of a response."""
+        ids = headers.get("throng-id", "").split(",")
+        if len(ids) != len(self.host.cursors.all):
+            raise NotThrong
+        try:
+            return [checked_id(id) for id in ids]
+        except TypeError as error:
+            raise NotThrong from error
 
     async def settle(self) -> None:
         """Asks where the channels end now, to tell older messages from live ones."""
@@ -86,10 +77,7 @@ class HttpLink(Link):
         if is_settled or (not has_some and cursors.history == 0):
             return
         answer = await self.request("HEAD", self.url({"transport": "sse"}, is_from_now=True))
-        heads = answer.headers.get("throng-id", "").split(",")
-        if len(heads) != len(cursors.all):
-            raise Loss("the answer is not one of a Throng server", is_unusable=True)
-        for cursor, head in zip(cursors.all, heads, strict=True):
+        for cursor, head in zip(cursors.all, self.ids(answer.headers), strict=True):
             cursor.settle(head)
             if has_some and not cursor.position:
                 # A request names a position for all of its channels or for none.
@@ -98,9 +86,7 @@ class HttpLink(Link):
     async def resumed(self, headers: Mapping[str, str], *, is_resumed: bool) -> list[Event]:
         """Takes where each channel starts, and the gaps."""
         cursors = self.host.cursors.all
-        starts = headers.get("throng-id", "").split(",")
-        if len(starts) != len(cursors):
-            raise Loss("the answer is not one of a Throng server", is_unusable=True)
+        starts = self.ids(headers)
         recovered: list[bool | None] = [None] * len(cursors)
         if is_resumed and headers.get("throng-recovered") == "false":
             recovered = [await self._is_whole(cursor) for cursor in cursors]
@@ -113,23 +99,27 @@ class HttpLink(Link):
         """Whether this channel has no gap. A response covers all channels; a history covers one."""
         if len(self.host.cursors.all) == 1:
             return False
-        query = urlencode({"after": cursor.position or "", "limit": "1"})
-        path = f"{path_of(cursor.target)}/history?{query}"
+        path = path_of(cursor.target, "history", {"after": cursor.position or "", "limit": 1})
         timeout = self.host.options.request_timeout
         try:
             answer = await send_with_token(self.host.exchange, Request("GET", path), timeout)
         except NoAnswer as lost:
             raise Loss(str(lost)) from lost
-        return answer.is_ok and json.loads(answer.body).get("recovered") is not False
+        try:
+            return answer.is_ok and read_object(answer.body).get("recovered") is not False
+        except ValueError as error:
+            raise NotThrong from error
 
     def deliver(self, envelope: Mapping[str, Any]) -> list[Event]:
-        """Takes a message, or a gap in its place."""
-        cursor = self.host.cursors.of(envelope)
+        """Takes a message, or a gap in its place. What has another type is from a newer server."""
+        cursor, type = self.host.cursors.of(envelope), envelope["type"]
         if cursor is None:
             return []
-        if envelope["type"] == "presence":
+        if type == "presence":
             return cursor.see(envelope)
-        return cursor.gap(envelope) if envelope["type"] == "gap" else cursor.take(envelope)
+        if type == "gap":
+            return cursor.gap(envelope)
+        return cursor.take(envelope) if type == "message" else []
 
 
 class Watched(httpx.AsyncByteStream):
@@ -178,7 +168,7 @@ class StreamLink(HttpLink):
         late = Loss("the stream did not begin in time", is_unusable=True)
         try:
             # A stream begins with an event at once, unless a proxy buffers it.
-            async with asyncio.timeout(self.host.options.open_timeout):
+            async with asyncio.timeout(self.host.open_timeout):
                 response = await self._request(path)
                 type = response.headers.get("content-type", "")
                 if not type.startswith("text/event-stream"):
@@ -191,7 +181,7 @@ class StreamLink(HttpLink):
         except TimeoutError:
             raise late from None
         if first.event == "closed":
-            raise self._closed(json.loads(first.data))
+            raise self._closed(first.data)
         self.connection = headers.get("throng-connection")
         events = await self.resumed(headers, is_resumed=is_resumed)
         self.is_open = True
@@ -215,12 +205,12 @@ class StreamLink(HttpLink):
                 response.stream = Watched(response.stream, self)
                 return response
             body = await response.aread()
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, httpx.StreamError) as error:
             raise Loss(f"the server cannot be reached: {error!r}") from error
         if response.status_code == 401:
             tokens.refuse(self._token)
-        self.check(Answer(response.status_code, dict(response.headers), body))
-        raise Loss(f"the server answered {response.status_code}", is_unusable=True)
+        answer = Answer(response.status_code, dict(response.headers), body)
+        raise loss_of_refusal(answer, self.host)
 
     async def _next(self) -> httpx_sse.ServerSentEvent:
         """The next event with data."""
@@ -228,12 +218,12 @@ class StreamLink(HttpLink):
             while True:
                 event = await anext(self._events)
                 if event.retry is not None:
-                    self._retry = bounded(event.retry / 1_000)
+                    self._retry = bounded(min(event.retry, 10**9) / 1_000)
                 if event.data:
                     return event
         except StopAsyncIteration:
             raise Loss("the stream ended", hint=self._retry) from None
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, httpx.StreamError, httpx_sse.SSEError) as error:
             raise Loss(f"the stream broke: {error!r}", hint=self._retry) from error
 
     async def receive(self) -> list[Event]:
@@ -243,27 +233,31 @@ class StreamLink(HttpLink):
                 event = await self._next()
         except TimeoutError:
             raise Loss("the server fell silent") from None
-        fields = json.loads(event.data)
         if event.event == "closed":
-            raise self._closed(fields)
-        if event.event in ("message", "binary", "gap", "presence"):
-            return self.deliver(fields)
-        return []
+            raise self._closed(event.data)
+        if event.event not in ("message", "binary", "gap", "presence"):
+            return []
+        try:
+            return self.deliver(read_object(event.data))
+        except MALFORMED as error:
+            raise NotThrong from error
 
-    def _closed(self, fields: Mapping[str, Any]) -> Loss:
-        code: int = fields["close_code"]
-        message: str = fields["message"]
+    def _closed(self, data: str) -> Loss:
+        try:
+            fields = read_object(data)
+            code, message = int(fields["close_code"]), str(fields["message"])
+        except MALFORMED as error:
+            raise NotThrong from error
         tokens = self.host.exchange.tokens
-        if code in (4002, 4003):
+        if is_stale_token(code):
             tokens.refuse(self._token)
-        has_token = self._token is not None
         return loss_of_close(
             code,
             message,
+            is_ours=True,
             hint=self._retry,
-            is_open=True,
             can_renew=tokens.can_renew,
-            has_token=has_token,
+            has_token=self._token is not None,
         )
 
     async def close(self) -> None:
@@ -332,19 +326,30 @@ class PollLink(HttpLink):
         return events
 
     async def _taken(self, answer: Answer, *, is_resumed: bool) -> list[Event]:
-        ends = answer.headers.get("throng-id", "").split(",")
         cursors = self.host.cursors.all
-        if len(ends) != len(cursors):
-            raise Loss("the answer is not one of a Throng server", is_unusable=True)
+        ends = self.ids(answer.headers)
+        marks = [cursor.mark for cursor in cursors]
         events = await self.resumed(answer.headers, is_resumed=is_resumed)
-        for line in filter(None, answer.body.splitlines()):
+        for line in filter(None, answer.body.split(b"\n")):
             try:
-                events += self.deliver(json.loads(line))
-            except MALFORMED:
-                # What came before counts; the next poll begins after it.
-                if not events:
-                    raise
-                return events
+                events += self.deliver(read_object(line))
+            except MALFORMED as error:
+                kept = self._kept(events, marks, is_resumed=is_resumed)
+                if not kept:
+                    raise NotThrong from error
+                # The next poll begins after them.
+                return kept
         for cursor, end in zip(cursors, ends, strict=True):
             cursor.position = end
         return events
+
+    def _kept(self, events: list[Event], marks: list[Mark], *, is_resumed: bool) -> list[Event]:
+        """What counts of an answer with a line that cannot be passed over: messages before it, if
+        the next poll can begin after them. No position may be beyond that line."""
+        cursors = self.host.cursors.all
+        pairs = list(zip(cursors, marks, strict=True))
+        kept = {each.target for each, mark in pairs if is_resumed and each.has_taken_since(mark)}
+        for cursor, mark in pairs:
+            if cursor.target not in kept:
+                cursor.go_back(mark)
+        return [event for event in events if event.target in kept]

@@ -13,8 +13,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from .cursor import Cursors, Event
+from .errors import Loss
 from .exchange import AsyncExchange
 from .options import Options
+from .requests import Answer, error_of, is_own, is_temporary, retry_after
+
+# Statuses of the server's own after which it would refuse the same again, over any transport.
+FINAL_STATUSES = {400, 401, 403}
+# But this is about one transport.
+_OF_ONE_TRANSPORT = {"bad_handshake"}
 
 
 @dataclass(slots=True)
@@ -25,6 +32,25 @@ class Host:
     options: Options
     exchange: AsyncExchange
     cursors: Cursors
+    open_timeout: float
+    """Time for a transport to open, which grows with each attempt."""
+    is_compressed: bool = True
+    """Whether WebSockets may use compression: not if something on the way damages it."""
+
+
+def loss_of_refusal(answer: Answer, host: Host) -> Loss:
+    """The loss of a link whose request was refused: by the server, or by something before it."""
+    error = error_of(answer)
+    can_renew = host.exchange.tokens.can_renew
+    if answer.status == 401 and can_renew and error.code != "token_revoked":
+        return Loss(error.message, is_answer=is_own(error), is_token=True)
+    is_final = is_own(error) and answer.status in FINAL_STATUSES
+    return Loss(
+        error.message,
+        hint=retry_after(answer, host.options),
+        is_unusable=not is_temporary(answer.status),
+        error=error if is_final and error.code not in _OF_ONE_TRANSPORT else None,
+    )
 
 
 class Deadline:

@@ -4,25 +4,41 @@ from __future__ import annotations
 
 import base64
 import json
+import math
+import re
 import secrets
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Literal
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
+from uuid import UUID
 
+from .decoding import Fault
+from .errors import ThrongError
 from .options import Transport
 
 # What reading raises of something that no Throng server sends.
-MALFORMED = (AttributeError, KeyError, TypeError, ValueError)
+MALFORMED = (ArithmeticError, AttributeError, KeyError, TypeError, ValueError)
+# As on the server.
+NAME_BYTES_MAX = 255
+EXPIRES_IN_MAX = 31_536_000
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_ID = re.compile(r"[!-+\--~]{1,200}")
+_MESSAGE_ID = re.compile(r"[!-+\--~]{1,200}-[0-9]{1,20}")
 
 StateName = Literal["connecting", "open", "waiting", "closed"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class User:
     """A user's inbox, in the place of a channel: `publish(User("ann"), …)`."""
 
     name: str
+
+    def __init__(self, name: str | int | UUID) -> None:
+        object.__setattr__(self, "name", name_of_user(name))
 
 
 Target = str | User
@@ -58,6 +74,25 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A message that this client cannot read: it is passed over, and delivery goes on after it."""
+
+    target: Target
+    id: str
+    reason: str
+
+    @property
+    def channel(self) -> str | None:
+        """The channel; None for the message of an inbox."""
+        return self.target if isinstance(self.target, str) else None
+
+    @property
+    def user(self) -> str | None:
+        """The user of the inbox; None for the message of a channel."""
+        return self.target.name if isinstance(self.target, User) else None
+
+
+@dataclass(frozen=True, slots=True)
 class State:
     """What the connection of a subscription does now."""
 
@@ -80,6 +115,8 @@ class Draft:
     content_type: str | None = None
     exclude: str | None = None
     """The name of a connection that does not get the message."""
+    expires_in: float | timedelta | None = None
+    """Seconds after which the message is not delivered any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +141,8 @@ class History:
     """Whether there are further messages in the requested direction."""
     recovered: bool | None = None
     """With `after`: whether the server still has all messages after that id."""
+    unreadable: list[Unreadable] = field(default_factory=list)
+    """Messages of the page that this client cannot read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +176,47 @@ class PresenceEvent(Presence):
     """Both are empty in the first event of a connection, and where `users` is not all of them."""
 
 
+def name_of_user(name: object) -> str:
+    """The name of a user. Keys of databases are often numbers."""
+    if isinstance(name, int | UUID) and not isinstance(name, bool):
+        return str(name)
+    if isinstance(name, str):
+        return str(name)
+    raise TypeError(f"a user is a str or an int, not {name!r}")
+
+
+def checked_target(target: Target) -> Target:
+    """A target whose name the server can accept. Raises `bad_name` or `bad_utf8`."""
+    for noun, name in place_of(target).items():
+        fault = _fault_of(name)
+        if fault is not None:
+            raise ThrongError("bad_name", f"the {noun} name {fault}")
+    return target
+
+
+def _fault_of(name: str) -> str | None:
+    if not name:
+        return "is empty"
+    if not is_text(name):
+        raise ThrongError("bad_utf8", f"the name {name!r} has half of a surrogate pair")
+    if len(name.encode()) > NAME_BYTES_MAX:
+        return f"is longer than {NAME_BYTES_MAX} bytes"
+    if _CONTROL.search(name):
+        return "contains a control character"
+    if any(part in ("", ".", "..") for part in name.split("/")):
+        return "has a part between slashes that is empty, `.` or `..`"
+    return None
+
+
+def is_text(text: str) -> bool:
+    """Whether UTF-8 can hold it: it has no half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def place_of(target: Target) -> dict[str, str]:
     """The fields that name a target in the protocol."""
     if isinstance(target, User):
@@ -146,28 +226,40 @@ def place_of(target: Target) -> dict[str, str]:
     raise TypeError(f"name a channel, or give User(name), not {target!r}")
 
 
-def path_of(target: Target) -> str:
-    """The path of a target on the server."""
-    kind, name = next(iter(place_of(target).items()))
-    return f"/{kind}s/{quote(name, safe='')}"
+def path_of(target: Target, what: str, query: Mapping[str, object] | None = None) -> str:
+    """The path and query of what a target has, such as its `history`, or of `publish`."""
+    given = {name: str(value) for name, value in (query or {}).items() if value is not None}
+    ((kind, name),) = place_of(target).items()
+    path = f"/{kind}s/{quote(name, safe='')}" + ("" if what == "publish" else f"/{what}")
+    return path + (f"?{urlencode(given)}" if given else "")
 
 
 def target_of(fields: Mapping[str, Any]) -> Target:
-    """The target that an envelope or a frame names."""
-    return User(fields["user"]) if "user" in fields else str(fields["channel"])
+    """The target that a frame or an envelope names."""
+    if "user" in fields:
+        return User(_text(fields["user"]))
+    return _text(fields["channel"])
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
 
 
 def message_of(envelope: Mapping[str, Any], *, replayed: bool) -> Message:
     """The message in an envelope."""
-    data = envelope["data"]
+    data, time = envelope["data"], envelope["time"]
+    if isinstance(data, Fault):
+        raise ValueError(data.reason)
+    if type(time) is not int:
+        raise TypeError("the time of the message is no number")
     content_type = "text/plain; charset=utf-8" if isinstance(data, str) else "application/json"
     if envelope.get("encoding") == "base64":
-        data = base64.b64decode(data, validate=True)
+        data = base64.b64decode(_text(data), validate=True)
         content_type = "application/octet-stream"
-    content_type = envelope.get("content_type", content_type)
-    return Message(
-        target_of(envelope), envelope["id"], envelope["time"], data, content_type, replayed
-    )
+    content_type = _text(envelope.get("content_type", content_type))
+    return Message(target_of(envelope), message_id_of(envelope), time, data, content_type, replayed)
 
 
 def presence_of(fields: Mapping[str, Any]) -> PresenceEvent:
@@ -185,10 +277,31 @@ def presence_of(fields: Mapping[str, Any]) -> PresenceEvent:
 
 def id_of(fields: Mapping[str, Any]) -> str:
     """The id in a frame; raises `TypeError` if it is none, because it would be sent back."""
-    id = fields["id"]
-    if not isinstance(id, str):
-        raise TypeError(f"{id!r} is no id")
+    return checked_id(fields["id"])
+
+
+def checked_id(id: object) -> str:
+    """An id of the server, with which a client may resume."""
+    if not isinstance(id, str) or not _ID.fullmatch(id):
+        raise TypeError("this is no id")
     return id
+
+
+def message_id_of(envelope: Mapping[str, Any]) -> str:
+    """The id of a message, which has a place in an order."""
+    id = envelope["id"]
+    if not isinstance(id, str) or not _MESSAGE_ID.fullmatch(id):
+        raise TypeError("this is no id of a message")
+    return id
+
+
+def unreadable_of(envelope: Mapping[str, Any], error: Exception) -> Unreadable:
+    """The report of a message that cannot be read. Raises if it has not even an id."""
+    if isinstance(error, KeyError):
+        reason = f"it has no {error.args[0]}"
+    else:
+        reason = str(error)
+    return Unreadable(target_of(envelope), message_id_of(envelope), reason)
 
 
 def is_up_to(id: str, last: str | None) -> bool:
@@ -197,24 +310,57 @@ def is_up_to(id: str, last: str | None) -> bool:
         return False
     epoch, _, offset = id.rpartition("-")
     last_epoch, _, last_offset = last.rpartition("-")
-    return epoch == last_epoch and int(offset) <= int(last_offset)
+    is_known = epoch == last_epoch and offset.isdecimal() and last_offset.isdecimal()
+    return is_known and int(offset) <= int(last_offset)
 
 
-def json_of(value: Any) -> str:
+def json_of(value: Any, default: Callable[[Any], Any] | None = None) -> str:
     """The JSON of a value, on one line."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    try:
+        return json.dumps(
+            value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=default
+        )
+    except RecursionError:
+        raise ValueError("the data is nested too deeply") from None
+    except TypeError as error:
+        if default is not None:
+            raise
+        raise TypeError(
+            f"{error}; convert it, or give the client a function for it: default=str"
+        ) from error
 
 
-def body_of(data: Any) -> tuple[bytes, str]:
+def body_of(data: Any, default: Callable[[Any], Any] | None = None) -> tuple[bytes, str]:
     """The body of a publication and its content type."""
     if isinstance(data, str):
-        return data.encode(), "text/plain; charset=utf-8"
+        return encoded(data), "text/plain; charset=utf-8"
     if isinstance(data, bytes | bytearray | memoryview):
         return bytes(data), "application/octet-stream"
-    return json_of(data).encode(), "application/json"
+    return encoded(json_of(data, default)), "application/json"
 
 
-def line_of(draft: Draft, key: str) -> bytes:
+def encoded(text: str) -> bytes:
+    """The text in UTF-8. Raises `bad_utf8`."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        message = "the text has half of a surrogate pair, which UTF-8 cannot hold"
+        raise ThrongError("bad_utf8", message) from None
+
+
+def seconds_of(expires_in: float | timedelta | None) -> int | None:
+    """The whole seconds after which a message expires."""
+    if expires_in is None:
+        return None
+    given = expires_in.total_seconds() if isinstance(expires_in, timedelta) else expires_in
+    if isinstance(given, bool) or not isinstance(given, int | float):
+        raise TypeError(f"`expires_in` is a number of seconds or a timedelta, not {given!r}")
+    if not 0 < given <= EXPIRES_IN_MAX:
+        raise ValueError(f"`expires_in` is from 1 s to a year, not {given:g} s")
+    return math.ceil(given)
+
+
+def line_of(draft: Draft, key: str, default: Callable[[Any], Any] | None = None) -> bytes:
     """The line of a batch."""
     fields: dict[str, Any] = {**place_of(draft.target), "key": key}
     if isinstance(draft.data, bytes | bytearray | memoryview):
@@ -225,7 +371,9 @@ def line_of(draft: Draft, key: str) -> bytes:
         fields["content_type"] = draft.content_type
     if draft.exclude is not None:
         fields["exclude"] = draft.exclude
-    return json_of(fields).encode() + b"\n"
+    if draft.expires_in is not None:
+        fields["expires_in"] = seconds_of(draft.expires_in)
+    return encoded(json_of(fields, default)) + b"\n"
 
 
 def random_key() -> str:

@@ -7,7 +7,7 @@ import random
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict
 from urllib.parse import urlsplit
 
 Transport = Literal["websocket", "sse", "poll"]
@@ -24,12 +24,16 @@ RETRY_MAX = 86_400.0
 PUBLISH_TIMEOUT_MAX = 240.0
 # As on the server.
 POLL_WAIT_MAX = 300.0
+# The longest time for a transport to open, to which it grows.
+OPEN_TIMEOUT_MAX = 30.0
+# The option `proxy` of a client that reads the variables of its environment.
+FROM_ENVIRONMENT = "environment"
 
 
 class OptionValues(TypedDict, total=False):
     """The options that a client may be given; see `Options`."""
 
-    user: str | None
+    user: str | int | None
     transports: Sequence[Transport]
     heartbeat: float
     open_timeout: float
@@ -37,6 +41,8 @@ class OptionValues(TypedDict, total=False):
     publish_timeout: float
     poll_wait: float
     ssl_context: ssl.SSLContext | None
+    proxy: str | None
+    default: Callable[[Any], Any] | None
     random: Callable[[], float]
 
 
@@ -44,14 +50,15 @@ class OptionValues(TypedDict, total=False):
 class Options:
     """How a client behaves. All times are in seconds."""
 
-    user: str | None = None
+    user: str | int | None = None
     """The user of the connections, shown by `presence`. With a token it may be left out."""
     transports: Sequence[Transport] = TRANSPORTS
     """The transports in order of preference."""
     heartbeat: float = 25.0
     """The server's `heartbeat`, for transports that do not announce it; 0 if it sends none."""
     open_timeout: float = 3.0
-    """Time for a transport to open before the client falls back to the next."""
+    """Time for a transport to open at the first attempt; each has twice as long, up to 30 s. If
+    the server answers meanwhile, the client falls back to the next transport."""
     request_timeout: float = 10.0
     """Time after which a request counts as unanswered."""
     publish_timeout: float = 30.0
@@ -59,7 +66,14 @@ class Options:
     poll_wait: float = 25.0
     """How long a long-poll waits; from 1 to 300."""
     ssl_context: ssl.SSLContext | None = None
-    """The certificates to trust. None: those of the package `certifi` and of the system."""
+    """The certificates to trust. None: those of `SSL_CERT_FILE` or `SSL_CERT_DIR`, or of the
+    package `certifi` and of the system."""
+    proxy: str | None = FROM_ENVIRONMENT
+    """The URL of a proxy for all connections; None for no proxy. By default that of the variables
+    `HTTPS_PROXY`, `HTTP_PROXY` and `ALL_PROXY` with `NO_PROXY`; a server on this machine has none.
+    """
+    default: Callable[[Any], Any] | None = None
+    """Converts what is no JSON, such as a `datetime`, as in `json.dumps`."""
     random: Callable[[], float] = random.random
     """Returns numbers from 0 to 1, for the jitter."""
 
@@ -74,10 +88,15 @@ class Options:
         for name, limit in limits.items():
             # A poll that does not wait would be followed by the next at once.
             least = 1 if name == "poll_wait" else 0
-            if not isinstance(getattr(self, name), int | float):
+            if not isinstance(getattr(self, name), int | float) or getattr(self, name) is True:
                 raise TypeError(f"the option {name} must be a number of seconds")
             if not least <= getattr(self, name) <= limit:
                 raise ValueError(f"the option {name} must be from {least} to {limit:g} seconds")
+        for name in ("random", "default"):
+            if not (getattr(self, name) is None or callable(getattr(self, name))):
+                raise TypeError(f"the option {name} must be a function")
+        if isinstance(self.transports, str):
+            raise TypeError(f"the option transports is a list: [{self.transports!r}]")
         if not self.transports:
             raise ValueError("name at least one transport")
         for transport in self.transports:
@@ -103,12 +122,14 @@ def backoff(attempt: int, random: Callable[[], float]) -> float:
 
 
 def bounded(delay: float) -> float:
-    """A delay that the server has named, limited to a day."""
+    """A time that the server has named in seconds, limited to a day."""
     return min(max(0.0, delay), RETRY_MAX)
 
 
 def checked_url(url: str) -> str:
     """The URL of the server without a slash at the end. Raises `ValueError` if it is none."""
+    if not isinstance(url, str):
+        raise TypeError(f"the URL of the server is a str, not {url!r}")
     if "://" not in url:
         local = url.startswith(("localhost", "127.", "[::1]", ":"))
         host = f"localhost{url}" if url.startswith(":") else url.lstrip("/")

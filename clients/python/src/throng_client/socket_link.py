@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from typing import Any
 from urllib.parse import urlencode
@@ -13,13 +12,15 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketExce
 from websockets.typing import Subprotocol
 
 from .cursor import Cursor, Event
-from .errors import Loss, ThrongError, is_stale_token, loss_of_close
-from .link import Deadline, Host, Link
-from .messages import User, id_of, is_up_to, json_of, place_of
+from .decoding import read_object
+from .errors import Loss, NotThrong, ThrongError, is_stale_token, loss_of_close
+from .link import Deadline, Host, Link, loss_of_refusal
+from .messages import MALFORMED, User, id_of, is_up_to, json_of, place_of
 from .options import backoff, bounded
 from .pulse import Pulse
-from .requests import Answer, error_of, is_temporary, retry_after
+from .requests import Answer
 
+PROTOCOL = Subprotocol("throng.v1")
 # The largest frame, for a server whose `max-message-bytes` is raised.
 FRAME_BYTES_MAX = 64 << 20
 # How long a close may wait for the server's answer.
@@ -54,27 +55,38 @@ class SocketLink(Link):
         self._refreshes = 0
 
     async def open(self) -> list[Event]:
-        options = self.host.options
         self._token = self.host.exchange.tokens.current
         try:
-            async with asyncio.timeout(options.open_timeout):
+            async with asyncio.timeout(self.host.open_timeout):
                 self._socket = await self._connect()
                 welcome = self._parsed(await self._read())
         except TimeoutError:
             raise Loss("the WebSocket did not open in time", is_unusable=True) from None
-        if welcome.get("type") != "welcome":
-            raise Loss("the peer is not a Throng server", is_unusable=True)
-        self.is_open = True
-        self.connection = welcome["connection"]
-        self._pulse.heartbeat = welcome.get("heartbeat") or self._pulse.heartbeat
+        try:
+            self._welcome(welcome)
+        except MALFORMED as error:
+            raise NotThrong from error
         self._pulse.heard(self._now())
         for cursor in self.host.cursors.all:
             if not cursor.is_silent:
                 await self._subscribe(cursor)
+        # Nobody waits for frames yet.
+        self._pulse.left(self._now())
         return []
 
+    def _welcome(self, frame: dict[str, Any]) -> None:
+        if frame.get("type") != "welcome":
+            raise NotThrong
+        heartbeat, limit = frame.get("heartbeat"), frame.get("max_message_bytes")
+        if heartbeat is not None:
+            self._pulse.heartbeat = bounded(float(heartbeat)) or self._pulse.heartbeat
+        if type(limit) is int:
+            self.host.exchange.limits.message_bytes_max = limit
+        self.connection = frame["connection"]
+        self.is_open = True
+
     async def _connect(self) -> ClientConnection:
-        options, tokens = self.host.options, self.host.exchange.tokens
+        exchange = self.host.exchange
         inboxes = [
             each.target.name for each in self.host.cursors.all if isinstance(each.target, User)
         ]
@@ -84,9 +96,11 @@ class SocketLink(Link):
         try:
             return await connect(
                 url,
-                subprotocols=[Subprotocol("throng.v1")],
+                subprotocols=[PROTOCOL],
                 additional_headers=headers,
-                ssl=options.ssl_context if url.startswith("wss:") else None,
+                ssl=exchange.network.ssl if url.startswith("wss:") else None,
+                proxy=exchange.network.proxy,
+                compression="deflate" if self.host.is_compressed else None,
                 open_timeout=None,
                 close_timeout=CLOSE_TIMEOUT,
                 ping_interval=None,
@@ -97,20 +111,10 @@ class SocketLink(Link):
             named = {name.lower(): value for name, value in response.headers.raw_items()}
             answer = Answer(response.status_code, named, bytes(response.body or b""))
             if answer.status == 401:
-                tokens.refuse(self._token)
-            self._refuse(answer)
-            raise AssertionError from error
+                exchange.tokens.refuse(self._token)
+            raise loss_of_refusal(answer, self.host) from error
         except (OSError, WebSocketException, EOFError) as error:
             raise Loss(f"the WebSocket did not open: {error!r}") from error
-
-    def _refuse(self, answer: Answer) -> None:
-        error = error_of(answer)
-        is_answer = answer.status == 401 and self.host.exchange.tokens.can_renew
-        if answer.status == 401 and not is_answer:
-            raise error
-        hint = retry_after(answer, self.host.options)
-        is_unusable = not is_answer and not is_temporary(answer.status)
-        raise Loss(error.message, hint=hint, is_unusable=is_unusable, is_answer=is_answer)
 
     async def _subscribe(self, cursor: Cursor) -> None:
         place = place_of(cursor.target)
@@ -143,36 +147,39 @@ class SocketLink(Link):
     async def _read(self) -> str | bytes:
         assert self._socket is not None
         try:
-            return await self._socket.recv()
+            # Undecoded, because text that is not UTF-8 would end the connection.
+            return await self._socket.recv(decode=False)
         except ConnectionClosed as closed:
             raise self._closed(closed) from closed
 
     def _parsed(self, text: str | bytes) -> dict[str, Any]:
         try:
-            frame = json.loads(text)
-        except ValueError:
-            frame = None
-        if not isinstance(frame, dict):
-            raise Loss("the peer is not a Throng server", is_unusable=True)
-        return frame
+            return read_object(text)
+        except ValueError as error:
+            raise NotThrong from error
 
     def _closed(self, closed: ConnectionClosed) -> Loss:
         code = closed.rcvd.code if closed.rcvd else 1006
         reason = closed.rcvd.reason if closed.rcvd else ""
-        message = f"the WebSocket closed with {code}" + (f": {reason}" if reason else "")
-        found = re.search(r"reconnect in (\d+) ms", reason)
+        found = re.search(r"reconnect in (\d{1,9}) ms", reason)
         hint = bounded(int(found.group(1)) / 1_000) if found else None
         tokens = self.host.exchange.tokens
-        if is_stale_token(code):
+        is_ours = self.is_open or (
+            self._socket is not None and self._socket.subprotocol == PROTOCOL
+        )
+        if self.host.is_compressed and (code == 1007 or reason.startswith("bad_compression")):
+            # Something on the way damages compressed messages: one try without.
+            self.host.is_compressed = False
+            return Loss(f"the WebSocket closed with {code}: {reason}", hint=0.0)
+        if is_stale_token(code) and is_ours:
             tokens.refuse(self._token)
-        has_token = self._token is not None
         return loss_of_close(
             code,
-            message,
+            reason,
+            is_ours=is_ours,
             hint=hint,
-            is_open=self.is_open,
             can_renew=tokens.can_renew,
-            has_token=has_token,
+            has_token=self._token is not None,
         )
 
     # Signs of life.
@@ -220,7 +227,11 @@ class SocketLink(Link):
         finally:
             self._pulse.left(self._now())
         self._pulse.heard(self._now())
-        return self._take(self._parsed(text))
+        frame = self._parsed(text)
+        try:
+            return self._take(frame)
+        except MALFORMED as error:
+            raise NotThrong from error
 
     def _is_answer(self, frame: dict[str, Any], cursor: Cursor | None) -> bool:
         """Whether the server has heard this client. An answer may be behind a backlog, which counts
@@ -232,6 +243,8 @@ class SocketLink(Link):
         if type == "message" and self._pulse.is_waiting:
             end = None if cursor is None else self._live.get(cursor)
             return end is not None and is_up_to(id_of(frame), end)
+        if not isinstance(ref, int):
+            return False
         return ref in self._commands or (self._auth is not None and ref == self._auth[0])
 
     # Frames.
@@ -247,6 +260,8 @@ class SocketLink(Link):
 
     def _taken(self, frame: dict[str, Any], cursor: Cursor | None) -> list[Event]:
         type, ref = frame.get("type"), frame.get("ref")
+        if not isinstance(ref, int):
+            ref = None
         if type in ("message", "gap"):
             if cursor is None or cursor not in self._live:
                 return []
@@ -260,7 +275,7 @@ class SocketLink(Link):
         elif type == "authenticated" and self._auth is not None:
             self._token, self._auth, self._refreshes = self._auth[1], None, 0
         elif type == "unsubscribed" and "code" in frame:
-            raise ThrongError(frame["code"], frame["message"])
+            raise ThrongError(str(frame["code"]), str(frame["message"]))
         elif type == "error":
             self._refused(frame)
         return []
@@ -271,7 +286,7 @@ class SocketLink(Link):
         return cursor.follow(id_of(frame), head=frame.get("head"), recovered=recovered)
 
     def _refused(self, frame: dict[str, Any]) -> None:
-        code, message, ref = frame["code"], frame["message"], frame.get("ref")
+        code, message, ref = str(frame["code"]), str(frame["message"]), frame.get("ref")
         if self._auth is not None and ref == self._auth[0]:
             self.host.exchange.tokens.refuse(self._auth[1])
             self._auth = None

@@ -3,32 +3,44 @@
 Invariants:
 - The reader gets each message of a channel once and in order, and a gap before the messages
   after it, over any number of links.
-- The next transport is tried only if the server answers `/health` while this one fails. A refusal
-  with a time to retry is not a failure of the transport.
+- A message that cannot be read is reported and passed over. It ends neither link nor subscription.
+- What is not a `Loss` of the link is a mistake of this program, and ends the subscription.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
+import inspect
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 from .cursor import Cursor, Cursors, Event
-from .errors import Loss, NotThrong, ThrongError
+from .errors import Loss, ThrongError
 from .exchange import AsyncExchange
 from .http_links import PollLink, StreamLink
 from .link import Host, Link
-from .messages import MALFORMED, Gap, Message, PresenceEvent, State, StateName, Target, User
-from .options import Options, Transport, backoff, bounded
+from .logs import log, warn_once
+from .messages import (
+    Gap,
+    Message,
+    PresenceEvent,
+    State,
+    StateName,
+    Target,
+    Unreadable,
+    User,
+    checked_id,
+    checked_target,
+)
+from .options import OPEN_TIMEOUT_MAX, Options, Transport, backoff, bounded
 from .requests import NoAnswer, Request
 from .socket_link import SocketLink
+from .transports import STABLE, UPGRADE_AFTER, Choice, Next
 
-# A link open for this long was stable: after its loss, the backoff starts over.
-STABLE = 10.0
-# Failures in a row after which the next transport is tried.
-FAILURES_MAX = 2
+# A link that lived this long has shown that its token was accepted.
+ACCEPTED = 1.0
 
 LINKS: dict[Transport, Callable[[Host], Link]] = {
     "websocket": SocketLink,
@@ -39,8 +51,7 @@ LINKS: dict[Transport, Callable[[Host], Link]] = {
 OnGap = Callable[[Gap], Awaitable[None] | None]
 OnPresence = Callable[[PresenceEvent], Awaitable[None] | None]
 OnState = Callable[[State], None]
-
-log = logging.getLogger("throng_client")
+OnUnreadable = Callable[[Unreadable], Awaitable[None] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +61,15 @@ class Callbacks:
     on_gap: OnGap | None = None
     on_presence: OnPresence | None = None
     on_state: OnState | None = None
+    on_unreadable: OnUnreadable | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("on_gap", "on_presence", "on_state", "on_unreadable"):
+            call = getattr(self, name)
+            if call is not None and not callable(call):
+                raise TypeError(f"{name} must be a function, not {call!r}")
+        if inspect.iscoroutinefunction(self.on_state):
+            raise TypeError("on_state must not be asynchronous: nothing waits for it")
 
     async def report(self, gap: Gap) -> None:
         """Tells of a gap."""
@@ -63,6 +83,17 @@ class Callbacks:
     async def see(self, event: PresenceEvent) -> None:
         """Tells of a presence event."""
         waiting = None if self.on_presence is None else self.on_presence(event)
+        if waiting is not None:
+            await waiting
+
+    async def pass_over(self, event: Unreadable) -> None:
+        """Tells of a message that cannot be read."""
+        if self.on_unreadable is None:
+            warn_once(
+                f"a message in {event.target} cannot be read, and is passed over: {event.reason}"
+            )
+            return
+        waiting = self.on_unreadable(event)
         if waiting is not None:
             await waiting
 
@@ -92,15 +123,17 @@ class AsyncSubscription:
         if has_presence and not any(each.may_have_presence for each in followed):
             raise ValueError("`on_presence` needs a channel: inboxes have no presence events")
         cursors = Cursors(followed, history, has_presence=has_presence)
-        self._host = Host(url, options, exchange, cursors)
+        self._choice = Choice(options.transports, options.open_timeout)
+        self._host = Host(url, options, exchange, cursors, options.open_timeout)
         self._calls = calls
         self._link: Link | None = None
+        self._better: asyncio.Task[tuple[Link, list[Event]]] | None = None
+        """Opens a link over the first transport, while a lesser one holds."""
         self._opening: asyncio.Future[list[Event]] | None = None
         self._events: deque[Event] = deque()
         self._taken: dict[Target, str] = {}
-        self._transport = 0
-        self._failures = 0
         self._attempt = 0
+        self._refused_tokens = 0
         self._opened_at = 0.0
         self._retry_at = 0.0
         self._closed = asyncio.Event()
@@ -109,7 +142,7 @@ class AsyncSubscription:
     @property
     def transport(self) -> Transport:
         """The transport that is open or being tried."""
-        return self._host.options.transports[self._transport]
+        return self._choice.transport
 
     @property
     def connection(self) -> str | None:
@@ -144,7 +177,10 @@ class AsyncSubscription:
                 self._taken[event.target] = event.id
                 if isinstance(event, Message):
                     return event
-                await self._calls.report(event)
+                if isinstance(event, Unreadable):
+                    await self._calls.pass_over(event)
+                else:
+                    await self._calls.report(event)
                 continue
             try:
                 if self._link is None:
@@ -154,7 +190,10 @@ class AsyncSubscription:
             except Loss as loss:
                 if not self._closed.is_set():
                     await self._lost(loss)
-            except ThrongError:
+            except Exception:
+                if self._closed.is_set():
+                    # The link was closed under the reader.
+                    break
                 await self.aclose()
                 raise
         raise StopAsyncIteration
@@ -167,14 +206,17 @@ class AsyncSubscription:
 
     async def aclose(self) -> None:
         """Ends the iteration and closes the connection."""
-        if not self._closed.is_set():
-            self._closed.set()
-            self._report_state("closed")
-        if self._opening is not None:
-            self._opening.cancel()
-        await self._release()
-        if self._on_close is not None:
-            self._on_close(self)
+        try:
+            if not self._closed.is_set():
+                self._closed.set()
+                self._report_state("closed")
+        finally:
+            if self._opening is not None:
+                self._opening.cancel()
+            await self._give_up_better()
+            await self._release()
+            if self._on_close is not None:
+                self._on_close(self)
 
     def suspect(self, since: float, until: float) -> None:
         """A request of the client has no answer yet: asks the server for a sign of life."""
@@ -186,10 +228,63 @@ class AsyncSubscription:
             self._calls.on_state(State(name, self.transport, delay, reason))
 
     async def _receive(self, link: Link) -> list[Event]:
-        try:
+        better = self._better
+        if better is None:
             return await link.receive()
-        except MALFORMED as error:
-            raise NotThrong from error
+        receiving = asyncio.ensure_future(link.receive())
+        try:
+            await asyncio.wait({receiving, better}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not receiving.done():
+                receiving.cancel()
+                await asyncio.wait({receiving})
+            if not receiving.cancelled() and receiving.exception() is None:
+                # Also if the reader was cancelled meanwhile: the position is behind them.
+                self._events += receiving.result()
+        if better.done():
+            return await self._take_better()
+        if not receiving.cancelled() and (error := receiving.exception()) is not None:
+            raise error
+        return []
+
+    async def _take_better(self) -> list[Event]:
+        """Puts the better link in the place of the lesser one, which resumes from where that was
+        when it was opened: what both have had comes once, as over any two links."""
+        better, self._better = self._better, None
+        assert better is not None
+        link, events = better.result()
+        await self._release()
+        self._link = link
+        self._choice.promoted()
+        self._opened_at = self._host.exchange.now()
+        self._report_state("open")
+        return events
+
+    async def _upgrade(self) -> tuple[Link, list[Event]]:
+        """A link over the first transport, which is tried every few minutes."""
+        options = self._host.options
+        while True:
+            # Spread, so that clients that fell back together do not come back together.
+            await asyncio.sleep(UPGRADE_AFTER * (0.5 + options.random()))
+            host = replace(self._host, open_timeout=max(OPEN_TIMEOUT_MAX, options.open_timeout))
+            link = LINKS[self._choice.first](host)
+            try:
+                return link, await link.open()
+            except (Loss, ThrongError) as error:
+                log.info("%s does not work yet: %s", self._choice.first, error)
+                await link.close()
+            except BaseException:
+                await link.close()
+                raise
+
+    async def _give_up_better(self) -> None:
+        better, self._better = self._better, None
+        if better is None:
+            return
+        better.cancel()
+        with suppress(asyncio.CancelledError, Exception):
+            link, _ = await better
+            await link.close()
 
     async def _open(self) -> None:
         exchange = self._host.exchange
@@ -204,12 +299,11 @@ class AsyncSubscription:
                     raise
                 raise Loss(error.message, is_answer=True) from error
         self._report_state("connecting")
+        self._host.open_timeout = self._choice.open_timeout
         self._link = link = LINKS[self.transport](self._host)
         self._opening = asyncio.ensure_future(link.open())
         try:
             self._events += await self._opening
-        except MALFORMED as error:
-            raise NotThrong from error
         except asyncio.CancelledError:
             # It is half open, and cannot be opened again.
             await link.close()
@@ -219,7 +313,9 @@ class AsyncSubscription:
                 return
             raise
         self._opened_at = exchange.now()
-        self._failures = 0
+        self._choice.opened()
+        if self._choice.is_lesser:
+            self._better = asyncio.create_task(self._upgrade())
         self._report_state("open")
 
     async def _pause(self, seconds: float) -> None:
@@ -231,37 +327,52 @@ class AsyncSubscription:
 
     async def _lost(self, loss: Loss) -> None:
         link, now = self._link, self._host.exchange.now()
-        was_open = link is not None and link.is_open
+        lived = now - self._opened_at if link is not None and link.is_open else None
+        await self._give_up_better()
         await self._release()
         if loss.error is not None:
             await self.aclose()
             raise loss.error
-        if was_open and now - self._opened_at >= STABLE:
+        if lived is not None and lived >= STABLE:
             self._attempt = 0
-        if not was_open and loss.hint is None and not loss.is_answer:
-            self._failures += 1
-            if await self._falls_back(loss):
-                self._transport += 1
-                self._failures = 0
-                return
+        following = self._choice.lost(
+            is_failure=loss.hint is None and not loss.is_answer and not loss.is_token,
+            is_unusable=loss.is_unusable,
+            lived=lived,
+            now=now,
+        )
+        if following is Next.ASK and await self._server_answers():
+            following = Next.AT_ONCE
+        if following is Next.AT_ONCE or (loss.is_token and self._renews_at_once(lived)):
+            self._retry_at = self._host.exchange.now()
+            self._report_state("waiting", 0.0, str(loss))
+            return
         options = self._host.options
         delay = backoff(self._attempt, options.random) if loss.hint is None else bounded(loss.hint)
         self._attempt += 1
         self._retry_at = self._host.exchange.now() + delay
+        if lived is None and loss.hint is None:
+            warn_once(f"no connection to {self._host.url} yet: {loss}")
         log.info("the connection is lost (%s); trying again in %.1f s", loss, delay)
         self._report_state("waiting", delay, str(loss))
 
-    async def _falls_back(self, loss: Loss) -> bool:
-        options = self._host.options
-        if self._transport + 1 == len(options.transports):
-            return False
-        if not loss.is_unusable and self._failures < FAILURES_MAX:
-            return False
+    def _renews_at_once(self, lived: float | None) -> bool:
+        """Whether a newer token is used without a delay: not if the server has just refused one."""
+        if lived is not None and lived >= ACCEPTED:
+            self._refused_tokens = 0
+        self._refused_tokens += 1
+        return self._refused_tokens == 1
+
+    async def _server_answers(self) -> bool:
+        exchange, since = self._host.exchange, self._host.exchange.now()
         try:
             health = Request("GET", "/health")
-            return (await self._host.exchange.send(health, options.open_timeout)).is_ok
+            answer = await exchange.send(health, self._host.options.request_timeout)
         except NoAnswer:
             return False
+        if answer.is_ok:
+            self._choice.answered(exchange.now() - since)
+        return answer.is_ok
 
     async def _release(self) -> None:
         link, self._link = self._link, None
@@ -270,10 +381,14 @@ class AsyncSubscription:
 
 
 def _cursors_of(
-    targets: tuple[Target, ...], since: str | Mapping[Target, str] | None, user: str | None
+    targets: tuple[Target, ...],
+    since: str | Mapping[Target, str] | None,
+    user: str | int | None,
 ) -> list[Cursor]:
     if not targets:
         raise TypeError("name at least one channel")
+    for target in targets:
+        checked_target(target)
     if len(set(targets)) < len(targets):
         raise ValueError("a channel is named twice")
     inboxes = [target for target in targets if isinstance(target, User)]
@@ -283,8 +398,15 @@ def _cursors_of(
         if len(targets) > 1:
             raise TypeError("for several channels, `since` is a dictionary of ids by channel")
         since = {targets[0]: since}
+    elif since is not None and not isinstance(since, Mapping):
+        raise TypeError(f"`since` is an id, or a dictionary of ids by channel, not {since!r}")
     elif since is not None and set(since) != set(targets):
         raise ValueError("`since` names an id for each channel, or for none")
+    for id in (since or {}).values():
+        try:
+            checked_id(id)
+        except TypeError:
+            raise ThrongError("bad_id", f"{id!r} is not a message id") from None
     # Ids of HTTP are in the order of the URL, in which the user is last.
     ordered = [target for target in targets if not isinstance(target, User)] + inboxes
     cursors = [Cursor(target, None if since is None else since[target]) for target in ordered]

@@ -7,13 +7,16 @@ import base64
 import hashlib
 import hmac
 import inspect
+import json
 import threading
 import time
 from collections.abc import Iterable
 from typing import Any
+from uuid import UUID
 
 from .errors import ThrongError
-from .messages import json_of
+from .logs import warn_once
+from .messages import json_of, name_of_user
 from .options import Token
 
 # RFC 7518, section 3.2: a key of the size of the hash, or larger. The server refuses shorter ones.
@@ -23,7 +26,7 @@ SECRET_BYTES_MIN = 32
 def make_token(
     secret: str | bytes,
     *,
-    user: str | None = None,
+    user: str | int | UUID | None = None,
     subscribe: Iterable[str] = (),
     publish: Iterable[str] = (),
     history: Iterable[str] = (),
@@ -51,7 +54,7 @@ def make_token(
     grants = {name: list(channels) for name, channels in lists.items()}
     body: dict[str, Any] = {"iat": issued, "exp": issued + expires_in}
     if user is not None:
-        body["sub"] = user
+        body["sub"] = name_of_user(user)
     body["throng"] = {name: channels for name, channels in grants.items() if channels}
     body |= claims or {}
     parts = [_encoded(json_of(part).encode()) for part in ({"alg": "HS256", "typ": "JWT"}, body)]
@@ -68,6 +71,27 @@ def _is_text(token: str) -> bool:
     return token.isascii() and token.isprintable() and " " not in token
 
 
+def _lifetime(token: str) -> float | None:
+    """How long a token is valid from now on, as far as it says so. A server key says nothing."""
+    try:
+        body = token.split(".")[1]
+        claims = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
+        expires, issued = claims["exp"], claims.get("iat")
+        # The clock here may be wrong; a token is new when the application hands it out.
+        left = float(expires) - (time.time() if issued is None else float(issued))
+    except (
+        IndexError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+    ):
+        return None
+    return left if left > 0 else None
+
+
 class Tokens:
     """The token that a client shows, and how it gets a newer one.
 
@@ -78,10 +102,19 @@ class Tokens:
     def __init__(self, token: Token | None) -> None:
         if isinstance(token, str) and not _is_text(token):
             raise ValueError("a token is printable ASCII without spaces and line breaks")
-        self.current = token if isinstance(token, str) else None
-        """The token to send; None if there is none yet, or the server has refused it."""
+        if not (token is None or isinstance(token, str) or callable(token)):
+            raise TypeError(f"a token is a str or a function that returns one, not {token!r}")
+        self._token = token if isinstance(token, str) else None
+        self._expires_at: float | None = None
         self._function = None if isinstance(token, str) else token
         self._lock = threading.Lock()
+
+    @property
+    def current(self) -> str | None:
+        """The token to send; None if there is none yet, or it has expired, or the server has
+        refused it."""
+        is_over = self._expires_at is not None and time.time() >= self._expires_at
+        return None if is_over else self._token
 
     @property
     def can_renew(self) -> bool:
@@ -95,14 +128,15 @@ class Tokens:
 
     def refuse(self, token: str | None) -> None:
         """Forgets a token that the server has refused."""
-        if self.can_renew and self.current == token:
-            self.current = None
+        if self.can_renew and self._token == token:
+            self._token = None
 
     def load(self, old: str | None) -> str:
         """A newer token than `old`. Waits while another thread gets one."""
         with self._lock:
-            if self.current is not None and self.current != old:
-                return self.current
+            current = self.current
+            if current is not None and current != old:
+                return current
             assert self._function is not None
             try:
                 token = self._function()
@@ -111,24 +145,39 @@ class Tokens:
                         token.close()
                     raise TypeError("the function is asynchronous; use AsyncThrong")
             except Exception as error:
-                raise _failed(error) from error
+                raise _failed(f"failed: {error!r}") from error
             return self._take(token)
 
     async def load_async(self, old: str | None) -> str:
         """The same for asyncio."""
         return await asyncio.to_thread(self.load, old)
 
-    def _take(self, token: str | None) -> str:
-        if not token:
+    def _take(self, token: object) -> str:
+        if token is None:
             raise ThrongError("no_token", "the function for tokens returned none")
-        if not isinstance(token, str):
-            name = type(token).__name__
-            raise ThrongError("token_failed", f"the function for tokens returned a {name}")
-        if not _is_text(token):
-            message = "the function for tokens returned one with a space or a line break"
-            raise ThrongError("token_failed", message)
-        self.current = token
+        fault = _fault_of(token)
+        if fault is not None:
+            raise _failed(f"returned {fault}")
+        assert isinstance(token, str)
+        lifetime = _lifetime(token)
+        self._expires_at = None if lifetime is None else time.time() + lifetime
+        self._token = token
         return token
+
+
+def _fault_of(token: object) -> str | None:
+    """What else than a token it is."""
+    if not isinstance(token, str):
+        hint = '; return its token, such as data["token"]' if isinstance(token, dict) else ""
+        return f"a {type(token).__name__} in the place of a token{hint}"
+    start = token.lstrip()[:1]
+    if not start:
+        return "an empty text in the place of a token"
+    if start == "<":
+        return "a page of HTML in the place of a token, perhaps of a login"
+    if start in '{["':
+        return "JSON in the place of a token; return the token in it"
+    return None if _is_text(token) else "one with a space or a line break"
 
 
 class AsyncTokens(Tokens):
@@ -141,8 +190,9 @@ class AsyncTokens(Tokens):
 
     async def load_async(self, old: str | None) -> str:
         async with self._turn:
-            if self.current is not None and self.current != old:
-                return self.current
+            current = self.current
+            if current is not None and current != old:
+                return current
             assert self._function is not None
             try:
                 async with asyncio.timeout(self._timeout):
@@ -152,9 +202,11 @@ class AsyncTokens(Tokens):
                         made = await asyncio.to_thread(self._function)
                         token = await made if inspect.isawaitable(made) else made
             except Exception as error:
-                raise _failed(error) from error
+                raise _failed(f"failed: {error!r}") from error
             return self._take(token)
 
 
-def _failed(error: Exception) -> ThrongError:
-    return ThrongError("token_failed", f"the function for tokens failed: {error!r}")
+def _failed(reason: str) -> ThrongError:
+    message = f"the function for tokens {reason}"
+    warn_once(message)
+    return ThrongError("token_failed", message)

@@ -1,0 +1,131 @@
+"""Which transport a subscription uses, judged by how long its connections live.
+
+A transport that does not open, or whose connections die within seconds, is doubted. It has failed
+if the server then answers `/health` and a fresh connection fails all the same: a network that was
+away for a moment is nobody's fault. On a lesser transport the first one is tried again at each
+later reconnect, and every few minutes.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+
+from .options import OPEN_TIMEOUT_MAX, Transport
+
+# A connection that lived this long worked: after its loss, the backoff starts over.
+STABLE = 10.0
+# Failures in a row after which the server is asked whether it answers.
+FAILURES_MAX = 2
+# The least time between two attempts at the first transport while a lesser one works.
+RETRY_FIRST_AFTER = 10.0
+# How often the first transport is tried while a connection over a lesser one holds.
+UPGRADE_AFTER = 180.0
+# A handshake needs up to three round trips more than an answer on an open connection.
+ROUND_TRIPS = 4
+
+
+class Next(enum.Enum):
+    """What follows the loss of a connection."""
+
+    BACKOFF = enum.auto()
+    """The next attempt is after a delay."""
+    AT_ONCE = enum.auto()
+    """The next attempt is at once, over another transport."""
+    ASK = enum.auto()
+    """If the server answers now, the next attempt is at once; otherwise it is after a delay."""
+
+
+class Choice:
+    """The choice of one subscription. It has no clock: callers pass the time."""
+
+    def __init__(self, transports: Sequence[Transport], open_timeout: float) -> None:
+        self._transports = transports
+        self._open_timeout = open_timeout
+        self._index = 0
+        self._proven: int | None = None
+        """A lesser transport that has worked."""
+        self._tried_first_at = float("-inf")
+        self._failures = 0
+        self._unopened = 0
+        self._is_judged = False
+        """The server has answered just before this attempt."""
+        self._needed = open_timeout
+        """The time that a transport needs to open, as far as it is known."""
+
+    @property
+    def transport(self) -> Transport:
+        """The transport that is open or tried next."""
+        return self._transports[self._index]
+
+    @property
+    def first(self) -> Transport:
+        """The transport that is preferred."""
+        return self._transports[0]
+
+    @property
+    def is_lesser(self) -> bool:
+        """Whether there is a better transport than this one."""
+        return self._index > 0
+
+    @property
+    def open_timeout(self) -> float:
+        """The time that the next attempt has: twice as long as the one before, because a line may
+        be slow. After an answer of the server it is known how slow."""
+        if self._is_judged:
+            return self._needed
+        grown = self._open_timeout * 2.0 ** min(self._unopened, 16)
+        return max(self._needed, min(OPEN_TIMEOUT_MAX, grown))
+
+    def opened(self) -> None:
+        """The connection is open."""
+        self._unopened = 0
+        if self.is_lesser:
+            self._proven = self._index
+
+    def promoted(self) -> None:
+        """A connection over the first transport has taken the place of a lesser one."""
+        self._index = 0
+
+    def lost(self, *, is_failure: bool, is_unusable: bool, lived: float | None, now: float) -> Next:
+        """A connection is lost after it `lived` so long; None if it never opened. `is_failure`
+        unless the server has said why."""
+        was_judged, self._is_judged = self._is_judged, False
+        if lived is None:
+            self._unopened += 1
+        elif lived >= STABLE:
+            self._failures = 0
+            is_failure = False
+            if not self.is_lesser:
+                self._proven = None
+        if lived is not None and self.is_lesser and now - self._tried_first_at >= RETRY_FIRST_AFTER:
+            self._goes_to(0, now)
+            return Next.BACKOFF
+        if not is_failure:
+            return Next.BACKOFF
+        if self._proven is not None and self._index < self._proven:
+            self._goes_to(self._proven, now)
+            return Next.AT_ONCE
+        self._failures += 1
+        if self._index + 1 == len(self._transports):
+            if self.is_lesser and self._failures >= FAILURES_MAX:
+                # None of them works, so that none is better.
+                self._proven = None
+                self._goes_to(0, now)
+            return Next.BACKOFF
+        if was_judged:
+            self._goes_to(self._index + 1, now)
+            return Next.AT_ONCE
+        is_doubted = is_unusable or self._failures >= FAILURES_MAX
+        return Next.ASK if is_doubted else Next.BACKOFF
+
+    def answered(self, seconds: float) -> None:
+        """The server has answered after so long: a fresh connection shows whether the transport
+        works."""
+        self._is_judged = True
+        self._needed = max(self._open_timeout, min(OPEN_TIMEOUT_MAX, seconds * ROUND_TRIPS))
+
+    def _goes_to(self, index: int, now: float) -> None:
+        if self._index == 0 or index == 0:
+            self._tried_first_at = now
+        self._index, self._failures, self._unopened = index, 0, 0
