@@ -15,7 +15,9 @@ version = release = VERSION
 html_title = f"Throng {VERSION}"
 language = "en"
 root_doc = "index"
-extensions = ["myst_parser"]
+extensions = ["myst_parser", "sphinx_copybutton"]
+# Of a block with commands and their output, only the commands are copied.
+copybutton_prompt_text = "$ "
 # Anchors as forges make them: documents link headings of each other.
 myst_heading_anchors = 6
 # A block without a language is output of a command.

@@ -17,12 +17,12 @@ OTHERS = {
     "packaging.md": "packaging/README.md",
 }
 
-# The page that lists all decisions; it is made here.
+# The page that lists all decisions; it is made here, and the menu leaves them out.
 DECISIONS = "decisions/index.md"
 
 # `TITLE <PAGE>` where the heading of the page is not what the menu should say.
 MENU = {
-    "Start": ["Contents <contents>", "guides/first-steps", "examples", "Other push servers <compare>"],
+    "Start": ["Contents <contents>", "guides/first-steps", "examples", "guides/questions", "Other push servers <compare>"],
     "Guides": [
         "guides/access",
         "guides/operate",
@@ -55,7 +55,7 @@ MENU = {
         "benchmarks/peers",
         "benchmarks/peers-tls",
     ],
-    "The project": ["changelog", "security", "architecture", "decisions/index", "guides/engines", "contributing"],
+    "The project": ["changelog", "security", "architecture", "guides/engines", "contributing"],
 }
 
 

@@ -61,7 +61,7 @@ def decisions():
     pages = sorted(path.stem for path in (ROOT / "docs" / "decisions").glob("*.md"))
     listed = "\n".join(pages)
     return (
-        "# Decisions\n\nWhy the design is as it is: each larger choice, with its measurements.\n\n"
+        "---\norphan: true\n---\n\n# Decisions\n\nWhy the design is as it is: each larger choice, with its measurements.\n\n"
         f"```{{toctree}}\n:maxdepth: 1\n\n{listed}\n```\n"
     )
 

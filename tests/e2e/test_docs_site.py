@@ -125,7 +125,7 @@ def test_a_directory_that_is_no_site_is_named(tmp_path, command):
     assert f"docs: {tmp_path} has no index.html" in done.stderr
 
 
-@pytest.mark.parametrize("scenario", ["search", "menu", *LOOKED_AT])
+@pytest.mark.parametrize("scenario", ["search", "words", "copy", "menu", *LOOKED_AT])
 def test_in_a_browser(serve, chromium, html, scenario):
     server = serve("--docs", html)
     url = f"{server.url}/docs/"

@@ -63,6 +63,29 @@ const SCENARIOS = {
     assert.deepEqual(await findings(browser, `${url}search.html?q=idempotency`, "search", options), []);
   },
 
+  /** Words that newcomers search for: the first result has the answer. */
+  async words() {
+    for (const word of ["typing", "CORS", "GDPR", "wildcard", "conflation"]) {
+      const page = await open(`search.html?q=${word}`);
+      const first = page.locator("#search-results li a").first();
+      await page.locator("#search-results", { hasText: "found" }).waitFor();
+      const heading = await first.getAttribute("href");
+      assert.match(heading, /guides\/questions\.html/, word);
+      await page.context().close();
+    }
+  },
+
+  /** Of a block with a command and its output, the button copies the command. */
+  async copy() {
+    const page = await open("index.html", { permissions: ["clipboard-read", "clipboard-write"] });
+    const block = page.locator(".highlight", { hasText: "$ curl -d 'hello, everyone'" }).first();
+    await block.hover();
+    await block.locator("button.copybtn").click();
+    const copied = await page.evaluate(() => navigator.clipboard.readText());
+    assert.equal(copied.trim(), "curl -d 'hello, everyone' http://127.0.0.1:8080/channels/news");
+    assert.deepEqual(page.faults, []);
+  },
+
   /** On a phone, the menu is in a drawer. */
   async menu() {
     const page = await open("index.html", { viewport: SIZES.phone });
