@@ -54,9 +54,39 @@ def test_a_missing_configuration_file_is_refused(tmp_path):
     assert "missing.toml" in refused(CONFIGURATION, tmp_path, "--config", "missing.toml")
 
 
-def test_unknown_variables_are_refused(tmp_path):
+def test_misspelt_variables_are_refused(tmp_path):
     said = refused(CONFIGURATION, tmp_path, environment={"THRONG_HARTBEAT": "5s"})
     assert "THRONG_HARTBEAT" in said
+
+
+def test_variables_of_somebody_else_stop_no_command(tmp_path):
+    environment = {
+        "THRONG_ADMIN_PORT": "tcp://10.0.0.1:8081",
+        "THRONG_PASSWORD": "secret",
+        "THRONG_TOKEN_SECRET": "secret",
+        "HTTP_PROXY": "http://127.0.0.1:9",
+        "http_proxy": "http://127.0.0.1:9",
+        "ALL_PROXY": "socks5://127.0.0.1:9",
+        "TOKIO_WORKER_THREADS": "many",
+        "RUST_LOG": "trace",
+    }
+    server = Server(tmp_path, environment=environment)
+    try:
+        warnings = [line for line in server.log().splitlines() if "THRONG_" in line]
+        assert len(warnings) == 1 and "THRONG_PASSWORD is no setting" in warnings[0], warnings
+        assert "secret" not in warnings[0]
+        listen = f"127.0.0.1:{server.port}"
+        for command in (
+            ["check"],
+            ["health", "--url", f"http://{listen}"],
+            ["publish", "news", "hello", "--url", f"http://{listen}"],
+            ["reload", "--listen", listen],
+            ["drain", "--listen", listen],
+        ):
+            done = run_throng(*command, directory=tmp_path, environment=environment)
+            assert done.returncode == 0, (command, done.stderr)
+    finally:
+        server.kill()
 
 
 def test_bad_variables_are_refused_by_name(tmp_path):

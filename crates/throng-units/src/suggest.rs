@@ -18,9 +18,26 @@ pub fn nearest<'a>(
         .map(|(_, candidate)| candidate)
 }
 
+/// Length of a name from which on two edits are a slip, and not another word.
+const LONG_NAME: usize = 10;
+
+/// Whether `written` is so near to `meant` that its writer can have meant nothing else: one edit
+/// away, or two if it is long.
+pub fn is_slip(written: &str, meant: &str) -> bool {
+    let edits_max = if written.len() < LONG_NAME { 1 } else { 2 };
+    strsim::osa_distance(written, meant) <= edits_max
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_slip_is_nearer_than_a_suggestion() {
+        assert!(is_slip("HARTBEAT", "HEARTBEAT") && is_slip("LISTNE", "LISTEN"));
+        assert!(is_slip("MAX_MESAGE_BYTE", "MAX_MESSAGE_BYTES"));
+        assert!(!is_slip("TLS_PORT", "TLS_CERT") && !is_slip("ADMIN_URL", "ADMIN_TLS"));
+    }
 
     #[test]
     fn the_nearest_candidate_is_suggested() {

@@ -67,7 +67,7 @@ pub(crate) fn check(arguments: Arguments) -> Result<ExitCode> {
     let settings = settings::load(sources.options, std::env::vars_os(), sources.config.as_deref())?;
     let printed = printed?;
     let access = AccessSettings::load(&settings)?;
-    for warning in &access.warnings {
+    for warning in settings::variable_warnings().iter().chain(&access.warnings) {
         terminal::print_note(warning);
     }
     outbound::check(&settings)?;

@@ -21,6 +21,8 @@
 
 mod announcement;
 mod reserves;
+mod runtime;
+mod warnings;
 
 use std::io;
 use std::net::TcpListener;
@@ -66,7 +68,7 @@ use crate::load::{Loaded, load, reader};
 use crate::log_level::{self, LogLevelHandle};
 use crate::log_writer::LogWriter;
 use crate::memory;
-use crate::nats::{self, NatsAccess, NatsMetrics};
+use crate::nats::{self, NatsMetrics};
 use crate::operator::Operator;
 use crate::outbound::{self, OutboundMetrics};
 use crate::plane_settings::{allowed_pages, control_settings, memory_plan, shared_edge_settings};
@@ -85,6 +87,7 @@ use crate::upgrade::{self, Arrival, Ending, Reloads, Running, Successor, Upgrade
 use crate::watch::Turns;
 use announcement::{banner, log_send_method, print, start_line};
 use reserves::Reserves;
+use warnings::warn;
 
 /// Interval of `Engine::tick`. Each call expires a part of the old messages.
 const TICK: Duration = Duration::from_millis(100);
@@ -99,7 +102,7 @@ pub(crate) fn serve(arguments: ServeArguments, early_hangups: &EarlyHangups) -> 
     survive_file_size_limit().context("cannot catch SIGXFSZ")?;
     // Before all other threads.
     let thread = SignalThread::start().context("cannot start the thread for signals")?;
-    let runtime = Runtime::new().context("cannot start the control plane")?;
+    let runtime = runtime::start().context("cannot start the control plane")?;
     // Before anything else: the file of the binary may be replaced from now on.
     let successor = Successor::of_this_process();
     let mut arrival = Arrival::begin()?;
@@ -465,16 +468,6 @@ async fn control_plane(
     ticks.abort();
     let edge = Arc::into_inner(edge).context("the control plane still uses the data plane")?;
     Ok((edge, keeps.await.context("what runs beside the planes is lost")?))
-}
-
-/// Logs what should be changed, although it works.
-fn warn(settings: &Settings, access: &AccessSettings, tls: Option<&ServerTls>) {
-    let of_tls = tls.map(|tls| tls::warnings(settings, tls)).unwrap_or_default();
-    let of_nats = NatsAccess::of(settings).warnings();
-    let all = [&access.warnings, &outbound::warnings(settings), &of_tls, &of_nats];
-    for warning in all.into_iter().flatten() {
-        tracing::warn!("{warning}");
-    }
 }
 
 fn admin_listener(

@@ -80,6 +80,11 @@ pub(crate) fn load(
     load_and(flags, variables, named, |_| Ok(()))
 }
 
+/// What should be changed about the variables of this process, although it works.
+pub(crate) fn variable_warnings() -> Vec<String> {
+    environment::warnings(std::env::vars_os())
+}
+
 /// The settings as [`load`] finds them, not checked, with paths that mean the same from everywhere.
 pub(crate) fn absolute(flags: Options, named: Option<&Path>) -> Result<Settings, SettingsError> {
     let environment = environment::read(std::env::vars_os())?;

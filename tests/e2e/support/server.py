@@ -36,7 +36,7 @@ atexit.register(shutil.rmtree, RUNTIME, ignore_errors=True)
 
 
 def clean_environment(extra=None):
-    """The environment without THRONG_ variables: the server refuses those it does not know."""
+    """The environment without THRONG_ variables: settings of the shell are not meant for tests."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("THRONG_")}
     return {**kept, "RUNTIME_DIRECTORY": RUNTIME, **(extra or {})}
 

@@ -1,34 +1,90 @@
 //! Settings from `THRONG_*` variables.
 //!
-//! A variable has the grammar of its flag. An unknown one is an error, because a misspelt one would
-//! otherwise have no effect.
+//! A variable has the grammar of its flag. One that is nearly the name of a setting is an error,
+//! because it would otherwise have no effect. All others belong to somebody else and stop nothing:
+//! those of Kubernetes, of the guides and of the project's tests are known, and the server warns of
+//! the rest.
 
 use std::ffi::OsString;
 
-use throng_units::suggest::nearest;
+use throng_units::suggest::{is_slip, nearest};
 
 use super::table::{Names, Options, SettingsError, names, present_name};
 
 /// The prefix of every setting's variable.
 const PREFIX: &str = "THRONG_";
 
-/// Variables with the prefix that are not settings. The commands read the first three, the
-/// project's tests the others; a server must start where they are exported.
-const NOT_SETTINGS: [&str; 9] = [
-    "THRONG_URL",
-    "THRONG_TOKEN",
-    "THRONG_KEY",
+/// Variables with the prefix that are not settings. Commands read the first three. The guides give
+/// the next two to the application, which often shares a file of variables with the server.
+const NOT_SETTINGS: [&str; 5] =
+    ["THRONG_URL", "THRONG_TOKEN", "THRONG_KEY", "THRONG_SECRET", "THRONG_TOKEN_SECRET"];
+
+/// Variables of the project's tests and scripts. A server must start where they are exported.
+const OF_TESTS: [&str; 16] = [
     "THRONG_BIN",
+    "THRONG_BUILD",
+    "THRONG_CHAOS_SEED",
+    "THRONG_CHAOS_SEEDS",
+    "THRONG_FAULT_SECONDS",
     "THRONG_FLOOD_SAMPLES",
     "THRONG_FUZZ_SECONDS",
+    "THRONG_KEEP_STATE",
+    "THRONG_KILLS",
+    "THRONG_NODE_UPGRADES",
+    "THRONG_PICTURES",
     "THRONG_SEED",
     "THRONG_SEEDS",
-    "THRONG_TEST_WITHOUT_IO_URING",
+    "THRONG_UPGRADES",
+    "THRONG_UPGRADE_FROM",
+    "THRONG_UPGRADE_KILLS",
 ];
 
-/// Kubernetes sets these variables in every container if a service is named `throng`.
-fn is_from_kubernetes(name: &str) -> bool {
-    name == "THRONG_PORT" || name.starts_with("THRONG_PORT_") || name.starts_with("THRONG_SERVICE_")
+/// Begins further variables of the project's tests.
+const OF_TESTS_PREFIXES: [&str; 2] = ["THRONG_TEST_", "THRONG_PACKAGES"];
+
+/// Whether Kubernetes sets this variable for a service whose name begins with `throng`:
+/// `X_SERVICE_HOST`, `X_SERVICE_PORT[_NAME]`, `X_PORT`, and `X_PORT_1_TCP[_ADDR|_PORT|_PROTO]`,
+/// where X is the name of the service.
+fn is_from_kubernetes(name: &str, value: &str) -> bool {
+    if let Some((_, end)) = name.split_once("_SERVICE_") {
+        return end == "HOST" || end == "PORT" || end.starts_with("PORT_");
+    }
+    let is_url = || {
+        let scheme = value.split_once("://").map(|(scheme, _)| scheme);
+        matches!(scheme, Some("tcp" | "udp" | "sctp"))
+    };
+    // A setting, such as THRONG_REDIRECT_PORT, has a number.
+    if let Some(service) = name.strip_suffix("_PORT")
+        && !service.contains("_PORT_")
+    {
+        return service == "THRONG" || is_url();
+    }
+    name.match_indices("_PORT_").any(|(at, word)| {
+        let mut parts = name[at + word.len()..].split('_');
+        let is_number = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+        parts.next().is_some_and(|part| !part.is_empty() && is_number(part))
+            && matches!(parts.next(), Some("TCP" | "UDP" | "SCTP"))
+            && matches!(parts.next(), None | Some("ADDR" | "PORT" | "PROTO"))
+            && parts.next().is_none()
+    })
+}
+
+/// Whether a variable with the prefix has a purpose besides the settings.
+fn is_known(name: &str, value: &str) -> bool {
+    NOT_SETTINGS.contains(&name)
+        || OF_TESTS.contains(&name)
+        || OF_TESTS_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+        || is_from_kubernetes(name, value)
+}
+
+/// The variables with the prefix that have no purpose besides the settings.
+fn candidates(
+    variables: impl Iterator<Item = (OsString, OsString)>,
+) -> impl Iterator<Item = (String, OsString)> {
+    variables.filter_map(|(name, value)| {
+        let name = name.into_string().ok().filter(|name| name.starts_with(PREFIX))?;
+        (!is_known(&name, &value.to_string_lossy())).then_some((name, value))
+    })
 }
 
 /// Reads the settings among `variables`.
@@ -37,13 +93,12 @@ pub(super) fn read(
 ) -> Result<Options, SettingsError> {
     let known = names();
     let mut options = Options::default();
-    for (name, value) in variables {
-        let Some(name) = name.to_str().filter(|name| name.starts_with(PREFIX)) else { continue };
-        if NOT_SETTINGS.contains(&name) || is_from_kubernetes(name) {
-            continue;
-        }
+    for (name, value) in candidates(variables) {
         let Some(names) = known.iter().find(|names| names.variable == name) else {
-            return Err(unknown(name, &known));
+            if let Some(meant) = meant(&name, &known) {
+                return Err(SettingsError(meant));
+            }
+            continue;
         };
         let value = value
             .into_string()
@@ -53,22 +108,42 @@ pub(super) fn read(
     Ok(options)
 }
 
-fn unknown(name: &str, known: &[Names]) -> SettingsError {
+/// A warning for each of the `variables` that looks like a setting and is none, in order of names.
+pub(super) fn warnings(variables: impl Iterator<Item = (OsString, OsString)>) -> Vec<String> {
+    let known = names();
+    let is_setting = |name: &String| known.iter().any(|names| names.variable == *name);
+    let mut unknown: Vec<String> =
+        candidates(variables).map(|(name, _)| name).filter(|name| !is_setting(name)).collect();
+    unknown.sort();
+    unknown.into_iter().map(|name| format!("the variable {name} {}", hint(&name, &known))).collect()
+}
+
+/// The error for a variable that is nearly, or was once, the name of a setting.
+fn meant(name: &str, known: &[Names]) -> Option<String> {
     // Compared without the prefix: it makes all names look similar.
     let written = own_part(name);
     let former = written.to_ascii_lowercase().replace('_', "-");
     if let Some(present) = present_name(&former) {
         let present = present.to_ascii_uppercase().replace('-', "_");
-        return SettingsError(format!("the variable {name} is now {PREFIX}{present}"));
+        return Some(format!("the variable {name} is now {PREFIX}{present}"));
     }
-    let hint = match nearest(written, known.iter().map(|names| own_part(&names.variable))) {
-        Some(meant) => format!("did you mean {PREFIX}{meant}?"),
-        None if name == "THRONG_CONFIG" => {
-            "the file of settings is named with --config, or is ./throng.toml".to_owned()
-        }
-        None => "`throng serve --help` lists all settings".to_owned(),
-    };
-    SettingsError(format!("unknown variable {name}; {hint}"))
+    nearest_setting(written, known)
+        .filter(|meant| is_slip(written, meant))
+        .map(|meant| format!("unknown variable {name}; did you mean {PREFIX}{meant}?"))
+}
+
+fn hint(name: &str, known: &[Names]) -> String {
+    match nearest_setting(own_part(name), known) {
+        _ if name == "THRONG_CONFIG" => "is not read: the file of settings is named with \
+            --config, or is ./throng.toml"
+            .to_owned(),
+        Some(meant) => format!("is no setting and is ignored; did you mean {PREFIX}{meant}?"),
+        None => "is no setting and is ignored; `throng serve --help` lists all".to_owned(),
+    }
+}
+
+fn nearest_setting<'a>(written: &str, known: &'a [Names]) -> Option<&'a str> {
+    nearest(written, known.iter().map(|names| own_part(&names.variable)))
 }
 
 fn own_part(name: &str) -> &str {
@@ -100,6 +175,10 @@ mod tests {
             .map_err(|error| error.to_string())
     }
 
+    fn warnings_of(names: &[&str]) -> Vec<String> {
+        warnings(names.iter().map(|name| (name.into(), "x".into())))
+    }
+
     #[test]
     fn variables_have_the_grammar_of_flags() {
         let options = read_pairs(&[
@@ -107,15 +186,6 @@ mod tests {
             ("THRONG_WELCOME", "true"),
             ("THRONG_HISTORY_MESSAGES", "7"),
             ("THRONG_ALLOWED_ORIGINS", "https://a.example,https://b.example"),
-            ("THRONG_URL", "http://localhost:1"),
-            ("THRONG_TOKEN", "a.b.c"),
-            ("THRONG_KEY", "throng_key_"),
-            ("THRONG_PORT_8080_TCP", "tcp://10.0.0.1:8080"),
-            ("THRONG_SERVICE_HOST", "10.0.0.1"),
-            ("THRONG_SEEDS", "10000"),
-            ("THRONG_SEED", "7"),
-            ("THRONG_FUZZ_SECONDS", "60"),
-            ("THRONG_BIN", "target/release/throng"),
         ]);
         let settings = options.unwrap().resolve();
         assert!(settings.welcome.0);
@@ -124,24 +194,94 @@ mod tests {
     }
 
     #[test]
+    fn variables_of_kubernetes_are_ignored_for_every_service() {
+        for service in ["THRONG", "THRONG_ADMIN", "THRONG_NATS", "THRONG_REDIRECT", "THRONG_LISTE"]
+        {
+            let variables = [
+                ("_SERVICE_HOST", "10.0.0.1"),
+                ("_SERVICE_PORT", "8081"),
+                ("_SERVICE_PORT_HTTP_ADMIN", "8081"),
+                ("_PORT", "tcp://10.0.0.1:8081"),
+                ("_PORT_8081_TCP", "tcp://10.0.0.1:8081"),
+                ("_PORT_8081_TCP_ADDR", "10.0.0.1"),
+                ("_PORT_8081_TCP_PORT", "8081"),
+                ("_PORT_443_UDP_PROTO", "udp"),
+            ]
+            .map(|(end, value)| (format!("{service}{end}"), value));
+            let pairs: Vec<_> =
+                variables.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+            assert!(read_pairs(&pairs).is_ok(), "{service}");
+            let pairs = pairs.iter().map(|(name, value)| (name.into(), value.into()));
+            assert_eq!(warnings(pairs), [""; 0], "{service}");
+        }
+        let settings = read_pairs(&[("THRONG_REDIRECT_PORT", "8443")]).unwrap().resolve();
+        assert_eq!(settings.redirect_port.to_string(), "8443");
+    }
+
+    #[test]
+    fn a_variable_of_somebody_else_is_a_warning() {
+        let all = ["THRONG_PASSWORD", "THRONG_ADMIN_URL", "THRONG_TLS_PORT", "THRONG_CONFIG"];
+        assert!(read_pairs(&all.map(|name| (name, "x"))).is_ok());
+        assert_eq!(
+            warnings_of(&all),
+            [
+                "the variable THRONG_ADMIN_URL is no setting and is ignored; did you mean \
+                 THRONG_ADMIN_TLS?",
+                "the variable THRONG_CONFIG is not read: the file of settings is named with \
+                 --config, or is ./throng.toml",
+                "the variable THRONG_PASSWORD is no setting and is ignored; `throng serve --help` \
+                 lists all",
+                "the variable THRONG_TLS_PORT is no setting and is ignored; did you mean \
+                 THRONG_TLS_CERT?",
+            ]
+        );
+    }
+
+    /// Whatever a reader copies from here into a shell or a file of variables stops no server.
+    #[test]
+    fn the_variables_of_guides_and_scripts_are_known() {
+        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+        let folders = ["docs", "examples", "packaging", "scripts", "clients", "tests"];
+        let mut files = vec![format!("{root}/README.md"), format!("{root}/CONTRIBUTING.md")];
+        let mut waiting: Vec<_> = folders.iter().map(|folder| format!("{root}/{folder}")).collect();
+        while let Some(folder) = waiting.pop() {
+            for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
+                let path = entry.path().display().to_string();
+                let is_ours =
+                    !["node_modules", ".venv", "dist"].iter().any(|end| path.ends_with(end));
+                let kind = entry.file_type().unwrap();
+                if kind.is_dir() && is_ours {
+                    waiting.push(path);
+                } else if kind.is_file() {
+                    files.push(path);
+                }
+            }
+        }
+        let mut found = std::collections::BTreeSet::new();
+        for file in &files {
+            let Ok(text) = std::fs::read_to_string(file) else { continue };
+            // Tests set wrong variables on purpose.
+            if !file.ends_with("test_configuration.py") {
+                found.extend(
+                    text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
+                        .filter(|word| word.len() > PREFIX.len() && word.starts_with(PREFIX))
+                        .map(str::to_owned),
+                );
+            }
+        }
+        assert!(found.contains("THRONG_TOKEN_SECRET"), "{found:?}");
+        let names: Vec<_> = found.iter().map(String::as_str).collect();
+        assert_eq!(warnings_of(&names), [""; 0]);
+    }
+
+    #[test]
     fn an_error_names_the_variable() {
         for (name, value, expected) in [
             ("THRONG_LISEN", "1", "unknown variable THRONG_LISEN; did you mean THRONG_LISTEN?"),
             (
-                "THRONG_COLOUR_SCHEME",
+                "THRONG_MAX_MESAGE_BYTE",
                 "1",
-                "unknown variable THRONG_COLOUR_SCHEME; `throng serve --help` lists all settings",
-            ),
-            (
-                "THRONG_PASSWORD",
-                "1",
-                "unknown variable THRONG_PASSWORD; `throng serve --help` lists all settings",
-            ),
-            (
-                "THRONG_CONFIG",
-                "t.toml",
-                "unknown variable THRONG_CONFIG; the file of settings is named with --config, or \
-                 is ./throng.toml",
+                "unknown variable THRONG_MAX_MESAGE_BYTE; did you mean THRONG_MAX_MESSAGE_BYTES?",
             ),
             (
                 "THRONG_BEHIND_POLICY",

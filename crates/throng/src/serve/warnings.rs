@@ -1,0 +1,21 @@
+//! What should be changed about a server that starts, although it works.
+
+use throng_certificates::ServerTls;
+
+use crate::access::AccessSettings;
+use crate::nats::NatsAccess;
+use crate::outbound;
+use crate::settings::{self, Settings};
+use crate::tls;
+
+/// Logs it.
+pub(super) fn warn(settings: &Settings, access: &AccessSettings, tls: Option<&ServerTls>) {
+    let of_variables = settings::variable_warnings();
+    let of_callouts = outbound::warnings(settings);
+    let of_tls = tls.map(|tls| tls::warnings(settings, tls)).unwrap_or_default();
+    let of_nats = NatsAccess::of(settings).warnings();
+    let all = [&of_variables, &access.warnings, &of_callouts, &of_tls, &of_nats];
+    for warning in all.into_iter().flatten() {
+        tracing::warn!("{warning}");
+    }
+}
