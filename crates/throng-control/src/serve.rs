@@ -56,6 +56,8 @@ pub async fn serve(
     let deadline = Instant::now() + control.settings.drain_timeout;
     // Its connections must not delay the drain.
     canary.abort();
+    let subscribers = control.edge.metrics().connections.iter().sum::<u64>();
+    control.refusals.begin_drain(subscribers.saturating_add(control.connections()));
     control.drain.begin(deadline);
     let close_at = deadline + FINAL_RESPONSES;
     let finished = timeout_at(close_at, control.drain.publications_finished());

@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 /// 2^32 divided by the golden ratio. Its multiples modulo 2^32 are spread evenly.
 const GOLDEN: u32 = 0x9e37_79b9;
@@ -12,6 +13,15 @@ pub fn delay_ms(nth: u32, window_ms: &Range<u64>) -> u64 {
     let place = u64::from(nth.wrapping_add(1).wrapping_mul(GOLDEN));
     let length_ms = u128::from(window_ms.end.saturating_sub(window_ms.start));
     window_ms.start + ((u128::from(place) * length_ms) >> 32) as u64
+}
+
+/// Clients that come back in a second when few are spread: a small machine shakes hands as often by
+/// TLS, and nobody waits longer than needed.
+const RETURNS_PER_S: u64 = 100;
+
+/// The time over which this many clients are spread: no more than `window`, which is for many.
+pub fn window(clients: u64, window: Duration) -> Duration {
+    window.min(Duration::from_millis(clients.saturating_mul(1000 / RETURNS_PER_S)))
 }
 
 /// Gives each client the next delay.
@@ -42,6 +52,12 @@ mod tests {
         assert!(taken[0] >= 1_000 && taken[99] < 11_000, "{taken:?}");
         let widest = taken.windows(2).map(|pair| pair[1] - pair[0]).max();
         assert!(widest < Some(300), "{taken:?}");
+    }
+
+    #[test]
+    fn few_clients_are_spread_over_less_time() {
+        let ms = |clients| window(clients, Duration::from_secs(10)).as_millis();
+        assert_eq!([0, 1, 3, 999, 1000, u64::MAX].map(ms), [0, 10, 30, 9_990, 10_000, 10_000]);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use http::{Response, StatusCode};
 use http_body_util::{Either, Full};
 use throng_access::limit::Refusal;
 use throng_core::clock;
-use throng_core::retry::RetrySchedule;
+use throng_core::retry::{self, RetrySchedule};
 use throng_wire::error::ResponseOptions;
 use throng_wire::subscribe::Request;
 use throng_wire::{Date, ErrorCode, ErrorResponse, RetryAfter};
@@ -95,6 +95,10 @@ impl From<Draining> for ErrorResponse {
     }
 }
 
+/// The error of a response, as an extension, until the log has been told.
+#[derive(Debug, Clone)]
+pub(crate) struct Refused(pub(crate) ErrorResponse);
+
 /// Makes responses of errors, and counts them.
 #[derive(Debug)]
 pub(crate) struct Refusals {
@@ -102,8 +106,10 @@ pub(crate) struct Refusals {
     counts: [AtomicU64; ErrorCode::ALL.len()],
     /// Spreads the `Retry-After` times of clients.
     retry_times: RetrySchedule,
-    /// The period over which clients are told to reconnect on shutdown.
+    /// The period over which clients are told to reconnect on shutdown, at most.
     drain_window: Duration,
+    /// The number of clients when the shutdown began, on which the period depends.
+    clients: AtomicU64,
 }
 
 impl Refusals {
@@ -113,6 +119,7 @@ impl Refusals {
             // The workers number theirs from zero, and there are fewer of them.
             retry_times: RetrySchedule::numbered(u32::from(u16::MAX)),
             drain_window,
+            clients: AtomicU64::new(u64::MAX),
         }
     }
 
@@ -133,9 +140,16 @@ impl Refusals {
         self.counts[code as usize].fetch_add(1, Ordering::Relaxed);
     }
 
+    /// The shutdown begins, with this many clients.
+    pub(crate) fn begin_drain(&self, clients: u64) {
+        self.clients.store(clients, Ordering::Relaxed);
+    }
+
     /// The next client's `Retry-After`, for a code that has one.
     pub(crate) fn retry_after(&self, code: ErrorCode) -> Option<RetryAfter> {
-        let window_ms = code.retry()?.window_ms(self.drain_window);
+        let clients = || self.clients.load(Ordering::Relaxed);
+        let drain_window = || retry::window(clients(), self.drain_window);
+        let window_ms = code.retry()?.window_ms(drain_window);
         Some(RetryAfter::from_ms(self.retry_times.next_ms(&window_ms)))
     }
 
@@ -146,6 +160,7 @@ impl Refusals {
         self.record(code);
         let mut answer = json(status(code), error.body());
         answer.extensions_mut().insert(code);
+        answer.extensions_mut().insert(Refused(error));
         let headers = answer.headers_mut();
         // Required with 405 (RFC 9110 section 15.5.6).
         if let Some(allow) = allow {

@@ -97,12 +97,12 @@ impl Clock {
         self.date.get()
     }
 
-    /// The next client's `Retry-After`; `None` for a code without one. `drain_window` is the time
-    /// over which a shutdown spreads its clients.
+    /// The next client's `Retry-After`; `None` for a code without one. `drain_window` finds
+    /// the time over which a shutdown spreads its clients.
     pub(super) fn retry_after(
         &self,
         code: ErrorCode,
-        drain_window: Duration,
+        drain_window: impl FnOnce() -> Duration,
     ) -> Option<RetryAfter> {
         let window_ms = code.retry()?.window_ms(drain_window);
         Some(RetryAfter::from_ms(self.retry_schedule.next_ms(&window_ms)))
@@ -140,10 +140,10 @@ mod tests {
     #[test]
     fn clients_that_are_refused_at_once_come_back_at_different_times() {
         let clock = Clock::new(3);
-        let next = || clock.retry_after(ErrorCode::Busy, Duration::from_secs(10));
+        let next = || clock.retry_after(ErrorCode::Busy, || Duration::from_secs(10));
         let (first, second) = (next(), next());
         assert!(first.is_some() && first.map(RetryAfter::ms) != second.map(RetryAfter::ms));
-        assert!(clock.retry_after(ErrorCode::BadRequest, Duration::from_secs(10)).is_none());
+        assert!(clock.retry_after(ErrorCode::BadRequest, || Duration::from_secs(10)).is_none());
     }
 
     #[test]

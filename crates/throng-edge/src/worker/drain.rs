@@ -26,7 +26,15 @@ impl<N: Net> Worker<N> {
         !self.shutdown.is_draining() || self.awaits_polls()
     }
 
+    /// Takes no more subscriptions. From now on clients are told to come back within a time that
+    /// depends on their number now, before any worker closes some of them.
+    pub(super) fn end_accepting(&mut self) {
+        let window = self.spread_window();
+        self.shutdown.stop_accepting(self.clock.tick(), window);
+    }
+
     pub(super) fn start_drain(&mut self) {
+        self.end_accepting();
         let timeout = ticks(self.settings.drain_timeout);
         let window = ticks(self.settings.drain_window);
         self.shutdown.start_drain(self.clock.tick(), timeout, window);
@@ -80,7 +88,7 @@ impl<N: Net> Worker<N> {
             State::Waiting => self.refuse_waiting(id, ErrorCode::Draining.into()),
             _ if connection.has(Flags::BLOCKED) && !is_late => {}
             _ if connection.has(Flags::DELIVERY_DEFERRED) && !is_late => {}
-            _ => self.send_away(id, self.settings.drain_window),
+            _ => self.send_away(id, self.spread_window()),
         }
     }
 

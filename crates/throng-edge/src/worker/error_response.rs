@@ -1,5 +1,8 @@
 //! Error responses, with the date and the next client's `Retry-After`.
 
+use std::time::Duration;
+
+use throng_core::retry;
 use throng_wire::error::ResponseOptions;
 use throng_wire::head::Head;
 use throng_wire::{ErrorCode, ErrorResponse, RetryAfter};
@@ -69,8 +72,15 @@ impl<N: Net> Worker<N> {
         policy.allows_page(origin, head.host()).then(|| origin.to_owned())
     }
 
+    /// The time over which clients come back that are closed or refused because of a shutdown.
+    pub(super) fn spread_window(&self) -> Duration {
+        let by_number =
+            || retry::window(self.metrics.all_connections(), self.settings.drain_window);
+        self.shutdown.return_window().unwrap_or_else(by_number)
+    }
+
     /// The next client's `Retry-After`; `None` for a code without one.
     pub(super) fn retry_after(&self, code: ErrorCode) -> Option<RetryAfter> {
-        self.clock.retry_after(code, self.settings.drain_window)
+        self.clock.retry_after(code, || self.spread_window())
     }
 }

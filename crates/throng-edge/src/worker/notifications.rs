@@ -79,7 +79,7 @@ impl<N: Net> Worker<N> {
                     self.shutdown.stay();
                     drop(held);
                 }
-                Notification::StopAccepting => self.shutdown.stop_accepting(self.clock.tick()),
+                Notification::StopAccepting => self.end_accepting(),
                 Notification::Drain => self.start_drain(),
             }
         }

@@ -34,6 +34,12 @@ impl OwnMetrics {
         self.all.workers().len()
     }
 
+    /// The open connections of all workers.
+    pub(super) fn all_connections(&self) -> u64 {
+        let of = |worker: &WorkerMetrics| worker.connections.load(Ordering::Relaxed);
+        self.all.workers().iter().map(|worker| u64::from(of(worker))).sum()
+    }
+
     /// Adds to a counter.
     pub(super) fn add(&self, counter: Counter, amount: u64) {
         self.counters.add(counter, amount);

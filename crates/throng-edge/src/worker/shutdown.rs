@@ -9,6 +9,7 @@
 //! messages wait is answered, and one for which none wait is told when to come back.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use super::clock::TICKS_PER_S;
 use super::pace::Pace;
@@ -27,6 +28,8 @@ const LAST_TICKS: u32 = 3 * TICKS_PER_S;
 pub(super) struct Shutdown {
     /// When accepting stopped; `None` while accepting.
     stopped_accepting: Option<u32>,
+    /// The time over which clients come back; `None` while accepting.
+    return_window: Option<Duration>,
     /// When a client last had the answer to a long-poll that it will follow up on another
     /// connection.
     long_poll_ended: Option<u32>,
@@ -76,8 +79,16 @@ pub(super) enum DrainStep {
 }
 
 impl Shutdown {
-    pub(super) fn stop_accepting(&mut self, tick: u32) {
+    /// Refuses new subscriptions for good, unless it did before. Clients come back within
+    /// `return_window`.
+    pub(super) fn stop_accepting(&mut self, tick: u32, return_window: Duration) {
         self.stopped_accepting.get_or_insert(tick);
+        self.return_window.get_or_insert(return_window);
+    }
+
+    /// The time over which clients come back; `None` before the shutdown.
+    pub(super) fn return_window(&self) -> Option<Duration> {
+        self.return_window
     }
 
     /// Whether new subscriptions are refused.
@@ -124,10 +135,10 @@ impl Shutdown {
         self.long_poll_ended = Some(tick);
     }
 
-    /// Starts the drain, unless it has been started. The time since accepting stopped counts
-    /// towards the `timeout`.
+    /// Starts the drain of a worker that takes no more subscriptions, unless it has been started.
+    /// The time since accepting stopped counts towards the `timeout`. Clients between two
+    /// long-polls are awaited for the `window`.
     pub(super) fn start_drain(&mut self, tick: u32, timeout: u32, window: u32) {
-        self.stop_accepting(tick);
         let stopped = self.stopped_accepting.unwrap_or(tick);
         let deadline = stopped.saturating_add(timeout).max(tick.saturating_add(LATE_DRAIN_TICKS));
         self.drain.get_or_insert(Drain {
@@ -215,7 +226,7 @@ mod tests {
     fn the_time_since_accepting_stopped_counts_for_the_drain_timeout() {
         let deadline = |stopped, started| {
             let mut shutdown = Shutdown::default();
-            shutdown.stop_accepting(stopped);
+            shutdown.stop_accepting(stopped, Duration::ZERO);
             shutdown.start_drain(started, 100, 50);
             shutdown.start_drain(started + 70, 100, 50);
             shutdown.drain.map(|drain| drain.deadline)
@@ -242,7 +253,7 @@ mod tests {
     #[test]
     fn a_worker_that_does_not_drain_has_nothing_to_do() {
         let mut shutdown = Shutdown::default();
-        shutdown.stop_accepting(0);
+        shutdown.stop_accepting(0, Duration::ZERO);
         assert_eq!(shutdown.next_step(inputs(1000, 5)), DrainStep::Wait);
         assert!(shutdown.has_stopped_accepting() && !shutdown.has_work() && !shutdown.is_ended());
     }

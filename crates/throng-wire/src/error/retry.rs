@@ -29,11 +29,11 @@ impl Retry {
     /// An overload passes sooner.
     pub(super) const BUSY: Retry = Retry::Within { min_ms: 1_000, max_ms: 5_000 };
 
-    /// The period in milliseconds from now.
-    pub fn window_ms(self, drain_window: Duration) -> Range<u64> {
+    /// The period in milliseconds from now. `drain_window` is called for the one that it decides.
+    pub fn window_ms(self, drain_window: impl FnOnce() -> Duration) -> Range<u64> {
         match self {
             Retry::Within { min_ms, max_ms } => min_ms..max_ms,
-            Retry::DrainWindow => 0..drain_window.as_millis() as u64,
+            Retry::DrainWindow => 0..drain_window().as_millis() as u64,
         }
     }
 }
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn a_drain_has_the_window_of_the_settings() {
-        let window = Duration::from_secs(7);
+        let window = || Duration::from_secs(7);
         assert_eq!(Retry::DrainWindow.window_ms(window), 0..7_000);
         assert_eq!(Retry::BUSY.window_ms(window), 1_000..5_000);
     }
