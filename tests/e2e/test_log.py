@@ -4,12 +4,14 @@ import json
 import os
 import re
 import socket
+import ssl
 
 import pytest
 
 from support import TIMEOUT_SECONDS
 from support.raw import RawWebSocket
 from support.server import eventually, run_throng
+from support.tls_server import start_tls
 
 SECRET = "s3cret"
 
@@ -22,7 +24,7 @@ def logged(server, pattern):
 def test_requests_are_logged_at_debug(serve, channel):
     server = serve("--log", "debug")
     path = f"/channels/{channel}"
-    secret = {"Authorization": f"Bearer {SECRET}", "Origin": f"https://{SECRET}.example"}
+    secret = {"Authorization": f"Bearer {SECRET}", "Origin": "https://other.example"}
     with RawWebSocket(server, f"{path}?user={SECRET}"):
         server.publish(channel, f"the body is {SECRET}")
         named = {"X-Request-Id": "an-id.1"}
@@ -48,6 +50,63 @@ def test_a_subscription_at_the_admin_listener_is_logged_with_its_peer(serve, cha
     with server.admin() as admin:
         assert admin.get(f"/channels/{channel}").status_code == 404
     logged(server, rf"GET /channels/{channel} 404 not_found peer=127\.0\.0\.1:\d+$")
+
+
+def refusals(server):
+    """The warnings about refused clients: code and sentence."""
+    found = re.findall(r"WARN refused: (.*) code=\"(\w+)\" address=127\.0\.0\.1", server.log())
+    return sorted((code, sentence) for sentence, code in found)
+
+
+def test_refused_clients_are_told_once_for_each_cause(tmp_path, serve, channel):
+    config = tmp_path / "throng.toml"
+    config.write_text(f"[[token-keys]]\nsecret = '{'k' * 43}'\n")
+    server = serve("--config", config)
+    path = f"/channels/{channel}"
+    token = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbm4ifQ.c2VjcmV0c2lnbmF0dXJl"
+    told = {}
+    for _ in range(3):
+        # Each at a worker and at the control plane.
+        for method, what in (("GET", path), ("GET", f"{path}/history")):
+            for headers in (
+                {"Origin": "https://other.example"},
+                {"Host": "other.example"},
+                {"Authorization": f"Bearer {token}"},
+                {},
+            ):
+                answer = server.http.request(method, what, headers=headers).json()
+                told[answer["error"]] = answer["message"]
+    assert set(told) == {"origin_refused", "host_refused", "invalid_token", "unauthorized"}
+    # The same sentence that clients got, of both planes together.
+    eventually(lambda: len(refusals(server)) >= len(told), "the warnings")
+    seen = dict(refusals(server))
+    assert len(refusals(server)) == len(seen) == len(told), refusals(server)
+    for code in ("origin_refused", "host_refused", "invalid_token"):
+        assert seen[code] == told[code]
+    assert token not in server.log() and token.split(".")[2] not in server.log()
+
+
+def test_a_refused_page_is_told_whatever_its_transport(serve, channel):
+    server = serve()
+    handshake = {
+        "Origin": "https://other.example",
+        "Connection": "Upgrade",
+        "Upgrade": "websocket",
+        "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
+    }
+    assert server.http.get(f"/channels/{channel}", headers=handshake).status_code == 403
+    logged(server, r"WARN refused: pages of https://other\.example may not use this server; allow")
+
+
+def test_a_client_that_does_not_trust_the_certificate_is_told(tmp_path):
+    tls = start_tls(tmp_path)
+    for _ in range(2):
+        with tls.tcp() as plain, pytest.raises(ssl.SSLCertVerificationError):
+            ssl.create_default_context().wrap_socket(plain, server_hostname="localhost")
+    sentence = "the client does not trust the certificate of this server"
+    eventually(lambda: refusals(tls.plain) == [("tls", sentence)], "the warning")
+    tls.plain.stop()
 
 
 def test_requests_are_not_logged_by_default(serve, channel):

@@ -11,6 +11,7 @@ use crate::clients::Clients;
 use crate::connect::{Connect, Passed};
 use crate::kept::{KeptSubscriptions, SharedKept};
 use crate::policy::{Access, AllowAll};
+use crate::refusal_log::RefusalLog;
 use crate::revocation::{FileStorage, RevocationLog, SharedRevocations};
 use crate::server_key::ServerKeys;
 use crate::session::Tagger;
@@ -46,6 +47,8 @@ pub struct AccessControl {
     pub kept: Arc<KeptSubscriptions>,
     /// The same, of several servers: what they share, if there are others.
     pub shared_kept: OnceLock<Arc<SharedKept>>,
+    /// Tells the operator about clients that were refused.
+    pub refusals: Arc<RefusalLog>,
 }
 
 impl AccessControl {
@@ -66,6 +69,7 @@ impl AccessControl {
             clients: Arc::default(),
             kept: Arc::default(),
             shared_kept: OnceLock::new(),
+            refusals: Arc::default(),
         }
     }
 

@@ -1,7 +1,8 @@
 //! Access control: who may follow, publish to and read which channel.
 //!
-//! This crate decides; it serves nothing. Apart from the file of revocations it does no I/O, and
-//! the clock is passed in, so that both planes can use it and tests need no waiting.
+//! This crate decides; it serves nothing. Apart from the file of revocations and the
+//! log it does no I/O, and the clock is passed in, so that both planes can use it and tests need no
+//! waiting.
 //!
 //! # From a token to a decision
 //!
@@ -32,6 +33,7 @@
 //! | [`grants`] | what a token grants; one copy for everybody with the same claim |
 //! | [`rule`] | who has which permission on a channel, and the decision |
 //! | [`server_key`] | keys for servers, with scopes |
+//! | [`refusal_log`] | tells the operator about refused clients |
 //! | `refusal` | why a credential is refused, as the client's response |
 //! | [`revocation`] | tokens that are refused although they have not expired |
 //! | [`kept`] | the channels that users follow without asking for them |
@@ -87,6 +89,7 @@ pub mod pattern;
 pub mod permission;
 pub mod policy;
 mod refusal;
+pub mod refusal_log;
 pub mod revocation;
 pub mod rule;
 pub mod server_key;
@@ -109,6 +112,7 @@ pub use pages::{AllowedPages, SharedPages};
 pub use permission::{Permission, Permissions};
 pub use policy::{Access, Action, AllowAll, Asker, Credentials, Decision, ReadOnlyClients};
 pub use refusal::KeyRefusal;
+pub use refusal_log::RefusalLog;
 pub use revocation::{Revocation, RevocationLog, Revocations, Subject};
 pub use rule::{AccessRules, ChannelAccess, Denial, Who, may};
 pub use server_key::{Scope, ServerKey, ServerKeys};

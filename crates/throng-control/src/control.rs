@@ -2,13 +2,15 @@
 
 use std::fmt;
 use std::io;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use throng_access::revocation::PassedFile;
-use throng_access::{Access, AccessControl, Clients, KeptSubscriptions};
+use throng_access::{Access, AccessControl, Clients, KeptSubscriptions, RefusalLog};
 use throng_core::records::Records;
-use throng_core::{Engine, MemoryPressure, MemoryStep, Receipts, RefusedForMemory};
+use throng_core::{Engine, MemoryPressure, MemoryStep, Receipts, RefusedForMemory, clock};
+use throng_tls::CertificateFlaw;
 use throng_wire::ErrorResponse;
 
 use crate::authentication::Authentication;
@@ -66,6 +68,8 @@ pub struct Control {
     pub(crate) drain: Drain,
     /// At rest, while another process may take over.
     pub(crate) hold: Arc<Hold>,
+    /// Tells the operator about refused clients.
+    refusal_log: Arc<RefusalLog>,
     /// Counts error responses, and says when a refused client may come back.
     pub(crate) refusals: Refusals,
     /// Reads request bodies within the limits and quotas of the settings.
@@ -119,6 +123,7 @@ impl Control {
             kept_changes,
             policy: Arc::clone(&access.policy),
             clients: Arc::clone(&access.clients),
+            refusal_log: Arc::clone(&access.refusals),
             authentication: Authentication::new(access),
             revoker,
             revocation_task: Mutex::new(revocation_task),
@@ -187,6 +192,24 @@ impl Control {
             return Err(ErrorResponse::short_of_memory());
         }
         Ok(())
+    }
+
+    /// Tells the operator that a client was refused with `error`; see [`RefusalLog::note`].
+    pub(crate) fn tell_refusal(
+        &self,
+        error: &ErrorResponse,
+        address: impl FnOnce() -> Option<IpAddr>,
+    ) {
+        self.refusal_log.note(error, address, clock::now_ms());
+    }
+
+    /// Tells the operator why a client has no TLS.
+    pub(crate) fn tell_flaw(
+        &self,
+        flaw: CertificateFlaw,
+        address: impl FnOnce() -> Option<IpAddr>,
+    ) {
+        self.refusal_log.note_handshake(flaw.sentence(), address, clock::now_ms());
     }
 
     /// Where the binary reports what the probes show.

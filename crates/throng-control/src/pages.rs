@@ -21,7 +21,7 @@ use throng_wire::ErrorCode;
 
 use crate::authentication::Operation;
 use crate::control::Control;
-use crate::http::answer::{Answer, ApiError};
+use crate::http::answer::{Answer, ApiError, Refused};
 use crate::http::caller::Caller;
 use files::File;
 pub(crate) use metrics::{name as metric_name, text as metrics_text};
@@ -140,6 +140,8 @@ async fn status_page(State(control): State<Arc<Control>>, request: Request) -> R
         Ok(()) => files::serve(&files::STATUS_WITHOUT_LOGIN, &head.headers),
         Err(error) if error.error.code == ErrorCode::Unauthorized => {
             let mut answer = refuse(&control, error);
+            // Whoever opens the page before a login is no news.
+            answer.extensions_mut().remove::<Refused>();
             files::into_login_page(&mut answer, None);
             answer
         }

@@ -1,5 +1,6 @@
 //! Routes each request to its endpoint, and completes the headers of every response.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::Router;
@@ -16,7 +17,7 @@ use tower_service::Service as _;
 
 use crate::authentication::{Client, Operation};
 use crate::control::Control;
-use crate::http::answer::{self, Answer, ApiError, PREFERENCE_APPLIED};
+use crate::http::answer::{self, Answer, ApiError, PREFERENCE_APPLIED, Refused};
 use crate::http::caller::Caller;
 use crate::http::names::{Part, Resource};
 use crate::http::origin;
@@ -49,6 +50,9 @@ impl Service {
             Err(error) => (Err(error), None),
         };
         let mut answer = result.unwrap_or_else(|error| control.refusals.answer(error));
+        if let Some(Refused(error)) = answer.extensions().get() {
+            control.tell_refusal(error, || address_of(control, &head));
+        }
         answer.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         answer.headers_mut().insert(X_REQUEST_ID, id);
         if let Some(origin) = origin {
@@ -98,6 +102,13 @@ impl Service {
             Err(never) => match never {},
         }
     }
+}
+
+/// The address of the client that sent a request, behind trusted proxies as well.
+fn address_of(control: &Control, head: &Parts) -> Option<IpAddr> {
+    let caller = Caller::of(head);
+    let found = caller.address(&control.clients.source, head).ok().flatten();
+    found.or_else(|| caller.peer.map(|peer| peer.ip()))
 }
 
 /// Panics if the OpenAPI document does not have this answer. So every test of the server tests the

@@ -7,7 +7,7 @@ use std::io::IoSlice;
 use std::net::{IpAddr, SocketAddr};
 
 use throng_core::{Listener, WorkerId};
-use throng_tls::CertifiedUser;
+use throng_tls::{CertificateFlaw, CertifiedUser};
 
 use crate::connection::Token;
 
@@ -29,8 +29,9 @@ pub enum Read {
     Gone,
     /// What began as TLS is none. It is a plain connection from now on, and what came is lost.
     NotTls,
-    /// TLS has failed, and the peer was told why. Nothing more can be read or written.
-    Failed,
+    /// TLS has failed, because of a certificate or otherwise, and the peer was told why. Nothing
+    /// more can be read or written.
+    Failed(Option<CertificateFlaw>),
 }
 
 /// The result of a write.

@@ -101,7 +101,7 @@ impl Held {
                 Read::Bytes(count) | Read::More(count) => {
                     self.bytes.extend_from_slice(&buffer[..count])
                 }
-                Read::End | Read::Gone | Read::Failed => return false,
+                Read::End | Read::Gone | Read::Failed(_) => return false,
                 // Some sockets give little at a time.
                 _ if self.socket.0.borrow().has_unread() => {}
                 _ => return true,

@@ -10,8 +10,9 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use std::io::{Read as _, Write as _};
 
 use rustls::{
-    CipherSuite, ClientConfig, ClientConnection, Connection, ConnectionTrafficSecrets,
-    HandshakeKind, ProtocolVersion, ServerConfig, ServerConnection, SupportedCipherSuite,
+    AlertDescription, CipherSuite, ClientConfig, ClientConnection, Connection,
+    ConnectionTrafficSecrets, HandshakeKind, ProtocolVersion, ServerConfig, ServerConnection,
+    SupportedCipherSuite,
 };
 use thiserror::Error;
 
@@ -53,6 +54,50 @@ pub enum HandshakeError {
     /// The keys that follow from the secrets are not those that rustls gave.
     #[error("TLS keys derived from the secrets differ from those of the handshake")]
     SecretsDiffer,
+}
+
+/// What is wrong with a certificate, of the server or of its client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CertificateFlaw {
+    /// The client has told that it does not trust the server's.
+    Distrusted,
+    /// The client shows none, and has to.
+    Missing,
+    /// The server does not accept the client's.
+    Refused,
+}
+
+impl CertificateFlaw {
+    /// The flaw in a sentence.
+    pub fn sentence(self) -> &'static str {
+        match self {
+            CertificateFlaw::Distrusted => {
+                "the client does not trust the certificate of this server"
+            }
+            CertificateFlaw::Missing => "the client shows no certificate, and has to",
+            CertificateFlaw::Refused => "the certificate of the client is not accepted",
+        }
+    }
+}
+
+impl HandshakeError {
+    /// The certificate's flaw, if that is the reason.
+    pub fn certificate_flaw(&self) -> Option<CertificateFlaw> {
+        let HandshakeError::Refused(error) = self else { return None };
+        match error {
+            rustls::Error::AlertReceived(
+                AlertDescription::BadCertificate
+                | AlertDescription::UnknownCA
+                | AlertDescription::UnsupportedCertificate
+                | AlertDescription::CertificateRevoked
+                | AlertDescription::CertificateExpired
+                | AlertDescription::CertificateUnknown,
+            ) => Some(CertificateFlaw::Distrusted),
+            rustls::Error::NoCertificatesPresented => Some(CertificateFlaw::Missing),
+            rustls::Error::InvalidCertificate(_) => Some(CertificateFlaw::Refused),
+            _ => None,
+        }
+    }
 }
 
 /// The user that a client's certificate names.

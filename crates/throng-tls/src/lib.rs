@@ -101,8 +101,8 @@ pub use compact::CompactIncoming;
 pub use config::{Acceptor, Connector, LeastVersion, provider};
 pub use frozen::{FROZEN_BYTES_MAX, Frozen, FrozenError, VERSION, freeze, thaw};
 pub use handshake::{
-    CertifiedUser, Established, HANDSHAKE_BYTES_MAX, HANDSHAKE_RECORDS_MAX, Handshake,
-    HandshakeError, Peer, Progress, UserOf,
+    CertificateFlaw, CertifiedUser, Established, HANDSHAKE_BYTES_MAX, HANDSHAKE_RECORDS_MAX,
+    Handshake, HandshakeError, Peer, Progress, UserOf,
 };
 pub use incoming::{End, Incoming, Opened, Role, StreamEnd, WITHOUT_DATA_MAX};
 pub use outgoing::{Fate, Outgoing, SealError, Sealed};

@@ -19,6 +19,9 @@ use crate::settings::Settings;
 /// A server with fewer connections tells how to have this many.
 const MANY: u64 = 1_000_000;
 
+/// Entries of a list that are shown.
+const SHOWN_MAX: usize = 5;
+
 /// The facts that the banner shows.
 #[derive(Debug)]
 pub(crate) struct Banner<'a> {
@@ -36,6 +39,10 @@ pub(crate) struct Banner<'a> {
     pub(crate) has_docs: bool,
     /// Whether clients may publish.
     pub(crate) do_clients_publish: bool,
+    /// The setting `allowed-origins`.
+    pub(crate) origins: &'a [String],
+    /// The setting `allowed-hosts`.
+    pub(crate) hosts: &'a [String],
     /// Number of worker threads.
     pub(crate) workers: usize,
     /// Descriptor limit of each worker.
@@ -199,9 +206,21 @@ impl Banner<'_> {
             )?;
         }
         writeln!(text)?;
+        writeln!(text, "{}{}", label("pages"), self.pages())?;
+        if !self.hosts.is_empty() {
+            writeln!(text, "{}{}", label("hosts"), first_of(self.hosts))?;
+        }
         self.write_capacity(text, label("capacity"), label(""))?;
         self.write_warnings(text, paint)?;
         writeln!(text)
+    }
+
+    /// Which pages may connect.
+    fn pages(&self) -> String {
+        match self.origins {
+            [] => "those of this server; --allowed-origins lets others connect".into(),
+            origins => format!("those of this server, {}", first_of(origins)),
+        }
     }
 
     fn write_warnings(&self, text: &mut String, paint: Paint) -> std::fmt::Result {
@@ -301,6 +320,15 @@ impl Banner<'_> {
     }
 }
 
+/// The first entries of a list.
+fn first_of(entries: &[String]) -> String {
+    let shown = entries.get(..SHOWN_MAX).unwrap_or(entries).join(", ");
+    match entries.len().saturating_sub(SHOWN_MAX) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
 /// The address for clients on this machine.
 fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
@@ -327,6 +355,8 @@ mod tests {
             has_demo: true,
             has_docs: true,
             do_clients_publish: true,
+            origins: &[],
+            hosts: &[],
             workers: 2,
             descriptors_max: 20_000,
             max_connections: 39_000,
@@ -356,6 +386,16 @@ mod tests {
     }
 
     #[test]
+    fn the_pages_and_hosts_that_may_connect_are_shown() {
+        let text = banner("127.0.0.1:8080", &Capacity::default(), None);
+        assert!(text.contains("  pages      those of this server; --allowed-origins "), "{text}");
+        assert!(!text.contains("  hosts "), "{text}");
+        let names: Vec<_> = (1..=7).map(|nth| format!("https://{nth}.example")).collect();
+        assert_eq!(first_of(&names[..2]), "https://1.example, https://2.example");
+        assert!(first_of(&names).ends_with("https://5.example and 2 more"));
+    }
+
+    #[test]
     fn examples_have_a_reachable_address() {
         let text = banner("[::]:80", &Capacity::default(), None);
         assert!(text.contains("listening on http://[::]:80\n"));
@@ -375,6 +415,8 @@ mod tests {
             has_demo: false,
             has_docs: false,
             do_clients_publish: false,
+            origins: &[],
+            hosts: &[],
             workers: 2,
             descriptors_max: 20_000,
             max_connections: 39_000,
@@ -440,6 +482,8 @@ mod tests {
                 has_demo: true,
                 has_docs: true,
                 do_clients_publish: true,
+                origins: &[],
+                hosts: &[],
                 workers,
                 descriptors_max,
                 max_connections,

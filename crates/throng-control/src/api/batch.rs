@@ -141,6 +141,7 @@ impl<'a> Answers<'a> {
             Ok(published) => publish::write_published(&mut self.written, &published),
             Err(error) => {
                 self.control.refusals.record(error.code);
+                self.control.tell_refusal(&error, || None);
                 error.write_body(&mut self.written);
             }
         }

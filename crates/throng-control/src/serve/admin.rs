@@ -160,6 +160,11 @@ async fn tell(control: &Control, stream: &mut TcpStream, error: ShakeError) {
         let _ = stream.write_all(&out).await;
         return;
     }
+    if let ShakeError::Handshake(error) = &error
+        && let Some(flaw) = error.certificate_flaw()
+    {
+        control.tell_flaw(flaw, || stream.peer_addr().ok().map(|peer| peer.ip()));
+    }
     let peer = stream.peer_addr().map(|peer| peer.to_string()).unwrap_or_default();
     tracing::debug!(%error, "a TLS handshake failed at the admin listener, peer={peer}");
 }

@@ -245,16 +245,17 @@ async fn respond_and_close(
     lingering_close(stream).await
 }
 
-/// Appends the response with `error` to the request that begins `unread`. `peer` is called only if
-/// requests are logged.
+/// Appends the response with `error` to the request that begins `unread`. `peer` is called only for
+/// what may be logged.
 fn write_error(
     control: &Control,
     listener: Listener,
-    peer: impl FnOnce() -> io::Result<SocketAddr>,
+    peer: impl Fn() -> io::Result<SocketAddr>,
     error: &ErrorResponse,
     unread: &[u8],
     out: &mut Vec<u8>,
 ) {
+    control.tell_refusal(error, || peer().ok().map(|peer| peer.ip()));
     if tracing::enabled!(tracing::Level::DEBUG) {
         let (status, code) = (error.code.status(), error.code);
         let request = throng_wire::log::request_line(unread);

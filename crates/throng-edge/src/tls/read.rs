@@ -179,7 +179,7 @@ where
                 }
                 // What follows is not read as records any more.
                 let _ = self.discard(socket, buffer);
-                Read::Failed
+                Read::Failed(None)
             }
         }
     }
@@ -213,7 +213,7 @@ where
             },
             Stage::Failed => {
                 half.stage = Stage::Failed;
-                return Step::Stop(Read::Failed);
+                return Step::Stop(Read::Failed(None));
             }
         };
         let mut output = std::mem::take(&mut self.scratch);
@@ -329,7 +329,7 @@ where
         if !half.outbound.is_empty() {
             self.count(Counter::TlsAlertsSent);
         }
-        Step::Stop(Read::Failed)
+        Step::Stop(Read::Failed(error.certificate_flaw()))
     }
 
     /// Keeps what a handshake has established. Returns whether there is memory for it.

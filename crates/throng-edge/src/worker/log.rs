@@ -1,7 +1,10 @@
 //! Requests in the log, at the level `debug`, and the ends of connections, if the settings ask for
 //! them.
 
-use throng_wire::ErrorCode;
+use std::net::IpAddr;
+
+use throng_tls::CertificateFlaw;
+use throng_wire::ErrorResponse;
 use throng_wire::head::{self, Limits, Parsed};
 use throng_wire::log::request_line;
 use throng_wire::subscribe::{Request, Transport};
@@ -34,8 +37,28 @@ impl<N: Net> Worker<N> {
     }
 
     /// Logs a request that is refused.
-    pub(super) fn log_error(&self, id: ConnectionId, bytes: &[u8], code: ErrorCode) {
-        self.log_request(id, bytes, code.status(), code.name());
+    pub(super) fn log_error(&self, id: ConnectionId, bytes: &[u8], error: &ErrorResponse) {
+        self.log_request(id, bytes, error.code.status(), error.code.name());
+        self.tell_refusal(id, error);
+    }
+
+    /// Tells the operator that a request or command of the connection was refused.
+    pub(super) fn tell_refusal(&self, id: ConnectionId, error: &ErrorResponse) {
+        self.access.refusals.note(error, || self.address_of(id), self.clock.unix_ms());
+    }
+
+    /// Tells the operator why the connection has no TLS.
+    pub(super) fn tell_flaw(&self, id: ConnectionId, flaw: CertificateFlaw) {
+        let (address, now_ms) = (|| self.address_of(id), self.clock.unix_ms());
+        self.access.refusals.note_handshake(flaw.sentence(), address, now_ms);
+    }
+
+    fn address_of(&self, id: ConnectionId) -> Option<IpAddr> {
+        let peer = || {
+            let connection = self.connections.get(id)?;
+            self.net.peer(&connection.socket).map(|peer| peer.ip())
+        };
+        self.connections.address(id).or_else(peer)
     }
 
     /// Logs a request that subscribes. A long-poll is logged when it starts, not with its answer.

@@ -97,6 +97,7 @@ impl ServerAccess {
             clients,
             kept: Arc::default(),
             shared_kept: OnceLock::new(),
+            refusals: Arc::default(),
         };
         let control = Arc::new(control);
         Ok(ServerAccess { control, rules, token_keys, key_sets, revocations: Some(kept) })

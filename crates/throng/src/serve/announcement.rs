@@ -42,6 +42,8 @@ pub(super) fn banner(
         has_demo: has_demo(settings),
         has_docs: settings.docs.0.is_some(),
         do_clients_publish: settings.clients_publish.0,
+        origins: &settings.allowed_origins.0,
+        hosts: &settings.allowed_hosts.0,
         workers: plan.workers(),
         descriptors_max: plan.descriptors_max(),
         max_connections: plan.max_connections(),

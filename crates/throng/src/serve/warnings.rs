@@ -8,7 +8,7 @@ use crate::outbound;
 use crate::settings::{self, Settings};
 use crate::tls;
 
-/// Logs it.
+/// Logs a warning for each.
 pub(super) fn warn(settings: &Settings, access: &AccessSettings, tls: Option<&ServerTls>) {
     let of_variables = settings::variable_warnings();
     let of_callouts = outbound::warnings(settings);

@@ -89,6 +89,7 @@ impl<N: Net> Worker<N> {
     fn conclude_command(&mut self, call: Call<'_>, done: Result<(), ErrorResponse>) {
         if let Err(error) = done {
             self.count(Counter::RefusedCommand);
+            self.tell_refusal(call.id, &error);
             self.reply(call.id, |out| v1::error(out, &error, call.reference));
         }
     }

@@ -184,6 +184,7 @@ impl<N: Net> Worker<N> {
     /// Refuses a plain frame. A client whose token does not allow it is told so, and stays: it may
     /// follow the channel. Without keys, only a close says so.
     pub(in crate::worker) fn refuse_message(&mut self, id: ConnectionId, error: &ErrorResponse) {
+        self.tell_refusal(id, error);
         let is_about_token = matches!(error.code, ErrorCode::Forbidden | ErrorCode::Unauthorized);
         if is_about_token && self.access.has_keys() {
             self.count(Counter::RefusedCommand);

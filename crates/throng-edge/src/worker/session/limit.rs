@@ -64,6 +64,8 @@ impl<N: Net> Worker<N> {
     /// answer in the form that the client understands, and because closing a socket with unread
     /// input resets the connection.
     fn refuse_unread(&mut self, socket: &N::Socket, refusal: Refusal) {
+        let address = || self.net.peer(socket).map(|peer| peer.ip());
+        self.access.refusals.note(&refusal.into(), address, self.clock.unix_ms());
         if self.net.refuse_handshake(socket) {
             self.count(Counter::RefusedLimit);
             return self.count(Counter::Closed);
@@ -139,7 +141,7 @@ impl<N: Net> Worker<N> {
         bytes: &[u8],
     ) {
         self.count(Counter::RefusedLimit);
-        self.log_error(id, bytes, ErrorCode::TooManyRequests);
+        self.log_error(id, bytes, &refusal.into());
         let mut out = self.buffers.take_output();
         self.write_refusal(refusal, bytes, &mut out);
         self.close_after(id, &out, CloseReason::Complete);
@@ -158,7 +160,7 @@ impl<N: Net> Worker<N> {
         length: usize,
     ) {
         self.count(Counter::RefusedLimit);
-        self.log_error(id, bytes, ErrorCode::TooManyRequests);
+        self.log_error(id, bytes, &refusal.into());
         let mut out = self.buffers.take_output();
         let reader = Reader { origin: request.origin.clone(), request_id: None };
         self.write_answer(refusal, Some(request), &reader, &mut out);
@@ -172,6 +174,7 @@ impl<N: Net> Worker<N> {
 
     /// Closes a WebSocket whose client is beyond a limit.
     pub(in crate::worker) fn close_limited(&mut self, id: ConnectionId, refusal: Refusal) {
+        self.tell_refusal(id, &refusal.into());
         let mut message = refusal.to_string();
         if let Some(retry_after) = self.retry_of(refusal) {
             message += &format!("; {}", retry_after.close_reason());

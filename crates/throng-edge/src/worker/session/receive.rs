@@ -138,7 +138,12 @@ impl<N: Net> Worker<N> {
                 self.count(Counter::RefusedHead);
                 self.refuse(id, &ErrorResponse::not_tls(), &Reader::default());
             }
-            Read::Failed => self.close_after(id, b"", CloseReason::TlsFailed),
+            Read::Failed(flaw) => {
+                if let Some(flaw) = flaw {
+                    self.tell_flaw(id, flaw);
+                }
+                self.close_after(id, b"", CloseReason::TlsFailed);
+            }
             Read::Bytes(_) | Read::More(_) | Read::Blocked | Read::Later => {}
         }
     }
@@ -232,7 +237,7 @@ impl<N: Net> Worker<N> {
             Err(error) => {
                 // Nothing tells where a next request would begin, so that this is the last one.
                 self.count(Counter::RefusedHead);
-                self.log_error(id, bytes, error.code);
+                self.log_error(id, bytes, &error);
                 self.refuse(id, &error, &Reader::default());
                 return bytes.len();
             }
@@ -270,7 +275,7 @@ impl<N: Net> Worker<N> {
             Err(error) => {
                 let reader = self.reader_of(&head);
                 self.count(Counter::RefusedSubscribe);
-                self.log_error(id, bytes, error.code);
+                self.log_error(id, bytes, &error);
                 self.refuse(id, &error, &reader);
                 bytes.len()
             }

@@ -240,7 +240,7 @@ impl<N: Net> Worker<N> {
         bytes: &[u8],
         error: &ErrorResponse,
     ) {
-        self.log_error(id, bytes, error.code);
+        self.log_error(id, bytes, error);
         self.refuse_subscription(id, request, error);
     }
 
