@@ -120,6 +120,8 @@ def test_a_bad_frame_closes_the_connection(server, channel, case, path):
         closed, reason = connection.read_close()
     assert closed == code, reason
     assert "\n" not in reason and len(reason) <= 123
+    # By which a client tells the server's close from another's.
+    assert reason.startswith({1002: "bad_request: ", 1007: "bad_utf8: ", 1009: "too_large: "}[code])
     assert_counted(server, before, 'disconnects_total{reason="protocol')
     server.wait_for_connections(channel, 0)
     assert server.history(channel)["messages"] == []

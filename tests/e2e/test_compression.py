@@ -169,8 +169,8 @@ def test_clients_may_compress(server, channel):
         (frame(TEXT, deflated(bytes(70_000)), reserved=RSV1), 1009),
         (frame(TEXT, deflated(bytes(50_000_000)), reserved=RSV1), 1009),
         (frame(BINARY, bytes(80_000), reserved=RSV1), 1009),
-        (frame(TEXT, b"\xff" * 10, reserved=RSV1), 1007),
-        (frame(TEXT, deflated(QUOTES.encode())[:-20], reserved=RSV1), 1007),
+        (frame(TEXT, b"\xff" * 10, reserved=RSV1), 4007),
+        (frame(TEXT, deflated(QUOTES.encode())[:-20], reserved=RSV1), 4007),
         (frame(TEXT, deflated(b"\xff\xfe"), reserved=RSV1), 1007),
         (frame(PING, b"x", reserved=RSV1), 1002),
         (frame(TEXT, b"a", final=False) + frame(CONTINUATION, b"b", reserved=RSV1), 1002),
@@ -186,6 +186,33 @@ def test_what_clients_must_not_send(server, channel, sent, code):
     with Deflating(server, f"/channels/{channel}") as socket:
         socket.send_anyway(sent)
         assert socket.read_close() == code
+
+
+def test_a_client_that_keeps_its_context_is_told_and_works_without(server, channel):
+    """As Safari and iOS 15 do: the second message refers to the first one."""
+    compress = zlib.compressobj(wbits=-15)
+    first, second = (
+        (compress.compress(QUOTES.encode()) + compress.flush(zlib.Z_SYNC_FLUSH)).removesuffix(TAIL)
+        for _ in range(2)
+    )
+    with Deflating(server, f"/channels/{channel}") as socket:
+        socket.send(frame(TEXT, first, reserved=RSV1))
+        assert socket.read_frame()[0] == TEXT
+        socket.send(frame(TEXT, second, reserved=RSV1))
+        opcode, _, payload = socket.read_frame()
+        assert (opcode, payload[:2]) == (CLOSE, struct.pack(">H", 4007))
+        reason = payload[2:].decode()
+        assert reason.startswith("bad_compression: ") and "?compression=none" in reason
+    with Deflating(server, f"/channels/{channel}?compression=none") as socket:
+        assert socket.extensions is None
+        socket.send(frame(TEXT, QUOTES))
+        assert socket.read_frame() == (TEXT, False, QUOTES.encode())
+    for transport in ("sse", "poll"):
+        params = {"compression": "none", "transport": transport, "wait": 0, "history": 1}
+        with server.http.stream("GET", f"/channels/{channel}", params=params) as response:
+            assert response.status_code == 200
+    answer = server.http.get(f"/channels/{channel}", params={"compression": "gzip"})
+    assert (answer.status_code, answer.json()["error"]) == (400, "bad_parameter")
 
 
 def test_a_bomb_within_the_limit_of_messages(serve, channel):

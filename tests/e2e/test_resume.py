@@ -138,3 +138,12 @@ def test_resuming_under_load_has_no_gap(server, channel):
     with subscribe("websocket", server, f"/channels/{channel}", since=id) as subscriber:
         server.publish_batch([{"channel": channel, "data": str(n)} for n in range(50, 500)])
         assert subscriber.take(500) == [str(n) for n in range(500)]
+
+
+@pytest.mark.parametrize("name", ["lastEventId", "lastEventID", "last_event_id", "Last-Event-ID"])
+def test_libraries_resume_by_a_parameter(server, channel, name):
+    first, second = (server.publish(channel, text)["id"] for text in ("one", "two"))
+    answer = server.http.get(f"/channels/{channel}?wait=0&since={second}&{name}={first}")
+    assert (answer.text, answer.headers["Throng-Recovered"]) == ("two", "true")
+    answer = server.http.get(f"/channels/{channel}?{name}={first}&last-event-id={first}")
+    assert (answer.status_code, answer.json()["error"]) == (400, "bad_parameter")

@@ -1,5 +1,6 @@
 //! The OpenAPI document: every path of HTTP, for both listeners.
 
+mod by_query;
 mod kept;
 mod noun;
 mod operate;
@@ -39,7 +40,7 @@ const TAGS: &[(&str, &str)] = &[
 ];
 
 static OPERATIONS: LazyLock<Vec<Operation>> = LazyLock::new(|| {
-    [
+    let mut all: Vec<_> = [
         subscribe::operations(),
         publish::operations(),
         read::operations(),
@@ -49,7 +50,9 @@ static OPERATIONS: LazyLock<Vec<Operation>> = LazyLock::new(|| {
     ]
     .into_iter()
     .flatten()
-    .collect()
+    .collect();
+    all.extend(by_query::operations(&all));
+    all
 });
 
 /// All operations of the document.

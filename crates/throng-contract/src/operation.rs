@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 use throng_wire::ErrorCode;
 
-use crate::query::Parameter;
+use crate::query::{self, Parameter};
 
 /// What any request may be refused with, whatever it asks for.
 const ALWAYS: &[ErrorCode] = &[
@@ -36,6 +36,10 @@ const CREDENTIALS: &[ErrorCode] = &[
     ErrorCode::TooManyRequests,
 ];
 
+/// What is said of each operation that has its name in its query.
+const BY_QUERY: &str = "As the path with the name in it, for proxies that do not pass `%2F` in \
+    paths on. Give one name.";
+
 /// Who may make a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
@@ -48,7 +52,7 @@ pub(crate) enum Access {
 }
 
 /// An answer that is no refusal.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Answer {
     description: &'static str,
     /// Content types, with the schema of each.
@@ -57,7 +61,7 @@ struct Answer {
 }
 
 /// One method of one path.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Operation {
     /// The method, in upper case.
     pub(crate) method: &'static str,
@@ -96,6 +100,37 @@ impl Operation {
             answers: BTreeMap::new(),
             refusals: ALWAYS.iter().chain(CREDENTIALS).copied().collect(),
         }
+    }
+
+    /// The same with its name in the query: for a channel, for a user, or for both, which then are
+    /// answered as `other` says, too.
+    pub(crate) fn by_query(&self, path: &str, other: Option<&Operation>) -> Operation {
+        let nouns = [("Channel", query::CHANNEL), ("User", query::USER)];
+        let is_of = |path: &str, name: &Parameter| path.contains(&format!("{{{}}}", name.name));
+        let all: Vec<_> = [Some(self), other].into_iter().flatten().collect();
+        let mut named = self.clone();
+        named.path = path.to_owned();
+        for (noun, mut name) in nouns {
+            if all.iter().any(|operation| is_of(&operation.path, &name)) {
+                name.is_required = other.is_none();
+                named.query.insert(0, name);
+            }
+            // Kept subscriptions are those of a user, whatever their names say.
+            if other.is_some() {
+                named.id = named.id.replacen(noun, "", 1);
+            }
+        }
+        named.id.push_str("ByName");
+        named.summary.push_str(", with the name in the query");
+        named.description = BY_QUERY;
+        for answer in other.into_iter().flat_map(|other| &other.answers) {
+            let (status, Answer { content, .. }) = answer;
+            let Some(own) = named.answers.get_mut(status) else { continue };
+            for ((_, own), (_, other)) in own.content.iter_mut().zip(content) {
+                *own = json!({ "anyOf": [own, other] });
+            }
+        }
+        named
     }
 
     pub(crate) fn described(self, description: &'static str) -> Operation {

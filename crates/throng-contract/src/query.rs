@@ -40,6 +40,10 @@ const AFTER_ID: Parameter =
     parameter("after", "The oldest messages after this id.", || reference("MessageId"));
 const BEFORE_ID: Parameter =
     parameter("before", "The newest messages before this id.", || reference("MessageId"));
+/// The name of a path that has none, such as `/history`.
+pub(crate) const CHANNEL: Parameter = parameter("channel", "The channel.", || reference("Name"));
+pub(crate) const USER: Parameter = parameter("user", "The user.", || reference("Name"));
+
 const PATTERN: Parameter = parameter(
     "pattern",
     "Only names that match, in which `*` stands for any text.",
@@ -80,14 +84,11 @@ pub const BULK: &[Parameter] = &[
 pub const CONNECTIONS: &[Parameter] = &[LIMIT];
 /// Connections that are behind: `GET /connections`.
 pub const BEHIND: &[Parameter] = &[
-    Parameter {
-        is_required: true,
-        ..parameter(
-            "sort",
-            "Only connections that are behind are listed.",
-            || json!({ "type": "string", "enum": ["behind"] }),
-        )
-    },
+    parameter(
+        "sort",
+        "Without a name only connections that are behind are listed, and this says so.",
+        || json!({ "type": "string", "enum": ["behind"] }),
+    ),
     LIMIT,
 ];
 /// `DELETE` of connections.
@@ -161,6 +162,11 @@ const SUBSCRIBE: &[Parameter] = &[
         "transport",
         "Overrides what the headers ask for.",
         || json!({ "type": "string", "enum": ["websocket", "sse", "poll", "stream"] }),
+    ),
+    parameter(
+        "compression",
+        "`none`: messages of a WebSocket are not compressed, whatever the client offers.",
+        || json!({ "type": "string", "enum": ["none"] }),
     ),
     parameter(
         "token",

@@ -8,6 +8,7 @@
 //! | `origin` | origin and host checks, CORS response headers |
 //! | `names` | the resources of the API, and the paths that name them |
 //! | `query` | query parameters |
+//! | `query_names` | names that stand in the query |
 //! | `cursor` | where the next page of a list begins, as text |
 //! | `large_answer` | responses whose memory is limited until clients have read them |
 //! | `file` | responses with a file |
@@ -26,4 +27,5 @@ pub(crate) mod large_answer;
 pub(crate) mod names;
 pub(crate) mod origin;
 pub(crate) mod query;
+pub(crate) mod query_names;
 pub(crate) mod request_id;

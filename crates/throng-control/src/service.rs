@@ -20,8 +20,8 @@ use crate::control::Control;
 use crate::http::answer::{self, Answer, ApiError, PREFERENCE_APPLIED, Refused};
 use crate::http::caller::Caller;
 use crate::http::names::{Part, Resource};
-use crate::http::origin;
 use crate::http::request_id::X_REQUEST_ID;
+use crate::http::{origin, query_names};
 use crate::metrics::{HttpCounter, Route};
 use crate::status::history::StatusHistory;
 use crate::{api, pages, status};
@@ -42,11 +42,15 @@ impl Service {
     pub(crate) async fn answer(&self, control: &Control, request: Request<Incoming>) -> Answer {
         control.metrics.count(HttpCounter::Requests);
         let start_us = clock::now_us();
-        let (head, mut body) = request.into_parts();
+        let (mut head, mut body) = request.into_parts();
+        let moved = query_names::move_to_path(&mut head);
         let id = control.request_ids.of(&head);
         let origin = origin::check(&control.settings, &head);
         let (result, origin) = match origin {
-            Ok(origin) => (self.respond(control, &head, &mut body).await, origin),
+            Ok(origin) => match moved {
+                Ok(()) => (self.respond(control, &head, &mut body).await, origin),
+                Err(error) => (Err(error), origin),
+            },
             Err(error) => (Err(error), None),
         };
         let mut answer = result.unwrap_or_else(|error| control.refusals.answer(error));

@@ -19,7 +19,9 @@
 mod content;
 
 pub(crate) use content::{Head, encode_content_at};
-pub use content::{OFFSET_MAX, decode_content, decode_name, encode_content, encode_name};
+pub use content::{
+    OFFSET_MAX, decode_begun_content, decode_content, decode_name, encode_content, encode_name,
+};
 
 /// The version of the format that this build writes, and the newest one that it reads.
 pub const VERSION: u16 = 4;

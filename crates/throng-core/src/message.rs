@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use throng_wire::envelope::{self, Data, Envelope};
+use throng_wire::interchange::{self, NotInterchange};
 use throng_wire::{ErrorCode, ErrorResponse};
 
 use crate::clock;
@@ -24,7 +25,7 @@ use crate::stamp::Stamp;
 pub enum Body {
     /// Text in valid UTF-8.
     Text(Box<str>),
-    /// Text that parses as JSON.
+    /// JSON that every parser reads: see [`interchange`].
     Json(Box<str>),
     /// Bytes of any value.
     Binary(Box<[u8]>),
@@ -39,13 +40,16 @@ pub enum BodyError {
     /// `application/json` must parse.
     #[error("the body is not JSON although its content type says so: {0}")]
     NotJson(String),
+    /// Subscribers must be able to read it.
+    #[error("{0}")]
+    NotInterchange(#[from] NotInterchange),
 }
 
 impl From<BodyError> for ErrorResponse {
     fn from(error: BodyError) -> ErrorResponse {
         let code = match error {
             BodyError::NotUtf8 => ErrorCode::BadUtf8,
-            BodyError::NotJson(_) => ErrorCode::BadJson,
+            BodyError::NotJson(_) | BodyError::NotInterchange(_) => ErrorCode::BadJson,
         };
         ErrorResponse::new(code, error.to_string())
     }
@@ -81,6 +85,7 @@ impl Body {
             // Only checked: the text is kept as it was published.
             serde_json::from_str::<serde::de::IgnoredAny>(text)
                 .map_err(|error| BodyError::NotJson(error.to_string()))?;
+            interchange::check(text)?;
             let kept = (!content_type.eq_ignore_ascii_case(JSON)).then(|| content_type.into());
             return Ok((Body::Json(text.into()), kept));
         }
@@ -89,6 +94,15 @@ impl Body {
         let is_usual = matches!(essence.as_str(), "" | "application/x-www-form-urlencoded")
             || content_type.eq_ignore_ascii_case(TEXT);
         Ok((Body::Text(text.into()), (!is_usual).then(|| content_type.into())))
+    }
+
+    /// JSON that was published as such, before [`interchange`] was checked or by somebody else than
+    /// a node. JSON that not every subscriber can read is text.
+    pub fn stored_json(text: &str) -> Body {
+        match interchange::check(text) {
+            Ok(()) => Body::Json(text.into()),
+            Err(_) => Body::Text(text.into()),
+        }
     }
 
     /// The bytes as published.
@@ -358,6 +372,7 @@ mod tests {
             Ok((Body::Binary(_), kept)) => ("binary", kept),
             Err(BodyError::NotUtf8) => ("not utf-8", None),
             Err(BodyError::NotJson(_)) => ("not json", None),
+            Err(BodyError::NotInterchange(_)) => ("not for interchange", None),
         };
         assert_eq!(kind(b"a", None), ("text", None));
         assert_eq!(kind(b"a", Some("application/x-www-form-urlencoded")), ("text", None));
@@ -374,6 +389,10 @@ mod tests {
         let ld = "application/ld+json";
         assert_eq!(kind(b"[1]", Some(ld)), ("json", Some(ld.into())));
         assert_eq!(kind(b"{", Some(JSON)), ("not json", None));
+        assert_eq!(kind(br#""\ud83d""#, Some(JSON)), ("not for interchange", None));
+        assert_eq!(kind(br#""\ud83d""#, None), ("text", None));
+        let deep = "[".repeat(129) + &"]".repeat(129);
+        assert_eq!(kind(deep.as_bytes(), Some(ld)), ("not for interchange", None));
         assert_eq!(kind(b"\xff", Some(BINARY)), ("binary", None));
         assert_eq!(kind(b"\xff", Some("image/png")), ("binary", Some("image/png".into())));
         assert_eq!(kind(b"\xff", None), ("not utf-8", None));

@@ -1,5 +1,7 @@
 //! The reasons for which a worker closes a connection: the close frame of each, and its counter.
 
+use std::borrow::Cow;
+
 use crate::counters::Counter;
 use throng_wire::ErrorCode;
 use throng_wire::websocket::{Violation, close_code};
@@ -101,6 +103,26 @@ impl CloseReason {
         }
     }
 
+    /// `message` as the reason of the close frame. One that ends the connection for good begins
+    /// with its error's code, by which clients tell this server's close from a proxy's.
+    pub(crate) fn named(self, message: &str) -> Cow<'_, str> {
+        let error = match self {
+            CloseReason::Violation(violation) => violation.error(),
+            CloseReason::BinaryCommand => ErrorCode::BadRequest,
+            CloseReason::Refused(code) => code,
+            _ => return message.into(),
+        };
+        match self.close_frame() {
+            // The other codes of our own say it themselves.
+            Some((code, _))
+                if code < close_code::LAGGING || code == close_code::BAD_COMPRESSION =>
+            {
+                format!("{error}: {message}").into()
+            }
+            _ => message.into(),
+        }
+    }
+
     /// The word for it in the last event of a stream that the server ends.
     pub(crate) fn word(self) -> &'static str {
         match self {
@@ -157,6 +179,26 @@ mod tests {
     }
 
     #[test]
+    fn a_close_for_good_begins_with_its_error() {
+        for (reason, begins) in [
+            (CloseReason::Violation(Violation::Masking), "bad_request: the frame"),
+            (CloseReason::Violation(Violation::NotUtf8), "bad_utf8: "),
+            (CloseReason::Violation(Violation::TooLarge), "too_large: "),
+            (CloseReason::Violation(Violation::NotDeflate), "bad_compression: "),
+            (CloseReason::BinaryCommand, "bad_request: "),
+            (CloseReason::Refused(ErrorCode::Forbidden), "forbidden: "),
+            (CloseReason::Refused(ErrorCode::TooSlow), "too_slow: "),
+            (CloseReason::Refused(ErrorCode::TokenExpired), "the token"),
+            (CloseReason::Lagging, "lag limit"),
+        ] {
+            let (_, message) = reason.close_frame().expect("a close frame");
+            let named = reason.named(message);
+            assert!(named.starts_with(begins), "{named}");
+            assert!(named.len() <= 123 && named.ends_with(message), "{named}");
+        }
+    }
+
+    #[test]
     fn every_close_code_is_in_the_list() {
         let reasons = [
             CloseReason::PingTimeout,
@@ -167,6 +209,7 @@ mod tests {
             CloseReason::BinaryCommand,
             CloseReason::Violation(Violation::Masking),
             CloseReason::Violation(Violation::NotUtf8),
+            CloseReason::Violation(Violation::NotDeflate),
             CloseReason::Violation(Violation::TooLarge),
             CloseReason::Refused(ErrorCode::Forbidden),
             CloseReason::Refused(ErrorCode::TooSlow),

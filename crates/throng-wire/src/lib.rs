@@ -20,6 +20,7 @@
 //! | [`sse`], [`chunk`] | server-sent events, chunked transfer coding |
 //! | [`percent`] | percent-decoding of paths and queries |
 //! | [`unknown`] | error messages for unknown parameters and fields |
+//! | [`interchange`] | what JSON must be so that every parser reads it |
 //! | [`envelope`] | a message as one JSON object |
 //! | [`v1`], [`batch`] | the commands of `throng.v1`, the lines of a batch |
 //!
@@ -36,6 +37,7 @@ pub mod envelope;
 pub mod error;
 pub mod head;
 mod header;
+pub mod interchange;
 mod json;
 pub mod log;
 pub mod name;

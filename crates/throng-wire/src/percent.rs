@@ -1,11 +1,21 @@
-//! Percent-decoding of paths and queries.
+//! Percent-encoding of paths and queries.
 //!
 //! The worker and the control plane both decode with these functions: a name that one accepts and
 //! the other refuses would send a connection back and forth between them.
 
 use std::borrow::Cow;
 
-use percent_encoding::percent_decode_str;
+use percent_encoding::{
+    AsciiSet, NON_ALPHANUMERIC, PercentEncode, percent_decode_str, utf8_percent_encode,
+};
+
+/// Everything but the unreserved characters (RFC 3986, section 2.3).
+const RESERVED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// A name as a segment of a path.
+pub fn encode_segment(name: &str) -> PercentEncode<'_> {
+    utf8_percent_encode(name, &RESERVED)
+}
 
 /// Decodes a segment of the path. `None` if a percent sign is not followed by two hexadecimal
 /// digits, or if the result is not UTF-8.

@@ -12,8 +12,8 @@ pub use command::{COMMANDS, Command, Received, parse};
 pub use fields::LIMIT_MAX;
 pub use publication::{CONTENT_TYPE_BYTES_MAX, EXPIRES_IN_S_MAX, KEY_BYTES_MAX, Publication};
 pub use reply::{
-    Counted, HistoryPage, PresenceEvent, Present, ReceiptFields, authenticated, closed, error,
-    expiring, gap, greeting, history, history_body, late, pong, presence, presence_body,
+    Counted, HistoryPage, PresenceEvent, Present, ReceiptFields, Terms, authenticated, closed,
+    error, expiring, gap, greeting, history, history_body, late, pong, presence, presence_body,
     presence_event, presence_state, published, published_body, read, read_body, receipt_body,
     revoked, subscribed, unsubscribed, welcome,
 };

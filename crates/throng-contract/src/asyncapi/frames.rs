@@ -111,7 +111,7 @@ fn notices() -> Vec<(&'static str, Value)> {
             "welcome",
             "welcome",
             "The first frame of `throng.v1`.",
-            &[connection(), heartbeat, ("channels_max", count())],
+            &[connection(), heartbeat, ("channels_max", count()), ("max_message_bytes", count())],
             &[unread()],
         ),
         frame(
@@ -226,8 +226,9 @@ mod tests {
 
     #[test]
     fn notices_have_the_fields_that_are_written() {
+        let terms = v1::Terms { heartbeat_s: 25, max_channels: 128, max_message_bytes: 1 << 16 };
         let target = Target { kind: Kind::Channel, name: "a".into() };
-        check("welcome", |out, _| v1::welcome(out, "c1", 25, 128, Some(3)));
+        check("welcome", |out, _| v1::welcome(out, "c1", &terms, Some(3)));
         check("greeting", |out, _| {
             v1::greeting(out, Some("c1"), "a-1", Some(true), Some(3));
         });

@@ -8,6 +8,8 @@ use crate::query;
 use crate::schema::form::reference;
 
 const USER: &str = "/users/{user}/subscriptions";
+const BULK: &str = "One JSON object per line: `user`, and `channels` or `add` and `remove`. With a \
+    `user` in the query, the body is one change of what that user follows.";
 const TAG: &str = "Kept subscriptions";
 
 pub(super) fn operations() -> Vec<Operation> {
@@ -52,10 +54,15 @@ pub(super) fn operations() -> Vec<Operation> {
     .refuses(&[ErrorCode::Unavailable]);
     let bulk =
         new("POST", "/subscriptions", "changeManyKeptChannels", "Change what many users follow")
-            .described("One JSON object per line: `user`, and `channels` or `add` and `remove`.")
-            .query(query::BULK)
+            .described(BULK)
+            .query(&[&[query::USER], query::BULK].concat())
             .body(&[("application/x-ndjson", json!({ "type": "string" }))]);
-    let bulk = changes(bulk).answers(200, "What the lines have changed.", &body("BulkChanged"));
+    let changed = json!({ "anyOf": [reference("BulkChanged"), reference("KeptChanged")] });
+    let bulk = changes(bulk).answers(
+        200,
+        "What the lines have changed.",
+        &[("application/json", changed)],
+    );
     vec![get, changes(put), changes(post), changes(delete), followers, bulk]
 }
 

@@ -1,6 +1,6 @@
 //! What operators do: connections, revocations.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use throng_wire::ErrorCode;
 
 use super::noun::NOUNS;
@@ -48,11 +48,14 @@ fn connections() -> Vec<Operation> {
         "getConnectionsBehind".into(),
         "The connections that are behind".into(),
     );
-    all.push(behind.query(query::BEHIND).answers(
-        200,
-        "Those that hold most come first.",
-        &body("ConnectionsBehind"),
-    ));
+    let of_name = ["ConnectionsBehind", "ChannelConnections", "UserConnections"];
+    let listed = json!({ "anyOf": of_name.map(reference) });
+    let behind = behind
+        .described("With a name in the query, its connections.")
+        .query(&[&[query::CHANNEL, query::USER], query::BEHIND].concat())
+        .answers(200, "Those that hold most come first.", &[("application/json", listed)])
+        .refuses(&[ErrorCode::BadName]);
+    all.push(behind);
     let one = new(
         "DELETE",
         "/connections/{connection}".into(),

@@ -39,8 +39,10 @@ const DESCRIPTION: &str = "The body is the message, of any content type; `applic
     be JSON, and text must be UTF-8. The answer comes once the message is accepted, or with \
     `Prefer: receipt` once its subscribers have it.";
 
-const BATCH: &str = "One JSON object per line, or one array of them; the answers have the same \
-    form and order. The status says nothing about single messages: look at each answer.";
+const BATCH: &str = "With a name in the query, the body is one message to it, as with the name in \
+    the path. Without one, the body is a batch: one JSON object per line, or one array of them; \
+    the answers have the same form and order. The status says nothing about single messages: look \
+    at each answer.";
 
 pub(super) fn operations() -> Vec<Operation> {
     let mut all = Vec::new();
@@ -63,16 +65,31 @@ pub(super) fn operations() -> Vec<Operation> {
     );
     let batch = batch
         .described(BATCH)
+        .query(&[query::CHANNEL, query::USER])
         .body(&[("application/json", item()), ("application/x-ndjson", lines())])
         .answers(
             200,
-            "One answer for each message.",
-            &[("application/json", answer()), ("application/x-ndjson", lines())],
+            "One answer for each message; that of one message whose key is repeated.",
+            &[
+                ("application/json", json!({ "anyOf": [answer(), reference("Published")] })),
+                ("application/x-ndjson", lines()),
+            ],
         )
-        .refuses(&[ErrorCode::BadJson]);
+        .answers(201, "The message is published.", &[("application/json", reference("Published"))])
+        .refuses(REFUSED);
     all.push(batch);
     all
 }
+
+/// What a message is refused with.
+const REFUSED: &[ErrorCode] = &[
+    ErrorCode::BadName,
+    ErrorCode::BadJson,
+    ErrorCode::BadUtf8,
+    ErrorCode::Unavailable,
+    ErrorCode::OutcomeUnknown,
+    ErrorCode::NotStored,
+];
 
 fn message(operation: Operation) -> Operation {
     let body = [
@@ -88,12 +105,5 @@ fn message(operation: Operation) -> Operation {
         .body(&body)
         .answers(200, "The idempotency key is repeated; nothing was published.", &published)
         .answers_with(201, "The message is published.", &published, &["Preference-Applied"])
-        .refuses(&[
-            ErrorCode::BadName,
-            ErrorCode::BadJson,
-            ErrorCode::BadUtf8,
-            ErrorCode::Unavailable,
-            ErrorCode::OutcomeUnknown,
-            ErrorCode::NotStored,
-        ])
+        .refuses(REFUSED)
 }

@@ -51,6 +51,8 @@ pub(crate) enum Resource<'a> {
     List(Kind),
     /// `/connections`: the connections that are behind.
     Connections,
+    /// A path that says nothing without a name in its query, such as `/history`.
+    Nameless(Part),
     /// `/connections/{name}`: one connection.
     Connection(&'a str),
     /// `/revocations`: all revocations.
@@ -111,6 +113,10 @@ impl<'a> Resource<'a> {
             "/channels" => Some(Resource::List(Kind::Channel)),
             "/users" => Some(Resource::List(Kind::User)),
             "/connections" => Some(Resource::Connections),
+            "/history" => Some(Resource::Nameless(Part::History)),
+            "/presence" => Some(Resource::Nameless(Part::Presence)),
+            "/read" => Some(Resource::Nameless(Part::Read)),
+            "/followers" => Some(Resource::Nameless(Part::Followers)),
             "/revocations" => Some(Resource::Revocations),
             "/status/login" => Some(Resource::Login),
             "/status/logout" => Some(Resource::Logout),
@@ -122,19 +128,24 @@ impl<'a> Resource<'a> {
     pub(crate) fn methods(self) -> &'static str {
         match self {
             Resource::Log(_, _, Part::Itself) => "GET, HEAD, OPTIONS, POST, PUT",
-            Resource::Log(_, _, Part::Connections) => "DELETE, GET, HEAD, OPTIONS",
-            Resource::Log(_, _, Part::Subscriptions) => "DELETE, GET, HEAD, OPTIONS, POST, PUT",
-            Resource::Log(_, _, Part::Read) => "GET, HEAD, OPTIONS, PUT",
+            Resource::Log(_, _, Part::Connections) | Resource::Connections => {
+                "DELETE, GET, HEAD, OPTIONS"
+            }
+            Resource::Log(_, _, Part::Subscriptions) | Resource::Subscriptions => {
+                "DELETE, GET, HEAD, OPTIONS, POST, PUT"
+            }
+            Resource::Log(_, _, Part::Read) | Resource::Nameless(Part::Read) => {
+                "GET, HEAD, OPTIONS, PUT"
+            }
+            Resource::Publish => "OPTIONS, POST, PUT",
             Resource::Connection(_) => "DELETE, OPTIONS",
             Resource::Revocation(..) => "DELETE, GET, HEAD, OPTIONS, POST",
-            Resource::Publish | Resource::Subscriptions | Resource::Login | Resource::Logout => {
-                "OPTIONS, POST"
-            }
+            Resource::Login | Resource::Logout => "OPTIONS, POST",
             Resource::Log(_, _, Part::History | Part::Presence | Part::Followers)
             | Resource::List(_)
             | Resource::Subscribe
             | Resource::StatusStream
-            | Resource::Connections
+            | Resource::Nameless(_)
             | Resource::Revocations => "GET, HEAD, OPTIONS",
         }
     }
@@ -170,6 +181,7 @@ mod tests {
         let user = Resource::Log(Kind::User, "u", Part::Itself);
         assert_eq!(Resource::of("/users/u"), Some(user));
         assert_eq!(Resource::of("/publish"), Some(Resource::Publish));
+        assert_eq!(Resource::of("/history"), Some(Resource::Nameless(Part::History)));
         assert_eq!(Resource::of("/subscribe"), Some(Resource::Subscribe));
         assert_eq!(Resource::of("/channels/a/connections"), log("a", Part::Connections));
         assert_eq!(Resource::of("/connections/a1"), Some(Resource::Connection("a1")));

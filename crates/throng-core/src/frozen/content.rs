@@ -107,7 +107,8 @@ pub(crate) fn encode_content_at(encoder: &mut Encoder, content: &Content, ahead_
 }
 
 /// A message of `channel`. Checks what the code relies on: that texts are UTF-8, and that the
-/// offset is above its predecessor's.
+/// offset is above its predecessor's. JSON of an older version that not every subscriber can read
+/// becomes text.
 pub fn decode_content(
     decoder: &mut Decoder<'_>,
     epoch: Epoch,
@@ -115,6 +116,23 @@ pub fn decode_content(
 ) -> Result<Content, ThawError> {
     let head = Head::decode(decoder, clock::ahead_ms())?;
     Ok(head.body(decoder)?.content(&head, epoch, channel.clone()))
+}
+
+/// [`decode_content`] for a message that is written in part: the rest of it is written as its
+/// beginning was, whatever its subscriber can read.
+pub fn decode_begun_content(
+    decoder: &mut Decoder<'_>,
+    epoch: Epoch,
+    channel: &ChannelName,
+) -> Result<Content, ThawError> {
+    let head = Head::decode(decoder, clock::ahead_ms())?;
+    let body = head.body(decoder)?;
+    let mut content = body.content(&head, epoch, channel.clone());
+    if let BodyBytes::Json(text) = body {
+        content.body = Body::Json(text.into());
+        content.content_type = head.content_type.map(Into::into);
+    }
+    Ok(content)
 }
 
 /// What comes before the body of a message.
@@ -196,9 +214,11 @@ impl BodyBytes<'_> {
     pub(crate) fn content(self, head: &Head<'_>, epoch: Epoch, channel: ChannelName) -> Content {
         let body = match self {
             BodyBytes::Text(text) => Body::Text(text.into()),
-            BodyBytes::Json(text) => Body::Json(text.into()),
+            BodyBytes::Json(text) => Body::stored_json(text),
             BodyBytes::Binary(bytes) => Body::Binary(bytes.into()),
         };
+        // The type of JSON would be wrong for text.
+        let is_degraded = matches!((self, &body), (BodyBytes::Json(_), Body::Text(_)));
         Content {
             id: MessageId { epoch, offset: head.offset },
             stamp: head.stamp,
@@ -206,7 +226,7 @@ impl BodyBytes<'_> {
             time_ms: head.time_ms,
             channel,
             body,
-            content_type: head.content_type.map(Into::into),
+            content_type: head.content_type.filter(|_| !is_degraded).map(Into::into),
             excluded: head.excluded,
             expires_ms: head.expires_ms,
         }
@@ -219,6 +239,31 @@ mod tests {
 
     use super::super::RecordKind;
     use super::*;
+
+    #[test]
+    fn json_that_not_everybody_reads_becomes_text_unless_it_is_half_written() {
+        let channel = ChannelName::channel("a");
+        let epoch = Epoch::numbered(7);
+        for (json, is_read) in [("{}", true), (r#""\ud83d""#, false), (&"[".repeat(200), false)] {
+            let id = MessageId { epoch, offset: 2 };
+            let body = Body::Json(json.into());
+            let message = crate::message::Message::new(id, 1, 1000, channel.clone(), body.clone());
+            let content =
+                Content { content_type: Some("a/b+json".into()), ..message.with_stamp(Stamp(2)) };
+            let mut encoder = Encoder::new(RecordKind::Message);
+            encode_content(&mut encoder, &content);
+            let record = encoder.finish();
+            let decode = |decode: fn(&mut _, _, &_) -> Result<Content, ThawError>| {
+                let (_, mut decoder) = Decoder::new(&record).unwrap();
+                let content = decode(&mut decoder, epoch, &channel).unwrap();
+                (content.body, content.content_type)
+            };
+            let whole = (body, Some("a/b+json".into()));
+            assert_eq!(decode(decode_begun_content), whole);
+            let text = (Body::Text(json.into()), None);
+            assert_eq!(decode(decode_content), if is_read { whole } else { text }, "{json}");
+        }
+    }
 
     fn any_body() -> impl Strategy<Value = Body> {
         prop_oneof![

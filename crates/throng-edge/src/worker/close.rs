@@ -81,7 +81,8 @@ impl<N: Net> Worker<N> {
         self.close_websocket_with(id, reason, message);
     }
 
-    /// Closes a WebSocket with the code of `reason` and a message of its own.
+    /// Closes a WebSocket with the code of `reason` and a message of its own, which the code of the
+    /// error precedes where there is one.
     pub(super) fn close_websocket_with(
         &mut self,
         id: ConnectionId,
@@ -90,7 +91,7 @@ impl<N: Net> Worker<N> {
     ) {
         let mut out = Vec::with_capacity(message.len() + 4);
         if let Some((code, _)) = reason.close_frame() {
-            write_close(&mut out, code, message);
+            write_close(&mut out, code, &reason.named(message));
         }
         self.close_after(id, &out, reason);
     }

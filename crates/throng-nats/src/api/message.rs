@@ -84,14 +84,16 @@ pub fn parse(headers: Headers<'_>, payload: &[u8]) -> Option<StoredMessage> {
     let is_json = || serde_json::from_slice::<serde::de::IgnoredAny>(payload).is_ok();
     let body = match kind {
         None => text().map(Body::Text),
-        Some("json") => text().filter(|_| is_json()).map(Body::Json),
+        Some("json") => text().filter(|_| is_json()).map(|text| Body::stored_json(&text)),
         Some(_) => None,
     };
+    // The type of JSON would be wrong for text, which an older node's may have become.
+    let is_degraded = kind.is_some() && matches!(body, Some(Body::Text(_)));
     Some(StoredMessage {
         sequence,
         wall_ms: time.and_then(wall_ms).unwrap_or(0),
         body: body.unwrap_or_else(|| Body::Binary(payload.into())),
-        content_type: content_type.map(Box::from),
+        content_type: content_type.filter(|_| !is_degraded).map(Box::from),
         excluded: excluded.and_then(|name: &str| name.parse().ok()),
         expires_in_ms: expires_in_ms.and_then(|value: &str| value.parse().ok()),
         receipt: receipt.map(Box::from),

@@ -275,7 +275,7 @@ impl Client {
             }
             7 => {
                 frames::write(&mut out, frames::TEXT | frames::COMPRESSED, true, b"\x07", [1; 4]);
-                1007
+                4007
             }
             0 => {
                 out.extend_from_slice(b"\x81\x02hi");

@@ -77,6 +77,10 @@ error_codes! {
     BadUtf8 "bad_utf8" 400 "the text is not UTF-8", close INVALID_PAYLOAD;
     /// An invalid WebSocket handshake.
     BadHandshake "bad_handshake" 400 "the WebSocket handshake is malformed";
+    /// A compressed WebSocket message that does not inflate by itself.
+    BadCompression "bad_compression" 400
+        "a compressed message does not inflate by itself; connect with ?compression=none",
+        close BAD_COMPRESSION;
     /// A request that needs a token or a key and has neither.
     Unauthorized "unauthorized" 401 "this needs a token", close UNAUTHORIZED;
     /// A token or key that is malformed, forged, or not for this server.

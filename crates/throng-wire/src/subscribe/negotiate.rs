@@ -45,6 +45,7 @@ impl Transport {
 
 pub(super) fn transport(head: &Head<'_>, query: &Query<'_>) -> Result<Transport, ErrorResponse> {
     let is_upgrade = || head.has_item("upgrade", "websocket");
+    let websocket = |head| websocket(head, query);
     let preferred_ms = || prefer::wait_ms(head.items("prefer"), WAIT_S_MAX * 1000);
     let wait_ms = || query.wait_ms.or_else(preferred_ms);
     match query.transport {
@@ -64,8 +65,9 @@ pub(super) fn transport(head: &Head<'_>, query: &Query<'_>) -> Result<Transport,
     }
 }
 
-fn websocket(head: &Head<'_>) -> Result<Transport, ErrorResponse> {
+fn websocket(head: &Head<'_>, query: &Query<'_>) -> Result<Transport, ErrorResponse> {
     let Handshake { accept, subprotocol, deflate } = handshake::read(head)?;
+    let deflate = deflate.filter(|_| query.no_compression.is_none());
     Ok(Transport::WebSocket { accept, subprotocol, deflate })
 }
 

@@ -15,7 +15,7 @@ pub const HISTORY_MAX: u32 = 100_000;
 pub const WAIT_S_MAX: u32 = 300;
 
 /// The parameters that a subscription may have.
-pub const KNOWN: [&str; 10] = [
+pub const KNOWN: [&str; 11] = [
     "channel",
     "user",
     "since",
@@ -25,8 +25,13 @@ pub const KNOWN: [&str; 10] = [
     "welcome",
     "presence",
     "transport",
+    "compression",
     "token",
 ];
+
+/// The header `Last-Event-ID` as a parameter, without case, hyphens and underscores. Libraries for
+/// browsers append it to the URL when they reconnect, each with its own spelling.
+const RESUME: &str = "lasteventid";
 
 /// The value of `?presence=`.
 #[derive(Debug)]
@@ -65,6 +70,8 @@ pub(super) struct Query<'a> {
     pub user: Option<&'a str>,
     /// The parameter, still percent-encoded.
     since: Option<&'a str>,
+    /// A parameter named as the header `Last-Event-ID`, still percent-encoded.
+    last_event_id: Option<&'a str>,
     pub history: Option<u32>,
     pub wait_ms: Option<u32>,
     pub envelope: Option<bool>,
@@ -72,6 +79,8 @@ pub(super) struct Query<'a> {
     /// Whether to tell who is in the channels, and what of it is known.
     pub presence: Option<Presence>,
     pub transport: Option<NamedTransport>,
+    /// Set to have messages of a WebSocket uncompressed, whatever the client offers.
+    pub no_compression: Option<()>,
     /// The parameter, still percent-encoded; [`credential`](crate::credential) reads it.
     pub token: Option<&'a str>,
 }
@@ -99,15 +108,19 @@ impl<'a> Query<'a> {
             "welcome" => once("welcome", &mut self.welcome, read_bool("welcome", value)?)?,
             "presence" => once("presence", &mut self.presence, read_presence(value)?)?,
             "transport" => once("transport", &mut self.transport, read_transport(value)?)?,
+            "compression" => once("compression", &mut self.no_compression, read_none(value)?)?,
             "token" => once("token", &mut self.token, value)?,
+            _ if names_last_event(key) => once(key, &mut self.last_event_id, value)?,
             _ => refuse_unknown(key, value, &KNOWN)?,
         }
         Ok(())
     }
 
-    /// The id to resume after; an empty one counts as none.
+    /// The id to resume after; an empty one counts as none. The newer one overrides that of the
+    /// first URL, as the header does.
     pub(super) fn since(&self) -> Result<Option<String>, ErrorResponse> {
-        let Some(raw) = self.since.filter(|raw| !raw.is_empty()) else { return Ok(None) };
+        let mut values = [self.last_event_id, self.since].into_iter().flatten();
+        let Some(raw) = values.find(|raw| !raw.is_empty()) else { return Ok(None) };
         match decode_query(raw) {
             Some(id) => Ok(Some(id.into_owned())),
             None => Err(ErrorResponse::bad_parameter(
@@ -157,6 +170,19 @@ fn read_wait(value: &str) -> Result<u32, ErrorResponse> {
                 "the parameter `wait` must be a number of seconds, 0 to {WAIT_S_MAX}"
             ))
         })
+}
+
+/// Whether a parameter is the header `Last-Event-ID`, in any of its usual spellings.
+fn names_last_event(key: &str) -> bool {
+    let letters = key.bytes().filter(|byte| !matches!(byte, b'-' | b'_'));
+    letters.map(|byte| byte.to_ascii_lowercase()).eq(RESUME.bytes())
+}
+
+fn read_none(value: &str) -> Result<(), ErrorResponse> {
+    match decode_query(value).as_deref() {
+        Some("none") => Ok(()),
+        _ => Err(ErrorResponse::bad_parameter("the parameter `compression` can only be `none`")),
+    }
 }
 
 fn read_bool(name: &str, value: &str) -> Result<bool, ErrorResponse> {

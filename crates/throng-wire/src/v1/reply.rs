@@ -111,19 +111,25 @@ impl<'o> Object<'o> {
 ///
 /// `unread` is the number of messages that the user of the connection has not read; `None` without
 /// a user.
-pub fn welcome(
-    out: &mut Vec<u8>,
-    connection: &str,
-    heartbeat_s: u64,
-    max_channels: usize,
-    unread: Option<u64>,
-) {
+pub fn welcome(out: &mut Vec<u8>, connection: &str, terms: &Terms, unread: Option<u64>) {
     Object::typed(out, "welcome")
         .string("connection", connection)
-        .number("heartbeat", heartbeat_s)
-        .number("channels_max", max_channels as u64)
+        .number("heartbeat", terms.heartbeat_s)
+        .number("channels_max", terms.max_channels as u64)
+        .number("max_message_bytes", terms.max_message_bytes as u64)
         .unread(unread)
         .end();
+}
+
+/// The server's settings that clients have to know.
+#[derive(Debug, Clone, Copy)]
+pub struct Terms {
+    /// The server is never silent for longer than this many seconds.
+    pub heartbeat_s: u64,
+    /// How many channels one connection may follow.
+    pub max_channels: usize,
+    /// How many bytes the body of a message may have.
+    pub max_message_bytes: usize,
 }
 
 /// The welcome of the other transports, with the values of their response headers and what the user

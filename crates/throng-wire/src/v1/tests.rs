@@ -284,8 +284,14 @@ fn replies_match_the_reference() {
     let a = channel("a");
     let reference = raw("\"r\"");
     assert_eq!(
-        answer(|out| welcome(out, "c-1", 25, 128, None)),
-        r#"{"type":"welcome","connection":"c-1","heartbeat":25,"channels_max":128}"#
+        answer(|out| {
+            let terms = Terms { heartbeat_s: 25, max_channels: 128, max_message_bytes: 65536 };
+            welcome(out, "c-1", &terms, None);
+        }),
+        concat!(
+            r#"{"type":"welcome","connection":"c-1","heartbeat":25,"channels_max":128,"#,
+            r#""max_message_bytes":65536}"#
+        )
     );
     assert_eq!(
         answer(|out| greeting(out, Some("c-1"), "k-1", Some(false), None)),

@@ -34,6 +34,8 @@ pub const REVOKED: u16 = 4004;
 pub const FORBIDDEN: u16 = 4005;
 /// The client's address, user or key has more connections than it may, or does more.
 pub const LIMIT: u16 = 4006;
+/// A compressed message does not inflate by itself. The client may come back without compression.
+pub const BAD_COMPRESSION: u16 = 4007;
 /// The application has closed the connection. The client may come back.
 pub const DISCONNECTED: u16 = 4100;
 /// The application has closed the connection. The client should not come back.
@@ -42,7 +44,7 @@ pub const DISCONNECTED_FOR_GOOD: u16 = 4500;
 pub const LAST: u16 = 4999;
 
 /// All codes but the application's.
-pub const ALL: [u16; 15] = [
+pub const ALL: [u16; 16] = [
     PROTOCOL_ERROR,
     UNSUPPORTED_DATA,
     INVALID_PAYLOAD,
@@ -58,6 +60,7 @@ pub const ALL: [u16; 15] = [
     REVOKED,
     FORBIDDEN,
     LIMIT,
+    BAD_COMPRESSION,
 ];
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Protocol violations and their close codes.
 
 use super::close_code;
+use crate::error::ErrorCode;
 
 /// A violation of RFC 6455, of RFC 7692 or of the message limit. It closes the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -11,7 +12,7 @@ pub enum Violation {
     ReservedBits,
     /// RSV1 on a control frame or on a later frame of a message.
     MisplacedCompression,
-    /// A compressed message that is not DEFLATE.
+    /// A compressed message that is not DEFLATE, or refers to an earlier message.
     NotDeflate,
     /// A compressed message that is larger than its limit once it is inflated, or so much larger
     /// than what was sent that only an attack has it.
@@ -45,8 +46,19 @@ impl Violation {
     pub fn close_code(self) -> u16 {
         match self {
             Violation::TooLarge | Violation::InflatesTooMuch => close_code::MESSAGE_TOO_BIG,
-            Violation::NotUtf8 | Violation::NotDeflate => close_code::INVALID_PAYLOAD,
+            Violation::NotUtf8 => close_code::INVALID_PAYLOAD,
+            Violation::NotDeflate => close_code::BAD_COMPRESSION,
             _ => close_code::PROTOCOL_ERROR,
+        }
+    }
+
+    /// The error that the reason of the close frame begins with.
+    pub fn error(self) -> ErrorCode {
+        match self {
+            Violation::TooLarge | Violation::InflatesTooMuch => ErrorCode::TooLarge,
+            Violation::NotUtf8 => ErrorCode::BadUtf8,
+            Violation::NotDeflate => ErrorCode::BadCompression,
+            _ => ErrorCode::BadRequest,
         }
     }
 
@@ -56,7 +68,7 @@ impl Violation {
             Violation::Masking => "the frame's mask bit is wrong",
             Violation::ReservedBits => "a reserved bit is set",
             Violation::MisplacedCompression => "only the first frame of a message is compressed",
-            Violation::NotDeflate => "the message is not compressed with DEFLATE",
+            Violation::NotDeflate => ErrorCode::BadCompression.message(),
             Violation::InflatesTooMuch => "the message is too large once it is inflated",
             Violation::ReservedOpcode => "the opcode is reserved",
             Violation::FragmentedControl => "a control frame is fragmented",

@@ -508,15 +508,12 @@ impl<N: Net> Worker<N> {
         };
         if connection.has(Flags::V1) {
             let name = headers.connection.unwrap_or_default();
-            let heartbeat_s = self.settings.heartbeat.as_secs();
-            let max_channels = self.settings.max_channels_per_connection;
-            v1::welcome(
-                &mut json,
-                name,
-                heartbeat_s,
-                max_channels,
-                self.unread_of(request, unread),
-            );
+            let terms = v1::Terms {
+                heartbeat_s: self.settings.heartbeat.as_secs(),
+                max_channels: self.settings.max_channels_per_connection,
+                max_message_bytes: self.settings.max_message_bytes,
+            };
+            v1::welcome(&mut json, name, &terms, self.unread_of(request, unread));
             notice("welcome", &mut json);
             for (target, followed) in request.targets.iter().zip(followed) {
                 write_subscribed(&mut json, target, followed, None);

@@ -338,7 +338,7 @@ fn violations_have_close_codes() {
     assert_eq!(Violation::Masking.close_code(), 1002);
     assert_eq!(Violation::MisplacedCompression.close_code(), 1002);
     assert_eq!(Violation::InflatesTooMuch.close_code(), 1009);
-    assert_eq!(Violation::NotDeflate.close_code(), 1007);
+    assert_eq!(Violation::NotDeflate.close_code(), 4007);
     assert_eq!(Violation::CloseCode.close_code(), 1002);
 }
 

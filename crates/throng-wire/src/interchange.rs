@@ -1,0 +1,151 @@
+//! What JSON must be beside valid, so that the parsers of all languages read it.
+//!
+//! The grammar of JSON limits neither nesting nor escapes, but parsers do: Python's fails at about
+//! a thousand levels, Go's at ten thousand, and few can hold half of a surrogate pair (RFC 7493,
+//! section 2.1). One message that a subscriber cannot read would be sent to it again after each
+//! reconnect. Numbers of any length pass, because they are text until somebody makes a number of
+//! them, and so do repeated member names: every parser reads them in its own way, and none fails.
+
+use memchr::{memchr, memchr2, memchr2_iter};
+
+/// The deepest nesting of arrays and objects. Parsers that recurse allow at least as much.
+const DEPTH_MAX: usize = 128;
+
+/// Why JSON is not for interchange.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NotInterchange {
+    /// More than 128 levels.
+    #[error("the JSON is nested deeper than {DEPTH_MAX} levels")]
+    TooDeep,
+    /// An escape such as `\ud83d` that is only half of a character.
+    #[error("the JSON has an unpaired surrogate escape, such as `\\ud83d`: half of a character")]
+    HalfPair,
+}
+
+/// Checks JSON that is known to be valid. Any other text is accepted or refused.
+pub fn check(json: &str) -> Result<(), NotInterchange> {
+    let bytes = json.as_bytes();
+    // Most messages have no escape and few brackets, which vector instructions find out.
+    let openings = || memchr2_iter(b'[', b'{', bytes).take(DEPTH_MAX + 1).count();
+    if memchr(b'\\', bytes).is_none() && openings() <= DEPTH_MAX {
+        return Ok(());
+    }
+    let (mut at, mut depth) = (0, 0_usize);
+    while let Some(&byte) = bytes.get(at) {
+        at += 1;
+        match byte {
+            b'"' => at = end_of_string(bytes, at)?,
+            b'[' | b'{' if depth == DEPTH_MAX => return Err(NotInterchange::TooDeep),
+            b'[' | b'{' => depth += 1,
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Where the string that begins at `at` has ended, behind its quote.
+fn end_of_string(bytes: &[u8], mut at: usize) -> Result<usize, NotInterchange> {
+    while let Some(found) = bytes.get(at..).and_then(|rest| memchr2(b'"', b'\\', rest)) {
+        at += found;
+        if bytes[at] == b'"' {
+            return Ok(at + 1);
+        }
+        at += match surrogate(bytes, at) {
+            None => 2,
+            Some(Surrogate::High) if surrogate(bytes, at + 6) == Some(Surrogate::Low) => 12,
+            Some(_) => return Err(NotInterchange::HalfPair),
+        };
+    }
+    Ok(bytes.len())
+}
+
+#[derive(PartialEq, Eq)]
+enum Surrogate {
+    High,
+    Low,
+}
+
+/// The half of a pair that the escape at `at` is, if it is one.
+fn surrogate(bytes: &[u8], at: usize) -> Option<Surrogate> {
+    match bytes.get(at..at + 6)? {
+        [b'\\', b'u', b'd' | b'D', second, _, _] => match second.to_ascii_lowercase() {
+            b'8'..=b'9' | b'a'..=b'b' => Some(Surrogate::High),
+            b'c'..=b'f' => Some(Surrogate::Low),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn nesting_is_limited_outside_of_strings() {
+        let nested = |depth| format!("{}1{}", "[{\"a\":".repeat(depth / 2), "}]".repeat(depth / 2));
+        assert_eq!(check(&nested(DEPTH_MAX)), Ok(()));
+        assert_eq!(check(&nested(DEPTH_MAX + 2)), Err(NotInterchange::TooDeep));
+        assert_eq!(check(&"[".repeat(DEPTH_MAX + 1)), Err(NotInterchange::TooDeep));
+        let side_by_side = format!("[{}1]", "[],{},".repeat(1000));
+        assert_eq!(check(&side_by_side), Ok(()));
+        let text = format!("\"\\\"{}\"", "[".repeat(1000));
+        assert_eq!(check(&text), Ok(()));
+    }
+
+    #[test]
+    fn surrogates_come_in_pairs() {
+        for paired in [
+            r#""\ud83d\ude00""#,
+            r#"{"\uD83D\uDE00":"\u00e9\ud7ff\ue000"}"#,
+            r#""\\ud83d""#,
+            r#"["\"", "\\\\ud83d"]"#,
+        ] {
+            assert_eq!(check(paired), Ok(()), "{paired}");
+        }
+        for half in [
+            r#""\ud83d""#,
+            r#""\uDE00""#,
+            r#""\ude00\ud83d""#,
+            r#""\ud83d\ud83d\ude00""#,
+            r#""\ud83d\n""#,
+            r#"{"a":{"\udbff":1}}"#,
+            r#"["\\\ud83d"]"#,
+        ] {
+            assert_eq!(check(half), Err(NotInterchange::HalfPair), "{half}");
+        }
+    }
+
+    #[test]
+    fn long_numbers_and_repeated_names_pass() {
+        assert_eq!(check(&"9".repeat(5000)), Ok(()));
+        assert_eq!(check(r#"{"a":1e99999,"a":-0}"#), Ok(()));
+    }
+
+    fn escaped() -> impl Strategy<Value = String> {
+        let escape = prop_oneof![
+            (0xd7f0_u32..0xe010).prop_map(|unit| format!("\\u{unit:04x}")),
+            Just("\\ud83d\\ude00".to_owned()),
+            Just("\\\\".to_owned()),
+            Just("\\\"".to_owned()),
+            "[a-z\\[\\{]{0,3}",
+        ];
+        prop::collection::vec(escape, 0..6).prop_map(|parts| format!("[\"{}\"]", parts.concat()))
+    }
+
+    proptest! {
+        #[test]
+        fn what_passes_is_what_a_strict_parser_reads(json in escaped()) {
+            prop_assert_eq!(check(&json).is_ok(), serde_json::from_str::<Value>(&json).is_ok());
+        }
+
+        #[test]
+        fn any_text_is_passed_or_refused(text in "[\\\\\"u\\[\\]dD8c{}a0é]{0,40}") {
+            let _ = check(&text);
+        }
+    }
+}
