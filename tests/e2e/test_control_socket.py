@@ -71,16 +71,13 @@ def test_reload_of_a_wrong_file_changes_nothing_and_names_the_line(serve, tmp_pa
     # Without a path the command sees it itself.
     done = run_throng("reload", directory=tmp_path)
     assert done.returncode == CONFIGURATION
-    assert "throng.toml, line 2" in done.stderr and "the server was not asked" in done.stderr
+    assert "throng.toml, line 2" in done.stderr and "The server was not asked" in done.stderr
 
 
-def test_a_command_that_lacks_the_flags_of_the_server_says_so(serve, tmp_path):
+def test_a_command_needs_no_other_flags_of_the_server_than_its_address(serve, tmp_path):
     (tmp_path / "throng.toml").write_text("[[channels]]\nmatch = 'kept'\ndurable = true\n")
     server = serve("--data", tmp_path / "data")
     done = command(server, "reload", directory=tmp_path)
-    assert done.returncode == CONFIGURATION
-    assert "give them to this command, too" in done.stderr
-    done = command(server, "reload", "--data", tmp_path / "data", directory=tmp_path)
     assert done.returncode == 0, done.stderr
 
 
@@ -94,7 +91,44 @@ def test_each_server_of_a_machine_is_reached_by_its_settings(serve, tmp_path):
     assert not path.exists(), "a server that ends takes its socket with it"
     done = command(one, "reload", directory=tmp_path)
     assert done.returncode == RUNTIME_ERROR
-    assert "can be reached" in done.stderr and f"127.0.0.1:{other.port}" in done.stderr
+    assert f"no server listens on 127.0.0.1:{one.port}; these run:\n" in done.stderr
+    assert f"\n  127.0.0.1:{other.port}  process {other.process.pid}\n" in done.stderr
+    assert max(map(len, done.stderr.splitlines())) < 80, done.stderr
+
+
+def test_a_command_asks_which_of_several_servers_is_meant(serve, tmp_path):
+    one, other = serve(), serve()
+    done = run_throng("drain", directory=tmp_path)
+    assert done.returncode == RUNTIME_ERROR
+    first, *lines = done.stderr.splitlines()
+    assert first == "error: several servers run:"
+    for server in (one, other):
+        assert f"  127.0.0.1:{server.port}  process {server.process.pid}" in lines
+    assert lines[-1] == "--listen ADDRESS or --control SOCKET says which one."
+    environment = {"THRONG_URL": one.url}
+    assert run_throng("reload", directory=tmp_path, environment=environment).returncode == 0
+    eventually(lambda: "throng reload" in one.log(), "the reload")
+    assert "throng reload" not in other.log()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a network namespace")
+def test_the_only_server_is_found_without_any_flag(tmp_path):
+    """In a network namespace of its own: others may run beside the tests."""
+    script = f"""
+        "{BINARY}" serve --listen 127.0.0.1:19191 --history-messages 7 > log 2>&1 &
+        until grep -q started log; do kill -0 $! || exit 3; done
+        "{BINARY}" reload && "{BINARY}" drain && wait $!
+    """
+    done = subprocess.run(
+        ["unshare", "--net", "sh", "-c", script],
+        cwd=tmp_path,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_SECONDS,
+    )
+    assert done.returncode == 0, done
+    assert "nothing that a reload replaces has changed" in done.stdout
 
 
 def test_a_server_is_found_although_the_file_names_another_address_by_now(serve, tmp_path):
@@ -180,7 +214,8 @@ def test_the_same_address_in_another_network_namespace_is_another_server(tmp_pat
     with impostor({**about, "network": 1}) as (address, asked):
         done = run_throng("drain", "--listen", address, directory=tmp_path)
         assert done.returncode == RUNTIME_ERROR
-        assert f"{address}.sock (process 2, , in another network namespace)" in done.stderr
+        assert "process 2, in another network namespace\n" in done.stderr
+        assert f"{address}.sock\n" in done.stderr
         assert set(asked) == {"about"}
 
 

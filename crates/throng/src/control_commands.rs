@@ -13,8 +13,8 @@ use crate::settings::Sources;
 /// The end of the help.
 const RELOAD_EXAMPLES: &str = "\
 Makes the server read its settings and the files that they name again, as SIGHUP does, and prints
-what was replaced and what waits for a restart. The server is found by the address in the settings,
-so give the flags, variables or file of `throng serve`; it reads what it was started with. Exits
+what was replaced and what waits for a restart. Finds the only server of this user; of several, say
+which one: by --listen, --config, --control or THRONG_URL. It reads what it was started with. Exits
 with 78 if the settings are wrong: then nothing changes. Needs the user of the server, or root.
 
 Examples:
@@ -27,8 +27,8 @@ The server is not ready any more (/health/ready), and after drain-delay it refus
 and asks its clients to leave: as many a second as the servers that they go to can accept, each with
 a moment of its own to come back. Publishing and the other clients go on. When all have left, or at
 the deadline, it ends as after SIGTERM. Prints how far it has come; the drain goes on if the command
-is interrupted. Until the server ends, --cancel makes it serve again. The server is found by its
-settings, as for `throng reload`. Needs the user of the server, or root.
+is interrupted. Until the server ends, --cancel makes it serve again. The server is found as by
+`throng reload`. Needs the user of the server, or root.
 
 Examples:
   throng drain --config /etc/throng.toml

@@ -14,9 +14,11 @@
 //! | `place` | where the socket is, for servers and for commands |
 //! | `protocol` | requests and answers |
 //! | `server` | takes the socket, and holds conversations |
-//! | `client` | finds a server, and asks it |
+//! | `find` | which of the servers that run a command is for |
+//! | `client` | connects to it, and asks it |
 
 mod client;
+mod find;
 mod place;
 mod protocol;
 mod server;

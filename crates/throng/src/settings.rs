@@ -15,6 +15,7 @@
 //! | `key_tables` | the `[[token-keys]]` and `[[server-keys]]` tables of the file |
 //! | `secret` | a secret in the file |
 //! | `environment`, `file` | the other two sources |
+//! | `facts` | what the settings mean together |
 //! | `values`, `lists` | types of values that only the server has |
 //! | `toml_value` | values as TOML |
 //! | `clients` | the settings of proxies and limits, as both planes use them |
@@ -31,6 +32,7 @@ mod check_nats;
 mod check_tls;
 mod clients;
 mod environment;
+mod facts;
 mod file;
 mod key_tables;
 mod lists;
@@ -42,6 +44,7 @@ mod toml_value;
 mod values;
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -93,6 +96,28 @@ pub(crate) fn absolute(flags: Options, named: Option<&Path>) -> Result<Settings,
     // What stands in a file is relative to it, as far as this directory.
     let all = flags.or(environment).or(file).placed(&here.join("throng.toml"));
     Ok(all.resolve())
+}
+
+/// What the sources say of where a server is. `None` for what none of them sets.
+pub(crate) struct Whereabouts {
+    pub(crate) listen: Option<SocketAddr>,
+    /// Whether only the file says so, which may have changed since the start.
+    pub(crate) is_listen_of_file: bool,
+    pub(crate) control: Option<ControlChoice>,
+}
+
+/// Where the server of these sources is. Its other settings need not be possible: it may have been
+/// started with flags that are not known here.
+pub(crate) fn whereabouts(
+    flags: Options,
+    named: Option<&Path>,
+) -> Result<Whereabouts, SettingsError> {
+    let environment = environment::read(std::env::vars_os())?;
+    let given = flags.or(environment);
+    let is_listen_of_file = given.listen().is_none();
+    let options = given.or(file::find_and_read(named)?);
+    let (listen, control) = (options.listen(), options.control().cloned());
+    Ok(Whereabouts { listen, is_listen_of_file, control })
 }
 
 /// As [`load`], but lets `change` change the settings before they are checked.

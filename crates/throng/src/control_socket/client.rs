@@ -1,7 +1,6 @@
-//! Finds the server that the settings describe, and asks it.
+//! Connects to the server that a command is for, and asks it.
 
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
-use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -11,6 +10,7 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use rustix::net::sockopt::socket_peercred;
 use throng_units::paint::sanitized;
 
+use super::find::{self, Running, Wanted, address_of_url};
 use super::place;
 use super::protocol::{About, Answer, LINE_BYTES_MAX, Request, line};
 use crate::settings::{self, ControlChoice, SettingsError, Sources};
@@ -27,67 +27,65 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Connects to the server whose settings `sources` name. A path on the command line is enough:
-    /// then the settings need not be right.
+    /// Connects to the server that `sources` name, or else to the only one that runs. Nothing but
+    /// its address counts, so that the settings need not be those of its start.
     pub(crate) fn open(sources: Sources) -> Result<Connection> {
         let Sources { config, options } = sources;
         if let Some(ControlChoice::Path(path)) = options.control() {
             return Connection::to(path);
         }
-        let settings =
-            settings::load(options, std::env::vars_os(), config.as_deref()).map_err(|error| {
-                SettingsError(format!(
-                    "{error}; the server was not asked: if it was started with flags or variables, \
-                     give them to this command, too, or name its socket with --control"
-                ))
-            })?;
-        match &settings.control {
-            ControlChoice::Path(path) => Connection::to(path),
-            ControlChoice::None => bail!(
+        let place = settings::whereabouts(options, config.as_deref()).map_err(|error| {
+            SettingsError(format!(
+                "{error}\nThe server was not asked; --listen or --control says which one it is."
+            ))
+        })?;
+        match place.control {
+            Some(ControlChoice::Path(path)) => return Connection::to(&path),
+            Some(ControlChoice::None) => bail!(
                 "the settings want no control socket (control = \"none\"), so the server cannot be \
                  asked; signals work"
             ),
-            ControlChoice::Auto => {
-                let file = settings::file_in_use(config.as_deref());
-                Connection::search(settings.listen.0, file.as_deref())
-            }
+            Some(ControlChoice::Auto) | None => {}
         }
+        let wanted = Wanted {
+            listen: place.listen,
+            is_listen_of_file: place.is_listen_of_file,
+            url: std::env::var("THRONG_URL").ok().as_deref().and_then(address_of_url),
+            file: settings::file_in_use(config.as_deref()),
+            is_file_named: config.is_some(),
+        };
+        Connection::search(&wanted)
     }
 
-    /// Looks in all directories for the server that listens on `listen`, and then for the one that
-    /// has read the same `file`: it may say by now that the server shall listen elsewhere. Servers
-    /// of other network namespaces are not meant: there the same address is another one.
-    fn search(listen: SocketAddr, file: Option<&str>) -> Result<Connection> {
-        let name = place::name(listen);
+    /// Looks in all directories for the server. One that listens on the address is asked even if
+    /// others stand still.
+    fn search(wanted: &Wanted) -> Result<Connection> {
         let directories = place::directories();
         let mut silent = None;
-        for path in directories.iter().map(|directory| directory.join(&name)) {
-            let Ok(connection) = Connection::to(&path) else { continue };
-            match connection.about() {
-                Ok(about) if about.is_here() => return Connection::to(&path),
-                Ok(_) => {}
-                Err(error) => silent = Some(error),
+        if let Some(listen) = wanted.listen {
+            let name = place::name(listen);
+            for path in directories.iter().map(|directory| directory.join(&name)) {
+                let Ok(connection) = Connection::to(&path) else { continue };
+                match connection.about() {
+                    Ok(about) if about.is_here() => return Connection::to(&path),
+                    Ok(_) => {}
+                    Err(error) => silent = Some(error),
+                }
             }
         }
         if let Some(error) = silent {
             return Err(error);
         }
-        let others = directories.iter().flat_map(|directory| place::sockets(directory));
-        let others: Vec<(PathBuf, About)> = others
-            .filter_map(|path| {
-                let about = Connection::to(&path).and_then(Connection::about).ok()?;
-                Some((path, about))
-            })
-            .collect();
-        let is_same = |(_, about): &&(PathBuf, About)| {
-            file.is_some() && about.file() == file && about.is_here()
-        };
-        let mut same = others.iter().filter(is_same);
-        if let (Some((path, _)), None) = (same.next(), same.next()) {
-            return Connection::to(path);
+        let paths = directories.iter().flat_map(|directory| place::sockets(directory));
+        let running = paths.filter_map(|path| {
+            let about = Connection::to(&path).and_then(Connection::about).ok()?;
+            Some(Running { is_here: about.is_here(), path, about })
+        });
+        let running: Vec<Running> = running.collect();
+        match find::choose(wanted, &running) {
+            Ok(found) => Connection::to(&found.path),
+            Err(reason) => bail!("{}", find::error(&reason, &directories, &running)),
         }
-        let running = describe_all(&directories, &others);
-        bail!("no server with these settings ({listen}) can be reached: {running}");
     }
 
     fn to(path: &Path) -> Result<Connection> {
@@ -182,34 +180,7 @@ impl Connection {
     }
 }
 
-/// Says which servers run, for a command that has not found its own.
-fn describe_all(directories: &[PathBuf], servers: &[(PathBuf, About)]) -> String {
-    let closed = directories.iter().find(|directory| place::is_closed(directory));
-    let closed = closed.map(|directory| {
-        let directory = directory.display();
-        format!("; {directory} is another user's: ask as the user of the server, or as root")
-    });
-    let closed = closed.unwrap_or_default();
-    if servers.is_empty() {
-        let places: Vec<_> = directories.iter().map(|path| path.display().to_string()).collect();
-        return format!("there is no socket of a server in {}{closed}", places.join(", "));
-    }
-    let servers: Vec<_> = servers.iter().map(describe).collect();
-    let servers = servers.join(", ");
-    format!("these servers run: {servers}; --control names the socket of one{closed}")
-}
-
-fn describe((path, about): &(PathBuf, About)) -> String {
-    let About { process, listen, .. } = about;
-    let elsewhere = if about.is_here() { "" } else { ", in another network namespace" };
-    sanitized(&format!("{} (process {process}, {listen}{elsewhere})", path.display()))
-}
-
 impl About {
-    fn file(&self) -> Option<&str> {
-        self.settings.as_deref()
-    }
-
     /// Whether it is in the network namespace of this process, as far as both know theirs.
     fn is_here(&self) -> bool {
         self.network.zip(place::network()).is_none_or(|(its, own)| its == own)

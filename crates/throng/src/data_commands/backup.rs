@@ -20,7 +20,7 @@ write to, with as much room as the data takes and 64 MiB more, and not inside th
 server with PrivateTmp= in its unit has a /tmp of its own: name another place. Nobody waits for the
 copy, and all that was acknowledged before is in it. A server starts on it as it is, and gives no id
 again. Take it to another machine then: whoever loses this one would lose both. The server is found
-by its settings, as for `throng reload`. Needs the user of the server, or root. If the command is
+as by `throng reload`. Needs the user of the server, or root. If the command is
 interrupted, nothing is left of the copy.
 
 Examples, with the data in /var/lib/throng/data:

@@ -1,0 +1,63 @@
+//! What the settings mean together.
+
+use std::path::PathBuf;
+
+use throng_data::directory::REVOCATIONS;
+
+use super::callout_tables::CalloutTable;
+use super::table::Settings;
+
+impl Settings {
+    /// Whether there is a key that verifies tokens, or a URL of such keys.
+    pub(crate) fn has_token_keys(&self) -> bool {
+        !self.token_keys.is_empty() || !self.token_key_urls.0.is_empty()
+    }
+
+    /// Whether the application says who clients are that show no credential.
+    pub(crate) fn has_connect_callout(&self) -> bool {
+        self.callouts.iter().any(CalloutTable::decides_connect)
+    }
+
+    /// Whether access is controlled: there are keys of any kind, or the application or their
+    /// certificates say who clients are. Without, every client may do everything.
+    pub(crate) fn has_keys(&self) -> bool {
+        let has_keys = self.has_token_keys() || !self.server_keys.is_empty();
+        has_keys || self.has_connect_callout() || self.tls_client_user.0.is_some()
+    }
+
+    /// The directory of what the server keeps for itself, if there is one.
+    pub(crate) fn state_directory(&self) -> Option<PathBuf> {
+        // Of several directories of a unit, the first.
+        let of_systemd = || {
+            let paths = std::env::var_os("STATE_DIRECTORY")?;
+            std::env::split_paths(&paths).find(|path| path.is_absolute())
+        };
+        self.state.0.clone().or_else(of_systemd)
+    }
+
+    /// The file of revocations: that of the settings, or one in the data directory.
+    pub(crate) fn revocations_path(&self) -> Option<PathBuf> {
+        let in_data = || Some(self.data.0.as_ref()?.join(REVOCATIONS));
+        self.revocations_file.0.clone().or_else(in_data)
+    }
+
+    /// Whether there is a certificate to show, or one will be obtained.
+    pub(crate) fn has_certificate(&self) -> bool {
+        self.tls_cert.0.is_some() || !self.certificates.is_empty() || !self.acme.0.is_empty()
+    }
+
+    /// Whether nobody gets through TLS without a certificate that is trusted here.
+    pub(crate) fn demands_client_certificates(&self) -> bool {
+        self.tls_client_ca.0.is_some() && self.tls_client_auth.0
+    }
+
+    /// Whether the public listener is open to the programs of this machine, and to no others.
+    pub(crate) fn refuses_proxies(&self) -> bool {
+        !self.has_keys() && !self.allow_anyone.0
+    }
+
+    /// The same of the admin listener: without server keys, only its address protects it.
+    pub(crate) fn admin_refuses_proxies(&self) -> bool {
+        self.server_keys.is_empty() && !self.admin_allow_anyone.0
+    }
+}
