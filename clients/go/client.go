@@ -17,6 +17,7 @@ import (
 	"net/url"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -30,7 +31,10 @@ type Client struct {
 	tokens  *tokens
 	mu      sync.Mutex
 	// open are the links that learn of unanswered requests.
-	open map[link]struct{}
+	open     map[link]struct{}
+	warnings *warnings
+	// messageBytesMax is the server's limit, 0 while no WebSocket has told it.
+	messageBytesMax atomic.Int64
 }
 
 // New makes a client. The URL is that of the server: http or https.
@@ -43,8 +47,12 @@ func New(url string, options Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	tokens := newTokens(options.Token, options.GetToken, options.RequestTimeout)
-	return &Client{url: checked, options: options, tokens: tokens, open: map[link]struct{}{}}, nil
+	return &Client{
+		url: checked, options: options,
+		tokens:   newTokens(options.Token, options.GetToken, options.RequestTimeout),
+		open:     map[link]struct{}{},
+		warnings: &warnings{logger: options.Logger},
+	}, nil
 }
 
 // A Page says which messages History returns. The zero value means the latest 100.
@@ -67,24 +75,23 @@ func (c *Client) History(ctx context.Context, target Target, page Page) (History
 	if page.After != "" {
 		query.Set("after", page.After)
 	}
-	var body struct {
-		ID        string
-		Messages  []fields
-		More      bool
-		Recovered bool
+	var history History
+	read := func(body []byte) (err error) {
+		history, err = parseHistory(body)
+		return err
 	}
-	if err := c.read(ctx, target, "history", query, &body); err != nil {
+	if err := c.read(ctx, target, "history", query, read); err != nil {
 		return History{}, err
 	}
-	history := History{ID: body.ID, More: body.More, Recovered: body.Recovered}
-	for _, envelope := range body.Messages {
-		message, err := envelope.toMessage(true)
-		if err != nil {
-			return History{}, notThrong(err)
-		}
-		history.Messages = append(history.Messages, message)
+	for _, each := range history.Unreadable {
+		c.warnUnreadable(each)
 	}
 	return history, nil
+}
+
+func (c *Client) warnUnreadable(message Unreadable) {
+	c.warnings.warn("unreadable "+message.Reason, "a message cannot be read, and is passed over",
+		"target", message.Target.String(), "id", message.ID, "reason", message.Reason)
 }
 
 // Presence reads who follows a channel: at most limit users, 100 if it is 0.
@@ -94,31 +101,46 @@ func (c *Client) Presence(ctx context.Context, target Target, limit int) (Presen
 		query.Set("limit", strconv.Itoa(limit))
 	}
 	var presence Presence
-	err := c.read(ctx, target, "presence", query, &presence)
+	read := func(body []byte) error { return json.Unmarshal(body, &presence) }
+	err := c.read(ctx, target, "presence", query, read)
 	return presence, err
 }
 
-func (c *Client) read(ctx context.Context, target Target, what string, query url.Values, into any) error {
-	defer c.watch()()
-	path := target.path() + "/" + what
-	if len(query) > 0 {
-		path += "?" + query.Encode()
+func (c *Client) read(
+	ctx context.Context, target Target, what string, query url.Values, read func([]byte) error,
+) error {
+	if err := target.check(); err != nil {
+		return err
 	}
+	defer c.watch()()
+	path := target.path(what, query)
 	answer, err := c.send(ctx, request{method: http.MethodGet, path: path}, c.options.RequestTimeout)
 	if err != nil {
 		return toError(ctx, err)
 	}
 	if !answer.isOK() {
-		return answer.err()
+		return c.refusal(answer)
 	}
-	if err := json.Unmarshal(answer.body, into); err != nil {
-		return notThrong(err)
+	if err := read(answer.body); err != nil {
+		return c.notThrong(err)
 	}
 	return nil
 }
 
-func notThrong(cause error) *Error {
-	return &Error{Code: "unreachable", Message: "the answer is not one of a Throng server", Cause: cause}
+// refusal is the error of a response; that of a stranger is logged.
+func (c *Client) refusal(response *answer) *Error {
+	err, isOwn := response.refusal()
+	if !isOwn {
+		c.warnings.warn(err.Code, err.Message, "url", c.url)
+	}
+	return err
+}
+
+// notThrong is the error of an answer that no Throng server gives.
+func (c *Client) notThrong(cause error) *Error {
+	message := "the answer is not one of a Throng server; is " + c.url + " the URL of one?"
+	c.warnings.warn("not Throng", message)
+	return &Error{Code: "unreachable", Message: message, Cause: cause}
 }
 
 // toError is what a caller gets for a request without a response.
@@ -166,45 +188,6 @@ type request struct {
 	body         []byte
 }
 
-type answer struct {
-	status int
-	header http.Header
-	body   []byte
-}
-
-func (a *answer) isOK() bool { return a.status >= 200 && a.status < 300 }
-
-// err is the error that a response reports.
-func (a *answer) err() *Error {
-	var body struct {
-		Error   string `json:"error"`
-		Message string `json:"message"`
-	}
-	if json.Unmarshal(a.body, &body) != nil || body.Error == "" {
-		body.Error = fmt.Sprintf("http_%d", a.status)
-		body.Message = fmt.Sprintf("the server answered %d", a.status)
-	}
-	return &Error{Code: body.Error, Message: body.Message, Status: a.status}
-}
-
-// retryAfter is the time to retry that a response names, spread over a second: many clients get the
-// same. It is noHint without one.
-func (a *answer) retryAfter(random func() float64) time.Duration {
-	seconds, err := strconv.ParseUint(a.header.Get("Retry-After"), 10, 32)
-	if err != nil {
-		return noHint
-	}
-	return bounded(time.Duration((float64(seconds) + random()) * float64(time.Second)))
-}
-
-// isTemporary says whether the same request may succeed later.
-func isTemporary(status int) bool {
-	if status == http.StatusNotImplemented || status == http.StatusHTTPVersionNotSupported {
-		return false
-	}
-	return status == http.StatusRequestTimeout || status == http.StatusTooManyRequests || status >= 500
-}
-
 // noAnswer is a request without a response.
 type noAnswer struct {
 	cause error
@@ -236,8 +219,12 @@ func (c *Client) send(ctx context.Context, r request, timeout time.Duration) (*a
 	if err != nil || response.status != http.StatusUnauthorized {
 		return response, err
 	}
+	refused, isOwn := response.refusal()
+	if !isOwn {
+		return response, nil
+	}
 	c.tokens.refuse(token)
-	if !c.tokens.canRenew() || response.err().Code == "token_revoked" {
+	if !c.tokens.canRenew() || refused.Code == "token_revoked" {
 		return response, nil
 	}
 	newer, err := c.tokens.load(ctx, token)

@@ -1,10 +1,14 @@
 package throng
 
-// An event is a message, a gap, or who follows a channel.
+// A peer that sends something else, as a proxy or another server does.
+const notThrongPeer = "the peer is not a Throng server"
+
+// An event is a message, one that cannot be read, a gap, or who follows a channel.
 type event struct {
-	message  *Message
-	gap      *Gap
-	presence *PresenceEvent
+	message    *Message
+	unreadable *Unreadable
+	gap        *Gap
+	presence   *PresenceEvent
 }
 
 // place is where the event is in the log of its channel. Presence events have no place.
@@ -14,6 +18,8 @@ func (e event) place() (target Target, id string, hasPlace bool) {
 		return Target{}, "", false
 	case e.gap != nil:
 		return e.gap.Target, e.gap.ID, true
+	case e.unreadable != nil:
+		return e.unreadable.Target, e.unreadable.ID, true
 	}
 	return e.message.Target, e.message.ID, true
 }
@@ -78,22 +84,31 @@ func (c *cursor) gap(id string, missed int) []event {
 	return []event{{gap: &Gap{Target: c.target, ID: c.position, Missed: missed}}}
 }
 
-// take takes a message; one that was taken before yields nothing.
+// take takes a message; one that was taken before yields nothing. One that cannot be read is passed
+// over: it would be the same the next time.
 func (c *cursor) take(envelope *fields) ([]event, error) {
+	if _, _, isID := splitID(envelope.ID); !isID {
+		return nil, unusable(notThrongPeer)
+	}
 	if isUpTo(envelope.ID, c.delivered) {
 		return nil, nil
 	}
+	if isUpTo(envelope.ID, c.first) {
+		// A poll names where its answer ends, not where it begins.
+		c.first = idBefore(envelope.ID)
+	}
 	isReplayed := isUpTo(envelope.ID, c.head)
 	message, err := envelope.toMessage(isReplayed)
-	if err != nil {
-		return nil, unusable("the peer is not a Throng server")
-	}
 	c.position, c.delivered = envelope.ID, envelope.ID
 	if !isReplayed {
 		c.head = ""
 	}
 	if c.isSilent {
 		return nil, nil
+	}
+	if err != nil {
+		unreadable := envelope.toUnreadable(err)
+		return []event{{unreadable: &unreadable}}, nil
 	}
 	return []event{{message: &message}}, nil
 }
@@ -136,6 +151,14 @@ func (c *cursors) have(is func(*cursor) bool) (some, all bool) {
 
 func (c *cursors) havePositions() (some, all bool) {
 	return c.have(func(each *cursor) bool { return each.position != "" })
+}
+
+func (c *cursors) positions() []string {
+	positions := make([]string, len(c.all))
+	for index, each := range c.all {
+		positions[index] = each.position
+	}
+	return positions
 }
 
 // inbox is the user whose connection it is.

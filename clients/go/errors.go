@@ -19,8 +19,7 @@ const (
 // An Error is a request, a publication or a subscription that failed.
 type Error struct {
 	// Code is the server's error code, or one of the client's own: timeout, unreachable,
-	// disconnected, no_token, token_failed, http_… or close_… (a status or close code without an
-	// error code of the server).
+	// disconnected, no_token, token_failed or http_… (a status without an error code of the server).
 	Code string
 	// Message is one sentence.
 	Message string
@@ -48,6 +47,14 @@ type loss struct {
 	isUnusable bool
 	// isAnswer: the transport works; the server has refused the token, or there is none for now.
 	isAnswer bool
+	// isOwn: the server has ended it on purpose, so that the transport is not to blame.
+	isOwn bool
+	// isStale: the token does not hold any more, and a newer one can be used at once.
+	isStale bool
+	// isLate: it did not open in time.
+	isLate bool
+	// isSilent: the server has sent nothing for too long.
+	isSilent bool
 	// err is set if no transport will work: the subscription ends with it.
 	err *Error
 }
@@ -58,42 +65,14 @@ const noHint time.Duration = -1
 
 func lost(message string) *loss { return &loss{message: message, hint: noHint} }
 
+func silent() *loss {
+	return &loss{message: errSilent.Error(), hint: noHint, isSilent: true}
+}
+
+func late(message string) *loss {
+	return &loss{message: message, hint: noHint, isUnusable: true, isLate: true}
+}
+
 func unusable(message string) *loss {
 	return &loss{message: message, hint: noHint, isUnusable: true}
-}
-
-// Close codes after which the server would refuse the client again, if it has accepted it.
-var finalCodes = map[int]bool{1002: true, 1003: true, 1007: true, 1008: true}
-
-var tokenCodes = map[int]string{
-	4002: "token_expired",
-	4003: "unauthorized",
-	4004: "token_revoked",
-	4005: "forbidden",
-}
-
-// Codes of the application; from the second on, clients do not come back.
-const (
-	disconnected        = 4100
-	disconnectedForGood = 4500
-)
-
-func isStaleToken(code int) bool { return code == 4002 || code == 4003 }
-
-// lossOfClose is the loss of a link that the server has closed.
-func lossOfClose(code int, message string, hint time.Duration, isOpen, canRenew, hasToken bool) *loss {
-	// Without a token, what has ended was allowed to any client for a time.
-	isRenewable := isStaleToken(code) && (canRenew || (code == 4002 && !hasToken))
-	result := &loss{message: message, hint: hint, isAnswer: isRenewable || code >= disconnected}
-	name, isOfToken := tokenCodes[code]
-	switch {
-	case isOfToken && !isRenewable:
-		result.err = &Error{Code: name, Message: message}
-	case isOfToken:
-	case code >= disconnectedForGood:
-		result.err = &Error{Code: "disconnected", Message: message}
-	case isOpen && finalCodes[code]:
-		result.err = &Error{Code: fmt.Sprintf("close_%d", code), Message: message}
-	}
-	return result
 }

@@ -9,6 +9,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,16 +26,17 @@ type httpLink struct {
 	cancel   context.CancelCauseFunc
 	client   *Client
 	cursors  *cursors
+	timeout  time.Duration
 	watchdog *watchdog
 	mu       sync.Mutex
 	opened   bool
 	heardAt  time.Time
 }
 
-func newHTTPLink(ctx context.Context, client *Client, cursors *cursors) httpLink {
+func newHTTPLink(ctx context.Context, client *Client, cursors *cursors, timeout time.Duration) httpLink {
 	inner, cancel := context.WithCancelCause(ctx)
 	return httpLink{
-		ctx: inner, cancel: cancel, client: client, cursors: cursors,
+		ctx: inner, cancel: cancel, client: client, cursors: cursors, timeout: timeout,
 		watchdog: newWatchdog(func() { cancel(errSilent) }),
 	}
 }
@@ -72,13 +74,13 @@ func (h *httpLink) url(query url.Values, isFromNow bool) string {
 		query.Add(kind, name)
 	}
 	query.Set("envelope", "true")
-	if _, all := h.cursors.havePositions(); all && !isFromNow {
-		positions := make([]string, len(h.cursors.all))
-		for index, each := range h.cursors.all {
-			positions[index] = each.position
-		}
-		query.Set("since", strings.Join(positions, ","))
-	} else if h.cursors.history > 0 && !isFromNow {
+	if isFromNow {
+		// Without a look at the positions, which another goroutine may change.
+		return "/subscribe?" + query.Encode()
+	}
+	if _, all := h.cursors.havePositions(); all {
+		query.Set("since", strings.Join(h.cursors.positions(), ","))
+	} else if h.cursors.history > 0 {
 		query.Set("history", strconv.Itoa(h.cursors.history))
 	}
 	return "/subscribe?" + query.Encode()
@@ -103,7 +105,7 @@ func (h *httpLink) get(method, path string, timeout time.Duration) (*answer, err
 func (h *httpLink) ended() error {
 	cause := context.Cause(h.ctx)
 	if errors.Is(cause, errSilent) {
-		return lost(cause.Error())
+		return silent()
 	}
 	return cause
 }
@@ -113,16 +115,19 @@ func (h *httpLink) check(response *answer) error {
 	if response.isOK() {
 		return nil
 	}
-	err := response.err()
+	hint := response.retryAfter(h.client.options.Random)
+	isUnusable := !isTemporary(response.status)
+	err, isOwn := response.refusal()
 	isUnauthorized := response.status == http.StatusUnauthorized
-	if isUnauthorized && h.client.tokens.canRenew() && err.Code != "token_revoked" {
-		return &loss{message: err.Message, hint: noHint, isAnswer: true}
-	}
-	if finalStatuses[response.status] {
+	switch {
+	case !isOwn:
+		err = h.client.refusal(response)
+	case isUnauthorized && h.client.tokens.canRenew() && err.Code != "token_revoked":
+		return &loss{message: err.Message, hint: noHint, isAnswer: true, isStale: true}
+	case finalStatuses[response.status]:
 		return err
 	}
-	hint := response.retryAfter(h.client.options.Random)
-	return &loss{message: err.Message, hint: hint, isUnusable: !isTemporary(response.status)}
+	return &loss{message: err.Message, hint: hint, isUnusable: isUnusable, isOwn: isOwn && !isUnusable}
 }
 
 // settle asks where the channels end now, to tell older messages from live ones.
@@ -157,7 +162,7 @@ func (h *httpLink) settle() error {
 func (h *httpLink) ids(header http.Header) ([]string, error) {
 	ids := strings.Split(header.Get("Throng-Id"), ",")
 	if len(ids) != len(h.cursors.all) || ids[0] == "" {
-		return nil, unusable("the answer is not one of a Throng server")
+		return nil, unusable(h.client.notThrong(nil).Message)
 	}
 	return ids, nil
 }
@@ -189,7 +194,7 @@ func (h *httpLink) isLost(each *cursor) (bool, error) {
 		return true, nil
 	}
 	query := url.Values{"after": {each.position}, "limit": {"1"}}
-	path := each.target.path() + "/history?" + query.Encode()
+	path := each.target.path("history", query)
 	response, err := h.get(http.MethodGet, path, h.client.options.RequestTimeout)
 	if err != nil {
 		return false, err
@@ -202,20 +207,22 @@ func (h *httpLink) isLost(each *cursor) (bool, error) {
 // deliver takes a message, or a gap in its place.
 func (h *httpLink) deliver(text []byte) ([]event, error) {
 	var envelope fields
-	if err := json.Unmarshal(text, &envelope); err != nil {
-		return nil, unusable("the peer is not a Throng server")
+	if err := parse(text, &envelope); err != nil {
+		return nil, unusable(notThrongPeer)
 	}
 	each := h.cursors.of(envelope.target())
 	if each == nil {
 		return nil, nil
 	}
-	if envelope.Type == "presence" {
+	switch envelope.Type {
+	case "presence":
 		return each.see(&envelope), nil
-	}
-	if envelope.Type == "gap" {
+	case "gap":
 		return each.gap(envelope.ID, envelope.Missed), nil
+	case "message":
+		return each.take(&envelope)
 	}
-	return each.take(&envelope)
+	return nil, nil
 }
 
 // A streamLink follows with server-sent events.
@@ -225,27 +232,54 @@ type streamLink struct {
 	body   io.Closer
 	stream *eventStream
 	name   string
+	// isThrong: the head of the response shows it.
+	isThrong bool
 }
 
-func newStreamLink(ctx context.Context, client *Client, cursors *cursors) link {
-	return &streamLink{httpLink: newHTTPLink(ctx, client, cursors)}
+func newStreamLink(ctx context.Context, client *Client, cursors *cursors, timeout time.Duration) link {
+	return &streamLink{httpLink: newHTTPLink(ctx, client, cursors, timeout)}
 }
 
 func (s *streamLink) connection() string { return s.name }
+
+// prove follows from now on, until the stream has begun.
+func (s *streamLink) prove() error {
+	_, err := s.begin(true)
+	if s.body != nil {
+		_ = s.body.Close()
+		s.body = nil
+	}
+	return err
+}
 
 func (s *streamLink) open() ([]event, error) {
 	if err := s.settle(); err != nil {
 		return nil, err
 	}
-	// A stream begins with an event at once, unless a proxy buffers it.
-	late := unusable("the stream did not begin in time")
-	timer := time.AfterFunc(s.client.options.OpenTimeout, func() { s.cancel(late) })
-	defer timer.Stop()
 	_, isResumed := s.cursors.havePositions()
-	header, err := s.start()
+	header, err := s.begin(false)
 	if err != nil {
 		return nil, err
 	}
+	s.name = header.Get("Throng-Connection")
+	events, err := s.resumed(header, isResumed)
+	if err == nil {
+		s.setOpen()
+		s.heard()
+	}
+	return events, err
+}
+
+// begin waits for the first event: a stream begins with one at once, unless a proxy buffers it.
+func (s *streamLink) begin(isFromNow bool) (http.Header, error) {
+	overdue := late("the stream did not begin in time")
+	timer := time.AfterFunc(s.timeout, func() { s.cancel(overdue) })
+	defer timer.Stop()
+	header, err := s.start(isFromNow)
+	if err != nil {
+		return nil, err
+	}
+	s.isThrong = header.Get("Throng-Id") != ""
 	first, err := s.next()
 	if err == nil && first.name == "resumed" {
 		first, err = s.next()
@@ -257,23 +291,17 @@ func (s *streamLink) open() ([]event, error) {
 		return nil, s.closed(first.data)
 	}
 	if !timer.Stop() {
-		return nil, late
+		return nil, overdue
 	}
-	s.name = header.Get("Throng-Connection")
-	events, err := s.resumed(header, isResumed)
-	if err == nil {
-		s.setOpen()
-		s.heard()
-	}
-	return events, err
+	return header, nil
 }
 
-func (s *streamLink) start() (http.Header, error) {
+func (s *streamLink) start(isFromNow bool) (http.Header, error) {
 	query := url.Values{"transport": {"sse"}, "welcome": {"true"}}
 	if s.cursors.hasPresence {
 		query.Set("presence", "true")
 	}
-	path := s.url(query, false)
+	path := s.url(query, isFromNow)
 	s.token, _ = s.client.tokens.now()
 	headers := map[string]string{"Accept": "text/event-stream", "Cache-Control": "no-store"}
 	response, err := s.client.do(s.ctx, request{method: http.MethodGet, path: path, header: headers}, s.token)
@@ -289,10 +317,11 @@ func (s *streamLink) start() (http.Header, error) {
 	s.body = response.Body
 	if response.StatusCode != http.StatusOK {
 		body, _ := io.ReadAll(io.LimitReader(response.Body, answerBytesMax))
-		if response.StatusCode == http.StatusUnauthorized {
+		refused := &answer{response.StatusCode, response.Header, body}
+		if _, isOwn := refused.refusal(); isOwn && response.StatusCode == http.StatusUnauthorized {
 			s.client.tokens.refuse(s.token)
 		}
-		if err := s.check(&answer{response.StatusCode, response.Header, body}); err != nil {
+		if err := s.check(refused); err != nil {
 			return nil, err
 		}
 	}
@@ -339,7 +368,8 @@ func (s *streamLink) next() (streamEvent, error) {
 	if !errors.Is(err, io.EOF) {
 		message = fmt.Sprintf("the stream broke: %v", err)
 	}
-	return event, &loss{message: message, hint: s.stream.retry}
+	// A server that refuses a stream, or shuts down, names a time to retry.
+	return event, &loss{message: message, hint: s.stream.retry, isOwn: s.stream.retry != noHint}
 }
 
 func (s *streamLink) receive() ([]event, error) {
@@ -361,13 +391,15 @@ func (s *streamLink) receive() ([]event, error) {
 func (s *streamLink) closed(data []byte) error {
 	var last fields
 	if err := json.Unmarshal(data, &last); err != nil {
-		return unusable("the peer is not a Throng server")
+		return unusable(notThrongPeer)
 	}
 	tokens := s.client.tokens
-	if isStaleToken(last.CloseCode) {
+	if s.isThrong && isStaleToken(last.CloseCode) {
 		tokens.refuse(s.token)
 	}
-	return lossOfClose(last.CloseCode, last.Message, s.stream.retry, true, tokens.canRenew(), s.token != "")
+	reason := last.Code + ": " + last.Message
+	end := closing{last.CloseCode, reason, s.stream.retry, s.isThrong}
+	return end.loss(last.Message, tokens.canRenew(), s.token != "")
 }
 
 func (s *streamLink) close() {
@@ -384,11 +416,21 @@ type pollLink struct {
 	hint time.Duration
 }
 
-func newPollLink(ctx context.Context, client *Client, cursors *cursors) link {
-	return &pollLink{httpLink: newHTTPLink(ctx, client, cursors), hint: noHint}
+func newPollLink(ctx context.Context, client *Client, cursors *cursors, timeout time.Duration) link {
+	return &pollLink{httpLink: newHTTPLink(ctx, client, cursors, timeout), hint: noHint}
 }
 
 func (p *pollLink) connection() string { return "" }
+
+// prove polls from now on, which returns at once.
+func (p *pollLink) prove() error {
+	query := url.Values{"transport": {"poll"}, "wait": {"0"}}
+	response, err := p.get(http.MethodGet, p.url(query, true), p.client.options.RequestTimeout)
+	if err == nil {
+		err = p.check(response)
+	}
+	return err
+}
 
 func (p *pollLink) open() ([]event, error) {
 	if err := p.settle(); err != nil {
@@ -426,6 +468,7 @@ func (p *pollLink) presence() string {
 
 func (p *pollLink) poll(wait time.Duration) ([]event, error) {
 	options := p.client.options
+	before := p.cursors.positions()
 	_, isResumed := p.cursors.havePositions()
 	patience := wait + options.RequestTimeout/2
 	if wait == 0 {
@@ -458,12 +501,8 @@ func (p *pollLink) poll(wait time.Duration) ([]event, error) {
 			continue
 		}
 		taken, err := p.deliver([]byte(line))
-		if err != nil && len(events) > 0 {
-			// What came before counts; the next poll begins after it.
-			return events, nil
-		}
 		if err != nil {
-			return nil, err
+			return p.cutShort(events, before, err)
 		}
 		events = append(events, taken...)
 	}
@@ -475,4 +514,25 @@ func (p *pollLink) poll(wait time.Duration) ([]event, error) {
 	p.mu.Unlock()
 	p.hint = response.retryAfter(options.Random)
 	return events, nil
+}
+
+// cutShort leaves an answer of which a line cannot be read. What came before it counts, and the next
+// poll begins after that: no position stays at the end of the answer, which its head names.
+func (p *pollLink) cutShort(events []event, before []string, cause error) ([]event, error) {
+	hasMessages := slices.ContainsFunc(events, func(each event) bool { return each.message != nil })
+	for index, each := range p.cursors.all {
+		if before[index] != "" || each.delivered != "" {
+			continue
+		}
+		if hasMessages {
+			// A request has a position for each channel, or for none, so that this one has to go on.
+			events = append(events, each.gap(each.position, 0)...)
+			continue
+		}
+		each.position, each.hasStarted = "", false
+	}
+	if len(events) > 0 {
+		return events, nil
+	}
+	return nil, cause
 }

@@ -10,6 +10,9 @@ import (
 // A link is one attempt at one transport, from opening to loss. Its methods return a *loss, an
 // *Error that no retry would change, or the error of the context. It is never used again.
 type link interface {
+	// prove connects as far as that is possible without the positions of the channels, to show that
+	// the transport works. Another goroutine may call it, before open.
+	prove() error
 	// open connects and subscribes.
 	open() ([]event, error)
 	// receive returns the next events.
@@ -23,13 +26,18 @@ type link interface {
 	suspect(since, until time.Time)
 }
 
-var links = map[Transport]func(context.Context, *Client, *cursors) link{
+// The duration is the time to open.
+var links = map[Transport]func(context.Context, *Client, *cursors, time.Duration) link{
 	WebSocket: newSocketLink,
 	SSE:       newStreamLink,
 	Poll:      newPollLink,
 }
 
-var errSilent = errors.New("the server fell silent")
+var (
+	errSilent = errors.New("the server fell silent")
+	// errBetter ends a link because a better transport works.
+	errBetter = errors.New("a better transport works")
+)
 
 // A watchdog calls a function when nothing has arrived until a moment. It counts only while
 // somebody waits for data: to a reader that is slow, the server may have sent much.

@@ -7,11 +7,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
+
+// A year, as on the server.
+const expiresInMax = 365 * 24 * time.Hour
 
 // A Target is a channel or a user's inbox. Make it with Channel or User.
 type Target struct {
@@ -40,11 +43,6 @@ func (t Target) parts() (kind, name string) {
 		return "user", t.user
 	}
 	return "channel", t.channel
-}
-
-func (t Target) path() string {
-	kind, name := t.parts()
-	return "/" + kind + "s/" + url.PathEscape(name)
 }
 
 // A Message is one message of a channel.
@@ -89,6 +87,9 @@ type Draft struct {
 	ContentType string
 	// Exclude is the name of a connection that does not get the message.
 	Exclude string
+	// ExpiresIn is the time for which the message is of use: 1 s to a year, in whole seconds. It is
+	// kept as long as others of its channel if 0.
+	ExpiresIn time.Duration
 }
 
 // Published says that the server has the message.
@@ -109,6 +110,8 @@ type History struct {
 	More bool
 	// Recovered says, with After, whether the server still has all messages after that id.
 	Recovered bool
+	// Unreadable are the messages of the page that cannot be decoded.
+	Unreadable []Unreadable
 }
 
 // Presence is who follows a channel.
@@ -157,7 +160,11 @@ type fields struct {
 	Code        string          `json:"code"`
 	CloseCode   int             `json:"close_code"`
 	Message     string          `json:"message"`
+	// MessageBytesMax is of a welcome.
+	MessageBytesMax int64 `json:"max_message_bytes"`
 	presenceFields
+	// unreadable is why only the channel and the id of a message could be read.
+	unreadable error
 }
 
 // presenceFields are those of a presence event.
@@ -185,6 +192,12 @@ func (f *fields) toMessage(replayed bool) (Message, error) {
 	if f.ID == "" {
 		return Message{}, errors.New("a message without an id")
 	}
+	if f.unreadable != nil {
+		return Message{}, f.unreadable
+	}
+	if len(f.Data) == 0 {
+		return Message{}, errors.New("a message without data")
+	}
 	message := Message{
 		Target:      f.target(),
 		ID:          f.ID,
@@ -193,7 +206,7 @@ func (f *fields) toMessage(replayed bool) (Message, error) {
 		ContentType: "application/json",
 		Replayed:    replayed,
 	}
-	if len(f.Data) > 0 && f.Data[0] == '"' {
+	if f.Data[0] == '"' {
 		var text string
 		if err := json.Unmarshal(f.Data, &text); err != nil {
 			return message, err
@@ -201,6 +214,9 @@ func (f *fields) toMessage(replayed bool) (Message, error) {
 		message.Data, message.ContentType = []byte(text), "text/plain; charset=utf-8"
 	}
 	if f.Encoding == "base64" {
+		if f.Data[0] != '"' {
+			return message, errors.New("base64 that is no string")
+		}
 		bytes, err := base64.StdEncoding.DecodeString(string(message.Data))
 		if err != nil {
 			return message, err
@@ -211,6 +227,10 @@ func (f *fields) toMessage(replayed bool) (Message, error) {
 		message.ContentType = f.ContentType
 	}
 	return message, nil
+}
+
+func (f *fields) toUnreadable(cause error) Unreadable {
+	return Unreadable{Target: f.target(), ID: f.ID, Reason: cause.Error()}
 }
 
 func (f *fields) toPresence() PresenceEvent {
@@ -233,6 +253,15 @@ func isUpTo(id, last string) bool {
 	return ok && lastOK && epoch == lastEpoch && offset <= lastOffset
 }
 
+// idBefore is an id after which this message comes next.
+func idBefore(id string) string {
+	epoch, offset, ok := splitID(id)
+	if !ok || offset == 0 {
+		return ""
+	}
+	return epoch + "-" + strconv.FormatUint(offset-1, 10)
+}
+
 func splitID(id string) (epoch string, offset uint64, ok bool) {
 	dash := strings.LastIndexByte(id, '-')
 	if dash < 0 {
@@ -246,12 +275,23 @@ func splitID(id string) (epoch string, offset uint64, ok bool) {
 func (d *Draft) body() ([]byte, string, error) {
 	switch data := d.Data.(type) {
 	case string:
+		if !utf8.ValidString(data) {
+			return nil, "", d.refuse("bad_utf8", "the text is not UTF-8")
+		}
 		return []byte(data), "text/plain; charset=utf-8", nil
 	case []byte:
 		return data, "application/octet-stream", nil
 	}
 	data, err := json.Marshal(d.Data)
+	if err != nil {
+		err = fmt.Errorf("throng: the data has no JSON: %w", err)
+	}
 	return data, "application/json", err
+}
+
+// refuse is the error of a draft that is never sent.
+func (d *Draft) refuse(code, message string) *Error {
+	return &Error{Code: code, Message: message, Outcome: Unpublished, Key: d.Key}
 }
 
 // prepare gives the draft a key, and refuses what no header may have: it could never be sent.
@@ -261,17 +301,51 @@ func (d *Draft) prepare() error {
 			return fmt.Errorf("throng: the %s %q is not printable ASCII", name, text)
 		}
 	}
+	if d.ExpiresIn != 0 && (d.ExpiresIn < time.Second || d.ExpiresIn > expiresInMax) {
+		return fmt.Errorf("throng: ExpiresIn must be from 1s to %v, not %v", expiresInMax, d.ExpiresIn)
+	}
 	if d.Key == "" {
 		d.Key = randomKey()
 	}
 	return nil
 }
 
+// encoded is the body, checked for what the server would refuse anyway.
+func (d *Draft) encoded(bytesMax int64) ([]byte, string, error) {
+	if err := d.Target.check(); err != nil {
+		return nil, "", d.refuse(err.Code, err.Message)
+	}
+	body, contentType, err := d.body()
+	if err != nil {
+		return nil, "", err
+	}
+	if bytesMax > 0 && int64(len(body)) > bytesMax {
+		message := fmt.Sprintf("the message has %d bytes, and the server takes %d", len(body), bytesMax)
+		return nil, "", d.refuse("too_large", message)
+	}
+	if d.ContentType != "" {
+		contentType = d.ContentType
+	}
+	return body, contentType, nil
+}
+
+// header is that of a publication.
+func (d *Draft) header(contentType string) map[string]string {
+	header := map[string]string{"Content-Type": contentType, "Idempotency-Key": d.Key}
+	if d.Exclude != "" {
+		header["Throng-Exclude"] = d.Exclude
+	}
+	if d.ExpiresIn != 0 {
+		header["Throng-Expires-In"] = strconv.FormatInt(d.expiresIn(), 10)
+	}
+	return header
+}
+
+// expiresIn is in seconds; the rest of one counts as one.
+func (d *Draft) expiresIn() int64 { return int64((d.ExpiresIn + time.Second - 1) / time.Second) }
+
 // line is that of a batch.
 func (d *Draft) line() ([]byte, error) {
-	if d.Target == (Target{}) {
-		return nil, errors.New("throng: a draft has no target")
-	}
 	kind, name := d.Target.parts()
 	named := map[string]any{kind: name, "key": d.Key}
 	if bytes, isBytes := d.Data.([]byte); isBytes {
@@ -284,6 +358,9 @@ func (d *Draft) line() ([]byte, error) {
 	}
 	if d.Exclude != "" {
 		named["exclude"] = d.Exclude
+	}
+	if d.ExpiresIn != 0 {
+		named["expires_in"] = d.expiresIn()
 	}
 	line, err := json.Marshal(named)
 	return append(line, '\n'), err

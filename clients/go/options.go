@@ -3,10 +3,12 @@ package throng
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -44,12 +46,15 @@ type Options struct {
 	User string
 	// Transports in order of preference. WebSocket, SSE and Poll unless set.
 	Transports []Transport
-	// HTTPClient sends all requests, and opens WebSockets. Its Timeout must be 0.
+	// HTTPClient sends all requests, and opens WebSockets. Its Timeout must be 0. Unless set, it keeps
+	// up to 1,024 idle connections for a minute; a Transport of your own should keep as many as there
+	// are goroutines that publish at the same time (MaxIdleConnsPerHost).
 	HTTPClient *http.Client
 	// Heartbeat is the server's, for transports that do not announce it. 25 s unless set; negative
 	// if it sends none.
 	Heartbeat time.Duration
-	// OpenTimeout is the time for a transport to open before the next is tried. 3 s unless set.
+	// OpenTimeout is the time for a transport to open. It doubles with each attempt that was too late,
+	// up to 30 s or this, whichever is longer. 3 s unless set.
 	OpenTimeout time.Duration
 	// RequestTimeout is the time after which a request counts as unanswered. 10 s unless set.
 	RequestTimeout time.Duration
@@ -58,6 +63,9 @@ type Options struct {
 	PublishTimeout time.Duration
 	// PollWait is how long a long-poll waits, in whole seconds. 25 s unless set; 1 s to 5 minutes.
 	PollWait time.Duration
+	// Logger gets a warning for each cause of a refusal, and of a message that cannot be read, once.
+	// slog.Default() unless set.
+	Logger *slog.Logger
 	// Random returns numbers from 0 to 1, for the jitter. Several goroutines call it.
 	Random func() float64
 }
@@ -82,8 +90,13 @@ func (o Options) withDefaults() (Options, error) {
 			return o, fmt.Errorf("throng: the option %s must be from 0 to %v", each.name, each.most)
 		}
 	}
-	if !isHeaderText(o.Token) || strings.Contains(o.Token, " ") {
-		return o, fmt.Errorf("throng: the Token has a space, a line break or another character that no token has")
+	if flaw := flawOf(o.Token); flaw != "" {
+		return o, fmt.Errorf("throng: the Token %s", flaw)
+	}
+	if o.User != "" {
+		if err := User(o.User).check(); err != nil {
+			return o, err
+		}
 	}
 	if o.PollWait < time.Second {
 		return o, fmt.Errorf("throng: the option PollWait must be at least 1s")
@@ -106,13 +119,37 @@ func (o Options) withDefaults() (Options, error) {
 		return o, fmt.Errorf("throng: name at least one transport")
 	}
 	if o.HTTPClient == nil {
-		o.HTTPClient = &http.Client{}
+		o.HTTPClient = defaultClient()
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
 	}
 	if o.Random == nil {
 		o.Random = rand.Float64
 	}
 	return o, nil
 }
+
+// Idle connections of the default client. The server closes them after 75 s.
+const (
+	idleConnectionsMax = 1024
+	idleTime           = time.Minute
+)
+
+// defaultClient is one for all clients. The default of net/http keeps two idle connections for a
+// host, so that a hundred publishers would open one for nearly each publication.
+var defaultClient = sync.OnceValue(func() *http.Client {
+	standard, isStandard := http.DefaultTransport.(*http.Transport)
+	if !isStandard {
+		// Somebody has put another one in its place, to trace requests for instance.
+		return &http.Client{}
+	}
+	transport := standard.Clone()
+	transport.MaxIdleConns = 0
+	transport.MaxIdleConnsPerHost = idleConnectionsMax
+	transport.IdleConnTimeout = idleTime
+	return &http.Client{Transport: transport}
+})
 
 // isHeaderText says whether a header may have it: printable ASCII.
 func isHeaderText(text string) bool {

@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
+	"slices"
 	"time"
 )
 
@@ -32,20 +32,14 @@ func (c *Client) Publish(ctx context.Context, target Target, data any) (Publishe
 // and the Key. If the context ends first, the error wraps that of the context.
 func (c *Client) PublishDraft(ctx context.Context, draft Draft) (Published, error) {
 	defer c.watch()()
-	body, contentType, err := draft.body()
-	if err != nil {
-		return Published{}, fmt.Errorf("throng: the data has no JSON: %w", err)
-	}
-	if draft.ContentType != "" {
-		contentType = draft.ContentType
-	}
 	if err := draft.prepare(); err != nil {
 		return Published{}, err
 	}
-	header := map[string]string{"Content-Type": contentType, "Idempotency-Key": draft.Key}
-	if draft.Exclude != "" {
-		header["Throng-Exclude"] = draft.Exclude
+	body, contentType, err := draft.encoded(c.messageBytesMax.Load())
+	if err != nil {
+		return Published{}, err
 	}
+	header := draft.header(contentType)
 	tries := c.attempts(ctx)
 	var published Published
 	read := func(body []byte) bool {
@@ -53,7 +47,7 @@ func (c *Client) PublishDraft(ctx context.Context, draft Draft) (Published, erro
 		return json.Unmarshal(body, &published) == nil && published.ID != ""
 	}
 	for {
-		isRead, refused := tries.send(request{http.MethodPost, draft.Target.path(), header, body}, read)
+		isRead, refused := tries.send(request{http.MethodPost, draft.Target.path("", nil), header, body}, read)
 		if isRead {
 			return published, nil
 		}
@@ -130,20 +124,24 @@ func (a *attempts) send(r request, read func(body []byte) bool) (bool, *Error) {
 			return true, nil
 		}
 		// Not from Throng, so that it says nothing about what a server behind it did.
-		a.reason = notThrong(nil).Message
+		a.reason = a.client.notThrong(nil).Message
 		return false, nil
 	}
-	refused = response.err()
+	refused, isOwn := response.refusal()
 	a.reason = refused.Message
-	// The error of a proxy says nothing about what the server behind it did.
-	if !strings.HasPrefix(refused.Code, "http_") {
+	if named := response.retryAfter(options.Random); named != noHint {
+		a.delay = named
+	}
+	if !isOwn {
+		// It says nothing about what the server behind it did, and may pass.
+		a.client.refusal(response)
+		return false, nil
+	}
+	if refused.Code != "outcome_unknown" {
 		a.uncertain--
 	}
 	if !isTemporary(response.status) {
 		return false, refused
-	}
-	if named := response.retryAfter(options.Random); named != noHint {
-		a.delay = named
 	}
 	return false, nil
 }
@@ -193,24 +191,35 @@ type Result struct {
 func (c *Client) PublishBatch(ctx context.Context, drafts []Draft) ([]Result, error) {
 	defer c.watch()()
 	lines := make([]line, len(drafts))
+	results := make([]Result, len(drafts))
+	var open []int
 	for index, draft := range drafts {
-		if err := draft.prepare(); err != nil {
-			return nil, err
+		err := draft.prepare()
+		if err == nil {
+			_, _, err = draft.encoded(c.messageBytesMax.Load())
 		}
-		text, err := draft.line()
+		if errors.As(err, &results[index].Err) {
+			continue
+		}
+		var text []byte
+		if err == nil {
+			text, err = draft.line()
+		}
 		if err != nil {
 			return nil, fmt.Errorf("throng: message %d of the batch: %w", index, err)
 		}
 		lines[index] = line{key: draft.Key, text: text}
+		open = append(open, index)
 	}
-	results := make([]Result, len(drafts))
-	for from := 0; from < len(lines); {
+	for from := 0; from < len(open); {
 		to, size := from, 0
-		for to < len(lines) && to-from < batchLinesMax && (to == from || size+len(lines[to].text) <= batchBytesMax) {
-			size += len(lines[to].text)
+		for to < len(open) && to-from < batchLinesMax {
+			if size += len(lines[open[to]].text); to > from && size > batchBytesMax {
+				break
+			}
 			to++
 		}
-		c.publishPart(ctx, lines[from:to], results[from:to])
+		c.publishPart(ctx, lines, slices.Clone(open[from:to]), results)
 		from = to
 	}
 	return results, nil
@@ -221,12 +230,9 @@ type line struct {
 	text []byte
 }
 
-func (c *Client) publishPart(ctx context.Context, lines []line, results []Result) {
+// publishPart publishes the open lines, with one request at a time.
+func (c *Client) publishPart(ctx context.Context, lines []line, open []int, results []Result) {
 	tries := c.attempts(ctx)
-	open := make([]int, len(lines))
-	for index := range lines {
-		open[index] = index
-	}
 	for len(open) > 0 {
 		var body bytes.Buffer
 		for _, index := range open {

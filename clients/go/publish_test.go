@@ -59,7 +59,7 @@ func cut(r *http.Request, _ string) (*http.Response, error) {
 	return nil, errors.New("cut")
 }
 
-func late(r *http.Request, _ string) (*http.Response, error) {
+func tooLate(r *http.Request, _ string) (*http.Response, error) {
 	trace(r)
 	<-r.Context().Done()
 	return nil, r.Context().Err()
@@ -116,7 +116,7 @@ func TestTheOutcomeIsSaidWhenItGivesUp(t *testing.T) {
 		code    string
 		outcome Outcome
 	}{
-		{entries{late}, "timeout", Unknown},
+		{entries{tooLate}, "timeout", Unknown},
 		{entries{cut}, "timeout", Unknown},
 		{entries{refused}, "timeout", Unpublished},
 		{entries{refuses(503, "busy")}, "timeout", Unpublished},

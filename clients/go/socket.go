@@ -17,6 +17,8 @@ import (
 	"github.com/coder/websocket"
 )
 
+const protocol = "throng.v1"
+
 // The largest frame, for a server whose max-message-bytes is raised.
 const frameBytesMax = 64 << 20
 
@@ -29,6 +31,7 @@ type socketLink struct {
 	cancel  context.CancelCauseFunc
 	client  *Client
 	cursors *cursors
+	timeout time.Duration
 	conn    *websocket.Conn
 	name    string
 	// commands are pending, by ref; live are those confirmed by subscribed. Messages before it are of
@@ -60,10 +63,11 @@ type command struct {
 // A backlog is the messages up to this id; empty if there are none.
 type backlog string
 
-func newSocketLink(ctx context.Context, client *Client, cursors *cursors) link {
+func newSocketLink(ctx context.Context, client *Client, cursors *cursors, timeout time.Duration) link {
 	s := &socketLink{
 		client:   client,
 		cursors:  cursors,
+		timeout:  timeout,
 		commands: map[int]command{},
 		live:     map[*cursor]backlog{},
 		pulse: pulse{
@@ -84,29 +88,44 @@ func (s *socketLink) isOpen() bool {
 
 func (s *socketLink) connection() string { return s.name }
 
-func (s *socketLink) open() ([]event, error) {
+// prove connects; open subscribes on the same connection.
+func (s *socketLink) prove() error {
 	s.token, _ = s.client.tokens.now()
-	late := unusable("the WebSocket did not open in time")
-	timer := time.AfterFunc(s.client.options.OpenTimeout, func() { s.cancel(late) })
+	overdue := late("the WebSocket did not open in time")
+	timer := time.AfterFunc(s.timeout, func() { s.cancel(overdue) })
 	defer timer.Stop()
 	if err := s.dial(); err != nil {
-		return nil, err
+		return err
 	}
 	welcome, err := s.read()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if welcome.Type != "welcome" {
-		return nil, unusable("the peer is not a Throng server")
+		return unusable(notThrongPeer)
 	}
 	if !timer.Stop() {
-		return nil, late
+		return overdue
+	}
+	if welcome.MessageBytesMax > 0 {
+		s.client.messageBytesMax.Store(welcome.MessageBytesMax)
 	}
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.opened, s.name = true, welcome.Connection
 	if welcome.Heartbeat > 0 {
 		s.pulse.heartbeat = time.Duration(welcome.Heartbeat * float64(time.Second))
 	}
+	return nil
+}
+
+func (s *socketLink) open() ([]event, error) {
+	if !s.isOpen() {
+		if err := s.prove(); err != nil {
+			return nil, err
+		}
+	}
+	s.mu.Lock()
 	s.pulse.heard(time.Now())
 	s.mu.Unlock()
 	for _, each := range s.cursors.all {
@@ -131,7 +150,7 @@ func (s *socketLink) dial() error {
 	conn, response, err := websocket.Dial(s.ctx, address, &websocket.DialOptions{
 		HTTPClient:   s.client.options.HTTPClient,
 		HTTPHeader:   header,
-		Subprotocols: []string{"throng.v1"},
+		Subprotocols: []string{protocol},
 	})
 	if err == nil {
 		conn.SetReadLimit(frameBytesMax)
@@ -150,21 +169,22 @@ func (s *socketLink) dial() error {
 }
 
 func (s *socketLink) refused(response *answer) error {
-	tokens, err := s.client.tokens, response.err()
-	isAnswer := false
-	if response.status == http.StatusUnauthorized {
+	tokens := s.client.tokens
+	isUnauthorized := response.status == http.StatusUnauthorized
+	hint := response.retryAfter(s.client.options.Random)
+	isUnusable := !isTemporary(response.status)
+	err, isOwn := response.refusal()
+	switch {
+	case !isOwn:
+		err = s.client.refusal(response)
+	case isUnauthorized && tokens.canRenew() && err.Code != "token_revoked":
 		tokens.refuse(s.token)
-		if !tokens.canRenew() || err.Code == "token_revoked" {
-			return err
-		}
-		isAnswer = true
+		return &loss{message: err.Message, hint: noHint, isAnswer: true, isStale: true}
+	case isUnauthorized || response.status == http.StatusForbidden:
+		return err
 	}
-	return &loss{
-		message:    err.Message,
-		hint:       response.retryAfter(s.client.options.Random),
-		isUnusable: !isAnswer && !isTemporary(response.status),
-		isAnswer:   isAnswer,
-	}
+	// A handshake that a proxy has changed may get another error of the server.
+	return &loss{message: err.Message, hint: hint, isUnusable: isUnusable, isOwn: isOwn && !isUnusable}
 }
 
 func (s *socketLink) subscribe(each *cursor) error {
@@ -208,7 +228,7 @@ func (s *socketLink) send(frame map[string]any) error {
 	defer cancel()
 	if err := s.conn.Write(limited, websocket.MessageText, text); err != nil {
 		if context.Cause(limited) == errSilent {
-			return lost(errSilent.Error())
+			return silent()
 		}
 		return s.ended(err)
 	}
@@ -221,8 +241,8 @@ func (s *socketLink) read() (*fields, error) {
 		return nil, s.ended(err)
 	}
 	frame := &fields{}
-	if err := json.Unmarshal(text, frame); err != nil {
-		return nil, unusable("the peer is not a Throng server")
+	if err := parse(text, frame); err != nil {
+		return nil, unusable(notThrongPeer)
 	}
 	return frame, nil
 }
@@ -232,7 +252,7 @@ func (s *socketLink) ended(err error) error {
 	if s.ctx.Err() != nil {
 		cause := context.Cause(s.ctx)
 		if errors.Is(cause, errSilent) {
-			return lost(cause.Error())
+			return silent()
 		}
 		return cause
 	}
@@ -248,13 +268,14 @@ func (s *socketLink) ended(err error) error {
 		}
 	}
 	s.mu.Lock()
-	token, isOpen := s.token, s.opened
+	token := s.token
 	s.mu.Unlock()
 	tokens := s.client.tokens
-	if isStaleToken(code) {
+	end := closing{code, closed.Reason, hint, s.conn.Subprotocol() == protocol}
+	if end.isThrong && isStaleToken(code) {
 		tokens.refuse(token)
 	}
-	return lossOfClose(code, message, hint, isOpen, tokens.canRenew(), token != "")
+	return end.loss(message, tokens.canRenew(), token != "")
 }
 
 // Signs of life.
@@ -415,7 +436,7 @@ func (s *socketLink) refusedCommand(frame *fields) error {
 		return nil
 	}
 	if frame.Code == "busy" || frame.Code == "too_many_requests" {
-		return lost(frame.Message)
+		return &loss{message: frame.Message, hint: noHint, isOwn: true}
 	}
 	return err
 }

@@ -6,14 +6,18 @@ import (
 	"fmt"
 	"iter"
 	"net/http"
+	"strings"
 	"time"
 )
 
 const (
 	// A link open for this long was stable: after its loss, the backoff starts over.
 	stable = 10 * time.Second
-	// Failures in a row after which the next transport is tried.
+	// Failures of a transport in a row after which it is doubted: if the server answers and it fails
+	// once more, the next one is tried.
 	failuresMax = 2
+	// The longest time to open to which attempts that are too late lead.
+	openTimeoutMax = 30 * time.Second
 )
 
 // A State is what the connection of a subscription does now.
@@ -22,7 +26,7 @@ type State struct {
 	Name      string
 	Transport Transport
 	// Delay is the time until the next attempt, and Reason why the connection was lost; both while
-	// it waits.
+	// it waits. A proxy or another server that has refused it is named.
 	Delay  time.Duration
 	Reason string
 }
@@ -40,22 +44,29 @@ type Subscription struct {
 	// OnPresence is called with who follows each channel: at once, and on each change. Where the server
 	// has no presence events, or not for this client, the subscription ends with its error.
 	OnPresence func(PresenceEvent)
+	// OnUnreadable is called for a message that cannot be decoded, in its place. Without it the
+	// client's Logger gets a warning.
+	OnUnreadable func(Unreadable)
 	// OnState is called when the connection opens or is lost.
 	OnState func(State)
 
 	// pending are the events that have arrived and are not taken yet; taken are the last ids of those
 	// that are.
-	pending   []event
-	taken     map[Target]string
-	client    *Client
-	targets   []Target
-	cursors   *cursors
-	link      link
-	transport int
-	failures  int
-	attempt   int
-	openedAt  time.Time
-	retryAt   time.Time
+	pending []event
+	taken   map[Target]string
+	client  *Client
+	targets []Target
+	cursors *cursors
+	link    link
+	// leave cancels the context of the link.
+	leave   context.CancelCauseFunc
+	attempt int
+	retryAt time.Time
+	// heardAt is when the link last had something to deliver, or a heartbeat.
+	openedAt, heardAt time.Time
+	// isRenewed: a newer token was tried at once, and has not held for long.
+	isRenewed bool
+	route     route
 }
 
 // Subscribe follows channels, and at most one user's inbox. Nothing happens before Messages.
@@ -131,6 +142,11 @@ func (s *Subscription) take() *Message {
 	}
 	target, id, _ := next.place()
 	s.taken[target] = id
+	if next.unreadable != nil && s.OnUnreadable != nil {
+		s.OnUnreadable(*next.unreadable)
+	} else if next.unreadable != nil {
+		s.client.warnUnreadable(*next.unreadable)
+	}
 	if next.gap != nil && s.OnGap != nil {
 		s.OnGap(*next.gap)
 	}
@@ -146,8 +162,11 @@ func (s *Subscription) start() error {
 	made := &cursors{history: s.History, hasPresence: s.OnPresence != nil}
 	var last []*cursor
 	for _, target := range s.targets {
-		if seen[target] || target == (Target{}) {
-			return errors.New("throng: a channel is named twice, or has no name")
+		if err := target.check(); err != nil {
+			return err
+		}
+		if seen[target] {
+			return fmt.Errorf("throng: %s is named twice", target)
 		}
 		seen[target] = true
 		position, hasSince := s.Since[target]
@@ -180,11 +199,11 @@ func (s *Subscription) start() error {
 	return nil
 }
 
-func (s *Subscription) current() Transport { return s.client.options.Transports[s.transport] }
+func (s *Subscription) current() Transport { return s.client.options.Transports[s.route.transport] }
 
-func (s *Subscription) report(name string, delay time.Duration, reason string) {
+func (s *Subscription) report(state State) {
 	if s.OnState != nil {
-		s.OnState(State{Name: name, Transport: s.current(), Delay: delay, Reason: reason})
+		s.OnState(state)
 	}
 }
 
@@ -194,12 +213,13 @@ func (s *Subscription) next(ctx context.Context) ([]event, error) {
 	var err error
 	if s.link == nil {
 		events, err = s.open(ctx)
-	} else {
-		events, err = s.link.receive()
+	} else if events, err = s.link.receive(); errors.Is(err, errBetter) {
+		events, err = s.change(ctx)
 	}
 	var gone *loss
 	switch {
 	case err == nil:
+		s.heardAt = time.Now()
 		return events, nil
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
@@ -217,67 +237,106 @@ func (s *Subscription) open(ctx context.Context) ([]event, error) {
 		if _, err := s.client.tokens.load(ctx, ""); err != nil {
 			var refused *Error
 			if errors.As(err, &refused) && refused.Code != "no_token" {
+				s.client.warnings.warn(refused.Message, refused.Message)
 				return nil, &loss{message: refused.Message, hint: noHint, isAnswer: true}
 			}
 			return nil, err
 		}
 	}
-	s.report("connecting", 0, "")
-	s.link = links[s.current()](ctx, s.client, s.cursors)
-	s.client.register(s.link, true)
-	events, err := s.link.open()
+	own, leave := context.WithCancelCause(ctx)
+	timeout := s.route.openTimeout(s.client.options)
+	return s.begin(ctx, links[s.current()](own, s.client, s.cursors, timeout), leave)
+}
+
+// begin opens a link, which may be connected already.
+func (s *Subscription) begin(
+	ctx context.Context, made link, leave context.CancelCauseFunc,
+) ([]event, error) {
+	s.report(State{Name: "connecting", Transport: s.current()})
+	s.link, s.leave = made, leave
+	s.client.register(made, true)
+	began := time.Now()
+	events, err := made.open()
 	if err != nil {
 		return nil, err
 	}
 	s.openedAt = time.Now()
-	s.failures = 0
-	s.report("open", 0, "")
+	s.route.opened(s.openedAt.Sub(began) < s.client.options.OpenTimeout)
+	s.route.begin(ctx, s)
+	s.report(State{Name: "open", Transport: s.current()})
 	return events, nil
 }
 
+// change goes on over the better transport that was found. Positions hold for all transports, so
+// that nothing is lost or doubled.
+func (s *Subscription) change(ctx context.Context) ([]event, error) {
+	better, leave := s.route.take()
+	s.release()
+	return s.begin(ctx, better, leave)
+}
+
 func (s *Subscription) lost(ctx context.Context, gone *loss) error {
-	wasOpen := s.link != nil && s.link.isOpen()
+	over, lived := s.current(), time.Duration(0)
+	if s.link != nil && s.link.isOpen() {
+		lived = time.Since(s.openedAt)
+		if gone.isSilent {
+			lived = s.heardAt.Sub(s.openedAt)
+		}
+	}
 	s.release()
 	if gone.err != nil {
 		return gone.err
 	}
-	if wasOpen && time.Since(s.openedAt) >= stable {
-		s.attempt = 0
-	}
-	if !wasOpen && gone.hint == noHint && !gone.isAnswer {
-		s.failures++
-		if s.fallsBack(ctx, gone) {
-			s.transport++
-			s.failures = 0
-			return nil
-		}
+	if lived >= stable {
+		s.attempt, s.isRenewed = 0, false
+		s.route.proven()
 	}
 	delay := gone.hint
 	if delay == noHint {
 		delay = backoff(s.attempt, s.client.options.Random)
 	}
-	s.attempt++
+	switch isFailure := !gone.isAnswer && !gone.isOwn && lived < stable; {
+	case gone.isStale && !s.isRenewed:
+		// A newer token is asked for before the next attempt, which does not wait.
+		s.isRenewed = true
+		delay = 0
+	case isFailure && s.goesOn(ctx, gone):
+		delay = 0
+	default:
+		s.attempt++
+	}
 	s.retryAt = time.Now().Add(delay)
-	s.report("waiting", delay, gone.message)
+	s.report(State{Name: "waiting", Transport: over, Delay: delay, Reason: gone.message})
 	return nil
 }
 
-// fallsBack says whether to try the next transport: only if the server answers while this one
-// fails.
-func (s *Subscription) fallsBack(ctx context.Context, gone *loss) bool {
+// goesOn says whether to go on at once after a failure of the transport.
+func (s *Subscription) goesOn(ctx context.Context, gone *loss) bool {
 	options := s.client.options
-	if s.transport+1 == len(options.Transports) || (!gone.isUnusable && s.failures < failuresMax) {
+	isDoubted := s.route.failed(gone)
+	if s.route.flees() {
+		return true
+	}
+	if !isDoubted || len(options.Transports) == 1 {
 		return false
 	}
+	began := time.Now()
 	health := request{method: http.MethodGet, path: "/health"}
 	response, err := s.client.sendOnce(ctx, health, "", options.OpenTimeout)
-	return err == nil && response.isOK()
+	if err != nil || strings.TrimSpace(string(response.body)) != "ok" {
+		return false
+	}
+	// On a line that is quick, more time to open would not help.
+	isQuick := time.Since(began) < options.OpenTimeout/4
+	return s.route.answered(isQuick, len(options.Transports))
 }
 
 func (s *Subscription) release() {
+	s.route.end()
 	if s.link != nil {
 		s.client.register(s.link, false)
 		s.link.close()
+		s.leave(nil)
 		s.link = nil
 	}
 }

@@ -6,11 +6,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -47,6 +49,11 @@ type scriptedLink struct {
 	opened bool
 }
 
+// held is a link that opens and is not lost.
+var held = []step{{}}
+
+var errNotProven = errors.New("it does not connect")
+
 type step struct {
 	after time.Duration
 	err   error
@@ -58,10 +65,17 @@ func (s *scriptedLink) isOpen() bool                 { return s.opened }
 func (s *scriptedLink) connection() string           { return "" }
 func (s *scriptedLink) suspect(time.Time, time.Time) {}
 
+func (s *scriptedLink) prove() error {
+	if len(s.script) > 0 && s.script[0].err == errNotProven {
+		return errNotProven
+	}
+	return nil
+}
+
 func (s *scriptedLink) receive() ([]event, error) {
 	if len(s.script) == 0 {
 		<-s.ctx.Done()
-		return nil, s.ctx.Err()
+		return nil, context.Cause(s.ctx)
 	}
 	next := s.script[0]
 	s.script = s.script[1:]
@@ -75,7 +89,7 @@ type nobody struct{ answers bool }
 
 func (n nobody) RoundTrip(*http.Request) (*http.Response, error) {
 	if n.answers {
-		return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
+		return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader("ok"))}, nil
 	}
 	return nil, errors.New("nobody is here")
 }
@@ -88,15 +102,17 @@ func run(t *testing.T, limit time.Duration, answers bool, scripts ...[]step) (op
 	defer func() { links = before }()
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		scripted := func(ctx context.Context, _ *Client, _ *cursors) link {
+		scripted := func(ctx context.Context, _ *Client, _ *cursors, _ time.Duration) link {
 			opened = append(opened, time.Since(began))
 			made := &scriptedLink{ctx: ctx}
 			if len(scripts) > 0 {
 				made.script, scripts = scripts[0], scripts[1:]
+			} else {
+				made.script = held
 			}
 			return made
 		}
-		links = map[Transport]func(context.Context, *Client, *cursors) link{
+		links = map[Transport]func(context.Context, *Client, *cursors, time.Duration) link{
 			WebSocket: scripted, SSE: scripted, Poll: scripted,
 		}
 		client, err := New("http://127.0.0.1:1", Options{
@@ -126,7 +142,7 @@ func seconds(values ...float64) []time.Duration {
 
 func TestLossesBackOffUpToTheCap(t *testing.T) {
 	flaky := []step{{}, {err: lost("cut")}}
-	opened, _ := run(t, 150*time.Second, true, slices.Repeat([][]step{flaky}, 9)...)
+	opened, _ := run(t, 150*time.Second, false, slices.Repeat([][]step{flaky}, 9)...)
 	want := seconds(0, 0.5, 1.5, 3.5, 7.5, 15.5, 31.5, 61.5, 91.5, 121.5)
 	if !slices.Equal(opened, want) {
 		t.Errorf("got %v, want %v", opened, want)
@@ -136,14 +152,14 @@ func TestLossesBackOffUpToTheCap(t *testing.T) {
 func TestAStableConnectionStartsTheBackoffOver(t *testing.T) {
 	flaky := []step{{}, {err: lost("cut")}}
 	firm := []step{{}, {after: stable, err: lost("cut")}}
-	opened, _ := run(t, 60*time.Second, true, flaky, flaky, firm, flaky)
+	opened, _ := run(t, 60*time.Second, false, flaky, flaky, firm, flaky)
 	if want := seconds(0, 0.5, 1.5, 12, 13); !slices.Equal(opened, want) {
 		t.Errorf("got %v, want %v", opened, want)
 	}
 }
 
 func TestTheTimeOfTheServerIsObeyedAndIsNoFailure(t *testing.T) {
-	full := []step{{err: &loss{message: "full", hint: 3 * time.Second}}}
+	full := []step{{err: &loss{message: "full", hint: 3 * time.Second, isOwn: true}}}
 	opened, last := run(t, 10*time.Second, true, full, full, full)
 	if want := seconds(0, 3, 6, 9); !slices.Equal(opened, want) || last != WebSocket {
 		t.Errorf("got %v over %s, want %v", opened, last, want)
@@ -158,14 +174,87 @@ func TestItFallsBackOnlyWhileTheServerAnswers(t *testing.T) {
 		scripts [][]step
 		want    Transport
 	}{
-		{true, [][]step{refused, refused}, Poll},
-		{true, [][]step{cut, cut}, SSE},
-		{true, [][]step{cut}, WebSocket},
+		{true, [][]step{refused, refused, refused, refused}, Poll},
+		{true, [][]step{cut, cut, cut}, SSE},
+		// A fresh attempt after the server has answered shows that it was one bad moment.
+		{true, [][]step{refused}, WebSocket},
+		{true, [][]step{cut, cut}, WebSocket},
 		{false, [][]step{refused, refused, refused}, WebSocket},
 	} {
-		if _, last := run(t, 20*time.Second, each.answers, each.scripts...); last != each.want {
+		if _, last := run(t, 5*time.Second, each.answers, each.scripts...); last != each.want {
 			t.Errorf("got %s, want %s", last, each.want)
 		}
+	}
+}
+
+func TestATransportThatOpensAndKeepsDyingIsGivenUp(t *testing.T) {
+	dying := []step{{}, {after: 300 * time.Millisecond, err: lost("cut")}}
+	opened, last := run(t, 5*time.Second, true, dying, dying, dying)
+	if want := seconds(0, 0.8, 1.1, 1.4); !slices.Equal(opened, want) || last != SSE {
+		t.Errorf("got %v over %s, want %v", opened, last, want)
+	}
+	slow := []step{{}, {after: stable, err: lost("cut")}}
+	if _, last := run(t, 60*time.Second, true, slow, slow, slow, slow); last != WebSocket {
+		t.Errorf("got %s after connections that held", last)
+	}
+}
+
+func TestABetterTransportIsTriedAgainWhileALesserOneHolds(t *testing.T) {
+	refused := []step{{err: unusable("no upgrade here")}}
+	// Attempts at it fail after 10, 20 and 40 s; the next is after 80 s.
+	bad := []step{{err: errNotProven}}
+	opened, last := run(t, 140*time.Second, true, refused, refused, held, bad, bad, bad)
+	if want := seconds(0, 0, 0, 10, 30, 70); !slices.Equal(opened, want) || last != SSE {
+		t.Errorf("got %v over %s, want %v", opened, last, want)
+	}
+	opened, last = run(t, 170*time.Second, true, refused, refused, held, bad, bad, bad)
+	if want := seconds(0, 0, 0, 10, 30, 70, 150); !slices.Equal(opened, want) || last != WebSocket {
+		t.Errorf("got %v over %s, want %v", opened, last, want)
+	}
+	// After a loss of the lesser one it is tried sooner.
+	cut := []step{{}, {after: 5 * time.Second, err: lost("cut")}}
+	opened, last = run(t, 8*time.Second, true, refused, refused, cut)
+	if want := seconds(0, 0, 0, 5.5, 5.5); !slices.Equal(opened, want) || last != WebSocket {
+		t.Errorf("got %v over %s, want %v", opened, last, want)
+	}
+}
+
+func TestABetterTransportThatDoesNotHoldIsLeftAtOnce(t *testing.T) {
+	refused := []step{{err: unusable("no upgrade here")}}
+	dying := []step{{}, {after: time.Second, err: lost("cut")}}
+	opened, last := run(t, 14*time.Second, true, refused, refused, held, dying)
+	if want := seconds(0, 0, 0, 10, 11); !slices.Equal(opened, want) || last != SSE {
+		t.Errorf("got %v over %s, want %v", opened, last, want)
+	}
+}
+
+func TestTheTimeToOpenGrowsOnASlowLine(t *testing.T) {
+	options, err := Options{}.withDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := route{}
+	var times []time.Duration
+	for range 6 {
+		times = append(times, r.openTimeout(options))
+		r.failed(late("too late"))
+	}
+	if want := seconds(3, 6, 12, 24, 30, 30); !slices.Equal(times, want) {
+		t.Errorf("got %v, want %v", times, want)
+	}
+}
+
+func TestANewerTokenIsUsedAtOnceAndOnlyOnce(t *testing.T) {
+	stale := []step{{err: &loss{message: "expired", hint: noHint, isAnswer: true, isStale: true}}}
+	cut := []step{{err: lost("cut")}}
+	// Three attempts without the network, then one that shows an old token.
+	opened, _ := run(t, 10*time.Second, false, cut, cut, cut, stale)
+	if want := seconds(0, 0.5, 1.5, 3.5, 3.5); !slices.Equal(opened, want) {
+		t.Errorf("got %v, want %v", opened, want)
+	}
+	opened, _ = run(t, 3*time.Second, false, stale, stale, stale)
+	if want := seconds(0, 0, 0.5, 1.5); !slices.Equal(opened, want) {
+		t.Errorf("got %v, want %v", opened, want)
 	}
 }
 
@@ -178,7 +267,7 @@ func TestAThousandClientsDoNotComeInWaves(t *testing.T) {
 		dice := rand.New(rand.NewPCG(1, 2))
 		retries := map[time.Duration]int{}
 		attempts := 0
-		scripted := func(ctx context.Context, _ *Client, _ *cursors) link {
+		scripted := func(ctx context.Context, _ *Client, _ *cursors, _ time.Duration) link {
 			mu.Lock()
 			defer mu.Unlock()
 			attempts++
@@ -190,7 +279,7 @@ func TestAThousandClientsDoNotComeInWaves(t *testing.T) {
 			}
 			return &scriptedLink{ctx: ctx, script: []step{{err: lost("cut")}}}
 		}
-		links = map[Transport]func(context.Context, *Client, *cursors) link{WebSocket: scripted}
+		links = map[Transport]func(context.Context, *Client, *cursors, time.Duration) link{WebSocket: scripted}
 		client, err := New("http://127.0.0.1:1", Options{
 			Transports: []Transport{WebSocket},
 			Random: func() float64 {

@@ -1,14 +1,11 @@
 package throng
 
 import (
-	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"strings"
-	"sync"
 	"time"
 )
 
@@ -71,68 +68,4 @@ func MakeToken(secret []byte, grant Grant) (string, error) {
 	mac := hmac.New(sha256.New, secret)
 	mac.Write([]byte(signed))
 	return signed + "." + encode(mac.Sum(nil)), nil
-}
-
-// tokens is the token that a client shows, and how it gets a newer one. The function runs once at a
-// time. A token that the server has refused is not sent again, unless the function returns it
-// again.
-type tokens struct {
-	get     func(context.Context) (string, error)
-	timeout time.Duration
-	// turn is held by the caller of get.
-	turn    chan struct{}
-	mu      sync.Mutex
-	current string
-}
-
-func newTokens(token string, get func(context.Context) (string, error), timeout time.Duration) *tokens {
-	return &tokens{current: token, get: get, timeout: timeout, turn: make(chan struct{}, 1)}
-}
-
-func (t *tokens) canRenew() bool { return t.get != nil }
-
-// now is the token to send, and whether that can be done without load.
-func (t *tokens) now() (token string, isReady bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.current, t.current != "" || t.get == nil
-}
-
-func (t *tokens) refuse(token string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.get != nil && t.current == token {
-		t.current = ""
-	}
-}
-
-// load is a newer token than old.
-func (t *tokens) load(ctx context.Context, old string) (string, error) {
-	select {
-	case t.turn <- struct{}{}:
-		defer func() { <-t.turn }()
-	case <-ctx.Done():
-		return "", ctx.Err()
-	}
-	if token, _ := t.now(); token != "" && token != old {
-		return token, nil
-	}
-	limited, cancel := context.WithTimeout(ctx, t.timeout)
-	defer cancel()
-	token, err := t.get(limited)
-	if err != nil {
-		message := fmt.Sprintf("the function for tokens failed: %v", err)
-		return "", &Error{Code: "token_failed", Message: message, Cause: err}
-	}
-	if token == "" {
-		return "", &Error{Code: "no_token", Message: "the function for tokens returned none"}
-	}
-	if !isHeaderText(token) || strings.Contains(token, " ") {
-		message := "the function for tokens returned one with a space or a line break"
-		return "", &Error{Code: "token_failed", Message: message}
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.current = token
-	return token, nil
 }

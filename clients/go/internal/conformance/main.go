@@ -91,6 +91,11 @@ func follow(ctx context.Context, client *throng.Client, c command) {
 	subscription.OnGap = func(gap throng.Gap) {
 		print(c.Client, "gap", map[string]any{"channel": gap.Target.Name(), "id": gap.ID, "missed": gap.Missed})
 	}
+	subscription.OnUnreadable = func(message throng.Unreadable) {
+		print(c.Client, "unreadable", map[string]any{
+			"channel": message.Target.Name(), "id": message.ID, "reason": message.Reason,
+		})
+	}
 	if c.Presence {
 		subscription.OnPresence = func(event throng.PresenceEvent) {
 			left := []string{}
