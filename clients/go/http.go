@@ -488,6 +488,11 @@ func (p *pollLink) poll(wait time.Duration) ([]event, error) {
 	if err != nil {
 		return nil, err
 	}
+	return p.taken(response, before, isResumed)
+}
+
+// taken is what an answer has. before are the positions that it begins after.
+func (p *pollLink) taken(response *answer, before []string, isResumed bool) ([]event, error) {
 	ends, err := p.ids(response.header)
 	if err != nil {
 		return nil, err
@@ -512,7 +517,7 @@ func (p *pollLink) poll(wait time.Duration) ([]event, error) {
 	p.mu.Lock()
 	p.heardAt = time.Now()
 	p.mu.Unlock()
-	p.hint = response.retryAfter(options.Random)
+	p.hint = response.retryAfter(p.client.options.Random)
 	return events, nil
 }
 

@@ -14,7 +14,8 @@ import (
 var statusOf = map[string]int{
 	"bad_request": 400, "bad_length": 400, "bad_name": 400, "bad_id": 400, "bad_parameter": 400,
 	"too_many_channels": 400, "bad_json": 400, "bad_utf8": 400, "bad_handshake": 400,
-	"unauthorized": 401, "invalid_token": 401, "token_expired": 401, "token_revoked": 401,
+	"bad_compression": 400,
+	"unauthorized":    401, "invalid_token": 401, "token_expired": 401, "token_revoked": 401,
 	"origin_refused": 403, "host_refused": 403, "forwarded_refused": 403, "forbidden": 403,
 	"not_found": 404, "method_not_allowed": 405, "too_slow": 408,
 	"already_subscribed": 409, "not_subscribed": 409,
