@@ -7,12 +7,14 @@
 //! |---|---|
 //! | `trust` | the certificates that TLS trusts |
 //! | `connect` | opens a connection, with TLS or without |
+//! | `race` | connects to the address of a name that answers first |
 //! | `error` | why a request has no response |
 //! | `origin` | an endpoint, and the connections to it that are kept |
 
 mod connect;
 mod error;
 mod origin;
+mod race;
 mod trust;
 
 pub(crate) use error::RequestError;

@@ -1,69 +1,111 @@
-//! A circuit breaker: an endpoint that fails again and again is left alone for a while, so that it
-//! costs no more than a refusal.
+//! A circuit breaker: an endpoint that fails again and again is left alone, so that it costs no
+//! more than a refusal.
 //!
-//! It opens after some failures in a row. When the pause is over, one request tries whether the
-//! endpoint is back; the others are refused until that one is answered.
+//! It opens after some failures in a row about several questions, if nothing succeeded meanwhile
+//! for a while: one client whose questions the application cannot answer must not close it to the
+//! others. While it is open, a few questions a second try whether the endpoint is back, of which
+//! each question and each address has a share; the others are refused. Any success closes it.
 
-use std::ops::Range;
+use std::net::IpAddr;
+
+use super::cache::Key;
 
 /// The failures in a row that open it.
 pub(super) const FAILURES_MAX: u32 = 5;
 
-/// The first pause, and the longest one. Each failed try doubles it.
-const PAUSE_MS: Range<u64> = 1_000..30_000;
+/// The questions that the failures have to be about.
+pub(super) const QUESTIONS_MIN: usize = 3;
+
+/// The time without a success after which it opens, in milliseconds.
+const SILENCE_MS: u64 = 1_000;
+
+/// Tries in [`TRIES_MS`] while it is open.
+const TRIES_MAX: usize = 16;
+
+/// Tries among them of one address. Each question has one.
+const TRIES_PER_ADDRESS_MAX: usize = 4;
+
+/// The time that [`TRIES_MAX`] is about, in milliseconds.
+const TRIES_MS: u64 = 1_000;
+
+/// A question, and where the client is for which it is asked, if that is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Asked {
+    pub(super) key: Key,
+    pub(super) address: Option<IpAddr>,
+}
 
 /// Whether requests may go to an endpoint. The clock is passed in.
 #[derive(Debug, Default)]
 pub(super) struct Breaker {
     /// Failures since the last success.
     failures: u32,
-    /// When the next request may go; 0 while it is closed.
-    open_until_ms: u64,
-    /// One request tries whether the endpoint is back.
-    is_trying: bool,
+    /// Some questions that have failed since then; not more than it takes.
+    failed: Vec<Key>,
+    succeeded_ms: u64,
+    is_open: bool,
+    /// The tries since `tries_since_ms`.
+    tries: Vec<Asked>,
+    tries_since_ms: u64,
 }
 
 impl Breaker {
     /// Whether a request may go now. Its result must be reported.
-    pub(super) fn admits(&mut self, now_ms: u64) -> bool {
-        if !self.is_open() {
+    pub(super) fn admits(&mut self, asked: Asked, now_ms: u64) -> bool {
+        if !self.is_open {
             return true;
         }
-        let may_try = now_ms >= self.open_until_ms && !self.is_trying;
-        self.is_trying |= may_try;
-        may_try
+        if self.refuses(asked, now_ms) {
+            return false;
+        }
+        if self.are_tries_over(now_ms) {
+            self.tries.clear();
+            self.tries_since_ms = now_ms;
+        }
+        self.tries.push(asked);
+        true
     }
 
     /// Whether a request would be refused now.
-    pub(super) fn refuses(&self, now_ms: u64) -> bool {
-        self.is_open() && (now_ms < self.open_until_ms || self.is_trying)
+    pub(super) fn refuses(&self, asked: Asked, now_ms: u64) -> bool {
+        if !self.is_open || self.are_tries_over(now_ms) {
+            return false;
+        }
+        let of_address = |tried: &&Asked| tried.address == asked.address;
+        let has_address = asked.address.is_some();
+        self.tries.len() >= TRIES_MAX
+            || self.tries.iter().any(|tried| tried.key == asked.key)
+            || has_address && self.tries.iter().filter(of_address).count() >= TRIES_PER_ADDRESS_MAX
     }
 
-    /// A request was answered as agreed. The result says whether the breaker was open.
-    pub(super) fn succeeded(&mut self) -> bool {
-        let was_open = self.is_open();
-        *self = Breaker::default();
+    fn are_tries_over(&self, now_ms: u64) -> bool {
+        now_ms.saturating_sub(self.tries_since_ms) >= TRIES_MS
+    }
+
+    /// A request was answered. The result says whether the breaker was open.
+    pub(super) fn succeeded(&mut self, now_ms: u64) -> bool {
+        let was_open = self.is_open;
+        *self = Breaker { succeeded_ms: now_ms, ..Breaker::default() };
         was_open
     }
 
     /// A request failed. The result says whether the breaker has opened because of it.
-    pub(super) fn failed(&mut self, now_ms: u64) -> bool {
-        let was_open = self.is_open();
-        // Requests that went before it opened do not prolong the pause.
-        if was_open && !self.is_trying {
-            return false;
-        }
-        self.is_trying = false;
+    pub(super) fn failed(&mut self, asked: Asked, now_ms: u64) -> bool {
         self.failures = self.failures.saturating_add(1);
-        if self.is_open() {
-            let doublings = (self.failures - FAILURES_MAX).min(10);
-            self.open_until_ms = now_ms + (PAUSE_MS.start << doublings).min(PAUSE_MS.end);
+        if self.failed.len() < QUESTIONS_MIN && !self.failed.contains(&asked.key) {
+            self.failed.push(asked.key);
         }
-        self.is_open() && !was_open
-    }
-
-    pub(super) fn is_open(&self) -> bool {
-        self.failures >= FAILURES_MAX
+        let opens = !self.is_open
+            && self.failures >= FAILURES_MAX
+            && self.failed.len() >= QUESTIONS_MIN
+            && now_ms.saturating_sub(self.succeeded_ms) >= SILENCE_MS;
+        if opens {
+            self.is_open = true;
+            // The first tries come after a pause.
+            self.tries_since_ms = now_ms;
+            self.tries = vec![asked; TRIES_MAX];
+        }
+        opens
     }
 }
 
@@ -71,51 +113,61 @@ impl Breaker {
 mod tests {
     use super::*;
 
+    fn asked(question: u32, address: u8) -> Asked {
+        let address = Some(IpAddr::from([192, 0, 2, address]));
+        Asked { key: Key::of(&question.to_le_bytes()), address }
+    }
+
     fn open(now_ms: u64) -> Breaker {
         let mut breaker = Breaker::default();
         for failure in 1..=FAILURES_MAX {
-            assert!(breaker.admits(now_ms));
-            assert_eq!(breaker.failed(now_ms), failure == FAILURES_MAX);
+            assert!(breaker.admits(asked(failure, 1), now_ms));
+            assert_eq!(breaker.failed(asked(failure, 1), now_ms), failure == FAILURES_MAX);
         }
         breaker
     }
 
     #[test]
-    fn failures_in_a_row_open_it() {
+    fn failures_about_several_questions_open_it() {
+        let breaker = open(5_000);
+        assert!(breaker.refuses(asked(9, 9), 5_999) && !breaker.refuses(asked(9, 9), 6_000));
+    }
+
+    #[test]
+    fn failures_about_one_question_do_not() {
         let mut breaker = Breaker::default();
-        for _ in 0..100 {
-            assert!(!breaker.failed(0));
-            assert!(!breaker.succeeded());
+        for now_ms in 5_000..5_100 {
+            assert!(!breaker.failed(asked(now_ms as u32 % 2, 1), now_ms));
         }
-        let mut breaker = open(0);
-        assert!(breaker.refuses(999) && !breaker.admits(999));
+        assert!(!breaker.refuses(asked(9, 9), 5_100));
     }
 
     #[test]
-    fn one_request_tries_whether_the_endpoint_is_back() {
-        let mut breaker = open(0);
-        assert!(!breaker.refuses(1_000) && breaker.admits(1_000));
-        assert!(breaker.refuses(1_000) && !breaker.admits(1_000));
-        assert!(breaker.succeeded());
-        assert!(breaker.admits(1_000) && breaker.admits(1_000));
-    }
-
-    #[test]
-    fn each_failed_try_doubles_the_pause() {
-        let mut breaker = open(0);
-        let mut now_ms = 0;
-        for pause_ms in [1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000] {
-            assert!(!breaker.admits(now_ms + pause_ms - 1), "{pause_ms}");
-            now_ms += pause_ms;
-            assert!(breaker.admits(now_ms), "{pause_ms}");
-            assert!(!breaker.failed(now_ms), "it was open before");
+    fn it_stays_closed_while_others_succeed() {
+        let mut breaker = Breaker::default();
+        for now_ms in 4_500..15_000 {
+            if now_ms % 900 == 0 {
+                assert!(!breaker.succeeded(now_ms));
+            }
+            assert!(!breaker.failed(asked(now_ms as u32, 1), now_ms));
         }
+        assert!(!breaker.refuses(asked(9, 9), 15_000));
     }
 
     #[test]
-    fn late_failures_of_earlier_requests_do_not_prolong_the_pause() {
-        let mut breaker = open(0);
-        assert!(!breaker.failed(900));
-        assert!(breaker.admits(1_000));
+    fn tries_are_shared_and_any_success_closes_it() {
+        let mut breaker = open(5_000);
+        let now_ms = 6_000;
+        let of_one = (0..100).filter(|&n| breaker.admits(asked(n, 1), now_ms)).count();
+        assert_eq!(of_one, TRIES_PER_ADDRESS_MAX, "of one address");
+        assert!(!breaker.admits(asked(0, 2), now_ms), "a question that is tried already");
+        let of_others = (0..100).filter(|&n| breaker.admits(asked(n, n as u8), now_ms)).count();
+        assert_eq!(of_one + of_others, TRIES_MAX);
+        for failure in 0..20 {
+            assert!(!breaker.failed(asked(failure, 1), now_ms), "it was open before");
+        }
+        assert!(breaker.admits(asked(7, 2), 7_000));
+        assert!(breaker.succeeded(7_001) && !breaker.succeeded(7_001));
+        assert!((0..100).all(|n| breaker.admits(asked(n, 1), 7_001)));
     }
 }

@@ -5,7 +5,7 @@
 //! private, so that a socket dropped there would close another one. The sockets belong to the task.
 
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use throng_core::later::{Answer, Later, Ticket};
 use throng_wire::{ErrorCode, ErrorResponse};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
-use super::breaker::Breaker;
+use super::breaker::{Asked, Breaker};
 use super::cache::{Cache, Key};
 use super::caller::{Caller, new_id};
 use super::error::CalloutError;
@@ -30,6 +30,9 @@ const ANSWERED_WITHIN: Duration = Duration::from_millis(4_500);
 /// The most bytes of the questions that wait: passed headers make them large.
 const WAITING_BYTES_MAX: usize = 16 << 20;
 
+/// How often it is noted that an endpoint refuses questions.
+const REFUSAL_NOTES_MS: u64 = 60_000;
+
 /// An endpoint, which all deciders of one callout share.
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -37,6 +40,8 @@ pub(super) struct Shared {
     in_flight: Arc<Semaphore>,
     breaker: Mutex<Breaker>,
     waiting_bytes: AtomicUsize,
+    /// When a question that the endpoint refuses is noted again.
+    refusal_due_ms: AtomicU64,
     metrics: Arc<CalloutMetrics>,
     /// Has the limit of questions of an address.
     clients: Arc<Clients>,
@@ -74,7 +79,7 @@ pub(super) struct Inquiry<F, B> {
 #[derive(Debug)]
 struct Question<V: Verdict> {
     body: Vec<u8>,
-    key: Key,
+    about: Asked,
     bounds: V::Bounds,
     asked: Instant,
     asked_s: u64,
@@ -100,7 +105,16 @@ impl Shared {
     ) -> Arc<Shared> {
         let in_flight = Arc::new(Semaphore::new(max_in_flight));
         let (breaker, waiting_bytes) = (Mutex::default(), AtomicUsize::default());
-        Arc::new(Shared { caller, in_flight, breaker, waiting_bytes, metrics, clients })
+        let refusal_due_ms = AtomicU64::default();
+        Arc::new(Shared {
+            caller,
+            in_flight,
+            breaker,
+            waiting_bytes,
+            refusal_due_ms,
+            metrics,
+            clients,
+        })
     }
 }
 
@@ -142,7 +156,8 @@ impl<V: Verdict> Decider<V> {
         }
         let refuse = |outcome| Answer::Now(shared.refuse::<V>(outcome).within(&bounds));
         // Behind the cache: a known answer needs no endpoint.
-        if lock(&shared.breaker).refuses(clock::now_ms()) {
+        let about = Asked { key, address };
+        if lock(&shared.breaker).refuses(about, clock::now_ms()) {
             return refuse("breaker_open");
         }
         // Before the place is taken: one address must not fill the queue.
@@ -168,7 +183,7 @@ impl<V: Verdict> Decider<V> {
         let (ticket, answer) = later.ticket();
         shared.metrics.decisions_waiting.add(1);
         let (asked, asked_s) = (Instant::now(), asked_ms / 1000);
-        place.send(Question { body, key, bounds, asked, asked_s, ticket, open });
+        place.send(Question { body, about, bounds, asked, asked_s, ticket, open });
         answer
     }
 }
@@ -186,18 +201,18 @@ impl<V: Verdict> DeciderTask<V> {
 }
 
 async fn ask<V: Verdict>(desk: Arc<Desk<V>>, question: Question<V>, _permit: OwnedSemaphorePermit) {
-    let Question { body, key, bounds, asked, asked_s, ticket, open } = question;
+    let Question { body, about, bounds, asked, asked_s, ticket, open } = question;
     let (shared, bytes) = (&desk.shared, body.len());
     let is_too_late = asked.elapsed() + shared.caller.timeout > ANSWERED_WITHIN;
     let verdict = if is_too_late {
         shared.refuse("too_late")
-    } else if !lock(&shared.breaker).admits(clock::now_ms()) {
+    } else if !lock(&shared.breaker).admits(about, clock::now_ms()) {
         shared.refuse("breaker_open")
     } else {
         let answer = shared.caller.post(&new_id(), Bytes::from(body), ANSWER_BYTES_MAX).await;
         let answer = answer.and_then(|answer| Ok(V::read(&desk.reader, &answer, asked_s)?));
         shared.metrics.durations.record_shared(asked.elapsed().as_micros() as u64);
-        desk.conclude(key, answer)
+        desk.conclude(about, answer)
     };
     shared.metrics.decisions_waiting.subtract(1);
     shared.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
@@ -207,27 +222,26 @@ async fn ask<V: Verdict>(desk: Arc<Desk<V>>, question: Question<V>, _permit: Own
 
 impl<V: Verdict> Desk<V> {
     /// The verdict, after an answer or a failure.
-    fn conclude(&self, key: Key, answer: Result<Answered<V>, CalloutError>) -> V {
+    fn conclude(&self, about: Asked, answer: Result<Answered<V>, CalloutError>) -> V {
         let shared = &self.shared;
         let endpoint = shared.caller.endpoint();
         match answer {
             Ok(Answered { verdict, cache_ms }) => {
-                if lock(&shared.breaker).succeeded() {
-                    shared.metrics.breakers_open.subtract(1);
-                    tracing::info!("{endpoint} answers again");
-                }
+                shared.note_answer();
                 let outcome = if verdict.is_denial() { "denied" } else { "allowed" };
                 shared.metrics.decisions.count(outcome);
                 if cache_ms > 0 {
                     let until_ms = clock::now_ms() + cache_ms;
                     // Without the asker's bounds, which are applied to each answer given.
-                    lock(&self.cache).insert(key, verdict.clone(), until_ms);
+                    lock(&self.cache).insert(about.key, verdict.clone(), until_ms);
                 }
                 verdict
             }
             Err(error) => {
                 tracing::debug!("callout to {endpoint} failed: {error}");
-                if lock(&shared.breaker).failed(clock::now_ms()) {
+                if error.is_about_question() {
+                    shared.note_refusal(&error);
+                } else if lock(&shared.breaker).failed(about, clock::now_ms()) {
                     shared.metrics.breakers_open.add(1);
                     tracing::warn!(
                         "{endpoint} does not decide ({error}): what it decides is refused \
@@ -241,6 +255,30 @@ impl<V: Verdict> Desk<V> {
 }
 
 impl Shared {
+    /// The endpoint has answered.
+    fn note_answer(&self) {
+        if lock(&self.breaker).succeeded(clock::now_ms()) {
+            self.metrics.breakers_open.subtract(1);
+            tracing::info!("{} answers again", self.caller.endpoint());
+        }
+    }
+
+    /// The endpoint has refused one question, as it may do for any that a client makes up. It is
+    /// said once in a while: if it does so for all, its address may be wrong.
+    fn note_refusal(&self, error: &CalloutError) {
+        self.note_answer();
+        let now_ms = clock::now_ms();
+        let due_ms = self.refusal_due_ms.load(Ordering::Relaxed);
+        let next_ms = now_ms + REFUSAL_NOTES_MS;
+        let set = |from, to| {
+            self.refusal_due_ms.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed)
+        };
+        if now_ms >= due_ms && set(due_ms, next_ms).is_ok() {
+            let endpoint = self.caller.endpoint();
+            tracing::warn!("{endpoint} does not decide a question ({error}): it is refused");
+        }
+    }
+
     /// Counts a question without an answer, and refuses what it asks.
     fn refuse<V: Verdict>(&self, outcome: &str) -> V {
         self.metrics.decisions.count(outcome);

@@ -17,6 +17,16 @@ pub(super) enum CalloutError {
 }
 
 impl CalloutError {
+    /// Whether the application has answered, and only this question is not decided: it refuses what
+    /// it was asked, as with a name that it does not know. To come back later, or that it took too
+    /// long, is said about the endpoint.
+    pub(super) fn is_about_question(&self) -> bool {
+        let is_of_endpoint =
+            |status| [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS].contains(status);
+        matches!(self, CalloutError::Status(status)
+            if status.is_client_error() && !is_of_endpoint(status))
+    }
+
     /// The word for it in metrics.
     pub(super) fn label(&self) -> &'static str {
         match self {

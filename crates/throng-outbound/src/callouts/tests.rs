@@ -147,17 +147,47 @@ async fn an_application_that_misbehaves_allows_nothing() {
 #[tokio::test]
 async fn a_dead_endpoint_is_left_alone() {
     let world = world(|_| Reply::BytesAndClose(Vec::new()), |_| ()).await;
-    for _ in 0..breaker::FAILURES_MAX {
-        assert_eq!(world.refusal("lobby").await, Some(ErrorCode::Busy));
+    let mut asked = 0;
+    while world.metrics.breakers_open() == 0 {
+        asked += 1;
+        assert_eq!(world.refusal(&format!("lobby-{asked}")).await, Some(ErrorCode::Busy));
+        assert!(asked <= breaker::FAILURES_MAX);
     }
-    assert_eq!(world.metrics.breakers_open(), 1);
-    let requests = world.server.requests().len();
+    let (refused, requests) = (world.count("breaker_open"), world.server.requests().len());
     for _ in 0..100 {
         assert_eq!(world.refusal("lobby").await, Some(ErrorCode::Busy));
     }
-    // One of them may be a try.
-    assert!(world.server.requests().len() <= requests + 1);
-    assert!(world.count("breaker_open") >= 99);
+    // Some of them may be tries, one for each second that this takes.
+    let tries = world.server.requests().len() - requests;
+    assert_eq!(world.count("breaker_open") - refused + tries as u64, 100);
+    assert!(tries < 50, "{tries}");
+}
+
+#[tokio::test]
+async fn questions_that_the_application_refuses_concern_no_others() {
+    for status in ["404 Not Found", "403 Forbidden", "500 Internal Server Error"] {
+        let answer = move |request: &str| match request.contains("\"bad\"") {
+            true => Reply::Bytes(response(status, "", "{}")),
+            false => ok(r#"{"allow": true}"#),
+        };
+        let world = world(answer, |_| ()).await;
+        for round in 0..20 {
+            assert_eq!(world.refusal("bad").await, Some(ErrorCode::Busy));
+            if round % 10 == 9 {
+                assert_eq!(world.refusal(&format!("good-{round}")).await, None, "{status}");
+            }
+        }
+        assert_eq!((world.metrics.breakers_open(), world.count("breaker_open")), (0, 0));
+    }
+}
+
+#[tokio::test]
+async fn an_application_that_does_not_know_any_channel_is_not_left_alone() {
+    let world = world(|_| Reply::Bytes(response("404 Not Found", "", "{}")), |_| ()).await;
+    for channel in 0..20 {
+        assert_eq!(world.refusal(&channel.to_string()).await, Some(ErrorCode::Busy));
+    }
+    assert_eq!(world.metrics.breakers_open(), 0);
 }
 
 #[tokio::test]

@@ -13,6 +13,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::error::RequestError;
+use super::race::{self, SlowAddresses};
 use super::trust::Trust;
 use crate::endpoint::{Endpoint, LOCALHOST};
 
@@ -23,9 +24,13 @@ pub(super) enum Stream {
 }
 
 /// Connects to an endpoint. The caller sets the deadline.
-pub(super) async fn connect(endpoint: &Endpoint, trust: &Trust) -> Result<Stream, RequestError> {
+pub(super) async fn connect(
+    endpoint: &Endpoint,
+    trust: &Trust,
+    slow: &SlowAddresses,
+) -> Result<Stream, RequestError> {
     let addresses = addresses(endpoint).await.map_err(RequestError::Connect)?;
-    let stream = TcpStream::connect(&*addresses).await.map_err(RequestError::Connect)?;
+    let stream = race::connect(addresses, slow).await.map_err(RequestError::Connect)?;
     stream.set_nodelay(true).map_err(RequestError::Connect)?;
     if !endpoint.is_tls {
         return Ok(Stream::Plain(stream));

@@ -15,6 +15,7 @@ use tokio::time::timeout;
 
 use super::connect::connect;
 use super::error::RequestError;
+use super::race::SlowAddresses;
 use super::trust::Trust;
 use crate::endpoint::Endpoint;
 
@@ -55,6 +56,7 @@ pub(crate) struct Response {
 pub(crate) struct Origin {
     endpoint: Endpoint,
     trust: Trust,
+    slow: SlowAddresses,
     idle: Mutex<Vec<Idle>>,
     /// The most connections that are kept.
     max_idle: usize,
@@ -81,7 +83,7 @@ impl Drop for Connection {
 impl Origin {
     /// Keeps at most `max_idle` connections while they have no request.
     pub(crate) fn new(endpoint: Endpoint, trust: Trust, max_idle: usize) -> Origin {
-        Origin { endpoint, trust, idle: Mutex::default(), max_idle }
+        Origin { endpoint, trust, slow: SlowAddresses::default(), idle: Mutex::default(), max_idle }
     }
 
     /// Where the requests go.
@@ -109,7 +111,7 @@ impl Origin {
                 done => return done,
             }
         }
-        let stream = connect(&self.endpoint, &self.trust).await?;
+        let stream = connect(&self.endpoint, &self.trust, &self.slow).await?;
         let (sender, connection) = http1::Builder::new()
             .max_buf_size(HEAD_BYTES_MAX)
             .handshake(TokioIo::new(stream))
