@@ -4,7 +4,10 @@
 //! body. It serves nothing, so what reaches it in plain text is a client's first request only.
 
 use std::io;
+use std::net::{IpAddr, Ipv6Addr};
 use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::StatusCode;
@@ -13,12 +16,16 @@ use throng_wire::head::{self, Limits, Parsed};
 use throng_wire::{ErrorCode, ErrorResponse};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, Id, JoinSet};
 use tokio::time::{sleep, timeout};
 
-/// Maximum number of connections. Each lasts for one answer; beyond the maximum, further ones wait
-/// in the kernel's queue.
+/// Maximum number of connections. Each lasts for one answer.
 const CONNECTIONS_MAX: usize = 256;
+
+/// Maximum number of connections of one address. Beyond it, and beyond [`CONNECTIONS_MAX`], a new
+/// connection takes the place of the oldest one that has sent nothing, of the address or of all; if
+/// each has sent something, it is closed.
+const CONNECTIONS_PER_ADDRESS_MAX: usize = 32;
 
 /// How long to wait before the next attempt after a connection could not be accepted. The process
 /// is short of descriptors or memory, which lasts.
@@ -26,6 +33,56 @@ const ERROR_PAUSE: Duration = Duration::from_millis(100);
 
 /// Size of the first read. Most request heads fit.
 const FIRST_BYTES: usize = 2 << 10;
+
+/// The connections that are open, the oldest first.
+#[derive(Debug, Default)]
+struct Held {
+    list: Vec<Connection>,
+}
+
+#[derive(Debug)]
+struct Connection {
+    network: Network,
+    /// Whether it has sent nothing.
+    is_silent: Arc<AtomicBool>,
+    task: AbortHandle,
+}
+
+/// What counts as one address: of IPv6 the /64, because one host has all addresses of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Network(IpAddr);
+
+impl Network {
+    fn of(address: IpAddr) -> Network {
+        Network(match address.to_canonical() {
+            IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+            address => address,
+        })
+    }
+}
+
+impl Held {
+    /// Makes room for one more connection, of this address. Returns whether there is some.
+    fn makes_room(&mut self, network: Network) -> bool {
+        let own = self.list.iter().filter(|held| held.network == network).count();
+        if own >= CONNECTIONS_PER_ADDRESS_MAX {
+            return self.end_silent(|held| held.network == network);
+        }
+        self.list.len() < CONNECTIONS_MAX || self.end_silent(|_| true)
+    }
+
+    /// Ends the oldest of these connections that has sent nothing.
+    fn end_silent(&mut self, is_one: impl Fn(&Connection) -> bool) -> bool {
+        let is_silent = |held: &Connection| held.is_silent.load(Ordering::Relaxed) && is_one(held);
+        let Some(at) = self.list.iter().position(is_silent) else { return false };
+        self.list.remove(at).task.abort();
+        true
+    }
+
+    fn forget(&mut self, id: Id) {
+        self.list.retain(|held| held.task.id() != id);
+    }
+}
 
 /// How the redirect answers.
 #[derive(Debug, Clone, Copy)]
@@ -46,19 +103,27 @@ impl Redirect {
             Ok(listener) => listener,
             Err(error) => return tracing::error!(%error, "cannot serve the redirect to https"),
         };
-        let mut connections = JoinSet::new();
+        let (mut connections, mut held) = (JoinSet::new(), Held::default());
         let mut stop = pin!(stop);
         loop {
             tokio::select! {
                 biased;
                 () = &mut stop => break,
-                Some(_) = connections.join_next() => {}
-                accepted = listener.accept(), if connections.len() < CONNECTIONS_MAX => {
-                    match accepted {
-                        Ok((stream, _)) => drop(connections.spawn(self.answer(stream))),
-                        Err(_) => sleep(ERROR_PAUSE).await,
-                    }
+                Some(ended) = connections.join_next_with_id() => {
+                    held.forget(ended.map_or_else(|error| error.id(), |(id, ())| id));
                 }
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, peer)) => {
+                        let network = Network::of(peer.ip());
+                        if held.makes_room(network) {
+                            let is_silent = Arc::new(AtomicBool::new(true));
+                            let answer = self.answer(stream, Arc::clone(&is_silent));
+                            let task = connections.spawn(answer);
+                            held.list.push(Connection { network, is_silent, task });
+                        }
+                    }
+                    Err(_) => sleep(ERROR_PAUSE).await,
+                },
             }
         }
         // The next process may listen on the same socket.
@@ -66,13 +131,14 @@ impl Redirect {
         while connections.join_next().await.is_some() {}
     }
 
-    async fn answer(self, mut stream: TcpStream) {
+    async fn answer(self, mut stream: TcpStream, is_silent: Arc<AtomicBool>) {
         let answering = async {
             let mut bytes = Vec::with_capacity(FIRST_BYTES);
             loop {
                 if stream.read_buf(&mut bytes).await? == 0 {
                     return Ok(());
                 }
+                is_silent.store(false, Ordering::Relaxed);
                 if let Some(answer) = self.answer_to(&bytes) {
                     stream.write_all(&answer).await?;
                     return stream.shutdown().await;
@@ -151,6 +217,54 @@ mod tests {
             location(443, "POST /a HTTP/1.1\r\nHost: b\r\nContent-Length: 9\r\n\r\n"),
             "https://b/a"
         );
+    }
+
+    #[tokio::test]
+    async fn silent_connections_keep_nobody_out() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let redirect =
+            Redirect { port: 443, max_head_bytes: 1000, timeout: Duration::from_secs(600) };
+        let serving = tokio::spawn(redirect.serve(listener, async { drop(stopped.await) }));
+        let mut silent = Vec::new();
+        for _ in 0..CONNECTIONS_MAX {
+            silent.push(TcpStream::connect(address).await.unwrap());
+        }
+        for _ in 0..3 {
+            let mut client = TcpStream::connect(address).await.unwrap();
+            client.write_all(b"GET /x HTTP/1.1\r\nHost: a.example\r\n\r\n").await.unwrap();
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).await.unwrap();
+            assert!(answer.starts_with("HTTP/1.1 308 "), "{answer}");
+        }
+        drop((silent, stop));
+        serving.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn one_address_has_a_share_and_silent_connections_give_way() {
+        let mut held = Held::default();
+        let network = |last| Network::of(IpAddr::from([192, 0, 2, last]));
+        let add = |held: &mut Held, network, silent: bool| {
+            let task = tokio::spawn(std::future::pending::<()>()).abort_handle();
+            held.list.push(Connection { network, is_silent: Arc::new(silent.into()), task });
+        };
+        for _ in 0..CONNECTIONS_PER_ADDRESS_MAX {
+            assert!(held.makes_room(network(1)));
+            add(&mut held, network(1), false);
+        }
+        assert!(!held.makes_room(network(1)), "each has sent something");
+        assert!(held.makes_room(network(2)));
+        for at in held.list.len()..CONNECTIONS_MAX {
+            add(&mut held, network(3 + (at / 20) as u8), true);
+        }
+        assert!(held.makes_room(network(2)), "in place of a silent one");
+        assert_eq!(held.list.len(), CONNECTIONS_MAX - 1);
+        let other = Network::of("2001:db8::1".parse().unwrap());
+        assert_eq!(other, Network::of("2001:db8::2".parse().unwrap()));
+        held.list.iter().for_each(|held| held.task.abort());
     }
 
     #[test]
