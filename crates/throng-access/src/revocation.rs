@@ -20,7 +20,7 @@ pub use page::RevocationPage;
 pub use shared::{SharedChange, SharedRevocations, SharedTable};
 pub use storage::{FileStorage, PassedFile, Storage};
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use foldhash::fast::RandomState;
@@ -89,6 +89,8 @@ impl Revocation {
 pub struct Revocations {
     set: RwLock<Set>,
     generation: AtomicU64,
+    /// Tokens may name a time of issue that is this much later than the right one, in seconds.
+    ahead_s: AtomicU32,
 }
 
 #[derive(Debug, Default)]
@@ -108,7 +110,25 @@ impl Revocations {
         let set = self.read();
         let is_token = identity.token_id().is_some_and(|id| set.tokens.contains_key(&id));
         let before_s = identity.user().and_then(|user| set.users.get(user));
-        is_token || before_s.is_some_and(|&before_s| identity.issued_s() < before_s)
+        let is_of_token = !identity.is_of_application() && !identity.is_of_certificate();
+        let ahead_s = if is_of_token { self.ahead_s.load(Ordering::Relaxed) } else { 0 };
+        let issued_s = identity.issued_s().saturating_sub(ahead_s);
+        is_token || before_s.is_some_and(|&before_s| issued_s < before_s)
+    }
+
+    /// A token was shown before the time of issue that it names: the clock of its issuer is ahead.
+    /// From now on every token may have been issued up to `leeway_s` seconds before the time that
+    /// it names, so that one from before a revocation is not taken for one from after it.
+    pub(crate) fn note_ahead(&self, leeway_s: u32) {
+        if self.ahead_s.fetch_max(leeway_s, Ordering::Relaxed) < leeway_s {
+            self.generation.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// How far beyond its moment a revocation of a user reaches, in seconds: 0 unless the clock of
+    /// an issuer is ahead.
+    pub fn ahead_s(&self) -> u32 {
+        self.ahead_s.load(Ordering::Relaxed)
     }
 
     /// How many revocations hold.

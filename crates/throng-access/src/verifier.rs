@@ -140,6 +140,10 @@ impl Verifier {
         }
         admit()?;
         let identity = Arc::new(token::verify(token, keys, policy, pool, now_s)?);
+        // Times have no fractions: a second is no difference between clocks.
+        if u64::from(identity.issued_s()) > now_s + 1 {
+            revocations.note_ahead(policy.leeway_s);
+        }
         // Only now: a token tells nothing before its signature has been verified.
         if revocations.is_revoked(&identity) {
             return Err(TokenError::Revoked.into());
@@ -280,6 +284,22 @@ mod tests {
         assert!(world.verifier.verify(&token, NOW_S).is_ok());
         let counts = world.authority.cache_counts();
         assert_eq!((counts.hits, counts.misses, counts.entries), (1, 3, 1));
+    }
+
+    #[test]
+    fn a_revocation_spares_no_token_that_is_ahead_of_the_clock() {
+        let mut world = world();
+        let revoke = Revocation::User { user: "ann".into(), before_s: NOW_S as u32 + 3 };
+        let issued = |ahead: u64| token("a", &format!(r#", "iat": {}"#, NOW_S + ahead));
+        world.revocations.add(&revoke);
+        let fresh = issued(4);
+        assert!(world.verifier.verify(&fresh, NOW_S + 4).is_ok(), "issued after it");
+        let ahead = issued(8);
+        for shown_s in [NOW_S, NOW_S + 5, NOW_S + 20] {
+            assert_eq!(world.verifier.verify(&ahead, shown_s), Err(TokenError::Revoked));
+        }
+        assert!(world.verifier.verify(&issued(13), NOW_S + 13).is_ok(), "beyond the leeway");
+        assert_eq!(world.verifier.verify(&fresh, NOW_S + 5), Err(TokenError::Revoked));
     }
 
     #[test]

@@ -144,6 +144,11 @@ impl Revoker {
         }
     }
 
+    /// How far beyond its moment a revocation of a user reaches, in seconds.
+    pub(crate) fn ahead_s(&self) -> u64 {
+        self.revocations().map_or(0, |revocations| revocations.ahead_s().into())
+    }
+
     /// The revocations that hold, as far as this server knows.
     pub(crate) fn revocations(&self) -> Result<&Arc<Revocations>, ErrorResponse> {
         match &self.keeper {

@@ -7,23 +7,29 @@
 //! that stands still. A part that is dropped, as with a worker that ends or is frozen, leaves the
 //! rest of its subscriptions [unknown](Delivered::unknown).
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use throng_wire::{ErrorCode, ErrorResponse};
 
+use crate::idempotency_key::Publisher;
 use crate::later::Ticket;
+use crate::name::ChannelName;
 
 /// Receipts that may be under way at once in the whole server. Each costs the workers a comparison
-/// for each write to its channel.
+/// for each write to its channel. One publisher may have as many as it leaves to others, so at most
+/// half; many share them evenly.
 pub const RECEIPTS_MAX: usize = 1024;
 
 /// Too many receipts are under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "too many receipts are under way; the message was not published; try again later, or without \
-     `receipt`"
+    "too many receipts are under way, or too many of this publisher; the message was not published; \
+     try again later, or without `receipt`"
 )]
 pub struct ReceiptsBusy;
 
@@ -36,26 +42,69 @@ impl From<ReceiptsBusy> for ErrorResponse {
 /// The receipts that are under way.
 #[derive(Debug, Default)]
 pub struct Receipts {
-    open: AtomicUsize,
+    open: Mutex<Open>,
+    /// Refused since the start.
+    refused: AtomicU64,
+    hasher: RandomState,
+}
+
+/// Receipts under way.
+#[derive(Debug, Default)]
+struct Open {
+    all: usize,
+    /// By the hash of their owner.
+    owned: HashMap<u64, usize>,
 }
 
 impl Receipts {
     /// The number of receipts that are under way. One that has ended counts until each worker has
     /// noticed, which takes at most a tick.
     pub fn under_way(&self) -> usize {
-        self.open.load(Ordering::Relaxed)
+        self.lock().all
     }
 
-    /// Begins a receipt, or refuses it if [`RECEIPTS_MAX`] are under way. The ticket is answered
+    /// How many were refused since the start.
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whose share a receipt is of: a user has one; of an application, whose key is that of all its
+    /// channels, and of clients without a name each channel has one.
+    fn owner(&self, publisher: Publisher<'_>, channel: &ChannelName) -> u64 {
+        match publisher {
+            Publisher::User(_) | Publisher::Unnamed(_) => self.hasher.hash_one(publisher),
+            _ => self.hasher.hash_one((publisher, channel.key())),
+        }
+    }
+
+    /// Begins a receipt, or refuses it if the publisher has as many as are left, or none is left of
+    /// [`RECEIPTS_MAX`]. The ticket is answered
     /// once nothing is left to happen to the message, or dropped if that is never known.
-    pub fn open(self: &Arc<Self>, ticket: Ticket<()>) -> Result<Arc<Receipt>, ReceiptsBusy> {
-        let taken = self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |open| {
-            (open < RECEIPTS_MAX).then_some(open + 1)
-        });
-        taken.map_err(|_| ReceiptsBusy)?;
+    pub fn open(
+        self: &Arc<Self>,
+        publisher: Publisher<'_>,
+        channel: &ChannelName,
+        ticket: Ticket<()>,
+    ) -> Result<Arc<Receipt>, ReceiptsBusy> {
+        let owner = self.owner(publisher, channel);
+        let mut open = self.lock();
+        let left = RECEIPTS_MAX - open.all;
+        let owned = open.owned.get(&owner).copied().unwrap_or(0);
+        if owned >= left {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            return Err(ReceiptsBusy);
+        }
+        open.all += 1;
+        open.owned.insert(owner, owned + 1);
+        drop(open);
         let state = State { ticket: Some(ticket), ..State::default() };
         Ok(Arc::new(Receipt {
             all: Arc::clone(self),
+            owner,
             is_open: AtomicBool::new(true),
             state: Mutex::new(state),
         }))
@@ -156,6 +205,7 @@ struct State {
 /// The counts of one message, shared by the publisher and the workers.
 pub struct Receipt {
     all: Arc<Receipts>,
+    owner: u64,
     is_open: AtomicBool,
     state: Mutex<State>,
 }
@@ -208,7 +258,14 @@ impl Receipt {
 
 impl Drop for Receipt {
     fn drop(&mut self) {
-        self.all.open.fetch_sub(1, Ordering::Relaxed);
+        let mut open = self.all.lock();
+        open.all -= 1;
+        if let Entry::Occupied(mut owned) = open.owned.entry(self.owner) {
+            *owned.get_mut() -= 1;
+            if *owned.get() == 0 {
+                owned.remove();
+            }
+        }
     }
 }
 
@@ -266,7 +323,12 @@ mod tests {
     fn open(all: &Arc<Receipts>) -> (Arc<Receipt>, Receiver<Option<()>>) {
         let (sender, receiver) = mpsc::channel();
         let ticket = Ticket::new(move |answer| sender.send(answer).expect("the test listens"));
-        (all.open(ticket).expect("there is room"), receiver)
+        let opened = all.open(Publisher::Anonymous, &ChannelName::channel("a"), ticket);
+        (opened.expect("there is room"), receiver)
+    }
+
+    fn is_open_to(all: &Arc<Receipts>, publisher: Publisher<'_>, channel: &str) -> bool {
+        all.open(publisher, &ChannelName::channel(channel), Ticket::new(|_| {})).is_ok()
     }
 
     #[test]
@@ -320,16 +382,34 @@ mod tests {
     #[test]
     fn receipts_are_limited_until_publisher_and_workers_have_dropped_them() {
         let all = Arc::<Receipts>::default();
-        let mut kept: Vec<_> = (0..RECEIPTS_MAX).map(|_| open(&all)).collect();
-        let ticket = || Ticket::new(|_| {});
-        assert_eq!(all.open(ticket()).unwrap_err(), ReceiptsBusy);
+        let mut kept: Vec<_> = (0..RECEIPTS_MAX / 2).map(|_| open(&all)).collect();
+        let own = || is_open_to(&all, Publisher::Anonymous, "a");
+        assert!(!own());
         let (last, _done) = kept.pop().expect("there are many");
         let part = last.part(1);
         drop(last);
-        assert_eq!(all.open(ticket()).unwrap_err(), ReceiptsBusy, "a worker has a part of it");
+        assert!(!own(), "a worker has a part of it");
         drop(part);
-        assert!(all.open(ticket()).is_ok());
+        assert!(own());
         drop(kept);
-        assert_eq!(all.under_way(), 0);
+        assert_eq!((all.under_way(), all.refused()), (0, 2));
+        assert!(all.lock().owned.is_empty());
+    }
+
+    #[test]
+    fn one_publisher_leaves_receipts_to_others() {
+        let all = Arc::<Receipts>::default();
+        let name = ChannelName::channel;
+        let of_ann = |n: usize| {
+            all.open(Publisher::User("ann"), &name(&n.to_string()), Ticket::new(|_| {})).ok()
+        };
+        let held: Vec<_> = (0..RECEIPTS_MAX).filter_map(of_ann).collect();
+        assert_eq!(held.len(), RECEIPTS_MAX / 2, "over all of its channels");
+        let of_key = |channel: &str| {
+            all.open(Publisher::ServerKey("app"), &name(channel), Ticket::new(|_| {})).ok()
+        };
+        let of_one: Vec<_> = (0..RECEIPTS_MAX).filter_map(|_| of_key("stalled")).collect();
+        assert_eq!(of_one.len(), RECEIPTS_MAX / 4);
+        assert!(is_open_to(&all, Publisher::User("bob"), "a") && of_key("other").is_some());
     }
 }

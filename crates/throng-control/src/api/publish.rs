@@ -64,7 +64,8 @@ pub(crate) async fn answer(
     let Options { idempotency_key, excluded, expires_in_ms, .. } = options;
     let preferred = receipt::preferred(&head.headers);
     // Before the message is published: a refusal has to mean that it was not.
-    let open = preferred.map(|_| OpenReceipt::begin(control)).transpose()?;
+    let open = preferred.map(|_| OpenReceipt::begin(control, permit.publisher(), &channel));
+    let open = open.transpose()?;
     let receipt = open.as_ref().map(OpenReceipt::receipt);
     let elsewhere = Elsewhere::ask(control, query, &channel)?;
     let publication = Publication {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue};
-use throng_core::{Delivered, Receipt, ReceiptsBusy, Ticket};
+use throng_core::{ChannelName, Delivered, Publisher, Receipt, ReceiptsBusy, Ticket};
 use throng_wire::prefer;
 use throng_wire::v1::ReceiptFields;
 use tokio::sync::oneshot;
@@ -53,13 +53,18 @@ pub(super) struct OpenReceipt {
 
 impl OpenReceipt {
     /// A receipt for a message that is about to be published.
-    pub(super) fn begin(control: &Control) -> Result<OpenReceipt, ReceiptsBusy> {
+    pub(super) fn begin(
+        control: &Control,
+        publisher: Publisher<'_>,
+        channel: &ChannelName,
+    ) -> Result<OpenReceipt, ReceiptsBusy> {
         let (sender, is_complete) = oneshot::channel();
         let ticket = Ticket::new(move |answer: Option<()>| {
             // Sending fails only if the wait is over.
             let _ = answer.map(|()| sender.send(()));
         });
-        Ok(OpenReceipt { receipt: control.receipts.open(ticket)?, is_complete })
+        let receipt = control.receipts.open(publisher, channel, ticket)?;
+        Ok(OpenReceipt { receipt, is_complete })
     }
 
     /// What the engine counts for the message.

@@ -188,6 +188,8 @@ fn receipts(page: &mut Page<'_>, control: &Control) {
     }
     let help = "Receipts that publishers wait for.";
     page.gauge("http_receipts_under_way", help, control.receipts.under_way() as u64);
+    let help = "Receipts refused because too many were under way, in all or of one publisher.";
+    page.counter("http_receipts_refused_total", help, control.receipts.refused());
 }
 
 fn credentials(page: &mut Page<'_>, control: &Control) {
@@ -207,6 +209,9 @@ fn credentials(page: &mut Page<'_>, control: &Control) {
     );
     page.gauge("token_cache_entries", "Verified tokens that are remembered.", cache.entries as u64);
     page.gauge("revocations", "Revocations that hold.", control.revoker.count() as u64);
+    let help =
+        "How far beyond its moment a revocation of a user reaches: an issuer's clock is ahead.";
+    page.gauge("revocations_extended_seconds", help, control.revoker.ahead_s());
 }
 
 fn limits(page: &mut Page<'_>, control: &Control) {

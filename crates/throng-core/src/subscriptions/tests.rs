@@ -350,7 +350,9 @@ fn a_receipt_of_another_log_waits_for_nobody() {
     table.note_joined(id, &followed, true);
     let (sender, done) = std::sync::mpsc::channel();
     let ticket = Ticket::new(move |_: Option<()>| sender.send(()).expect("the test listens"));
-    let receipt = Arc::<Receipts>::default().open(ticket).expect("there is room");
+    let receipt = Arc::<Receipts>::default()
+        .open(crate::Publisher::Anonymous, &crate::ChannelName::channel("a"), ticket)
+        .expect("there is room");
     receipt.begin(1);
     let late = model::message(1000, 999).content();
     table.watch(local, channel, &late, Some(id), receipt.part(1));

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use throng_core::{
-    Body, ChannelName, Delivered, Publication, Receipt, Receipts, ScanAction, ScanTarget, Ticket,
+    Body, ChannelName, Delivered, Publication, Publisher, Receipt, Receipts, ScanAction,
+    ScanTarget, Ticket,
 };
 
 use crate::rig::Rig;
@@ -21,9 +22,12 @@ pub(crate) fn publish_with_receipt(
     text: &str,
     expires_in_ms: Option<u64>,
 ) -> Arc<Receipt> {
-    let receipt = Arc::<Receipts>::default().open(Ticket::new(|_| {})).expect("there is room");
+    let channel = ChannelName::channel(channel);
+    let receipts = Arc::<Receipts>::default();
+    let opened = receipts.open(Publisher::Anonymous, &channel, Ticket::new(|_| {}));
+    let receipt = opened.expect("there is room");
     let publication = Publication {
-        channel: ChannelName::channel(channel),
+        channel,
         body: Body::Text(text.into()),
         content_type: None,
         idempotency_key: None,

@@ -85,7 +85,7 @@ impl Publications {
 
 #[cfg(test)]
 mod tests {
-    use throng_core::{Body, Receipts};
+    use throng_core::{Body, Publisher, Receipts};
 
     use super::*;
 
@@ -118,7 +118,9 @@ mod tests {
     fn a_receipt_is_found_once_and_not_after_its_publisher_has_gone() {
         let publications = Publications::default();
         let receipts = Arc::<Receipts>::default();
-        let receipt = receipts.open(Ticket::new(drop)).expect("there are few");
+        let channel = ChannelName::channel("a");
+        let opened = receipts.open(Publisher::Anonymous, &channel, Ticket::new(drop));
+        let receipt = opened.expect("there are few");
         publications.begin(1, &publication(1, Some(Arc::clone(&receipt))), Ticket::new(drop));
         publications.begin(2, &publication(1, Some(Arc::clone(&receipt))), Ticket::new(drop));
         assert!(publications.receipt(1).is_some() && publications.receipt(1).is_none());

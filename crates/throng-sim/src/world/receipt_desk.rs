@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use throng_core::{Published, Receipt, Receipts, Ticket};
+use throng_core::{ChannelName, Published, Publisher, Receipt, Receipts, Ticket};
 
 use crate::random::Random;
 
@@ -57,7 +57,8 @@ impl ReceiptDesk {
         let ticket = Ticket::new(move |answer: Option<()>| {
             completed.store(answer.is_some(), Ordering::Relaxed);
         });
-        let receipt = self.receipts.open(ticket).ok()?;
+        let channel = ChannelName::channel("any");
+        let receipt = self.receipts.open(Publisher::Anonymous, &channel, ticket).ok()?;
         Some((receipt, is_complete))
     }
 

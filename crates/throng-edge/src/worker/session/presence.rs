@@ -1,6 +1,6 @@
 //! Answers presence queries, a part of a channel's subscriptions in each slice.
 
-use super::presence_scan::Inbox;
+use super::presence_scan::{EXAMINED_PER_CONNECTION, Inbox};
 use crate::connection::ConnectionId;
 use crate::net::Net;
 use crate::worker::Worker;
@@ -33,7 +33,8 @@ impl<N: Net> Worker<N> {
 
     fn inbox_of(&self, id: ConnectionId) -> Inbox {
         let mut examined = 0;
-        let channel = self.subscriptions(id).find_map(|subscription| {
+        let mut examinable = self.subscriptions(id).take(EXAMINED_PER_CONNECTION);
+        let channel = examinable.find_map(|subscription| {
             examined += 1;
             let (channel, is_user) = self.subscriptions.channel(subscription)?;
             is_user.then_some(channel)

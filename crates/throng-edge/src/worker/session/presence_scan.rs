@@ -8,8 +8,15 @@ use throng_core::{
     SubscriptionId, SubscriptionTable,
 };
 
-/// Subscriptions that one scan examines. Further users are not found, and the answer says so.
-const EXAMINED_MAX: u32 = 4096;
+/// Connections that one scan visits, however many channels each follows: else those with many that
+/// came early would hide the users who came after them. Further users are not found, and the answer
+/// says so.
+const VISITED_MAX: u32 = 4096;
+
+/// Subscriptions of one connection that are examined to find its inbox, which is mostly the first.
+/// Beyond it the connection counts as one without a user, and the answer says that users may be
+/// missing.
+pub(in crate::worker) const EXAMINED_PER_CONNECTION: usize = 1024;
 
 /// The inbox of a connection that a scan examines.
 #[derive(Debug, Clone, Copy)]
@@ -31,8 +38,10 @@ pub(in crate::worker) struct PresenceScan {
     /// The connections that were visited. Between two slices the next subscription may end, and one
     /// that joins, which is the last in the list, may get its id. So `next` does not say who was.
     visited: HashSet<ConnectionName>,
-    /// Subscriptions that may still be examined.
-    examinable: u32,
+    /// Connections that may still be visited.
+    visitable: u32,
+    /// Whether a connection's inbox may have been missed.
+    has_missed: bool,
     users: BTreeSet<Arc<str>>,
 }
 
@@ -49,7 +58,8 @@ impl PresenceScan {
             query,
             next: None,
             visited: HashSet::new(),
-            examinable: EXAMINED_MAX,
+            visitable: VISITED_MAX,
+            has_missed: false,
             users: BTreeSet::new(),
         }
     }
@@ -66,11 +76,11 @@ impl PresenceScan {
         allowance: &mut u32,
     ) -> Option<PresenceScan> {
         let is_complete = self.visit(subscriptions, engine, inbox_of, name_of, allowance);
-        let is_cut = self.examinable == 0 || self.users.len() > self.query.max_users();
+        let is_cut = self.visitable == 0 || self.users.len() > self.query.max_users();
         if !is_complete && !is_cut {
             return Some(self);
         }
-        self.query.answer(self.users, !is_complete);
+        self.query.answer(self.users, !is_complete || self.has_missed);
         None
     }
 
@@ -97,7 +107,7 @@ impl PresenceScan {
         let mut inboxes = Vec::new();
         // Another channel may have the ids by now, if this one is not followed here any more.
         let mut is_complete = !engine.is_named(self.channel, self.query.channel());
-        while *allowance > 0 && self.examinable > 0 && !is_complete {
+        while *allowance > 0 && self.visitable > 0 && !is_complete {
             let Some(member) = self.find_next(subscriptions, &name_of) else {
                 is_complete = true;
                 break;
@@ -106,7 +116,9 @@ impl PresenceScan {
             let inbox = inbox_of(member.connection);
             inboxes.extend(inbox.channel);
             *allowance = allowance.saturating_sub(inbox.examined);
-            self.examinable = self.examinable.saturating_sub(inbox.examined);
+            self.visitable -= 1;
+            self.has_missed |=
+                inbox.channel.is_none() && inbox.examined as usize >= EXAMINED_PER_CONNECTION;
             self.next = member.next;
             is_complete = self.next.is_none() && self.find_next(subscriptions, &name_of).is_none();
         }
@@ -218,9 +230,24 @@ mod tests {
     }
 
     #[test]
-    fn a_scan_that_may_examine_no_more_says_that_users_are_missing() {
-        let (presence, _) = finish(room(10, 100), EXAMINED_MAX / 4, u32::MAX);
+    fn a_scan_that_may_visit_no_more_says_that_users_are_missing() {
+        let (presence, _) = finish(room(VISITED_MAX + 3, usize::MAX), 1, u32::MAX);
         assert!(presence.is_cut);
-        assert_eq!(presence.users.len(), 4);
+        assert_eq!(presence.users.len(), VISITED_MAX as usize);
+    }
+
+    #[test]
+    fn connections_with_many_channels_hide_nobody() {
+        let (presence, _) = finish(room(100, 1000), 500, 512);
+        assert_eq!((presence.users.len(), presence.is_cut), (100, false));
+    }
+
+    #[test]
+    fn a_connection_of_which_not_all_is_examined_counts_as_a_missing_user() {
+        let Room { engine, table, scan, answer, .. } = room(2, 10);
+        let inbox_of = |_| Inbox { channel: None, examined: EXAMINED_PER_CONNECTION as u32 };
+        let name_of = |id: ConnectionId| Some(ConnectionName::new(WorkerId(0), 1, id.index()));
+        assert!(scan.advance(&table, &engine, inbox_of, name_of, &mut { u32::MAX }).is_none());
+        assert!(answer.try_recv().expect("a finished scan answers").is_cut);
     }
 }
