@@ -28,8 +28,8 @@ pub const RECEIPTS_MAX: usize = 1024;
 /// Too many receipts are under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "too many receipts are under way, or too many of this publisher; the message was not published; \
-     try again later, or without `receipt`"
+    "too many receipts are under way, or too many of this publisher; the message was not \
+     published; try again later, or without `receipt`"
 )]
 pub struct ReceiptsBusy;
 

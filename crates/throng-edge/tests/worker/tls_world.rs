@@ -20,8 +20,8 @@ use std::sync::{Arc, mpsc};
 use throng_access::{AccessControl, AllowAll};
 use throng_core::{
     Body, ChannelName, ConnectionScan, Delivered, Engine, Epoch, MemoryEngine, Notification,
-    Publication, Receipt, Receipts, Rules, ScanAction, ScanTarget, Scanned, Ticket, WorkerId,
-    WorkerQueue,
+    Publication, Publisher, Receipt, Receipts, Rules, ScanAction, ScanTarget, Scanned, Ticket,
+    WorkerId, WorkerQueue,
 };
 use throng_edge::compression::Compression;
 use throng_edge::tls::TlsNet;
@@ -244,7 +244,9 @@ impl World {
 
     /// Begins a receipt for the message that is about to be published.
     fn watch(&mut self) -> Arc<Receipt> {
-        let receipt = Arc::<Receipts>::default().open(Ticket::new(|_| {})).expect("there is room");
+        let (receipts, channel) = (Arc::<Receipts>::default(), ChannelName::channel("any"));
+        let opened = receipts.open(Publisher::Anonymous, &channel, Ticket::new(|_| {}));
+        let receipt = opened.expect("there is room");
         // One that has left may be written to until the worker knows.
         let is_here = |at: &usize| !self.clients[*at].pipe.borrow().is_closed;
         let present = (0..self.clients.len()).filter(is_here).collect();
