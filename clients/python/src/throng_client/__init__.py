@@ -3,6 +3,7 @@
 `Throng` is for programs without asyncio, `AsyncThrong` for those with it.
 """
 
+from .background import AsyncBackground, Background, Counts
 from .blocking import Subscription, Throng
 from .client import AsyncThrong
 from .errors import ThrongError, WebhookError
@@ -27,8 +28,11 @@ from .webhooks import Webhook
 
 __all__ = [
     "Absence",
+    "AsyncBackground",
     "AsyncSubscription",
     "AsyncThrong",
+    "Background",
+    "Counts",
     "Draft",
     "Gap",
     "History",

@@ -15,6 +15,7 @@ from datetime import timedelta
 from typing import Any, TypeVar, Unpack
 
 from . import publishing, requests
+from .background import BYTES_MAX, MESSAGES_MAX, Background, OnFailed
 from .client import Hub
 from .errors import ThrongError, closed
 from .exchange import BlockingExchange
@@ -167,6 +168,7 @@ class Throng:
         self._loop: _Loop | None = None
         self._hub: Hub | None = None
         self._is_closed = False
+        self._queues: list[Background] = []
 
     def subscribe(
         self,
@@ -215,6 +217,25 @@ class Throng:
         """Publishes messages with few requests. The list has the result of each, at its place."""
         return self._run(publishing.publish_batch(self._exchange, self._options, drafts))
 
+    def background(
+        self,
+        *,
+        messages_max: int = MESSAGES_MAX,
+        bytes_max: int = BYTES_MAX,
+        on_failed: OnFailed | None = None,
+    ) -> Background:
+        """A publisher whose `publish` never waits: a thread publishes what is in its queue.
+
+        Beyond either limit new messages are refused. `on_failed` is called with each message that
+        is not published and its error; without it, a warning is logged.
+        """
+        queue = Background(self._exchange, self._options, messages_max, bytes_max, on_failed)
+        with self._starting:
+            if self._is_closed:
+                raise closed()
+            self._queues.append(queue)
+        return queue
+
     def history(
         self,
         target: Target,
@@ -253,7 +274,9 @@ class Throng:
                 loop.loop.call_soon_threadsafe(lambda: timers.pop().cancel())
 
     def close(self) -> None:
-        """Ends all subscriptions and closes all connections."""
+        """Ends all subscriptions and background publishers, and closes all connections."""
+        for queue in self._queues:
+            queue.close()
         with self._starting:
             # First, because nobody would end what another thread begins from now on.
             self._is_closed = True

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any, Unpack
 
 from . import publishing, requests
+from .background import BYTES_MAX, MESSAGES_MAX, AsyncBackground, OnFailed
 from .errors import ThrongError, closed
 from .exchange import AsyncExchange
 from .messages import Draft, History, Presence, Published, Target
@@ -94,6 +95,7 @@ class AsyncThrong:
         self._hub = Hub(checked, made, network_of(checked, made), tokens, ServerLimits())
         self._options = made
         self._exchange = self._hub.exchange
+        self._queues: list[AsyncBackground] = []
 
     def subscribe(
         self,
@@ -144,6 +146,22 @@ class AsyncThrong:
         async with self._watched():
             return await publishing.publish_batch(self._exchange, self._options, drafts)
 
+    def background(
+        self,
+        *,
+        messages_max: int = MESSAGES_MAX,
+        bytes_max: int = BYTES_MAX,
+        on_failed: OnFailed | None = None,
+    ) -> AsyncBackground:
+        """A publisher whose `publish` never waits: a task publishes what is in its queue.
+
+        Beyond either limit new messages are refused. `on_failed` is called with each message that
+        is not published and its error; without it, a warning is logged.
+        """
+        queue = AsyncBackground(self._exchange, self._options, messages_max, bytes_max, on_failed)
+        self._queues.append(queue)
+        return queue
+
     async def history(
         self,
         target: Target,
@@ -172,7 +190,9 @@ class AsyncThrong:
             timer.cancel()
 
     async def aclose(self) -> None:
-        """Ends all subscriptions and closes all connections."""
+        """Ends all subscriptions and background publishers, and closes all connections."""
+        for queue in self._queues:
+            await queue.aclose()
         await self._hub.aclose()
 
     async def __aenter__(self) -> AsyncThrong:

@@ -17,7 +17,8 @@ from .options import OPEN_TIMEOUT_MAX, Transport
 STABLE = 10.0
 # Failures in a row after which the server is asked whether it answers.
 FAILURES_MAX = 2
-# The least time between two attempts at the first transport while a lesser one works.
+# After the first transport has failed again at a reconnect, the least time until it is tried at
+# another one. It doubles, up to the time below.
 RETRY_FIRST_AFTER = 10.0
 # How often the first transport is tried while a connection over a lesser one holds.
 UPGRADE_AFTER = 180.0
@@ -45,8 +46,12 @@ class Choice:
         self._index = 0
         self._proven: int | None = None
         """A lesser transport that has worked."""
-        self._tried_first_at = float("-inf")
+        self._first_from = float("-inf")
+        """When the first transport may be tried again at a reconnect."""
+        self._failed_trials = 0
         self._failures = 0
+        self._deaths = 0
+        """How many of these were connections that opened, and died within seconds."""
         self._unopened = 0
         self._is_judged = False
         """The server has answered just before this attempt."""
@@ -80,6 +85,9 @@ class Choice:
     def opened(self) -> None:
         """The connection is open."""
         self._unopened = 0
+        if self._deaths < FAILURES_MAX:
+            # That others did not open says nothing about this one.
+            self._failures, self._is_judged = self._deaths, False
         if self.is_lesser:
             self._proven = self._index
 
@@ -94,27 +102,32 @@ class Choice:
         if lived is None:
             self._unopened += 1
         elif lived >= STABLE:
-            self._failures = 0
+            self._failures = self._deaths = 0
             is_failure = False
             if not self.is_lesser:
-                self._proven = None
-        if lived is not None and self.is_lesser and now - self._tried_first_at >= RETRY_FIRST_AFTER:
-            self._goes_to(0, now)
+                self._proven, self._failed_trials = None, 0
+        if lived is not None and self.is_lesser and now >= self._first_from:
+            self._goes_to(0)
             return Next.BACKOFF
         if not is_failure:
             return Next.BACKOFF
         if self._proven is not None and self._index < self._proven:
-            self._goes_to(self._proven, now)
+            pause = RETRY_FIRST_AFTER * 2.0 ** min(self._failed_trials, 16)
+            self._first_from = now + min(UPGRADE_AFTER, pause)
+            self._failed_trials += 1
+            self._goes_to(self._proven)
             return Next.AT_ONCE
         self._failures += 1
+        if lived is not None:
+            self._deaths += 1
         if self._index + 1 == len(self._transports):
             if self.is_lesser and self._failures >= FAILURES_MAX:
                 # None of them works, so that none is better.
                 self._proven = None
-                self._goes_to(0, now)
+                self._goes_to(0)
             return Next.BACKOFF
         if was_judged:
-            self._goes_to(self._index + 1, now)
+            self._goes_to(self._index + 1)
             return Next.AT_ONCE
         is_doubted = is_unusable or self._failures >= FAILURES_MAX
         return Next.ASK if is_doubted else Next.BACKOFF
@@ -125,7 +138,6 @@ class Choice:
         self._is_judged = True
         self._needed = max(self._open_timeout, min(OPEN_TIMEOUT_MAX, seconds * ROUND_TRIPS))
 
-    def _goes_to(self, index: int, now: float) -> None:
-        if self._index == 0 or index == 0:
-            self._tried_first_at = now
-        self._index, self._failures, self._unopened = index, 0, 0
+    def _goes_to(self, index: int) -> None:
+        self._index = index
+        self._failures = self._deaths = self._unopened = 0
