@@ -1,12 +1,25 @@
 """Publishing, batches and reads against a scripted server, in virtual time."""
 
+import base64
 import json
+import re
+from datetime import datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
 
 import pytest
-from throng_client import Draft, ThrongError, User
+from throng_client import Draft, ThrongError, User, make_token
+from throng_client.errors import STATUSES
 from throng_client.options import Options
 from throng_client.publishing import publish, publish_batch
-from throng_client.requests import Answer, NoAnswer, ServerLimits, run_blocking
+from throng_client.requests import (
+    Answer,
+    NoAnswer,
+    ServerLimits,
+    read_history,
+    read_presence,
+    run_blocking,
+)
 from throng_client.tokens import Tokens
 
 OPTIONS = Options(random=lambda: 1.0)
@@ -126,7 +139,7 @@ def test_data_keeps_its_kind(data, body, content_type):
     run_blocking(publish(exchange, OPTIONS, Draft(User("a/b"), data, exclude="c1")))
     (request,) = exchange.sent
     assert (request.body, request.headers["Content-Type"]) == (body, content_type)
-    assert (request.path, request.headers["Throng-Exclude"]) == ("/users/a%2Fb", "c1")
+    assert (request.path, request.headers["Throng-Exclude"]) == ("/publish?user=a%2Fb", "c1")
 
 
 def test_a_refused_token_is_replaced_once():
@@ -191,3 +204,174 @@ def test_each_message_of_a_lost_batch_has_its_outcome():
     results = run_blocking(publish_batch(Scripted(CUT), OPTIONS, [Draft("a", 0), Draft("a", 1)]))
     assert [(each.code, each.outcome) for each in results] == [("timeout", "unknown")] * 2
     assert results[0].key != results[1].key
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (400, b""),
+        (403, b"<html>Forbidden"),
+        (404, b'{"error":"not_found"}'),
+        (404, b'{"error":"not_found","message":"of another program","status":404}'),
+        (403, b'{"error":"no_such_code","message":"x"}'),
+        (403, b'{"error":"not_found","message":"the status of another code"}'),
+        (405, b'{"error":5,"message":"x"}'),
+        (413, b"[" * 5_000),
+        (301, b""),
+    ],
+)
+def test_what_a_proxy_refuses_is_tried_again(status, body):
+    exchange = Scripted(Answer(status, {}, body), DONE)
+    assert published_with(exchange).id == "e-1"
+    error = failure_of(Scripted(Answer(status, {}, body)))
+    assert (error.code, error.outcome) == ("timeout", "unknown")
+    assert f"a proxy or another server answered {status}" in error.message
+
+
+@pytest.mark.parametrize(
+    ("target", "code"),
+    [
+        ("", "bad_name"),
+        ("a//b", "bad_name"),
+        ("a/../b", "bad_name"),
+        ("a\n", "bad_name"),
+        ("ä" * 128, "bad_name"),
+        ("cut \ud83d", "bad_utf8"),
+        (User("cut \ud83d"), "bad_utf8"),
+    ],
+)
+def test_bad_names_fail_at_the_call(target, code):
+    exchange = Scripted(DONE)
+    for work in (
+        lambda: publish(exchange, OPTIONS, Draft(target, "x")),
+        lambda: read_history(exchange, OPTIONS, target, None, None, None),
+        lambda: read_presence(exchange, OPTIONS, target, None),
+    ):
+        with pytest.raises(ThrongError) as refused:
+            run_blocking(work())
+        assert refused.value.code == code
+    assert exchange.sent == []
+
+
+def test_text_that_utf_8_cannot_hold_fails_at_the_call():
+    exchange = Scripted(DONE)
+    for data in ("cut \ud83d", {"text": "cut \ud83d"}, {"cut \ud83d": 1}):
+        with pytest.raises(ThrongError) as refused:
+            run_blocking(publish(exchange, OPTIONS, Draft("a", data, key="k")))
+        error = refused.value
+        assert (error.code, error.outcome, error.key) == ("bad_utf8", "unpublished", "k")
+    assert exchange.sent == []
+
+
+def test_a_message_beyond_the_known_limit_fails_at_the_call():
+    exchange = Scripted(DONE)
+    exchange.limits.message_bytes_max = 10
+    with pytest.raises(ThrongError) as refused:
+        run_blocking(publish(exchange, OPTIONS, Draft("a", "x" * 11)))
+    assert (refused.value.code, refused.value.outcome) == ("too_large", "unpublished")
+    assert exchange.sent == []
+    assert run_blocking(publish(exchange, OPTIONS, Draft("a", "x" * 10))).id == "e-1"
+
+
+def test_a_bad_message_of_a_batch_has_its_error_in_its_place():
+    drafts = [Draft("a", 0), Draft("", 1, key="k"), Draft("a", "\ud83d"), Draft("a", 3)]
+    results = run_blocking(publish_batch(Scripted(accept_all), OPTIONS, drafts))
+    assert [getattr(each, "code", "") for each in results] == ["", "bad_name", "bad_utf8", ""]
+    assert [getattr(each, "id", "") for each in results] == ["e-0", "", "", "e-3"]
+    assert (results[1].key, results[1].outcome) == ("k", "unpublished")
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"), [(2, "2"), (0.2, "1"), (timedelta(minutes=1.01), "61"), (None, None)]
+)
+def test_a_message_expires(given, sent):
+    exchange = Scripted(DONE)
+    published_with(exchange, expires_in=given)
+    assert exchange.sent[0].headers.get("Throng-Expires-In") == sent
+    batch = Scripted(accept_all)
+    run_blocking(publish_batch(batch, OPTIONS, [Draft("a", 1, expires_in=given)]))
+    assert lines_of(batch.sent[0])[0].get("expires_in") == (None if sent is None else int(sent))
+
+
+@pytest.mark.parametrize("expires_in", [0, -1, 31_536_001, float("nan"), float("inf")])
+def test_an_expiry_that_the_server_refuses_fails_at_the_call(expires_in):
+    with pytest.raises(ValueError, match="expires_in"):
+        published_with(Scripted(DONE), expires_in=expires_in)
+
+
+def test_a_function_converts_what_is_no_json():
+    data = {"at": datetime(2026, 1, 2), "price": Decimal("1.5")}
+    with pytest.raises(TypeError, match="default=str"):
+        run_blocking(publish(Scripted(DONE), OPTIONS, Draft("a", data)))
+    exchange = Scripted(DONE)
+    options = Options(default=str)
+    run_blocking(publish(exchange, options, Draft("a", data)))
+    assert exchange.sent[0].body == b'{"at":"2026-01-02 00:00:00","price":"1.5"}'
+
+
+def test_a_pause_that_took_too_long_sends_nothing_more():
+    class Slow(Scripted):
+        async def sleep(self, seconds):
+            await super().sleep(seconds + OPTIONS.publish_timeout)
+
+    exchange = Slow(NOBODY)
+    error = failure_of(exchange)
+    assert (error.code, error.outcome, len(exchange.sent)) == ("timeout", "unpublished", 1)
+
+
+def test_history_has_what_can_be_read():
+    envelope = '{"type":"message","channel":"a","id":"e-%d","time":1,"data":%s}'
+    data = ["1", "[" * 5_000 + "]" * 5_000, "9" * 5_000]
+    messages = ",".join(envelope % each for each in enumerate(data))
+    page = f'{{"channel":"a","id":"e-9","messages":[{messages}],"more":false}}'
+    exchange = Scripted(Answer(200, {}, page.encode()))
+    history = run_blocking(read_history(exchange, OPTIONS, "a", None, None, None))
+    assert [each.data for each in history.messages] == [1, Decimal("9" * 5_000)]
+    assert [(each.id, each.channel) for each in history.unreadable] == [("e-1", "a")]
+
+
+@pytest.mark.parametrize(
+    ("token", "said"),
+    [
+        ("", "an empty text"),
+        ("<!doctype html><html>log in", "a page of HTML"),
+        ('{"token":"x"}', "JSON"),
+        ({"token": "x"}, "a dict in the place of a token; return its token"),
+        (b"x", "a bytes in the place of a token"),
+    ],
+)
+def test_what_is_no_token_is_named(token, said):
+    error = failure_of(Scripted(DONE, token=lambda: token))
+    assert error.outcome == "unpublished" and said in error.message
+
+
+def test_an_expired_token_is_replaced_before_it_is_sent(monkeypatch):
+    clock = [1_000.0]
+    monkeypatch.setattr("throng_client.tokens.time.time", lambda: clock[0])
+    made = []
+
+    def token():
+        made.append(make_token("s" * 32, expires_in=60, now=int(clock[0]) - 500))
+        return made[-1]
+
+    exchange = Scripted(DONE, token=token)
+    for at in (1_000.0, 1_059.0, 1_061.0):
+        clock[0] = at
+        published_with(exchange)
+    shown = [request.headers["Authorization"].removeprefix("Bearer ") for request in exchange.sent]
+    assert len(made) == 2 and shown == [made[0], made[0], made[1]]
+
+
+def test_users_may_be_numbers():
+    assert User(7) == User("7") and Draft(User(7), 1).target.name == "7"
+    body = make_token("s" * 32, user=7).split(".")[1]
+    assert json.loads(base64.urlsafe_b64decode(body + "=="))["sub"] == "7"
+    for user in (None, True, 1.5, ["ann"]):
+        with pytest.raises(TypeError, match="a user is a str or an int"):
+            User(user)
+
+
+def test_the_error_codes_are_those_of_the_reference():
+    reference = (Path(__file__).parents[3] / "docs" / "reference" / "http.md").read_text()
+    table = re.findall(r"^\| `([a-z0-9_]+)` \| (\d{3}) \|", reference, re.MULTILINE)
+    assert {code: int(status) for code, status in table} == STATUSES

@@ -227,10 +227,15 @@ def place_of(target: Target) -> dict[str, str]:
 
 
 def path_of(target: Target, what: str, query: Mapping[str, object] | None = None) -> str:
-    """The path and query of what a target has, such as its `history`, or of `publish`."""
+    """The path and query of what a target has, such as its `history`, or of `publish`.
+
+    A name that has to be encoded is in the query: many proxies refuse %2F in a path, or decode it.
+    """
     given = {name: str(value) for name, value in (query or {}).items() if value is not None}
     ((kind, name),) = place_of(target).items()
-    path = f"/{kind}s/{quote(name, safe='')}" + ("" if what == "publish" else f"/{what}")
+    if quote(name, safe="") != name:
+        return f"/{what}?{urlencode({kind: name, **given})}"
+    path = f"/{kind}s/{name}" + ("" if what == "publish" else f"/{what}")
     return path + (f"?{urlencode(given)}" if given else "")
 
 
