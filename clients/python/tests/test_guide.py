@@ -15,6 +15,8 @@ from throng_client import Throng, User
 GUIDE = (ROOT / "docs" / "guides" / "python-web.md").read_text()
 SECRET = "0123456789abcdef0123456789abcdef"
 WEBHOOK = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+# Limits failures only.
+WAIT_SECONDS = 20
 FLASK, FASTAPI, DJANGO, CALLOUT = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
 
 
@@ -70,6 +72,7 @@ def test_flask(environment):
     assert jwt.decode(token, SECRET, ["HS256"])["sub"] == "ann"
     for _ in range(2):
         assert browser.post("/orders/7/ship", data={"customer": "ann"}).status_code == 200
+    assert module.publisher.flush(WAIT_SECONDS)
     assert inbox(environment, "ann") == [{"shipped": "7"}]
     assert browser.post("/throng", data="{}").status_code == 401
     module.throng.close()
@@ -83,6 +86,7 @@ def test_fastapi(environment):
         environment.publish("prices", 3)
         eventually(lambda: browser.get("/price").json() == {"price": 3}, "the price")
         assert browser.post("/orders/8/ship?customer=bob").status_code == 200
+    # The end of the application has published what was in the queue.
     assert inbox(environment, "bob") == [{"shipped": "8"}]
 
 
@@ -111,5 +115,6 @@ def test_django(environment):
     from django.test import Client
 
     assert Client().post("/ship/9", {"customer": "cleo"}).status_code == 200
+    assert views.publisher().flush(WAIT_SECONDS)
     assert inbox(environment, "cleo") == [{"shipped": "9"}]
-    views.throng().close()
+    views.publisher().close()
