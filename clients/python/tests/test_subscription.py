@@ -134,6 +134,94 @@ def test_a_refusal_ends_the_iteration_with_its_error(monkeypatch, virtual):
     assert virtual(run()) == "forbidden"
 
 
+class Silence(Exception):
+    """Not a loss: a mistake of the program."""
+
+
+def test_a_mistake_of_the_program_ends_the_subscription_at_once(monkeypatch, virtual):
+    peer = Peer(monkeypatch, [[], Silence("a bug")])
+
+    async def run():
+        async with client_of(peer) as client:
+            subscription = client.subscribe("a")
+            with pytest.raises(Silence):
+                await anext(subscription)
+            assert await anext(subscription, None) is None
+            return len(peer.attempts)
+
+    assert virtual(run()) == 1
+
+
+def test_a_newer_token_is_used_at_once_and_a_refused_one_backs_off(monkeypatch, virtual):
+    # Attempts that failed before have made the backoff long.
+    away = [[Loss("cut")]] * 6
+    expired = [[Loss("4002", is_answer=True, is_token=True)]]
+    peer = Peer(monkeypatch, *away, *expired * 3, [[]], answers_health=False)
+    states_until(virtual, peer, [], 200, transports=["websocket"])
+    waits = [b - a for a, b in zip(peer.attempts, peer.attempts[1:], strict=False)]
+    assert waits[:8] == [0.5, 1, 2, 4, 8, 16, 0, 30]
+
+
+def test_a_token_that_was_accepted_meanwhile_is_replaced_at_once_again(monkeypatch, virtual):
+    expires = [[], 60.0, Loss("4002", is_answer=True, is_token=True)]
+    peer = Peer(monkeypatch, expires, expires, expires)
+    states_until(virtual, peer, [], 170, transports=["sse"])
+    assert peer.attempts == [0, 60, 120]
+
+
+def test_a_lesser_transport_is_kept_until_a_better_one_is_open(monkeypatch, virtual):
+    refused = [Loss("no upgrade here", is_unusable=True)]
+    # Two attempts fail, SSE opens, one more fails in the background, and the next one opens.
+    peer = Peer(monkeypatch, refused, refused, [[]], refused, [[]])
+    states = []
+    assert states_until(virtual, peer, states, 2_000) == "websocket"
+    opened = [state.transport for state in states if state.name == "open"]
+    assert opened == ["sse", "websocket"]
+    after = states[[state.transport for state in states].index("sse") :]
+    assert "waiting" not in [state.name for state in after[1:]], "nothing was lost meanwhile"
+    assert len(peer.attempts) == 5 and peer.attempts[3] - peer.attempts[2] > 60
+
+
+def test_a_better_transport_that_dies_leads_back_to_the_lesser_one(monkeypatch, virtual):
+    refused = [Loss("no upgrade here", is_unusable=True)]
+    peer = Peer(monkeypatch, refused, refused, [[]], [[], 0.3, Loss("cut")], [[]])
+    states = []
+    assert states_until(virtual, peer, states, 280) == "sse"
+    opened = [state.transport for state in states if state.name == "open"]
+    assert opened == ["sse", "websocket", "sse"]
+
+
+def test_cancelled_iteration_keeps_the_better_link(monkeypatch, virtual):
+    refused = [Loss("no upgrade here", is_unusable=True)]
+    peer = Peer(monkeypatch, refused, refused, [[]], [[]])
+
+    async def run():
+        async with client_of(peer) as client:
+            subscription = client.subscribe("a")
+            for _ in range(100):
+                task = asyncio.ensure_future(anext(subscription))
+                await asyncio.sleep(7)
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+            return subscription.transport, len(asyncio.all_tasks())
+
+    assert virtual(run()) == ("websocket", 1)
+
+
+def test_callbacks_must_be_functions():
+    async def later(state):
+        pass
+
+    async def run():
+        async with AsyncThrong("http://127.0.0.1:1") as client:
+            with pytest.raises(TypeError, match="on_gap must be a function"):
+                client.subscribe("a", on_gap=5)
+            with pytest.raises(TypeError, match="on_state must not be asynchronous"):
+                client.subscribe("a", on_state=later)
+
+    asyncio.run(run())
+
+
 def test_a_thousand_clients_do_not_come_in_waves(monkeypatch, virtual):
     dice = random.Random(1)
     peer = Peer(monkeypatch, *[[Loss("cut")]] * 4_000, answers_health=False)
@@ -341,3 +429,37 @@ def test_a_gap_is_told_before_the_next_message_and_doubles_are_dropped(monkeypat
 
     assert virtual(run()) == {"a": "e-8"}
     assert heard == ["e-1", "e-2", "e-3", Gap("a", "e-7", 4), "e-8"]
+
+
+@pytest.mark.parametrize("has_listener", [True, False])
+def test_an_unreadable_message_is_told_in_its_place(monkeypatch, virtual, caplog, has_listener):
+    heard = []
+
+    async def run():
+        loop = asyncio.get_running_loop()
+        socket = FakeSocket(loop)
+
+        async def connect(self):
+            return socket
+
+        monkeypatch.setattr(SocketLink, "_connect", connect)
+        envelope = {"type": "message", "channel": "a", "time": 1, "data": "x"}
+        async with AsyncThrong("http://127.0.0.1:1") as client:
+            listener = heard.append if has_listener else None
+            subscription = client.subscribe("a", on_unreadable=listener)
+            for number in range(1, 5):
+                broken = {"encoding": "base64", "data": "%"} if number in (2, 3) else {}
+                loop.call_later(number, socket.say, {**envelope, **broken, "id": f"e-{number}"})
+            async for each in subscription:
+                heard.append(each.id)
+                if each.id == "e-4":
+                    return subscription.position
+
+    assert virtual(run()) == {"a": "e-4"}
+    told = [each if isinstance(each, str) else (each.channel, each.user, each.id) for each in heard]
+    if has_listener:
+        assert told == ["e-1", ("a", None, "e-2"), ("a", None, "e-3"), "e-4"]
+        assert all(each.reason for each in heard[1:3])
+    else:
+        assert told == ["e-1", "e-4"]
+        assert caplog.text.count("cannot be read, and is passed over") == 1
