@@ -165,6 +165,16 @@ def test_other_servers_are_measured(flood, node, kind):
     assert report["total"]["received"] == 1000
 
 
+def test_clients_ping_before_a_server_of_pusher_takes_them_for_gone(flood, node):
+    port = node("push-servers.mjs", "pusher", "silent").stdout.readline().strip()
+    # The server closes those that it has not heard for two seconds.
+    load = ["--clients", "20", "--hold", "6s", "--publish", "0"]
+    url = f"ws://127.0.0.1:{port}/app/key"
+    _, report = flood(url, "--profile", "pusher", *load, *asserting("failures == 0"))
+    # What the server says to pings is no message.
+    assert report["total"]["unmarked"] == 40, "one for the connection, one for the subscription"
+
+
 def test_a_refused_publish_is_counted(flood, node):
     port = node("push-servers.mjs", "mercure").stdout.readline().strip()
     wrong = ["--publish-header", "Authorization: Bearer wrong", *asserting("publish_failures == 0")]

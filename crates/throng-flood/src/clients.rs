@@ -12,6 +12,7 @@
 //! | `opening`, `connect` | ramps, storms and churn: which clients are open, and when |
 //! | `handshake` | from the start of a connect to the response head |
 //! | `receive` | received messages, pings and closes |
+//! | `activity` | pings of clients whose server demands them |
 //! | `inflated` | compressed messages, inflated once for all who get the same |
 //! | `follow`, `graph` | the streams that a client follows, and their audit |
 //! | `start` | where the audit of a client starts if the publisher is on another machine |
@@ -30,6 +31,7 @@
 //! * Client `i` always belongs to thread `i % threads`.
 //! * Between two messages a client has nothing but its slab entry.
 
+mod activity;
 mod client;
 mod connect;
 mod deliveries;

@@ -1,6 +1,6 @@
 // Push servers for `throng flood` to load: a plain broadcast server with the `ws` package, and stand-ins
 // for servers that cannot be installed here, as strict as their documented protocols.
-// Usage: node push-servers.mjs broadcast|centrifugo|centrifugo-sse|mercure|pusher [refuse]
+// Usage: node push-servers.mjs broadcast|centrifugo|centrifugo-sse|mercure|pusher [refuse|silent]
 // Prints the port. Closes a client that breaks the protocol, or leaves a ping unanswered.
 import { createServer } from "node:http";
 import { WebSocketServer } from "ws";
@@ -12,6 +12,11 @@ const TOKEN = "secret";
 const kind = process.argv[2];
 // Every command is answered with an error (Centrifugo only).
 const isRefusing = process.argv[3] === "refuse";
+// The server never pings, and closes a client that has sent nothing for a while (Pusher only).
+const isSilent = process.argv[3] === "silent";
+const ACTIVITY_TIMEOUT_S = 2;
+// Later than it says, for machines that are busy.
+const SILENCE_MS_MAX = 4000;
 
 // The followers of each channel: functions that take a message.
 const channels = new Map();
@@ -127,17 +132,25 @@ const sockets = {
     connected: (socket) => {
       const say = (event, more) => socket.send(JSON.stringify({ event, ...more }));
       let unanswered = 0;
+      let heard = performance.now();
       const timer = setInterval(() => {
+        if (isSilent) {
+          const isGone = performance.now() - heard > SILENCE_MS_MAX;
+          return isGone ? socket.close(4201, "no activity") : undefined;
+        }
         unanswered += 1;
         if (unanswered > UNANSWERED_MAX) return socket.close(4201, "no pong");
         return say("pusher:ping", { data: {} });
       }, PING_MS);
       socket.on("close", () => clearInterval(timer));
-      const data = JSON.stringify({ socket_id: "1.2", activity_timeout: 120 });
+      const timeout = isSilent ? ACTIVITY_TIMEOUT_S : 120;
+      const data = JSON.stringify({ socket_id: "1.2", activity_timeout: timeout });
       say("pusher:connection_established", { data });
       return (text) => {
+        heard = performance.now();
         const message = JSON.parse(text);
         if (message.event === "pusher:pong") unanswered = 0;
+        else if (message.event === "pusher:ping") say("pusher:pong", { data: {} });
         else if (message.event === "pusher:subscribe") {
           const { channel } = message.data;
           const send = (event) => event.from !== socket && socket.send(event.text);

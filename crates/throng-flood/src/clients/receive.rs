@@ -4,6 +4,7 @@
 use rustix::event::epoll::EventFlags;
 use throng_wire::websocket::{Opcode, write_masked_frame};
 
+use super::activity;
 use super::client::ClientState;
 use super::network::Carrier;
 use super::request::MASK;
@@ -270,6 +271,15 @@ impl ClientThread {
         if self.shared.heartbeat.is_some_and(|heartbeat| heartbeat == message) {
             self.counts.heartbeats += 1;
             return Ok(());
+        }
+        if self.shared.pings_itself {
+            if activity::is_pong(message) {
+                self.counts.heartbeats += 1;
+                return Ok(());
+            }
+            if self.clients[position].state == ClientState::Joining {
+                self.activity.learn(message, now);
+            }
         }
         self.counts.arriving.note(now);
         let (mut rest, mut is_marked) = (message, false);

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use memchr::memmem::Finder;
 use throng_wire::websocket::{Opcode, write_masked_frame};
 
+use super::activity;
 use super::deliveries::PendingDeliveries;
 use super::error::ClientPoolError;
 use super::graph::Graph;
@@ -80,6 +81,8 @@ pub(super) struct Shared {
     pub(super) heartbeat: Option<&'static [u8]>,
     /// Messages of application-level pings, with the frames that answer them.
     pub(super) pings: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Whether clients ping, as their server demands.
+    pub(super) pings_itself: bool,
     pub(super) handshake_timeout_ns: u64,
     pub(super) counters: Arc<StreamCounters>,
     pub(super) accumulator: Accumulator,
@@ -134,6 +137,7 @@ impl Shared {
             keeps: plan.keep,
             heartbeat: speaks_v1(target).then_some(V1_HEARTBEAT),
             pings: pings.collect(),
+            pings_itself: activity::is_asked_for(target),
             handshake_timeout_ns: u64::try_from(timeout).unwrap_or(u64::MAX),
             counters: Arc::new(StreamCounters::new(stream_count(target.streams, share.total))),
             accumulator: Accumulator::default(),

@@ -8,6 +8,7 @@ use std::time::Duration;
 use rustix::event::epoll;
 use rustix::time::{ClockId, clock_gettime};
 
+use super::activity::{self, Activity};
 use super::client::{Client, ClientState, PendingStarts};
 use super::error::ClientPoolError;
 use super::inflated::Inflated;
@@ -90,6 +91,7 @@ pub(super) struct ClientThread {
     /// Messages that never arrived on any connection, with notice by the server.
     pub(super) missed: u64,
     pub(super) ids: MessageIds,
+    pub(super) activity: Activity,
     pub(super) buffer: Vec<u8>,
     /// For bytes that are about to be sent.
     pub(super) scratch: Vec<u8>,
@@ -136,6 +138,7 @@ impl ClientThread {
             finished_audit: Audit::default(),
             missed: 0,
             ids: MessageIds::default(),
+            activity: Activity::default(),
             buffer,
             scratch: Vec::new(),
             content: Vec::new(),
@@ -156,11 +159,28 @@ impl ClientThread {
                 }
             }
             self.expire();
+            self.ping_due();
             let due_ns = self.open_due();
             let now = now_ns();
+            let due_ns = due_ns.min(self.activity.next_ns(now));
             self.counts.lag_ns = self.counts.lag_ns.max(now.saturating_sub(woken_ns));
             let sleep = Duration::from_nanos(due_ns.saturating_sub(now)).min(WAIT_MAX);
             woken_ns = self.turn(&mut events, sleep);
+        }
+    }
+
+    /// Pings for the clients whose turn it is.
+    fn ping_due(&mut self) {
+        let clients = self.clients.len();
+        let Some((first, count)) = self.activity.due(now_ns(), clients) else { return };
+        let ping = activity::ping();
+        for step in 0..count {
+            let position = (first + step) % clients;
+            if self.clients[position].state == ClientState::Active
+                && let Err(failure) = self.send(position, &ping)
+            {
+                self.fail(position, failure);
+            }
         }
     }
 

@@ -231,7 +231,8 @@ impl PublishConnection {
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
-        sockopt::set_tcp_nodelay(&socket, true)?;
+        // Some systems lack it. Requests are single writes, so little is lost.
+        let _ = sockopt::set_tcp_nodelay(&socket, true);
         match rustix::net::connect(&socket, address) {
             Ok(()) | Err(Errno::INPROGRESS) => {}
             Err(error) => return Err(error.into()),
