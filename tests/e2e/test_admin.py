@@ -31,6 +31,19 @@ def first_sample(client, **headers):
     raise AssertionError("the stream has ended")
 
 
+def test_an_admin_listener_that_trusts_everyone_beside_keys_is_warned_of(serve, tmp_path):
+    keys = tmp_path / "throng.toml"
+    keys.write_text(f'[[token-keys]]\nsecret = "{"s" * 40}"\n')
+    keys.chmod(0o600)
+    for address, is_warned in (("0.0.0.0:0", True), ("[::]:0", True), ("127.0.0.1:0", False)):
+        server = serve("--admin-listen", address, "--admin-allow-anyone")
+        with server.admin() as admin:
+            assert admin.get("/health").status_code == 200
+        found = [line for line in server.log().splitlines() if "trusts everyone who can reach it" in line]
+        assert len(found) == is_warned and all(" WARN " in line for line in found), server.log()
+        assert run_throng("check", directory=tmp_path).returncode == 0
+
+
 @pytest.mark.parametrize("listen", ["127.0.0.1", "0.0.0.0"])
 def test_only_the_admin_listener_serves_status_and_metrics(serve, listen):
     server = serve(*PUBLIC, listen=listen)

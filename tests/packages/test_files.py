@@ -3,6 +3,7 @@
 import re
 import shutil
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -124,6 +125,24 @@ def test_compose_and_manifests_leave_the_server_no_rights():
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     version = re.search(r'^version = "(.*)"$', (ROOT / "Cargo.toml").read_text(), re.MULTILINE)
     assert container["image"] == f"throng:{version.group(1)}"
+
+
+def test_pods_are_reached_over_both_kinds_of_addresses_and_monitoring_alone_reaches_the_admin_port():
+    documents = {part["kind"]: part for part in yaml.safe_load_all(MANIFESTS.read_text())}
+    settings = tomllib.loads(documents["ConfigMap"]["data"]["throng.toml"])
+    assert [settings["listen"], settings["admin-listen"]] == ["[::]:8080", "[::]:8081"]
+    assert "THRONG_LISTEN=[::]:8080" in (PACKAGING / "docker" / "Dockerfile").read_text()
+    assert tomllib.loads((CLUSTER / "throng.toml").read_text())["listen"] == "[::]:8080"
+    template = documents["Deployment"]["spec"]["template"]
+    policy = documents["NetworkPolicy"]["spec"]
+    assert policy["podSelector"]["matchLabels"] == template["metadata"]["labels"]
+    public, admin = policy["ingress"]
+    assert public == {"ports": [{"port": "http"}]}
+    (allowed,) = admin["from"]
+    assert "monitoring" in allowed["namespaceSelector"]["matchLabels"].values()
+    (container,) = template["spec"]["containers"]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert [ports[part["ports"][0]["port"]] for part in (public, admin)] == [8080, 8081]
 
 
 def test_nodes_of_the_cluster_may_do_what_the_guide_lists():

@@ -110,7 +110,7 @@ def test_the_image_runs_and_its_health_check_sees_it(image):
     done = run(*alone, "bash", "-c", f"{names}\n{SCRIPT}", stderr=subprocess.STDOUT)
     seen = done.stdout
     assert done.returncode == 0, seen
-    assert "refusing to listen on 0.0.0.0:8080" in seen, seen
+    assert "refusing to listen on [::]:8080" in seen, seen
     assert '"status":"live"' in seen and "\nok\n" in seen, seen
     user = settings["User"].split(":")[0]
     facts = dict(line.split(":\t", 1) for line in seen.splitlines() if ":\t" in line)

@@ -16,7 +16,7 @@
 
 use std::future::pending;
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -126,7 +126,9 @@ async fn open_all(
 }
 
 async fn open(control: &Control, worker: usize, transport: usize) -> io::Result<TcpStream> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    // A namespace may have addresses of one kind only.
+    let loopback = [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()];
+    let listener = TcpListener::bind(&loopback.map(|ip| SocketAddr::new(ip, 0))[..]).await?;
     let client = TcpStream::connect(listener.local_addr()?).await?;
     let own = client.local_addr()?;
     let server = loop {

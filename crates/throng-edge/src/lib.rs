@@ -50,7 +50,7 @@ pub use metrics::{Metrics, WorkerMetrics};
 pub use settings::{HEAD_BYTES_MAX, Settings, TlsSettings};
 pub use start::{
     Arrivals, ControlHandoffs, Edge, Handoff, PassedPorts, Plan, SendMethod, Shared, StartError,
-    WorkerBusyError, WorkerHandoffs, listen_admin,
+    WorkerBusyError, WorkerHandoffs, listen_alone,
 };
 pub use sys::names::resolve_names_without_plugins;
 pub use sys::process::release_unused_memory;

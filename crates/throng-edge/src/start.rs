@@ -59,11 +59,15 @@ pub use send_method::SendMethod;
 use succession::Succession;
 use thread::{Origin, Thread};
 
-/// Opens a listener for the control plane. The connections that it accepts have the socket options
-/// that workers expect of a connection handed off to them.
-pub fn listen_admin(address: SocketAddr, heartbeat: Duration) -> Result<TcpListener, StartError> {
+/// Opens a listener of the control plane, which the setting `flag` names. The connections that it
+/// accepts have the socket options that workers expect of a connection handed off to them.
+pub fn listen_alone(
+    flag: &'static str,
+    address: SocketAddr,
+    heartbeat: Duration,
+) -> Result<TcpListener, StartError> {
     let listener = listener::open_alone(address, heartbeat)
-        .map_err(|source| cannot_listen("admin-listen", address, source))?;
+        .map_err(|source| cannot_listen(flag, address, source))?;
     Ok(TcpListener::from(listener))
 }
 

@@ -4,10 +4,9 @@
 use std::collections::HashMap;
 use std::fs;
 
-use crate::proc::{first_number, kib_field};
+use rustix::param::page_size;
 
-/// The kernel counts the memory of slabs in pages.
-const PAGE_BYTES: u64 = 4096;
+use crate::proc::{first_number, kib_field};
 
 /// The slab caches of TCP sockets: the socket and its inode.
 const SOCKET_SLABS: [&str; 3] = ["TCP", "TCPv6", "sock_inode_cache"];
@@ -24,7 +23,7 @@ pub fn private_bytes() -> Option<u64> {
 
 /// Slab memory of all TCP sockets of the machine, in bytes, without buffered data. Needs root.
 pub fn socket_slab_bytes() -> Option<u64> {
-    parse_slabs(&fs::read_to_string("/proc/slabinfo").ok()?)
+    parse_slabs(&fs::read_to_string("/proc/slabinfo").ok()?, page_size() as u64)
 }
 
 /// One thread of this process.
@@ -72,14 +71,15 @@ impl Threads {
     }
 }
 
-/// The total size of [`SOCKET_SLABS`]; `None` if the text has none of them.
-fn parse_slabs(text: &str) -> Option<u64> {
+/// The total size of [`SOCKET_SLABS`], whose memory the kernel counts in pages; `None` if the text
+/// has none of them.
+fn parse_slabs(text: &str, page_bytes: u64) -> Option<u64> {
     let bytes = |line: &str| {
         let mut fields = line.split_whitespace();
         let name = fields.next()?;
         let pages_per_slab: u64 = fields.nth(4)?.parse().ok()?;
         let slabs: u64 = line.rsplit_once("slabdata")?.1.split_whitespace().nth(1)?.parse().ok()?;
-        SOCKET_SLABS.contains(&name).then_some(slabs * pages_per_slab * PAGE_BYTES)
+        SOCKET_SLABS.contains(&name).then_some(slabs * pages_per_slab * page_bytes)
     };
     text.lines().filter_map(bytes).reduce(|sum, bytes| sum + bytes)
 }
@@ -123,7 +123,9 @@ mod tests {
             TCP    12 24 2432 13 8 : tunables 0 0 0 : slabdata 2 3 0\n\
             sock_inode_cache 9 9 832 19 4 : tunables 0 0 0 : slabdata 1 1 0\n\
             TCPfoo 12 24 2432 13 8 : tunables 0 0 0 : slabdata 9 9 0\n";
-        assert_eq!(parse_slabs(text), Some((3 * 8 + 4) * PAGE_BYTES));
-        assert_eq!(parse_slabs("slabinfo - version: 2.1\n"), None);
+        for page_bytes in [4_096, 65_536] {
+            assert_eq!(parse_slabs(text, page_bytes), Some((3 * 8 + 4) * page_bytes));
+        }
+        assert_eq!(parse_slabs("slabinfo - version: 2.1\n", 4_096), None);
     }
 }

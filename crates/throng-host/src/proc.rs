@@ -7,11 +7,10 @@ use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 
+use rustix::param::page_size;
+
 /// Length of a clock tick. `/proc/PID/stat` counts CPU time in ticks.
 const TICK_NS: u64 = 10_000_000;
-
-/// The kernel counts the memory of sockets in pages.
-const PAGE_BYTES: u64 = 4096;
 
 /// State `LISTEN` in `/proc/net/tcp`.
 const LISTEN: &str = "0A";
@@ -175,7 +174,7 @@ fn parse_handshakes(netstat: &str) -> Option<Handshakes> {
 
 /// The current TCP usage of this network namespace.
 pub fn sockets() -> Option<Sockets> {
-    parse_sockets(&fs::read_to_string("/proc/net/sockstat").ok()?)
+    parse_sockets(&fs::read_to_string("/proc/net/sockstat").ok()?, page_size() as u64)
 }
 
 /// How often the tables of sockets are read before a socket counts as absent.
@@ -289,7 +288,8 @@ fn stat_ticks(stat: &str) -> Option<u64> {
     Some(user + fields.next()?.parse::<u64>().ok()?)
 }
 
-fn parse_sockets(text: &str) -> Option<Sockets> {
+/// The kernel counts the memory of sockets in pages.
+fn parse_sockets(text: &str, page_bytes: u64) -> Option<Sockets> {
     let line = text.lines().find_map(|line| line.strip_prefix("TCP:"))?;
     let words: Vec<&str> = line.split_whitespace().collect();
     let value = |name| {
@@ -299,7 +299,7 @@ fn parse_sockets(text: &str) -> Option<Sockets> {
     Some(Sockets {
         in_use: value("inuse")?,
         time_wait: value("tw")?,
-        buffer_bytes: value("mem")? * PAGE_BYTES,
+        buffer_bytes: value("mem")? * page_bytes,
     })
 }
 
@@ -428,8 +428,8 @@ mod tests {
         assert_eq!(listening_inodes(table, 8080), ["771"]);
         assert!(listening_inodes(table, 80).is_empty());
         assert_eq!(
-            parse_sockets("sockets: used 9\nTCP: inuse 3 orphan 0 tw 2 alloc 4 mem 5\n"),
-            Some(Sockets { in_use: 3, time_wait: 2, buffer_bytes: 5 * 4096 })
+            parse_sockets("sockets: used 9\nTCP: inuse 3 orphan 0 tw 2 alloc 4 mem 5\n", 65_536),
+            Some(Sockets { in_use: 3, time_wait: 2, buffer_bytes: 5 * 65_536 })
         );
         assert_eq!(parse_drops("0a1 2 3\n0b1 0f 0\n"), Some(17));
         assert_eq!(parse_drops("0a1\n"), None);

@@ -79,8 +79,8 @@ pub(crate) fn check(arguments: Arguments) -> Result<ExitCode> {
         let loaded = tls::check(settings_of_tls)?;
         tls::warnings(&settings, &loaded).iter().for_each(|warning| terminal::print_note(warning));
     }
-    for warning in outbound::warnings(&settings) {
-        terminal::print_note(&warning);
+    for warning in outbound::warnings(&settings).iter().chain(&settings::admin_warning(&settings)) {
+        terminal::print_note(warning);
     }
     if let Some(missing) = settings::missing_state(&settings) {
         terminal::print_note(&format!(

@@ -1,6 +1,6 @@
 //! `throng health`: whether a server is healthy, for the health checks of containers.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use anyhow::{Result, anyhow, bail};
@@ -10,6 +10,7 @@ use throng_units::Time;
 use crate::client::{Client, ServerUrl, TrustArguments};
 use crate::settings::{self, Options, Settings};
 use crate::terminal;
+use crate::without_ipv6;
 
 /// The end of the help.
 const EXAMPLES: &str = "\
@@ -106,7 +107,7 @@ fn address(settings: &Settings) -> Result<ServerUrl> {
 fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => without_ipv6::loopback(),
         ip => ip,
     };
     SocketAddr::new(ip, address.port())
@@ -125,7 +126,8 @@ mod tests {
     fn a_listener_of_all_addresses_is_asked_on_loopback() {
         assert_eq!(url("").unwrap(), "http://127.0.0.1:8080");
         assert_eq!(url("listen = '0.0.0.0:9'").unwrap(), "http://127.0.0.1:9");
-        assert_eq!(url("listen = '[::]:9'").unwrap(), "http://[::1]:9");
+        let of_both = SocketAddr::new(without_ipv6::loopback(), 9);
+        assert_eq!(url("listen = '[::]:9'").unwrap(), format!("http://{of_both}"));
         assert_eq!(url("listen = '10.1.2.3:9'").unwrap(), "http://10.1.2.3:9");
         assert!(url("listen = ':0'").unwrap_err().to_string().contains("give --url"));
     }

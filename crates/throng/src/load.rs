@@ -10,6 +10,7 @@ use crate::dev::{DevKeys, DevSecrets};
 use crate::dev_tls;
 use crate::reload;
 use crate::settings::{self, Settings, SettingsError, Sources};
+use crate::without_ipv6;
 
 /// The settings, and what was made for this run.
 pub(crate) struct Loaded {
@@ -27,6 +28,7 @@ pub(crate) fn load(arguments: &ServeArguments, before: Option<DevSecrets>) -> Re
     let (mut dev_keys, mut dev_certificate) = (None, None);
     let settings =
         settings::load_and(options.clone(), env::vars_os(), config.as_deref(), |settings| {
+            without_ipv6::adapt(settings);
             if *dev {
                 dev_keys = Some(DevKeys::add_to(settings, before)?);
             }
@@ -49,6 +51,9 @@ pub(crate) fn reader(arguments: ServeArguments) -> reload::Read {
             let message = "--dev and --dev-tls are for one run, so that nothing can be reloaded";
             return Err(SettingsError(message.to_owned()));
         }
-        settings::load(options.clone(), env::vars_os(), config.as_deref())
+        settings::load_and(options.clone(), env::vars_os(), config.as_deref(), |settings| {
+            without_ipv6::adapt(settings);
+            Ok(())
+        })
     })
 }

@@ -100,6 +100,7 @@ mod token;
 mod upgrade;
 mod version;
 mod watch;
+mod without_ipv6;
 
 use std::process::ExitCode;
 

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use anyhow::{Context as _, Result};
 use throng_control::Redirect as Answers;
-use throng_edge::{Plan, StartError};
+use throng_edge::Plan;
 use throng_handover::message::Listener;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
@@ -36,13 +36,7 @@ pub(crate) fn prepare(
     };
     let failed = || format!("cannot listen on {address} (redirect-http)");
     let passed = arrival.and_then(|arrival| arrival.take(Listener::Redirect));
-    let open = |address| {
-        TcpListener::bind(address).map_err(|error| StartError::Listen {
-            flag: "redirect-http",
-            address,
-            error,
-        })
-    };
+    let open = |address| throng_edge::listen_alone("redirect-http", address, settings.heartbeat.0);
     let listener = upgrade::start::listener(address, passed, open)?;
     listener.set_nonblocking(true).with_context(failed)?;
     let answers = Answers {

@@ -475,7 +475,7 @@ fn admin_listener(
     arrival: Option<&mut Arrival>,
 ) -> Result<Option<TcpListener>, StartError> {
     let passed = arrival.and_then(|arrival| arrival.take(Listener::Admin));
-    let open = |address| throng_edge::listen_admin(address, settings.heartbeat.0);
+    let open = |address| throng_edge::listen_alone("admin-listen", address, settings.heartbeat.0);
     let listen = |address| upgrade::start::listener(address, passed, open);
     settings.admin_listen.0.map(listen).transpose()
 }

@@ -21,6 +21,8 @@ use rustix::net::{
 };
 use throng_core::Listener;
 
+use super::options::optional;
+
 /// The maximum number of bytes that go with a socket: the longest head, and the input behind it.
 const BYTES_MAX: usize = 2 * HEAD_BYTES_MAX;
 
@@ -59,7 +61,7 @@ pub(crate) fn pair() -> io::Result<(HandoffSender, HandoffReceiver)> {
     let (sender, receiver) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
     // Only a privileged process may exceed `net.core.wmem_max`; any other gets that maximum.
     if sockopt::set_socket_send_buffer_size_force(&sender, BUFFER_BYTES).is_err() {
-        sockopt::set_socket_send_buffer_size(&sender, BUFFER_BYTES)?;
+        optional("SO_SNDBUF", sockopt::set_socket_send_buffer_size(&sender, BUFFER_BYTES));
     }
     Ok((HandoffSender(Arc::new(sender)), HandoffReceiver(Arc::new(receiver))))
 }

@@ -2,7 +2,7 @@
 //! connections over all of them, or over those that [`steer`] names.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Ipv6Addr, SocketAddr, TcpListener};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::io::FdFlags;
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, bind, getsockname, sockopt};
 
-use super::options;
+use super::options::{self, optional};
 
 /// The number of connections that may wait to be accepted. The kernel limits it to
 /// `net.core.somaxconn`.
@@ -65,7 +65,7 @@ impl PortReservation {
         rustix::net::listen(&probe, 1)?;
         drop(probe);
         let reserved = socket(address)?;
-        sockopt::set_socket_reuseport(&reserved, true)?;
+        share_port(&reserved)?;
         bind(&reserved, &address)?;
         Ok(PortReservation { socket: reserved, address })
     }
@@ -123,7 +123,7 @@ pub(crate) fn adopt(listener: TcpListener, heartbeat: Duration) -> io::Result<Po
     let address = listener.local_addr()?;
     let listener = OwnedFd::from(listener);
     rustix::io::fcntl_setfd(&listener, FdFlags::CLOEXEC)?;
-    set_options(&listener, heartbeat)?;
+    set_options(&listener, heartbeat);
     listen(&listener)?;
     Ok(Port::Passed(Arc::new(listener), address))
 }
@@ -138,8 +138,8 @@ pub(crate) fn open(address: SocketAddr, heartbeat: Duration) -> io::Result<Owned
 /// As [`open`], but it does not listen yet: no connection comes until [`listen`].
 pub(crate) fn prepare(address: SocketAddr, heartbeat: Duration) -> io::Result<OwnedFd> {
     let listener = socket(address)?;
-    sockopt::set_socket_reuseport(&listener, true)?;
-    set_options(&listener, heartbeat)?;
+    share_port(&listener)?;
+    set_options(&listener, heartbeat);
     bind(&listener, &address)?;
     Ok(listener)
 }
@@ -147,7 +147,7 @@ pub(crate) fn prepare(address: SocketAddr, heartbeat: Duration) -> io::Result<Ow
 /// A listener that does not share its port.
 pub(crate) fn open_alone(address: SocketAddr, heartbeat: Duration) -> io::Result<OwnedFd> {
     let listener = socket(address)?;
-    set_options(&listener, heartbeat)?;
+    set_options(&listener, heartbeat);
     bind(&listener, &address)?;
     listen(&listener)?;
     Ok(listener)
@@ -166,22 +166,27 @@ pub(crate) fn end(listener: &OwnedFd) {
 
 /// Sets all options of connections on their listener: accepted sockets inherit them, so that an
 /// accept needs no further system call.
-fn set_options(listener: &OwnedFd, heartbeat: Duration) -> io::Result<()> {
-    sockopt::set_tcp_nodelay(listener, true)?;
-    sockopt::set_tcp_user_timeout(listener, user_timeout_ms(heartbeat))?;
+///
+/// All of them are improvements. Some systems do not have them (gVisor, WSL 1) or do not allow them
+/// (a seccomp filter), and the server goes on without.
+fn set_options(listener: &OwnedFd, heartbeat: Duration) {
+    optional("TCP_NODELAY", sockopt::set_tcp_nodelay(listener, true));
+    let user_timeout_ms = user_timeout_ms(heartbeat);
+    optional("TCP_USER_TIMEOUT", sockopt::set_tcp_user_timeout(listener, user_timeout_ms));
     if heartbeat.is_zero() {
         // Nothing is ever written to a silent peer: only probes find that it has gone.
-        sockopt::set_socket_keepalive(listener, true)?;
-        sockopt::set_tcp_keepidle(listener, KEEP_IDLE_WITHOUT_HEARTBEAT)?;
+        optional("SO_KEEPALIVE", sockopt::set_socket_keepalive(listener, true));
+        let idle = KEEP_IDLE_WITHOUT_HEARTBEAT;
+        optional("TCP_KEEPIDLE", sockopt::set_tcp_keepidle(listener, idle));
     } else {
         // The times of probes for the connections that `Net::keep_alive` turns them on for.
         let idle = heartbeat.clamp(Duration::from_secs(1), KEEP_IDLE_MAX);
-        sockopt::set_tcp_keepidle(listener, idle)?;
-        sockopt::set_tcp_keepintvl(listener, KEEP_INTERVAL)?;
+        optional("TCP_KEEPIDLE", sockopt::set_tcp_keepidle(listener, idle));
+        optional("TCP_KEEPINTVL", sockopt::set_tcp_keepintvl(listener, KEEP_INTERVAL));
     }
-    options::set_not_sent_low_water(listener, UNSENT_BYTES_MAX)?;
-    options::set_defer_accept(listener, DEFER_ACCEPT_S)?;
-    Ok(())
+    let low_water = options::set_not_sent_low_water(listener, UNSENT_BYTES_MAX);
+    optional("TCP_NOTSENT_LOWAT", low_water);
+    optional("TCP_DEFER_ACCEPT", options::set_defer_accept(listener, DEFER_ACCEPT_S));
 }
 
 fn user_timeout_ms(heartbeat: Duration) -> u32 {
@@ -201,11 +206,24 @@ pub(crate) fn queued(listener: &OwnedFd) -> u32 {
     options::queued(listener)
 }
 
+/// Lets several sockets listen on one port. Without it only one worker could: there is no server.
+fn share_port(socket: &OwnedFd) -> io::Result<()> {
+    let shared = sockopt::set_socket_reuseport(socket, true);
+    shared.map_err(|error| {
+        io::Error::other(format!("the socket option SO_REUSEPORT is needed, and fails: {error}"))
+    })
+}
+
 fn socket(address: SocketAddr) -> io::Result<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
-    sockopt::set_socket_reuseaddr(&socket, true)?;
+    // Without it, a port can be taken again only a minute after its last connection has ended.
+    optional("SO_REUSEADDR", sockopt::set_socket_reuseaddr(&socket, true));
+    if address.ip() == Ipv6Addr::UNSPECIFIED {
+        // All addresses are those of IPv4, too, whatever `net.ipv6.bindv6only` says.
+        optional("IPV6_V6ONLY", sockopt::set_ipv6_v6only(&socket, false));
+    }
     Ok(socket)
 }
 

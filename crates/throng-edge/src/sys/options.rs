@@ -1,4 +1,4 @@
-//! Socket options, and a query, that rustix does not have.
+//! Socket options, and queries, that rustix does not have; and the options that a system may lack.
 //!
 //! # Why `unsafe`
 //!
@@ -9,7 +9,22 @@
 use std::ffi::c_int;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+
+/// The options without which the server goes on, and has said so.
+static MISSING: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
+
+/// Goes on without an option that could not be set, and says so once.
+pub(crate) fn optional(name: &'static str, set: Result<(), impl Into<io::Error>>) {
+    let Err(error) = set else { return };
+    let mut missing = MISSING.lock().unwrap_or_else(PoisonError::into_inner);
+    if !missing.contains(&name) {
+        missing.push(name);
+        let error = error.into();
+        tracing::warn!("the socket option {name} cannot be set, so it is left out: {error}");
+    }
+}
 
 /// Sets an option to a value of the type that it takes.
 fn set<T>(socket: impl AsFd, level: c_int, name: c_int, value: &T) -> io::Result<()> {

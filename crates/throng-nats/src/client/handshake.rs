@@ -108,7 +108,9 @@ pub(super) async fn connect(
     let login = login.get().map_err(Lost::Settings)?;
     let address = (&*server.address.host, server.address.port);
     let stream = TcpStream::connect(address).await.map_err(|error| Lost::unreachable(&error))?;
-    stream.set_nodelay(true)?;
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::warn!("the socket option TCP_NODELAY cannot be set, so it is left out: {error}");
+    }
     let mut stream = Stream::Plain(stream);
     let is_wanted = server.address.is_tls || tls.is_demanded;
     if is_wanted && tls.is_first {

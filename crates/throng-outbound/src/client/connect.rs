@@ -31,7 +31,8 @@ pub(super) async fn connect(
 ) -> Result<Stream, RequestError> {
     let addresses = addresses(endpoint).await.map_err(RequestError::Connect)?;
     let stream = race::connect(addresses, slow).await.map_err(RequestError::Connect)?;
-    stream.set_nodelay(true).map_err(RequestError::Connect)?;
+    // A request is one write: without this option it leaves as soon.
+    let _ = stream.set_nodelay(true);
     if !endpoint.is_tls {
         return Ok(Stream::Plain(stream));
     }

@@ -15,7 +15,7 @@ pub(super) fn warn(settings: &Settings, access: &AccessSettings, tls: Option<&Se
     let of_tls = tls.map(|tls| tls::warnings(settings, tls)).unwrap_or_default();
     let of_nats = NatsAccess::of(settings).warnings();
     let all = [&of_variables, &access.warnings, &of_callouts, &of_tls, &of_nats];
-    for warning in all.into_iter().flatten() {
+    for warning in all.into_iter().flatten().chain(&settings::admin_warning(settings)) {
         tracing::warn!("{warning}");
     }
 }

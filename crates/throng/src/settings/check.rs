@@ -116,6 +116,23 @@ fn admin(settings: &Settings) -> Option<String> {
     })
 }
 
+/// A warning about a reachable admin listener that trusts everyone, although clients need
+/// credentials elsewhere.
+pub(crate) fn admin_warning(settings: &Settings) -> Option<String> {
+    let address = settings.admin_listen.0?;
+    let is_reachable = !address.ip().to_canonical().is_loopback();
+    let trusts_everyone = settings.server_keys.is_empty() && settings.has_keys();
+    (is_reachable && trusts_everyone).then(|| {
+        format!(
+            "the admin listener on {address} trusts everyone who can reach it, because there is no \
+             server key: without a credential they see the status, publish to all channels and \
+             users, read all histories, close connections and revoke tokens; run `throng key` and \
+             add the table that it prints, or make sure that a firewall or a network policy keeps \
+             others out"
+        )
+    })
+}
+
 fn proxies(settings: &Settings) -> Option<String> {
     let header = settings.client_address_header;
     let setting = match header.0 {
