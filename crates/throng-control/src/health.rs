@@ -72,12 +72,21 @@ pub struct Ailment {
     pub reason: &'static str,
     /// A sentence for people. Strangers may read it: it names no address and no number.
     pub message: String,
+    /// Whether it has ailed the server since its start: no clients may be sent to it yet.
+    #[serde(skip)]
+    pub is_at_start: bool,
 }
 
 impl Ailment {
     /// A reason with its sentence.
     pub fn new(reason: &'static str, message: impl Into<String>) -> Ailment {
-        Ailment { reason, message: message.into() }
+        Ailment { reason, message: message.into(), is_at_start: false }
+    }
+
+    /// The server cannot be used until this has passed for the first time.
+    #[must_use]
+    pub fn at_start(self) -> Ailment {
+        Ailment { is_at_start: true, ..self }
     }
 }
 

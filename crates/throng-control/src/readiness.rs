@@ -22,6 +22,8 @@ pub(crate) enum Status {
     Ready,
     /// New clients are welcome, but something does not work as it should.
     Degraded,
+    /// The server has not been able to do its work yet since its start.
+    Starting,
     /// The server shuts down.
     Draining,
     /// An event loop stands still.
@@ -34,6 +36,7 @@ impl Status {
             Status::Live => "live",
             Status::Ready => "ready",
             Status::Degraded => "degraded",
+            Status::Starting => "starting",
             Status::Draining => "draining",
             Status::Stuck => "stuck",
         }
@@ -43,7 +46,8 @@ impl Status {
 /// How the server is, in a few words: for those who compare several servers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Condition {
-    /// What the readiness probe says: `ready`, `degraded`, `draining` or `stuck`.
+    /// What the readiness probe says: `ready`, `degraded`, `starting`, `draining` or
+    /// `stuck`.
     pub status: &'static str,
     /// Why it is not ready, in the words of the probe.
     pub reasons: Vec<&'static str>,
@@ -68,7 +72,13 @@ impl Control {
             return Finding { status: Status::Draining, reasons: vec![reason] };
         }
         let reasons = self.ailments();
-        let status = if reasons.is_empty() { Status::Ready } else { Status::Degraded };
+        let status = if reasons.iter().any(|ailment| ailment.is_at_start) {
+            Status::Starting
+        } else if reasons.is_empty() {
+            Status::Ready
+        } else {
+            Status::Degraded
+        };
         Finding { status, reasons }
     }
 

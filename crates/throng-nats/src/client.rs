@@ -15,6 +15,7 @@
 //! | `lost` | why a connection ended |
 //! | `session` | a connection for those who examine servers |
 //! | `unwritten` | what is yet to be written |
+//! | [`version`] | which servers are too old |
 //! | this file | the connection and its journal |
 
 mod address;
@@ -27,6 +28,7 @@ mod session;
 mod source;
 mod stream;
 mod unwritten;
+pub mod version;
 
 use std::collections::VecDeque;
 use std::future::pending;
@@ -77,6 +79,16 @@ const CONNECT: Duration = Duration::from_secs(2);
 /// there are few nodes.
 const RECONNECT: Duration = Duration::from_millis(200);
 
+/// The same after servers that answer have refused this client so often that trying again at once
+/// would only burden them.
+const RECONNECT_REFUSED_MAX: Duration = Duration::from_secs(5);
+
+/// A connection that has lasted for this time was no refusal.
+const LASTING: Duration = Duration::from_secs(10);
+
+/// A server that hangs up within this time after a complaint does so because of it.
+const COMPLAINT: Duration = Duration::from_secs(5);
+
 /// How long telling the others that the node ends may take.
 const LEAVE: Duration = Duration::from_millis(400);
 
@@ -119,6 +131,13 @@ pub enum Notice {
         /// What is wrong.
         error: String,
     },
+    /// A server is too old for nodes: [`version`](super::version) says why.
+    Old {
+        /// Which server it is.
+        server: String,
+        /// As it says in its INFO.
+        version: String,
+    },
     /// Time has passed: told about twenty times a second, whatever becomes of the connection.
     Turn,
     /// All was told that has come at once: what waits for that need wait no longer.
@@ -148,13 +167,23 @@ pub async fn run(
     let (actions, out) = (Vec::new(), Unwritten::default());
     let servers = Servers::new(&settings.servers);
     let mut client = Client { settings, servers, journal, events, notify, ticks, actions, out };
+    let mut pause = RECONNECT;
     while let Some(server) = client.servers.next() {
+        let began = Instant::now();
         let lost = client.connect_and_serve(&server).await;
         if matches!(lost, Lost::Stopped) {
             return;
         }
-        client.trouble(&server, lost.to_string());
-        let until = Instant::now() + RECONNECT;
+        match &lost {
+            Lost::Old { version } => {
+                let (server, version) = (server.address.to_string(), version.clone());
+                (client.notify)(Notice::Old { server, version });
+            }
+            lost => client.trouble(&server, lost.to_string()),
+        }
+        let is_refused = lost.is_refusal() && began.elapsed() < LASTING;
+        pause = if is_refused { (2 * pause).min(RECONNECT_REFUSED_MAX) } else { RECONNECT };
+        let until = Instant::now() + pause;
         if client.apart_from(sleep_until(until)).await.is_none() {
             return;
         }
@@ -188,6 +217,22 @@ struct Serving<'a> {
     pings: u32,
     /// When pings were sent that are not answered yet.
     pinged_ms: VecDeque<u64>,
+    /// What the server has said against this client, before it perhaps hangs up, and when.
+    complaint: Option<(Lost, Instant)>,
+}
+
+impl<'a> Serving<'a> {
+    fn new((server, decoder, login): (&'a Server, Decoder, Login), said: Said) -> Serving<'a> {
+        let pinged_ms = VecDeque::new();
+        Serving { server, decoder, login, said, pings: 0, pinged_ms, complaint: None }
+    }
+
+    /// The server has hung up: because of its complaint, if it has just made one.
+    fn hung_up(&mut self, otherwise: Lost) -> Lost {
+        let complaint = self.complaint.take();
+        let recent = complaint.filter(|(_, said)| said.elapsed() < COMPLAINT);
+        recent.map_or(otherwise, |(lost, _)| lost)
+    }
 }
 
 impl<F: FnMut(Notice) + Send> Client<F> {
@@ -200,6 +245,9 @@ impl<F: FnMut(Notice) + Send> Client<F> {
             None => Lost::Stopped,
             Some(Err(_)) => Lost::Silent,
             Some(Ok(Err(lost))) => lost,
+            Some(Ok(Ok(connected))) if version::is_old(&connected.info.version) => {
+                Lost::Old { version: connected.info.version }
+            }
             Some(Ok(Ok(connected))) => {
                 self.out.clear();
                 self.servers.announced(server, &connected.info.connect_urls, connected.said);
@@ -242,8 +290,7 @@ impl<F: FnMut(Notice) + Send> Client<F> {
     ) -> Result<std::convert::Infallible, Lost> {
         let Connected { stream, decoder, login, .. } = connected;
         let said = if stream.is_tls() { Said::OverTls } else { Said::Plainly };
-        let mut serving =
-            Serving { server, decoder, login, said, pings: 0, pinged_ms: VecDeque::new() };
+        let mut serving = Serving::new((server, decoder, login), said);
         let (mut reader, mut writer) = tokio::io::split(stream);
         let mut buffer = vec![0; READ_BYTES];
         let mut is_flushed = true;
@@ -267,13 +314,14 @@ impl<F: FnMut(Notice) + Send> Client<F> {
             };
             tokio::select! {
                 count = write => {
-                    let count = count?;
+                    let count = count.map_err(|error| serving.hung_up(error.into()))?;
                     is_flushed = count == 0;
                     self.out.wrote(count);
                 }
-                count = reader.read(&mut buffer) => match count? {
-                    0 => return Err(Lost::Closed),
-                    count => {
+                count = reader.read(&mut buffer) => match count {
+                    Ok(0) => return Err(serving.hung_up(Lost::Closed)),
+                    Err(error) => return Err(serving.hung_up(error.into())),
+                    Ok(count) => {
                         serving.decoder.feed(&buffer[..count]);
                         self.take_in(&mut serving)?;
                     }
@@ -318,6 +366,7 @@ impl<F: FnMut(Notice) + Send> Client<F> {
         }
         if serving.pinged_ms.len() < PINGS_KEPT {
             serving.pinged_ms.push_back(now_ms);
+            self.hear(Event::Pinged);
             encoder::ping(self.out.end());
         }
     }
@@ -347,13 +396,13 @@ impl<F: FnMut(Notice) + Send> Client<F> {
                     if let Some(pinged_ms) = serving.pinged_ms.pop_front() {
                         let ms = (self.settings.now_ms)().saturating_sub(pinged_ms);
                         (self.notify)(Notice::Lag { ms });
+                        self.hear(Event::Ponged);
                         if serving.pinged_ms.is_empty() {
                             (self.notify)(Notice::CaughtUp);
                         }
                     }
                 }
                 ServerOp::Ok => {}
-                // Only this one leaves the connection open.
                 ServerOp::Error(error) if error.starts_with("Permissions Violation") => {
                     let denied = lost::denied(error).map(|(verb, subject)| Event::Denied {
                         verb,
@@ -364,7 +413,16 @@ impl<F: FnMut(Notice) + Send> Client<F> {
                     self.trouble(serving.server, error);
                     denied.into_iter().for_each(|denied| self.hear(denied));
                 }
-                ServerOp::Error(error) => return Err(Lost::said(error, &serving.login)),
+                ServerOp::Error(error) if lost::is_about_a_subscription(error) => {
+                    self.hear(Event::Exceeded);
+                }
+                // A server that means to hang up does so by itself. Otherwise it has refused one
+                // request, and others need not suffer.
+                ServerOp::Error(error) => {
+                    let lost = Lost::said(error, &serving.login);
+                    self.trouble(serving.server, lost.to_string());
+                    serving.complaint = Some((lost, Instant::now()));
+                }
             }
         }
         Ok(())

@@ -234,6 +234,9 @@ impl NatsEngine {
             followed: self.shared.followed().len() as u64,
             accepted: of(&counts.accepted),
             refused: of(&counts.refused),
+            busy: of(&counts.busy),
+            polled: link.polled(),
+            was_open: link.epoch().is_some(),
             delivered: of(&counts.delivered),
             gaps: of(&counts.gaps),
             losses: of(&counts.losses),
@@ -265,7 +268,7 @@ impl Engine for NatsEngine {
             Some(PublishError::Away)
         } else if let Err(busy) = self.memory().check_room(&publication.channel) {
             Some(busy)
-        } else if !shared.publications.has_room() {
+        } else if !shared.publications.take_place(&publication) {
             count(&shared.link.counts.busy);
             Some(PublishError::Busy)
         } else {

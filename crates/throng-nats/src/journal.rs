@@ -59,6 +59,7 @@ use watch::{Watch, Watched};
 pub(crate) use nodes::headers_of;
 pub use outbox::Action;
 pub use publishing::token_of_receipt;
+pub(crate) use publishing::{OUTSTANDING_BYTES_MAX, OUTSTANDING_MAX};
 pub use report::{
     Ask, Asked, Changed, Event, Held, Outcome, Reading, Report, Resume, Settings, Standing, TableId,
 };
@@ -113,6 +114,9 @@ impl Journal {
                     table.denied(now_ms, &subject, &error, &mut self.outbox);
                 }
             }
+            Event::Pinged => self.following.pinged(),
+            Event::Ponged => self.following.ponged(now_ms, &self.subjects, &mut self.outbox),
+            Event::Exceeded => self.following.refused(),
             Event::Publish(token, publication) => self.publish(now_ms, token, &publication),
             Event::Follow(channels) => {
                 self.following.follow(
@@ -312,6 +316,7 @@ impl Journal {
             Some(Stored::Fallen) => self.watch.hurry(now_ms),
             Some(Stored::At { sequence, needs_hint }) => {
                 self.watch.reached(sequence);
+                self.following.stored(now_ms, suffix, sequence);
                 if needs_hint {
                     // The copy is a duplicate, so it was not republished, and whether the first one
                     // was is not known.
@@ -405,6 +410,10 @@ impl Journal {
     fn tick(&mut self, now_ms: u64) {
         self.publishing.tick(now_ms, self.watch.is_open(), &mut self.outbox);
         self.following.tick(now_ms, &mut self.outbox);
+        if self.watch.is_open() {
+            let stream = (self.watch.last(), &self.subjects);
+            self.following.tick_polled(now_ms, stream, &mut self.outbox);
+        }
         self.readings.tick(now_ms, &mut self.outbox);
         let watched = self.watch.tick(now_ms, &mut self.outbox);
         self.watched(now_ms, watched);

@@ -13,6 +13,16 @@ from .server import ROOT, Server, eventually
 QUICK = ["--drain-window", "200ms", "--drain-timeout", "5s"]
 
 
+def old_program():
+    """The path of a nats-server that is too old for nodes, or None."""
+    found = shutil.which("nats-server", path="/usr/sbin")
+    if found is None:
+        return None
+    said = subprocess.run([found, "--version"], capture_output=True, text=True, check=True).stdout
+    major, minor = map(int, re.search(r"v(\d+)\.(\d+)", said).groups())
+    return found if (major, minor) < (2, 11) else None
+
+
 def program():
     """The path of nats-server."""
     own = ROOT / ".cache" / "go" / "bin" / "nats-server"
@@ -25,9 +35,10 @@ def program():
 class NatsServer:
     """One server, its store, and the door to it."""
 
-    def __init__(self, directory, configuration="", jetstream=True, store=""):
-        """`store` is more of the configuration of JetStream."""
+    def __init__(self, directory, configuration="", jetstream=True, store="", program=None):
+        """`store` is more of the configuration of JetStream, `program` another nats-server."""
         self.directory = directory
+        self.program = program
         own = f'jetstream {{ store_dir: "{directory / "store"}"\n{store} }}' if jetstream else ""
         self.configuration = f"{own}\n{configuration}"
         self.monitor = None
@@ -50,7 +61,7 @@ class NatsServer:
         log = (self.directory / "nats.log").open("a")
         with log:
             self.process = subprocess.Popen(
-                [program(), "-c", file], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                [self.program or program(), "-c", file], stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
         found = ports / f"nats-server_{self.process.pid}.ports"
 
@@ -91,12 +102,16 @@ def user_of_the_guide():
 
 
 def ailments(node):
-    """What ails the node as to NATS, by the readiness probe, which has to succeed."""
+    """What ails the node as to NATS, by the readiness probe. Only a node that has not been able to use
+    NATS since its start is not ready."""
     answer = node.http.get("/health/ready")
-    assert answer.status_code == 200, answer.text
     finding = answer.json()
     found = [one["reason"] for one in finding["reasons"] if one["reason"].startswith("nats_")]
-    assert not found or finding["status"] == "degraded", finding
+    if answer.status_code == 503:
+        assert found and finding["status"] == "starting", finding
+    else:
+        assert answer.status_code == 200, answer.text
+        assert not found or finding["status"] == "degraded", finding
     return found
 
 

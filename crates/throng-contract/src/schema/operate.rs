@@ -137,7 +137,7 @@ fn status() -> Vec<(&'static str, Value)> {
     );
     let states = json!({
         "type": "string",
-        "enum": ["live", "ready", "degraded", "draining", "stuck"],
+        "enum": ["live", "ready", "degraded", "starting", "draining", "stuck"],
     });
     let reason = object(&[("reason", text()), ("message", text())], &[]);
     let finding = object(&[("status", states), ("reasons", list(reason))], &[]);

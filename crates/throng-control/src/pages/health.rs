@@ -21,7 +21,7 @@ use crate::readiness::{Finding, Status};
 fn code(status: Status) -> StatusCode {
     match status {
         Status::Live | Status::Ready | Status::Degraded => StatusCode::OK,
-        Status::Draining | Status::Stuck => StatusCode::SERVICE_UNAVAILABLE,
+        Status::Starting | Status::Draining | Status::Stuck => StatusCode::SERVICE_UNAVAILABLE,
     }
 }
 
@@ -45,6 +45,7 @@ async fn short(State(control): State<Arc<Control>>) -> Response {
     let status = control.readiness().status;
     let word = match status {
         Status::Live | Status::Ready | Status::Degraded => "ok\n",
+        Status::Starting => "starting\n",
         Status::Draining => "draining\n",
         Status::Stuck => "stuck\n",
     };

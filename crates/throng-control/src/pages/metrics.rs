@@ -98,8 +98,9 @@ fn memory(page: &mut Page<'_>, pressure: &MemoryPressure) {
 }
 
 fn health(page: &mut Page<'_>, control: &Control) {
-    let is_ready = control.is_ready();
-    let is_degraded = is_ready && !control.ailments().is_empty();
+    let ailments = control.ailments();
+    let is_ready = control.is_ready() && !ailments.iter().any(|ailment| ailment.is_at_start);
+    let is_degraded = is_ready && !ailments.is_empty();
     page.gauge("draining", "1 while the server is shutting down.", control.is_leaving().into());
     page.gauge("ready", "1 while clients may be sent to the server.", is_ready.into());
     let help = "1 while the server is ready, but something does not work as it should.";

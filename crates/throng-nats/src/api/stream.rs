@@ -80,8 +80,24 @@ fn majority_silent_ms(peers: &[Peer]) -> u64 {
 
 /// The configuration of a stream of messages.
 pub fn config(settings: &StreamSettings) -> Value {
+    let window_ns = settings.duplicate_window_ms.saturating_mul(1_000_000);
+    // The window may not be longer than messages are kept: so short ages are longer here.
+    with_age(settings, age_ns(settings).max(window_ns))
+}
+
+/// How long messages are kept for the settings alone.
+fn age_ns(settings: &StreamSettings) -> u64 {
+    settings.retention.max_age_ms.saturating_mul(1_000_000) / 100 * AGE_PERCENT
+}
+
+/// The configurations with which a node uses a stream: the first one is its own; with the other one
+/// earlier versions have made the stream, for which ids are known for as long only as messages.
+pub fn accepted(settings: &StreamSettings) -> Value {
+    json!([config(settings), with_age(settings, age_ns(settings))])
+}
+
+fn with_age(settings: &StreamSettings, age_ns: u64) -> Value {
     let StreamSettings { prefix, class, .. } = settings;
-    let age_ns = settings.retention.max_age_ms.saturating_mul(1_000_000) / 100 * AGE_PERCENT;
     json!({
         "name": settings.name(),
         "subjects": [format!("{prefix}.in.{class}.>")],
@@ -95,7 +111,6 @@ pub fn config(settings: &StreamSettings) -> Value {
         "max_msgs": -1,
         "max_msg_size": settings.message_bytes_max,
         "max_consumers": -1,
-        // The window may not be longer than messages are kept.
         "duplicate_window": settings.duplicate_window_ms.saturating_mul(1_000_000).min(age_ns),
         "allow_direct": true,
         "mirror_direct": false,
@@ -135,6 +150,19 @@ pub fn parse(payload: &[u8], wanted: &Value) -> Result<StreamInfo, ApiError> {
         max_age_ns: answer.config["max_age"].as_u64().unwrap_or(0),
         differences: differences(wanted, &answer.config),
     })
+}
+
+/// The same with several configurations that are [accepted]. Differences are told from the first.
+///
+/// # Errors
+///
+/// As [`parse`].
+pub fn parse_accepted(payload: &[u8], accepted: &Value) -> Result<StreamInfo, ApiError> {
+    let mut wanted = accepted.as_array().map_or(&[][..], Vec::as_slice).iter();
+    let info = parse(payload, wanted.next().unwrap_or(&Value::Null))?;
+    let as_of_others = wanted.map(|wanted| parse(payload, wanted));
+    let fitting = as_of_others.flatten().find(|info| info.differences.is_empty());
+    Ok(if info.differences.is_empty() { info } else { fitting.unwrap_or(info) })
 }
 
 /// How `found` differs in what is `wanted`. Servers leave out what is false or nothing.
@@ -178,8 +206,8 @@ mod tests {
     fn a_stream_keeps_one_message_more_and_a_quarter_longer() {
         let config = config(&settings());
         assert_eq!(config["max_msgs_per_subject"], 101);
-        assert_eq!(config["max_age"], 75_000_000_000u64);
-        assert_eq!(config["duplicate_window"], 75_000_000_000u64);
+        assert_eq!(config["max_age"], 300_000_000_000u64, "as long as ids are known");
+        assert_eq!(config["duplicate_window"], 300_000_000_000u64);
         assert_eq!(config["name"], "throng-default");
     }
 
@@ -201,10 +229,26 @@ mod tests {
             said,
             [
                 "deny_purge is null, but should be true",
-                "max_age is 1, but should be 75000000000",
+                "max_age is 1, but should be 300000000000",
                 "metadata throng.format is \"2\", but should be \"1\"",
             ]
         );
+    }
+
+    #[test]
+    fn a_stream_of_an_earlier_version_keeps_short_ages_and_windows() {
+        let accepted = accepted(&settings());
+        let differences = |age_s: u64, window_s: u64| {
+            let mut found = accepted[0].clone();
+            found["max_age"] = (age_s * 1_000_000_000).into();
+            found["duplicate_window"] = (window_s * 1_000_000_000).into();
+            let answer = json!({ "config": found }).to_string();
+            parse_accepted(answer.as_bytes(), &accepted).map(|info| info.differences.len())
+        };
+        assert_eq!(differences(300, 300), Ok(0));
+        assert_eq!(differences(75, 75), Ok(0));
+        assert_eq!(differences(75, 60), Ok(2));
+        assert_eq!(differences(60, 60), Ok(2));
     }
 
     #[test]

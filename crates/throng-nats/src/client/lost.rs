@@ -31,6 +31,9 @@ pub(crate) enum Lost {
     Said(String),
     #[error("{0}")]
     Refused(String),
+    /// It is so old that it lacks something that nodes need.
+    #[error("{}", super::version::sentence(version))]
+    Old { version: String },
     /// Files of the settings cannot be used.
     #[error("{0}")]
     Settings(String),
@@ -52,6 +55,11 @@ impl Lost {
     /// There was no connection at all.
     pub(super) fn unreachable(error: &io::Error) -> Lost {
         Lost::Unreachable(words(error))
+    }
+
+    /// Whether a server that answers does not want this client.
+    pub(super) fn is_refusal(&self) -> bool {
+        matches!(self, Lost::Said(_) | Lost::Refused(_) | Lost::Old { .. } | Lost::Tls(_))
     }
 
     /// What a server says before it hangs up.
@@ -86,6 +94,13 @@ pub(super) fn violation(error: &str) -> String {
         "{error}: the server does not let this user do that; the guide \"From one node to many\" \
          lists the permissions that a node needs"
     )
+}
+
+/// Whether a server refuses a subscription, and stays: there are too many, or it is too long.
+/// ([`denied`] is about those that this user may not make.)
+pub(super) fn is_about_a_subscription(error: &str) -> bool {
+    let lower = error.to_ascii_lowercase();
+    lower.contains("subscription") && lower.contains("exceeded")
 }
 
 /// What a violation is about: `... for Publish to "SUBJECT"`, or `... for Subscription to ...`.

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use super::address::ServerAddress;
 use super::handshake::{self, Connected, Info, TlsSettings};
 use super::login::Login;
-use super::lost::Lost;
+use super::lost::{self, Lost};
 use super::servers::Server;
 use super::source::Source;
 use crate::permissions::{Permission, Verb};
@@ -21,6 +21,9 @@ const CONNECT: Duration = Duration::from_secs(2);
 
 /// What is read at once.
 const READ_BYTES: usize = 8 << 10;
+
+/// Subscriptions that are tried before the server is asked whether it has refused some.
+const SUBSCRIPTIONS_AT_ONCE: usize = 1_000;
 
 /// How long an answer may take.
 const ANSWER: Duration = Duration::from_secs(2);
@@ -38,6 +41,8 @@ pub struct Session {
     last_sid: u64,
     /// What the server did not let this user do, in its words.
     denied: Vec<String>,
+    /// Subscriptions for which the server had no room.
+    refused: usize,
 }
 
 /// An answer, or a message that came for a subscription.
@@ -73,8 +78,9 @@ impl Session {
         let connected = connected.map_err(|lost| lost.to_string())?;
         let inbox = format!("_INBOX.{nonce}.");
         let (last_token, last_sid, denied) = (0, INBOX_SID, Vec::new());
-        let has_inbox = true;
-        let mut session = Session { connected, inbox, has_inbox, last_token, last_sid, denied };
+        let (refused, has_inbox) = (0, true);
+        let mut session =
+            Session { connected, inbox, has_inbox, last_token, last_sid, denied, refused };
         let mut out = Vec::new();
         encoder::subscribe(&mut out, &format!("{}*", session.inbox), INBOX_SID);
         session.send(&out).await.map_err(|lost| lost.to_string())?;
@@ -209,6 +215,36 @@ impl Session {
         Ok(self.last_sid)
     }
 
+    /// How many more subscriptions the server has room for, if it refuses one of `most`; `None` if
+    /// it has room for all, or this user may not make them. They end at once.
+    ///
+    /// # Errors
+    ///
+    /// Why the connection is lost.
+    pub async fn room(&mut self, most: usize) -> Result<Option<usize>, String> {
+        let (refused, denied, first) = (self.refused, self.denied.len(), self.last_sid + 1);
+        let mut made = 0;
+        while made < most && self.refused == refused && self.denied.len() == denied {
+            let count = SUBSCRIPTIONS_AT_ONCE.min(most - made);
+            let mut out = Vec::new();
+            for _ in 0..count {
+                self.last_sid += 1;
+                let subject = format!("{}room.{}", self.inbox, self.last_sid);
+                encoder::subscribe(&mut out, &subject, self.last_sid);
+            }
+            self.send(&out).await.map_err(|lost| lost.to_string())?;
+            self.ping().await.map_err(|lost| lost.to_string())?;
+            made += count;
+        }
+        let mut out = Vec::new();
+        (first..=self.last_sid).for_each(|sid| encoder::unsubscribe(&mut out, sid));
+        self.send(&out).await.map_err(|lost| lost.to_string())?;
+        self.ping().await.map_err(|lost| lost.to_string())?;
+        let refused = self.refused - refused;
+        let is_known = refused > 0 && self.denied.len() == denied;
+        Ok(is_known.then(|| made.saturating_sub(refused)))
+    }
+
     /// Publishes, and waits for a message to a subscription. `None` if none came in time.
     ///
     /// # Errors
@@ -296,6 +332,9 @@ impl Session {
                     ServerOp::Ping => is_asked = true,
                     ServerOp::Error(error) if error.starts_with("Permissions Violation") => {
                         self.denied.push(error.to_owned());
+                    }
+                    ServerOp::Error(error) if lost::is_about_a_subscription(error) => {
+                        self.refused += 1;
                     }
                     ServerOp::Error(error) => {
                         return Err(Lost::said(error, &self.connected.login));

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::link::LinkState;
 use super::shared::Shared;
-use crate::client::Notice;
+use crate::client::{Notice, version};
 use crate::journal::Report;
 
 /// Questions of other nodes that wait, at most.
@@ -109,6 +109,7 @@ impl State {
             Notice::Report(Report::Opened { .. }) => (self.is_open, self.trouble) = (true, None),
             Notice::Report(Report::Away) => self.is_open = false,
             Notice::Trouble { server, error } => self.trouble = Some(format!("{server}: {error}")),
+            Notice::Old { version, .. } => self.trouble = Some(version::sentence(version)),
             Notice::Report(Report::Refused { reason }) => {
                 (self.is_open, self.trouble) = (false, Some(reason.clone()));
             }
@@ -124,6 +125,7 @@ pub(super) fn reason(state: LinkState) -> String {
     match state {
         LinkState::Open => "it can".into(),
         LinkState::Away { trouble } => trouble.unwrap_or_else(|| "no server answers".into()),
+        LinkState::Old { version } => version::sentence(&version),
         LinkState::Refused { reason } => reason,
     }
 }

@@ -18,7 +18,7 @@ use super::rest::Counted;
 use super::shared::{Read, ReadFor, Shared};
 use super::table::TableNews;
 use crate::api::message::StoredMessage;
-use crate::client::Notice;
+use crate::client::{Notice, version};
 use crate::journal::{self, Event, Outcome, Report};
 
 /// How long a message waits for room in the queues of workers. The servers keep what comes
@@ -41,10 +41,18 @@ impl Shared {
         match notice {
             Notice::Rest => self.deferred.act(&self.memory),
             Notice::Trouble { server, error } => self.trouble(&format!("{server}: {error}")),
+            Notice::Old { server, version } => self.is_old(&server, version),
             Notice::Turn => {}
             Notice::Lag { ms } => self.cluster.lags(ms),
             Notice::Report(Report::Opened { epoch, last }) => self.opened(epoch, last),
             Notice::Report(Report::Whole(is_whole)) => self.becomes_whole(is_whole),
+            Notice::Report(Report::Settled { up_to }) => {
+                self.link.settle(up_to);
+                self.tell_settled();
+            }
+            Notice::Report(Report::Polled { channels, subscribed }) => {
+                self.polls(channels, subscribed);
+            }
             Notice::CaughtUp => self.link.caught_up(),
             Notice::Report(Report::Away) => {
                 if self.link.is_open() {
@@ -126,11 +134,41 @@ impl Shared {
     fn becomes_whole(&self, is_whole: bool) {
         self.link.becomes_whole(is_whole);
         if is_whole {
-            for worker in 0..self.workers {
-                let worker = WorkerId(u16::try_from(worker).unwrap_or(u16::MAX));
-                self.memory.post(worker, Notification::Settled);
-            }
+            self.tell_settled();
         }
+    }
+
+    fn tell_settled(&self) {
+        for worker in 0..self.workers {
+            let worker = WorkerId(u16::try_from(worker).unwrap_or(u16::MAX));
+            self.memory.post(worker, Notification::Settled);
+        }
+    }
+
+    /// So many channels are polled now, beside those that have subscriptions.
+    fn polls(&self, channels: usize, subscribed: usize) {
+        let before = self.link.polled_are(channels);
+        if before == 0 && channels > 0 {
+            tracing::warn!(
+                "NATS allows this node no more subscriptions than those of {subscribed} channels \
+                 and a few of its own (maximum subscriptions exceeded): further channels are \
+                 polled, so that their messages come late; raise max_subscriptions of the servers, \
+                 or the limit of the account, or spread the channels over more nodes"
+            );
+        } else if before > 0 && channels == 0 {
+            tracing::info!("NATS allows subscriptions for all followed channels: none is polled");
+        }
+    }
+
+    fn is_old(&self, server: &str, version: String) {
+        let state = LinkState::Old { version };
+        if self.link.state() == state {
+            return;
+        }
+        if let LinkState::Old { version } = &state {
+            tracing::error!("NATS: {server}: {}", version::sentence(version));
+        }
+        self.link.set((self.now_ms)(), state);
     }
 
     fn opened(&self, epoch: u64, last: u64) {

@@ -18,6 +18,11 @@ pub enum LinkState {
         /// The server that was tried last, and what was wrong; `None` if none was tried yet.
         trouble: Option<String>,
     },
+    /// A server was reached that is too old for nodes.
+    Old {
+        /// As it says in its INFO.
+        version: String,
+    },
     /// The servers can be reached, and the stream cannot be used.
     Refused {
         /// What is wrong and what to do.
@@ -44,6 +49,13 @@ pub struct Figures {
     pub accepted: u64,
     /// Publications of this node that were refused, or whose outcome is unknown.
     pub refused: u64,
+    /// Those among the refused ones whose share of the places was used up, or for which a server
+    /// had no place.
+    pub busy: u64,
+    /// Channels that are polled, because NATS allows no subscription for them.
+    pub polled: u64,
+    /// Whether the stream could be used at any time since the start.
+    pub was_open: bool,
     /// Messages that came from the stream for subscribers of this node.
     pub delivered: u64,
     /// How often messages were gone from the stream before this node could read them.
@@ -97,6 +109,8 @@ pub(super) struct Link {
     is_whole: AtomicBool,
     state: Mutex<LinkState>,
     nodes: AtomicU64,
+    /// Channels that are polled.
+    polled: AtomicU64,
     pub(super) counts: Counts,
     pub(super) publish: Histogram,
 }
@@ -115,6 +129,7 @@ impl Link {
             is_whole: AtomicBool::new(false),
             state: Mutex::new(LinkState::Away { trouble: None }),
             nodes: AtomicU64::new(0),
+            polled: AtomicU64::new(0),
             counts: Counts::default(),
             publish: Histogram::default(),
         }
@@ -160,6 +175,16 @@ impl Link {
     /// As many other nodes are there now.
     pub(super) fn nodes_are(&self, nodes: usize) {
         self.nodes.store(nodes as u64, Ordering::Relaxed);
+    }
+
+    /// Channels that are polled, because NATS allows no subscription for them.
+    pub(super) fn polled(&self) -> u64 {
+        self.polled.load(Ordering::Relaxed)
+    }
+
+    /// As many channels are polled now. Returns how many were before.
+    pub(super) fn polled_are(&self, channels: usize) -> u64 {
+        self.polled.swap(channels as u64, Ordering::Relaxed)
     }
 
     /// The highest sequence that is known of the stream.
@@ -216,7 +241,7 @@ impl Link {
         }
     }
 
-    fn settle(&self, sequence: u64) {
+    pub(super) fn settle(&self, sequence: u64) {
         self.settled.fetch_max(sequence, Ordering::SeqCst);
     }
 

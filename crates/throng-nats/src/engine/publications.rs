@@ -5,12 +5,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use throng_core::{ChannelName, Outcome, Publication, Receipt, Ticket, clock};
 
-/// Publications without an answer, at most: those that the journal takes, and as many that wait for
-/// its thread.
+use crate::journal::{OUTSTANDING_BYTES_MAX, OUTSTANDING_MAX};
+
+/// Publications without an answer, at most. The journal takes all of them, so that nobody's place
+/// depends on what it has taken of others before.
 const UNDER_WAY_MAX: usize = 8_192;
 
-/// Bytes of their bodies, at most: twice what the journal takes.
-const UNDER_WAY_BYTES_MAX: usize = 128 << 20;
+/// Bytes of their bodies, at most.
+const UNDER_WAY_BYTES_MAX: usize = 64 << 20;
+
+// The last one may be as large as messages can be, and all have headers.
+const _: () =
+    assert!(UNDER_WAY_MAX <= OUTSTANDING_MAX && 2 * UNDER_WAY_BYTES_MAX <= OUTSTANDING_BYTES_MAX);
 
 /// Receipts that have not begun are looked through when there are this many.
 const RECEIPTS_MANY: usize = 4_096;
@@ -23,11 +29,42 @@ pub(super) struct UnderWay {
     bytes: usize,
 }
 
-/// Those without an answer, and the bytes of their bodies.
+/// A number of publications, and the bytes of their bodies.
+#[derive(Debug, Clone, Copy, Default)]
+struct Load {
+    count: usize,
+    bytes: usize,
+}
+
+impl Load {
+    fn add(&mut self, bytes: usize) {
+        self.count += 1;
+        self.bytes += bytes;
+    }
+
+    /// Returns whether nothing is left.
+    fn remove(&mut self, bytes: usize) -> bool {
+        self.count -= 1;
+        self.bytes -= bytes;
+        self.count == 0
+    }
+
+    /// Whether one that has this much under way may add to it, when all together have `all`: as
+    /// long as more is free than it has itself. So one alone gets half of the places, two get a
+    /// third each, and one that has nothing under way gets a place while there is any.
+    fn has_share(self, all: Load) -> bool {
+        let is_less = |own: usize, all: usize, most: usize| own < most.saturating_sub(all);
+        is_less(self.count, all.count, UNDER_WAY_MAX)
+            && is_less(self.bytes, all.bytes, UNDER_WAY_BYTES_MAX)
+    }
+}
+
+/// Those without an answer, and who shares the places.
 #[derive(Default)]
 struct AllUnderWay {
     by_token: HashMap<u64, UnderWay>,
-    bytes: usize,
+    all: Load,
+    of_channels: HashMap<ChannelName, Load>,
 }
 
 /// See the module.
@@ -47,13 +84,21 @@ impl Publications {
         lock(&self.under_way).by_token.len()
     }
 
-    /// Whether there is room for another one.
-    pub(super) fn has_room(&self) -> bool {
-        let all = lock(&self.under_way);
-        all.by_token.len() < UNDER_WAY_MAX && all.bytes < UNDER_WAY_BYTES_MAX
+    /// Takes a place for a publication, which [`Publications::begin`] has to follow. Returns false
+    /// if its channel has used up its share of the places.
+    pub(super) fn take_place(&self, publication: &Publication) -> bool {
+        let (channel, bytes) = (&publication.channel, publication.body.bytes().len());
+        let mut under_way = lock(&self.under_way);
+        let AllUnderWay { all, of_channels, .. } = &mut *under_way;
+        let has_share = of_channels.get(channel).copied().unwrap_or_default().has_share(*all);
+        if has_share {
+            all.add(bytes);
+            of_channels.entry(channel.clone()).or_default().add(bytes);
+        }
+        has_share
     }
 
-    /// Keeps a publication until [`Publications::end`].
+    /// Keeps a publication that has a place until [`Publications::end`].
     pub(super) fn begin(&self, token: u64, publication: &Publication, ticket: Ticket<Outcome>) {
         if let Some(receipt) = &publication.receipt {
             let mut receipts = lock(&self.receipts);
@@ -64,16 +109,18 @@ impl Publications {
         }
         let (channel, bytes) = (publication.channel.clone(), publication.body.bytes().len());
         let under_way = UnderWay { channel, began_us: clock::now_us(), ticket, bytes };
-        let mut all = lock(&self.under_way);
-        all.bytes += bytes;
-        all.by_token.insert(token, under_way);
+        lock(&self.under_way).by_token.insert(token, under_way);
     }
 
     /// The publication has an answer.
     pub(super) fn end(&self, token: u64) -> Option<UnderWay> {
-        let mut all = lock(&self.under_way);
-        let ended = all.by_token.remove(&token)?;
-        all.bytes -= ended.bytes;
+        let mut under_way = lock(&self.under_way);
+        let ended = under_way.by_token.remove(&token)?;
+        under_way.all.remove(ended.bytes);
+        let own = under_way.of_channels.get_mut(&ended.channel);
+        if own.is_some_and(|own| own.remove(ended.bytes)) {
+            under_way.of_channels.remove(&ended.channel);
+        }
         Some(ended)
     }
 
@@ -89,9 +136,9 @@ mod tests {
 
     use super::*;
 
-    fn publication(bytes: usize, receipt: Option<Arc<Receipt>>) -> Publication {
+    fn publication(channel: &str, bytes: usize, receipt: Option<Arc<Receipt>>) -> Publication {
         Publication {
-            channel: ChannelName::channel("a"),
+            channel: ChannelName::channel(channel),
             body: Body::Binary(vec![0; bytes].into()),
             content_type: None,
             idempotency_key: None,
@@ -101,17 +148,44 @@ mod tests {
         }
     }
 
+    /// Publishes until it is refused; returns how many were not.
+    fn fill(publications: &Publications, channel: &str, bytes: usize) -> usize {
+        let one = publication(channel, bytes, None);
+        let first = publications.len() as u64;
+        let places = (first..).take_while(|_| publications.take_place(&one));
+        places.map(|token| publications.begin(token, &one, Ticket::new(drop))).count()
+    }
+
     #[test]
-    fn there_is_room_until_many_or_large_ones_are_under_way() {
+    fn a_channel_gets_half_of_the_places_that_others_have_left() {
         let publications = Publications::default();
-        publications.begin(0, &publication(UNDER_WAY_BYTES_MAX, None), Ticket::new(drop));
-        assert!(!publications.has_room());
-        assert!(publications.end(0).is_some() && publications.end(0).is_none());
-        for token in 0..UNDER_WAY_MAX as u64 {
-            assert!(publications.has_room());
-            publications.begin(token, &publication(1, None), Ticket::new(drop));
+        assert_eq!(fill(&publications, "a", 1), UNDER_WAY_MAX / 2);
+        assert_eq!(fill(&publications, "a", 1), 0);
+        assert_eq!(fill(&publications, "b", 1), UNDER_WAY_MAX / 4);
+        // Any other one gets at least a place, while there is one.
+        for number in 0..UNDER_WAY_MAX / 4 {
+            assert!(publications.take_place(&publication(&format!("c{number}"), 1, None)));
         }
-        assert!(!publications.has_room() && publications.len() == UNDER_WAY_MAX);
+        assert!(!publications.take_place(&publication("last", 1, None)));
+    }
+
+    #[test]
+    fn large_messages_of_a_channel_leave_half_of_the_bytes() {
+        let publications = Publications::default();
+        let large = UNDER_WAY_BYTES_MAX / 16;
+        assert_eq!(fill(&publications, "a", large), 8);
+        assert_eq!(fill(&publications, "b", large), 4);
+    }
+
+    #[test]
+    fn places_come_back_with_answers() {
+        let publications = Publications::default();
+        let most = fill(&publications, "a", 1);
+        for token in 0..most as u64 {
+            assert!(publications.end(token).is_some() && publications.end(token).is_none());
+        }
+        assert!(lock(&publications.under_way).of_channels.is_empty());
+        assert_eq!(fill(&publications, "a", 1), most);
     }
 
     #[test]
@@ -121,8 +195,8 @@ mod tests {
         let channel = ChannelName::channel("a");
         let opened = receipts.open(Publisher::Anonymous, &channel, Ticket::new(drop));
         let receipt = opened.expect("there are few");
-        publications.begin(1, &publication(1, Some(Arc::clone(&receipt))), Ticket::new(drop));
-        publications.begin(2, &publication(1, Some(Arc::clone(&receipt))), Ticket::new(drop));
+        publications.begin(1, &publication("a", 1, Some(Arc::clone(&receipt))), Ticket::new(drop));
+        publications.begin(2, &publication("a", 1, Some(Arc::clone(&receipt))), Ticket::new(drop));
         assert!(publications.receipt(1).is_some() && publications.receipt(1).is_none());
         drop(receipt);
         assert!(publications.receipt(2).is_none());

@@ -7,12 +7,14 @@
 
 mod channels;
 mod held;
+mod polled;
+mod polling;
 
 use std::collections::{BTreeMap, VecDeque};
 
 use throng_core::{ChannelId, ChannelName};
 
-use super::outbox::{self, Action, Outbox, Question};
+use super::outbox::{Action, Outbox, Question};
 use super::queue::shrink;
 use super::report::{Reading, Report};
 use super::subscription::Subscription;
@@ -22,6 +24,7 @@ use crate::protocol::decoder::Delivery;
 use crate::protocol::headers::Headers;
 use crate::subject::{self, Subjects};
 use channels::{Channel, Channels, State};
+use polled::Polled;
 
 /// Requests for heads that are under way at a time.
 const HEADS_IN_FLIGHT_MAX: usize = 4;
@@ -75,6 +78,7 @@ pub(super) struct Following {
     is_held: bool,
     /// How many channels are behind.
     behind: usize,
+    polled: Polled,
 }
 
 impl Following {
@@ -90,12 +94,13 @@ impl Following {
             has_replicas,
             behind: 0,
             is_held: false,
+            polled: Polled::default(),
         }
     }
 
     /// Whether no channel is known to lack messages, or suspected to.
     pub(super) fn is_whole(&self) -> bool {
-        self.behind == 0
+        self.behind == 0 && self.polled.count() == 0
     }
 
     pub(super) fn len(&self) -> usize {
@@ -129,31 +134,20 @@ impl Following {
             let slot = self.channels.insert(&name, key, last);
             self.unasked.push_back((slot, last));
             if outbox.is_connected() {
-                self.subscribe(slot, subjects, outbox);
+                self.join(slot, subjects, outbox);
             }
         }
-    }
-
-    fn subscribe(&self, slot: u32, subjects: &Subjects, outbox: &mut Outbox) {
-        let subject = subjects.live(&self.channels.suffix(slot));
-        let sid = self.channels.subscription(slot).sid();
-        debug_assert!(sid > outbox::TABLE_SID);
-        outbox.actions.push(Action::Subscribe { subject, sid });
     }
 
     pub(super) fn unfollow(&mut self, name: &ChannelName, outbox: &mut Outbox) {
+        let slot = self.channels.find(name);
+        let is_polled = slot.is_some_and(|slot| self.channels[slot].is_polled);
         let subscription = self.channels.remove(name, &mut self.behind);
-        if let Some(subscription) = subscription.filter(|_| outbox.is_connected()) {
+        if is_polled {
+            self.polled.forget();
+        } else if let Some(subscription) = subscription.filter(|_| outbox.is_connected()) {
             outbox.actions.push(Action::Unsubscribe { sid: subscription.sid() });
-        }
-    }
-
-    /// Subscribes to all channels on a new connection.
-    pub(super) fn connected(&mut self, subjects: &Subjects, outbox: &mut Outbox) {
-        for slot in 0..self.channels.extent() {
-            if self.channels[slot].state != State::Free {
-                self.subscribe(slot, subjects, outbox);
-            }
+            self.polled.has_room();
         }
     }
 

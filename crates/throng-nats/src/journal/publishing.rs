@@ -6,6 +6,8 @@
 //! connection was lost may still reach the stream much later, from a server that was frozen, and
 //! no check before sending again excludes that. Only the id does.
 
+mod known_keys;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -21,13 +23,15 @@ use crate::api::ack::{self, Ack};
 use crate::api::{ApiError, message};
 use crate::protocol::headers::Headers;
 use crate::subject::{self, Subjects};
+use known_keys::{KeyId, KnownKeys};
 
 /// Publications whose outcome is not known, at most. Beyond it they are refused: the stream does
-/// not keep up. A server would refuse after 100,000 of all nodes.
-const OUTSTANDING_MAX: usize = 4_096;
+/// not keep up. A server would refuse after 100,000 of all nodes. The engine above sees to it that
+/// each channel has a share.
+pub(crate) const OUTSTANDING_MAX: usize = 8_192;
 
 /// Bytes of these publications, at most.
-const OUTSTANDING_BYTES_MAX: usize = 64 << 20;
+pub(crate) const OUTSTANDING_BYTES_MAX: usize = 128 << 20;
 
 /// After this time without an answer a publication is sent again.
 const RESEND_MS: u64 = 1_000;
@@ -69,7 +73,7 @@ struct Outstanding {
     reply: u64,
     headers: Arc<[u8]>,
     body: Arc<[u8]>,
-    has_key: bool,
+    key: Option<KeyId>,
     /// What the stream had reached when it was first sent.
     floor: u64,
     taken_ms: u64,
@@ -99,6 +103,7 @@ pub(super) struct Publishing {
     count: usize,
     bytes: usize,
     next_id: u64,
+    known_keys: KnownKeys,
     /// Whether the stream stores anything.
     pub(super) stall: Stall,
 }
@@ -115,6 +120,7 @@ impl Publishing {
             count: 0,
             bytes: 0,
             next_id: 0,
+            known_keys: KnownKeys::default(),
             stall: Stall::default(),
         }
     }
@@ -141,6 +147,7 @@ impl Publishing {
 
     /// The stream is another one: what it had reached before means nothing.
     pub(super) fn begin_epoch(&mut self) {
+        self.known_keys.clear();
         let all = self.channels.values_mut().flatten();
         all.for_each(|outstanding| outstanding.floor = 0);
     }
@@ -174,7 +181,11 @@ impl Publishing {
         if !is_open || !self.stall.may_send(self.count > 0) {
             return Err(Outcome::Away);
         }
-        let id = self.id(publication);
+        let key = key_id(publication);
+        if let Some(sequence) = key.and_then(|key| self.known_keys.find(now_ms, &key)) {
+            return Err(Outcome::Stored { sequence, is_duplicate: true });
+        }
+        let id = self.id(key);
         let receipt = publication.receipt.as_ref().map(|_| receipt(&self.nonce, token));
         let headers = message::headers(publication, &self.stream, &id, receipt.as_deref());
         let headers: Arc<[u8]> = headers.into();
@@ -191,7 +202,7 @@ impl Publishing {
             reply: outbox.token(),
             headers,
             body,
-            has_key: publication.idempotency_key.is_some(),
+            key,
             floor: 0,
             taken_ms: now_ms,
             due_ms: 0,
@@ -212,18 +223,13 @@ impl Publishing {
     }
 
     /// An id of its own, or that of all publications to the channel with this key.
-    fn id(&mut self, publication: &Publication) -> String {
-        let Some(key) = &publication.idempotency_key else {
+    fn id(&mut self, key: Option<KeyId>) -> String {
+        let Some(key) = key else {
             self.next_id += 1;
             return format!("{}.{}", self.nonce, self.next_id);
         };
-        let mut hash = digest::Context::new(&digest::SHA256);
-        hash.update(publication.channel.key().as_bytes());
-        // No name contains it.
-        hash.update(&[0]);
-        hash.update(key.scoped().as_bytes());
         // Nonces have no dash.
-        format!("k-{}", URL_SAFE_NO_PAD.encode(&hash.finish().as_ref()[..16]))
+        format!("k-{}", URL_SAFE_NO_PAD.encode(key))
     }
 
     /// Sends what is first in its channel and due. The stream has reached `last`.
@@ -262,6 +268,7 @@ impl Publishing {
         outbox: &mut Outbox,
     ) -> Option<Stored> {
         let first = self.channels.get_mut(suffix)?.front_mut()?;
+        let has_key = first.key.is_some();
         if first.reply != reply {
             return None;
         }
@@ -271,13 +278,16 @@ impl Publishing {
             // A message with a key may be an old one.
             Ack::Stored { sequence, is_duplicate }
                 if sequence <= first.floor
-                    && (first.floor == FALLEN || !(is_duplicate && first.has_key)) =>
+                    && (first.floor == FALLEN || !(is_duplicate && has_key)) =>
             {
                 first.floor = FALLEN;
                 (None, Some(Stored::Fallen))
             }
             Ack::Stored { sequence, is_duplicate } => {
-                let is_known = is_duplicate && first.has_key && is_only;
+                if let Some(key) = first.key {
+                    self.known_keys.add(now_ms, key, sequence);
+                }
+                let is_known = is_duplicate && has_key && is_only;
                 let stored = Stored::At { sequence, needs_hint: is_duplicate && !is_only };
                 (Some(Outcome::Stored { sequence, is_duplicate: is_known }), Some(stored))
             }
@@ -335,6 +345,7 @@ impl Publishing {
         if let Some(is_stalled) = self.stall.tick(now_ms, is_open && self.count > 0) {
             outbox.report(Report::Stalled(is_stalled));
         }
+        self.known_keys.tick(now_ms);
         let mut late = Vec::new();
         for (suffix, queue) in &self.channels {
             let Some(first) = queue.front() else { continue };
@@ -353,6 +364,17 @@ impl Publishing {
             }
         }
     }
+}
+
+/// What the key of a publication is known by.
+fn key_id(publication: &Publication) -> Option<KeyId> {
+    let key = publication.idempotency_key.as_ref()?;
+    let mut hash = digest::Context::new(&digest::SHA256);
+    hash.update(publication.channel.key().as_bytes());
+    // No name contains it.
+    hash.update(&[0]);
+    hash.update(key.scoped().as_bytes());
+    hash.finish().as_ref()[..16].try_into().ok()
 }
 
 #[cfg(test)]
@@ -444,6 +466,23 @@ mod tests {
         let mut sent = Sent::with(None);
         let stored = Stored::At { sequence: 8, needs_hint: false };
         assert_eq!(sent.answer(8, false), (Some(stored), published(8, false)));
+    }
+
+    #[test]
+    fn a_key_of_this_node_is_known_also_if_the_stream_has_forgotten_it() {
+        let mut sent = Sent::with(Some("key"));
+        sent.answer(8, false);
+        let again = publication(Some("key"));
+        let Sent { publishing, outbox, .. } = &mut sent;
+        publishing.publish(100, 9, &again, true, outbox);
+        let reported = outbox.actions.drain(..).collect::<Vec<_>>();
+        let expected = published(8, true).into_iter().map(Action::Report).collect::<Vec<_>>();
+        assert_eq!(reported, expected);
+        assert_eq!(publishing.outstanding(), 0);
+        // Sequences of another epoch mean nothing.
+        publishing.begin_epoch();
+        publishing.publish(100, 9, &again, true, outbox);
+        assert_eq!(publishing.outstanding(), 1);
     }
 
     #[test]

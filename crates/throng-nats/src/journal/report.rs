@@ -30,6 +30,13 @@ pub enum Event<'a> {
         /// What the server says.
         error: String,
     },
+    /// The server is asked whether it is there, after all that was to be done until now.
+    Pinged,
+    /// It has answered the oldest such question without an answer: whatever it refused of what was
+    /// done before, it has said.
+    Ponged,
+    /// The server has refused a subscription, without saying which, and the connection stays.
+    Exceeded,
     /// To publish this. The token comes back with the outcome.
     Publish(u64, Publication),
     /// To follow these channels. Following one again reports it again.
@@ -167,6 +174,20 @@ pub enum Report {
         channel: ChannelId,
         /// The sequence of its last message, or a later one that belongs to no message of it.
         head: u64,
+    },
+    /// The server allows no more subscriptions than those of `subscribed` channels: so many other
+    /// ones are polled, and their messages come late.
+    Polled {
+        /// How many channels are polled; 0 if there is room for all again.
+        channels: usize,
+        /// How many have subscriptions.
+        subscribed: usize,
+    },
+    /// All messages of followed channels up to this sequence were reported, although
+    /// [`Report::Whole`] says that some may be missing: those of polled channels, after it.
+    Settled {
+        /// The last one.
+        up_to: u64,
     },
     /// The next message of a followed channel.
     Message {

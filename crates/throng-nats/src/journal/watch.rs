@@ -76,7 +76,7 @@ pub(super) enum Watched {
 /// The stream, as servers describe it.
 pub(super) struct Watch {
     settings: StreamSettings,
-    wanted_stream: Value,
+    accepted_streams: Value,
     wanted_bucket: Value,
     step: Step,
     token: u64,
@@ -117,7 +117,7 @@ impl Watch {
     pub(super) fn new(settings: StreamSettings, nonce: &str) -> Watch {
         let StreamSettings { prefix, replicas, is_in_memory, .. } = &settings;
         Watch {
-            wanted_stream: stream::config(&settings),
+            accepted_streams: stream::accepted(&settings),
             wanted_bucket: bucket::config(prefix, *replicas, *is_in_memory),
             step: Step::Idle,
             token: 0,
@@ -258,9 +258,10 @@ impl Watch {
                 self.floor = self.last;
                 (format!("$JS.API.STREAM.INFO.{name}"), Vec::new())
             }
-            Step::MakeStream => {
-                (format!("$JS.API.STREAM.CREATE.{name}"), self.wanted_stream.to_string().into())
-            }
+            Step::MakeStream => (
+                format!("$JS.API.STREAM.CREATE.{name}"),
+                stream::config(&self.settings).to_string().into(),
+            ),
             Step::WriteRecord => {
                 headers = HeaderWriter::default()
                     .field("Nats-Expected-Last-Subject-Sequence", self.revision)
@@ -322,7 +323,7 @@ impl Watch {
                 }
             },
             Step::FindStream | Step::MakeStream => {
-                match stream::parse(payload, &self.wanted_stream) {
+                match stream::parse_accepted(payload, &self.accepted_streams) {
                     Ok(info) if info.differences.is_empty() => self.found(now_ms, info, outbox),
                     Ok(info) => self.differs(&self.settings.name(), &info),
                     Err(error) if error.err_code == ApiError::STREAM_NOT_FOUND => {

@@ -458,7 +458,11 @@ impl World {
             | Report::TableRefused { .. }) => self.table_reported(node, report),
             Report::Published { token, outcome } => self.published(node, token, outcome),
             Report::Nodes(others) => self.nodes[node].others = others,
-            Report::Whole(_) | Report::Looked { .. } => {}
+            // No server of the model limits subscriptions.
+            Report::Whole(_)
+            | Report::Looked { .. }
+            | Report::Polled { .. }
+            | Report::Settled { .. } => {}
             report @ (Report::Heard { .. } | Report::Gone { .. } | Report::Standing(_)) => {
                 self.nodes[node].standing.reported(report);
             }

@@ -83,7 +83,8 @@ pub(crate) fn suspicions(facts: Option<&NodeFacts>, silent_ms: u64, epoch: &str)
         "degraded" if !reasons.is_empty() => {
             said.push(format!("is degraded: {}", reasons.join(", ")));
         }
-        "ready" | "degraded" => {}
+        // That it cannot use the stream was said above.
+        "ready" | "degraded" | "starting" => {}
         status => said.push(format!("is {status}")),
     }
     if facts.lag_ms >= LATE_MS {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use throng_control::{Ailment, ClusterStatus, MetricSource, NodeStatus, OtherMetric, OtherValue};
 use throng_core::clock;
+use throng_nats::client::version;
 use throng_nats::engine::{ClusterView, Figures, LinkState, NatsEngine, NodeFacts};
 
 use super::facts::{LATE_MS, OLD_MS, epoch_of_most, suspicions};
@@ -21,9 +22,17 @@ impl MetricSource for NatsMetrics {
         let revocations_age_ms = tables::revocations_age_ms(engine).unwrap_or(0);
         let subscriptions_age_ms = engine.table_age_ms(tables::SUBSCRIPTIONS);
         let Figures {
-            is_open, is_stalled, under_way, followed, accepted, refused, delivered, ..
+            is_open,
+            is_stalled,
+            under_way,
+            followed,
+            accepted,
+            refused,
+            busy,
+            delivered,
+            ..
         } = figures;
-        let Figures { gaps, losses, epochs, read, publish, nodes, .. } = figures;
+        let Figures { polled, gaps, losses, epochs, read, publish, nodes, .. } = figures;
         let counters = |name, help, label, values| OtherMetric {
             name,
             help,
@@ -62,12 +71,22 @@ impl MetricSource for NatsMetrics {
                 "Channels and users that this node follows in NATS.",
                 followed,
             ),
+            gauge(
+                "nats_polled_channels",
+                "Channels and users that are polled, because NATS allows no more subscriptions.",
+                polled,
+            ),
             counters(
                 "nats_messages_total",
                 "Messages of this node that the stream accepted or did not, and those delivered \
                  here.",
                 "what",
-                vec![("accepted", accepted), ("refused", refused), ("delivered", delivered)],
+                vec![
+                    ("accepted", accepted),
+                    ("busy", busy),
+                    ("refused", refused.saturating_sub(busy)),
+                    ("delivered", delivered),
+                ],
             ),
             counters(
                 "nats_events_total",
@@ -98,12 +117,18 @@ impl MetricSource for NatsMetrics {
                 "nats_away",
                 "NATS cannot be reached: no messages are accepted, and none come from other nodes",
             )),
+            LinkState::Old { version } => {
+                Some(Ailment::new("nats_version", version::sentence(&version)))
+            }
             LinkState::Refused { .. } => Some(Ailment::new(
                 "nats_refused",
                 "the stream in NATS cannot be used, the log says why: no messages are accepted, \
                  and none come from other nodes",
             )),
         };
+        // A node that never could use NATS may have wrong settings: others had better go on.
+        let was_open = engine.figures().was_open;
+        let ailment = ailment.map(|ailment| if was_open { ailment } else { ailment.at_start() });
         let is_open = engine.state() == LinkState::Open;
         let is_old = tables::revocations_age_ms(engine).is_some_and(|age| age > OLD_MS);
         let revocations = (is_open && is_old).then(|| {
@@ -131,9 +156,17 @@ impl MetricSource for NatsMetrics {
                  no messages are accepted",
             )
         });
+        let polls = engine.figures().polled > 0;
+        let polled = polls.then(|| {
+            Ailment::new(
+                "nats_limit",
+                "NATS allows this node no more subscriptions: messages of some channels come late",
+            )
+        });
         ailment
             .into_iter()
             .chain(stalled)
+            .chain(polled)
             .chain(revocations)
             .chain(subscriptions)
             .chain(late)
@@ -225,6 +258,7 @@ fn status(engine: &NatsEngine, view: ClusterView) -> ClusterStatus {
     let trouble = match engine.state() {
         LinkState::Open => None,
         LinkState::Away { trouble } => trouble,
+        LinkState::Old { version } => Some(version::sentence(&version)),
         LinkState::Refused { reason } => Some(reason),
     };
     ClusterStatus {

@@ -39,6 +39,8 @@ pub(super) struct Channel {
     pub(super) state: State,
     /// Whether it waits to be filled, or is.
     pub(super) is_filling: bool,
+    /// Whether the server allows no subscription for it.
+    pub(super) is_polled: bool,
 }
 
 // Beside it a channel has its name, and a place in the index.
@@ -139,6 +141,7 @@ impl Channels {
             generation: 0,
             state: State::Joining,
             is_filling: false,
+            is_polled: false,
         };
         match self.slots.get_mut(slot as usize) {
             Some(place) => {

@@ -17,10 +17,14 @@ impl Following {
         self.is_held
     }
 
-    /// The lowest head of the channels that are known to lack messages; `None` if none does.
+    /// The lowest head of the channels that are known to lack messages, or are polled and may;
+    /// `None` if there are none.
     pub(in crate::journal) fn lowest_lacking(&self) -> Option<u64> {
-        let lacks =
-            |channel: &&Channel| channel.state == State::Behind && channel.target > channel.head;
+        let lacks = |channel: &&Channel| match channel.state {
+            State::Free | State::Joining => false,
+            State::Live => channel.is_polled,
+            State::Behind => channel.is_polled || channel.target > channel.head,
+        };
         self.channels.iter().filter(lacks).map(|channel| channel.head).min()
     }
 
@@ -51,7 +55,7 @@ impl Following {
             channel.turn(State::Behind, &mut self.behind);
             channel.behind_since_ms = now_ms as u32;
             if outbox.is_connected() {
-                self.subscribe(slot, subjects, outbox);
+                self.join(slot, subjects, outbox);
             }
         }
     }

@@ -5,15 +5,13 @@ use std::time::Duration;
 use throng_host::preflight::{Check, Verdict};
 use throng_nats::api::StreamSettings;
 use throng_nats::api::table::TableKind;
+use throng_nats::client::version;
 use throng_nats::permissions::Verb;
 use throng_units::Time;
 use throng_units::format::{bytes, count, counted, milliseconds};
 
 use super::findings::{Examined, ExaminedTable, Existing, Findings, JetStream, Monitor, Stream};
 use crate::nats::Peer;
-
-/// What a node is made for: batches of direct gets, which came with it.
-const VERSION_MIN: (u32, u32) = (2, 11);
 
 /// What the headers of a message take, at most mostly.
 const HEADER_BYTES: usize = 1 << 10;
@@ -69,6 +67,7 @@ pub(super) fn checks(found: &Findings, wanted: &Wanted<'_>) -> Vec<Check> {
     if let Some(Err(error)) = &found.monitor {
         checks.push(unread("monitor", "an answer of /varz", error));
     }
+    checks.push(subscriptions(examined));
     checks.extend([permissions(examined, Verb::Publish), permissions(examined, Verb::Subscribe)]);
     checks.push(clock(examined));
     checks.extend(latency(examined));
@@ -146,8 +145,6 @@ fn servers(found: &Findings) -> Check {
 }
 
 fn version(found: &Examined) -> Check {
-    let mut parts = found.version.split(['.', '-']).map(|part| part.parse::<u32>().unwrap_or(0));
-    let version = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
     let cluster = match &found.cluster {
         Some((name, _)) => format!(", in the cluster {name}"),
         None => String::new(),
@@ -155,9 +152,8 @@ fn version(found: &Examined) -> Check {
     // A server that was given no name has its identity, which nobody reads.
     let name = if found.name.len() > NAME_BYTES_MAX { "without a name" } else { &found.name };
     let text = format!("{} ({name}{cluster})", found.version);
-    let verdict = ok_or(version >= VERSION_MIN, Verdict::Must);
-    let why = "nodes read several messages with one request, which older servers cannot";
-    check("version", (text, "2.11 or later"), verdict, why)
+    let verdict = ok_or(!version::is_old(&found.version), Verdict::Must);
+    check("version", (text, version::NEEDED), verdict, version::REASON)
 }
 
 fn login(found: &Examined) -> Check {
@@ -330,6 +326,20 @@ fn connections(monitor: &Monitor) -> Check {
     check("connections", (text, "a tenth free"), ok_or(is_enough, Verdict::Should), why)
 }
 
+fn subscriptions(found: &Examined) -> Check {
+    let text = match found.subscriptions {
+        None => "no limit found".to_owned(),
+        Some(room) => format!("{} at most", count(room as u64)),
+    };
+    let why = "each channel that clients follow takes one; others are polled, and late";
+    let verdict = ok_or(found.subscriptions.is_none(), Verdict::Should);
+    let advice = found.subscriptions.is_some().then(|| {
+        "raise max_subscriptions of the servers, or the limit of subscriptions of the account"
+            .to_owned()
+    });
+    advised(check("channels", (text, "no limit"), verdict, why), advice)
+}
+
 fn permissions(found: &Examined, verb: Verb) -> Check {
     let denied = found.denied.iter().filter(|permission| permission.verb == verb);
     let missing: Vec<&str> = denied.map(|permission| permission.grant.as_str()).collect();
@@ -428,6 +438,7 @@ mod tests {
             tables: Vec::new(),
             ahead_ms: Some(2),
             denied: Vec::new(),
+            subscriptions: None,
             round_trips: vec![Duration::from_micros(300); 3],
             stored: None,
         }

@@ -23,6 +23,9 @@ const NAME: &str = "throng doctor";
 /// How often the way to the server and back is measured.
 const ROUND_TRIPS: usize = 50;
 
+/// A server that has room for so many subscriptions has no limit that matters.
+pub(super) const SUBSCRIPTIONS: usize = 10_000;
+
 /// What is to be examined, and how.
 pub(super) struct Plan {
     pub(super) servers: Vec<ServerAddress>,
@@ -87,8 +90,8 @@ impl<'a> Examination<'a> {
             round_trips.push(self.session.round_trip().await?);
         }
         let mut jetstream = self.jetstream().await?;
-        let wanted = stream::config(settings);
-        let stream = self.existing(&settings.name(), (&wanted, stream::parse)).await?;
+        let wanted = stream::accepted(settings);
+        let stream = self.existing(&settings.name(), (&wanted, stream::parse_accepted)).await?;
         let StreamSettings { prefix, replicas, is_in_memory, .. } = settings;
         let wanted = bucket::config(prefix, *replicas, *is_in_memory);
         let bucket = self.existing(&bucket::stream(prefix), (&wanted, stream::parse)).await?;
@@ -105,8 +108,10 @@ impl<'a> Examination<'a> {
             Some(count) => Some(self.store(count).await),
             None => None,
         };
+        let subscriptions = self.session.room(SUBSCRIPTIONS).await?;
         let info = self.session.info();
         Ok(Examined {
+            subscriptions,
             address: self.address.to_string(),
             name: info.server_name.clone(),
             version: info.version.clone(),

@@ -46,6 +46,8 @@ pub(super) struct Examined {
     pub(super) ahead_ms: Option<i64>,
     /// What a node has to be allowed, and this user is not.
     pub(super) denied: Vec<Permission>,
+    /// How many subscriptions there is room for; `None` for very many, or if that is not known.
+    pub(super) subscriptions: Option<usize>,
     pub(super) round_trips: Vec<Duration>,
     /// How long publications took until they were stored, and until the stream republished them.
     pub(super) stored: Option<Result<Stored, String>>,
