@@ -1,11 +1,13 @@
 /**
- * The charts of the status page: the last 15 minutes, drawn by uPlot, whose files are in `vendor/`.
- * All charts share one cursor: each card shows the values under it.
+ * The charts of the status page: at most the last 15 minutes, drawn by uPlot, whose files are in
+ * `vendor/`. All charts share one cursor: each card shows the values under it.
  */
 
-const WINDOW_S = 15 * 60;
-const HEIGHT_PX = 104;
 const MINUTE_S = 60;
+/** The lengths of the axis, in minutes. Thirds of them are round. */
+const WINDOWS_MIN = [0.5, 1, 1.5, 3, 4.5, 6, 9, 12, 15];
+/** A plot narrower than this has no axis of values: it would take half of the room. */
+const NARROW_PX = 240;
 /** If two samples are further apart than this, the line has a gap between them. */
 const GAP_S = 2.5;
 
@@ -24,6 +26,11 @@ function faded(hex, opacity) {
   return `${hex}${alpha}`;
 }
 
+/** The shortest axis that shows this many milliseconds, or else the longest one, in minutes. */
+export function windowFor(spanMs) {
+  return WINDOWS_MIN.find((minutes) => spanMs <= minutes * 60_000) ?? WINDOWS_MIN.at(-1);
+}
+
 /**
  * One chart in `element`. `lines` are `{key, label, colour, isFilled}`; with `isStacked` each is
  * drawn on top of the previous ones. `format` makes the label of a value on the axis. `onPoint` is
@@ -34,6 +41,7 @@ export class Chart {
   #options;
   #plot = null;
   #rows = [];
+  #windowS = WINDOWS_MIN[0] * MINUTE_S;
 
   constructor(element, options) {
     this.#element = element;
@@ -42,9 +50,10 @@ export class Chart {
     darkScheme.addEventListener("change", () => this.#rebuild());
   }
 
-  /** Shows these rows, oldest first. */
-  show(rows) {
+  /** Shows these rows, oldest first, on an axis of this length. */
+  show(rows, windowMin) {
     this.#rows = rows;
+    this.#windowS = windowMin * MINUTE_S;
     if (!this.#plot) return this.#rebuild();
     this.#plot.setData(this.#data(), false);
     this.#plot.setScale("x", this.#span());
@@ -52,7 +61,7 @@ export class Chart {
 
   #span() {
     const last = this.#rows.at(-1)?.time_ms ?? Date.now();
-    return { min: last / 1000 - WINDOW_S, max: last / 1000 };
+    return { min: last / 1000 - this.#windowS, max: last / 1000 };
   }
 
   /** Columns for uPlot: the times, then the values of each line. */
@@ -80,24 +89,29 @@ export class Chart {
     return columns;
   }
 
+  #size() {
+    const { clientWidth, clientHeight } = this.#element;
+    return { width: clientWidth || 300, height: clientHeight || 104 };
+  }
+
   #resize() {
-    const width = this.#element.clientWidth;
-    if (width > 0 && this.#plot && this.#plot.width !== width) {
-      this.#plot.setSize({ width, height: HEIGHT_PX });
-    }
+    const { width, height } = this.#size();
+    const plot = this.#plot;
+    if (this.#element.clientWidth === 0 || !plot) return;
+    if (width < NARROW_PX !== plot.width < NARROW_PX) this.#rebuild();
+    else if (plot.width !== width || plot.height !== height) plot.setSize({ width, height });
   }
 
   #rebuild() {
     this.#plot?.destroy();
-    const width = this.#element.clientWidth || 300;
-    this.#plot = new globalThis.uPlot({ width, height: HEIGHT_PX, ...this.#look() }, [[]],
-      this.#element);
+    this.#plot = new globalThis.uPlot({ ...this.#size(), ...this.#look() }, [[]], this.#element);
     this.#plot.setData(this.#data(), false);
     this.#plot.setScale("x", this.#span());
   }
 
   #look() {
     const { lines, isLog, isBytes, floor = 1, format, onPoint } = this.#options;
+    const isNarrow = this.#size().width < NARROW_PX;
     const [line, muted] = [colour("line"), colour("muted")];
     const axis = {
       stroke: muted,
@@ -126,11 +140,13 @@ export class Chart {
           grid: { show: false },
           size: 20,
           gap: 2,
-          splits: (plot) => minutesBefore(plot.scales.x.max),
-          values: (plot, splits) => splits.map((at) => ago(plot.scales.x.max - at)),
+          splits: ({ scales: { x } }) => thirdsBefore(x.max, this.#windowS, isNarrow),
+          values: ({ scales: { x } }, splits) => (
+            splits.map((at) => ago(x.max - at, this.#windowS))),
         },
         {
           ...axis,
+          show: !isNarrow,
           size: 46,
           gap: 4,
           splits: (_, __, low, high) => (isLog ? powers(low, high) : thirds(high, isBytes)),
@@ -195,14 +211,18 @@ function isolated(column) {
   return found;
 }
 
-function minutesBefore(end) {
-  return [15, 10, 5, 0].map((minutes) => end - minutes * MINUTE_S);
+/** Where the axis has labels: at thirds, or in a narrow chart only at one and at the end. */
+function thirdsBefore(end, windowS, isNarrow) {
+  const parts = isNarrow ? [2, 0] : [3, 2, 1, 0];
+  return parts.map((part) => end - (part * windowS) / 3);
 }
 
-function ago(seconds) {
-  const minutes = Math.round(seconds / MINUTE_S);
-  if (minutes === 0) return "now";
-  return minutes === 15 ? "" : `−${minutes} min`;
+function ago(seconds, windowS) {
+  const whole = Math.round(seconds);
+  if (whole === 0) return "now";
+  // At the left edge a label would be cut off.
+  if (whole >= windowS) return "";
+  return whole < MINUTE_S ? `−${whole} s` : `−${whole / MINUTE_S} min`;
 }
 
 /** Two or three grid lines at round values: decimal, or in units of bytes. */

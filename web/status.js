@@ -10,7 +10,7 @@
 import { BehindCard } from "./status-behind.js";
 import { CertificatesCard } from "./status-certificates.js";
 import { ClusterCard } from "./status-cluster.js";
-import { Chart } from "./status-charts.js";
+import { Chart, windowFor } from "./status-charts.js";
 import * as words from "./status-words.js";
 
 const WINDOW_MS = 15 * 60_000;
@@ -28,9 +28,30 @@ const TRANSPORTS = [
 
 const $ = (id) => document.getElementById(id);
 
-/* The cards. `value` is the large number, `aside` the text beside it. */
+/*
+ * The cards. `value` is the large number, `aside` the text beside it. `now` of a line is its value
+ * while nothing is pointed at, if that is not the one of the last second.
+ */
 
+/** The first one is what users feel, and the largest. */
 const CARDS = [
+  {
+    title: "Publish to last write",
+    about: "How long it takes until the last subscriber of a message has it",
+    isHero: true,
+    value: (sample) => words.milliseconds(sample.latency.minute.p50_ms),
+    aside: ({ latency: { minute } }) => (minute.p50_ms === null ? "nothing in the last minute"
+      : `p50 of the last minute, p99 ${words.milliseconds(minute.p99_ms)}`),
+    format: words.roundMilliseconds,
+    isLog: true,
+    lines: [
+      { key: "latency_p50_ms", label: "p50", colour: "hue-0",
+        now: (sample) => sample.latency.minute.p50_ms },
+      { key: "latency_p99_ms", label: "p99", colour: "hue-1",
+        now: (sample) => sample.latency.minute.p99_ms },
+    ],
+    legend: words.milliseconds,
+  },
   {
     title: "Connections",
     value: (sample) => words.count(sample.connections.total),
@@ -55,18 +76,6 @@ const CARDS = [
     lines: [{ key: "deliveries_per_s", label: "per second", colour: "hue-0", isFilled: true }],
     legend: words.rate,
     note: (sample) => `${words.count(sample.deliveries.total)} since the start`,
-  },
-  {
-    title: "Publish to last write",
-    value: (sample) => words.milliseconds(sample.latency.minute.p50_ms),
-    aside: (sample) => `p99 ${words.milliseconds(sample.latency.minute.p99_ms)}, last minute`,
-    format: words.roundMilliseconds,
-    isLog: true,
-    lines: [
-      { key: "latency_p50_ms", label: "p50", colour: "hue-0" },
-      { key: "latency_p99_ms", label: "p99", colour: "hue-1" },
-    ],
-    legend: words.milliseconds,
   },
   {
     title: "Messages in",
@@ -115,8 +124,10 @@ const CARDS = [
     format: words.roundMilliseconds,
     isLog: true,
     lines: [
-      { key: "http_mean_ms", label: "mean", colour: "hue-4" },
-      { key: "http_p99_ms", label: "p99", colour: "hue-1" },
+      { key: "http_mean_ms", label: "mean", colour: "hue-4",
+        now: (sample) => sample.http.minute.mean_ms },
+      { key: "http_p99_ms", label: "p99", colour: "hue-1",
+        now: (sample) => sample.http.minute.p99_ms },
     ],
     legend: words.milliseconds,
   },
@@ -196,17 +207,19 @@ class Card {
     legend.append(this.#note);
     this.#picture.setAttribute("role", "img");
     this.#picture.setAttribute("aria-label", `${card.title}: no data yet`);
-    place.prepend(element("h2", "", card.title), head, this.#picture, legend,
+    const about = card.about ? [element("p", "about", card.about)] : [];
+    place.classList.toggle("hero", card.isHero ?? false);
+    place.prepend(element("h2", "", card.title), ...about, head, this.#picture, legend,
       this.#table());
     this.#chart = new Chart(this.#picture, { ...card, onPoint: (row) => this.#point(row) });
   }
 
-  show(sample, rows) {
+  show(sample, rows, windowMin) {
     this.#value.textContent = this.#card.value(sample);
     this.#aside.textContent = this.#card.aside(sample);
     this.#sample = sample;
     this.#last = rows.at(-1) ?? null;
-    this.#chart.show(rows);
+    this.#chart.show(rows, windowMin);
     this.#read();
     this.#rows = rows;
     this.#showTable();
@@ -239,7 +252,7 @@ class Card {
   }
 
   /** Describes the chart in words, for screen readers. */
-  describe(rows) {
+  describe(rows, windowMin) {
     const { title, lines, legend } = this.#card;
     const parts = lines.map(({ key, label }) => {
       const values = rows.map((row) => row[key]).filter((value) => value != null);
@@ -247,7 +260,7 @@ class Card {
       const [least, most] = [Math.min(...values), Math.max(...values)];
       return `${label}: now ${legend(values.at(-1))}, from ${legend(least)} to ${legend(most)}`;
     });
-    const label = `${title}, the last 15 minutes. ${parts.join("; ")}`;
+    const label = `${title}, the last ${words.duration(windowMin * 60_000)}. ${parts.join("; ")}`;
     this.#picture.setAttribute("aria-label", label);
   }
 
@@ -260,8 +273,10 @@ class Card {
   #read() {
     const row = this.#pointed ?? this.#last;
     if (!row) return;
-    for (const [key, reading] of this.#readings) {
-      reading.textContent = this.#card.legend(row[key] ?? undefined);
+    for (const { key, now } of this.#card.lines) {
+      const reading = this.#readings.get(key);
+      const value = now && !this.#pointed ? now(this.#sample) : row[key];
+      if (reading) reading.textContent = this.#card.legend(value ?? undefined);
     }
     const { note, lines, legend } = this.#card;
     if (this.#pointed) {
@@ -352,6 +367,10 @@ const cards = [
   ...CARDS.map((card) => new Card(card, newCard())),
   new Card(REFUSALS, $("refusals")),
 ];
+// On a phone the tables are folded: a page of charts is long enough.
+if (matchMedia("(max-width: 620px)").matches) {
+  for (const part of document.querySelectorAll("details.part")) part.open = false;
+}
 const behind = new BehindCard($("behind"));
 const cluster = new ClusterCard($("cluster"));
 const certificates = new CertificatesCard($("certificates"));
@@ -361,11 +380,14 @@ let isHistoryKnown = false;
 
 function show() {
   if (!newest || document.hidden) return;
-  for (const card of cards) card.show(newest, rows);
+  // Charts go on after an upgrade, and begin anew after a restart.
+  const oldest = Math.min(newest.started_ms, rows[0].time_ms);
+  const windowMin = windowFor(newest.time_ms - oldest);
+  for (const card of cards) card.show(newest, rows, windowMin);
   // Descriptions are not renewed for a while, so the first one waits for the history.
   if (isHistoryKnown && performance.now() - describedAt > DESCRIBE_MS) {
     describedAt = performance.now();
-    for (const card of cards) card.describe(rows);
+    for (const card of cards) card.describe(rows, windowMin);
   }
   $("uptime").textContent = words.duration(newest.time_ms - newest.started_ms);
   $("version").textContent = newest.version;

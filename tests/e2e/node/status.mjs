@@ -161,6 +161,10 @@ const SCENARIOS = {
     await reads(page, "Deliveries", ".note", "5 since the start");
     await reads(page, "Messages in", ".note", "1 since the start");
     await reads(page, "Publish to last write", ".figure", /\d [µm]?s/);
+    // The values below are of the same minute as the large number.
+    await reads(page, "Publish to last write", ".legend", /p50\d.* [µm]?sp99\d.* [µm]?s/);
+    // The axis is as long as the server is up, in round steps.
+    await card(page, "Messages in").locator(".chart[aria-label*='the last 30 s.'], .chart[aria-label*='the last 1 min']").waitFor();
     await reads(page, "HTTP response time", ".figure", /\d [µm]?s/);
     await fetch(`${serverUrl}/nowhere`);
     await reads(page, "Refused and dropped", "tbody tr", "no such path");
@@ -255,6 +259,14 @@ const SCENARIOS = {
     await reads(large, "Connections", ".figure", "1,000,000");
     await reads(large, "Memory", ".aside", "61.9 B per connection");
     await reads(large, "Memory", ".note", "short, 83.8 GiB of 89.4 GiB used: gives up new subscriptions");
+    // Tables are folded, so that the page is not endless.
+    for (const one of [page, large]) {
+      assert.equal(await one.locator("details.part[open]").count(), 0);
+    }
+    assert.ok(await page.evaluate(() => document.documentElement.scrollHeight) < 2600);
+    for (const summary of await large.locator("details.part > summary").all()) {
+      if (await summary.isVisible()) await summary.click();
+    }
     await large.locator("#workers-rest", { hasText: "and 136 more" }).waitFor();
     await large.locator("#canary .bad", { hasText: /SSE.*fails, 99 d/ }).waitFor();
     await large.locator("#canary .bad", { hasText: "fails, not yet" }).waitFor();
