@@ -296,6 +296,58 @@ def test_tail_waits_during_a_long_drain(tmp_path, tail, channel):
     second.stop()
 
 
+def test_names_like_patterns_are_refused_with_what_works(serve, tmp_path):
+    server = serve()
+    url = ["--url", server.url]
+    for command, list_command in (
+        (["tail", "news", "prices/*", *url], "throng channels 'prices/*'"),
+        (["tail", "--user", "*", *url], "throng users '*'"),
+        (["publish", "prices/*", "x", *url], "throng channels 'prices/*'"),
+        (["publish", "--user", "a*", "x*", *url], "throng users 'a*'"),
+    ):
+        done = run_throng(*command, directory=tmp_path)
+        assert done.returncode == 64, done
+        assert "no patterns" in done.stderr and f"`{list_command}`" in done.stderr, done.stderr
+    assert run_throng("publish", "news", "a * b", *url, directory=tmp_path).returncode == 0
+    # Other clients get a sentence, too.
+    for method, path in (
+        ("GET", "/channels/prices%2F*"),
+        ("GET", "/subscribe?channel=a&channel=b*"),
+        ("GET", "/subscribe?user=*"),
+        ("POST", "/channels/*"),
+        ("POST", "/users/*"),
+    ):
+        answer = server.http.request(method, path)
+        assert answer.status_code == 400 and answer.json()["error"] == "bad_name", (path, answer)
+        assert "by its whole name" in answer.json()["message"]
+    (line,) = server.publish_batch([{"channel": "a*", "data": 1}])
+    assert line["error"] == "bad_name"
+    # Whatever such a channel has kept is still read.
+    assert server.http.get("/channels/*/history").status_code == 200
+
+
+def test_a_message_that_is_too_large_is_named_with_its_size(serve, tmp_path):
+    server = serve()
+    for size in (70_000, 20_000_000):
+        done = run_throng("publish", "news", "--url", server.url, directory=tmp_path, input="x" * size)
+        assert done.returncode == 1
+        assert f"the message is too large, with {size:,} bytes" in done.stderr, done.stderr
+        assert "max-message-bytes" in done.stderr
+    text = "x" * 60_000
+    done = run_throng("publish", "news", "--url", server.url, directory=tmp_path, input=text)
+    assert done.returncode == 0, done.stderr
+    assert server.history("news")["messages"][-1]["data"] == text
+
+
+def test_the_short_help_of_serve_has_what_a_newcomer_needs(tmp_path):
+    short, long = (run_throng("serve", flag, directory=tmp_path).stdout for flag in ("-h", "--help"))
+    for flag in ("--listen", "--dev", "--config", "--history-messages", "--allowed-origins", "--data"):
+        assert flag in short and flag in long
+    assert "--slow-timeout" in long and "--slow-timeout" not in short
+    assert len(short.splitlines()) < len(long.splitlines()) / 4
+    assert "`throng serve --help` shows all settings" in short
+
+
 def test_tail_waits_for_a_full_server(serve, tail, channel):
     server = serve("--max-connections", 1, "--workers", 1)
     with Raw(server) as other:

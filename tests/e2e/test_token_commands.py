@@ -248,3 +248,12 @@ def test_grants_in_json(throng):
     made = throng("token", "new", "--grants", grants).stdout.strip()
     assert jwt.decode(made, SECRET, ["HS256"])["throng"] == json.loads(grants)
     assert "publish    users *\n" in throng("token", "check", made).stdout
+
+
+def test_a_server_key_is_not_taken_for_a_token(throng):
+    key = throng("key").stdout.strip()
+    for command in (["check", "--token", key], ["token", "check", key], ["token", "show", key]):
+        command += ["--channel", "a"] if command[0] == "check" else []
+        said = throng(*command, code=1).stderr
+        assert "this is a server key, and no token: put it into THRONG_KEY" in said
+        assert key not in said

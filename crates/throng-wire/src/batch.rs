@@ -24,7 +24,7 @@ pub fn parse_line(line: &str) -> Result<BatchItem, ErrorResponse> {
     let fields = Fields::parse(line)?;
     fields.check_names("a line of a batch", &FIELDS)?;
     Ok(BatchItem {
-        target: fields.target()?,
+        target: fields.target()?.checked()?,
         publication: Publication::from_fields(&fields)?,
         exclude: fields.exclude()?,
     })

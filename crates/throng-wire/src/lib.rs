@@ -55,5 +55,5 @@ pub mod websocket;
 
 pub use date::{CurrentDate, Date};
 pub use error::{ErrorCode, ErrorResponse, RetryAfter};
-pub use name::{Kind, NameError, Target, check_name};
+pub use name::{Kind, NameError, Target, check_name, check_target_name};
 pub use origin::{OriginPolicy, is_local, is_loopback_origin};

@@ -57,6 +57,12 @@ pub enum NameError {
     /// A part between slashes is empty, `.` or `..`: proxies rewrite such paths.
     #[error("the {0} name has a part between slashes that is empty, `.` or `..`")]
     DotSegment(&'static str),
+    /// The name to follow or publish to looks like a pattern.
+    #[error(
+        "the {0} name contains `*`, and only rules, grants and lists have patterns: follow, and \
+         publish to, each {0} by its whole name"
+    )]
+    Pattern(&'static str),
     /// The percent-decoded bytes are not UTF-8.
     #[error("the {0} name is not UTF-8")]
     NotUtf8(&'static str),
@@ -85,9 +91,36 @@ pub fn check_name(name: &str, noun: &'static str) -> Result<(), NameError> {
     Ok(())
 }
 
+/// Checks the name of a channel or user that is followed or published to. One with `*` would be
+/// taken for a pattern: its follower would wait for ever. What such channels have kept from former
+/// versions is still read by their names.
+pub fn check_target_name(name: &str, noun: &'static str) -> Result<(), NameError> {
+    check_name(name, noun)?;
+    if name.contains('*') { Err(NameError::Pattern(noun)) } else { Ok(()) }
+}
+
+impl Target {
+    /// The same target, if it may be followed and published to: see [`check_target_name`].
+    pub(crate) fn checked(self) -> Result<Target, NameError> {
+        check_target_name(&self.name, self.kind.noun())?;
+        Ok(self)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn patterns_are_no_names_to_follow() {
+        for name in ["*", "prices/*", "a*b", "\u{2a}"] {
+            assert_eq!(check_name(name, "channel"), Ok(()));
+            let refused = Err(NameError::Pattern("channel"));
+            assert_eq!(check_target_name(name, "channel"), refused, "{name}");
+        }
+        assert_eq!(check_target_name("prices/∗", "channel"), Ok(()));
+        assert_eq!(check_target_name("", "user"), Err(NameError::Empty("user")));
+    }
 
     #[test]
     fn names_follow_the_rules() {

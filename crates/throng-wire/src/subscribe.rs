@@ -15,7 +15,7 @@ use std::borrow::Cow;
 use self::query::{Presence, PresenceOfChannel, Query};
 use crate::error::{ErrorCode, ErrorResponse};
 use crate::head::{Head, Version};
-use crate::name::{Kind, NameError, STATUS, Target, check_name};
+use crate::name::{Kind, NameError, STATUS, Target, check_target_name};
 use crate::percent::{decode_query, decode_segment};
 
 pub use self::handshake::Subprotocol;
@@ -206,7 +206,7 @@ fn targets(endpoint: Endpoint<'_>, query: &Query<'_>) -> Result<Vec<Target>, Err
 fn target(kind: Kind, name: Option<Cow<'_, str>>) -> Result<Target, ErrorResponse> {
     let noun = kind.noun();
     let name = name.ok_or(NameError::NotUtf8(noun))?;
-    check_name(&name, noun)?;
+    check_target_name(&name, noun)?;
     Ok(Target { kind, name: name.into_owned() })
 }
 

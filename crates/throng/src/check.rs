@@ -21,7 +21,7 @@ use crate::outbound;
 use crate::settings::{self, CalloutTable, ChannelTable, Settings, Sources};
 use crate::terminal;
 use crate::tls;
-use crate::token::moment;
+use crate::token::{moment, refuse_key};
 
 /// The end of the help.
 const EXAMPLES: &str = "\
@@ -148,6 +148,7 @@ impl Client {
 
 fn client(token: Option<&str>, access: &AccessSettings, settings: &Settings) -> Result<Client> {
     if let Some(token) = token {
+        refuse_key(token.trim())?;
         let now_s = now_s();
         let verifier = OfflineVerifier::new(access, settings, now_s)?;
         verifier.notes.iter().for_each(|note| terminal::print_note(note));

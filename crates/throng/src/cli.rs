@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
+use throng_units::paint::sanitized;
 use throng_units::{Count, Invalid, Time};
 
 use crate::client::{Client, Credential, ServerUrl, TrustArguments};
@@ -21,6 +22,16 @@ Try it, in three terminals:
 Or with any HTTP client:
   curl -N http://127.0.0.1:8080/channels/news
   curl -d hello http://127.0.0.1:8080/channels/news";
+
+const SERVE_SHORT: &str = "\
+Each setting is also a variable (--listen: THRONG_LISTEN) and a key of the file (listen).
+
+Examples:
+  throng serve
+  throng serve --dev
+  throng serve --listen :9000 --history-messages 1000
+
+`throng serve --help` shows all settings.";
 
 const SERVE_EXAMPLES: &str = "\
 Each setting is a flag, a variable (--head-timeout: THRONG_HEAD_TIMEOUT) and a key of the file
@@ -112,7 +123,7 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run the server
-    #[command(after_help = SERVE_EXAMPLES)]
+    #[command(after_help = SERVE_SHORT, after_long_help = SERVE_EXAMPLES)]
     Serve(Box<ServeArguments>),
     /// Check the settings and print them, or say what a client may do
     Check(Box<crate::check::Arguments>),
@@ -181,6 +192,20 @@ pub(crate) fn words(mut words: Vec<OsString>) -> (Vec<OsString>, bool) {
 /// An error for arguments that exclude each other, where clap cannot detect it.
 pub(crate) fn conflict(message: &str) -> clap::Error {
     Arguments::command().error(ErrorKind::ArgumentConflict, message)
+}
+
+/// Refuses a name that is followed or published to and looks like a pattern. The server would, too.
+pub(crate) fn refuse_pattern(name: &str, is_user: bool) -> Result<(), clap::Error> {
+    if !name.contains('*') {
+        return Ok(());
+    }
+    let (noun, list) = if is_user { ("user", "users") } else { ("channel", "channels") };
+    let name = sanitized(name);
+    let message = format!(
+        "{name} is the name of no {noun}, and Throng has no patterns for followers and publishers: \
+         name each {noun}; `throng {list} '{name}'` lists those that match"
+    );
+    Err(Arguments::command().error(ErrorKind::InvalidValue, message))
 }
 
 /// Replaces the error about a renamed flag with one that names the present flag.

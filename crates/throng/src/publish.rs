@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 use throng_units::Time;
 use throng_units::format::count;
 use throng_units::paint::{Ink, Paint, sanitized};
+use ureq::http::StatusCode;
 
 use crate::cli::{self, PublishArguments};
 use crate::client::{Client, RESPONSE_TIMEOUT, escaped};
@@ -24,6 +25,10 @@ const BATCH_LINES: usize = 1000;
 /// Size of the buffer for standard input.
 const READ_BYTES: usize = 64 << 10;
 
+/// A larger message is sent only once the server is willing to read it: otherwise it would close
+/// the connection meanwhile, and its reason would be lost.
+const LARGE_BYTES: usize = 16 << 10;
+
 /// A channel or user to publish to.
 enum Target {
     Channel(String),
@@ -31,6 +36,13 @@ enum Target {
 }
 
 impl Target {
+    fn check(&self) -> Result<(), clap::Error> {
+        match self {
+            Target::Channel(name) => cli::refuse_pattern(name, false),
+            Target::User(name) => cli::refuse_pattern(name, true),
+        }
+    }
+
     fn path(&self) -> String {
         match self {
             Target::Channel(name) => format!("/channels/{}", escaped(name)),
@@ -53,6 +65,7 @@ pub(crate) fn publish(arguments: PublishArguments) -> Result<()> {
         }
         (_, None, _) => return Err(cli::conflict("give a channel or --user").into()),
     };
+    target.check()?;
     let message = message.filter(|message| message != "-");
     if arguments.lines {
         if message.is_some() {
@@ -83,7 +96,18 @@ pub(crate) fn publish(arguments: PublishArguments) -> Result<()> {
         // The response comes only when the receipt is there.
         request = request.config().timeout_recv_response(Some(RESPONSE_TIMEOUT + wait)).build();
     }
+    if body.len() > LARGE_BYTES {
+        request = request.header("Expect", "100-continue");
+    }
     let mut response = request.send(&body[..]).map_err(|error| client.unreachable(&error))?;
+    if response.status() == StatusCode::PAYLOAD_TOO_LARGE {
+        let size = count(body.len() as u64);
+        bail!(
+            "the message is too large, with {size} bytes: {}; the setting max-message-bytes of the \
+             server says how many it takes",
+            client.rejection(&mut response)
+        );
+    }
     if !response.status().is_success() {
         bail!(client.rejection(&mut response));
     }

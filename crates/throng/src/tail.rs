@@ -25,7 +25,7 @@ use throng_units::paint::sanitized;
 use ureq::Body;
 use ureq::http::{Response, StatusCode};
 
-use crate::cli::TailArguments;
+use crate::cli::{self, TailArguments};
 use crate::client::{Client, escaped};
 use crate::terminal::print_note;
 use print::Printer;
@@ -43,6 +43,12 @@ const PAUSE_MAX: Duration = Duration::from_secs(15);
 
 /// Runs the command.
 pub(crate) fn tail(arguments: &TailArguments) -> Result<()> {
+    for channel in &arguments.channels {
+        cli::refuse_pattern(channel, false)?;
+    }
+    if let Some(user) = &arguments.user {
+        cli::refuse_pattern(user, true)?;
+    }
     let client = arguments.server.client(Some(SILENCE_MAX))?;
     if !io::stdout().is_terminal() {
         std::thread::spawn(end_with_reader);

@@ -21,6 +21,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
+pub(crate) use given::refuse_key;
 pub(crate) use moment::moment;
 
 /// Arguments of `throng token`.

@@ -15,7 +15,7 @@ use throng_core::{
     PublishError, Published, WantedTags, clock,
 };
 use throng_wire::v1::{self, CONTENT_TYPE_BYTES_MAX, EXPIRES_IN_S_MAX, KEY_BYTES_MAX};
-use throng_wire::{ErrorCode, ErrorResponse};
+use throng_wire::{ErrorCode, ErrorResponse, check_target_name};
 
 use super::count::Elsewhere;
 use super::limit::Publisher;
@@ -43,6 +43,7 @@ pub(crate) async fn answer(
     let publisher = Publisher::of(control, head, client)?;
     publisher.begin(head, 1).map_err(ApiError::limited)?;
     let channel = names::from_segment(kind, segment)?;
+    check_target_name(channel.name(), kind.noun())?;
     // Before the body is read: a client that may not publish must not occupy memory.
     let mut permit = Permit::of(control, head, client)?;
     permit.ask(Action::Publish(&channel)).await?;

@@ -131,14 +131,14 @@ impl Command {
         fields.check_names(&format!("`{kind}`"), known)?;
         Ok(match &*kind {
             "subscribe" => Command::Subscribe {
-                target: fields.target()?,
+                target: fields.target()?.checked()?,
                 since: owned(fields.since, "since")?,
                 history: messages(fields.history)?,
                 presence: boolean(fields.presence, "presence")?.unwrap_or(false),
             },
             "unsubscribe" => Command::Unsubscribe { target: fields.target()? },
             "publish" => Command::Publish {
-                target: fields.target()?,
+                target: fields.target()?.checked()?,
                 publication: Publication::from_fields(fields)?,
                 echo: boolean(fields.echo, "echo")?.unwrap_or(true),
             },

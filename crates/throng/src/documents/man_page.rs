@@ -56,7 +56,8 @@ fn synopsis(command: &Command) -> String {
 
 /// What follows the options in the help. Lines that are indented there stay as they are.
 fn notes(command: &Command) -> String {
-    let Some(text) = command.get_after_help().map(ToString::to_string) else {
+    let text = command.get_after_long_help().or_else(|| command.get_after_help());
+    let Some(text) = text.map(ToString::to_string) else {
         return String::new();
     };
     let (mut page, mut is_literal, mut section) = (String::new(), false, "");

@@ -53,6 +53,7 @@ macro_rules! settings {
                     require_equals = is_boolean::<$type>(),
                     default_missing_value = "true",
                     hide_possible_values = true,
+                    hide_short_help = !BASIC.contains(&$flag),
                     // So that the setting rejects -1, and not clap as an unknown flag.
                     allow_negative_numbers = true,
                 )]
@@ -113,6 +114,23 @@ macro_rules! settings {
         }
     };
 }
+
+/// The flags that a newcomer needs: `-h` shows only these.
+const BASIC: [&str; 13] = [
+    "listen",
+    "allow-anyone",
+    "allowed-origins",
+    "tls-listen",
+    "tls-cert",
+    "tls-key",
+    "admin-listen",
+    "control",
+    "max-connections",
+    "history-messages",
+    "max-message-bytes",
+    "data",
+    "log",
+];
 
 /// Whether a flag of this type may stand alone.
 fn is_boolean<T: Value>() -> bool {

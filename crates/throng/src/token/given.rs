@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal as _, Read as _};
 
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
+use throng_access::server_key::PREFIX;
 
 use crate::terminal;
 
@@ -33,8 +34,17 @@ impl GivenToken {
                 "there is no token; give it as an argument, in THRONG_TOKEN, or on standard input"
             );
         }
+        refuse_key(token)?;
         Ok(token.to_owned())
     }
+}
+
+/// Refuses a server key where a token belongs.
+pub(crate) fn refuse_key(token: &str) -> Result<()> {
+    if token.starts_with(PREFIX) {
+        bail!("this is a server key, and no token: put it into THRONG_KEY instead");
+    }
+    Ok(())
 }
 
 fn read_input() -> Result<String> {
@@ -56,5 +66,6 @@ mod tests {
         assert_eq!(read(" a.b.c\n"), Ok("a.b.c".to_owned()));
         assert_eq!(read("Bearer a.b.c"), Ok("a.b.c".to_owned()));
         assert_eq!(read(" "), Err(()));
+        assert_eq!(read("throng_key_abc"), Err(()));
     }
 }

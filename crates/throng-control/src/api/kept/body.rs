@@ -6,7 +6,7 @@ use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use throng_access::{KeptChange, ServerKey};
 use throng_core::Kind;
-use throng_wire::{ErrorCode, ErrorResponse, check_name};
+use throng_wire::{ErrorCode, ErrorResponse, check_name, check_target_name};
 
 use crate::kept_changes::check_covered;
 
@@ -101,6 +101,9 @@ impl Body {
         for name in first.iter().chain(second) {
             check_name(name, Kind::Channel.noun())?;
             check_covered(key, name)?;
+        }
+        for name in first {
+            check_target_name(name, Kind::Channel.noun())?;
         }
         Ok(change)
     }
