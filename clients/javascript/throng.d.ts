@@ -1,7 +1,7 @@
 /** The types of Throng's client. */
 
-/** A channel by its name, or a user's inbox. */
-export type Target = string | { channel: string } | { user: string };
+/** A channel by its name, or a user's inbox. A number becomes its digits. */
+export type Target = string | { channel: string } | { user: string | number | bigint };
 
 export type Transport = "websocket" | "sse" | "poll";
 
@@ -29,16 +29,16 @@ export interface Message<Data = unknown> {
 export interface ThrongOptions {
   /**
    * The user of the connection, shown by `presence`. The client may follow this user's inbox. With
-   * a token it must be the token's user, and may be left out.
+   * a token it must be the token's user, and may be left out. A number becomes its digits.
    */
-  user?: string;
+  user?: string | number | bigint;
   /** A token for servers with access control. The client stops when it expires. */
   token?: string;
   /**
-   * Returns a token: called before the first request, before the token expires, and after the
-   * server has refused one, never twice at a time. If it fails, or takes longer than
-   * `requestTimeoutMs`, it is called again after a backoff. `null` stops the client, with the error
-   * `no_token`. Excludes `token`.
+   * Returns a token: called before the first request, before the token expires or when it has, and
+   * at once after the server has refused one; never twice at a time. If it fails, returns something
+   * else, or takes longer than `requestTimeoutMs`, it is called again after a backoff. `null` stops
+   * the client, with the error `no_token`. Excludes `token`.
    */
   getToken?: () => string | null | undefined | Promise<string | null | undefined>;
   /** The transports in order of preference. Default: WebSocket, SSE, long-poll. */
@@ -54,7 +54,10 @@ export interface ThrongOptions {
    * most 1,000,000,000, like all options in milliseconds without another limit.
    */
   heartbeatMs?: number;
-  /** Time for a transport to open before the client falls back to the next. Default: 3,000. */
+  /**
+   * Time for a transport to open, after which the client asks whether the server answers. It doubles
+   * with each attempt that was too slow, up to eightfold. Default: 3,000.
+   */
   openTimeoutMs?: number;
   /**
    * Time without data after which a request, or a publish over a WebSocket, counts as unanswered,
@@ -87,6 +90,11 @@ export interface PublishOptions {
   /** `false`: this client does not receive the message. Default: true. */
   echo?: boolean;
   contentType?: string;
+  /**
+   * Whole seconds from the call after which the message is worthless, 1 to 31,536,000: it is not
+   * sent or delivered any more.
+   */
+  expiresInSeconds?: number;
   /** Lets the request outlive the page. Default: false. */
   keepalive?: boolean;
   /**
@@ -176,6 +184,12 @@ export interface StateEvent {
   reason?: string;
 }
 
+/** A message that this client could not read. It is passed over; the connection stays. */
+export interface Unreadable extends Place {
+  id: string;
+  reason: string;
+}
+
 export interface Place {
   channel?: string;
   user?: string;
@@ -189,6 +203,8 @@ export interface SubscriptionEvents<Data = unknown> {
   recovered: Place;
   /** Messages are missing here; `missed` is their number if the server knows it. */
   gap: Place & { id?: string; missed?: number };
+  /** A message that could not be read, in place of it. Without a listener: `console.warn`. */
+  unreadable: Unreadable;
   /** With the option `presence`: who follows the channel, at once and on each change. */
   presence: PresenceEvent;
   /**
@@ -199,7 +215,10 @@ export interface SubscriptionEvents<Data = unknown> {
 }
 
 export interface ThrongEvents {
+  /** Each change of the state. Without a listener, reasons are told by `console.warn`, each once. */
   state: StateEvent;
+  /** A message of any channel that could not be read, also of `history`. */
+  unreadable: Unreadable;
   /**
    * The server refused the connection permanently; the client is closed. Without a listener:
    * `console.error`.
@@ -208,7 +227,7 @@ export interface ThrongEvents {
 }
 
 declare class Emitter<Events> {
-  /** Returns a function that removes the listener. */
+  /** Returns a function that removes the listener. Throws a `TypeError` for an unknown event. */
   on<Name extends keyof Events>(name: Name, listener: (value: Events[Name]) => void): () => void;
   /** The same, for the next event only. */
   once<Name extends keyof Events>(name: Name, listener: (value: Events[Name]) => void): () => void;
@@ -224,7 +243,7 @@ export declare class Subscription<Data = unknown> extends Emitter<SubscriptionEv
 
 /**
  * `code` is the server's, or `closed`, `timeout`, `queue_full`, `unreachable`, `no_token`,
- * `token_failed`, `disconnected`, `close_…`, `http_…`.
+ * `token_failed`, `disconnected`, and `http_…` for the answer of a proxy or another server.
  */
 export declare class ThrongError extends Error {
   constructor(code: string, message: string, status?: number);
@@ -246,6 +265,8 @@ export declare class Throng extends Emitter<ThrongEvents> {
   constructor(url?: string | URL, options?: ThrongOptions);
   constructor(options: ThrongOptions);
   readonly state: State;
+  /** The last "state" event. */
+  readonly status: StateEvent;
   /** The current transport, open or being tried. */
   readonly transport: Transport;
   /**
@@ -263,8 +284,9 @@ export declare class Throng extends Emitter<ThrongEvents> {
   ): Subscription<Data>;
   /**
    * Resolves once the server has the message. Retries within `publishTimeoutMs`, with the same
-   * idempotency key. Rejects with a `ThrongError` that has an `outcome`, or with a `TypeError` for
-   * data that JSON cannot represent and for unknown options.
+   * idempotency key. Rejects with a `ThrongError` that has an `outcome`; at once with `too_large`
+   * for what the server does not take, `bad_name`, `bad_utf8` or `bad_json`, and with a `TypeError`
+   * for data that JSON cannot represent and for unknown options.
    */
   publish(target: Target, data: unknown, options?: PublishOptions): Promise<Published>;
   history<Data = unknown>(target: Target, options?: HistoryOptions): Promise<History<Data>>;

@@ -27,11 +27,21 @@ export function commands(Throng, print, base) {
   function subscribe({ client, channels, history, since, presence }) {
     for (const channel of channels) {
       const from = { history, since, presence };
-      const subscription = clients.get(client).subscribe(channel, from, (message) => {
+      let subscription;
+      try {
+        subscription = clients.get(client).subscribe(channel, from);
+      } catch ({ code, name }) {
+        tell(client, "error", { code: code ?? name });
+        continue;
+      }
+      subscription.on("message", (message) => {
         const { id, data, replayed } = message;
         tell(client, "message", { channel, id, data, replayed });
       });
       subscription.on("gap", ({ id, missed }) => tell(client, "gap", { channel, id, missed }));
+      subscription.on("unreadable", ({ id, reason }) => {
+        tell(client, "unreadable", { channel, id, reason });
+      });
       subscription.on("presence", ({ connections, users, joined = [], left = [] }) => {
         const gone = left.map((each) => each.user);
         tell(client, "presence", { channel, connections, users, joined, left: gone });

@@ -7,6 +7,7 @@ import type {
   Published,
   PublishOptions,
   State,
+  StateEvent,
   SubscribeOptions,
   SubscriptionEvents,
   Target,
@@ -22,6 +23,12 @@ export declare function useThrong(): Throng;
 
 /** The state of the client. */
 export declare function useThrongState(): State;
+
+/**
+ * The last "state" event: the state with its transport, and while the client waits, the delay and the
+ * reason. When rendered on a server, only the state.
+ */
+export declare function useThrongStatus(): Pick<StateEvent, "state"> & Partial<StateEvent>;
 
 /** `history` and `since` are read when the subscription begins; later changes do nothing. */
 export interface ChannelOptions<Data = unknown> extends SubscribeOptions {

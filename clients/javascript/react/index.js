@@ -20,6 +20,9 @@ import {
 
 const Context = createContext(undefined);
 
+/** The status of a client on a server. */
+const NOT_CONNECTED = { state: "idle" };
+
 /** Lets the hooks below it use `client`, a `Throng`. */
 export const ThrongProvider = ({ client, children }) =>
   createElement(Context.Provider, { value: client }, children);
@@ -36,6 +39,13 @@ export function useThrongState() {
   const client = useThrong();
   const subscribe = useCallback((changed) => client.on("state", changed), [client]);
   return useSyncExternalStore(subscribe, () => client.state, () => "idle");
+}
+
+/** The state with its transport, and while the client waits, for how long and why. */
+export function useThrongStatus() {
+  const client = useThrong();
+  const subscribe = useCallback((changed) => client.on("state", changed), [client]);
+  return useSyncExternalStore(subscribe, () => client.status, () => NOT_CONNECTED);
 }
 
 /** Names a target as text, which stays equal when an object with the same names is made anew. */

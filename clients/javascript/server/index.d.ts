@@ -15,6 +15,21 @@ export interface PublisherOptions {
   fetch?: typeof globalThis.fetch;
   /** Returns numbers from 0 to 1, for the jitter. */
   random?: () => number;
+  /** How many messages may wait to be published by `enqueue`, which needs this option. */
+  queueMax?: number;
+  /** Called for each message of `enqueue` that was not published. Default: `console.error`. */
+  onError?: (error: ThrongError) => void;
+}
+
+/** What became of the messages of `enqueue`. */
+export interface QueueCounts {
+  /** They wait, or are on their way. */
+  queued: number;
+  published: number;
+  /** Not published, or not known to be: `onError` was called for each. */
+  failed: number;
+  /** Not taken: `enqueue` has thrown. */
+  refused: number;
 }
 
 export interface DraftOptions {
@@ -28,7 +43,10 @@ export interface DraftOptions {
 }
 
 /** A message of a batch. */
-export type Draft = DraftOptions & { data: unknown } & ({ channel: string } | { user: string });
+export type Draft = DraftOptions & { data: unknown } & (
+  | { channel: string }
+  | { user: string | number | bigint }
+);
 
 /**
  * Publishes with a server key. A message has one idempotency key for all attempts. Errors have an
@@ -41,14 +59,27 @@ export declare class Publisher {
   publish(target: Target, data: unknown, options?: DraftOptions): Promise<Published>;
   /**
    * Publishes messages in order, any number; resolves with the result of each, at its place. Rejects
-   * with a `TypeError` only, for data that JSON cannot represent, before anything is published.
+   * only before anything is published: with a `TypeError` for data that JSON cannot represent, and
+   * with a `ThrongError` for a name or a text that cannot be (`bad_name`, `bad_utf8`, `bad_json`).
    */
   publishBatch(drafts: Iterable<Draft>): Promise<(Published | ThrongError)[]>;
+  /**
+   * Publishes in the background, in the order of the calls; needs the option `queueMax`. Returns the
+   * key of the message at once. Throws what `publish` rejects with at once, and a `ThrongError`
+   * with the code `queue_full` if `queueMax` messages wait, or `closed`; the message is not taken then.
+   */
+  enqueue(target: Target, data: unknown, options?: DraftOptions): string;
+  /** What became of the messages of `enqueue`. */
+  readonly counts: QueueCounts;
+  /** Resolves when all messages that were given to `enqueue` until now are published or have failed. */
+  flush(): Promise<void>;
+  /** The same, and takes no more. Await it before the process ends. */
+  close(): Promise<void>;
 }
 
 export interface TokenOptions {
-  /** Who the client is. It may always follow this user's inbox. */
-  user?: string;
+  /** Who the client is. It may always follow this user's inbox. A number becomes its digits. */
+  user?: string | number | bigint;
   /** The channels that the token grants: `*` stands for any text, and `{user}` for the user. */
   subscribe?: readonly string[];
   publish?: readonly string[];

@@ -11,13 +11,15 @@ import {
   deadline,
   delay,
   foundNoConnection,
+  isForeign,
   isTemporary,
   orAborted,
   retryAfterMs,
   toError,
 } from "../src/http.js";
-import { isBinary, randomKey, toBase64, toBytes, toTarget } from "../src/message.js";
-import { checkNames, toUrl } from "../src/options.js";
+import { isBinary, randomKey, toBase64, toBytes, toJson, toTarget } from "../src/message.js";
+import { check, checkNames, toUrl } from "../src/options.js";
+import { Queue } from "./queue.js";
 
 /**
  * The messages and characters of one request: below the server's limits, and so few that a retry
@@ -46,9 +48,7 @@ class Line {
     this.key = key;
     const body = isBinary(data) ? { data: toBase64(toBytes(data)), encoding: "base64" } : { data };
     const more = { key, content_type: contentType, exclude, expires_in: expiresInSeconds };
-    if (body.data !== null && JSON.stringify(body.data) === undefined) {
-      throw new TypeError(`JSON cannot represent data of the type ${typeof body.data}`);
-    }
+    toJson(body.data);
     this.text = `${JSON.stringify({ ...toTarget(draft), ...body, ...more })}\n`;
   }
 
@@ -99,6 +99,8 @@ function timeoutError(timeoutMs, reason) {
 export class Publisher {
   #url;
   #options;
+  /** The messages that are published in the background; undefined without the option `queueMax`. */
+  #queue;
 
   constructor(url, options = {}) {
     const defaults = {
@@ -107,6 +109,8 @@ export class Publisher {
       requestTimeoutMs: 10_000,
       fetch: globalThis.fetch,
       random: Math.random,
+      queueMax: undefined,
+      onError: (error) => console.error("throng:", error),
     };
     checkNames(options, Object.keys(defaults), "Publisher");
     this.#url = toUrl(url);
@@ -115,6 +119,38 @@ export class Publisher {
     if (!(this.#options.publishTimeoutMs <= PUBLISH_TIMEOUT_MAX_MS)) {
       throw new TypeError(`"publishTimeoutMs" is a number, at most ${PUBLISH_TIMEOUT_MAX_MS}`);
     }
+    const { queueMax, onError } = this.#options;
+    if (queueMax === undefined) return;
+    check(Number.isInteger(queueMax) && queueMax > 0, '"queueMax" must be a whole number, 1 or more');
+    this.#queue = new Queue(queueMax, BATCH_LINES_MAX, onError, (lines) => this.#publishAll(lines));
+  }
+
+  /** What became of the messages in the background. */
+  get counts() {
+    return this.#background.counts;
+  }
+
+  /** Publishes in the background. Returns the message's key at once, or throws if there is no room. */
+  enqueue(target, data, options = {}) {
+    const queue = this.#background;
+    const line = new Line({ ...options, ...toTarget(target), data });
+    queue.add(line);
+    return line.key;
+  }
+
+  /** Waits for all messages that were given to `enqueue` until now. */
+  async flush() {
+    await this.#queue?.flush();
+  }
+
+  /** Waits for them, and takes no more. */
+  async close() {
+    await this.#queue?.close();
+  }
+
+  get #background() {
+    check(this.#queue, 'publishing in the background needs the option "queueMax"');
+    return this.#queue;
   }
 
   async publish(target, data, options = {}) {
@@ -125,9 +161,13 @@ export class Publisher {
 
   async publishBatch(drafts) {
     const lines = Array.from(drafts, (draft) => new Line(draft));
-    // In order: those of a channel must not overtake each other.
-    for (const part of partsOf(lines)) await this.#publishPart(part);
+    await this.#publishAll(lines);
     return lines.map(({ result }) => result);
+  }
+
+  /** In order: messages of a channel must not overtake each other. */
+  async #publishAll(lines) {
+    for (const part of partsOf(lines)) await this.#publishPart(part);
   }
 
   async #publishPart(part) {
@@ -146,8 +186,8 @@ export class Publisher {
         } else {
           error = await toError(response, limit.signal);
           // A proxy's error says nothing about what the server behind it did.
-          if (error.code.startsWith("http_")) open.forEach((line) => (line.isUnknown = true));
-          if (!isTemporary(response)) return open.forEach((line) => line.fail(error));
+          if (isForeign(error)) open.forEach((line) => (line.isUnknown = true));
+          if (!isTemporary(error)) return open.forEach((line) => line.fail(error));
           delayMs = retryAfterMs(response, random) ?? delayMs;
         }
       } catch (lost) {

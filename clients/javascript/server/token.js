@@ -1,6 +1,7 @@
 /** Tokens that an application signs for its users. */
 
 import { createHmac } from "node:crypto";
+import { toUser } from "../src/message.js";
 import { checkNames } from "../src/options.js";
 
 /** RFC 7518, section 3.2: a secret of the size of the hash. The server refuses shorter ones. */
@@ -24,7 +25,7 @@ export function makeToken(secret, options = {}) {
     if (channels.length > 0) grants[name] = channels;
   }
   const iat = Math.floor(Date.now() / 1000);
-  const own = { iat, exp: iat + expiresInSeconds, sub: user, throng: grants, ...claims };
+  const own = { iat, exp: iat + expiresInSeconds, sub: toUser(user), throng: grants, ...claims };
   const signed = `${encode({ alg: "HS256", typ: "JWT" })}.${encode(own)}`;
   return `${signed}.${createHmac("sha256", key).update(signed).digest("base64url")}`;
 }

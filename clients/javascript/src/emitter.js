@@ -1,12 +1,22 @@
 /** Events by name. */
 
+import { checkWord } from "./options.js";
+
 export const emit = Symbol("emit");
+/** Whether anybody listens to an event. */
+export const hears = Symbol("hears");
 
 export class Emitter {
   #listeners = {};
 
+  /** `names` are the events that there are. */
+  constructor(names) {
+    for (const name of names) this.#listeners[name] = new Set();
+  }
+
   on(name, listener) {
-    (this.#listeners[name] ??= new Set()).add(listener);
+    checkWord(name, Object.keys(this.#listeners), "there is no event");
+    this.#listeners[name].add(listener);
     return () => this.off(name, listener);
   }
 
@@ -22,8 +32,12 @@ export class Emitter {
     this.#listeners[name]?.delete(listener);
   }
 
+  [hears](name) {
+    return this.#listeners[name].size > 0;
+  }
+
   [emit](name, value) {
-    const listeners = [...(this.#listeners[name] ?? [])];
+    const listeners = [...this.#listeners[name]];
     // An error without a listener must not be lost.
     if (name === "error" && listeners.length === 0) console.error("throng:", value);
     for (const listener of listeners) {

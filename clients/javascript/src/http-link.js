@@ -12,8 +12,10 @@ import { aborted, readText } from "./body.js";
 import { lossOf } from "./close.js";
 import { Loss, ThrongError } from "./errors.js";
 import { EventStreamParser } from "./event-stream.js";
-import { isOfToken, isTemporary, orAborted, retryAfterMs, toError } from "./http.js";
-import { keyOf, pathOf } from "./message.js";
+import {
+  abort, isForeign, isOfToken, isTemporary, orAborted, retryAfterMs, toError, toQuery,
+} from "./http.js";
+import { keyOf, parse, pathOf } from "./message.js";
 import { followPresence } from "./presence.js";
 import { Cursor } from "./subscription.js";
 
@@ -23,6 +25,10 @@ const REOPEN_DELAY_MS = 20;
 const FINAL_STATUSES = new Set([400, 401, 403]);
 /** Those of them that refuse the channel, if the request is for one channel. */
 const CHANNEL_STATUSES = new Set([400, 403]);
+/** On waking, a link on which nothing has come for so long is asked for a sign of life. */
+const PROBE_MS = 5_000;
+/** How many times longer than its last answer a stream may take to begin. */
+const PATIENCE = 3;
 /** Refusals of a request for too many channels, by number or by length. */
 const TOO_MANY_CODES = new Set(["too_many_channels", "uri_too_long", "head_too_large"]);
 
@@ -31,6 +37,10 @@ export class HttpLink {
   isClosed = false;
   /** When data last arrived on this link, in ms since 1970. */
   receivedAt = 0;
+  /** How long the last answer took. */
+  latencyMs = 0;
+  /** The next round is for a sign of life. */
+  isProbing = false;
   connection;
   client;
   options;
@@ -64,7 +74,7 @@ export class HttpLink {
       try {
         const cursors = this.#cursors();
         await this.#settle(cursors, round.signal);
-        round.signal.throwIfAborted();
+        if (round.signal.aborted) continue;
         const settled = cursors.filter(({ isClosed }) => !isClosed);
         // If every channel was refused, wait for the next subscription.
         if (settled.length > 0) await this.follow(settled, round.signal);
@@ -72,13 +82,30 @@ export class HttpLink {
       } catch (error) {
         const cause = round.signal.aborted ? round.signal.reason : error;
         if (this.isClosed || cause === this) continue;
-        const isAnswer = isOfToken(cause);
-        const loss = cause instanceof Loss ? cause : new Loss(String(cause), { isAnswer });
-        this.connection.lost(this, loss);
+        this.connection.lost(this, this.#lossOf(cause));
         return;
       } finally {
         clearTimeout(this.#watchdog);
       }
+    }
+  }
+
+  /** What fails otherwise than by the network or the server would fail again. */
+  #lossOf(cause) {
+    if (cause instanceof Loss) return cause;
+    if (cause instanceof ThrongError) {
+      return new Loss(cause.message, { isAnswer: isOfToken(cause) });
+    }
+    return new Loss(String(cause), { error: cause });
+  }
+
+  /** What `work` makes of what has come. If it fails, no Throng server has sent that. */
+  hear(work) {
+    try {
+      return work();
+    } catch (error) {
+      if (error instanceof Loss) throw error;
+      throw new Loss(`what came is not of a Throng server: ${error}`);
     }
   }
 
@@ -87,14 +114,26 @@ export class HttpLink {
     this.#end.abort();
     clearTimeout(this.#reopenTimer);
     clearTimeout(this.#watchdog);
-    this.round?.abort(this);
+    this.#restart();
+  }
+
+  /** Begins the next round, from the present positions. */
+  #restart() {
+    if (this.round) abort(this.round, this);
+  }
+
+  /** Asks the server for a sign of life by a new round, unless there was one just now. */
+  probe() {
+    if (!this.isOpen || Date.now() - this.receivedAt < PROBE_MS) return;
+    this.isProbing = true;
+    this.#restart();
   }
 
   subscribe() {
     clearTimeout(this.#reopenTimer);
     // Without channels, the client will close the link soon.
     this.#reopenTimer = setTimeout(() => {
-      if (this.connection.cursors.size > 0) this.round?.abort(this);
+      if (this.connection.cursors.size > 0) this.#restart();
     }, REOPEN_DELAY_MS);
   }
 
@@ -126,24 +165,20 @@ export class HttpLink {
   watch(timeoutMs, loss) {
     clearTimeout(this.#watchdog);
     const round = this.round;
-    if (timeoutMs > 0) this.#watchdog = setTimeout(() => round.abort(loss), timeoutMs);
+    if (timeoutMs > 0) this.#watchdog = setTimeout(() => abort(round, loss), timeoutMs);
   }
 
   url(cursors, query) {
-    const parameters = new URLSearchParams(query);
-    for (const { target } of cursors) {
-      if (target.user === undefined) parameters.append("channel", target.channel);
-      else parameters.append("user", target.user);
-    }
-    parameters.set("envelope", "true");
-    parameters.set("since", cursors.map(({ position }) => position).join(","));
+    const parameters = Object.entries({ ...query, envelope: "true" });
+    for (const { target } of cursors) parameters.push(...Object.entries(target));
+    parameters.push(["since", cursors.map(({ position }) => position).join(",")]);
     this.#asked = new Set(cursors.filter((each) => each.presence && this.#mayAsk(each)));
     if (this.#asked.size > 0) {
       const channels = cursors.filter(({ target }) => target.user === undefined);
       const known = (each) => this.#asked.has(each) && (this.#presenceTimes.get(each) ?? true);
-      parameters.set("presence", channels.map(known).join(","));
+      parameters.push(["presence", channels.map(known).join(",")]);
     }
-    return `/subscribe?${parameters}`;
+    return `/subscribe?${toQuery(parameters)}`;
   }
 
   /** Reports gaps that the response announces. Call it before delivering its messages. */
@@ -163,11 +198,11 @@ export class HttpLink {
   /** Whether this channel has no gap. A response covers all channels; a history covers one. */
   async #isWhole(cursor, cursors, signal) {
     if (cursors.length === 1) return false;
-    const query = new URLSearchParams({ after: cursor.position, limit: "1" });
-    const path = `${pathOf(cursor.target)}/history?${query}`;
+    const path = pathOf(cursor.target, "history", { after: cursor.position, limit: 1 });
     const response = await this.client.request(path, { signal });
     if (!response.ok) return false;
-    return JSON.parse(await this.text(response)).recovered !== false;
+    const text = await this.text(response);
+    return this.hear(() => JSON.parse(text).recovered !== false);
   }
 
   /** The body. Each chunk extends the deadline. */
@@ -178,7 +213,9 @@ export class HttpLink {
       this.receivedAt = Date.now();
       this.watch(this.options.requestTimeoutMs, late);
     });
-    return orAborted(text, this.round.signal);
+    return orAborted(text, this.round.signal).catch((error) => {
+      throw error instanceof TypeError ? new Loss(String(error)) : error;
+    });
   }
 
   /** Throws the `Loss` for an error response. */
@@ -188,12 +225,16 @@ export class HttpLink {
     const error = await toError(response, this.round.signal);
     // A newer token may be better.
     const isRenewed = response.status === 401 && this.client.tokens.canRenew;
-    if (isRenewed && error.code !== "token_revoked") {
+    const isOfProxy = isForeign(error);
+    if (isRenewed && !isOfProxy && error.code !== "token_revoked") {
       throw new Loss(error.message, { isAnswer: true });
     }
-    if (FINAL_STATUSES.has(response.status)) throw new Loss(error.message, { error });
+    const isFinal = FINAL_STATUSES.has(response.status) && !isOfProxy;
+    if (isFinal) throw new Loss(error.message, { error });
     const hintMs = retryAfterMs(response, this.options.random);
-    throw new Loss(error.message, { hintMs, isUnusable: !isTemporary(response) });
+    // Another transport may pass what refuses this one.
+    const isUnusable = !isTemporary(isOfProxy ? response : error);
+    throw new Loss(error.message, { hintMs, isUnusable, isForeign: isOfProxy });
   }
 
   /**
@@ -213,7 +254,7 @@ export class HttpLink {
       if (error.code === "forbidden" && (await this.#dropForbidden(cursors))) return undefined;
     }
     if (CHANNEL_STATUSES.has(response.status) && this.#asked.size > 0) {
-      // Perhaps only the presence events of one of them, or for their number.
+      // Perhaps it refuses only the presence events of one of them, or their number.
       this.#hasEvents = false;
       return undefined;
     }
@@ -235,7 +276,8 @@ export class HttpLink {
 
   /** The head of a subscription: whether it is allowed, and where it would start. */
   #head({ target }, signal) {
-    return this.client.request(`${pathOf(target)}?transport=sse`, { method: "HEAD", signal });
+    const path = pathOf(target, "subscribe", { transport: "sse" });
+    return this.client.request(path, { method: "HEAD", signal });
   }
 
   deliver(cursors, envelope) {
@@ -260,29 +302,35 @@ export class HttpLink {
     const settle = async (cursor) => {
       const { position, history } = cursor;
       // With a position, so that one that is no id is the fault of this channel and of no other.
-      const page = position ? `1&after=${encodeURIComponent(position)}` : Math.max(1, history);
-      const path = `${pathOf(cursor.target)}/history?limit=${page}`;
-      const answer = await this.client.request(path, { signal });
-      if (CHANNEL_STATUSES.has(answer.status)) {
-        const error = await toError(answer.clone(), signal);
+      const page = position ? { limit: 1, after: position } : { limit: Math.max(1, history) };
+      const startedAt = Date.now();
+      const answer = await this.client.request(pathOf(cursor.target, "history", page), { signal });
+      this.latencyMs = Date.now() - startedAt;
+      const error = answer.ok ? undefined : await toError(answer.clone(), signal);
+      if (CHANNEL_STATUSES.has(answer.status) && !isForeign(error)) {
         const { code } = error;
         if (code === "forbidden" && (await this.#settleWithoutHistory(cursor, signal))) return;
         const isOfChannel = cursor !== this.#inbox && code !== "origin_refused";
         if (isOfChannel) return this.client.drop(cursor, error);
       }
       const response = await this.check(answer);
-      const { id, messages } = JSON.parse(await this.text(response));
+      const text = await this.text(response);
       // A later round may have requested the same position.
       if (signal.aborted || cursor.isClosed) return;
-      cursor.head = id;
-      if (cursor.position) return;
-      cursor.follow({ id, head: id });
-      if (cursor.history > 0) {
-        for (const envelope of messages) this.client.deliver(cursor, envelope);
-      }
+      this.hear(() => this.#begin(cursor, JSON.parse(text)));
     };
     this.watch(this.options.requestTimeoutMs, new Loss("the server did not answer in time"));
     await Promise.all(cursors.filter((cursor) => cursor.needsStart).map(settle));
+  }
+
+  /** Starts a channel from a page of its history. */
+  #begin(cursor, { id, messages }) {
+    cursor.head = id;
+    if (cursor.position) return;
+    cursor.follow({ id, head: id });
+    if (cursor.history > 0) {
+      for (const envelope of messages) this.client.deliver(cursor, envelope);
+    }
   }
 
   /**
@@ -306,13 +354,15 @@ export class StreamLink extends HttpLink {
   serverName;
 
   async follow(cursors, signal) {
-    const { heartbeatMs, openTimeoutMs, requestTimeoutMs } = this.options;
-    // A resumed stream begins with an event at once, unless a proxy buffers it.
-    const buffered = new Loss("the stream did not begin in time", { isUnusable: true });
-    this.watch(openTimeoutMs, buffered);
+    const { heartbeatMs, requestTimeoutMs } = this.options;
+    const message = "the stream did not begin in time";
+    const beginMs = Math.max(this.connection.openTimeoutMs, PATIENCE * this.latencyMs);
+    this.watch(beginMs, new Loss(message, { isSlow: true }));
     const path = this.url(cursors, { transport: "sse" });
     const headers = { Accept: "text/event-stream" };
     const answer = await this.client.request(path, { signal, headers });
+    // A resumed stream begins with an event at once, unless a proxy buffers it.
+    this.watch(beginMs, new Loss(message, { isUnusable: true }));
     const { tokens } = this.client;
     const token = tokens.current;
     const response = await this.checkMany(answer, cursors);
@@ -335,18 +385,20 @@ export class StreamLink extends HttpLink {
       const silence = new Loss("the server fell silent");
       this.watch(heartbeatMs > 0 ? heartbeatMs + requestTimeoutMs / 2 : 0, silence);
       for (const { event, data } of parser.push(value)) {
-        if (event === "closed") throw lossOf(JSON.parse(data), tokens, token);
-        await this.#take(event, JSON.parse(data), cursors, response, signal);
+        const body = this.hear(() => parse(data));
+        if (event === "closed") throw this.hear(() => lossOf(body, tokens, token));
+        await this.#take(event, body, cursors, response, signal);
         if (signal.aborted) return;
       }
     }
   }
 
   async #take(event, body, cursors, response, signal) {
-    if (/^(message|binary|presence)$/.test(event)) this.deliver(cursors, body);
-    else if (event === "gap") cursors.find(({ key }) => key === keyOf(body))?.gap(body);
-    else if (event === "resumed") {
-      await this.resumed(cursors, body.recovered, response, signal);
+    if (/^(message|binary|presence)$/.test(event)) this.hear(() => this.deliver(cursors, body));
+    else if (event === "gap") {
+      this.hear(() => cursors.find(({ key }) => key === keyOf(body))?.gap(body));
+    } else if (event === "resumed") {
+      await this.resumed(cursors, body?.recovered, response, signal);
       // A full server sends a stream that ends at once; this event confirms a subscription.
       if (!signal.aborted) this.connection.opened(this);
     }
@@ -359,13 +411,15 @@ export class PollLink extends HttpLink {
     const { pollWaitSeconds, requestTimeoutMs } = this.options;
     // The first poll returns at once, which shows that the transport works. If others did, one would
     // follow the other without a pause.
-    const waitSeconds = this.isOpen ? Math.max(1, pollWaitSeconds) : 0;
+    const isFirst = !this.isOpen || this.isProbing;
+    this.isProbing = false;
+    const waitSeconds = isFirst ? 0 : Math.max(1, pollWaitSeconds);
     const late = new Loss("the poll was not answered in time");
     const graceMs = waitSeconds > 0 ? requestTimeoutMs / 2 : requestTimeoutMs;
     this.watch(waitSeconds * 1_000 + graceMs, late);
     const path = this.url(cursors, { transport: "poll", wait: String(waitSeconds) });
     const request = this.client.request(path, { signal });
-    if (this.isOpen) this.#waits(cursors);
+    if (!isFirst) this.#waits(cursors);
     const answer = await request;
     const response = await this.checkMany(answer, cursors);
     if (!response) return;
@@ -378,7 +432,7 @@ export class PollLink extends HttpLink {
     if (signal.aborted) return;
     this.connection.opened(this);
     for (const line of text.split("\n")) {
-      if (line !== "") this.deliver(cursors, JSON.parse(line));
+      if (line !== "") this.hear(() => this.deliver(cursors, parse(line)));
     }
     const ids = (response.headers.get("Throng-Id") ?? "").split(",");
     // Chromium may end the body of a cut response as if it were whole. So what has messages counts as

@@ -1,6 +1,6 @@
 /** HTTP responses, and the delays and deadlines around requests. */
 
-import { ThrongError } from "./errors.js";
+import { Loss, ThrongError } from "./errors.js";
 
 /** Backoff: the bound of the first delay; it doubles with each attempt, up to the cap. */
 const BACKOFF_BASE_MS = 500;
@@ -29,8 +29,44 @@ export function retryAfterMs(response, random) {
   return seconds >= 0 ? boundedMs((seconds + random()) * 1_000) : undefined;
 }
 
-/** Whether the same request may succeed later. */
-export function isTemporary({ status }) {
+/** The server's error codes by status, as in docs/reference/http.md. */
+const CODES = {
+  400:
+    "bad_request bad_length bad_name bad_id bad_parameter too_many_channels bad_json bad_utf8 " +
+    "bad_handshake bad_compression",
+  401: "unauthorized invalid_token token_expired token_revoked",
+  403: "origin_refused host_refused forwarded_refused forbidden",
+  404: "not_found",
+  405: "method_not_allowed",
+  408: "too_slow",
+  409: "already_subscribed not_subscribed",
+  413: "too_large",
+  414: "uri_too_long",
+  426: "upgrade_required",
+  429: "too_many_requests",
+  431: "head_too_large",
+  501: "not_implemented",
+  503: "full busy unavailable draining",
+  504: "outcome_unknown",
+  505: "bad_version",
+  507: "not_stored",
+};
+
+/** Whether this is an error code of the server, or one that it gives with this status. */
+export function isOwnCode(code, status) {
+  const codes = status === undefined ? Object.values(CODES).join(" ") : (CODES[status] ?? "");
+  return codes.split(" ").includes(code);
+}
+
+/** Whether an error response is not the server's own, but of a proxy or another server. */
+export function isForeign({ code = "" }) {
+  return code.startsWith("http_");
+}
+
+/** Whether the same request may succeed later. The answer of a proxy says nothing about that. */
+export function isTemporary(error) {
+  const { status } = error;
+  if (isForeign(error)) return true;
   return status >= 500 ? status !== 501 && status !== 505 : status === 408 || status === 429;
 }
 
@@ -44,7 +80,7 @@ export function isOfToken({ code }) {
  * false in browsers, which give no reason.
  */
 export function foundNoConnection(error) {
-  const cause = error?.cause;
+  const { cause } = (error instanceof Loss ? error.cause : error) ?? {};
   if (cause?.code === "UND_ERR_CONNECT_TIMEOUT") return true;
   // One error for each address of the name if it has several.
   const failures = [cause?.errors ?? cause].flat();
@@ -88,10 +124,32 @@ export function orAborted(work, signal) {
   });
 }
 
+/**
+ * The error of a response. Only a body of the server's own form is its word; all else is of a proxy, or
+ * of another server.
+ */
 export async function toError(response, signal) {
-  const body = await orAborted(response.json(), signal).catch(() => ({}));
-  const message = body.message ?? `the server answered ${response.status}`;
-  return new ThrongError(body.error ?? `http_${response.status}`, message, response.status);
+  const { status, statusText } = response;
+  const body = await orAborted(response.json(), signal).catch(() => {});
+  const { error, message, ...others } = body ?? {};
+  const isOwn = typeof message === "string" && isOwnCode(error, status);
+  if (isOwn && Object.keys(others).length === 0) return new ThrongError(error, message, status);
+  const said = statusText ? `: ${statusText}` : "";
+  const text = `a proxy or another server answered ${status}${said}`;
+  return new ThrongError(`http_${status}`, text, status);
+}
+
+/** The query of a URL. Some platforms have no working `URLSearchParams`. */
+export function toQuery(parameters) {
+  const named = parameters.filter(([, value]) => value !== undefined);
+  return named.map(([name, value]) => `${name}=${encodeURIComponent(value)}`).join("&");
+}
+
+/** Aborts with a reason, also on platforms whose signals have none. */
+export function abort(controller, reason) {
+  const { signal } = controller;
+  if (!("reason" in signal)) signal.reason = reason;
+  controller.abort(reason);
 }
 
 /**
@@ -99,14 +157,15 @@ export async function toError(response, signal) {
  * `end` cancels it.
  */
 export function deadline(timeoutMs, outer) {
-  const abort = new AbortController();
+  const controller = new AbortController();
   let timer;
-  const late = () => abort.abort(new ThrongError("timeout", "the server did not answer in time"));
+  const timeout = new ThrongError("timeout", "the server did not answer in time");
+  const late = () => abort(controller, timeout);
   const extend = () => {
     clearTimeout(timer);
     timer = setTimeout(late, timeoutMs);
   };
-  const cancel = () => abort.abort(outer.reason);
+  const cancel = () => abort(controller, outer.reason);
   if (outer?.aborted) cancel();
   outer?.addEventListener("abort", cancel);
   extend();
@@ -114,5 +173,5 @@ export function deadline(timeoutMs, outer) {
     clearTimeout(timer);
     outer?.removeEventListener("abort", cancel);
   };
-  return { signal: abort.signal, extend, end };
+  return { signal: controller.signal, extend, end };
 }

@@ -1,23 +1,90 @@
 /** Conversion of targets, ids and messages between the API and the protocol. */
 
+import { ThrongError } from "./errors.js";
+import { toQuery } from "./http.js";
 import { check } from "./options.js";
+
+/** The server's limit of the levels of a JSON value. */
+const LEVELS_MAX = 128;
+/** Half of a surrogate pair, as JSON has it. */
+const CUT_IN_JSON = /(^|[^\\])(\\\\)*\\ud[89a-f]/;
+/** The server's limit of a name. */
+const NAME_BYTES_MAX = 255;
+/** The encoding of an envelope that cannot be read; its data is the reason. */
+const UNREADABLE = "unreadable";
+/** An envelope of the server up to its id, which some parsers can read when they refuse the rest. */
+const HEAD = /^{"type":"message","(channel|user)":("(?:[^"\\]|\\.)*"),"id":"([^"]+)"/;
+
+/** Throws for text that UTF-8 cannot hold: it has half of a surrogate pair, as cut emoji have. */
+export function checkText(text, what) {
+  if (/\p{Surrogate}/u.test(text)) {
+    throw new ThrongError("bad_utf8", `${what} has half of a surrogate pair: it was cut in two`);
+  }
+}
+
+/** Whether a JSON value has more levels than so many. */
+function isDeeper(value, levels) {
+  if (typeof value !== "object" || value === null) return false;
+  return levels === 0 || Object.values(value).some((each) => isDeeper(each, levels - 1));
+}
+
+/** The JSON of data. Throws for data that the server would refuse. */
+export function toJson(data) {
+  const body = JSON.stringify(data);
+  check(body !== undefined, "this data has no JSON");
+  checkText(CUT_IN_JSON.test(body) ? "\ud800" : body, "a text in the data");
+  if (isDeeper(JSON.parse(body), LEVELS_MAX)) {
+    throw new ThrongError("bad_json", `the data has more than ${LEVELS_MAX} levels`);
+  }
+  return body;
+}
+
+/** The length of text in UTF-8. */
+export function bytesOf(text) {
+  return encodeURIComponent(text).replace(/%../g, "x").length;
+}
+
+/** The name of a channel or user, which is checked before anything is sent. */
+export function toName(name, what) {
+  checkText(name, `the name of the ${what}`);
+  const parts = name.split("/");
+  const fault =
+    (bytesOf(name) > NAME_BYTES_MAX && `is longer than ${NAME_BYTES_MAX} bytes`) ||
+    (/\p{Cc}/u.test(name) && "has a control character") ||
+    (parts.some((part) => /^\.{0,2}$/.test(part)) && 'is empty, or has a part "", "." or ".."');
+  if (fault) throw new ThrongError("bad_name", `the name of the ${what} ${fault}`);
+  return name;
+}
+
+/** The name of a user. Applications often number theirs. */
+export function toUser(user) {
+  return Number.isSafeInteger(user) || typeof user === "bigint" ? String(user) : user;
+}
 
 /** The target `{ channel }` or `{ user }` for an argument of the API. */
 export function toTarget(target) {
   const { channel, user } = typeof target === "string" ? { channel: target } : (target ?? {});
-  if (typeof channel === "string") return { channel };
-  check(typeof user === "string", "name a channel, or give { channel } or { user }");
-  return { user };
+  if (typeof channel === "string") return { channel: toName(channel, "channel") };
+  const named = toUser(user);
+  check(typeof named === "string", "name a channel, or give { channel } or { user }");
+  return { user: toName(named, "user") };
 }
 
 export function keyOf({ channel, user }) {
   return user === undefined ? `channel ${channel}` : `user ${user}`;
 }
 
-/** The path of a target, which has nothing but its name. */
-export function pathOf(target) {
+/**
+ * The path for something about a target, such as its history. Some proxies refuse or change what is
+ * encoded in a path, so such a name goes into the query.
+ */
+export function pathOf(target, what, parameters = {}) {
   const [[kind, name]] = Object.entries(target);
-  return `/${kind}s/${encodeURIComponent(name)}`;
+  const isPlain = encodeURIComponent(name) === name;
+  const isBase = what === "publish" || what === "subscribe";
+  const path = isPlain ? `/${kind}s/${name}${isBase ? "" : `/${what}`}` : `/${what}`;
+  const query = toQuery([...(isPlain ? [] : [[kind, name]]), ...Object.entries(parameters)]);
+  return query ? `${path}?${query}` : path;
 }
 
 /** Whether `id` is `last` or before it. False if they are of different epochs, or there is no `last`. */
@@ -50,17 +117,35 @@ export function typeOf(data) {
   return typeof data === "string" ? "text/plain; charset=utf-8" : "application/json";
 }
 
-/** The message for listeners from an envelope. */
+/** The frame of a text. If only its head can be read, it is a message that is unreadable. */
+export function parse(text) {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    const [, kind, name, id] = HEAD.exec(text) ?? [];
+    if (!id) throw error;
+    const unreadable = { encoding: UNREADABLE, data: error.message };
+    return { type: "message", [kind]: JSON.parse(name), id, ...unreadable };
+  }
+}
+
+/** The message for listeners from an envelope. Throws for one that is unreadable. */
 export function toMessage(envelope, replayed) {
-  const { channel, user, id, time, content_type: contentType } = envelope;
-  const data = envelope.encoding === "base64" ? fromBase64(envelope.data) : envelope.data;
+  const { channel, user, id, time, encoding, content_type: contentType } = envelope;
+  let { data } = envelope;
+  if (encoding === "base64") data = fromBase64(data);
+  else if (encoding === UNREADABLE) throw new TypeError(data);
+  else check(encoding === undefined, `its encoding "${encoding}" is unknown`);
   return {
     ...(user === undefined ? { channel } : { user }),
     ...{ id, time, data, contentType: contentType ?? typeOf(data), replayed },
   };
 }
 
-/** A random key. Pages without TLS have no `crypto.randomUUID`. */
+/** A random key. Pages without TLS have no `crypto.randomUUID`, and React Native has no `crypto`. */
 export function randomKey() {
-  return crypto.getRandomValues(new Uint32Array(4)).join("-");
+  const parts = new Uint32Array(4);
+  const { crypto } = globalThis;
+  if (crypto?.getRandomValues) return crypto.getRandomValues(parts).join("-");
+  return parts.map(() => Math.random() * 2 ** 32).join("-");
 }

@@ -35,7 +35,7 @@ function isNear(from, to, edits) {
 }
 
 /** Throws if `word` is none of `words`. Suggests the nearest, or names all. */
-function checkWord(word, words, what) {
+export function checkWord(word, words, what) {
   if (words.includes(word)) return;
   const lower = String(word).toLowerCase();
   let near;
@@ -72,12 +72,21 @@ export function toUrl(url) {
   return text.replace(/\/+$/, "");
 }
 
+/** Whether the platform, such as React Native, can read a response while it comes. */
+function canStream(fetch) {
+  const { Response, TextDecoder } = globalThis;
+  return TextDecoder && (fetch || (Response && "body" in Response.prototype));
+}
+
 export function toOptions(given) {
+  for (const name of ["AbortController", "Headers"]) {
+    check(globalThis[name], `this platform has no ${name}: load a polyfill before the client`);
+  }
   const options = {
     user: undefined,
     transports: TRANSPORTS,
     WebSocket: globalThis.WebSocket,
-    fetch: globalThis.fetch.bind(globalThis),
+    fetch: globalThis.fetch?.bind(globalThis),
     random: Math.random,
     token: undefined,
     getToken: undefined,
@@ -100,7 +109,10 @@ export function toOptions(given) {
   const isFunction = getToken === undefined || typeof getToken === "function";
   check(isToken && isFunction, 'give "token", a string, or "getToken", a function, not both');
   for (const transport of transports) checkWord(transport, TRANSPORTS, "there is no transport");
-  options.transports = transports.filter((each) => each !== "websocket" || WebSocket);
-  check(options.transports.length > 0, "no transport is available here");
+  check(options.fetch, 'this platform has no fetch: give the option "fetch"');
+  const isThere = { websocket: WebSocket, sse: canStream(given.fetch), poll: true };
+  options.transports = transports.filter((each) => isThere[each]);
+  const missing = "this platform has no WebSocket, or cannot read streams";
+  check(options.transports.length > 0, `no transport of ${transports} is available here: ${missing}`);
   return options;
 }

@@ -8,9 +8,10 @@
  */
 
 import { ThrongError } from "./errors.js";
-import { backoffMs, deadline, delay, foundNoConnection, isOfToken, isTemporary } from "./http.js";
-import { orAborted, retryAfterMs, toError } from "./http.js";
-import { isBinary, keyOf, pathOf, randomKey, toBytes, typeOf } from "./message.js";
+import { abort, backoffMs, deadline, delay, foundNoConnection, isForeign } from "./http.js";
+import { isOfToken, isTemporary, orAborted, retryAfterMs, toError } from "./http.js";
+import { bytesOf, checkText, isBinary, keyOf, pathOf, randomKey } from "./message.js";
+import { toBytes, toJson, typeOf } from "./message.js";
 import { check, checkNames } from "./options.js";
 
 /** The error after which the message may be published, now or later. */
@@ -21,6 +22,10 @@ const RETRIED_CODES = ["busy", "unavailable", "too_many_requests", UNKNOWN_CODE]
 const SILENT_IDS_MAX = 1_000;
 /** The longest wait for a receipt: the server's own limit. */
 const RECEIPT_SECONDS_MAX = 60;
+/** The longest time until a message expires: the server's own limit, a year. */
+const EXPIRES_SECONDS_MAX = 31_536_000;
+/** The most bytes of UTF-8 that a unit of a string becomes. */
+const UNIT_BYTES_MAX = 3;
 /** The longest time for all attempts; the server remembers a key a minute longer. */
 const PUBLISH_MS_MAX = 240_000;
 
@@ -31,6 +36,8 @@ class Publish {
   /** Sent by a request of its own, so that WebSocket links skip it. */
   isPosting = false;
   isSettled = false;
+  /** Why the last request failed, for the error. */
+  trouble = "";
   /** Ends its requests and delays. */
   abort = new AbortController();
   /** Number of attempts, and of those that may have published the message. */
@@ -38,8 +45,12 @@ class Publish {
   #uncertain = 0;
 
   constructor(target, data, options) {
-    checkNames(options, ["key", "echo", "contentType", "keepalive", "receipt"], "publish");
-    const { key, echo, contentType, keepalive, receipt } = options;
+    const more = ["contentType", "keepalive", "receipt", "expiresInSeconds"];
+    checkNames(options, ["key", "echo", ...more], "publish");
+    const { key, echo, contentType, keepalive, receipt, expiresInSeconds } = options;
+    const lasts = expiresInSeconds ?? 1;
+    const isLife = Number.isInteger(lasts) && lasts >= 1 && lasts <= EXPIRES_SECONDS_MAX;
+    check(isLife, `"expiresInSeconds" must be a whole number, 1 to ${EXPIRES_SECONDS_MAX}`);
     // Messages of others would wait for the receipt, because they may be this one.
     const isInside = receipt >= 0 && receipt <= RECEIPT_SECONDS_MAX && echo !== false;
     const range = `a number of seconds, 0 to ${RECEIPT_SECONDS_MAX}`;
@@ -51,19 +62,34 @@ class Publish {
     this.contentType = contentType;
     this.keepalive = keepalive;
     this.receipt = receipt;
+    /** When it expires, counted from the call; it is not sent any more then. */
+    this.expiresAt = expiresInSeconds && Date.now() + expiresInSeconds * 1_000;
     /** How much longer than others a response may take. */
     this.waitMs = (receipt ?? 0) * 1_000;
     // Copied, because the caller may change the data before an attempt.
-    if (typeof data === "string") this.data = this.body = data;
-    else if (isBinary(data)) this.data = this.body = toBytes(data).slice();
+    if (typeof data === "string") {
+      checkText(data, "the text");
+      this.data = this.body = data;
+    } else if (isBinary(data)) this.data = this.body = toBytes(data).slice();
     else {
-      this.body = JSON.stringify(data);
-      check(this.body !== undefined, "this data has no JSON");
+      this.body = toJson(data);
       this.data = JSON.parse(this.body);
     }
     // Throws for a key or type that no header may have.
     new Headers(this.request().headers);
     this.answer = new Promise((resolve, reject) => Object.assign(this, { resolve, reject }));
+  }
+
+  /** In how many seconds it expires from now; undefined if it does not. */
+  get expiresIn() {
+    return this.expiresAt && Math.max(1, Math.ceil((this.expiresAt - Date.now()) / 1_000));
+  }
+
+  /** Whether its body has more bytes than this. */
+  isOver(bytesMax) {
+    const { byteLength, length } = this.body;
+    if (byteLength !== undefined) return byteLength > bytesMax;
+    return length * UNIT_BYTES_MAX > bytesMax && bytesOf(this.body) > bytesMax;
   }
 
   sent() {
@@ -82,11 +108,12 @@ class Publish {
   }
 
   request(signal) {
-    const { data, body, keepalive } = this;
+    const { data, body, keepalive, expiresIn } = this;
     const headers = {
       "Content-Type": this.contentType ?? typeOf(data),
       "Idempotency-Key": this.key,
     };
+    if (expiresIn) headers["Throng-Expires-In"] = String(expiresIn);
     if (this.receipt !== undefined) headers.Prefer = `receipt, wait=${this.receipt}`;
     return { method: "POST", headers, body, keepalive, signal };
   }
@@ -114,9 +141,10 @@ export class Outbox {
       this.#refuse(publish, new ThrongError("queue_full", `${length} messages wait to be sent`));
     }
     if (publish.isSettled) return publish.answer;
-    const limitMs = Math.min(publishTimeoutMs + publish.waitMs, PUBLISH_MS_MAX);
+    const lifeMs = publish.expiresAt ? publish.expiresAt - Date.now() : Infinity;
+    const limitMs = Math.min(publishTimeoutMs + publish.waitMs, PUBLISH_MS_MAX, lifeMs);
     publish.timer = setTimeout(() => {
-      const end = `in ${limitMs} ms; outcome: ${publish.outcome}`;
+      const end = `in ${limitMs} ms; outcome: ${publish.outcome}${publish.trouble}`;
       const message = `the server did not confirm the message ${end}`;
       this.#refuse(publish, new ThrongError("timeout", message));
     }, limitMs);
@@ -174,12 +202,19 @@ export class Outbox {
   /** Sends it over a WebSocket if there is one or will be, and else by a request of its own. */
   #dispatch(publish) {
     if (publish.isPosting || publish.isSettled) return;
+    const { messageBytesMax = Infinity } = this.#client;
+    if (publish.isOver(messageBytesMax)) {
+      const message = `the message is larger than the ${messageBytesMax} bytes that the server takes`;
+      return this.#refuse(publish, new ThrongError("too_large", message));
+    }
     const connection = this.#client.connectionFor(publish.target);
     const { link, state } = connection;
     const isAlone = publish.keepalive || publish.receipt !== undefined;
     if (isAlone || state === "idle") this.#post(publish);
     else if (connection.transport === "websocket") {
-      if (link?.isOpen && publish.link !== link) link.publish(publish);
+      // After a fallback, messages before this one may still be on their way by requests.
+      const isFirst = !this.#lanes.has(keyOf(publish.target));
+      if (link?.isOpen && publish.link !== link && isFirst) link.publish(publish);
     } else {
       // Before its subscription is live, the client would miss its own message.
       const cursor = connection.cursors.get(keyOf(publish.target));
@@ -194,11 +229,13 @@ export class Outbox {
     // A page that is closing must send at once.
     const previous = publish.keepalive ? undefined : this.#lanes.get(lane);
     const done = Promise.resolve(previous).then(() => this.#postUntilSettled(publish));
-    // Nothing waits until the server has a receipt.
-    if (publish.receipt !== undefined) return;
+    // Nothing waits until the server has a receipt, or for the last request of a page.
+    if (publish.receipt !== undefined || publish.keepalive) return;
     this.#lanes.set(lane, done);
     done.finally(() => {
-      if (this.#lanes.get(lane) === done) this.#lanes.delete(lane);
+      if (this.#lanes.get(lane) !== done) return;
+      this.#lanes.delete(lane);
+      this.flush();
     });
   }
 
@@ -216,7 +253,8 @@ export class Outbox {
       publish.sent();
       const doubt = setTimeout(() => connection.doubt(), requestTimeoutMs / 2 + publish.waitMs);
       try {
-        const response = await this.#client.request(pathOf(publish.target), init);
+        const path = pathOf(publish.target, "publish");
+        const response = await this.#client.request(path, init);
         if (response.ok) {
           const body = await orAborted(response.json(), limit.signal);
           // Without an id it is not from Throng, and says nothing about a server behind it.
@@ -224,13 +262,16 @@ export class Outbox {
         } else {
           const error = await toError(response, limit.signal);
           // A proxy's error says nothing about what the server behind it did.
-          const isUnknown = error.code.startsWith("http_") || error.code === UNKNOWN_CODE;
+          const isUnknown = isForeign(error) || error.code === UNKNOWN_CODE;
           if (!isUnknown) publish.ruledOut();
-          if (!isTemporary(response)) return this.#refuse(publish, error);
+          if (!isTemporary(error)) return this.#refuse(publish, error);
+          publish.trouble = `; ${error.message}`;
+          if (isForeign(error)) this.#client.warn(error.message);
           delayMs = retryAfterMs(response, random) ?? delayMs;
         }
       } catch (error) {
         // The message may have arrived; the key makes the next attempt safe.
+        publish.trouble = `; ${error.message}`;
         if (foundNoConnection(error) || isOfToken(error)) publish.ruledOut();
         if (limit.signal.reason?.code === "timeout") connection.suspect(startedAt);
       } finally {
@@ -251,7 +292,7 @@ export class Outbox {
     publish.isSettled = true;
     clearTimeout(publish.timer);
     this.pending.delete(publish);
-    publish.abort.abort();
+    abort(publish.abort);
     return true;
   }
 }

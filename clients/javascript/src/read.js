@@ -3,16 +3,14 @@
 import { readText } from "./body.js";
 import { emit } from "./emitter.js";
 import { ThrongError } from "./errors.js";
-import { deadline, isOfToken, isTemporary, orAborted, toError } from "./http.js";
-import { pathOf, toMessage } from "./message.js";
+import { deadline, isForeign, isOfToken, isTemporary, orAborted, toError } from "./http.js";
+import { pathOf } from "./message.js";
 
 /** The server's limit of messages on a page of history. */
 const PAGE_MAX = 1_000;
 
 /** The response to `GET …/history` or `…/presence`. Rejects with a `ThrongError`. */
 export async function read(client, target, what, parameters) {
-  const named = Object.entries(parameters).filter(([, value]) => value !== undefined);
-  const query = named.length > 0 ? `?${new URLSearchParams(named)}` : "";
   const startedAt = Date.now();
   const { requestTimeoutMs } = client.options;
   const limit = deadline(requestTimeoutMs);
@@ -20,7 +18,7 @@ export async function read(client, target, what, parameters) {
   const doubt = setTimeout(() => client.connectionFor(target).doubt(), requestTimeoutMs / 2);
   try {
     const init = { signal: limit.signal };
-    const response = await client.request(`${pathOf(target)}/${what}${query}`, init);
+    const response = await client.request(pathOf(target, what, parameters), init);
     if (!response.ok) throw await toError(response, limit.signal);
     const body = JSON.parse(await orAborted(readText(response, limit.extend), limit.signal));
     if (!body.messages && !body.users) throw new TypeError("it is no Throng server");
@@ -31,8 +29,8 @@ export async function read(client, target, what, parameters) {
       client.connectionFor(target).suspect(startedAt);
       throw limit.signal.reason;
     }
-    const message = `the server cannot be reached: ${error}`;
-    throw new ThrongError("unreachable", message, undefined, error);
+    const message = `the server cannot be reached: ${error.message}`;
+    throw new ThrongError("unreachable", message, undefined, error.cause ?? error);
   } finally {
     clearTimeout(doubt);
     limit.end();
@@ -85,20 +83,46 @@ export async function replayOlder(client, target, options, follower) {
   const { queued } = follower;
   for (const envelope of older.messages) {
     const isQueued = queued.some(([, { id }]) => id === envelope.id);
-    if (!isQueued) follower.pass("message", toMessage(envelope, true));
+    const message = isQueued ? undefined : client.readMessage(envelope, true, [follower]);
+    if (message) follower.pass("message", message);
   }
   follower.queued = undefined;
   for (const [name, value] of queued) follower.pass(name, value);
 }
 
-/** Whether the server answers. If it does not, a failure is not the transport's. */
-export async function isReachable(client) {
-  const limit = deadline(client.options.openTimeoutMs);
-  try {
-    return (await client.fetch("/health", { signal: limit.signal })).ok;
-  } catch {
-    return false;
-  } finally {
-    limit.end();
-  }
+/** The body of `/health` of a server that serves. */
+const HEALTHY = "ok";
+
+/** Whether the server answers, and if not, who does. */
+async function askHealth(client, signal) {
+  const response = await client.fetch("/health", { signal });
+  const text = await orAborted(response.text(), signal);
+  if (response.ok && text.trim() === HEALTHY) return { isReachable: true };
+  // A server that stops or is stuck answers 503.
+  if (isTemporary(response)) return {};
+  const said = `${client.url}/health answered ${response.status}`;
+  return { reason: `is this the URL of a Throng server? ${said}`, isForeign: true };
+}
+
+/** Why the server refuses this client; undefined if it does not, or a page may not read it. */
+async function askRefusal(client, signal) {
+  const response = await client.fetch("/subscribe", { signal }, client.tokens.current);
+  // The other answers are about this request, which names no channel.
+  return response.status === 403 ? toError(response, signal) : undefined;
+}
+
+/**
+ * Looks why a transport fails: whether the server answers at all, after what time, and if `isMute`, the
+ * reason that a page does not get from a WebSocket.
+ */
+export async function diagnose(client, timeoutMs, isMute) {
+  const limit = deadline(timeoutMs);
+  const startedAt = Date.now();
+  const ask = (question) => question(client, limit.signal).catch(() => {});
+  const asked = [ask(askHealth), isMute ? ask(askRefusal) : undefined];
+  const [health, error] = await Promise.all(asked);
+  limit.end();
+  const tookMs = Date.now() - startedAt;
+  if (error && !isForeign(error)) return { error };
+  return { tookMs, reason: error?.message, isForeign: error !== undefined, ...health };
 }

@@ -1,16 +1,19 @@
 /** One WebSocket with the protocol `throng.v1`. Open once the server has sent `welcome`. */
 
-import { lossOf } from "./close.js";
+import { codeOf, lossOf } from "./close.js";
 import { Loss, ThrongError } from "./errors.js";
-import { backoffMs, delay, persist, TIMER_MAX_MS } from "./http.js";
+import { backoffMs, delay, persist, TIMER_MAX_MS, toQuery } from "./http.js";
 import { loadHttp } from "./load-http.js";
-import { isBinary, isUpTo, keyOf, toBase64 } from "./message.js";
+import { isBinary, isUpTo, keyOf, parse, toBase64 } from "./message.js";
 
 /** How long the server may send nothing after a probe. */
 const PROBE_MS = 5_000;
 /** How long a channel waits that exceeds a limit: at least this, and at most five times as long. */
 const LIMIT_RETRY_MS = 1_000;
+const PROTOCOL = "throng.v1";
 const CLOSE_TOO_LARGE = 1009;
+/** The server cannot read a message: perhaps this browser keeps a deflate context that it may not. */
+const CLOSE_UNREADABLE = 1007;
 /**
  * How late a heartbeat may be before a ping, and the answer to that; in parts of a request's time.
  * A server under load may send heartbeats 3 s late, and pings would add to the load.
@@ -42,6 +45,8 @@ export class SocketLink {
   #unsentBytes = 0;
   /** The token that the server has from this link. */
   #token;
+  /** Opened without compression. */
+  #isPlain;
   #isRefreshing = false;
   /** Refused refreshes in a row. */
   #refreshes = 0;
@@ -67,24 +72,27 @@ export class SocketLink {
     this.#heartbeatMs = this.#options.heartbeatMs || Infinity;
   }
 
-  open() {
+  open(timeoutMs = this.#connection.openTimeoutMs) {
     const { url, tokens } = this.#client;
-    const { user, WebSocket, openTimeoutMs } = this.#options;
-    const query = user === undefined ? "" : `?user=${encodeURIComponent(user)}`;
-    const slow = new Loss("the WebSocket did not open in time", { isUnusable: true });
-    this.#openTimer = setTimeout(() => this.#lost(slow), openTimeoutMs);
+    const { user, WebSocket } = this.#options;
+    this.#isPlain = this.#client.isPlain;
+    const compression = this.#isPlain ? "none" : undefined;
+    const query = toQuery(Object.entries({ user, compression }));
+    const slow = new Loss("the WebSocket did not open in time", { isSlow: true });
+    this.#openTimer = setTimeout(() => this.#connection.slow(this, slow), timeoutMs);
     try {
       this.#token = tokens.current;
-      const offered = ["throng.v1"];
+      const offered = [PROTOCOL];
       // A page can set no header of a WebSocket but this one.
       if (this.#token !== undefined) offered.push(`throng.token.${this.#token}`);
-      this.#socket = new WebSocket(`${url.replace(/^http/i, "ws")}/subscribe${query}`, offered);
+      const base = `${url.replace(/^http/i, "ws")}/subscribe`;
+      this.#socket = new WebSocket(query ? `${base}?${query}` : base, offered);
     } catch (error) {
       // For example, a page under TLS may not open a plain WebSocket.
       return this.#lost(new Loss(String(error), { isUnusable: true }));
     }
     this.#socket.onmessage = ({ data }) => this.#receive(data);
-    this.#socket.onclose = ({ code, reason }) => this.#closed(code, reason);
+    this.#socket.onclose = ({ code, reason }) => this.#closed(code, reason ?? "");
     // A close event always follows, with the reason.
     this.#socket.onerror = () => {};
   }
@@ -121,11 +129,12 @@ export class SocketLink {
   }
 
   publish(publish) {
-    const { target, data, key, echo, contentType } = publish;
+    const { target, data, key, echo, contentType, expiresIn } = publish;
     publish.link = this;
     publish.sent();
     const body = isBinary(data) ? { data: toBase64(data), encoding: "base64" } : { data };
-    const options = { content_type: contentType, key, echo: echo && undefined };
+    const more = { content_type: contentType, expires_in: expiresIn };
+    const options = { ...more, key, echo: echo && undefined };
     this.#send({ type: "publish", ...target, ...body, ...options }, { publish });
   }
 
@@ -208,9 +217,9 @@ export class SocketLink {
   #receive(text) {
     this.receivedAt = Date.now();
     try {
-      this.#take(JSON.parse(text));
-    } catch {
-      this.#lost(new Loss("no Throng server", { isUnusable: true }));
+      this.#take(parse(text));
+    } catch (error) {
+      this.#lost(new Loss(`what came is not of a Throng server: ${error}`, { isUnusable: !this.isOpen }));
     }
   }
 
@@ -232,11 +241,17 @@ export class SocketLink {
     else if (type === "error") this.#refused(frame, command);
   }
 
-  #welcome({ heartbeat, channels_max: channelsMax }) {
+  #welcome({ heartbeat, channels_max: channelsMax, max_message_bytes: bytesMax }) {
     clearTimeout(this.#openTimer);
     if (heartbeat > 0) this.#heartbeatMs = heartbeat * 1_000;
+    if (bytesMax > 0) this.#client.messageBytesMax = bytesMax;
     this.isOpen = true;
     this.#schedule(this.#quietAt);
+    this.#connection.welcomed(this, () => this.#begin(channelsMax));
+  }
+
+  /** Follows the connection's channels, and publishes. */
+  #begin(channelsMax) {
     // Channels beyond the limit move to other connections before they are requested here.
     if (channelsMax > 0) this.#client.learn(channelsMax);
     const cursors = [...this.#connection.cursors.values()];
@@ -345,7 +360,15 @@ export class SocketLink {
     const message = `the WebSocket closed with ${code}${reason ? `: ${reason}` : ""}`;
     if (code === CLOSE_TOO_LARGE) this.#refuseLargest(message);
     const { tokens } = this.#client;
-    const closed = { close_code: code, message, isOpen: this.isOpen };
+    // A server without this option refuses it.
+    if (this.#isPlain && !this.isOpen) this.#client.isPlain = false;
+    const isCodeless = code === CLOSE_UNREADABLE && !codeOf(reason);
+    if (!this.#isPlain && (isCodeless || reason.startsWith("bad_compression"))) {
+      this.#client.isPlain = true;
+      return this.#lost(new Loss(message, { isAnswer: true, isMended: true }));
+    }
+    const isOwn = this.isOpen || this.#socket.protocol === PROTOCOL;
+    const closed = { close_code: code, message, reason, isOwn };
     this.#lost(lossOf(closed, tokens, this.#token));
   }
 

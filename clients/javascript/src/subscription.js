@@ -13,12 +13,14 @@
 
 import { emit, Emitter } from "./emitter.js";
 import { persist } from "./http.js";
-import { isUpTo, keyOf, toMessage } from "./message.js";
+import { isUpTo, keyOf } from "./message.js";
+import { check } from "./options.js";
 
-/** Emits "message", "subscribed", "recovered", "gap", "presence" and "error". */
+const EVENTS = ["message", "subscribed", "recovered", "gap", "unreadable", "presence", "error"];
+
 export class Subscription extends Emitter {
   constructor(target, end) {
-    super();
+    super(EVENTS);
     Object.assign(this, target, { unsubscribe: end });
   }
 }
@@ -141,17 +143,20 @@ export class Cursor {
     this.#emit("gap", { ...this.target, id, missed });
   }
 
-  take(envelope, isSilent = false) {
-    if (this.isClosed || isUpTo(envelope.id, this.#delivered)) return;
-    const isReplayed = isUpTo(envelope.id, this.head);
-    // First, because what cannot be read must not count as taken.
-    const message = toMessage(envelope, isReplayed);
-    this.position = this.#delivered = envelope.id;
+  /** Delivers a message. `read` makes it from its envelope, or reports one that is unreadable. */
+  take(envelope, read, isSilent = false) {
+    const { id } = envelope;
+    check(typeof id === "string", "a message has no id");
+    if (this.isClosed || isUpTo(id, this.#delivered)) return;
+    const isReplayed = isUpTo(id, this.head);
+    // Also past one that is unreadable: it would be so again.
+    this.position = this.#delivered = id;
     if (!isReplayed) this.head = undefined;
     if (isSilent) return;
-    for (const follower of [...this.#followers.values()]) {
-      if (!isReplayed || follower.takesReplay) follower.receive("message", message);
-    }
+    const followers = [...this.#followers.values()];
+    const takers = followers.filter(({ takesReplay }) => !isReplayed || takesReplay);
+    const message = read(envelope, isReplayed, takers);
+    if (message) for (const follower of takers) follower.receive("message", message);
   }
 
   /** Handles a presence event. */

@@ -10,11 +10,11 @@
  */
 
 import { Connection } from "./connection.js";
-import { emit, Emitter } from "./emitter.js";
-import { ThrongError } from "./errors.js";
-import { orAborted, toError } from "./http.js";
+import { emit, Emitter, hears } from "./emitter.js";
+import { Loss, ThrongError } from "./errors.js";
+import { isForeign, orAborted, toError } from "./http.js";
 import { loadHttp } from "./load-http.js";
-import { keyOf, toMessage, toTarget } from "./message.js";
+import { keyOf, toMessage, toName, toTarget, toUser } from "./message.js";
 import { check, checkNames, toOptions, toUrl } from "./options.js";
 import { Outbox } from "./outbox.js";
 import { Cursor, Subscription } from "./subscription.js";
@@ -23,7 +23,10 @@ import { Tokens } from "./token.js";
 export { ThrongError } from "./errors.js";
 export { Subscription } from "./subscription.js";
 
-/** The client. Emits "state" on each change of `state` or `transport`, and "error". */
+/** The causes that the console tells of, each once; many more are of one that changes each time. */
+const WARNINGS_MAX = 20;
+
+/** The client. Emits "state" on each change of `state` or `transport`, "error" and "unreadable". */
 export class Throng extends Emitter {
   /** `idle`, `connecting`, `open`, `waiting` (for the next attempt) or `closed`. */
   state = "idle";
@@ -37,20 +40,24 @@ export class Throng extends Emitter {
   #outbox;
   #tokens;
   #shared;
-  /** State and transport of the last "state" event. */
-  #reported;
+  /** The last "state" event. */
+  status;
+  #warnings = new Set();
 
   constructor(url, options = {}) {
-    super();
+    super(["state", "error", "unreadable"]);
     const isUrl = typeof url === "string" || url instanceof URL;
     const base = isUrl ? url : globalThis.location?.origin;
     check(base !== undefined, "outside a page, give a URL");
     this.#url = toUrl(base);
     this.#options = toOptions(isUrl || url === undefined ? options : url);
+    const user = toUser(this.#options.user);
+    this.#options.user = user && toName(user, "user");
     this.#tokens = new Tokens(this.#options, (error) => this.#fail(error));
     this.#shared = this.#share();
     this.#outbox = this.#shared.outbox = new Outbox(this.#shared);
     this.#connections = [new Connection(this.#shared, 0)];
+    this.status = { state: "idle", transport: this.transport };
     this.#listen(true);
   }
 
@@ -100,7 +107,8 @@ export class Throng extends Emitter {
 
   async history(target, options = {}) {
     const body = await this.#read(target, "history", options, ["limit", "before", "after"]);
-    return { ...body, messages: body.messages.map((envelope) => toMessage(envelope, true)) };
+    const messages = body.messages.map((envelope) => this.#decode(envelope, true));
+    return { ...body, messages: messages.filter(Boolean) };
   }
 
   presence(target, options = {}) {
@@ -138,6 +146,8 @@ export class Throng extends Emitter {
       emptied: (connection) => this.#emptied(connection),
       learn: (channelsMax) => this.#learn(channelsMax),
       deliver: (cursor, envelope) => this.#deliver(cursor, envelope),
+      readMessage: (envelope, isReplayed, followers) => this.#decode(envelope, isReplayed, followers),
+      warn: (cause) => this.#warn(cause),
       drop: (cursor, error) => this.#drop(cursor, error),
       fail: (error) => this.#fail(error),
     };
@@ -151,19 +161,28 @@ export class Throng extends Emitter {
     const token = tokens.current;
     const response = await this.#fetch(path, init, token);
     if (response.status !== 401) return response;
-    const { code } = await toError(response.clone(), init.signal);
-    if (!tokens.canRenew || code === "token_revoked") return response;
+    const error = await toError(response.clone(), init.signal);
+    if (isForeign(error)) return response;
+    tokens.refuse(token);
+    if (!tokens.canRenew || error.code === "token_revoked") return response;
     const newer = await orAborted(tokens.get(), init.signal);
-    return newer === token ? response : this.#fetch(path, init, newer);
+    if (newer === token) return response;
+    const answer = await this.#fetch(path, init, newer);
+    if (answer.status === 401) tokens.refuse(newer);
+    return answer;
   }
 
   async #fetch(path, init, token) {
     const headers = { ...init.headers };
     if (token !== undefined) headers.Authorization = `Bearer ${token}`;
     const request = { cache: "no-store", ...init, headers };
-    const response = await orAborted(this.#options.fetch(this.#url + path, request), init.signal);
-    if (response.status === 401) this.#tokens.refuse(token);
-    return response;
+    const { signal } = init;
+    try {
+      return await orAborted(this.#options.fetch(this.#url + path, request), signal);
+    } catch (error) {
+      if (signal?.aborted) throw error;
+      throw new Loss(String(error), { cause: error });
+    }
   }
 
   async #read(target, what, parameters, names) {
@@ -219,7 +238,33 @@ export class Throng extends Emitter {
   }
 
   #deliver(cursor, envelope) {
-    cursor.take(envelope, this.#outbox.isSilent(cursor.key, envelope.id));
+    const { readMessage } = this.#shared;
+    cursor.take(envelope, readMessage, this.#outbox.isSilent(cursor.key, envelope.id));
+  }
+
+  /** The message of an envelope. One that is unreadable is reported, to `followers` too. */
+  #decode(envelope, isReplayed, followers = []) {
+    try {
+      return toMessage(envelope, isReplayed);
+    } catch ({ message: reason }) {
+      const { channel, user, id } = envelope;
+      const event = { ...(user === undefined ? { channel } : { user }), id, reason };
+      const listeners = followers.map(({ subscription }) => subscription);
+      const isHeard = [this, ...listeners].some((each) => each[hears]("unreadable"));
+      if (!isHeard) this.#warn(`messages of ${channel ?? user} are unreadable: ${reason}`);
+      for (const follower of followers) follower.receive("unreadable", event);
+      this[emit]("unreadable", event);
+      return undefined;
+    }
+  }
+
+  /** Tells of a cause in the console, once. */
+  #warn(cause) {
+    // Times to retry differ each time.
+    const name = cause.replace(/\d+ ms/, "");
+    if (this.#warnings.has(name) || this.#warnings.size >= WARNINGS_MAX) return;
+    this.#warnings.add(name);
+    console.warn(`throng: ${cause}`);
   }
 
   /* The state. */
@@ -233,10 +278,13 @@ export class Throng extends Emitter {
     const state = end ?? least?.state ?? "idle";
     const { transport } = least ?? this;
     this.state = state;
-    const report = `${state} ${transport}`;
-    if (report === this.#reported) return;
-    this.#reported = report;
-    this[emit]("state", { state, transport, ...least?.detail });
+    const { status } = this;
+    if (state === status.state && transport === status.transport) return;
+    const event = { state, transport, ...least?.detail };
+    this.status = event;
+    const { reason } = event;
+    if (reason && !this[hears]("state")) this.#warn(`not connected: ${reason}; tries again`);
+    this[emit]("state", event);
   }
 
   #release() {
@@ -262,13 +310,14 @@ export class Throng extends Emitter {
     if (type === "visibilitychange" && globalThis.document.hidden) return;
     for (const connection of this.#connections) {
       if (type === "offline") connection.probe();
-      else connection.wake();
+      else connection.wake(type === "online");
     }
   };
 
   #listen(isOn) {
     const change = isOn ? "addEventListener" : "removeEventListener";
-    for (const event of ["online", "offline"]) globalThis[change]?.(event, this.#wake);
+    const events = ["online", "offline", "pageshow"];
+    for (const event of events) globalThis[change]?.(event, this.#wake);
     globalThis.document?.[change]("visibilitychange", this.#wake);
   }
 }

@@ -14,11 +14,52 @@ function toBase64(bytes) {
   return btoa(binary);
 }
 
-/** The frame of a message. */
+/**
+ * JSON of a value with any number of levels: `JSON.stringify` calls itself for each of them, and the
+ * stack ends where `JSON.parse` still goes on.
+ */
+export function toJson(value) {
+  const parts = [];
+  /** What is still to be written, the next one last: values, and texts as they are. */
+  const rest = [{ value }];
+  while (rest.length > 0) {
+    const { text, value: next } = rest.pop();
+    if (text !== undefined) parts.push(text);
+    else if (typeof next !== "object" || next === null) parts.push(JSON.stringify(next));
+    else {
+      const isArray = Array.isArray(next);
+      const entries = Object.entries(next).filter(([, member]) => member !== undefined);
+      const members = entries.flatMap(([name, member], index) => {
+        const before = `${index > 0 ? "," : ""}${isArray ? "" : `${JSON.stringify(name)}:`}`;
+        return [{ text: before }, { value: member }];
+      });
+      const [first, last] = isArray ? "[]" : "{}";
+      rest.push(...[{ text: first }, ...members, { text: last }].reverse());
+    }
+  }
+  return parts.join("");
+}
+
+function stringify(frame) {
+  try {
+    return JSON.stringify(frame);
+  } catch {
+    return toJson(frame);
+  }
+}
+
+/** The frame of a message, as its id and its text, which is made once for all tabs. */
 export function toFrame({ replayed, contentType, data, ...message }) {
   const isBinary = data instanceof Uint8Array;
   const body = isBinary ? { data: toBase64(data), encoding: "base64" } : { data };
-  return { type: "message", ...message, ...body, content_type: contentType };
+  const frame = { type: "message", ...message, ...body, content_type: contentType };
+  return { id: message.id, text: stringify(frame) };
+}
+
+/** The frame of a message that this client cannot read: the clients of the tabs report it. */
+export function toUnreadable({ reason, ...message }) {
+  const frame = { type: "message", ...message, time: 0, encoding: "unreadable", data: reason };
+  return { id: message.id, text: JSON.stringify(frame) };
 }
 
 /** The data of a `publish` frame. */

@@ -104,6 +104,11 @@ export class Hub {
     this.#post({ type: "frames", to: socket, texts: frames.map((frame) => JSON.stringify(frame)) });
   }
 
+  /** Sends the answer to a subscription, and the texts of what follows. */
+  #begin(socket, subscribed, texts) {
+    this.#post({ type: "frames", to: socket, texts: [JSON.stringify(subscribed), ...texts] });
+  }
+
   /* The client. */
 
   #changed({ state, delayMs = 0, reason = "" }) {
@@ -148,9 +153,9 @@ export class Hub {
   }
 
   async #publish(socket, frame) {
-    const { ref, key, content_type: contentType } = frame;
+    const { ref, key, content_type: contentType, expires_in: expiresInSeconds } = frame;
     try {
-      const options = { key, ...(contentType !== undefined && { contentType }) };
+      const options = { key, contentType, expiresInSeconds };
       const published = await this.#client.publish(targetOf(frame), dataOf(frame), options);
       this.#send(socket, { type: "published", ...targetOf(frame), ...published, ref });
     } catch (error) {
@@ -173,8 +178,8 @@ export class Hub {
         const id = recovered ? since : room.position;
         const head = frames.at(-1)?.id;
         const subscribed = { type: "subscribed", ...target, id, head, recovered, ref };
-        const here = presence && room.here ? [room.here] : [];
-        this.#send(socket, subscribed, ...frames, ...here);
+        const here = presence && room.here ? [JSON.stringify(room.here)] : [];
+        this.#begin(socket, subscribed, [...frames.map(({ text }) => text), ...here]);
       });
     } catch (error) {
       const isTemporary = error.status >= 429 || TEMPORARY.has(error.code);
@@ -188,7 +193,7 @@ export class Hub {
     const known = this.#rooms.get(key);
     if (known) return known;
     const room = new Room(this.#client, target, since, {
-      tell: (frame) => this.#post({ type: "frames", key, texts: [JSON.stringify(frame)] }),
+      tell: (text) => this.#post({ type: "frames", key, texts: [text] }),
       end: ({ code, message }) => {
         this.#rooms.delete(key);
         const ended = { type: "unsubscribed", ...target, code, message };

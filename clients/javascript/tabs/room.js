@@ -3,7 +3,7 @@
  * that was following another leader a moment ago gets what it lacks without a request.
  */
 
-import { isUpTo, keyOf, toFrame } from "./envelope.js";
+import { isUpTo, keyOf, toFrame, toUnreadable } from "./envelope.js";
 
 /** The messages that are kept. A tab that lacks more reads them from the server's history. */
 const RECENT_MAX = 200;
@@ -26,13 +26,15 @@ export class Room {
   /** Resolves when the subscription is active; rejects with the server's refusal. */
   started;
 
-  /** `tell` is called with each frame for the members, `end` with the error that ends the room. */
+  /** `tell` is called with the text of each frame for the members, `end` with the error that ends the room. */
   constructor(client, target, since, { tell, end }) {
     this.#client = client;
     this.#target = target;
     this.#tell = tell;
     this.key = keyOf(target);
-    this.#subscription = client.subscribe(target, { since }, (message) => this.#take(message));
+    const listen = (message) => this.#take(toFrame(message));
+    this.#subscription = client.subscribe(target, { since }, listen);
+    this.#subscription.on("unreadable", (message) => this.#take(toUnreadable(message)));
     this.started = new Promise((resolve, reject) => {
       this.#subscription.on("subscribed", ({ id }) => {
         this.#floor ??= id;
@@ -47,7 +49,7 @@ export class Room {
     this.#subscription.on("gap", ({ id, missed }) => {
       this.#floor = id ?? this.position;
       this.#recent = [];
-      tell({ type: "gap", ...target, id, missed });
+      tell(JSON.stringify({ type: "gap", ...target, id, missed }));
     });
   }
 
@@ -64,7 +66,7 @@ export class Room {
     this.#watcher.on("presence", ({ error, joined, left, ...here }) => {
       const { code, message } = error ?? {};
       this.here = { type: "presence", ...here, ...(error && { error: { code, message } }) };
-      this.#tell({ ...this.here, joined, left });
+      this.#tell(JSON.stringify({ ...this.here, joined, left }));
     });
   }
 
@@ -125,10 +127,9 @@ export class Room {
     return this.#recent.filter((frame) => !isUpTo(frame.id, id));
   }
 
-  #take(message) {
-    const frame = toFrame(message);
+  #take(frame) {
     this.#recent.push(frame);
     if (this.#recent.length > RECENT_MAX) this.#floor = this.#recent.shift().id;
-    this.#tell(frame);
+    this.#tell(frame.text);
   }
 }

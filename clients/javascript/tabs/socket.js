@@ -16,6 +16,8 @@ export class TabSocket {
   onclose = null;
   onerror = null;
   bufferedAmount = 0;
+  /** Whoever closes it speaks for Throng. */
+  protocol = "throng.v1";
   /** The leader that has answered; undefined while it is being opened. */
   term;
   id = crypto.getRandomValues(new Uint32Array(4)).join("-");

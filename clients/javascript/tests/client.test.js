@@ -230,8 +230,8 @@ test("a final close code closes the client, connect() starts over", async (t) =>
   const chat = client.subscribe("a");
   await next(chat, "subscribed");
   const error = next(client, "error");
-  server.closeSockets(1008, "not allowed");
-  assert.equal((await error).code, "close_1008");
+  server.closeSockets(1008, "forbidden: not allowed");
+  assert.equal((await error).code, "forbidden");
   assert.equal(client.state, "closed");
   assert.throws(() => client.subscribe("b"), { code: "closed" });
   client.connect();

@@ -12,7 +12,7 @@ function holdStreams(request, response) {
   return true;
 }
 
-test("after two refused WebSockets the client falls back to SSE", async (t) => {
+test("after three refused WebSockets the client falls back to SSE", async (t) => {
   const { server, connect } = await start(t);
   server.faults.upgrade = "refuse";
   const client = connect();
@@ -20,7 +20,8 @@ test("after two refused WebSockets the client falls back to SSE", async (t) => {
   client.subscribe("a", box.listen);
   assert.equal((await next(client, "state", isOpen)).transport, "sse");
   const upgrades = server.requests.filter((line) => line.startsWith("UPGRADE"));
-  assert.equal(upgrades.length, 2);
+  // The third one began when the server had answered a request.
+  assert.equal(upgrades.length, 3);
   await client.publish("a", "hello");
   assert.deepEqual(await box.until(1), ["hello"]);
 });
@@ -76,20 +77,154 @@ test("the client waits for a server that is down and does not fall back", async 
   assert.equal((await next(client, "state", isOpen)).transport, "websocket");
 });
 
-test("only connect() returns to the first transport", async (t) => {
+test("a WebSocket that opens and ends soon leads to SSE, one after a request that was answered", async (t) => {
+  const { server, connect } = await start(t);
+  const client = connect();
+  const box = inbox();
+  client.subscribe("a", box.listen);
+  const opened = [];
+  await next(client, "state", ({ state, transport }) => {
+    if (state !== "open") return false;
+    opened.push(transport);
+    if (transport === "websocket") setImmediate(() => server.cut());
+    return transport === "sse";
+  });
+  assert.deepEqual(opened, ["websocket", "websocket", "websocket", "sse"]);
+  assert.ok(server.requests.includes("GET /health"));
+  await client.publish("a", "hello");
+  assert.deepEqual(await box.until(1), ["hello"]);
+});
+
+test("after a reconnect the first transport is tried beside a lesser one, and takes over", async (t) => {
   const { server, connect } = await start(t);
   server.faults.upgrade = "refuse";
   const client = connect();
-  const chat = client.subscribe("a");
+  const box = inbox();
+  const chat = client.subscribe("a", box.listen);
+  chat.on("gap", () => assert.fail("there is no gap"));
   await next(chat, "subscribed");
-  server.faults.upgrade = undefined;
-  const recovered = next(chat, "recovered");
   await untilFollowed(server);
+  server.faults.upgrade = undefined;
+  const isBack = next(client, "state", (event) => isOpen(event) && event.transport === "websocket");
+  server.publish("channel a", { data: "1" });
   server.cut();
-  await recovered;
-  assert.equal(client.transport, "sse");
+  server.publish("channel a", { data: "2" });
+  await isBack;
+  server.publish("channel a", { data: "3" });
+  await client.publish("a", "4");
+  assert.deepEqual(await box.until(4), ["1", "2", "3", "4"]);
+  assert.equal(server.sockets, 1);
+});
+
+test("connect() begins with the first transport", async (t) => {
+  const { server, connect } = await start(t);
+  server.faults.upgrade = "refuse";
+  const client = connect();
+  await next(client.subscribe("a"), "subscribed");
+  server.faults.upgrade = undefined;
   client.connect();
   assert.equal((await next(client, "state", isOpen)).transport, "websocket");
+});
+
+test("one late WebSocket is no reason to fall back", async (t) => {
+  const { server, connect } = await start(t);
+  server.faults.upgrade = "hang";
+  const client = connect({ openTimeoutMs: 100 });
+  client.subscribe("a");
+  server.faults.request = ({ url }) => {
+    if (url === "/health") server.faults.upgrade = undefined;
+    return false;
+  };
+  assert.equal((await next(client, "state", isOpen)).transport, "websocket");
+});
+
+const FOREIGN = [
+  [403, "<html>no</html>"],
+  [401, ""],
+  [400, '{"error":"Bad Request","message":"no","path":"/"}'],
+  [403, '{"error":"forbidden","message":"no","trace":"1"}'],
+  [404, '{"error":"forbidden","message":"no"}'],
+];
+for (const [status, body] of FOREIGN) {
+  test(`a refusal of a proxy leads to another transport: ${status} ${body}`, async (t) => {
+    const warn = t.mock.method(console, "warn", () => {});
+    const { server, connect } = await start(t);
+    server.faults.request = (request, response) => {
+      if (!request.url.includes("transport=sse")) return false;
+      response.writeHead(status).end(body);
+      return true;
+    };
+    const client = connect({ transports: ["sse", "poll"], token: "t" });
+    client.subscribe("a");
+    assert.equal((await next(client, "state", isOpen)).transport, "poll");
+    server.faults.request = (request, response) => {
+      response.writeHead(status).end(body);
+      return true;
+    };
+    const { reason } = await next(client, "state", ({ state }) => state === "waiting");
+    const said = `a proxy or another server answered ${status}`;
+    assert.ok(reason.startsWith(said) || reason.startsWith("is this the URL of a Throng"), reason);
+    const texts = warn.mock.calls.map(({ arguments: [text] }) => text);
+    assert.equal(new Set(texts).size, texts.length);
+    server.faults.request = undefined;
+    await next(client, "state", isOpen);
+  });
+}
+
+test("a close that is not the server's own word is no end", async (t) => {
+  const { server, connect } = await start(t);
+  const client = connect({ transports: ["websocket"] });
+  const chat = client.subscribe("a");
+  await next(chat, "subscribed");
+  for (const code of [1002, 1003, 1008]) {
+    const recovered = next(chat, "recovered");
+    server.closeSockets(code, "policy: no WebSockets here");
+    await recovered;
+  }
+});
+
+test("a browser that keeps its deflate context goes on without compression", async (t) => {
+  const { server, connect } = await start(t);
+  for (const [code, reason] of [[1007, ""], [4007, "bad_compression: connect with ?compression=none"]]) {
+    const client = connect({ transports: ["websocket"], random: () => 1 });
+    const chat = client.subscribe("a");
+    await next(chat, "subscribed");
+    client.on("state", ({ state }) => assert.notEqual(state, "waiting"));
+    const recovered = next(chat, "recovered");
+    server.closeSockets(code, reason);
+    await recovered;
+    assert.equal(server.requests.findLast((line) => line.startsWith("UPGRADE")), "UPGRADE /subscribe?compression=none");
+    client.close();
+  }
+});
+
+test("the reason of a refusal that a page cannot read is asked for", async (t) => {
+  const { server, connect } = await start(t);
+  server.faults.upgrade = "refuse";
+  server.faults.request = (request, response) => {
+    if (request.url !== "/subscribe") return false;
+    response.writeHead(403).end('{"error":"origin_refused","message":"not for this page"}');
+    return true;
+  };
+  const client = connect({ transports: ["websocket"] });
+  client.subscribe("a");
+  const { code, message } = await next(client, "error");
+  assert.deepEqual([code, message], ["origin_refused", "not for this page"]);
+});
+
+test("a server that is none of Throng is named as such", async (t) => {
+  const { server, connect } = await start(t);
+  server.faults.upgrade = "refuse";
+  server.faults.request = (request, response) => {
+    response.writeHead(404).end("<html>not found</html>");
+    return true;
+  };
+  t.mock.method(console, "warn", () => {});
+  const client = connect();
+  client.subscribe("a");
+  const isNamed = ({ reason = "" }) => reason.startsWith("is this the URL of a Throng server?");
+  const { reason } = await next(client, "state", isNamed);
+  assert.ok(reason.endsWith("/health answered 404"), reason);
 });
 
 test("without a WebSocket class that transport is skipped", async (t) => {

@@ -152,6 +152,14 @@ for (const transport of ["sse", "poll"]) {
   });
 }
 
+test("a message that expires while it waits is not sent any more", async (t) => {
+  const server = new Freezing(0);
+  const client = connect(t, server, "websocket");
+  client.subscribe("a");
+  const end = await after(t, 1_000, client.publish("a", "x", { expiresInSeconds: 1 }));
+  assert.deepEqual([end?.code, end?.outcome, server.hasMessage], ["timeout", "unpublished", false]);
+});
+
 test("a publish without a subscription ends if the server is frozen", async (t) => {
   const client = connect(t, new Freezing(0), "websocket");
   const end = await after(t, 30_000, client.publish("a", "x"));

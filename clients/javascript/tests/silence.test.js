@@ -217,6 +217,36 @@ test("history and presence have a deadline, and an error for an unreachable serv
   await server.listen(server.port);
 });
 
+test("the time to open grows while attempts are too slow", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout", "Date"] });
+  const opens = [];
+  const startedAt = Date.now();
+  class Hanging {
+    constructor() {
+      opens.push(Date.now() - startedAt);
+    }
+
+    close() {}
+  }
+  const asked = [];
+  const fetch = (url, { signal }) => {
+    asked.push(Date.now() - startedAt);
+    return new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
+  };
+  const client = new Throng("http://127.0.0.1:1", { WebSocket: Hanging, fetch, random: () => 0 });
+  t.after(() => client.close());
+  client.on("state", () => {});
+  client.subscribe("a");
+  for (let seconds = 0; seconds < 60; seconds += 1) {
+    await new Promise((resolve) => setImmediate(resolve));
+    t.mock.timers.tick(1_000);
+  }
+  // Each attempt goes on while the server is asked, twice as long as before.
+  const health = asked.filter((at, index) => asked.indexOf(at) === index);
+  assert.deepEqual(health.slice(0, 3).map((at, index) => at - opens[index]), [3_000, 6_000, 12_000]);
+  assert.ok(opens[1] - opens[0] >= 9_000 && opens[2] - opens[1] >= 18_000, String(opens));
+});
+
 /** Lets all pending promises settle. */
 const settled = () => new Promise((resolve) => setImmediate(resolve));
 
@@ -307,3 +337,28 @@ test("a poll whose answer lost its body in a cut loses no message", async (t) =>
   await until(1);
   assert.deepEqual([data, cuts], [["not lost"], 1]);
 });
+
+for (const transport of ["sse", "poll"]) {
+  test(`${transport}: when the page is visible again, a link without data is asked at once`, async (t) => {
+    const page = (globalThis.document = new EventTarget());
+    t.after(() => delete globalThis.document);
+    const { server, connect } = await start(t);
+    const client = connect({ transports: [transport] });
+    const box = inbox();
+    const chat = client.subscribe("a", box.listen);
+    await next(chat, "subscribed");
+    if (client.state !== "open") await next(client, "state", ({ state }) => state === "open");
+    const isFollowing = (line) => line.startsWith("GET /subscribe");
+    const begun = server.requests.filter(isFollowing).length;
+    page.dispatchEvent(new Event("visibilitychange"));
+    const now = Date.now();
+    t.mock.method(Date, "now", () => now + 6_000);
+    page.dispatchEvent(new Event("visibilitychange"));
+    await client.publish("a", "after");
+    assert.deepEqual(await box.until(1), ["after"]);
+    const after = server.requests.filter(isFollowing).slice(begun);
+    assert.ok(after.length > 0 && after[0].includes("since="), after.join());
+    if (transport === "poll") assert.ok(after[0].includes("wait=0"), after[0]);
+    assert.equal(client.state, "open");
+  });
+}

@@ -25,6 +25,8 @@ export class StandIn {
   hasPresenceEvents = false;
   /** Limit of channels per connection; in the welcome, without `faults.silentLimits`. */
   channelsMax = 128;
+  /** Limit of bytes per message; in the welcome. */
+  messageBytesMax = 65_536;
   /** The valid tokens; undefined for a server that asks for none. */
   tokens = undefined;
   /** Keys that no token grants, and whether tokens grant histories. */
@@ -183,11 +185,11 @@ export class StandIn {
     if (url.pathname === "/health") return response.end("ok");
     const token = /^Bearer (.+)$/.exec(request.headers.authorization ?? "")?.[1];
     this.#checkToken(token);
-    if (url.pathname === "/subscribe") return this.#subscribe(request, url, response, token);
-    const pattern = /^\/(channel|user)s\/([^/]+)(?:\/(\w+))?$/;
-    const [, kind, name, part] = pattern.exec(url.pathname) ?? [];
-    if (!kind) return refuse(response, 404, "not_found", "there is nothing here");
-    const key = `${kind} ${decodeURIComponent(name)}`;
+    if (url.pathname === "/subscribe" && request.method === "GET") {
+      return this.#subscribe(request, url, response, token);
+    }
+    const { key, part } = placeOf(url);
+    if (!key) return refuse(response, 404, "not_found", "there is nothing here");
     this.#checkKey(key);
     if (request.method === "HEAD") {
       return response.writeHead(200, { "Throng-Id": this.follow(key).id }).end();
@@ -379,7 +381,9 @@ export class StandIn {
       for (const key of connection.keys) this.#tellPresence(key);
     });
     connection.deliver = connection.tell = send;
-    const limits = this.faults.silentLimits ? {} : { channels_max: this.channelsMax };
+    const { channelsMax, messageBytesMax } = this;
+    const named = { channels_max: channelsMax, max_message_bytes: messageBytesMax };
+    const limits = this.faults.silentLimits ? {} : named;
     const heartbeat = this.heartbeatSeconds;
     send({ type: "welcome", connection: connection.name, heartbeat, ...limits });
     if (user) {
@@ -445,6 +449,15 @@ export class StandIn {
       send({ type: "unsubscribed", [kind]: name, code: "forbidden", message });
     }
   }
+}
+
+/** The key and the part of `/channels/NAME/PART`, or of `/PART?channel=NAME`. */
+function placeOf({ pathname, searchParams }) {
+  const path = /^\/(channel|user)s\/([^/]+)(?:\/(\w+))?$/.exec(pathname);
+  if (path) return { key: `${path[1]} ${decodeURIComponent(path[2])}`, part: path[3] };
+  const [, part] = /^\/(publish|subscribe|history|presence)$/.exec(pathname) ?? [];
+  const kind = searchParams.has("user") ? "user" : "channel";
+  return { key: part && `${kind} ${searchParams.get(kind)}`, part };
 }
 
 function keyOf({ channel, user }) {

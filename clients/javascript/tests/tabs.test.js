@@ -100,6 +100,44 @@ test("what is lost is a gap for the tab that lacks it", async (t) => {
   assert.equal(recovered, false);
 });
 
+test("a deep message reaches all tabs, also those that come later", async () => {
+  const levels = 20_000;
+  const data = JSON.parse('{"a":'.repeat(levels) + '[1,"x\\"y",null]' + "}".repeat(levels));
+  let take;
+  const subscribe = (_target, _options, listen) => {
+    take = listen;
+    return { on: (name, heard) => name === "subscribed" && heard({ id: "e-0" }), unsubscribe: () => {} };
+  };
+  const { posts, until, send, open } = lead({ state: "open", on: () => {}, subscribe });
+  await open("s1");
+  send("s1", { type: "subscribe", channel: "a", ref: 1 });
+  await until(({ ref }) => ref === 1);
+  take({ channel: "a", id: "e-1", time: 1, data, contentType: "application/json" });
+  await open("s2");
+  send("s2", { type: "subscribe", channel: "a", since: "e-0", ref: 2 });
+  assert.equal((await until(({ ref }) => ref === 2)).type, "subscribed");
+  const received = posts.filter(({ type }) => type === "message");
+  assert.deepEqual(received.map(({ to }) => to), [undefined, "s2"]);
+  for (const message of received) {
+    let inner = message.data;
+    for (let level = 0; level < levels; level += 1) inner = inner.a;
+    assert.deepEqual(inner, [1, 'x"y', null]);
+  }
+});
+
+test("an unreadable message is so in each tab, and the next one comes", async (t) => {
+  const { server, connect } = await start(t);
+  const { until, send, open } = lead(connect());
+  await open("s1");
+  send("s1", { type: "subscribe", channel: "a", ref: 1 });
+  await until(({ ref }) => ref === 1);
+  server.publish("channel a", { data: "%", encoding: "base64" });
+  server.publish("channel a", { data: "next" });
+  const { encoding } = await until(({ type }) => type === "message");
+  assert.equal(encoding, "unreadable");
+  await until(({ data }) => data === "next");
+});
+
 test("a refusal reaches the tab that asked", async (t) => {
   const { connect } = await start(t);
   const { until, send, open } = lead(connect());
@@ -134,7 +172,7 @@ test("a room reads on where more came than it keeps while it read", async () => 
     room.join({ since: "e-10" }, (...begun) => resolve(begun));
   });
   assert.deepEqual(
-    frames.map(({ data }) => data),
+    frames.map(({ text }) => JSON.parse(text).data),
     Array.from({ length: 540 }, (_, index) => index + 11),
   );
   assert.equal(recovered, true);

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { Tokens } from "../src/token.js";
 import { inbox, next, start } from "./context.js";
 
 /** Resolves once the client is open: over HTTP it knows where a channel starts before it follows. */
@@ -203,6 +204,47 @@ for (const transport of ["websocket", "sse"]) {
     assert.deepEqual(issued, ["t1"]);
   });
 }
+
+for (const transport of ["websocket", "sse"]) {
+  test(`${transport}: a newer token is asked for and used at once; only one refused again waits`, async (t) => {
+    const { server, connect } = await start(t);
+    const { issued, getToken } = issuer(server);
+    // The longest backoff, so that the test shows each.
+    const client = connect({ transports: [transport], getToken, random: () => 1 });
+    const chat = client.subscribe("a");
+    await next(chat, "subscribed");
+    await opened(client);
+    const off = client.on("state", ({ state }) => assert.notEqual(state, "waiting"));
+    const recovered = next(chat, "recovered");
+    server.expire("t1");
+    await recovered;
+    assert.deepEqual(issued, ["t1", "t2"]);
+    off();
+    await opened(client);
+    const waiting = next(client, "state", isWaiting);
+    server.expire("t2");
+    await waiting;
+  });
+}
+
+test("a token is renewed before it is sent if its time is over, by a right clock", async (t) => {
+  t.mock.timers.enable({ apis: ["Date"], now: 1_000_000 });
+  const jwt = (exp) => `e30.${btoa(JSON.stringify({ exp })).replace(/=/g, "")}.s`;
+  const answers = [jwt(1_010), jwt(1_020), jwt(1_005), "opaque"];
+  let calls = 0;
+  const getToken = () => answers[calls++];
+  const tokens = new Tokens({ getToken, requestTimeoutMs: 1_000 }, assert.fail);
+  assert.equal(await tokens.get(), jwt(1_010));
+  t.mock.timers.setTime(1_009_999);
+  assert.equal(await tokens.get(), jwt(1_010));
+  t.mock.timers.setTime(1_010_000);
+  assert.equal(await tokens.get(), jwt(1_020));
+  t.mock.timers.setTime(1_020_000);
+  // Of a token that comes expired the server says whether it is, and not this clock.
+  for (let times = 0; times < 3; times += 1) assert.equal(await tokens.get(), jwt(1_005));
+  tokens.refuse(jwt(1_005));
+  assert.deepEqual([await tokens.get(), calls], ["opaque", 4]);
+});
 
 test("a revoked token closes a polling client", async (t) => {
   const { server, connect } = await start(t);
