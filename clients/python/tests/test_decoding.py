@@ -29,10 +29,10 @@ def test_what_json_allows_is_read(data, value):
     ("data", "reason"),
     [
         ("[" * 100_000 + "]" * 100_000, "nested too deeply"),
-        ('{"a":' * 20_000 + "1" + "}" * 20_000, "nested too deeply"),
+        ('{"a":' * 90_000 + "1" + "}" * 90_000, "nested too deeply"),
         ('"\\x"', "escape"),
         ("NaN", "NaN is no JSON"),
-        ("[1,]", "Expecting value"),
+        ("[1,]", "line 1 column"),
     ],
 )
 def test_a_member_that_cannot_be_read_hides_no_other(data, reason):
@@ -62,7 +62,7 @@ def test_bytes_that_are_no_text_are_a_fault_where_they_are():
 
 
 def test_elements_are_read_one_by_one():
-    deep = "[" * 5_000 + "]" * 5_000
+    deep = "[" * 100_000 + "]" * 100_000
     read = read_elements(f"[{ENVELOPE % 1}, {ENVELOPE % deep},{ENVELOPE % 3}]")
     assert [isinstance(each["data"], Fault) for each in read] == [False, True, False]
 

@@ -321,7 +321,7 @@ def test_a_pause_that_took_too_long_sends_nothing_more():
 
 def test_history_has_what_can_be_read():
     envelope = '{"type":"message","channel":"a","id":"e-%d","time":1,"data":%s}'
-    data = ["1", "[" * 5_000 + "]" * 5_000, "9" * 5_000]
+    data = ["1", "[" * 100_000 + "]" * 100_000, "9" * 5_000]
     messages = ",".join(envelope % each for each in enumerate(data))
     page = f'{{"channel":"a","id":"e-9","messages":[{messages}],"more":false}}'
     exchange = Scripted(Answer(200, {}, page.encode()))
