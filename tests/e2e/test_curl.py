@@ -16,6 +16,7 @@ class Tail:
         command += ["--max-time", str(TIMEOUT_SECONDS), *arguments, url]
         self.child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self.headers = None
+        self.is_in_event = False
 
     def line(self):
         """The next line of the body. curl shows the head only together with the first of them."""
@@ -26,9 +27,11 @@ class Tail:
                 name, _, value = line.partition(":")
                 self.headers[name.lower()] = value.strip()
         is_events = self.headers["content-type"].startswith("text/event-stream")
-        heartbeat = ":\n" if is_events else "\n"
-        while (line := self.child.stdout.readline()) == heartbeat:
+        # An event is a block of lines, so an empty one stands before each but the first.
+        heartbeat = [":\n", "\n"] if is_events and not self.is_in_event else ["\n"]
+        while (line := self.child.stdout.readline()) in heartbeat and not self.is_in_event:
             pass
+        self.is_in_event = is_events and line != "\n"
         return line
 
     def close(self):

@@ -38,7 +38,9 @@ def ask(server, what, origin, host=None):
 def test_a_foreign_page_is_refused(server, what):
     response = ask(server, what, FOREIGN)
     assert response.status == 403 and response.json()["error"] == "origin_refused"
-    assert response.header("Access-Control-Allow-Origin") is None
+    # The page may read why, and nothing with credentials.
+    assert response.header("Access-Control-Allow-Origin") == FOREIGN
+    assert response.header("Access-Control-Allow-Credentials") is None
 
 
 @pytest.mark.parametrize("origin", ["null", "https://", "garbage", "http://127.0.0.1.evil.example"])
@@ -170,3 +172,19 @@ def test_an_error_can_be_read_by_a_listed_page(serve):
         response = server.http.get(path, headers={"Origin": LISTED})
         assert response.status_code == 400
         assert response.headers["Access-Control-Allow-Origin"] == LISTED, path
+
+
+def test_listed_pages_may_set_the_headers_that_they_ask_for(serve):
+    server = serve("--allowed-origins", f"{LISTED},*")
+    asked = "baggage,content-type,sentry-trace"
+    preflight = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": asked}
+    for origin, is_listed in ((LISTED, True), ("https://other.example", False)):
+        answer = server.http.options("/channels/a", headers={**preflight, "Origin": origin})
+        allowed = answer.headers["Access-Control-Allow-Headers"].lower().split(", ")
+        assert answer.status_code == 204 and "content-type" in allowed
+        assert ("baggage" in allowed, "sentry-trace" in allowed) == (is_listed, is_listed)
+    many = ",".join(f"x-{n}" for n in range(33))
+    for long in (many, "x" * 2000, "a b"):
+        headers = {**preflight, "Origin": LISTED, "Access-Control-Request-Headers": long}
+        allowed = server.http.options("/channels/a", headers=headers)
+        assert "x-1" not in allowed.headers["Access-Control-Allow-Headers"].lower().split(", ")

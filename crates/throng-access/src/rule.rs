@@ -159,7 +159,7 @@ impl Access for AccessRules {
     ) -> Answer<Decision> {
         let decision = match self.decide(asker.credentials, action) {
             Ok(()) => Decision::Allowed,
-            Err(denial) => Decision::Denied(denial.into()),
+            Err(denial) => Decision::Denied(denial.error(action)),
         };
         decision.into()
     }
@@ -171,6 +171,9 @@ pub enum Denial {
     /// A token could help, and the client has none. The status is 401.
     #[error("this needs a token")]
     NeedsToken,
+    /// Any token would do, and the client has none. The status is 401.
+    #[error("this needs a token")]
+    NeedsAnyToken,
     /// The client's token does not grant it. The status is 403.
     #[error("the token does not grant this")]
     NotGranted,
@@ -186,15 +189,38 @@ impl Denial {
     /// The error code that the client gets.
     pub fn code(self) -> ErrorCode {
         match self {
-            Denial::NeedsToken => ErrorCode::Unauthorized,
+            Denial::NeedsToken | Denial::NeedsAnyToken => ErrorCode::Unauthorized,
             Denial::NotGranted | Denial::KeysOnly | Denial::OutOfScope => ErrorCode::Forbidden,
         }
     }
 }
 
-impl From<Denial> for ErrorResponse {
-    fn from(denial: Denial) -> ErrorResponse {
-        ErrorResponse::new(denial.code(), denial.to_string())
+/// The most bytes of a name that a denial repeats: the whole sentence fits into a close frame.
+const NAME_BYTES_MAX: usize = 40;
+
+impl Denial {
+    /// The error for a client that asked for `action`: says which right it lacks on what.
+    pub fn error(self, action: Action<'_>) -> ErrorResponse {
+        let right = match action.permission() {
+            None => "publish on any channel".to_owned(),
+            Some((permission, name)) => {
+                let of_user = if name.kind() == Kind::User { "the user " } else { "" };
+                let whole = name.name();
+                let short = &whole[..whole.floor_char_boundary(NAME_BYTES_MAX)];
+                let dots = if short.len() < whole.len() { "…" } else { "" };
+                format!("{} on {of_user}{short}{dots}", permission.word())
+            }
+        };
+        let message = match self {
+            Denial::NeedsToken => format!("this needs a token that grants {right}"),
+            Denial::NeedsAnyToken => format!("this needs a token, of any user: {right}"),
+            Denial::NotGranted => format!("the token does not grant {right}"),
+            Denial::KeysOnly => format!("only server keys have the right to {right}"),
+            Denial::OutOfScope => {
+                format!("the scopes of this server key do not include {right}")
+            }
+        };
+        ErrorResponse::new(self.code(), message)
     }
 }
 
@@ -216,7 +242,8 @@ pub fn may(
         Credentials::Anonymous | Credentials::Claimed { .. } => {
             return match who {
                 Who::Anyone => Ok(()),
-                Who::User | Who::Granted => Err(Denial::NeedsToken),
+                Who::User => Err(Denial::NeedsAnyToken),
+                Who::Granted => Err(Denial::NeedsToken),
                 // With a token it may turn out to be the client's own inbox.
                 Who::Nobody if name.kind() == Kind::User => Err(Denial::NeedsToken),
                 Who::Nobody => Err(Denial::KeysOnly),
@@ -266,7 +293,7 @@ mod tests {
         let with = |grants| Credentials::Known { user: Some("ann"), grants };
         for (who, asker, expected) in [
             (Who::Anyone, Credentials::Anonymous, Ok(())),
-            (Who::User, Credentials::Anonymous, Err(Denial::NeedsToken)),
+            (Who::User, Credentials::Anonymous, Err(Denial::NeedsAnyToken)),
             (Who::Granted, Credentials::Anonymous, Err(Denial::NeedsToken)),
             (Who::Nobody, Credentials::Anonymous, Err(Denial::KeysOnly)),
             (Who::Anyone, with(&none), Ok(())),
@@ -392,9 +419,35 @@ mod tests {
 
     #[test]
     fn sentences_fit_into_a_close_frame() {
-        use Denial::{KeysOnly, NeedsToken, NotGranted, OutOfScope};
-        for denial in [NeedsToken, NotGranted, KeysOnly, OutOfScope] {
-            assert!(denial.to_string().len() <= 123);
+        use Denial::{KeysOnly, NeedsAnyToken, NeedsToken, NotGranted, OutOfScope};
+        let long = ChannelName::user(&"ä".repeat(100));
+        for denial in [NeedsToken, NeedsAnyToken, NotGranted, KeysOnly, OutOfScope] {
+            let message = denial.error(Action::Subscribe(&long)).message;
+            assert!(message.len() <= 123 && message.ends_with("ä…"), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_denial_says_which_right_is_missing_for_what() {
+        let (garden, ann) = (ChannelName::channel("rooms/garden"), ChannelName::user("ann"));
+        for (denial, action, message) in [
+            (
+                Denial::NeedsToken,
+                Action::Subscribe(&garden),
+                "this needs a token that grants subscribe on rooms/garden",
+            ),
+            (
+                Denial::NotGranted,
+                Action::Publish(&ann),
+                "the token does not grant publish on the user ann",
+            ),
+            (
+                Denial::NotGranted,
+                Action::PublishBatch,
+                "the token does not grant publish on any channel",
+            ),
+        ] {
+            assert_eq!(denial.error(action).message, message);
         }
     }
 }

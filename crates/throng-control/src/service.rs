@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
-use http::header::{CONNECTION, HeaderValue, TRANSFER_ENCODING, X_CONTENT_TYPE_OPTIONS};
+use http::header::{CONNECTION, HeaderValue, ORIGIN, TRANSFER_ENCODING, X_CONTENT_TYPE_OPTIONS};
 use http::request::Parts;
 use http::{Method, Request};
 use http_body_util::Either;
@@ -51,7 +51,11 @@ impl Service {
                 Ok(()) => (self.respond(control, &head, &mut body).await, origin),
                 Err(error) => (Err(error), origin),
             },
-            Err(error) => (Err(error), None),
+            // Pages of a refused origin may read that they are refused, and by what name.
+            Err(error) => {
+                let origin = origin::of_refused(&error, &head);
+                (Err(error), origin)
+            }
         };
         let mut answer = result.unwrap_or_else(|error| control.refusals.answer(error));
         if let Some(Refused(error)) = answer.extensions().get() {
@@ -178,7 +182,11 @@ async fn answer_api(
     match resource {
         _ if head.method == Method::OPTIONS => {
             let passed = control.authentication.passed_headers();
-            Ok(api::options::answer(head, resource, passed))
+            let origin = head.headers.get(ORIGIN).and_then(|origin| origin.to_str().ok());
+            let listener = Caller::of(head).listener;
+            let is_listed =
+                origin.is_some_and(|origin| origin::lists(&control.settings, listener, origin));
+            Ok(api::options::answer(head, resource, passed, is_listed))
         }
         Resource::Log(kind, name, Part::Itself)
             if head.method == Method::POST || head.method == Method::PUT =>

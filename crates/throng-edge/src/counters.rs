@@ -104,6 +104,7 @@ counters! {
         RefusedOrigin "origin",
         RefusedHost "host",
         RefusedSubscribe "subscribe",
+        RefusedUpgrade "upgrade",
         RefusedFull "full",
         RefusedBusy "busy",
         RefusedDraining "draining",

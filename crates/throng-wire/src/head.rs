@@ -13,10 +13,13 @@
 //! * Only an error allocates.
 
 mod body_length;
+mod empty_body;
 #[cfg(test)]
 mod tests;
 
 use memchr::memchr_iter;
+
+pub use self::empty_body::{ChunkedBody, chunked_body};
 
 use self::body_length::{BodyLength, Fields};
 use crate::error::{ErrorCode, ErrorResponse};
@@ -138,10 +141,16 @@ impl<'a> Head<'a> {
         self.body == BodyLength::Chunked
     }
 
-    /// Whether at least one byte of body follows.
+    /// Whether the head announces at least one byte of body. Of chunks it cannot say: see
+    /// [`chunked_body`].
     pub fn has_body(&self) -> bool {
-        !matches!(self.body, BodyLength::None | BodyLength::Known(0))
+        matches!(self.body, BodyLength::Known(1..))
     }
+}
+
+/// Whether the request that begins `bytes` is a `HEAD`, well-formed or not: its answer has no body.
+pub fn is_head(bytes: &[u8]) -> bool {
+    bytes.trim_ascii_start().starts_with(b"HEAD ")
 }
 
 /// Parses the head at the start of `bytes`, which may end before the head does or go on behind it.

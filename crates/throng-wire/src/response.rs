@@ -106,7 +106,8 @@ pub fn stream(
     } else {
         push_header(out, "Connection", "close");
     }
-    push_header(out, "Cache-Control", "no-store");
+    // A proxy that compresses would hold messages back until it has enough of them.
+    push_header(out, "Cache-Control", "no-store, no-transform");
     push_nosniff(out);
     // Reverse proxies must not buffer the stream.
     push_header(out, "X-Accel-Buffering", "no");
@@ -220,7 +221,7 @@ mod tests {
             written(|out| sse(out, true, &HEADERS)),
             format!(
                 "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\
-                Transfer-Encoding: chunked\r\nCache-Control: no-store\r\n\
+                Transfer-Encoding: chunked\r\nCache-Control: no-store, no-transform\r\n\
                 X-Content-Type-Options: nosniff\r\n\
                 X-Accel-Buffering: no\r\n{HEADER_LINES}\r\n"
             )

@@ -2,9 +2,9 @@
 
 use memchr::{memchr, memchr2};
 
-/// The heartbeat: a comment, without the empty line after which some clients dispatch an empty
-/// event.
-pub const COMMENT: &[u8] = b":\n";
+/// The heartbeat: a comment and an empty line, which dispatches nothing. Without the line, simple
+/// parsers take the comment and the event behind it for one block, and drop both.
+pub const COMMENT: &[u8] = b":\n\n";
 
 /// Writes one event. `id` and `event` are one line each. Line breaks of any kind in `data` arrive
 /// as line feeds.

@@ -106,7 +106,7 @@ pub fn route(head: &Head<'_>) -> Result<Route, ErrorResponse> {
     let (path, query) = head.target.split_once('?').unwrap_or((head.target, ""));
     let Some(endpoint) = endpoint(path) else { return Ok(Route::Other) };
     if head.has_body() {
-        return Err(ErrorResponse::bad_request("a request that subscribes has no body"));
+        return Err(has_body());
     }
     if let Endpoint::Status = endpoint {
         for pair in query.split('&') {
@@ -139,6 +139,12 @@ pub fn route(head: &Head<'_>) -> Result<Route, ErrorResponse> {
         origin: origin(head)?,
         host: head.host().map(str::to_owned),
     })))
+}
+
+/// The refusal of a request that subscribes and has a body. Of a chunked one only its bytes show
+/// that: see [`chunked_body`](crate::head::chunked_body).
+pub fn has_body() -> ErrorResponse {
+    ErrorResponse::bad_request("a request that subscribes has no body")
 }
 
 /// A subscription to the samples of the status page, from the next one on; the control plane serves

@@ -268,7 +268,7 @@ fn decide(
             "only if the application's answer grants it".into()
         }
         Denial::NotGranted => "the token does not grant it".into(),
-        Denial::NeedsToken => "this needs a token".into(),
+        Denial::NeedsToken | Denial::NeedsAnyToken => "this needs a token".into(),
         Denial::KeysOnly => "only server keys may".to_owned(),
         Denial::OutOfScope => "the scopes and patterns of the key do not include it".into(),
     })?;

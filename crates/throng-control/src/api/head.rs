@@ -88,6 +88,7 @@ pub(crate) async fn answer(control: &Control, head: &Parts) -> Result<Answer, Ap
     if let Some(content_type) = content_type(&request) {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
         headers.insert(X_ACCEL_BUFFERING, HeaderValue::from_static("no"));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store, no-transform"));
     }
     Ok(answer)
 }

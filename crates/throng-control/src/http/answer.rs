@@ -185,17 +185,18 @@ impl Refusals {
     }
 
     /// Writes the response for `error` as bytes, for a connection that hyper does not own, and
-    /// counts it. Pages of `allow_origin` may read it. A response to a `subscription` takes the
-    /// form that the request's transport needs.
+    /// counts it. Pages of `allow_origin` may read it; a `HEAD` gets no body. A response to a
+    /// `subscription` takes the form that the request's transport needs.
     pub(crate) fn write(
         &self,
         error: &ErrorResponse,
-        allow_origin: Option<&str>,
+        (allow_origin, is_head): (Option<&str>, bool),
         subscription: Option<&Request>,
         out: &mut Vec<u8>,
     ) {
         self.record(error.code);
         let options = ResponseOptions {
+            is_head,
             keep_alive: false,
             allow_origin,
             allow_credentials: false,

@@ -118,6 +118,16 @@ pub(crate) fn check(settings: &Settings, head: &Parts) -> Result<Option<HeaderVa
     Ok(origin.cloned())
 }
 
+/// The origin whose pages may read why `error` refuses them. The answer is one sentence about
+/// the origin, the host or the proxy of the request: nothing that its page does not know, or that
+/// any other program could not ask for. It is read without credentials.
+pub(crate) fn of_refused(error: &ApiError, head: &Parts) -> Option<HeaderValue> {
+    use ErrorCode::{ForwardedRefused, HostRefused, OriginRefused};
+    let is_about_origin =
+        matches!(error.error.code, OriginRefused | HostRefused | ForwardedRefused);
+    head.headers.get(ORIGIN).filter(|origin| is_about_origin && !origin.is_empty()).cloned()
+}
+
 /// Refuses a request whose credential is a cookie, unless it comes from a page that may send one.
 pub(crate) fn check_cookie(settings: &Settings, head: &Parts) -> Result<(), ErrorResponse> {
     let pages = settings.pages.load();

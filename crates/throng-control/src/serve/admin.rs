@@ -155,7 +155,7 @@ async fn tell(control: &Control, stream: &mut TcpStream, error: ShakeError) {
         let message = "this port speaks TLS; use https";
         let error = ErrorResponse::new(ErrorCode::BadRequest, message);
         let mut out = Vec::new();
-        control.refusals.write(&error, None, None, &mut out);
+        control.refusals.write(&error, (None, false), None, &mut out);
         // The client may be gone.
         let _ = stream.write_all(&out).await;
         return;

@@ -264,7 +264,8 @@ fn write_error(
     }
     let (origin, subscription) =
         inspect::origin_and_subscription(unread, &control.settings, listener);
-    control.refusals.write(error, origin.as_deref(), subscription.as_deref(), out);
+    let reader = (origin.as_deref(), throng_wire::head::is_head(unread));
+    control.refusals.write(error, reader, subscription.as_deref(), out);
 }
 
 async fn write_all(stream: &mut Stream, out: &mut BytesMut) -> io::Result<()> {

@@ -11,7 +11,7 @@
 
 use http::Uri;
 use throng_core::Listener;
-use throng_wire::head::{self, Limits, Parsed};
+use throng_wire::head::{self, ChunkedBody, Limits, Parsed};
 use throng_wire::subscribe::{self, Request, Route};
 use throng_wire::{ErrorCode, ErrorResponse};
 
@@ -34,6 +34,8 @@ const TARGET_BYTES_MAX: usize = u16::MAX as usize - 1;
 pub(super) enum Body {
     /// A body of this many bytes.
     Length(u64),
+    /// The last chunk alone, of this many bytes.
+    NoChunks(usize),
     /// Chunks. Only hyper knows where they end, so the request is the connection's last.
     Chunked,
 }
@@ -73,7 +75,15 @@ pub(super) fn inspect(bytes: &[u8], max_head_bytes: usize) -> Inspection {
         return Inspection::Malformed(ErrorResponse::new(ErrorCode::BadRequest, message));
     }
     if head.is_chunked() {
-        return Inspection::Request { head_bytes, body: Body::Chunked };
+        let takes_body = ["POST", "PUT", "PATCH"].contains(&head.method);
+        return match head::chunked_body(&bytes[head_bytes..]) {
+            _ if takes_body => Inspection::Request { head_bytes, body: Body::Chunked },
+            ChunkedBody::Incomplete => Inspection::Partial,
+            ChunkedBody::Empty(bytes) => {
+                Inspection::Request { head_bytes, body: Body::NoChunks(bytes) }
+            }
+            ChunkedBody::Other => Inspection::Request { head_bytes, body: Body::Chunked },
+        };
     }
     // Without a length and without chunks a request has no body (RFC 9112 section 6.3).
     let length = head.content_length().unwrap_or(0);
@@ -171,5 +181,11 @@ mod tests {
         assert_eq!(body(post("")), Some(Body::Length(0)));
         assert_eq!(body(post("content-length: 17\r\n")), Some(Body::Length(17)));
         assert_eq!(body(post("transfer-encoding: chunked\r\n")), Some(Body::Chunked));
+        let get = |rest: &str| {
+            of(&format!("GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{rest}"))
+        };
+        assert_eq!(get("0\r\n"), Inspection::Partial);
+        assert_eq!(body(get("0\r\n\r\nGET")), Some(Body::NoChunks(5)));
+        assert_eq!(body(get("1\r\n")), Some(Body::Chunked));
     }
 }

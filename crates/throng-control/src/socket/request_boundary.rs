@@ -11,6 +11,8 @@
 //! * Hyper reads bytes in order, and none beyond the request that it serves.
 //! * From a chunked request on hyper reads everything, because only hyper knows where the chunks
 //!   end. The response to that request ends the connection.
+//! * A request without a method for a body, whose chunked body has no bytes, is one without a body:
+//!   hyper gets neither the last chunk nor the header, and the connection stays open.
 //! * What hyper writes is collected and written to the socket when the connection's task has run,
 //!   so that the responses to pipelined requests share a system call. The task must call
 //!   [`RequestBoundary::poll_flush`] before it sleeps.
@@ -253,6 +255,9 @@ impl RequestBoundary {
             Inspection::Request { head_bytes, body } => {
                 self.readable = match body {
                     Body::Length(body_bytes) => body_bytes.saturating_add(head_bytes as u64),
+                    Body::NoChunks(body_bytes) => {
+                        remove_chunks(&mut self.unread, head_bytes, body_bytes)
+                    }
                     Body::Chunked => UNLIMITED,
                 };
                 self.heads += 1;
@@ -264,6 +269,23 @@ impl RequestBoundary {
         self.is_flushed = false;
         false
     }
+}
+
+/// Makes a request with an empty chunked body, which begins `unread`, one without a body. Returns
+/// the length of its head.
+fn remove_chunks(unread: &mut BytesMut, head_bytes: usize, body_bytes: usize) -> u64 {
+    let rest = unread.split_off(head_bytes + body_bytes);
+    let whole = std::mem::take(unread);
+    let name = b"transfer-encoding:";
+    for line in whole[..head_bytes].split_inclusive(|&byte| byte == b'\n') {
+        let is_coding = line.get(..name.len()).is_some_and(|it| it.eq_ignore_ascii_case(name));
+        if !is_coding {
+            unread.extend_from_slice(line);
+        }
+    }
+    let length = unread.len() as u64;
+    unread.unsplit(rest);
+    length
 }
 
 /// A [`RequestBoundary`] that hyper and the connection's task share. The task polls hyper, so the

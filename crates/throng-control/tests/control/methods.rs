@@ -93,7 +93,8 @@ fn head_of_a_subscription_has_the_status_and_headers_of_get() {
         let headers = ["content-type", "cache-control", "x-accel-buffering"].map(field);
         (answer.status, headers.map(Option::unwrap_or_default))
     };
-    let stream = |status, kind: &str| (status, [kind, "no-store", "no"].map(String::from));
+    let stream =
+        |status, kind: &str| (status, [kind, "no-store, no-transform", "no"].map(String::from));
     let poll = |status| (status, ["", "no-store", ""].map(String::from));
     let events = ["Accept: text/event-stream"];
     assert_eq!(head_of("/channels/a", &[]), stream(200, "text/plain; charset=utf-8"));
@@ -180,7 +181,7 @@ fn options_lists_the_methods() {
         ("/channels/a/history", "GET, HEAD, OPTIONS"),
         ("/users/a/presence", "GET, HEAD, OPTIONS"),
         ("/subscribe?channel=a", "GET, HEAD, OPTIONS"),
-        ("/publish", "OPTIONS, POST"),
+        ("/publish", "OPTIONS, POST, PUT"),
         ("/", "GET, HEAD, OPTIONS"),
         ("/chat", "GET, HEAD, OPTIONS"),
         ("/health", "GET, HEAD, OPTIONS"),

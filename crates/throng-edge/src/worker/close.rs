@@ -38,6 +38,7 @@ impl<N: Net> Worker<N> {
     ) {
         let mut options = self.response_options(error.code, reader.origin.as_deref());
         options.request_id = reader.request_id.as_deref();
+        options.is_head = reader.is_head;
         let mut out = self.buffers.take_output();
         error.write_response(&mut out, &options);
         self.close_after(id, &out, reason);
@@ -67,8 +68,10 @@ impl<N: Net> Worker<N> {
         error: &ErrorResponse,
     ) {
         self.count(refused_counter(error.code));
-        let may_read = error.code != ErrorCode::OriginRefused;
-        let origin = request.origin.as_deref().filter(|_| may_read);
+        // Pages of a refused origin may read that they are refused, so that their makers see why.
+        // The sentence is about the origin itself, and is readable for any program as it is; and
+        // without credentials, because the origin is not listed.
+        let origin = request.origin.as_deref().filter(|origin| !origin.is_empty());
         let options = self.response_options(error.code, origin);
         let mut out = Vec::new();
         error.write_for_subscriber(&mut out, request, &options);

@@ -16,6 +16,8 @@ use crate::net::Net;
 pub(super) struct Reader {
     /// The origin of the request, if its pages may read the error.
     pub(super) origin: Option<String>,
+    /// Whether it asks for the head of an answer only.
+    pub(super) is_head: bool,
     /// The id that the request has brought.
     pub(super) request_id: Option<String>,
 }
@@ -23,7 +25,8 @@ pub(super) struct Reader {
 impl Reader {
     /// The one of a long-poll that waits.
     pub(super) fn of_poll(poll: &LongPoll) -> Reader {
-        Reader { origin: poll.origin.clone(), request_id: poll.request_id.clone() }
+        let (origin, request_id) = (poll.origin.clone(), poll.request_id.clone());
+        Reader { origin, request_id, is_head: false }
     }
 }
 
@@ -42,6 +45,7 @@ impl<N: Net> Worker<N> {
         allow_origin: Option<&'a str>,
     ) -> ResponseOptions<'a> {
         ResponseOptions {
+            is_head: false,
             keep_alive: false,
             allow_origin,
             allow_credentials: self.allows_cookies(allow_origin),
@@ -62,7 +66,8 @@ impl<N: Net> Worker<N> {
     /// Who reads an error that answers this request.
     pub(super) fn reader_of(&self, head: &Head<'_>) -> Reader {
         let request_id = head.request_id().map(str::to_owned);
-        Reader { origin: self.origin_of_reader(head), request_id }
+        let is_head = head.method == "HEAD";
+        Reader { origin: self.origin_of_reader(head), request_id, is_head }
     }
 
     fn origin_of_reader(&self, head: &Head<'_>) -> Option<String> {

@@ -23,6 +23,8 @@ pub struct ErrorResponse {
 /// What the writer of a response knows about the connection.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ResponseOptions<'a> {
+    /// Whether the request is a `HEAD`, whose answer has no body.
+    pub is_head: bool,
     /// Whether the connection stays open for another request.
     pub keep_alive: bool,
     /// The request's origin, if its pages may read the response.
@@ -155,7 +157,9 @@ impl ErrorResponse {
         push_cors(out, options.allow_origin, options.allow_credentials);
         push_connection(out, options.keep_alive);
         out.extend_from_slice(b"\r\n");
-        out.extend_from_slice(&body);
+        if !options.is_head {
+            out.extend_from_slice(&body);
+        }
     }
 }
 

@@ -60,6 +60,11 @@ pub(super) fn transport(head: &Head<'_>, query: &Query<'_>) -> Result<Transport,
             Ok(Transport::LongPoll { wait_ms: wait_ms().unwrap_or(WAIT_MS_DEFAULT) })
         }
         None if is_upgrade() => websocket(head),
+        None if head.header("sec-websocket-key").is_some() => Err(ErrorResponse::new(
+            ErrorCode::UpgradeRequired,
+            "a proxy has removed the header `Upgrade: websocket` from this WebSocket handshake; it \
+             must pass `Upgrade` and `Connection: Upgrade` on",
+        )),
         None if accepts_events(head) => Ok(Transport::Sse),
         None => Ok(wait_ms().map_or(Transport::Stream, |wait_ms| Transport::LongPoll { wait_ms })),
     }

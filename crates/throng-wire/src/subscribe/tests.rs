@@ -128,11 +128,11 @@ fn a_subscription_without_parameters() {
 
 #[test]
 fn a_subscription_has_no_body_and_one_origin() {
-    for headers in ["Content-Length: 1\r\n", "Transfer-Encoding: chunked\r\n"] {
-        let error = refused_with("/channels/a", headers);
-        assert_eq!((error.code.status(), error.code.name()), (400, "bad_request"));
-    }
+    let error = refused_with("/channels/a", "Content-Length: 1\r\n");
+    assert_eq!((error.code.status(), error.code.name()), (400, "bad_request"));
     request_with("/channels/a", "Content-Length: 0\r\n");
+    // The last chunk may be all of it.
+    request_with("/channels/a", "Transfer-Encoding: chunked\r\n");
     let error = refused_with("/channels/a", "Origin: http://a\r\nOrigin: http://b\r\n");
     assert_eq!(error.code.name(), "bad_request");
 }

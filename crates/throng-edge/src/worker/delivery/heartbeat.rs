@@ -191,12 +191,12 @@ impl<N: Net> Worker<N> {
 }
 
 /// A heartbeat in the framing of the connection, which needs no answer.
-fn heartbeat_bytes<S>(connection: &Connection<S>) -> &'static [u8] {
+pub(in crate::worker) fn heartbeat_bytes<S>(connection: &Connection<S>) -> &'static [u8] {
     let is_chunked = connection.has(Flags::CHUNKED);
     match connection.encoding().framing() {
         Framing::WebSocket if connection.has(Flags::V1) => V1_HEARTBEAT,
         Framing::WebSocket => PONG,
-        Framing::Sse if is_chunked => b"2\r\n:\n\r\n",
+        Framing::Sse if is_chunked => b"3\r\n:\n\n\r\n",
         Framing::Sse => sse::COMMENT,
         Framing::Line if is_chunked => b"1\r\n\n\r\n",
         Framing::Line => b"\n",

@@ -162,7 +162,7 @@ impl<N: Net> Worker<N> {
         self.count(Counter::RefusedLimit);
         self.log_error(id, bytes, &refusal.into());
         let mut out = self.buffers.take_output();
-        let reader = Reader { origin: request.origin.clone(), request_id: None };
+        let reader = Reader { origin: request.origin.clone(), ..Reader::default() };
         self.write_answer(refusal, Some(request), &reader, &mut out);
         if bytes.len() == length {
             self.close_at_once_after(id, &out);
@@ -256,7 +256,7 @@ impl<N: Net> Worker<N> {
                 let error = ErrorResponse::new(ErrorCode::BadRequest, error.to_string());
                 self.count(Counter::RefusedSubscribe);
                 let request_id = request.request_id.clone();
-                self.refuse(id, &error, &Reader { origin: None, request_id });
+                self.refuse(id, &error, &Reader { request_id, ..Reader::default() });
                 return false;
             }
         };

@@ -1,10 +1,10 @@
 //! Reads, and passes the input to the handler of the connection's state.
 
 use throng_core::Kind;
-use throng_wire::head::{self, Head, Limits, Parsed};
+use throng_wire::head::{self, ChunkedBody, Head, Limits, Parsed};
 use throng_wire::name::CANARY;
 use throng_wire::subscribe::{self, Request, Route};
-use throng_wire::{ErrorResponse, Target, proxied};
+use throng_wire::{ErrorCode, ErrorResponse, Target, proxied};
 
 use crate::close_reason::CloseReason;
 use crate::connection::{Connection, ConnectionId, Flags, State, Token};
@@ -238,11 +238,22 @@ impl<N: Net> Worker<N> {
                 // Nothing tells where a next request would begin, so that this is the last one.
                 self.count(Counter::RefusedHead);
                 self.log_error(id, bytes, &error);
-                self.refuse(id, &error, &Reader::default());
+                let reader = Reader { is_head: head::is_head(bytes), ..Reader::default() };
+                self.refuse(id, &error, &reader);
                 return bytes.len();
             }
         };
         let mut route = self.route(&head);
+        let mut length = length;
+        if route.as_ref().is_ok_and(|route| matches!(route, Route::Subscribe(_)))
+            && head.is_chunked()
+        {
+            match head::chunked_body(&bytes[length..]) {
+                ChunkedBody::Incomplete => return 0,
+                ChunkedBody::Empty(body_bytes) => length += body_bytes,
+                ChunkedBody::Other => route = Err(subscribe::has_body()),
+            }
+        }
         let is_canary = self.connections.is_canary(id);
         if let Ok(Route::Subscribe(request)) = &mut route
             && is_canary
@@ -274,7 +285,10 @@ impl<N: Net> Worker<N> {
             }
             Err(error) => {
                 let reader = self.reader_of(&head);
-                self.count(Counter::RefusedSubscribe);
+                self.count(match error.code {
+                    ErrorCode::UpgradeRequired => Counter::RefusedUpgrade,
+                    _ => Counter::RefusedSubscribe,
+                });
                 self.log_error(id, bytes, &error);
                 self.refuse(id, &error, &reader);
                 bytes.len()

@@ -22,6 +22,7 @@ use crate::counters::Counter;
 use crate::encoding::{Encoding, Framing, frame_notice};
 use crate::net::Net;
 use crate::worker::Worker;
+use crate::worker::delivery::heartbeat::heartbeat_bytes;
 use crate::worker::subscriptions::name_of;
 
 /// Where the subscriptions of a request begin.
@@ -477,9 +478,17 @@ impl<N: Net> Worker<N> {
             Transport::Sse => response::sse(&mut out, is_chunked, &headers),
             _ => response::stream(&mut out, is_chunked, content_type(request), &headers),
         }
+        let head_bytes = out.len();
         self.greet(id, &mut out, (request, followed), &headers, unread);
         self.greet_with_presence(id, &mut out, &presence);
         self.greet_with_lateness(id, &mut out);
+        // Some proxies and clients take a stream for open only when its first byte has come.
+        if out.len() == head_bytes
+            && let Some(connection) = self.connections.expect_live(id)
+            && !connection.has(Flags::WEBSOCKET)
+        {
+            out.extend_from_slice(heartbeat_bytes(connection));
+        }
         self.send(id, &out);
         self.buffers.return_output(out);
         self.schedule_first_heartbeat(id);
