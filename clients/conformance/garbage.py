@@ -32,7 +32,7 @@ class Kept:
 def envelope(id, data, **fields):
     """The text of an envelope with this text in the place of the data."""
     named = {"type": "message", "channel": "a", "id": id, "time": 1}
-    text = json.dumps({**named, **fields})
+    text = json.dumps({**named, **fields}, separators=(",", ":"))
     return text if data is None else f'{text[:-1]},"data":{data}}}'
 
 

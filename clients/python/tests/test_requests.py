@@ -253,6 +253,13 @@ def test_bad_names_fail_at_the_call(target, code):
     assert exchange.sent == []
 
 
+def test_a_pattern_is_no_name_to_publish_to():
+    exchange = Scripted(DONE)
+    with pytest.raises(ThrongError, match="no patterns") as refused:
+        run_blocking(publish(exchange, OPTIONS, Draft("prices/*", "x")))
+    assert refused.value.code == "bad_name" and exchange.sent == []
+
+
 def test_text_that_utf_8_cannot_hold_fails_at_the_call():
     exchange = Scripted(DONE)
     for data in ("cut \ud83d", {"text": "cut \ud83d"}, {"cut \ud83d": 1}):

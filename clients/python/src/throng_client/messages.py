@@ -185,10 +185,15 @@ def name_of_user(name: object) -> str:
     raise TypeError(f"a user is a str or an int, not {name!r}")
 
 
-def checked_target(target: Target) -> Target:
-    """A target whose name the server can accept. Raises `bad_name` or `bad_utf8`."""
+def checked_target(target: Target, *, is_read: bool = False) -> Target:
+    """A target whose name the server can accept. Raises `bad_name` or `bad_utf8`.
+
+    With `is_read` it is neither followed nor published to.
+    """
     for noun, name in place_of(target).items():
         fault = _fault_of(name)
+        if fault is None and "*" in name and not is_read:
+            fault = "contains `*`: there are no patterns, so name each by its whole name"
         if fault is not None:
             raise ThrongError("bad_name", f"the {noun} name {fault}")
     return target

@@ -182,7 +182,7 @@ async def _send(exchange: Exchange, request: Request, token: str | None, timeout
 async def _read(
     exchange: Exchange, options: Options, target: Target, what: str, query: dict[str, Any]
 ) -> dict[str, Any]:
-    path = path_of(checked_target(target), what, query)
+    path = path_of(checked_target(target, is_read=True), what, query)
     try:
         answer = await send_with_token(exchange, Request("GET", path), options.request_timeout)
     except NoAnswer as lost:

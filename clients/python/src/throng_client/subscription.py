@@ -223,9 +223,13 @@ class AsyncSubscription:
         if self._link is not None:
             self._link.suspect(since, until)
 
-    def _report_state(self, name: StateName, delay: float | None = None, reason: str = "") -> None:
+    def _report_state(self, name: StateName) -> None:
         if self._calls.on_state is not None:
-            self._calls.on_state(State(name, self.transport, delay, reason))
+            self._calls.on_state(State(name, self.transport))
+
+    def _report_waiting(self, lost: Transport, delay: float, loss: Loss) -> None:
+        if self._calls.on_state is not None:
+            self._calls.on_state(State("waiting", lost, delay, str(loss)))
 
     async def _receive(self, link: Link) -> list[Event]:
         better = self._better
@@ -326,7 +330,7 @@ class AsyncSubscription:
                 pass
 
     async def _lost(self, loss: Loss) -> None:
-        link, now = self._link, self._host.exchange.now()
+        link, now, transport = self._link, self._host.exchange.now(), self.transport
         lived = now - self._opened_at if link is not None and link.is_open else None
         await self._give_up_better()
         await self._release()
@@ -345,7 +349,7 @@ class AsyncSubscription:
             following = Next.AT_ONCE
         if following is Next.AT_ONCE or (loss.is_token and self._renews_at_once(lived)):
             self._retry_at = self._host.exchange.now()
-            self._report_state("waiting", 0.0, str(loss))
+            self._report_waiting(transport, 0.0, loss)
             return
         options = self._host.options
         delay = backoff(self._attempt, options.random) if loss.hint is None else bounded(loss.hint)
@@ -354,7 +358,7 @@ class AsyncSubscription:
         if lived is None and loss.hint is None:
             warn_once(f"no connection to {self._host.url} yet: {loss}")
         log.info("the connection is lost (%s); trying again in %.1f s", loss, delay)
-        self._report_state("waiting", delay, str(loss))
+        self._report_waiting(transport, delay, loss)
 
     def _renews_at_once(self, lived: float | None) -> bool:
         """Whether a newer token is used without a delay: not if the server has just refused one."""
