@@ -87,14 +87,20 @@ class Client:
 
     def until(self, matches):
         """Reads on until an event matches; returns that one."""
-        deadline = time.monotonic() + WAIT_SECONDS
+        if event := self.within(WAIT_SECONDS, matches):
+            return event
+        ended = self.program.process.poll()
+        state = "" if ended is None else f"; the program has ended with {ended}"
+        raise AssertionError(f"nothing more after {self.heard[-20:]}{state}")
+
+    def within(self, seconds, matches):
+        """The same, for so long at most; None if no event has matched."""
+        deadline = time.monotonic() + seconds
         while True:
             try:
                 event = self._events.get(timeout=max(0, deadline - time.monotonic()))
             except queue.Empty:
-                ended = self.program.process.poll()
-                state = "" if ended is None else f"; the program has ended with {ended}"
-                raise AssertionError(f"nothing more after {self.heard[-20:]}{state}") from None
+                return None
             self.heard.append(event)
             if matches(event):
                 return event

@@ -139,8 +139,9 @@ func (h *httpLink) settle() error {
 	}
 	path := h.url(url.Values{"transport": {"sse"}}, true)
 	response, err := h.get(http.MethodHead, path, h.client.options.RequestTimeout)
-	if err == nil {
-		err = h.check(response)
+	if err == nil && !response.isOK() {
+		// The response to a HEAD has no body, which would say who refuses.
+		response, err = h.now()
 	}
 	if err != nil {
 		return err
@@ -157,6 +158,16 @@ func (h *httpLink) settle() error {
 		}
 	}
 	return nil
+}
+
+// now is the answer to a poll that does not wait.
+func (h *httpLink) now() (*answer, error) {
+	query := url.Values{"transport": {"poll"}, "wait": {"0"}}
+	response, err := h.get(http.MethodGet, h.url(query, true), h.client.options.RequestTimeout)
+	if err == nil {
+		err = h.check(response)
+	}
+	return response, err
 }
 
 func (h *httpLink) ids(header http.Header) ([]string, error) {
@@ -327,7 +338,7 @@ func (s *streamLink) start(isFromNow bool) (http.Header, error) {
 	}
 	kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type"))
 	if kind != "text/event-stream" {
-		return nil, unusable("the answer is not an event stream")
+		return nil, unusable(s.client.notThrong(nil).Message)
 	}
 	s.stream = newEventStream(heartbeats{s})
 	return response.Header, nil
@@ -424,11 +435,7 @@ func (p *pollLink) connection() string { return "" }
 
 // prove polls from now on, which returns at once.
 func (p *pollLink) prove() error {
-	query := url.Values{"transport": {"poll"}, "wait": {"0"}}
-	response, err := p.get(http.MethodGet, p.url(query, true), p.client.options.RequestTimeout)
-	if err == nil {
-		err = p.check(response)
-	}
+	_, err := p.now()
 	return err
 }
 

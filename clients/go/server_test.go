@@ -303,10 +303,14 @@ func TestWhatIsNotAllowedHasTheCodeOfTheServer(t *testing.T) {
 			"forbidden":    {Transports: transports, Token: token},
 			"no_token":     {Transports: transports, GetToken: none},
 		} {
-			for _, err := range connect(t, url, options).Subscribe(throng.Channel("b")).Messages(ctxOf(t)) {
-				var refused *throng.Error
-				if !errors.As(err, &refused) || refused.Code != code {
-					t.Errorf("%s: got %v, want %s", transport, err, code)
+			for _, history := range []int{0, 5} {
+				s := connect(t, url, options).Subscribe(throng.Channel("b"))
+				s.History = history
+				for _, err := range s.Messages(ctxOf(t)) {
+					var refused *throng.Error
+					if !errors.As(err, &refused) || refused.Code != code {
+						t.Errorf("%s, %d: got %v, want %s", transport, history, err, code)
+					}
 				}
 			}
 		}

@@ -268,10 +268,10 @@ func (s *socketLink) ended(err error) error {
 		}
 	}
 	s.mu.Lock()
-	token := s.token
+	token, isOpen := s.token, s.opened
 	s.mu.Unlock()
 	tokens := s.client.tokens
-	end := closing{code, closed.Reason, hint, s.conn.Subprotocol() == protocol}
+	end := closing{code, closed.Reason, hint, isOpen || s.conn.Subprotocol() == protocol}
 	if end.isThrong && isStaleToken(code) {
 		tokens.refuse(token)
 	}
