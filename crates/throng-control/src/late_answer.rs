@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use throng_core::{Answer, Later, Ticket};
+use throng_core::{Answer, AskerId, Later, Ticket};
 use tokio::sync::oneshot::{self, error::TryRecvError};
 use tokio::time::timeout;
 
@@ -42,7 +42,7 @@ where
         });
         ticket.for_asker(kept)
     };
-    match question(Later::new(&mut issue))? {
+    match question(Later::new(&mut issue).of(AskerId::next()))? {
         Answer::Now(answer) => Ok(Asked::Answered(answer)),
         Answer::Later(_) => {
             let receiver = issued.unwrap_or_else(|| oneshot::channel().1);

@@ -22,7 +22,7 @@ impl History {
             HistoryQuery::After(_) | HistoryQuery::Since(_) => {
                 encode(self.messages.iter(), max_bytes)
             }
-            HistoryQuery::Newest | HistoryQuery::Before(_) => {
+            HistoryQuery::Newest | HistoryQuery::Before(_) | HistoryQuery::FirstOfLast(_) => {
                 let mut envelopes = encode(self.messages.iter().rev(), max_bytes);
                 envelopes.reverse();
                 envelopes

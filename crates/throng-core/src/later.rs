@@ -9,6 +9,32 @@
 
 use std::fmt;
 use std::sync::Weak;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Whose a question is, so that shares can be kept: a connection, or a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct AskerId(u64);
+
+impl AskerId {
+    /// The server itself, which has no share.
+    pub const SERVER: AskerId = AskerId(0);
+
+    /// One that is nobody else's.
+    pub fn next() -> AskerId {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        AskerId(NEXT.fetch_add(1, Ordering::Relaxed) << 1 | 1)
+    }
+
+    /// The one of a connection, which `number` tells from all others of this process.
+    pub fn of_connection(number: u64) -> AskerId {
+        AskerId((number + 1) << 1)
+    }
+
+    /// Whether it is a client.
+    pub fn is_client(self) -> bool {
+        self != AskerId::SERVER
+    }
+}
 
 /// What a question returns.
 #[derive(Debug, PartialEq, Eq)]
@@ -42,7 +68,10 @@ pub struct Promise(());
 
 /// Allows to answer later. It makes the ticket on demand, so that an answer at once allocates
 /// nothing.
-pub struct Later<'a, T>(&'a mut dyn FnMut() -> Ticket<T>);
+pub struct Later<'a, T> {
+    issue: &'a mut dyn FnMut() -> Ticket<T>,
+    asker: AskerId,
+}
 
 impl<T> fmt::Debug for Later<'_, T> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -53,12 +82,23 @@ impl<T> fmt::Debug for Later<'_, T> {
 impl<'a, T> Later<'a, T> {
     /// Takes the ticket from `issue` if there is need of one.
     pub fn new(issue: &'a mut dyn FnMut() -> Ticket<T>) -> Later<'a, T> {
-        Later(issue)
+        Later { issue, asker: AskerId::SERVER }
+    }
+
+    /// The same, of a client.
+    #[must_use]
+    pub fn of(self, asker: AskerId) -> Later<'a, T> {
+        Later { asker, ..self }
+    }
+
+    /// Whose the question is.
+    pub fn asker(&self) -> AskerId {
+        self.asker
     }
 
     /// The ticket to answer with, and what to return until then.
     pub fn ticket(self) -> (Ticket<T>, Answer<T>) {
-        ((self.0)(), Answer::Later(Promise(())))
+        ((self.issue)(), Answer::Later(Promise(())))
     }
 }
 

@@ -110,7 +110,7 @@ pub use engine::{Audience, Engine, EngineMetrics, Follow, Followed, History, Oth
 pub use histogram::{Histogram, Snapshot};
 pub use id::{ChannelId, ConnectionId, Epoch, Listener, LocalId, MessageId, Position, WorkerId};
 pub use idempotency_key::{IdempotencyKey, Publisher};
-pub use later::{Answer, Later, Ticket};
+pub use later::{Answer, AskerId, Later, Ticket};
 pub use listing::{ListPlace, ListStep, ListedChannel};
 pub use log::segment::SharedBytes;
 pub use memory::{Backlog, MemoryEngine, MemoryThaw, SegmentSink};

@@ -13,10 +13,12 @@
 //! | module | what it is |
 //! |---|---|
 //! | `entry` | one message, on the heap or in a segment |
+//! | `page` | pages of those that can be read |
 //! | `sealed` | the segments of a log |
 //! | `segment` | messages in memory that two processes share |
 
 mod entry;
+mod page;
 mod sealed;
 pub(crate) mod segment;
 
@@ -27,6 +29,8 @@ use std::sync::{Arc, Weak};
 
 use self::entry::Entry;
 pub(crate) use self::entry::{Kept, Place, View};
+pub(crate) use self::page::LogPage;
+use self::page::Run;
 use self::sealed::SealedIn;
 use self::segment::{Sealed, Segment};
 use crate::message::{Content, Message};
@@ -56,6 +60,8 @@ struct Expiring {
     next: BinaryHeap<Reverse<(u64, u64)>>,
     /// The messages in the log that have expired.
     expired: usize,
+    /// The longest run of them that a page has passed over.
+    run: Option<Run>,
 }
 
 /// A heap with fewer entries is not worth a look for dropped messages.
@@ -102,7 +108,7 @@ impl Log {
     /// Notes when a message that is appended expires.
     fn note_expiring(&mut self, expires_ms: u64, offset: u64, is_over: bool) {
         let Log { messages, expiring, sealed, .. } = self;
-        let Expiring { next, expired } = &mut **expiring.get_or_insert_default();
+        let Expiring { next, expired, .. } = &mut **expiring.get_or_insert_default();
         if is_over {
             *expired += 1;
             return;
@@ -366,17 +372,6 @@ impl Log {
         let sealed = sealed.as_deref();
         messages.range_mut(from..).map(move |entry| Kept::new(entry, sealed))
     }
-
-    /// The kept messages before `offset`, oldest first, with those that have expired.
-    pub(crate) fn before(
-        &mut self,
-        offset: u64,
-    ) -> impl DoubleEndedIterator<Item = Kept<'_>> + ExactSizeIterator {
-        let to = self.messages.partition_point(|entry| self.view(entry).offset() < offset);
-        let Log { messages, sealed, .. } = self;
-        let sealed = sealed.as_deref();
-        messages.range_mut(..to).map(move |entry| Kept::new(entry, sealed))
-    }
 }
 
 #[cfg(test)]
@@ -384,7 +379,7 @@ mod tests {
     use super::*;
     use crate::{Body, ChannelName, Epoch, MessageId};
 
-    fn content(offset: u64, expires_ms: Option<u64>) -> Arc<Content> {
+    pub(super) fn content(offset: u64, expires_ms: Option<u64>) -> Arc<Content> {
         Arc::new(Content {
             id: MessageId { epoch: Epoch::numbered(1), offset },
             stamp: crate::Stamp(offset),

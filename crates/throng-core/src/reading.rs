@@ -9,7 +9,7 @@ use crate::id::{MessageId, Position};
 use crate::stamp::Watermark;
 
 /// Where a subscription starts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StartAt {
     /// With the next message.
     Live,
@@ -55,7 +55,7 @@ impl StartAt {
 }
 
 /// The part of a channel's history that a page shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum HistoryQuery {
     /// The newest messages.
     Newest,
@@ -65,10 +65,13 @@ pub enum HistoryQuery {
     After(MessageId),
     /// The oldest messages that a client with this position lacks.
     Since(Watermark),
+    /// Only the first one of this many of the last messages, or of as many as a subscription may
+    /// lag behind: where a subscription would start.
+    FirstOfLast(usize),
 }
 
 /// A part of a channel's log that a call of the engine reads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reading {
     /// What a subscription that starts here has to get.
     Start(StartAt),

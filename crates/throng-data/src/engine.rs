@@ -17,12 +17,14 @@
 //! |---|---|
 //! | `shared` | what all threads share: the memory engine, the logs, the open parts |
 //! | `delivery` | what the journal's thread needs of the server |
+//! | `expired_runs` | runs of expired messages, which pages pass over |
 //! | `read` | what a subscription starts with, and pages |
 //! | `readers` | the threads that read |
 //! | `markers` | how far users have read durable inboxes |
 //! | `list` | the durable channels, for lists |
 
 mod delivery;
+mod expired_runs;
 mod list;
 mod markers;
 mod read;
@@ -36,16 +38,17 @@ use std::sync::Arc;
 
 use throng_core::parts::{Limits, Page, Part};
 use throng_core::{
-    Answer, Audience, Backlog, ChannelId, ChannelName, Engine, EngineMetrics, Fetched, Follow,
-    Followed, History, HistoryQuery, Kind, Later, ListPlace, ListStep, LocalId, Mark, Marked,
-    MemoryEngine, Message, MessageId, Notification, Outcome, PresenceCache, Publication,
+    Answer, AskerId, Audience, Backlog, ChannelId, ChannelName, Engine, EngineMetrics, Fetched,
+    Follow, Followed, History, HistoryQuery, Kind, Later, ListPlace, ListStep, LocalId, Mark,
+    Marked, MemoryEngine, Message, MessageId, Notification, Outcome, PresenceCache, Publication,
     PublishError, Reading, Rule, Ticket, Watermark, WorkerId,
 };
 
 use crate::journal::{Done, Journal};
 pub use delivery::Delivery;
 use markers::Markers;
-use readers::Readers;
+use read::PAGE_BYTES_MAX;
+use readers::{Readers, Turn};
 use shared::Shared;
 
 /// See the module.
@@ -54,6 +57,23 @@ pub struct DurableEngine {
     journal: Arc<Journal>,
     readers: Readers,
     markers: Arc<Markers>,
+}
+
+/// What is read of logs for clients, and what was refused since the start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReadFigures {
+    /// Bytes that were read and wait for the subscription or page that they are for.
+    pub held_bytes: u64,
+    /// The limit of that.
+    pub held_bytes_max: u64,
+    /// Readings that wait for a thread.
+    pub waiting: u64,
+    /// Readings that were refused as others held the memory.
+    pub refused_memory: u64,
+    /// Readings that were refused as too many waited.
+    pub refused_busy: u64,
+    /// Readings that got less than they asked for, as the client held its share of the memory.
+    pub shortened: u64,
 }
 
 impl DurableEngine {
@@ -66,6 +86,19 @@ impl DurableEngine {
         let shared = delivery.shared();
         let markers = Arc::new(Markers::new(Arc::clone(&shared.logs), Arc::clone(&journal)));
         Ok(DurableEngine { shared, journal, readers: Readers::start()?, markers })
+    }
+
+    /// What is read for clients.
+    pub fn read_figures(&self) -> ReadFigures {
+        let (parts, readers) = (self.shared.parts.metrics(), self.readers.metrics());
+        ReadFigures {
+            held_bytes: parts.bytes,
+            held_bytes_max: parts.max_bytes,
+            waiting: readers.waiting,
+            refused_memory: parts.refused,
+            refused_busy: readers.refused,
+            shortened: parts.shortened,
+        }
     }
 
     fn memory(&self) -> &MemoryEngine {
@@ -124,25 +157,23 @@ impl Engine for DurableEngine {
             return self.memory().fetch(now_ms, channel, reading, later);
         };
         // Before anything is read: see `throng_core::parts`.
-        let held = self.shared.parts.open(channel, reading, limits(rule));
-        if let Reading::Start(start) = reading
-            && let Some(part) = self.shared.start_now(channel, start)
-        {
-            held.fill(part);
-            return Fetched::held_by(held).into();
-        }
-        let (ticket, answer) = later.ticket();
-        let shared = Arc::clone(&self.shared);
-        self.readers.submit(move || {
-            // Dropped, the ticket says that there is no answer.
-            if ticket.is_wanted()
-                && !shared.parts.are_full()
-                && let Ok(part) = shared.read(now_ms, &held)
-            {
+        let (parts, asker, limits) = (&self.shared.parts, later.asker(), limits(rule));
+        if let Reading::Start(start) = reading {
+            let held = parts.open(channel, reading, limits, asker);
+            if let Some(part) = self.shared.start_now(channel, start) {
                 held.fill(part);
-                ticket.answer(Fetched::held_by(held));
+                return Fetched::held_by(held).into();
             }
-        });
+        }
+        let wanted = match reading {
+            Reading::Start(_) | Reading::Page(HistoryQuery::FirstOfLast(_), _) => limits,
+            Reading::Page(..) => Limits { bytes: PAGE_BYTES_MAX, ..limits },
+        };
+        let (ticket, answer) = later.ticket();
+        if let Some(held) = parts.ask(channel, reading, wanted, asker, ticket) {
+            let shared = Arc::clone(&self.shared);
+            self.readers.submit(asker, channel, move || shared.turn(now_ms, &held, wanted));
+        }
         answer
     }
 
@@ -151,15 +182,17 @@ impl Engine for DurableEngine {
             return self.memory().follow(now_ms, follow);
         };
         let reading = Reading::Start(follow.start);
-        let found = self.shared.parts.find(follow.channel, reading);
+        let parts = &self.shared.parts;
+        let found = parts.find(follow.channel, reading);
         // What was not fetched is read here, and holds up the thread.
-        let held =
-            found.is_none().then(|| self.shared.parts.open(follow.channel, reading, limits(rule)));
+        let open = || parts.open(follow.channel, reading, limits(rule), AskerId::SERVER);
+        let held = found.is_none().then(open);
         let part = match (found, &held) {
             (None, Some(held)) => {
                 let part = self.shared.start_now(follow.channel, follow.start);
-                let part = part.map_or_else(|| self.shared.read(now_ms, held), Ok);
-                part.ok().map(|part| Arc::clone(held.fill(part)))
+                let part =
+                    part.map_or_else(|| self.shared.read(now_ms, held), |part| Ok(Some(part)));
+                part.ok().flatten().map(|part| Arc::clone(held.fill(part)))
             }
             (found, _) => found,
         };
@@ -207,17 +240,21 @@ impl Engine for DurableEngine {
         query: HistoryQuery,
         limit: usize,
     ) -> History {
-        if self.shared.durable(channel).is_none() {
+        let Some(rule) = self.shared.durable(channel) else {
             return self.memory().history(now_ms, channel, query, limit);
-        }
+        };
         let reading = Reading::Page(query, limit);
         let open = self.shared.parts.find(channel, reading);
         let page = match open.as_ref().and_then(|open| open.part()) {
-            Some(Part::Page(page)) => Ok(page.clone()),
+            Some(Part::Page(page)) => Some(page.clone()),
             // What was not fetched is read here, and holds up the thread.
-            _ => self.shared.reader(now_ms, channel, reading).page(query, limit),
+            _ => {
+                let limits = Limits { bytes: PAGE_BYTES_MAX, ..limits(rule) };
+                let page = self.shared.reader(now_ms, channel, reading).page(query, limit, limits);
+                page.ok().flatten()
+            }
         };
-        let Page { head, messages, has_more, is_recovered } = page.unwrap_or_else(|_| {
+        let Page { head, messages, has_more, is_recovered } = page.unwrap_or_else(|| {
             let head = MessageId { epoch: self.shared.logs.epoch(), offset: 0 };
             Page { head, messages: Vec::new(), has_more: false, is_recovered: Some(false) }
         });
@@ -235,9 +272,18 @@ impl Engine for DurableEngine {
         if self.shared.durable(inbox).is_none() {
             return Ok(self.memory().read_marker(now_ms, inbox, mark)).into();
         }
+        let asker = later.asker();
         let (ticket, answer) = later.ticket();
-        let (markers, inbox) = (Arc::clone(&self.markers), inbox.clone());
-        self.readers.submit(move || markers.read_marker(now_ms, &inbox, mark, ticket));
+        let (markers, of) = (Arc::clone(&self.markers), inbox.clone());
+        let mut ticket = Some(ticket);
+        self.readers.submit(asker, inbox, move || {
+            // Whoever moves a marker may have gone.
+            let is_wanted = |ticket: &Ticket<_>| mark.is_some() || ticket.is_wanted();
+            if let Some(ticket) = ticket.take().filter(is_wanted) {
+                markers.read_marker(now_ms, &of, mark, ticket);
+            }
+            Turn::Done
+        });
         answer
     }
 

@@ -530,6 +530,7 @@ impl Thread {
                 shared.disk_bytes.store(bytes, Ordering::Relaxed);
                 shared.is_over_limit.store(bytes > setup.max_bytes, Ordering::Relaxed);
                 shared.state.store(WORKS, Ordering::Relaxed);
+                writer.give_back();
                 has_more
             }
             Err(error) => {

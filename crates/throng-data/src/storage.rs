@@ -132,6 +132,9 @@ pub trait Storage: Send + Sync {
     /// meanwhile.
     fn settle(&self) -> Result<(), StorageError>;
 
+    /// Frees memory, if nobody has committed anything for a while. Does not wait.
+    fn give_back(&self) {}
+
     /// Makes commits possible again after an error, and everything that can be read survive the end
     /// of the machine. A sync is not enough for that: the system drops what a failed sync had to
     /// write, although reads still find it, so it is written anew.

@@ -26,6 +26,8 @@ use throng_data::storage::disk::DiskStorage;
 use throng_units::format::{counted, seconds};
 use tokio::runtime::Handle;
 
+use crate::memory::Plan;
+use crate::plane_settings::memory_plan;
 use crate::settings::{Settings, SettingsError};
 pub(crate) use backup::Backups;
 use metrics::JournalMetrics;
@@ -33,9 +35,6 @@ pub(crate) use tenancy::Tenancy;
 
 /// Names the time since the machine was started.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
-
-/// Memory for blocks of the store that were read.
-const CACHE_BYTES: u64 = 64 << 20;
 
 /// How often the log looks whether the disk takes messages.
 const LOOK: Duration = Duration::from_secs(1);
@@ -69,7 +68,8 @@ impl Data {
         memory: impl FnOnce() -> MemoryEngine,
     ) -> Result<Option<Data>> {
         let Some(path) = &settings.data.0 else { return Ok(None) };
-        let store = Store::open(path, directory(path, Directory::open(path))?)?;
+        let plan = memory_plan(settings).1;
+        let store = Store::open(path, directory(path, Directory::open(path))?, plan)?;
         let memory = memory().with_positions(store.opened.epoch, store.opened.stamps);
         let data = store.start(settings, memory, Journal::start)?;
         Ok(Some(data))
@@ -83,7 +83,7 @@ impl Data {
         memory: MemoryEngine,
     ) -> Result<Data> {
         let path = settings.data.0.as_deref().context("there is no data directory")?;
-        let store = Store::open(path, taken)?;
+        let store = Store::open(path, taken, memory_plan(settings).1)?;
         let memory = memory.with_epoch_of_positions(store.opened.epoch);
         store.start(settings, memory, Journal::start_paused)
     }
@@ -111,7 +111,7 @@ impl Data {
 
     /// What the directory takes and does; nothing if there is none.
     pub(crate) fn journal_metrics(data: Option<&Data>) -> JournalMetrics {
-        JournalMetrics(data.map(|data| Arc::clone(&data.journal)))
+        JournalMetrics(data.map(|data| (Arc::clone(&data.journal), Arc::clone(&data.engine))))
     }
 
     /// Reads which channels users follow.
@@ -197,7 +197,7 @@ pub(crate) fn taken(settings: &Settings, lock: Option<OwnedFd>) -> Result<Option
 }
 
 impl Store {
-    fn open(path: &Path, directory: Directory) -> Result<Store> {
+    fn open(path: &Path, directory: Directory, plan: Plan) -> Result<Store> {
         // The library that stores makes files for everybody to read.
         umask(Mode::RWXG | Mode::RWXO);
         let shown = path.display();
@@ -205,8 +205,8 @@ impl Store {
         let broken = || format!("cannot open the data directory {shown}");
         tracing::info!("opening the data directory {shown}");
         let begin = Instant::now();
-        let storage = DiskStorage::open(&directory.store(), CACHE_BYTES).with_context(broken)?;
-        let storage = Arc::new(storage);
+        let storage = DiskStorage::open(&directory.store(), plan.blocks).with_context(broken)?;
+        let storage = Arc::new(storage.holding_at_most(plan.memtables));
         let (logs, opened) =
             Logs::open(Arc::clone(&storage) as _, boot.trim()).with_context(broken)?;
         tracing::info!("opened the data directory in {}", seconds(begin.elapsed().as_secs_f64()));
@@ -233,7 +233,8 @@ impl Store {
     ) -> Result<Data> {
         let Store { storage, logs, opened: _, directory } = self;
         let memory = Arc::new(memory);
-        let delivery = Delivery::new(Arc::clone(&memory), Arc::clone(&logs));
+        let parts = memory_plan(settings).1.parts;
+        let delivery = Delivery::with_parts(Arc::clone(&memory), Arc::clone(&logs), parts);
         // Tasks are woken at less cost by one of their own.
         let tasks = Handle::current();
         let answer_at = move |answers: Answering| drop(tasks.spawn(async move { answers() }));

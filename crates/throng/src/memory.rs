@@ -11,6 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
+use throng_core::parts::OPEN_BYTES_MAX;
 use throng_core::{
     ConnectionName, Engine, FoundConnection, MemoryDefence, MemoryPressure, MemoryStep, ScanAction,
     ScanTarget, Scanned, Ticket,
@@ -53,7 +54,17 @@ pub(crate) struct Plan {
     pub(crate) messages: u64,
     /// Batches that arrive there.
     pub(crate) batches: u64,
+    /// Parts of logs that are on a disk or in a stream, which wait for clients.
+    pub(crate) parts: usize,
+    /// The store of the data directory holds this much of what it has yet to write to files. Small
+    /// entries take twice that.
+    pub(crate) memtables: u64,
+    /// Blocks of the store's files that were read.
+    pub(crate) blocks: u64,
 }
+
+/// Blocks of the store's files take no more, however much memory there is.
+const BLOCKS_BYTES_MAX: u64 = 64 << 20;
 
 impl Plan {
     /// A plan for this limit. A quarter is for the program itself, connections, and the kernel.
@@ -67,7 +78,16 @@ impl Plan {
             answers: part(32),
             messages: part(16),
             batches: part(8),
+            parts: size(part(16)).min(OPEN_BYTES_MAX),
+            memtables: part(32),
+            blocks: part(32).min(BLOCKS_BYTES_MAX),
         }
+    }
+
+    /// The same with a data directory, whose store and parts of logs get half of what logs in
+    /// memory may take.
+    pub(crate) fn with_data(self) -> Plan {
+        Plan { logs: self.logs / 2, ..self }
     }
 
     /// The plan where nothing says how much memory there is.
@@ -240,9 +260,15 @@ mod tests {
     #[test]
     fn the_parts_of_the_plan_fit_the_limit() {
         let limit = 64 << 20;
-        let Plan { logs, buffered, blocked, answers, messages, batches } = Plan::new(limit);
-        let sum = (logs + buffered + blocked) as u64 + 2 * answers + messages + batches;
-        assert!(sum <= limit / 4 * 3, "{sum}");
+        let sum = |plan: Plan| {
+            let Plan { logs, buffered, blocked, answers, messages, batches, .. } = plan;
+            (logs + buffered + blocked) as u64 + 2 * answers + messages + batches
+        };
+        assert!(sum(Plan::new(limit)) <= limit / 4 * 3);
+        let plan = Plan::new(limit).with_data();
+        let Plan { parts, memtables, blocks, .. } = plan;
+        let sum = sum(plan) + parts as u64 + 2 * memtables + blocks;
+        assert!(sum <= limit / 5 * 4, "{sum}");
         assert!(Plan::unlimited().logs > 1 << 40);
     }
 }

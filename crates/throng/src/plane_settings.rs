@@ -120,5 +120,6 @@ pub(crate) fn has_demo(settings: &Settings) -> bool {
 pub(crate) fn memory_plan(settings: &Settings) -> (Option<MemoryMeter>, memory::Plan) {
     let meter = MemoryMeter::new(settings.max_memory.0.map(|size| size.0 as u64));
     let plan = meter.as_ref().map(|meter| memory::Plan::new(meter.limit().bytes));
-    (meter, plan.unwrap_or_else(memory::Plan::unlimited))
+    let plan = plan.unwrap_or_else(memory::Plan::unlimited);
+    (meter, if settings.data.0.is_some() { plan.with_data() } else { plan })
 }

@@ -13,7 +13,9 @@ use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderN
 use http::request::Parts;
 use http::{StatusCode, Version};
 use throng_access::Action;
-use throng_core::{ChannelName, Engine, HistoryQuery, Listener, MessageId, Position, StartAt};
+use throng_core::{
+    ChannelName, Engine, HistoryQuery, Listener, MessageId, Position, RefusedForMemory, StartAt,
+};
 use throng_wire::credential;
 use throng_wire::head::{self, Head, Limits, Parsed};
 use throng_wire::response::MESSAGE_POLICY;
@@ -46,6 +48,7 @@ pub(crate) async fn answer(control: &Control, head: &Parts) -> Result<Answer, Ap
     } else if Caller::of(head).listener == Listener::Admin {
         origin::check_viewer(&control.settings, Listener::Admin, &request)?;
     }
+    control.check_memory(RefusedForMemory::Subscription)?;
     let max = control.settings.max_channels_per_connection;
     if request.targets.len() > max {
         return Err(ErrorResponse::too_many_channels(max).into());
@@ -114,7 +117,7 @@ impl Cursor {
     ) -> Result<Cursor, ErrorResponse> {
         let (query, limit) = match start {
             StartAt::Live => (HistoryQuery::Newest, 0),
-            StartAt::Last(count) => (HistoryQuery::Newest, count),
+            StartAt::Last(count) => (HistoryQuery::FirstOfLast(count), 1),
             // The oldest message is enough to know where a gap ends.
             StartAt::After(id) => (HistoryQuery::After(id), 1),
             StartAt::Since(position) => (HistoryQuery::Since(position), 1),

@@ -72,12 +72,6 @@ impl<'l> Kept<'l> {
         Kept { entry, sealed }
     }
 
-    /// Whether the message has expired.
-    pub(crate) fn is_expired(&self) -> bool {
-        // What is left of an expired message is not sealed.
-        matches!(&*self.entry, Entry::Here { content, .. } if content.is_without_body())
-    }
-
     /// The message for one more subscriber: the one that is on its way to others, if any. One that
     /// was sealed is on the heap from now on.
     pub(crate) fn message(self) -> Arc<Message> {

@@ -5,7 +5,7 @@ use thin_vec::{ThinVec, thin_vec};
 use super::shared::Shared;
 use crate::engine::History;
 use crate::id::{Epoch, LocalId, MessageId, WorkerId};
-use crate::log::{Kept, Log};
+use crate::log::{Kept, Log, LogPage};
 use crate::names::NameRef;
 use crate::read_marker::{Mark, ReadMarker, UNREAD_MAX};
 use crate::reading::HistoryQuery;
@@ -227,7 +227,9 @@ impl Channel {
         let (cursor, is_recovered) = match query {
             HistoryQuery::After(id) => self.after(shared.epoch, id),
             HistoryQuery::Since(position) => self.since(shared, position),
-            HistoryQuery::Newest | HistoryQuery::Before(_) => (0, None),
+            HistoryQuery::Newest | HistoryQuery::Before(_) | HistoryQuery::FirstOfLast(_) => {
+                (0, None)
+            }
         };
         // No message is kept.
         let Some(log) = &mut self.log else {
@@ -235,18 +237,21 @@ impl Channel {
         };
         let end = match query {
             HistoryQuery::After(_) | HistoryQuery::Since(_) => {
-                let mut later = log.after(cursor).filter(|kept| !kept.is_expired());
-                let messages = later.by_ref().take(limit).map(Kept::message).collect();
-                let has_more = later.next().is_some();
+                let LogPage { messages, has_more } = log.page_after(cursor, limit);
                 return History { head, messages, has_more, is_recovered };
+            }
+            HistoryQuery::FirstOfLast(count) => {
+                let count = count.min(shared.rules.get(self.rule).max_lag_messages);
+                let before = if count == 0 { None } else { log.before_last(count) };
+                let before = before.unwrap_or(if count == 0 { self.head } else { 0 });
+                let messages = log.after(before).take(1).map(Kept::message).collect();
+                return History { head, messages, has_more: false, is_recovered };
             }
             HistoryQuery::Before(id) if id.epoch == shared.epoch => id.offset,
             // Offsets of different epochs do not compare: such a page begins at the newest message.
             HistoryQuery::Newest | HistoryQuery::Before(_) => u64::MAX,
         };
-        let mut earlier = log.before(end).rev().filter(|kept| !kept.is_expired());
-        let mut messages: Vec<_> = earlier.by_ref().take(limit).map(Kept::message).collect();
-        let has_more = earlier.next().is_some();
+        let LogPage { mut messages, has_more } = log.page_before(end, limit);
         messages.reverse();
         History { head, messages, has_more, is_recovered }
     }

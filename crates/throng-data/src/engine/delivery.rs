@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use throng_core::parts::{OPEN_BYTES_MAX, Parts};
 use throng_core::{ChannelName, Content, MemoryEngine, Receipt, Retention, Stamp, clock};
 
+use super::expired_runs::ExpiredRuns;
 use super::shared::Shared;
 use crate::journal::{Answering, Server};
 use crate::logs::Logs;
@@ -22,7 +24,13 @@ impl Delivery {
     /// Delivers what is in `logs` to the followers that `memory` knows. `memory` has the positions
     /// of the logs ([`MemoryEngine::with_positions`]).
     pub fn new(memory: Arc<MemoryEngine>, logs: Arc<Logs>) -> Delivery {
-        let shared = Arc::new(Shared { memory, logs, parts: Arc::default() });
+        Delivery::with_parts(memory, logs, OPEN_BYTES_MAX)
+    }
+
+    /// The same, whose parts of logs that wait for clients take this many bytes at most.
+    pub fn with_parts(memory: Arc<MemoryEngine>, logs: Arc<Logs>, max_bytes: usize) -> Delivery {
+        let (parts, expired) = (Arc::new(Parts::new(max_bytes)), ExpiredRuns::default());
+        let shared = Arc::new(Shared { memory, logs, parts, expired });
         Delivery { shared, answer_at: Arc::new(|answers| answers()) }
     }
 

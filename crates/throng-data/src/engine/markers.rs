@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use throng_core::records::{StoreError, Table};
 use throng_core::{ChannelName, Mark, Marked, MessageId, ReadMarker, Ticket, UNREAD_MAX};
 
+use super::expired_runs::ExpiredRuns;
 use super::read::Reader;
 use crate::journal::{ChangeDone, Journal};
 use crate::logs::{Bounds, Logs};
@@ -98,7 +99,8 @@ impl Markers {
         };
         let write = mark.filter(moves_to).map(|mark| mark.id);
         let offset = write.map_or(old, |id| id.offset);
-        let reader = Reader { logs: &self.logs, name: inbox, now_ms, is_known: false };
+        let (logs, expired) = (&*self.logs, &ExpiredRuns::default());
+        let reader = Reader { logs, name: inbox, now_ms, is_known: false, expired };
         let unread = reader.unread(offset, UNREAD_MAX as usize)? as u64;
         let read = (offset > 0).then_some(MessageId { offset, ..head });
         Ok(Move { marker: ReadMarker { read, unread }, write })

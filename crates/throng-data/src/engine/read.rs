@@ -1,18 +1,22 @@
 //! Reads parts of logs: what a subscription starts with, and pages of history.
 //!
-//! A message that has expired keeps its place and loses its body, so that no hole shows.
+//! A message that has expired keeps its place and loses its body, so that no hole shows. Pages have
+//! only others: they pass over the expired ones, some thousand in each turn of a reading.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use throng_core::parts::{Limits, Page, Start};
 use throng_core::{ChannelName, Content, HistoryQuery, MessageId, Stamp, StartAt};
 
+use super::expired_runs::{END, ExpiredRuns, ON, Run};
 use crate::logs::{Bounds, Logs};
 use crate::storage::{Order, StorageError};
 
-/// What is read at most for one page, so that it stays small beside what a server holds.
-const PAGE_BYTES_MAX: usize = 4 << 20;
+/// Bytes that are read for one page at most, so that it stays small beside what a server holds.
+pub(super) const PAGE_BYTES_MAX: usize = 4 << 20;
+
+/// Expired messages that one turn passes over, at most: some milliseconds of work.
+const PASSED_OVER_MAX: usize = 4_096;
 
 /// Reads one channel's log as it is at a time.
 pub(super) struct Reader<'a> {
@@ -21,14 +25,22 @@ pub(super) struct Reader<'a> {
     pub(super) now_ms: u64,
     /// Whether a position of [`StartAt::Since`] was given out by this server.
     pub(super) is_known: bool,
+    pub(super) expired: &'a ExpiredRuns,
 }
 
 /// Messages that were read, and what is not among them.
 struct Taken {
     bounds: Bounds,
     messages: Vec<Arc<Content>>,
-    /// Whether there are more in the direction of the reading.
+    /// Whether there may be more in the direction of the reading.
     has_more: bool,
+}
+
+impl Taken {
+    /// Whether nothing was found yet among many expired messages.
+    fn goes_on(&self) -> bool {
+        self.has_more && self.messages.is_empty()
+    }
 }
 
 impl Reader<'_> {
@@ -63,18 +75,18 @@ impl Reader<'_> {
         limits: Limits,
         is_recovered: Option<bool>,
     ) -> Result<Start, StorageError> {
-        let mut left = count;
+        let mut left = count.min(limits.messages);
         let (mut messages, mut bytes) = (Vec::new(), 0);
         let mut each = |content: Content| {
             let content = self.readable(content);
             bytes += content.weight_bytes();
             let is_over = messages.len() >= limits.messages || bytes > limits.bytes;
             if left == 0 || (is_over && !messages.is_empty()) {
-                return ControlFlow::Break(());
+                return END;
             }
             left -= usize::from(!content.is_expired(self.now_ms));
             messages.push(Arc::new(content));
-            ControlFlow::Continue(())
+            ON
         };
         let range = (0, u64::MAX);
         let Bounds { head, .. } = self.logs.visit(self.name, range, Order::Down, &mut each)?;
@@ -83,31 +95,67 @@ impl Reader<'_> {
         Ok(Start { head, cursor, is_recovered, messages })
     }
 
-    /// A page of at most `limit` messages.
-    pub(super) fn page(&self, query: HistoryQuery, limit: usize) -> Result<Page, StorageError> {
+    /// A page of at most `limit` messages, or of as many as `limits` allow. `None` if more has to be
+    /// read than in one turn: call it again then, and it goes on where it was.
+    pub(super) fn page(
+        &self,
+        query: HistoryQuery,
+        limit: usize,
+        limits: Limits,
+    ) -> Result<Option<Page>, StorageError> {
         let after = match query {
-            HistoryQuery::Newest => return self.page_before(u64::MAX, limit),
+            HistoryQuery::Newest => return self.page_before(u64::MAX, limit, limits),
             HistoryQuery::Before(id) if id.epoch == self.logs.epoch() => {
-                return self.page_before(id.offset, limit);
+                return self.page_before(id.offset, limit, limits);
             }
             // Offsets of different epochs do not compare: such a page begins at the newest message.
-            HistoryQuery::Before(_) => return self.page_before(u64::MAX, limit),
+            HistoryQuery::Before(_) => return self.page_before(u64::MAX, limit, limits),
+            HistoryQuery::FirstOfLast(count) => return self.first_of_last(count, limits).map(Some),
             HistoryQuery::After(id) => self.after_id(id)?,
             HistoryQuery::Since(position) => self.after_stamp(position.stamp)?,
         };
-        let limits = Limits { messages: limit, bytes: PAGE_BYTES_MAX };
+        let limits = Limits { messages: limit, ..limits };
         let taken = self.take((after.unwrap_or(0), u64::MAX), Order::Up, limits, true)?;
-        let is_recovered = after.is_some_and(|after| after >= taken.bounds.floor);
+        if taken.goes_on() && limit > 0 {
+            return Ok(None);
+        }
+        let is_recovered = Some(after.is_some_and(|after| after >= taken.bounds.floor));
         let Taken { bounds: Bounds { head, .. }, messages, has_more } = taken;
-        Ok(Page { head, messages, has_more, is_recovered: Some(is_recovered) })
+        Ok(Some(Page { head, messages, has_more, is_recovered }))
     }
 
-    fn page_before(&self, before: u64, limit: usize) -> Result<Page, StorageError> {
-        let limits = Limits { messages: limit, bytes: PAGE_BYTES_MAX };
-        let Taken { bounds, mut messages, has_more } =
-            self.take((0, before), Order::Down, limits, true)?;
-        messages.reverse();
-        Ok(Page { head: bounds.head, messages, has_more, is_recovered: None })
+    fn page_before(
+        &self,
+        before: u64,
+        limit: usize,
+        limits: Limits,
+    ) -> Result<Option<Page>, StorageError> {
+        let limits = Limits { messages: limit, ..limits };
+        let mut taken = self.take((0, before), Order::Down, limits, true)?;
+        if taken.goes_on() && limit > 0 {
+            return Ok(None);
+        }
+        taken.messages.reverse();
+        let Taken { bounds, messages, has_more } = taken;
+        Ok(Some(Page { head: bounds.head, messages, has_more, is_recovered: None }))
+    }
+
+    /// The first message that a subscription would start with which asks for the last ones.
+    fn first_of_last(&self, count: usize, limits: Limits) -> Result<Page, StorageError> {
+        let bounds = self.logs.bounds(self.name)?;
+        let (mut head, mut messages) = (bounds.head, Vec::new());
+        if bounds.has_expiring {
+            let start = self.last(count, limits, None)?;
+            (head, messages) = (start.head, start.messages);
+            messages.truncate(1);
+        } else if count > 0 {
+            // Where it is needs no other message.
+            let count = count.min(limits.messages) as u64;
+            let after = head.offset.saturating_sub(count);
+            let one = Limits { messages: 1, bytes: usize::MAX };
+            messages = self.take((after, u64::MAX), Order::Up, one, false)?.messages;
+        }
+        Ok(Page { head, messages, has_more: false, is_recovered: None })
     }
 
     /// The cursor of a client whose last message is `id`, if the log has all messages after it.
@@ -126,45 +174,85 @@ impl Reader<'_> {
         self.logs.offset_at(self.name, &bounds, stamp).map(Some)
     }
 
-    /// Messages after one offset and before another, within limits; one at least. With
-    /// `is_readable` those that have expired are left out.
+    /// Messages after one offset and before another, within limits; one at least, if there is one.
+    /// With `is_readable` those that have expired are left out: if there are many of them, it ends
+    /// before it has all, and passes over them the next time.
     fn take(
         &self,
-        range: (u64, u64),
+        (mut after, mut before): (u64, u64),
         order: Order,
         limits: Limits,
         is_readable: bool,
     ) -> Result<Taken, StorageError> {
+        if limits.messages == 0 {
+            return self.take_none((after, before));
+        }
+        let known = if is_readable { self.expired.of(self.name) } else { Default::default() };
         let (mut messages, mut bytes, mut has_more) = (Vec::new(), 0, false);
-        let mut each = |content: Content| {
-            let content = self.readable(content);
-            if is_readable && content.is_expired(self.now_ms) {
-                return ControlFlow::Continue(());
+        let (mut head, mut passed_over) = (None, 0);
+        loop {
+            let (mut run, mut found): (Option<Run>, _) = (None, Vec::new());
+            let mut beyond = None;
+            let mut each = |content: Content| {
+                let offset = content.id.offset;
+                if is_readable && content.is_expired(self.now_ms) {
+                    passed_over += 1;
+                    let jump = known.find(offset);
+                    let seen = jump.unwrap_or(Run::of(offset));
+                    run = Some(run.map_or(seen, |run| run.with(seen)));
+                    beyond = jump.map(|run| run.end(order));
+                    has_more = beyond.is_none() && passed_over >= PASSED_OVER_MAX;
+                    return if beyond.is_some() || has_more { END } else { ON };
+                }
+                found.extend(run.take());
+                let content = self.readable(content);
+                bytes += content.weight_bytes();
+                has_more = messages.len() >= limits.messages
+                    || (bytes > limits.bytes && !messages.is_empty());
+                if has_more {
+                    return END;
+                }
+                messages.push(Arc::new(content));
+                ON
+            };
+            let bounds = self.logs.visit(self.name, (after, before), order, &mut each)?;
+            for run in found.into_iter().chain(run) {
+                self.expired.note(self.name, run, bounds.floor);
             }
-            bytes += content.weight_bytes();
-            has_more =
-                messages.len() >= limits.messages || (bytes > limits.bytes && !messages.is_empty());
-            if has_more {
-                return ControlFlow::Break(());
+            // A page that goes down begins with the head that it has seen first.
+            let first = *head.get_or_insert(bounds.head);
+            match (beyond, order) {
+                (Some(last), Order::Up) => after = last,
+                (Some(first), Order::Down) => before = first,
+                (None, Order::Down) => {
+                    let bounds = Bounds { head: first, ..bounds };
+                    return Ok(Taken { bounds, messages, has_more });
+                }
+                (None, Order::Up) => return Ok(Taken { bounds, messages, has_more }),
             }
-            messages.push(Arc::new(content));
-            ControlFlow::Continue(())
-        };
-        let bounds = self.logs.visit(self.name, range, order, &mut each)?;
-        Ok(Taken { bounds, messages, has_more })
+        }
     }
 
-    /// The messages after an offset that can be read, at most `max`.
+    /// Whether there are any messages.
+    fn take_none(&self, (after, before): (u64, u64)) -> Result<Taken, StorageError> {
+        let bounds = self.logs.bounds(self.name)?;
+        let last = before.saturating_sub(1).min(bounds.head.offset);
+        let has_more = last > after.max(bounds.floor);
+        Ok(Taken { bounds, messages: Vec::new(), has_more })
+    }
+
+    /// The messages after an offset that can be read, at most `max`, of as many of the newest ones.
     pub(super) fn unread(&self, after: u64, max: usize) -> Result<usize, StorageError> {
         let Bounds { head, floor, has_expiring, .. } = self.logs.bounds(self.name)?;
         if !has_expiring {
             let count = head.offset.saturating_sub(after.max(floor));
             return Ok(usize::try_from(count).map_or(max, |count| count.min(max)));
         }
-        let mut count = 0;
+        let (mut count, mut left) = (0, max);
         let mut each = |content: Content| {
             count += usize::from(!content.is_expired(self.now_ms));
-            if count < max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            left -= 1;
+            if left > 0 { ON } else { END }
         };
         self.logs.visit(self.name, (after, u64::MAX), Order::Down, &mut each)?;
         Ok(count)

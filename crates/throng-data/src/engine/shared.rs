@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use throng_core::parts::{HeldPart, Part, Parts, Start};
+use throng_core::parts::{HeldPart, Limits, Part, Parts, Reserved, Start};
 use throng_core::{
     ChannelName, HistoryQuery, MemoryEngine, MessageId, Outcome, PublishError, Published, Reading,
     Rule, StartAt,
 };
 
+use super::expired_runs::ExpiredRuns;
 use super::read::Reader;
+use super::readers::Turn;
 use crate::journal::{Refused, Written};
 use crate::logs::{Appended, Logs};
 use crate::storage::StorageError;
@@ -18,6 +20,7 @@ pub(super) struct Shared {
     pub(super) memory: Arc<MemoryEngine>,
     pub(super) logs: Arc<Logs>,
     pub(super) parts: Arc<Parts>,
+    pub(super) expired: ExpiredRuns,
 }
 
 impl From<Refused> for PublishError {
@@ -64,15 +67,44 @@ impl Shared {
             | Reading::Page(HistoryQuery::Since(position), _) => self.memory.is_known(position),
             _ => false,
         };
-        Reader { logs: &self.logs, name, now_ms, is_known }
+        Reader { logs: &self.logs, name, now_ms, is_known, expired: &self.expired }
     }
 
-    /// Reads a part from the disk.
-    pub(super) fn read(&self, now_ms: u64, held: &HeldPart) -> Result<Part, StorageError> {
+    /// Reads a part from the disk. `None` if that takes more than one turn: then call it again.
+    pub(super) fn read(&self, now_ms: u64, held: &HeldPart) -> Result<Option<Part>, StorageError> {
         let reader = self.reader(now_ms, held.channel(), held.reading());
+        let limits = held.limits();
         match held.reading() {
-            Reading::Start(start) => reader.start(start, held.limits()).map(Part::Start),
-            Reading::Page(query, limit) => reader.page(query, limit).map(Part::Page),
+            Reading::Start(start) => Ok(Some(Part::Start(reader.start(start, limits)?))),
+            Reading::Page(query, limit) => Ok(reader.page(query, limit, limits)?.map(Part::Page)),
+        }
+    }
+
+    /// Has a turn at reading a part, and answers those that ask for it when it was read.
+    pub(super) fn turn(&self, now_ms: u64, held: &HeldPart, wanted: Limits) -> Turn {
+        // Dropped, their tickets say that there is no answer.
+        if !held.is_wanted() {
+            return Turn::Done;
+        }
+        match held.reserve(wanted) {
+            Reserved::Yes => {}
+            Reserved::Later => return Turn::Again,
+            Reserved::No => return Turn::Done,
+        }
+        // A page without a message would lead nowhere.
+        if matches!(held.reading(), Reading::Page(..)) && held.limits().bytes == 0 {
+            return Turn::Done;
+        }
+        match self.read(now_ms, held) {
+            Ok(Some(part)) => {
+                held.answer(part);
+                Turn::Done
+            }
+            Ok(None) => {
+                held.give_back();
+                Turn::Again
+            }
+            Err(_) => Turn::Done,
         }
     }
 

@@ -379,6 +379,11 @@ impl Writer {
         self.storage().check()
     }
 
+    /// Frees memory, if nothing was written for a while.
+    pub(crate) fn give_back(&self) {
+        self.storage().give_back();
+    }
+
     /// Bytes on the disk.
     ///
     /// # Errors

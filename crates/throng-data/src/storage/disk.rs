@@ -190,6 +190,13 @@ impl DiskStorage {
         Ok(storage)
     }
 
+    /// The same, which holds about this much at most of what it has not written to files of tables.
+    #[must_use]
+    pub fn holding_at_most(mut self, bytes: u64) -> DiskStorage {
+        self.memtables.set_max_bytes(bytes);
+        self
+    }
+
     /// Rewrites the files of all tables without what was replaced or removed.
     ///
     /// # Errors
@@ -310,6 +317,12 @@ impl Storage for DiskStorage {
                 Err(failed(&fjall::Error::Io(error)))
             }
             _ => Ok(()),
+        }
+    }
+
+    fn give_back(&self) {
+        if let Ok(open) = self.get_open() {
+            self.memtables.give_back(&open.keyspaces);
         }
     }
 

@@ -198,6 +198,9 @@ impl Collect {
     pub(super) fn finish(self, limits: Limits) -> Part {
         match self.reading {
             Reading::Start(start) => Part::Start(self.start(start, limits)),
+            Reading::Page(HistoryQuery::FirstOfLast(count), _) => {
+                Part::Page(self.first_of_last(count, limits))
+            }
             Reading::Page(query, limit) => Part::Page(self.page(query, limit)),
         }
     }
@@ -249,6 +252,13 @@ impl Collect {
         Start { head: self.id(head), cursor, is_recovered: recovered, messages }
     }
 
+    /// Where a subscription that starts with this many of the last messages would start.
+    fn first_of_last(self, count: usize, limits: Limits) -> Page {
+        let Start { head, mut messages, .. } = self.start(StartAt::Last(count), limits);
+        messages.truncate(1);
+        Page { head, messages, has_more: false, is_recovered: None }
+    }
+
     fn page(self, query: HistoryQuery, limit: usize) -> Page {
         let head = self.id(self.head());
         let mut readable = self.messages.iter().filter(|message| !message.is_expired(self.now_ms));
@@ -272,7 +282,9 @@ impl Collect {
             }
             HistoryQuery::Before(id) if id.epoch == self.source.epoch => id.offset,
             // Offsets of different epochs do not compare: such a page begins at the newest message.
-            HistoryQuery::Newest | HistoryQuery::Before(_) => u64::MAX,
+            HistoryQuery::Newest | HistoryQuery::Before(_) | HistoryQuery::FirstOfLast(_) => {
+                u64::MAX
+            }
         };
         let mut rest = readable.filter(|message| message.id.offset < before).rev().peekable();
         let mut messages = Vec::new();

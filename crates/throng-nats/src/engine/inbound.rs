@@ -15,7 +15,7 @@ use super::collect::Next;
 use super::followed::Waiting;
 use super::link::{LinkState, count};
 use super::rest::Counted;
-use super::shared::{Read, ReadFor, Shared};
+use super::shared::{Read, ReadFor, Shared, fill};
 use super::table::TableNews;
 use crate::api::message::StoredMessage;
 use crate::client::{Notice, version};
@@ -346,13 +346,16 @@ impl Shared {
         count(&self.link.counts.fetched);
         let Read { collect, to } = read;
         match to {
+            // Dropped, a ticket says that there is no answer.
             ReadFor::Start(hold, ticket) => {
-                hold.part.fill(collect.finish(hold.part.limits()));
-                ticket.answer(Fetched::held_by(hold));
+                if fill(&hold.part, collect) {
+                    ticket.answer(Fetched::held_by(hold));
+                }
             }
             ReadFor::Page(part, ticket) => {
-                part.fill(collect.finish(part.limits()));
-                ticket.answer(Fetched::held_by(part));
+                if fill(&part, collect) {
+                    ticket.answer(Fetched::held_by(part));
+                }
             }
         }
     }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use throng_core::parts::{HeldPart, Limits, Parts};
+use throng_core::parts::{HeldPart, Limits, Parts, Reserved};
 use throng_core::{
     Answer, ChannelId, ChannelName, Fetched, HistoryQuery, Kind, Later, MemoryEngine, NodeTag,
     Reading, Rule, ScanAction, ScanTarget, StartAt, Ticket, WantedTags,
@@ -90,6 +90,20 @@ pub(super) struct Shared {
     pub(super) next_token: AtomicU64,
 }
 
+/// Fills a part with what was collected for it. Returns false if there is no room.
+pub(super) fn fill(part: &HeldPart, collect: Collect) -> bool {
+    loop {
+        match part.reserve(part.limits()) {
+            Reserved::Yes => break,
+            Reserved::No => return false,
+            // Another thread is about to fill one.
+            Reserved::Later => std::thread::yield_now(),
+        }
+    }
+    part.fill(collect.finish(part.limits()));
+    true
+}
+
 /// How much a subscription of a channel gets at most.
 fn limits(rule: &Rule) -> Limits {
     Limits { messages: rule.max_lag_messages, bytes: rule.max_lag_bytes }
@@ -134,11 +148,9 @@ impl Shared {
         reading: Reading,
         later: Later<'_, Fetched>,
     ) -> Answer<Fetched> {
-        if self.parts.are_full() {
-            return unanswered(later);
-        }
         // Before anything is read: see `throng_core::parts`.
-        let part = self.parts.open(channel, reading, limits(self.memory.rule(channel)));
+        let wanted = limits(self.memory.rule(channel));
+        let part = self.parts.open(channel, reading, wanted, later.asker());
         match reading {
             Reading::Start(_) => self.fetch_start(now_ms, channel, part, later),
             Reading::Page(..) => self.fetch_page(now_ms, channel, part, later),
@@ -181,7 +193,9 @@ impl Shared {
         match begun {
             None => unanswered(later),
             Some((collect, true)) => {
-                hold.part.fill(collect.finish(hold.part.limits()));
+                if !fill(&hold.part, collect) {
+                    return unanswered(later);
+                }
                 Fetched::held_by(hold).into()
             }
             Some((collect, false)) => {
@@ -266,7 +280,9 @@ impl Shared {
             (Collect::new(source, reading, now_ms), false)
         });
         if is_known {
-            part.fill(collect.finish(part.limits()));
+            if !fill(&part, collect) {
+                return unanswered(later);
+            }
             return Fetched::held_by(part).into();
         }
         let (ticket, answer) = later.ticket();

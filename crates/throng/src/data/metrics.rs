@@ -4,15 +4,16 @@
 use std::sync::Arc;
 
 use throng_control::{DataFigures, MetricSource, OtherMetric, OtherValue};
+use throng_data::engine::DurableEngine;
 use throng_data::journal::{Figures, Journal, Refused};
 
 /// The figures of a journal; none without a data directory.
-pub(crate) struct JournalMetrics(pub(super) Option<Arc<Journal>>);
+pub(crate) struct JournalMetrics(pub(super) Option<(Arc<Journal>, Arc<DurableEngine>)>);
 
 impl MetricSource for JournalMetrics {
     fn metrics(&self) -> Vec<OtherMetric> {
-        let Some(journal) = &self.0 else { return Vec::new() };
-        let figures = journal.figures();
+        let Some((journal, engine)) = &self.0 else { return Vec::new() };
+        let (figures, reads) = (journal.figures(), engine.read_figures());
         let Figures { messages, message_bytes, disk_bytes, commits, unreadable, .. } = figures;
         let metric = |name, help, value| OtherMetric { name, help, value };
         vec![
@@ -39,11 +40,39 @@ impl MetricSource for JournalMetrics {
                 "Entries that were needed and cannot be read, as the log says.",
                 OtherValue::Counter(unreadable),
             ),
+            metric(
+                "log_reads_waiting",
+                "Readings of durable logs that wait for a thread.",
+                OtherValue::Gauge(reads.waiting),
+            ),
+            metric(
+                "log_reads_held_bytes",
+                "Bytes read of durable logs that wait for their subscription or page.",
+                OtherValue::Gauge(reads.held_bytes),
+            ),
+            metric(
+                "log_reads_held_bytes_max",
+                "The limit of that.",
+                OtherValue::Gauge(reads.held_bytes_max),
+            ),
+            metric(
+                "log_reads_refused_total",
+                "Readings of durable logs that were refused as others held the memory, refused as \
+                 too many waited, or cut short as the client held its share of the memory.",
+                OtherValue::CountersBy(
+                    "reason",
+                    vec![
+                        ("memory", reads.refused_memory),
+                        ("busy", reads.refused_busy),
+                        ("share", reads.shortened),
+                    ],
+                ),
+            ),
         ]
     }
 
     fn data(&self) -> Option<DataFigures> {
-        let journal = self.0.as_ref()?;
+        let (journal, _) = self.0.as_ref()?;
         let figures = journal.figures();
         let Figures { messages, message_bytes, disk_bytes, max_bytes, commits, .. } = figures;
         let refuses = journal.state().map(|refused| match refused {

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use throng_access::Identity;
 use throng_core::{
-    Answer, ChannelName, Fetched, LateAnswer, Later, Mark, QuestionId, ReadMarker, Reading, StartAt,
+    Answer, AskerId, ChannelName, Fetched, LateAnswer, Later, Mark, QuestionId, ReadMarker,
+    Reading, StartAt, WorkerId,
 };
 use throng_wire::ErrorResponse;
 use throng_wire::subscribe::Request;
@@ -31,6 +32,11 @@ pub(in crate::worker) struct Starts<'a> {
     pub(in crate::worker) kept_of: Option<ChannelName>,
     /// The inbox whose unread messages are counted.
     pub(in crate::worker) unread_of: Option<ChannelName>,
+}
+
+/// Tells a connection from all others, so that each gets its share.
+fn asker_id(worker: WorkerId, id: ConnectionId) -> AskerId {
+    AskerId::of_connection(u64::from(worker.0) << 32 | u64::from(id.index()))
 }
 
 impl<N: Net> Worker<N> {
@@ -106,11 +112,12 @@ impl<N: Net> Worker<N> {
     ) -> Result<FetchedParts, Wait> {
         let question = self.next_question(id);
         let (engine, worker) = (&self.engine, self.metrics.worker());
-        let now_ms = self.clock.unix_ms();
+        let (now_ms, asker_id) = (self.clock.unix_ms(), asker_id(worker, id));
         let mut left = 0;
         if let Some(inbox) = unread_of {
             let mut issue = || ticket(engine, worker, question, LateAnswer::Marker);
-            match self.engine.read_marker(now_ms, inbox, None, Later::new(&mut issue)) {
+            let later = Later::new(&mut issue).of(asker_id);
+            match self.engine.read_marker(now_ms, inbox, None, later) {
                 Answer::Now(marker) => fetched.unread = marker.ok().map(|marker| marker.unread),
                 Answer::Later(_) => left += 1,
             }
@@ -122,7 +129,7 @@ impl<N: Net> Worker<N> {
                 let asker = Arc::downgrade(asker.get_or_insert_default());
                 ticket(engine, worker, question, LateAnswer::Fetched).for_asker(asker)
             };
-            let later = Later::new(&mut issue);
+            let later = Later::new(&mut issue).of(asker_id);
             match self.engine.fetch(now_ms, channel, reading, later) {
                 // Of an engine in memory there is nothing to keep, and nothing is allocated.
                 Answer::Now(part) => fetched.held.extend(Some(part).filter(Fetched::is_held)),
@@ -149,7 +156,7 @@ impl<N: Net> Worker<N> {
         let question = self.next_question(id);
         let (engine, worker) = (&self.engine, self.metrics.worker());
         let mut issue = || ticket(engine, worker, question, LateAnswer::Marker);
-        let later = Later::new(&mut issue);
+        let later = Later::new(&mut issue).of(asker_id(worker, id));
         Ok(match self.engine.read_marker(self.clock.unix_ms(), inbox, mark, later) {
             Answer::Now(marker) => Ok(marker?),
             Answer::Later(_) => Err(Wait::new(question, Stage::Marker)),
