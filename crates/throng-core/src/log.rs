@@ -14,11 +14,13 @@
 //! |---|---|
 //! | `entry` | one message, on the heap or in a segment |
 //! | `page` | pages of those that can be read |
+//! | `run` | runs of expired ones |
 //! | `sealed` | the segments of a log |
 //! | `segment` | messages in memory that two processes share |
 
 mod entry;
-mod page;
+pub(crate) mod page;
+mod run;
 mod sealed;
 pub(crate) mod segment;
 
@@ -29,8 +31,7 @@ use std::sync::{Arc, Weak};
 
 use self::entry::Entry;
 pub(crate) use self::entry::{Kept, Place, View};
-pub(crate) use self::page::LogPage;
-use self::page::Run;
+use self::run::Run;
 use self::sealed::SealedIn;
 use self::segment::{Sealed, Segment};
 use crate::message::{Content, Message};

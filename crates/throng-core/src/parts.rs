@@ -31,6 +31,7 @@ use crate::name::ChannelName;
 use crate::reading::{Fetched, Reading, StartAt};
 pub use pot::PartsMetrics;
 use pot::{Pot, Room};
+pub use tail::Limits;
 use tail::Tail;
 
 /// Bytes of all open parts where nothing says how much memory there is.
@@ -63,15 +64,6 @@ pub struct Page {
     pub has_more: bool,
     /// As in [`History::is_recovered`](crate::History::is_recovered).
     pub is_recovered: Option<bool>,
-}
-
-/// How much is read for a subscription.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// The maximum number of messages.
-    pub messages: usize,
-    /// The maximum size of the messages, in bytes.
-    pub bytes: usize,
 }
 
 /// What was read.
@@ -319,7 +311,7 @@ impl Granted {
 /// Whether there is room for what is to be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reserved {
-    /// There is.
+    /// There is room, as [`HeldPart::limits`] say.
     Yes,
     /// Others are being read, and it is not known yet what they leave.
     Later,

@@ -106,6 +106,8 @@ pub struct NodeSettings {
     pub workers: usize,
     /// Messages that are kept in memory for clients that come back, in bytes.
     pub max_cached_bytes: usize,
+    /// Bytes of what was read of logs and waits for clients, at most.
+    pub max_read_bytes: usize,
     /// Converts a time of the servers, in milliseconds since 1970, to one of the node's clock.
     pub from_wall_ms: fn(u64) -> u64,
 }

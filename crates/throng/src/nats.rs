@@ -22,6 +22,7 @@ use throng_nats::engine::{NatsEngine, NodeSettings};
 use throng_nats::journal;
 
 use crate::access::{RevocationSettings, RevocationsFile};
+use crate::plane_settings::memory_plan;
 use crate::settings::{self, Settings};
 
 pub(crate) use access::NatsAccess;
@@ -95,6 +96,7 @@ fn node(
         markers: Some(tables::MARKERS),
         workers,
         max_cached_bytes,
+        max_read_bytes: memory_plan(settings).1.parts,
         from_wall_ms: |wall_ms| clock::from_wall_ms(wall_ms).min(clock::now_ms()),
     })
 }

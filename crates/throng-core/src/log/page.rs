@@ -6,27 +6,12 @@
 
 use std::sync::Arc;
 
+use super::run::{RUN_MIN, Run};
 use super::{Kept, Log};
 use crate::message::Message;
 
 /// Messages that are looked at for a page that has one, at most: some ten microseconds.
 const LOOKED_AT_MAX: usize = 4_096;
-
-/// A run of fewer expired messages is not worth remembering.
-const RUN_MIN: u64 = 64;
-
-/// Offsets from the first one to the last one, between which all messages have expired.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Run {
-    first: u64,
-    last: u64,
-}
-
-impl Run {
-    fn length(self) -> u64 {
-        self.last - self.first
-    }
-}
 
 /// Messages in the direction of a page, and whether there may be more of them.
 pub(crate) struct LogPage {

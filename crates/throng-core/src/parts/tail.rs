@@ -3,8 +3,16 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::Limits;
 use crate::message::Content;
+
+/// How much is read for a subscription.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// The maximum number of messages.
+    pub messages: usize,
+    /// The maximum size of the messages, in bytes.
+    pub bytes: usize,
+}
 
 /// What an entry takes beside its message.
 const ENTRY_BYTES: usize = size_of::<Arc<Content>>();

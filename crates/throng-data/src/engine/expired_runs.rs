@@ -26,7 +26,7 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// One message.
+    /// The run of one expired message.
     pub(super) fn of(offset: u64) -> Run {
         Run { first: offset, last: offset }
     }
@@ -96,10 +96,10 @@ impl ExpiredRuns {
     }
 }
 
-/// Goes on with the next message.
+/// Has the visit go on with the next message.
 pub(super) const ON: ControlFlow<()> = ControlFlow::Continue(());
 
-/// Ends here.
+/// Has the visit end at this message.
 pub(super) const END: ControlFlow<()> = ControlFlow::Break(());
 
 #[cfg(test)]

@@ -95,8 +95,8 @@ impl Reader<'_> {
         Ok(Start { head, cursor, is_recovered, messages })
     }
 
-    /// A page of at most `limit` messages, or of as many as `limits` allow. `None` if more has to be
-    /// read than in one turn: call it again then, and it goes on where it was.
+    /// A page of at most `limit` messages, or of as many as `limits` allow. `None` if it takes
+    /// more than one turn: call it again then, and it goes on where it was.
     pub(super) fn page(
         &self,
         query: HistoryQuery,

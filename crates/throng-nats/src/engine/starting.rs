@@ -38,6 +38,7 @@ pub(super) struct Starting {
     from_wall_ms: fn(u64) -> u64,
     workers: usize,
     max_cached_bytes: usize,
+    max_read_bytes: usize,
     tables: usize,
     markers: Option<TableId>,
 }
@@ -45,8 +46,15 @@ pub(super) struct Starting {
 impl Starting {
     /// Starts the connection, on a thread of its own.
     pub(super) fn connect(settings: NodeSettings) -> io::Result<Starting> {
-        let NodeSettings { client, journal, markers, workers, max_cached_bytes, from_wall_ms } =
-            settings;
+        let NodeSettings {
+            client,
+            journal,
+            markers,
+            workers,
+            max_cached_bytes,
+            max_read_bytes,
+            from_wall_ms,
+        } = settings;
         let (events, receiver) = mpsc::unbounded_channel();
         let (now_ms, tables) = (client.now_ms, journal.tables.len());
         let name = journal.successor_of.clone().unwrap_or_else(|| journal.nonce.clone());
@@ -68,6 +76,7 @@ impl Starting {
             from_wall_ms,
             workers,
             max_cached_bytes,
+            max_read_bytes,
             tables,
             markers,
         })
@@ -84,7 +93,7 @@ impl Starting {
         // When the engine is gone, its sender of events is, and the thread ends.
         let shared = Arc::new(Shared {
             memory: Arc::new(memory(Arc::clone(&vacancies) as _)),
-            parts: Arc::new(Parts::default()),
+            parts: Arc::new(Parts::new(self.max_read_bytes)),
             link: Link::new((self.now_ms)()),
             vacancies,
             publications: Publications::default(),

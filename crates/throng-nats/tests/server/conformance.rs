@@ -61,6 +61,7 @@ fn engine(
         markers: Some(TableId(0)),
         workers: queues.len(),
         max_cached_bytes: usize::MAX,
+        max_read_bytes: usize::MAX,
         from_wall_ms: |_| NOW_MS,
     };
     let engine = NatsEngine::start(settings, None, |events| {

@@ -31,7 +31,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// the queue before it fills.
 const WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// How often it looks.
+/// How often it looks whether they are.
 const WAIT_LOOK: Duration = Duration::from_millis(5);
 
 /// What nobody has added to for this long is written to files.
@@ -39,6 +39,9 @@ const IDLE: Duration = Duration::from_secs(10);
 
 /// Less than this is kept: a file of its own would be worth less.
 const IDLE_BYTES_MIN: u64 = 1 << 20;
+
+/// What is written to begin a new memtable. It means nothing.
+const VERSIONS_KEY: &[u8] = b"memtables";
 
 /// A memtable, whose type the library does not name.
 type Memtable = dyn Any + Send + Sync;
@@ -117,7 +120,7 @@ impl Memtables {
             }
         }
         drop(state);
-        self.wait();
+        self.wait(tables);
         committed
     }
 
@@ -133,21 +136,34 @@ impl Memtables {
     }
 
     /// Waits until files are written, if too much waits for that.
-    fn wait(&self) {
+    fn wait(&self, tables: &[Keyspace]) {
         let until = Instant::now() + WAIT_MAX;
-        while self.full_bytes.load(Ordering::Relaxed) > self.max_bytes / 2 && Instant::now() < until
-        {
+        while self.full_bytes() > self.max_bytes / 2 && Instant::now() < until {
+            if !is_flushing(tables) {
+                forget_versions(tables);
+            }
             thread::sleep(WAIT_LOOK);
         }
     }
 
-    /// Has what is in memory written to files if nobody has committed anything for a while.
+    /// Bytes of the memtables that are full, and not freed.
+    fn full_bytes(&self) -> u64 {
+        self.full_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Has what is in memory written to files, and freed then, if nobody has committed anything for
+    /// a while. Call it from time to time.
     pub(super) fn give_back(&self, tables: &[Keyspace]) {
         let mut state = self.state();
-        if state.is_idle || state.committed.elapsed() < IDLE {
+        if state.committed.elapsed() < IDLE {
             return;
         }
-        state.is_idle = true;
+        if std::mem::replace(&mut state.is_idle, true) {
+            if self.full_bytes() > IDLE_BYTES_MIN && !is_flushing(tables) {
+                forget_versions(tables);
+            }
+            return;
+        }
         let active: Vec<_> = tables.iter().map(|table| table.tree.active_memtable()).collect();
         if active.iter().map(|memtable| memtable.size()).sum::<u64>() < IDLE_BYTES_MIN {
             return;
@@ -159,6 +175,21 @@ impl Memtables {
                 self.hand_over(&mut state.last[at], memtable, bytes);
             }
         }
+    }
+}
+
+/// Whether the library has yet to write memtables to files.
+fn is_flushing(tables: &[Keyspace]) -> bool {
+    tables.iter().any(|table| table.sealed_memtable_count() > 0)
+}
+
+/// Has the library forget earlier versions of its tables, which keep memtables that are in files.
+/// It does so when it begins a new memtable of any table that is not empty.
+fn forget_versions(tables: &[Keyspace]) {
+    let meta = &tables[Space::Meta as usize];
+    // A failure closes the library, which the next commit tells.
+    if meta.insert(VERSIONS_KEY, []).is_ok() {
+        let _ = meta.rotate_memtable();
     }
 }
 
@@ -218,10 +249,12 @@ mod tests {
         }
     }
 
-    /// Waits until no memtable is being written to a file.
+    /// Waits until hardly any memory is held by memtables that are full.
     fn settle(storage: &DiskStorage) {
-        while storage.memtables.full_bytes.load(Ordering::Relaxed) > 0 {
-            thread::yield_now();
+        while storage.memtables.full_bytes() > IDLE_BYTES_MIN {
+            storage.memtables.state().committed -= IDLE;
+            storage.give_back();
+            thread::sleep(WAIT_LOOK);
         }
     }
 
@@ -240,6 +273,7 @@ mod tests {
             let active = open.keyspaces.iter().map(|table| table.tree.active_memtable().size());
             assert!(active.sum::<u64>() <= MAX / 2 + (20 << 10));
         }
+        assert!(storage.memtables.full_bytes() <= MAX);
         settle(&storage);
         assert_eq!(storage.get(Space::Heads, &0_u64.to_be_bytes()), Ok(Some(value)));
     }
