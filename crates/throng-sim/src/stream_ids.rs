@@ -245,6 +245,7 @@ impl Delegate for StreamIds {
         let query = match query {
             HistoryQuery::Newest => HistoryQuery::Newest,
             HistoryQuery::Since(position) => HistoryQuery::Since(position),
+            HistoryQuery::FirstOfLast(count) => HistoryQuery::FirstOfLast(count),
             HistoryQuery::After(id) => HistoryQuery::After(self.inner(channel, id)),
             HistoryQuery::Before(id) => {
                 // The first message at `id` or after it: the one after the last message before it.
