@@ -18,3 +18,4 @@ pub(crate) mod publish;
 pub(crate) mod read;
 mod receipt;
 pub(crate) mod revocations;
+pub(crate) mod share;

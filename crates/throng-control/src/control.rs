@@ -13,6 +13,7 @@ use throng_core::{Engine, MemoryPressure, MemoryStep, Receipts, RefusedForMemory
 use throng_tls::CertificateFlaw;
 use throng_wire::ErrorResponse;
 
+use crate::api::share::Shares;
 use crate::authentication::Authentication;
 use crate::canary_report::CanaryReport;
 use crate::carried::Carried;
@@ -60,6 +61,8 @@ pub struct Control {
     pub(crate) other_metrics: Vec<Arc<dyn MetricSource>>,
     /// The receipts under way.
     pub(crate) receipts: Arc<Receipts>,
+    /// Shares of publications that wait for a journal of several nodes.
+    pub(crate) shares: Arc<Shares>,
     /// What the canary has found.
     pub(crate) canary: CanaryReport,
     /// What the binary reports about the server's health.
@@ -131,6 +134,7 @@ impl Control {
             metrics: HttpMetrics::default(),
             other_metrics: Vec::new(),
             receipts: Arc::default(),
+            shares: Arc::default(),
             canary: CanaryReport::default(),
             health: Arc::default(),
             drain: Drain::default(),

@@ -29,6 +29,19 @@ pub(crate) fn ask<T, E>(
 where
     T: Send + 'static,
 {
+    ask_holding((), question)
+}
+
+/// The same, and keeps something until whoever answers later has answered, or never will: also when
+/// nobody waits any more.
+pub(crate) fn ask_holding<T, E>(
+    held: impl Send + 'static,
+    question: impl FnOnce(Later<'_, T>) -> Result<Answer<T>, E>,
+) -> Result<Asked<T>, E>
+where
+    T: Send + 'static,
+{
+    let mut held = Some(held);
     // On demand: an answer at once allocates nothing.
     let mut issued = None;
     let mut asker = None;
@@ -36,7 +49,9 @@ where
         let (sender, receiver) = oneshot::channel();
         issued = Some(receiver);
         let kept = Arc::downgrade(&asker.insert(Asker::default()).kept);
+        let held = held.take();
         let ticket = Ticket::new(move |answer: Option<T>| {
+            drop(held);
             // Sending fails only if the client has gone or has been refused.
             let _ = Some(sender).zip(answer).map(|(sender, answer)| sender.send(answer));
         });

@@ -28,7 +28,7 @@ use crate::http::answer::{
     self, Answer, ApiError, IDEMPOTENCY_KEY, THRONG_EXCLUDE, THRONG_EXPIRES_IN,
 };
 use crate::http::{body, names, query};
-use crate::late_answer::{Asked, ask, within};
+use crate::late_answer::{Asked, ask_holding, within};
 use crate::metrics::HttpCounter;
 
 pub(crate) async fn answer(
@@ -207,16 +207,12 @@ pub(super) async fn submit(
         }
         _ => false,
     };
-    let outcome = ask_to_publish(&*control.engine, publication);
-    Ok(Submitted { outcome, excludes_subscriber })
-}
-
-/// Hands a message to an engine.
-fn ask_to_publish(engine: &dyn Engine, publication: Publication) -> Asked<Outcome> {
+    let engine = &*control.engine;
+    let place = engine.is_shared().then(|| control.shares.take(permit.publisher())).transpose()?;
     let publish = |later: Later<'_, _>| Ok(engine.publish(clock::now_ms(), publication, later));
-    let asked: Result<_, Infallible> = ask(publish);
-    let Ok(asked) = asked;
-    asked
+    let asked: Result<_, Infallible> = ask_holding(place, publish);
+    let Ok(outcome) = asked;
+    Ok(Submitted { outcome, excludes_subscriber })
 }
 
 /// Whether a connection that is one of `own` follows a channel; `false` if its worker is too
