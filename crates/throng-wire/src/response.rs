@@ -229,7 +229,7 @@ mod tests {
         assert_eq!(
             written(|out| stream(out, false, "text/plain", &SubscriptionHeaders::default())),
             "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nConnection: close\r\n\
-            Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n\
+            Cache-Control: no-store, no-transform\r\nX-Content-Type-Options: nosniff\r\n\
             X-Accel-Buffering: no\r\n\r\n"
         );
     }

@@ -220,7 +220,7 @@ mod tests {
             Some(Retry::Within { min_ms, max_ms }) => {
                 format!("{} to {} s", min_ms / 1000, max_ms / 1000)
             }
-            Some(Retry::DrainWindow) => "`drain-window`".into(),
+            Some(Retry::DrainWindow) => "`drain-window`, or less for few clients".into(),
         };
         let close_code = code.close_code().map(|code| code.to_string()).unwrap_or_default();
         vec![format!("`{}`", code.name()), code.status().to_string(), close_code, retry]
