@@ -422,3 +422,17 @@ def test_it_falls_back_while_the_server_answers(connect, scripted, broken):
     client.tell("subscribe", channels=["a"], since="e-0")
     client.until_all("message", 1)
     assert client.all("state")[-1]["transport"] == TRANSPORTS[broken]
+
+
+@pytest.mark.parametrize("transport", ["sse", "poll"])
+def test_a_refusal_is_final_although_a_head_has_no_body(connect, scripted, transport):
+    async def script(request, peer):
+        body = {"error": "forbidden", "message": "not here"}
+        if request.method == "HEAD":
+            peer.writer.write(b"HTTP/1.1 403 -\r\nContent-Length: 0\r\n\r\n")
+        else:
+            peer.answer(403, body)
+
+    client = connect(scripted(script).url, transports=[transport], **EAGER)
+    client.tell("subscribe", channels=["a"], history=1)
+    assert client.until(lambda it: it["event"] == "error")["code"] == "forbidden"

@@ -312,7 +312,7 @@ func (d *Draft) prepare() error {
 
 // encoded is the body, checked for what the server would refuse anyway.
 func (d *Draft) encoded(bytesMax int64) ([]byte, string, error) {
-	if err := d.Target.check(); err != nil {
+	if err := d.Target.checkUse(); err != nil {
 		return nil, "", d.refuse(err.Code, err.Message)
 	}
 	body, contentType, err := d.body()

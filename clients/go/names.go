@@ -35,6 +35,20 @@ func (t Target) check() *Error {
 	return nil
 }
 
+// checkUse refuses a name that can be neither followed nor published to. History and presence of
+// channels of former versions can still be read by such a name.
+func (t Target) checkUse() *Error {
+	if err := t.check(); err != nil {
+		return err
+	}
+	kind, name := t.parts()
+	if strings.Contains(name, "*") {
+		message := "the " + kind + " name contains `*`: there are no patterns, so name each by its whole name"
+		return &Error{Code: "bad_name", Message: message}
+	}
+	return nil
+}
+
 // path is that of a request about a channel: /channels/NAME/what, or /what?channel=NAME for names
 // that a path can only have encoded. Some proxies refuse or decode these.
 func (t Target) path(what string, query url.Values) string {

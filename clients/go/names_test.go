@@ -51,6 +51,15 @@ func TestNamesAndTextsAreCheckedBeforeAnythingIsSent(t *testing.T) {
 			}
 		}
 	}
+	pattern := throng.Channel("prices/*")
+	if _, err := client.Publish(ctx, pattern, "x"); codeOf(err) != "bad_name" {
+		t.Error(err)
+	}
+	for _, err := range client.Subscribe(pattern).Messages(ctx) {
+		if codeOf(err) != "bad_name" {
+			t.Error(err)
+		}
+	}
 	_, err := client.Publish(ctx, throng.Channel("a"), "cut \xed\xa0\xbd")
 	var refused *throng.Error
 	if !errors.As(err, &refused) || refused.Code != "bad_utf8" || refused.Outcome != throng.Unpublished {

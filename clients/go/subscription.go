@@ -162,7 +162,7 @@ func (s *Subscription) start() error {
 	made := &cursors{history: s.History, hasPresence: s.OnPresence != nil}
 	var last []*cursor
 	for _, target := range s.targets {
-		if err := target.check(); err != nil {
+		if err := target.checkUse(); err != nil {
 			return err
 		}
 		if seen[target] {

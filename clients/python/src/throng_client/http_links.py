@@ -76,12 +76,27 @@ class HttpLink(Link):
         is_settled = all(cursor.is_settled for cursor in cursors.all)
         if is_settled or (not has_some and cursors.history == 0):
             return
-        answer = await self.request("HEAD", self.url({"transport": "sse"}, is_from_now=True))
+        answer = await self._heads()
         for cursor, head in zip(cursors.all, self.ids(answer.headers), strict=True):
             cursor.settle(head)
             if has_some and not cursor.position:
                 # A request names a position for all of its channels or for none.
                 cursor.follow(head, recovered=None)
+
+    async def _heads(self) -> Answer:
+        path = self.url({"transport": "sse"}, is_from_now=True)
+        request = Request("HEAD", path)
+        try:
+            answer = await send_with_token(
+                self.host.exchange, request, self.host.options.request_timeout
+            )
+        except NoAnswer as lost:
+            raise Loss(str(lost)) from lost
+        if answer.is_ok:
+            return answer
+        # The response to a HEAD has no body, which would say who refuses.
+        path = self.url({"transport": "poll", "wait": "0"}, is_from_now=True)
+        return await self.request("GET", path)
 
     async def resumed(self, headers: Mapping[str, str], *, is_resumed: bool) -> list[Event]:
         """Takes where each channel starts, and the gaps."""
