@@ -91,6 +91,12 @@ export function markPending(element) {
   element.classList.remove("failed");
   element.classList.add("pending");
   element.querySelector(".failure")?.remove();
+  if (element.querySelector(".clock")) return;
+  const clock = create("span", "clock");
+  clock.setAttribute("role", "img");
+  clock.setAttribute("aria-label", "not sent yet");
+  clock.title = "Not sent yet";
+  element.querySelector("time").before(clock);
 }
 
 /** Marks a message that the server should have confirmed by now. */
@@ -103,6 +109,7 @@ export function markOverdue(element) {
 export function markSent(element) {
   element.classList.remove("pending");
   element.querySelector(".overdue")?.remove();
+  element.querySelector(".clock")?.remove();
 }
 
 export function markFailed(element, { message, outcome }, retry) {

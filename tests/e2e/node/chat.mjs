@@ -266,6 +266,8 @@ const SCENARIOS = {
     await ann.locator("#notice").waitFor();
     await say(ann, "written offline");
     await ann.locator(SELECTORS.outbox, { hasText: "written offline" }).waitFor();
+    const unsent = ann.getByRole("img", { name: "not sent yet" });
+    await unsent.waitFor();
     await say(bo, "sent meanwhile");
     proxy.heal();
     await turn(true);
@@ -273,6 +275,7 @@ const SCENARIOS = {
       await sees(page, "written offline");
       await sees(page, "sent meanwhile");
     }
+    await unsent.waitFor({ state: "detached" });
     await showsState(ann, "open");
     await ann.locator("#notice").waitFor({ state: "hidden" });
     assert.deepEqual(await countOf(ann, ["written offline", "sent meanwhile"]), [1, 1]);

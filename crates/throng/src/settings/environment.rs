@@ -20,11 +20,9 @@ const NOT_SETTINGS: [&str; 5] =
     ["THRONG_URL", "THRONG_TOKEN", "THRONG_KEY", "THRONG_SECRET", "THRONG_TOKEN_SECRET"];
 
 /// Variables of the project's tests and scripts. A server must start where they are exported.
-const OF_TESTS: [&str; 16] = [
+const OF_TESTS: [&str; 12] = [
     "THRONG_BIN",
     "THRONG_BUILD",
-    "THRONG_CHAOS_SEED",
-    "THRONG_CHAOS_SEEDS",
     "THRONG_FAULT_SECONDS",
     "THRONG_FLOOD_SAMPLES",
     "THRONG_FUZZ_SECONDS",
@@ -32,8 +30,6 @@ const OF_TESTS: [&str; 16] = [
     "THRONG_KILLS",
     "THRONG_NODE_UPGRADES",
     "THRONG_PICTURES",
-    "THRONG_SEED",
-    "THRONG_SEEDS",
     "THRONG_UPGRADES",
     "THRONG_UPGRADE_FROM",
     "THRONG_UPGRADE_KILLS",
@@ -41,6 +37,9 @@ const OF_TESTS: [&str; 16] = [
 
 /// Begins further variables of the project's tests.
 const OF_TESTS_PREFIXES: [&str; 2] = ["THRONG_TEST_", "THRONG_PACKAGES"];
+
+/// Ends further ones.
+const OF_TESTS_ENDS: [&str; 2] = ["_SEED", "_SEEDS"];
 
 /// Whether Kubernetes sets this variable for a service whose name begins with `throng`:
 /// `X_SERVICE_HOST`, `X_SERVICE_PORT[_NAME]`, `X_PORT`, and `X_PORT_1_TCP[_ADDR|_PORT|_PROTO]`,
@@ -74,6 +73,7 @@ fn is_known(name: &str, value: &str) -> bool {
     NOT_SETTINGS.contains(&name)
         || OF_TESTS.contains(&name)
         || OF_TESTS_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+        || OF_TESTS_ENDS.iter().any(|end| name.ends_with(end))
         || is_from_kubernetes(name, value)
 }
 
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn the_variables_of_guides_and_scripts_are_known() {
         let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-        let folders = ["docs", "examples", "packaging", "scripts", "clients", "tests"];
+        let folders = ["docs", "examples", "packaging", "scripts", "clients"];
         let mut files = vec![format!("{root}/README.md"), format!("{root}/CONTRIBUTING.md")];
         let mut waiting: Vec<_> = folders.iter().map(|folder| format!("{root}/{folder}")).collect();
         while let Some(folder) = waiting.pop() {
@@ -260,8 +260,8 @@ mod tests {
         let mut found = std::collections::BTreeSet::new();
         for file in &files {
             let Ok(text) = std::fs::read_to_string(file) else { continue };
-            // These have wrong names on purpose.
-            if !file.ends_with("test_configuration.py") && !file.ends_with("settings.md") {
+            // It has a wrong name on purpose.
+            if !file.ends_with("settings.md") {
                 found.extend(
                     text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
                         .filter(|word| word.len() > PREFIX.len() && word.starts_with(PREFIX))
