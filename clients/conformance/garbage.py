@@ -120,12 +120,20 @@ class LogServer:
             head = f"HTTP/1.1 200 -\r\nThrong-Id: {self.end}\r\nContent-Length: 0\r\n\r\n"
             peer.writer.write(head.encode())
         elif "/history" in request.path:
-            page = {"channel": "a", "id": self.end, "messages": [], "more": False}
-            peer.answer(200, page, Throng_Id=self.end)
+            peer.answer(200, self._page(request.path).encode())
         elif "transport=poll" in request.path:
             await self._poll(peer, since)
         else:
             await self._stream(peer, since)
+
+    def _page(self, path):
+        """A page of history, with which the JavaScript client begins over HTTP."""
+        query = dict(each.split("=") for each in path.partition("?")[2].split("&"))
+        kept = self.after(query.get("after"))
+        limit = int(query["limit"])
+        lines = [each.line for each in (kept[:limit] if "after" in query else kept[-limit:])]
+        more = "true" if len(lines) < len(kept) else "false"
+        return f'{{"id":"{self.end}","messages":[{",".join(lines)}],"more":{more}}}'
 
     async def _socket(self, request, peer):
         peer.welcome(request)

@@ -10,8 +10,8 @@ import { chromium } from "../../../tests/node_modules/playwright-core/index.mjs"
 
 const PAGE = `<!doctype html><meta charset="utf-8"><script type="module">
   import { Throng } from "/throng.js";
-  import { commands } from "/commands.mjs";
-  const work = commands(Throng, (event) => print(JSON.stringify(event)), {});
+  import { commands, toLine } from "/commands.mjs";
+  const work = commands(Throng, (event) => print(toLine(event)), {});
   window.run = (command) => work[command.command](command);
 </script>`;
 

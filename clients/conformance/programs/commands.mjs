@@ -3,6 +3,15 @@
 const TIMES = { heartbeat_ms: "heartbeatMs", open_timeout_ms: "openTimeoutMs",
   request_timeout_ms: "requestTimeoutMs", publish_timeout_ms: "publishTimeoutMs" };
 
+/** An event as a line. Data may be nested more deeply than `JSON.stringify` goes. */
+export function toLine(event) {
+  try {
+    return JSON.stringify(event);
+  } catch {
+    return JSON.stringify({ ...event, data: "nested too deeply to print" });
+  }
+}
+
 /** The commands by name. `print` takes an event; `base` are the options of each client. */
 export function commands(Throng, print, base) {
   const clients = new Map();

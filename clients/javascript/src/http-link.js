@@ -286,7 +286,7 @@ export class HttpLink {
     if (envelope.type === "presence") {
       this.#presenceTimes.set(cursor, envelope.time);
       cursor.see(envelope);
-    } else this.client.deliver(cursor, envelope);
+    } else if (envelope.type === "message") this.client.deliver(cursor, envelope);
   }
 
   /** Channels in the order of the URL, which is the order of ids; the user is last. */

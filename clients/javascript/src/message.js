@@ -100,6 +100,8 @@ export function toBase64(bytes) {
 }
 
 function fromBase64(text) {
+  // `atob` takes texts without padding, and what is no text.
+  check(typeof text === "string" && text.length % 4 === 0, "its data is not base64");
   return Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
 }
 
@@ -133,6 +135,7 @@ export function parse(text) {
 export function toMessage(envelope, replayed) {
   const { channel, user, id, time, encoding, content_type: contentType } = envelope;
   let { data } = envelope;
+  check(data !== undefined, "it has no data");
   if (encoding === "base64") data = fromBase64(data);
   else if (encoding === UNREADABLE) throw new TypeError(data);
   else check(encoding === undefined, `its encoding "${encoding}" is unknown`);

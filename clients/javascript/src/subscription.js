@@ -16,6 +16,8 @@ import { persist } from "./http.js";
 import { isUpTo, keyOf } from "./message.js";
 import { check } from "./options.js";
 
+/** An epoch and an offset of 64 bits have less. A longer one would be after all others. */
+const ID_LENGTH_MAX = 64;
 const EVENTS = ["message", "subscribed", "recovered", "gap", "unreadable", "presence", "error"];
 
 export class Subscription extends Emitter {
@@ -139,6 +141,7 @@ export class Cursor {
   }
 
   gap({ id, missed }) {
+    check(id === undefined || typeof id === "string", "a gap has a bad id");
     if (id) this.position = id;
     this.#emit("gap", { ...this.target, id, missed });
   }
@@ -146,7 +149,7 @@ export class Cursor {
   /** Delivers a message. `read` makes it from its envelope, or reports one that is unreadable. */
   take(envelope, read, isSilent = false) {
     const { id } = envelope;
-    check(typeof id === "string", "a message has no id");
+    check(typeof id === "string" && id.length <= ID_LENGTH_MAX, "a message has no id");
     if (this.isClosed || isUpTo(id, this.#delivered)) return;
     const isReplayed = isUpTo(id, this.head);
     // Also past one that is unreadable: it would be so again.
