@@ -266,3 +266,17 @@ def test_a_user_is_limited_wherever_the_user_is(serve, tmp_path, channel):
     eventually(lambda: answers.extend(statuses("ann", 10)) or 429 in answers, "the limit")
     assert set(answers) == {201, 429}, answers
     assert list(statuses("bob", 2)) == [201, 201]
+
+
+def test_reads_are_limited_by_what_they_produce(serve, channel):
+    server = serve("--read-byte-rate-per-address", "10k")
+    path = f"/channels/{channel}"
+    server.http.post(path, content="x" * 20_000)
+    assert server.http.get(path + "/history").status_code == 200
+    for method, what in (("GET", "/history"), ("GET", "/presence"), ("HEAD", "?transport=stream")):
+        refused = server.http.request(method, path + what)
+        assert refused.status_code == 429, (method, what)
+        assert int(refused.headers["retry-after"]) >= 1
+    assert server.http.post(path, content="x").status_code == 201
+    text = server.http.get("/metrics").text
+    assert 'throng_limits_refused_total{per="address",limit="read_bytes"} 3' in text

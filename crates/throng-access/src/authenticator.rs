@@ -9,6 +9,9 @@
 //! A token that is forged counts against the address that it comes from, whenever that turns out.
 //! From an address with too many of them, only tokens that were verified lately are accepted.
 
+mod slow_lane;
+mod verdict;
+
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,46 +21,14 @@ use throng_core::later::{Answer, Later, Ticket};
 
 use crate::clients::{Clients, OpenQuestion};
 use crate::keys::{Key, KeySources, Refresh, RefreshSettings, SetError, SourceId, Unknown};
-use crate::limit;
-use crate::token::{Identity, TokenError};
+use crate::token::TokenError;
 use crate::verifier::{Authority, Verifier};
+use slow_lane::SlowLane;
+pub use verdict::{Now, Refusal, Verdict};
 
 /// The most tokens that wait for a key set at a time. A token has at most 8 KiB, so that they take
 /// at most 8 MiB.
 pub const WAITING_MAX: usize = 1024;
-
-/// Why a client is not who it claims to be, or why this cannot be found out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// The token is refused. The status is 401.
-    #[error(transparent)]
-    Token(#[from] TokenError),
-    /// The key set that may have the token's key cannot be fetched. The status is 503.
-    #[error("the keys that verify this token cannot be fetched now")]
-    KeysUnavailable {
-        /// Until the next attempt, in milliseconds.
-        retry_ms: u64,
-    },
-    /// [`WAITING_MAX`] tokens wait for a key set. The status is 503.
-    #[error("too many tokens wait for the keys that verify them")]
-    TooManyWaiting,
-    /// The address that it comes from has sent too many forged tokens, or too many tokens from
-    /// there wait for a key set. The status is 429.
-    #[error(transparent)]
-    Limited(#[from] limit::Refusal),
-}
-
-/// What a token says, or why it is refused.
-pub type Verdict = Result<Arc<Identity>, Refusal>;
-
-/// The current time, by both clocks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Now {
-    /// Of a clock that never goes back, in milliseconds: for fetching.
-    pub steady_ms: u64,
-    /// Of the machine's clock, in seconds since 1970: for tokens.
-    pub unix_s: u64,
-}
 
 /// What a fetch has found: the keys, and their lifetime in milliseconds if the response names one.
 #[derive(Debug)]
@@ -74,6 +45,8 @@ pub struct Authenticator {
     /// Has the limit of forged tokens.
     clients: Arc<Clients>,
     state: Mutex<State>,
+    /// Verifies what would hold up a worker.
+    slow_lane: Option<SlowLane>,
     /// Every URL was read once.
     has_all_sets: AtomicBool,
     /// Wakes the owner, because a fetch is due earlier than it knew.
@@ -119,6 +92,7 @@ impl Authenticator {
         let verifier = authority.verifier();
         let state = State { sources, urls: Vec::new(), waiting: Vec::new(), verifier };
         Authenticator {
+            slow_lane: SlowLane::start(&authority, &clients),
             authority,
             clients,
             state: Mutex::new(state),
@@ -168,6 +142,41 @@ impl Authenticator {
             }
             verdict => self.judge(verdict, from, now).into(),
         }
+    }
+
+    /// As [`Authenticator::verify`], for a thread that must not be held up: a token whose signature
+    /// takes long is verified on another one. Once its ticket is answered, it was verified lately.
+    pub fn verify_shortly(
+        &self,
+        verifier: &mut Verifier,
+        token: &str,
+        address: impl FnOnce() -> Option<IpAddr>,
+        now: Now,
+        later: Later<'_, Verdict>,
+    ) -> Answer<Verdict> {
+        let Some(lane) = self.slow_lane.as_ref().filter(|_| verifier.takes_long(token)) else {
+            return self.verify(verifier, token, address, now, later);
+        };
+        let from = self.limited_address(address);
+        // Before it waits.
+        if let Err(refusal) = self.admit(from, now) {
+            return Err(refusal).into();
+        }
+        let mut answer = None;
+        let ticket = || {
+            let (ticket, coming) = later.ticket();
+            answer = Some(coming);
+            ticket
+        };
+        let refused = lane.verify(token, from, now, ticket);
+        // There is a ticket unless there was no place for the token.
+        answer.unwrap_or_else(|| Err(refused.err().unwrap_or(Refusal::TooManyWaiting)).into())
+    }
+
+    /// How many tokens were verified on another thread, and how many were refused because too many
+    /// waited for it.
+    pub fn slow_counts(&self) -> (u64, u64) {
+        self.slow_lane.as_ref().map_or((0, 0), SlowLane::counts)
     }
 
     /// Whether tokens from this address are verified at all: not so after too many forged ones.

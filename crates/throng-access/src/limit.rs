@@ -23,7 +23,7 @@ mod settings;
 
 pub use frozen::UsedRates;
 pub use key::{LimitKey, LimitKeys};
-pub use limiter::{ClientKeys, Limiter, OtherQuantities};
+pub use limiter::{ClientKeys, Limiter, OtherQuantities, READ_BYTES_MIN};
 pub use live::{AtLimit, LiveCounts};
 pub use rate::{Rate, RateLimiter, TryLater};
 pub use refusal::{Quantity, Refusal, Subject};

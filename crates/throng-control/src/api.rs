@@ -10,6 +10,7 @@ mod limit;
 pub(crate) mod listing;
 mod log;
 pub(crate) mod login;
+pub(crate) mod newest_page;
 pub(crate) mod options;
 mod parameters;
 mod permit;

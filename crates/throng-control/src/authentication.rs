@@ -74,6 +74,12 @@ impl Authentication {
         tokens.map_or_else(CacheCounts::default, |tokens| tokens.authority().cache_counts())
     }
 
+    /// How many tokens workers had verified elsewhere, because that takes long, and how many were
+    /// refused because too many waited for it.
+    pub(crate) fn slow_counts(&self) -> (u64, u64) {
+        self.access.tokens.as_ref().map_or((0, 0), |tokens| tokens.slow_counts())
+    }
+
     /// The tag of the user that a token names, for the limits of users.
     pub(crate) fn user_tag(&self, identity: &Identity) -> Option<u64> {
         identity.user().map(|user| self.access.tagger.user(user))

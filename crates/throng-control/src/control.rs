@@ -13,6 +13,7 @@ use throng_core::{Engine, MemoryPressure, MemoryStep, Receipts, RefusedForMemory
 use throng_tls::CertificateFlaw;
 use throng_wire::ErrorResponse;
 
+use crate::api::newest_page::NewestPages;
 use crate::api::share::Shares;
 use crate::authentication::Authentication;
 use crate::canary_report::CanaryReport;
@@ -83,6 +84,8 @@ pub struct Control {
     pub(crate) request_ids: RequestIds,
     /// Memory of responses to readers (history, presence, status) that are not written yet.
     pub(crate) read_answers: Arc<MemoryQuota>,
+    /// The newest pages of channels, as they were sent last.
+    pub(crate) newest_pages: NewestPages,
     /// Memory of responses to batches that are not written yet. It is separate, so that slow
     /// readers cannot block publishers.
     pub(crate) publish_answers: Arc<MemoryQuota>,
@@ -143,6 +146,7 @@ impl Control {
             bodies: BodyReader::new(&settings),
             cursors: Cursors::random(),
             request_ids: RequestIds::random(),
+            newest_pages: NewestPages::new(settings.limits.max_answer_bytes),
             read_answers: Arc::new(MemoryQuota::new(settings.limits.max_answer_bytes)),
             publish_answers: Arc::new(MemoryQuota::new(settings.limits.max_answer_bytes)),
             pressure: Arc::default(),

@@ -293,3 +293,33 @@ fn a_token_whose_key_nobody_has_counts_when_that_turns_out() {
     assert!(waiting.iter().all(|late| answer(late) == UNKNOWN));
     assert_eq!(limited_ms(answer(&world.verify_from(here, &token("a"), now(10)))), 1000);
 }
+
+#[test]
+fn a_token_whose_signature_takes_long_is_verified_elsewhere() {
+    let pem = include_str!("../../tests/fixtures/es384.pem");
+    let es384 = Arc::new(Key::from_pem(None, None, pem).unwrap());
+    let keys = Published::new(KeySet::new(vec![es384]).unwrap());
+    let sources = KeySources::new(Arc::clone(&keys));
+    let authority = Authority::new(keys, Policy::default(), Arc::default(), 100);
+    let authenticator = Authenticator::new(authority, sources, Arc::default(), || ());
+    let mut verifier = authenticator.verifier();
+    let (sender, verdicts) = channel();
+    let mut verify = |token: &str| {
+        let sender = sender.clone();
+        let mut issue = || {
+            let sender = sender.clone();
+            Ticket::new(move |verdict: Option<Verdict>| {
+                sender.send(verdict.expect("an answer")).expect("the test listens");
+            })
+        };
+        let later = Later::new(&mut issue);
+        authenticator.verify_shortly(&mut verifier, token, || None, now(0), later)
+    };
+    // Its header demands ES384.
+    let forged = format!("eyJhbGciOiJFUzM4NCJ9.e30.{}", "AA".repeat(64));
+    assert!(matches!(verify(&forged), Answer::Later(_)));
+    let verdict = verdicts.recv().expect("the other thread answers");
+    assert_eq!(verdict, Err(Refusal::Token(TokenError::Signature)));
+    assert!(matches!(verify("x"), Answer::Now(Err(_))), "nothing to verify");
+    assert_eq!(authenticator.slow_counts(), (1, 0));
+}

@@ -30,6 +30,9 @@ const SHARDS: usize = 64;
 /// clients that are active in the same second, those that have used least are forgotten.
 const RATES_MIN: usize = 1 << 16;
 
+/// A request that reads counts as this many bytes at least, because finding out costs something.
+pub const READ_BYTES_MIN: usize = 1 << 10;
+
 /// Who a client is, as far as there are limits for it. Parts without a limit are `None`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ClientKeys {
@@ -91,6 +94,7 @@ struct Clients {
     connects: Option<RateLimiter>,
     publishes: Option<RateLimiter>,
     published_bytes: Option<RateLimiter>,
+    read_bytes: Option<RateLimiter>,
 }
 
 impl Clients {
@@ -98,6 +102,7 @@ impl Clients {
         self.connects = rate_limiter(limits.connects_per_s);
         self.publishes = rate_limiter(limits.publishes_per_s);
         self.published_bytes = rate_limiter(limits.published_bytes_per_s);
+        self.read_bytes = rate_limiter(limits.read_bytes_per_s);
     }
 }
 
@@ -128,6 +133,7 @@ impl Shard {
             Quantity::Connects => clients.connects.as_mut(),
             Quantity::Publishes => clients.publishes.as_mut(),
             Quantity::PublishedBytes => clients.published_bytes.as_mut(),
+            Quantity::ReadBytes => clients.read_bytes.as_mut(),
             Quantity::BadTokens => self.bad_tokens.as_mut(),
             Quantity::Connections | Quantity::Subscriptions | Quantity::Questions => None,
         }
@@ -387,6 +393,27 @@ impl Limiter {
     /// The client publishes these `bytes`, whether it has them left or not.
     pub fn charge_published(&self, client: ClientKeys, bytes: usize, now_ms: u64) {
         self.charge(client, Quantity::PublishedBytes, saturated(bytes), now_ms);
+    }
+
+    /// The client reads something, of which [`READ_BYTES_MIN`] are charged.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`] if it reads too much.
+    pub fn begin_reading(&self, client: ClientKeys, now_ms: u64) -> Result<(), Refusal> {
+        if client.is_empty() {
+            return Ok(());
+        }
+        let least = saturated(READ_BYTES_MIN);
+        self.check(client, Quantity::ReadBytes, least, now_ms)?;
+        self.charge(client, Quantity::ReadBytes, least, now_ms);
+        Ok(())
+    }
+
+    /// The client reads `bytes`, of which the least is charged already.
+    pub fn charge_read(&self, client: ClientKeys, bytes: usize, now_ms: u64) {
+        let rest = saturated(bytes.saturating_sub(READ_BYTES_MIN));
+        self.charge(client, Quantity::ReadBytes, rest, now_ms);
     }
 
     /// Whether a token of this address is worth verifying. Not so after too many with a bad

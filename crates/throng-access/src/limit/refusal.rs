@@ -28,6 +28,8 @@ pub enum Quantity {
     Publishes,
     /// Bytes of published messages per second.
     PublishedBytes,
+    /// Bytes of what is read per second.
+    ReadBytes,
     /// Tokens with a bad signature per second.
     BadTokens,
     /// Questions at a time that are asked elsewhere: of the application, or for keys.
@@ -58,12 +60,13 @@ impl Subject {
 
 impl Quantity {
     /// All of them.
-    pub const ALL: [Quantity; 7] = [
+    pub const ALL: [Quantity; 8] = [
         Quantity::Connections,
         Quantity::Connects,
         Quantity::Subscriptions,
         Quantity::Publishes,
         Quantity::PublishedBytes,
+        Quantity::ReadBytes,
         Quantity::BadTokens,
         Quantity::Questions,
     ];
@@ -85,6 +88,7 @@ impl Quantity {
             Quantity::Subscriptions => "subscriptions",
             Quantity::Publishes => "publishes",
             Quantity::PublishedBytes => "published_bytes",
+            Quantity::ReadBytes => "read_bytes",
             Quantity::BadTokens => "bad_tokens",
             Quantity::Questions => "questions",
         }
@@ -97,6 +101,7 @@ impl Quantity {
             Quantity::Subscriptions => "has too many subscriptions",
             Quantity::Publishes => "publishes too often",
             Quantity::PublishedBytes => "publishes too many bytes",
+            Quantity::ReadBytes => "reads too much",
             Quantity::BadTokens => "has sent too many bad tokens",
             Quantity::Questions => "waits for too many decisions",
         }

@@ -16,6 +16,8 @@ pub struct ClientLimits {
     pub publishes_per_s: u32,
     /// Bytes of published messages per second.
     pub published_bytes_per_s: u32,
+    /// Bytes of what is read per second: history, presence.
+    pub read_bytes_per_s: u32,
 }
 
 impl ClientLimits {
@@ -68,6 +70,7 @@ impl LimitSettings {
             Quantity::Subscriptions => limits.subscriptions,
             Quantity::Publishes => limits.publishes_per_s,
             Quantity::PublishedBytes => limits.published_bytes_per_s,
+            Quantity::ReadBytes => limits.read_bytes_per_s,
             Quantity::BadTokens => self.bad_tokens_per_s,
             Quantity::Questions => self.questions,
         }

@@ -15,7 +15,7 @@ use throng_core::{Body, ChannelName, IdempotencyKey, Publication, RefusedForMemo
 use throng_wire::batch::parse_line;
 use throng_wire::{ErrorCode, ErrorResponse};
 
-use super::limit::Publisher;
+use super::limit::Limited;
 use super::permit::Permit;
 use super::publish::{self, OUTCOME_TIMEOUT, Submitted};
 use crate::authentication::Client;
@@ -41,7 +41,7 @@ pub(crate) async fn answer(
     // Until it is dropped, the drain of the workers does not begin.
     let _publication = control.drain.begin_publication()?;
     control.check_memory(RefusedForMemory::Batch)?;
-    let publisher = Publisher::of(control, head, client)?;
+    let publisher = Limited::of(control, head, client)?;
     publisher.begin(head, 0).map_err(ApiError::limited)?;
     // Before the body is read: a client that may not publish must not occupy memory.
     let mut permit = Permit::of(control, head, client)?;

@@ -13,6 +13,7 @@ use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderN
 use http::request::Parts;
 use http::{StatusCode, Version};
 use throng_access::Action;
+use throng_access::limit::READ_BYTES_MIN;
 use throng_core::{
     ChannelName, Engine, HistoryQuery, Listener, MessageId, Position, RefusedForMemory, StartAt,
 };
@@ -22,6 +23,7 @@ use throng_wire::response::MESSAGE_POLICY;
 use throng_wire::subscribe::{self, Request, Route, Transport};
 use throng_wire::{ErrorCode, ErrorResponse};
 
+use super::limit::Limited;
 use super::log::{self, FETCH_TIMEOUT};
 use super::parameters::set_id;
 use super::permit::Permit;
@@ -62,6 +64,10 @@ pub(crate) async fn answer(control: &Control, head: &Parts) -> Result<Answer, Ap
         for channel in &channels {
             permit.ask(Action::Subscribe(channel)).await?;
         }
+        let limited = Limited::of(control, head, &client)?;
+        limited.begin_reading().map_err(ApiError::limited)?;
+        // Each channel is a look at a log.
+        limited.charge_read(channels.len() * READ_BYTES_MIN);
     }
     // The header fields of a `GET` (RFC 9110 section 9.3.2), but nothing is subscribed.
     let starts = StartAt::of_request(&request)?;

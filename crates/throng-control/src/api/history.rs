@@ -8,13 +8,15 @@ use throng_contract::query as known;
 use throng_core::{HistoryQuery, Kind, RefusedForMemory};
 use throng_wire::v1;
 
+use super::limit::Limited;
 use super::log;
+use super::newest_page::{Contents, PageKey};
 use super::parameters::{id, limit, set_id};
 use super::permit::Permit;
 use crate::authentication::Client;
 use crate::control::Control;
 use crate::http::answer::{self, Answer, ApiError};
-use crate::http::{large_answer, names, query};
+use crate::http::{gzip, large_answer, names, query};
 
 /// Maximum size of the envelopes of a page; the rest is on the next page.
 const PAGE_BYTES_MAX: usize = 1 << 20;
@@ -43,17 +45,29 @@ pub(crate) async fn answer(
             return Err(ApiError::parameter("`before` and `after` exclude each other"));
         }
     };
+    let limited = Limited::of(control, head, client)?;
+    limited.begin_reading().map_err(ApiError::limited)?;
     let (engine, limit) = (&*control.engine, limit(query)?);
     let mut history =
         log::read(engine, &channel, requested, limit, &mut { log::FETCH_TIMEOUT }).await?;
     // It may have taken seconds to fetch them.
     permit.recheck(Action::ReadHistory(&channel))?;
+    let (contents, is_newest) = (Contents::of(&history), requested == HistoryQuery::Newest);
+    let may_compress = gzip::is_accepted(&head.headers);
+    let key = PageKey { channel, limit, may_compress };
+    if is_newest && let Some(page) = control.newest_pages.find(&key, contents) {
+        let reservation = large_answer::reserve(&control.read_answers, page.0.len())?;
+        limited.charge_read(page.0.len());
+        let mut answer = large_answer::encoded(answer::JSON, page, reservation);
+        set_id(&mut answer, history.head);
+        return Ok(answer);
+    }
     let envelopes = history.encode(requested, PAGE_BYTES_MAX);
     let bytes = envelopes.iter().map(|envelope| envelope.len() + 1).sum::<usize>() + FRAME_BYTES;
     let reservation = large_answer::reserve(&control.read_answers, bytes)?;
     let mut body = Vec::with_capacity(bytes);
     let page = v1::HistoryPage {
-        target: &names::target(&channel),
+        target: &names::target(&key.channel),
         id: &history.head.to_string(),
         has_more: history.has_more,
         is_recovered: history.is_recovered,
@@ -67,8 +81,13 @@ pub(crate) async fn answer(
         }
     });
     v1::history_body(&mut body, page, writers);
+    limited.charge_read(body.len());
     let (accepts, body) = ((&control.settings, &head.headers), (body, &*cuts.into_inner()));
-    let mut answer = large_answer::compressible(accepts, answer::JSON, body, reservation).await;
+    let body = large_answer::encode(accepts, body).await;
+    if is_newest {
+        control.newest_pages.add(key, contents, body.clone());
+    }
+    let mut answer = large_answer::encoded(answer::JSON, body, reservation);
     set_id(&mut answer, history.head);
     Ok(answer)
 }

@@ -1,4 +1,4 @@
-//! Keeps clients that publish to their limits.
+//! Keeps clients that publish or read to their limits.
 
 use http::request::Parts;
 use throng_access::limit::{ClientKeys, Refusal};
@@ -12,19 +12,19 @@ use crate::http::caller::Caller;
 
 /// The limits of the client that sent one request.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Publisher<'a> {
+pub(super) struct Limited<'a> {
     control: &'a Control,
     client: ClientKeys,
 }
 
-impl<'a> Publisher<'a> {
+impl<'a> Limited<'a> {
     /// Whoever reaches the admin listener has no limits as an address: many applications share one
     /// there.
     pub(super) fn of(
         control: &'a Control,
         head: &Parts,
         client: &Client,
-    ) -> Result<Publisher<'a>, ApiError> {
+    ) -> Result<Limited<'a>, ApiError> {
         let clients = &control.clients;
         let caller = Caller::of(head);
         let address = match caller.listener {
@@ -43,7 +43,22 @@ impl<'a> Publisher<'a> {
             }
             Client::Token(_) | Client::Key(_) | Client::Anonymous => ClientKeys::default(),
         };
-        Ok(Publisher { control, client: limiter.address(address).and(shown) })
+        Ok(Limited { control, client: limiter.address(address).and(shown) })
+    }
+
+    /// Counts a request that reads, before it is answered.
+    pub(super) fn begin_reading(&self) -> Result<(), Refusal> {
+        if self.client.is_empty() {
+            return Ok(());
+        }
+        self.control.clients.limiter.begin_reading(self.client, clock::now_ms())
+    }
+
+    /// Charges what the request reads.
+    pub(super) fn charge_read(&self, bytes: usize) {
+        if !self.client.is_empty() {
+            self.control.clients.limiter.charge_read(self.client, bytes, clock::now_ms());
+        }
     }
 
     /// Counts `messages`, with `bytes` in all.

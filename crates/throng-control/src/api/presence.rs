@@ -7,6 +7,7 @@ use throng_core::{HistoryQuery, Kind, Later, Presence, clock};
 use throng_wire::ErrorCode;
 use throng_wire::v1::{self, Present};
 
+use super::limit::Limited;
 use super::log;
 use super::parameters::{WORKERS_TIMEOUT, limit, set_id};
 use super::permit::Permit;
@@ -28,6 +29,8 @@ pub(crate) async fn answer(
     permit.ask(Action::ReadPresence(&channel)).await?;
     let query = head.uri.query().unwrap_or_default();
     query::check(query, known::PRESENCE)?;
+    let limited = Limited::of(control, head, client)?;
+    limited.begin_reading().map_err(ApiError::limited)?;
     let max_users = limit(query)?;
     let now_ms = clock::now_ms();
     let ask = |later: Later<'_, _>| control.engine.presence(now_ms, &channel, max_users, later);
@@ -39,6 +42,7 @@ pub(crate) async fn answer(
     let present = Present { connections, users: &users, more: is_cut, is_partial };
     let mut body = Vec::new();
     v1::presence_body(&mut body, &names::target(&channel), present);
+    limited.charge_read(body.len());
     let reservation = large_answer::reserve(&control.read_answers, body.len())?;
     let mut answer = large_answer::answer(answer::JSON, body, reservation);
     let (engine, newest) = (&*control.engine, HistoryQuery::Newest);

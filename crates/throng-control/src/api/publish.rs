@@ -18,7 +18,7 @@ use throng_wire::v1::{self, CONTENT_TYPE_BYTES_MAX, EXPIRES_IN_S_MAX, KEY_BYTES_
 use throng_wire::{ErrorCode, ErrorResponse, check_target_name};
 
 use super::count::Elsewhere;
-use super::limit::Publisher;
+use super::limit::Limited;
 use super::parameters::WORKERS_TIMEOUT;
 use super::permit::Permit;
 use super::receipt::{self, OpenReceipt};
@@ -40,7 +40,7 @@ pub(crate) async fn answer(
 ) -> Result<Answer, ApiError> {
     // Until it is dropped, the drain of the workers does not begin.
     let in_progress = control.drain.begin_publication()?;
-    let publisher = Publisher::of(control, head, client)?;
+    let publisher = Limited::of(control, head, client)?;
     publisher.begin(head, 1).map_err(ApiError::limited)?;
     let channel = names::from_segment(kind, segment)?;
     check_target_name(channel.name(), kind.noun())?;

@@ -9,7 +9,7 @@ use throng_contract::query as known;
 use throng_core::{Kind, Later, Mark, ReadMarker, clock};
 use throng_wire::{ErrorResponse, v1};
 
-use super::limit::Publisher;
+use super::limit::Limited;
 use super::log::FETCH_TIMEOUT;
 use super::parameters::id;
 use super::permit::Permit;
@@ -29,7 +29,7 @@ pub(crate) async fn answer(
     let inbox = names::from_segment(Kind::User, segment)?;
     let is_write = head.method == Method::PUT;
     if is_write {
-        Publisher::of(control, head, client)?.begin(head, 1).map_err(ApiError::limited)?;
+        Limited::of(control, head, client)?.begin(head, 1).map_err(ApiError::limited)?;
     }
     let mut permit = Permit::of(control, head, client)?;
     permit.ask(Action::Subscribe(&inbox)).await?;

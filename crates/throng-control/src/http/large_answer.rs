@@ -32,14 +32,26 @@ pub(crate) fn reserve(quota: &Arc<MemoryQuota>, bytes: usize) -> Result<Reservat
 /// closed because the reservation was evicted.
 pub(crate) fn answer(
     content_type: HeaderValue,
-    body: Vec<u8>,
+    body: impl Into<Bytes>,
     mut reservation: Reservation,
 ) -> Answer {
+    let body = body.into();
     reservation.resize(body.len());
     // Not set only in tests that make responses outside a connection's task.
     let _ = CONNECTION_EVICTION.try_with(|signal| reservation.set_evictable(signal));
     let body = Bytes::from_owner(Reserved { body, _reservation: reservation });
     answer::complete(StatusCode::OK, content_type, body)
+}
+
+/// The same with a body that may be compressed, and that says so.
+pub(crate) fn encoded(
+    content_type: HeaderValue,
+    (body, is_compressed): (Bytes, bool),
+    reservation: Reservation,
+) -> Answer {
+    let mut answer = answer(content_type, body, reservation);
+    gzip::mark(&mut answer, is_compressed);
+    answer
 }
 
 /// The same, compressed if `request` accepts it, `settings` allow it and it is worth it. The parts
@@ -50,22 +62,29 @@ pub(crate) async fn compressible(
     (body, cuts): (Vec<u8>, &[usize]),
     reservation: Reservation,
 ) -> Answer {
+    let body = encode((settings, request), (body, cuts)).await;
+    encoded(content_type, body, reservation)
+}
+
+/// A body as [`compressible`] sends it, and whether it is compressed.
+pub(crate) async fn encode(
+    (settings, request): (&Settings, &HeaderMap),
+    (body, cuts): (Vec<u8>, &[usize]),
+) -> (Bytes, bool) {
     let is_large = settings.compression_min_bytes.is_some_and(|least| body.len() >= least);
-    let compressed = if is_large && gzip::is_accepted(request) {
-        gzip::compress(&body, cuts).await
-    } else {
-        None
-    };
-    let is_compressed = compressed.is_some();
-    let mut answer = answer(content_type, compressed.unwrap_or(body), reservation);
-    gzip::mark(&mut answer, is_compressed);
-    answer
+    if is_large
+        && gzip::is_accepted(request)
+        && let Some(compressed) = gzip::compress(&body, cuts).await
+    {
+        return (compressed.into(), true);
+    }
+    (body.into(), false)
 }
 
 /// Bytes with the reservation for them. Hyper keeps these bytes, not a copy, until it has written
 /// them.
 struct Reserved {
-    body: Vec<u8>,
+    body: Bytes,
     _reservation: Reservation,
 }
 

@@ -172,6 +172,10 @@ fn http(page: &mut Page<'_>, control: &Control) {
         page.sample("http_refused_total", &labels, control.refusals.count(code));
     }
     receipts(page, control);
+    let help = "Pages of history that were remembered from an earlier request.";
+    page.counter("http_pages_remembered_total", help, control.newest_pages.found());
+    let help = "Bytes of pages of history that are remembered.";
+    page.gauge("http_pages_bytes", help, control.newest_pages.bytes() as u64);
     credentials(page, control);
     let help = "Time from the head of a request to the control plane to its complete response.";
     page.describe("http_request_duration_seconds", help, "histogram");
@@ -209,6 +213,11 @@ fn credentials(page: &mut Page<'_>, control: &Control) {
         cache.evictions,
     );
     page.gauge("token_cache_entries", "Verified tokens that are remembered.", cache.entries as u64);
+    let (verified, refused) = control.authentication.slow_counts();
+    let help = "Tokens that workers had verified elsewhere, because their signatures take long.";
+    page.counter("slow_tokens_verified_total", help, verified);
+    let help = "Tokens with such signatures refused because too many waited.";
+    page.counter("slow_tokens_refused_total", help, refused);
     page.gauge("revocations", "Revocations that hold.", control.revoker.count() as u64);
     let help =
         "How far beyond its moment a revocation of a user reaches: an issuer's clock is ahead.";

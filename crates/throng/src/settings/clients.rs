@@ -40,6 +40,7 @@ macro_rules! client_limits {
             subscriptions: number(table.max_subscriptions.0),
             publishes_per_s: number(table.publish_rate.0),
             published_bytes_per_s: number(table.publish_byte_rate.0),
+            read_bytes_per_s: number(table.read_byte_rate.0),
         }
     }};
 }

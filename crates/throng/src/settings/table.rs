@@ -429,6 +429,8 @@ settings! {
             "Maximum number of messages published per second by one address; 0: no limit";
         "publish-byte-rate-per-address" publish_byte_rate: Size = "0",
             "Maximum size of the messages published per second by one address; 0: no limit";
+        "read-byte-rate-per-address" read_byte_rate: Size = "0",
+            "Maximum size of the history and presence read per second by one address; 0: no limit";
         "bad-token-rate-per-address" bad_token_rate: AutoCount = "auto",
             "Forged tokens per second of one address that are verified; auto: 10, but for loopback";
         "max-questions-per-address" max_questions: AutoCount = "auto",
@@ -452,6 +454,8 @@ settings! {
             "Maximum number of messages published per second by one user; 0: no limit";
         "publish-byte-rate-per-user" publish_byte_rate: Size = "0",
             "Maximum size of the messages published per second by one user; 0: no limit";
+        "read-byte-rate-per-user" read_byte_rate: Size = "0",
+            "Maximum size of the history and presence read per second by one user; 0: no limit";
     }
     tables {}
     lists {}
@@ -471,6 +475,8 @@ settings! {
             "Maximum number of messages published per second by one server key; 0: no limit";
         "publish-byte-rate-per-key" publish_byte_rate: Size = "0",
             "Maximum size of the messages published per second by one server key; 0: no limit";
+        "read-byte-rate-per-key" read_byte_rate: Size = "0",
+            "Maximum size of history and presence read per second by one server key; 0: no limit";
     }
     tables {}
     lists {}

@@ -106,6 +106,9 @@ impl<N: Net> Worker<N> {
             // Before it costs more, such as a decision from elsewhere.
             self.limit_publication(call.id, publication.body.len())?;
         }
+        if let Command::History { .. } | Command::Presence { .. } = &command {
+            self.limit_reading(call.id)?;
+        }
         if let Command::Subscribe { presence: true, .. } = &command {
             self.check_has_presence_events(&name)?;
         }
@@ -416,6 +419,7 @@ impl<N: Net> Worker<N> {
         let Some(_held) = known else { return Ok(()) };
         let mut history = self.engine.history(self.clock.unix_ms(), &name, query, limit);
         let envelopes = history.encode(query, PAGE_BYTES_MAX);
+        self.charge_read(call.id, envelopes.iter().map(Vec::len).sum());
         let page = v1::HistoryPage {
             target,
             id: &history.head.to_string(),
@@ -474,6 +478,7 @@ impl<N: Net> Worker<N> {
         };
         match found {
             Ok(Presence { connections, users, is_cut, is_partial }) => {
+                self.charge_read(call.id, users.iter().map(|user| user.len()).sum());
                 let present = Present { connections, users: &users, more: is_cut, is_partial };
                 self.reply(call.id, |out| v1::presence(out, target, present, call.reference));
             }

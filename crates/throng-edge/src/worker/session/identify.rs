@@ -153,7 +153,7 @@ impl<N: Net> Worker<N> {
                 self.access.clients.source.of_connection(peer.ip())
             })
         };
-        match tokens.verify(verifier, token, address, now, Later::new(&mut issue)) {
+        match tokens.verify_shortly(verifier, token, address, now, Later::new(&mut issue)) {
             Answer::Now(Ok(identity)) => Ok(self.with_certificate(id, identity)?),
             Answer::Now(Err(Refusal::Limited(refusal))) => Err(Unidentified::Limited(refusal)),
             Answer::Now(Err(refusal)) => Err(ErrorResponse::from(refusal).into()),

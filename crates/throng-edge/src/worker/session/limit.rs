@@ -309,6 +309,19 @@ impl<N: Net> Worker<N> {
         published.inspect_err(|_| self.count(Counter::RefusedLimit))
     }
 
+    /// Counts something that the client of the connection reads.
+    pub(in crate::worker) fn limit_reading(&self, id: ConnectionId) -> Result<(), Refusal> {
+        let client = self.limited_client(id);
+        let read = self.access.clients.limiter.begin_reading(client, self.clock.unix_ms());
+        read.inspect_err(|_| self.count(Counter::RefusedLimit))
+    }
+
+    /// Charges what the client of the connection reads.
+    pub(in crate::worker) fn charge_read(&self, id: ConnectionId, bytes: usize) {
+        let client = self.limited_client(id);
+        self.access.clients.limiter.charge_read(client, bytes, self.clock.unix_ms());
+    }
+
     /// The parts of a client that have limits by what it has shown.
     pub(in crate::worker) fn limited_by(&self, client: &Client) -> ClientKeys {
         let limiter = &self.access.clients.limiter;
