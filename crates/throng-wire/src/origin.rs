@@ -23,7 +23,8 @@ const HOST_BYTES_MAX: usize = 253;
 pub struct OriginPolicy<'a> {
     /// The address on which the server listens.
     pub listen: IpAddr,
-    /// The setting `allowed-origins`: origins, `null`, or `*` for any.
+    /// The setting `allowed-origins`: origins, `https://*.example.com` for all hosts below one,
+    /// `null`, or `*` for any.
     pub origins: &'a [String],
     /// The setting `allowed-hosts`: host names without a port, or `*` for any.
     pub hosts: &'a [String],
@@ -61,14 +62,15 @@ impl OriginPolicy<'_> {
         is_same_origin && (is_address(host) || self.lists_host(host))
     }
 
-    /// Whether the settings list this origin itself. Neither `*` nor `null`, the origin of every
-    /// sandboxed page, lists one.
+    /// Whether the settings list this origin itself, or all hosts below one of which it is. Neither
+    /// `*` nor `null`, the origin of every sandboxed page, lists one, nor `file://`, whose pages
+    /// say `null` or have no host.
     pub fn lists_origin(&self, origin: &str) -> bool {
         let Some(origin) = Origin::parse(origin) else { return false };
         self.origins
             .iter()
             .filter_map(|entry| Origin::parse(entry))
-            .any(|entry| entry.equals(&origin))
+            .any(|entry| entry.covers(&origin))
     }
 
     /// Whether the server answers requests without an origin under this host name. The hosts of
@@ -76,8 +78,7 @@ impl OriginPolicy<'_> {
     fn is_own_host(&self, host: &str) -> bool {
         let Some((host, _)) = split_authority(host) else { return false };
         let is_of_page = |entry: &String| {
-            entry == "*"
-                || Origin::parse(entry).is_some_and(|origin| is_same_name(origin.host, host))
+            entry == "*" || Origin::parse(entry).is_some_and(|origin| origin.covers_host(host))
         };
         is_address(host)
             || is_loopback(host)
@@ -154,10 +155,23 @@ impl<'a> Origin<'a> {
         }
     }
 
-    fn equals(&self, other: &Self) -> bool {
+    /// Whether this entry of the settings is the other origin, or a pattern for it.
+    fn covers(&self, other: &Self) -> bool {
         self.scheme.eq_ignore_ascii_case(other.scheme)
-            && is_same_name(self.host, other.host)
+            && self.covers_host(other.host)
             && self.port == other.port
+    }
+
+    /// Whether this entry is for this host. `*.example.com` is for all below `example.com`, however
+    /// deep, and not for `example.com` itself. No browser sends a host with an asterisk.
+    fn covers_host(&self, host: &str) -> bool {
+        let Some(parent) = self.host.strip_prefix('*').filter(|parent| parent.starts_with('.'))
+        else {
+            return is_same_name(self.host, host);
+        };
+        let (parent, host) = (complete(parent), complete(host));
+        let below = host.len().checked_sub(parent.len()).and_then(|at| host.split_at_checked(at));
+        below.is_some_and(|(name, rest)| !name.is_empty() && rest.eq_ignore_ascii_case(parent))
     }
 }
 

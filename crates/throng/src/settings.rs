@@ -51,7 +51,7 @@ use clap::Args;
 
 pub(crate) use callout_tables::CalloutTable;
 pub(crate) use channels::ChannelTable;
-pub(crate) use check::admin_warning;
+pub(crate) use check::{admin_warning, origin_warning};
 pub(crate) use check_acme::missing_state;
 pub(crate) use clients::{address_warning, clients, limits};
 pub(crate) use file::in_use as file_in_use;

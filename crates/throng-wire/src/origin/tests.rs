@@ -257,3 +257,37 @@ fn pages_of_other_ports_are_refused_if_only_the_same_port_is_allowed() {
         assert_eq!(policy.allows_page(origin, Some(host)), is_allowed, "{origin} {host}");
     }
 }
+
+#[test]
+fn a_pattern_lists_all_hosts_below_one() {
+    let origins = ["https://*.example.com".to_owned(), "file://".to_owned(), "null".to_owned()];
+    let policy = OriginPolicy {
+        listen: IpAddr::from([127, 0, 0, 1]),
+        origins: &origins,
+        hosts: &[],
+        is_same_port_only: false,
+    };
+    let allows = |origin| policy.allows_page(origin, Some("127.0.0.1:8080"));
+    for origin in [
+        "https://a.example.com",
+        "https://a.b.EXAMPLE.com",
+        "https://a.example.com:443",
+        "file://",
+        "null",
+    ] {
+        assert!(allows(origin), "{origin}");
+    }
+    for origin in [
+        "https://example.com",
+        "https://.example.com",
+        "https://aexample.com",
+        "https://a.example.com.evil.org",
+        "https://a.example.com:444",
+        "http://a.example.com",
+        "https://a.example.org",
+    ] {
+        assert!(!allows(origin), "{origin}");
+    }
+    assert!(policy.lists_origin("https://a.example.com"));
+    assert!(!policy.lists_origin("null") && !policy.lists_origin("file://"));
+}

@@ -116,6 +116,13 @@ fn admin(settings: &Settings) -> Option<String> {
     })
 }
 
+/// A warning about an origin that any page can have.
+pub(crate) fn origin_warning(settings: &Settings) -> Option<String> {
+    settings.allowed_origins.0.iter().any(|origin| origin == "null").then(|| {
+        "allowed-origins has `null`: any page can have that origin, in a sandboxed frame".to_owned()
+    })
+}
+
 /// A warning about a reachable admin listener that trusts everyone, although clients need
 /// credentials elsewhere.
 pub(crate) fn admin_warning(settings: &Settings) -> Option<String> {

@@ -47,7 +47,7 @@ pub(super) use list;
 list! {
     /// Origins of web pages that may connect.
     Origins, "ORIGIN,…",
-    "an origin, like https://app.example.com, or \"*\" for any",
+    "an origin, like https://app.example.com or https://*.example.com, or \"*\" for any",
     read_origin
 }
 
@@ -84,8 +84,13 @@ fn read_network(text: &str) -> Option<String> {
     text.parse::<Network>().is_ok().then(|| text.to_ascii_lowercase())
 }
 
-/// Accepts `*`, or scheme, host and optional port, as browsers send it. Removes a trailing slash.
+/// Accepts `*`, `null` and `file://`, or scheme, host and optional port, as browsers send it.
+/// Removes a trailing slash. A host may begin with `*.`: all hosts below the rest, which has two
+/// labels at least, so that nobody allows all of `com`.
 fn read_origin(text: &str) -> Option<String> {
+    if matches!(text, "null" | "file://" | "file:///") {
+        return Some(text.strip_suffix("//").map_or(text, |_| "file://").to_owned());
+    }
     let plain = text.trim_end_matches('/').to_ascii_lowercase();
     let Some((scheme, host)) = plain.split_once("://") else {
         return (text == "*").then_some(plain);
@@ -93,8 +98,12 @@ fn read_origin(text: &str) -> Option<String> {
     let is_forbidden = |byte: u8| b"/?#@*, ".contains(&byte) || byte.is_ascii_control();
     let is_origin = !scheme.is_empty()
         && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
-        && !host.is_empty()
-        && !host.bytes().any(is_forbidden);
+        && !host.is_empty();
+    let named = match host.strip_prefix("*.") {
+        Some(parent) => Some(parent).filter(|parent| parent.trim_matches('.').contains('.')),
+        None => Some(host),
+    };
+    let is_origin = is_origin && named.is_some_and(|host| !host.bytes().any(is_forbidden));
     is_origin.then_some(plain)
 }
 
@@ -161,10 +170,14 @@ mod tests {
     fn origins_are_what_browsers_send() {
         let origins: Origins = "https://A.example, http://localhost:3000/,*".parse().unwrap();
         assert_eq!(origins.0, ["https://a.example", "http://localhost:3000", "*"]);
+        let origins: Origins = "https://*.Example.com:1,null,file:///".parse().unwrap();
+        assert_eq!(origins.0, ["https://*.example.com:1", "null", "file://"]);
         for none in ["", "none"] {
             assert_eq!(none.parse::<Origins>(), Ok(Origins(Vec::new())));
         }
-        for bad in ["example.com", "https://", "https://a/b", "https://*.a.example", "://a"] {
+        for bad in
+            ["example.com", "https://", "https://a/b", "https://*.com", "https://a*.b.c", "://a"]
+        {
             assert!(bad.parse::<Origins>().is_err(), "{bad}");
         }
     }
