@@ -68,16 +68,7 @@ impl Shared {
                 self.link.set((self.now_ms)(), LinkState::Refused { reason });
                 self.refuse_waiting();
             }
-            Notice::Report(Report::Stalled(is_stalled)) => {
-                if is_stalled {
-                    tracing::warn!(
-                        "NATS answers, and stores no messages: publications are refused"
-                    );
-                } else {
-                    tracing::info!("messages can be stored again, or tried to be");
-                }
-                self.link.stalls(is_stalled);
-            }
+            Notice::Report(Report::Stalled(is_stalled)) => self.stalls(is_stalled),
             Notice::Report(Report::TableRefused { reason }) => {
                 tracing::error!("{reason}");
                 // What is open stays so, and says how old the table is.
@@ -158,6 +149,15 @@ impl Shared {
         } else if before > 0 && channels == 0 {
             tracing::info!("NATS allows subscriptions for all followed channels: none is polled");
         }
+    }
+
+    fn stalls(&self, is_stalled: bool) {
+        if is_stalled {
+            tracing::warn!("NATS answers, and stores no messages: publications are refused");
+        } else {
+            tracing::info!("messages can be stored again, or tried to be");
+        }
+        self.link.stalls(is_stalled);
     }
 
     fn is_old(&self, server: &str, version: String) {
