@@ -26,6 +26,10 @@ MENU = {
     "Guides": [
         "guides/access",
         "guides/operate",
+        "guides/capacity",
+        "guides/deploy",
+        "guides/watch",
+        "guides/data",
         "guides/proxy",
         "guides/tls",
         "guides/limits",

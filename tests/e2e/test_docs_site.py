@@ -18,7 +18,7 @@ LOADED = {"script": "src", "img": "src", "link": "href", "iframe": "src", "sourc
 ABOUT = {"next", "prev", "search", "index", "canonical"}
 
 # One of each kind: text with a picture, a page of blocks and tables, one of wide tables, charts.
-LOOKED_AT = ["index.html", "guides/operate.html", "reference/settings.html", "benchmarks/peers.html"]
+LOOKED_AT = ["index.html", "guides/watch.html", "reference/settings.html", "benchmarks/peers.html"]
 
 
 class Page(HTMLParser):

@@ -10,7 +10,7 @@ from support.certificates import make_certificate, trusting
 from support.server import ROOT, eventually
 from support.transports import subscribe
 
-GUIDE = ROOT / "docs" / "guides" / "operate.md"
+GUIDE = ROOT / "docs" / "guides" / "watch.md"
 LATENCY = "throng_publish_to_last_write_seconds"
 
 
