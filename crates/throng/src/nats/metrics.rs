@@ -21,24 +21,8 @@ impl MetricSource for NatsMetrics {
         let cut_off_ms = cut_off_ms(&figures, clock::now_ms()).unwrap_or(0);
         let revocations_age_ms = tables::revocations_age_ms(engine).unwrap_or(0);
         let subscriptions_age_ms = engine.table_age_ms(tables::SUBSCRIPTIONS);
-        let Figures {
-            is_open,
-            is_stalled,
-            under_way,
-            followed,
-            accepted,
-            refused,
-            busy,
-            delivered,
-            ..
-        } = figures;
-        let Figures { polled, gaps, losses, epochs, read, publish, nodes, .. } = figures;
-        let counters = |name, help, label, values| OtherMetric {
-            name,
-            help,
-            value: OtherValue::CountersBy(label, values),
-        };
-        let own = vec![
+        let Figures { is_open, is_stalled, under_way, followed, polled, nodes, .. } = figures;
+        let own = [
             gauge("nats_connected", "Whether the stream in NATS can be used.", is_open.into()),
             gauge(
                 "nats_cut_off_seconds",
@@ -76,31 +60,8 @@ impl MetricSource for NatsMetrics {
                 "Channels and users that are polled, because NATS allows no more subscriptions.",
                 polled,
             ),
-            counters(
-                "nats_messages_total",
-                "Messages of this node that the stream accepted or did not, and those delivered \
-                 here.",
-                "what",
-                vec![
-                    ("accepted", accepted),
-                    ("busy", busy),
-                    ("refused", refused.saturating_sub(busy)),
-                    ("delivered", delivered),
-                ],
-            ),
-            counters(
-                "nats_events_total",
-                "What happened to the connection and the stream, and parts read from it.",
-                "event",
-                vec![("lost", losses), ("gap", gaps), ("new_epoch", epochs), ("read", read)],
-            ),
-            OtherMetric {
-                name: "nats_publish_seconds",
-                help: "Time from a publication on this node to the stream's answer.",
-                value: OtherValue::Histogram(publish),
-            },
         ];
-        own.into_iter().chain(Standing::of(engine).metrics()).collect()
+        own.into_iter().chain(counted(figures)).chain(Standing::of(engine).metrics()).collect()
     }
 
     fn cluster(&self) -> Option<ClusterStatus> {
@@ -176,6 +137,41 @@ impl MetricSource for NatsMetrics {
 
 fn gauge(name: &'static str, help: &'static str, value: u64) -> OtherMetric {
     OtherMetric { name, help, value: OtherValue::Gauge(value) }
+}
+
+/// What has happened since the start.
+fn counted(figures: Figures) -> [OtherMetric; 3] {
+    let Figures { accepted, refused, busy, delivered, losses, gaps, epochs, read, publish, .. } =
+        figures;
+    let counters = |name, help, label, values| OtherMetric {
+        name,
+        help,
+        value: OtherValue::CountersBy(label, values),
+    };
+    [
+        counters(
+            "nats_messages_total",
+            "Messages of this node that the stream accepted or did not, and those delivered here.",
+            "what",
+            vec![
+                ("accepted", accepted),
+                ("busy", busy),
+                ("refused", refused.saturating_sub(busy)),
+                ("delivered", delivered),
+            ],
+        ),
+        counters(
+            "nats_events_total",
+            "What happened to the connection and the stream, and parts read from it.",
+            "event",
+            vec![("lost", losses), ("gap", gaps), ("new_epoch", epochs), ("read", read)],
+        ),
+        OtherMetric {
+            name: "nats_publish_seconds",
+            help: "Time from a publication on this node to the stream's answer.",
+            value: OtherValue::Histogram(publish),
+        },
+    ]
 }
 
 /// What the metrics show of all nodes.
