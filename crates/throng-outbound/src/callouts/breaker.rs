@@ -1,10 +1,11 @@
 //! A circuit breaker: an endpoint that fails again and again is left alone, so that it costs no
 //! more than a refusal.
 //!
-//! It opens after some failures in a row about several questions, if nothing succeeded meanwhile
-//! for a while: one client whose questions the application cannot answer must not close it to the
-//! others. While it is open, a few questions a second try whether the endpoint is back, of which
-//! each question and each address has a share; the others are refused. Any success closes it.
+//! It opens after some failures in a row about several questions, or without a connection, if
+//! nothing succeeded meanwhile for a while: one client whose questions the application cannot
+//! answer must not close it to the others. While it is open, a few questions a second try whether
+//! the endpoint is back, of which each question and each address has a share; the others are
+//! refused. Any success closes it.
 
 use std::net::IpAddr;
 
@@ -42,6 +43,8 @@ pub(super) struct Breaker {
     failures: u32,
     /// Some questions that have failed since then; not more than it takes.
     failed: Vec<Key>,
+    /// Whether it could not be reached since then.
+    has_failed: bool,
     succeeded_ms: u64,
     is_open: bool,
     /// The tries since `tries_since_ms`.
@@ -89,15 +92,17 @@ impl Breaker {
         was_open
     }
 
-    /// A request failed. The result says whether the breaker has opened because of it.
-    pub(super) fn failed(&mut self, asked: Asked, now_ms: u64) -> bool {
+    /// A request failed, as any other would if that `is_of_endpoint`. The result says whether the
+    /// breaker has opened because of it.
+    pub(super) fn failed(&mut self, asked: Asked, is_of_endpoint: bool, now_ms: u64) -> bool {
         self.failures = self.failures.saturating_add(1);
+        self.has_failed |= is_of_endpoint;
         if self.failed.len() < QUESTIONS_MIN && !self.failed.contains(&asked.key) {
             self.failed.push(asked.key);
         }
         let opens = !self.is_open
             && self.failures >= FAILURES_MAX
-            && self.failed.len() >= QUESTIONS_MIN
+            && (self.has_failed || self.failed.len() >= QUESTIONS_MIN)
             && now_ms.saturating_sub(self.succeeded_ms) >= SILENCE_MS;
         if opens {
             self.is_open = true;
@@ -122,7 +127,7 @@ mod tests {
         let mut breaker = Breaker::default();
         for failure in 1..=FAILURES_MAX {
             assert!(breaker.admits(asked(failure, 1), now_ms));
-            assert_eq!(breaker.failed(asked(failure, 1), now_ms), failure == FAILURES_MAX);
+            assert_eq!(breaker.failed(asked(failure, 1), false, now_ms), failure == FAILURES_MAX);
         }
         breaker
     }
@@ -137,9 +142,16 @@ mod tests {
     fn failures_about_one_question_do_not() {
         let mut breaker = Breaker::default();
         for now_ms in 5_000..5_100 {
-            assert!(!breaker.failed(asked(now_ms as u32 % 2, 1), now_ms));
+            assert!(!breaker.failed(asked(now_ms as u32 % 2, 1), false, now_ms));
         }
         assert!(!breaker.refuses(asked(9, 9), 5_100));
+    }
+
+    #[test]
+    fn an_endpoint_that_cannot_be_reached_fails_whatever_is_asked() {
+        let mut breaker = Breaker::default();
+        let opened = (0..FAILURES_MAX).filter(|_| breaker.failed(asked(1, 1), true, 5_000));
+        assert_eq!(opened.count(), 1);
     }
 
     #[test]
@@ -149,7 +161,7 @@ mod tests {
             if now_ms % 900 == 0 {
                 assert!(!breaker.succeeded(now_ms));
             }
-            assert!(!breaker.failed(asked(now_ms as u32, 1), now_ms));
+            assert!(!breaker.failed(asked(now_ms as u32, 1), false, now_ms));
         }
         assert!(!breaker.refuses(asked(9, 9), 15_000));
     }
@@ -164,7 +176,7 @@ mod tests {
         let of_others = (0..100).filter(|&n| breaker.admits(asked(n, n as u8), now_ms)).count();
         assert_eq!(of_one + of_others, TRIES_MAX);
         for failure in 0..20 {
-            assert!(!breaker.failed(asked(failure, 1), now_ms), "it was open before");
+            assert!(!breaker.failed(asked(failure, 1), false, now_ms), "it was open before");
         }
         assert!(breaker.admits(asked(7, 2), 7_000));
         assert!(breaker.succeeded(7_001) && !breaker.succeeded(7_001));

@@ -241,7 +241,11 @@ impl<V: Verdict> Desk<V> {
                 tracing::debug!("callout to {endpoint} failed: {error}");
                 if error.is_about_question() {
                     shared.note_refusal(&error);
-                } else if lock(&shared.breaker).failed(about, clock::now_ms()) {
+                } else if lock(&shared.breaker).failed(
+                    about,
+                    error.is_of_endpoint(),
+                    clock::now_ms(),
+                ) {
                     shared.metrics.breakers_open.add(1);
                     tracing::warn!(
                         "{endpoint} does not decide ({error}): what it decides is refused \

@@ -17,6 +17,11 @@ pub(super) enum CalloutError {
 }
 
 impl CalloutError {
+    /// Whether there was no connection, so that any other question would have failed as well.
+    pub(super) fn is_of_endpoint(&self) -> bool {
+        matches!(self, CalloutError::Request(RequestError::Connect(_) | RequestError::Tls(_)))
+    }
+
     /// Whether the application has answered, and only this question is not decided: it refuses what
     /// it was asked, as with a name that it does not know. To come back later, or that it took too
     /// long, is said about the endpoint.
