@@ -120,6 +120,7 @@ impl Node {
     fn take(&mut self, notice: Notice) {
         match notice {
             Notice::Trouble { error, .. } => self.troubles.push(error),
+            Notice::Old { version, .. } => panic!("nats-server {version} is too old for the tests"),
             Notice::Report(Report::Opened { epoch, .. }) => self.epoch = Some(epoch),
             Notice::Report(Report::Away) => self.aways += 1,
             Notice::Report(Report::Refused { reason }) => self.refusals.push(reason),
