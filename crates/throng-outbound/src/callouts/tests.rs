@@ -166,9 +166,12 @@ async fn a_dead_endpoint_is_left_alone() {
 #[tokio::test]
 async fn questions_that_the_application_refuses_concern_no_others() {
     for status in ["404 Not Found", "403 Forbidden", "500 Internal Server Error"] {
-        let answer = move |request: &str| match request.contains("\"bad\"") {
-            true => Reply::Bytes(response(status, "", "{}")),
-            false => ok(r#"{"allow": true}"#),
+        let answer = move |request: &str| {
+            if request.contains("\"bad\"") {
+                Reply::Bytes(response(status, "", "{}"))
+            } else {
+                ok(r#"{"allow": true}"#)
+            }
         };
         let world = world(answer, |_| ()).await;
         for round in 0..20 {
