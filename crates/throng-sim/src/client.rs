@@ -62,6 +62,9 @@ pub(crate) struct Client {
     poll_head: Option<(Head, Vec<Begin>)>,
     engine: EngineAnswers,
     greetings: VecDeque<Greeting>,
+    /// Whether a stream has begun and nothing has come yet: a heartbeat opens it, whatever their
+    /// interval.
+    is_opening: bool,
     cursors: Vec<Cursor>,
     /// The name that the server gave the connection.
     name: Option<u64>,
@@ -148,6 +151,7 @@ impl Client {
             poll_head: None,
             engine: EngineAnswers::default(),
             greetings: VecDeque::new(),
+            is_opening: false,
             cursors: Vec::new(),
             name: None,
             position: Vec::new(),

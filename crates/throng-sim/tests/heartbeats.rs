@@ -176,7 +176,7 @@ fn an_idle_connection_gets_one_heartbeat_an_interval() {
     let kinds = [
         (scene.websocket(""), PONG.to_vec()),
         (scene.websocket(V1), v1_frame),
-        (scene.connect("Accept: text/event-stream\r\n"), b"2\r\n:\n\r\n".to_vec()),
+        (scene.connect("Accept: text/event-stream\r\n"), b"3\r\n:\n\n\r\n".to_vec()),
         (scene.connect(""), b"1\r\n\n\r\n".to_vec()),
     ];
     let seen = scene.pass(10 * HEARTBEAT);

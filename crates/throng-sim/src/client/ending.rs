@@ -230,7 +230,7 @@ impl Client {
                 view.notes.saw(if is_v1 { "drain: throng.v1" } else { "drain: WebSocket" });
                 self.check_drained(end, view)
             }
-            3008 if reason.starts_with("a message must arrive") => {
+            3008 if reason.starts_with("too_slow: a message must arrive") => {
                 let took_ms = end.at.now_ms.saturating_sub(self.message_ms);
                 let is_slow = took_ms >= view.terms.message_ms || end.full_ms.is_some();
                 ensure!(is_slow, "closed after {took_ms} ms of a message");

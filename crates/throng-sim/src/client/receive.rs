@@ -123,7 +123,14 @@ impl Client {
     }
 
     fn handle(&mut self, item: Item, view: View<'_>) -> Check {
+        let is_first = std::mem::take(&mut self.is_opening);
         match item {
+            Item::Other(
+                Piece::Line(_) | Piece::Event(Event { is_comment: true, id: None, data: None, .. }),
+            ) if is_first => {
+                view.notes.saw("a heartbeat opens a stream");
+                Ok(())
+            }
             Item::Message(received) => self.message(&received, view),
             Item::Notice(value)
                 if self.plan.transport == Transport::V1 && value["type"] == "heartbeat" =>
@@ -268,6 +275,8 @@ impl Client {
                 self.greetings.push_back(Greeting::Welcome);
             }
         }
+        let is_stream = matches!(plan.transport, Transport::Sse | Transport::Stream);
+        self.is_opening = is_stream && self.greetings.is_empty();
         let cursor = |begin: &Begin| Cursor { topic: begin.topic, offset: begin.cursor };
         self.must_expire_ms = self.expires_ms.filter(|_| !self.was_asked_again);
         self.cursors = begins.iter().map(cursor).collect();

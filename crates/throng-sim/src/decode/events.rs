@@ -34,12 +34,13 @@ impl Events {
         let mut events = Vec::new();
         self.bytes.extend_from_slice(bytes);
         loop {
-            // A comment needs no blank line after it.
+            // A heartbeat has a blank line after its comment, and fields may follow another one.
             let line = self.bytes.iter().position(|&byte| byte == b'\n');
             if self.bytes.first() == Some(&b':')
                 && let Some(end) = line
             {
-                self.bytes.drain(..=end);
+                let Some(&next) = self.bytes.get(end + 1) else { return Ok(events) };
+                self.bytes.drain(..=end + usize::from(next == b'\n'));
                 events.push(Event { is_comment: true, ..Event::default() });
                 continue;
             }

@@ -289,6 +289,10 @@ impl Peer {
             self.state = State::Ended;
             return self.check_brief(context, facts);
         }
+        // A stream opens with a comment.
+        if text == ":\n\n" {
+            return;
+        }
         if text.starts_with(": ") {
             assert_eq!(self.state, State::Ended, "{context}");
             return;
