@@ -127,7 +127,9 @@ impl Operation {
             let (status, Answer { content, .. }) = answer;
             let Some(own) = named.answers.get_mut(status) else { continue };
             for ((_, own), (_, other)) in own.content.iter_mut().zip(content) {
-                *own = json!({ "anyOf": [own, other] });
+                if own != other {
+                    *own = json!({ "anyOf": [own, other] });
+                }
             }
         }
         named
