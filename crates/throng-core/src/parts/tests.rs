@@ -105,7 +105,7 @@ fn a_tail_is_shared_counted_once_and_as_long_as_the_oldest_part_needs() {
     assert!(one > 100);
     let second = open();
     second.fill(Part::Start(start(1..=1)));
-    first.fill(Part::Start(Start { head: id(0), cursor: 0, ..start(1..=0) }));
+    first.fill(Part::Start(Start { head: id(0), messages: Vec::new(), ..start(1..=1) }));
     parts.append(&content(2));
     let backlog = |held: &HeldPart| {
         let open = &held.0.part;
