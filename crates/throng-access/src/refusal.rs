@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use throng_wire::credential::{Credential, Place};
+use throng_wire::credential::Place;
 use throng_wire::{ErrorCode, ErrorResponse};
 
 use crate::access_control::AccessControl;
@@ -73,23 +73,24 @@ impl From<Refusal> for ErrorResponse {
 }
 
 impl AccessControl {
-    /// The server key that a request shows; `None` if it shows a token. `has_origin` says whether
-    /// the request has an `Origin`. A page learns nothing about whether a key is right.
+    /// The server key that a request shows as this text in this place; `None` if it shows a token.
+    /// `has_origin` says whether the request has an `Origin`. A page learns nothing about whether a
+    /// key is right.
     pub fn server_key(
         &self,
-        credential: &Credential<'_>,
+        (text, place): (&str, Place),
         has_origin: bool,
     ) -> Option<Result<Arc<ServerKey>, KeyRefusal>> {
-        if !credential.text().starts_with(PREFIX) {
+        if !text.starts_with(PREFIX) {
             return None;
         }
         if has_origin {
             return Some(Err(KeyRefusal::FromPage));
         }
-        if credential.place() != Place::Header {
+        if place != Place::Header {
             return Some(Err(KeyRefusal::Place));
         }
-        Some(self.server_keys.load().find(credential.text()).map_err(KeyRefusal::Key))
+        Some(self.server_keys.load().find(text).map_err(KeyRefusal::Key))
     }
 }
 
@@ -119,7 +120,7 @@ mod tests {
     ) -> Option<Result<(), KeyRefusal>> {
         let values = |name: &'static str| (name == header).then_some(text.as_bytes()).into_iter();
         let credential = of_request(values, Some("c")).unwrap().expect("it shows something");
-        let found = access.server_key(&credential, has_origin)?;
+        let found = access.server_key((credential.text(), credential.place()), has_origin)?;
         Some(found.map(|key| assert_eq!(key.name(), "app")))
     }
 

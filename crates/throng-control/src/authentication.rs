@@ -33,6 +33,7 @@ use http::header::{HeaderValue, ORIGIN};
 use http::request::Parts;
 use throng_access::{
     AccessControl, CacheCounts, Credentials, Identity, KeyRefusal, ServerKey, ShownToken,
+    VerifiedToken, choose_cookie,
 };
 use throng_core::{Listener, WantedTags};
 use throng_wire::credential::{self, Credential, Place};
@@ -129,19 +130,41 @@ impl Authentication {
             origin::check_cookie(settings, head)?;
         }
         let has_origin = head.headers.contains_key(ORIGIN);
-        match self.access.server_key(&credential, has_origin) {
-            Some(Ok(key)) => Ok(Client::Key(key)),
-            Some(Err(refusal)) => Err(self.refuse_key(refusal).into()),
-            None => {
-                let address = self.limited_address(head)?;
-                let verified = self.verification.verify(credential.text(), address).await;
-                let identity =
-                    verified.inspect_err(|refusal| self.refused.count(refusal.label()))?;
-                let identity = self.with_certificate(head, identity)?;
-                let token = ShownToken { identity: &identity, text: credential.text() };
-                Ok(Client::Token(self.confirm(settings, head, token).await?))
-            }
+        if credential.place() == Place::Header
+            && let Some(found) =
+                self.access.server_key((credential.text(), Place::Header), has_origin)
+        {
+            return match found {
+                Ok(key) => Ok(Client::Key(key)),
+                Err(refusal) => Err(self.refuse_key(refusal).into()),
+            };
         }
+        let (identity, text) = self.verify_shown(head, &credential, has_origin).await?;
+        let token = ShownToken { identity: &identity, text };
+        Ok(Client::Token(self.confirm(settings, head, token).await?))
+    }
+
+    /// The token of a request that counts: of two cookies the valid one.
+    async fn verify_shown<'t>(
+        &self,
+        head: &Parts,
+        credential: &'t Credential<'_>,
+        has_origin: bool,
+    ) -> Result<VerifiedToken<'t>, ApiError> {
+        let address = self.limited_address(head)?;
+        let verify = async |text: &'t str| {
+            if let Some(Err(refusal)) =
+                self.access.server_key((text, credential.place()), has_origin)
+            {
+                return Err(ApiError::from(self.refuse_key(refusal)));
+            }
+            let verified = self.verification.verify(text, address).await;
+            let identity = verified.inspect_err(|refusal| self.refused.count(refusal.label()))?;
+            Ok((self.with_certificate(head, identity)?, text))
+        };
+        let first = verify(credential.text()).await;
+        let Some(other) = credential.other_cookie() else { return first };
+        choose_cookie(first, verify(other).await, |refusal: &ApiError| refusal.error.code)
     }
 
     /// Fails if a client that was checked before is not to be believed any more: what it has shown
@@ -244,11 +267,15 @@ impl Authentication {
         let scope = operation.scope();
         if let Some(credential) = credential::of_request(&headers, None)? {
             let has_origin = headers("origin").next().is_some();
-            let key = self.access.server_key(&credential, has_origin).ok_or_else(|| {
+            let key = self
+                .access
+                .server_key((credential.text(), credential.place()), has_origin)
+                .ok_or_else(|| {
                 ErrorResponse::new(ErrorCode::Forbidden, "only server keys may do this")
             })?;
             return require_scope(key.map_err(|refusal| self.refuse_key(refusal))?, scope);
         }
+        credential::check_scheme(headers("authorization"))?;
         let login =
             if operation.accepts_login() { self.desk.find(&self.access, headers)? } else { None };
         let key = login.ok_or_else(|| {

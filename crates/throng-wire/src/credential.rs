@@ -13,7 +13,8 @@
 //!
 //! * No error and no debug output contains a credential or a part of one.
 //! * A request has at most one credential: of two different ones the client could not know which
-//!   counts, and a proxy could have checked the other.
+//!   counts, and a proxy could have checked the other. Only of the cookie there may be two, both of
+//!   which the browser has from the application: the valid one counts.
 
 mod cookie;
 mod find;
@@ -21,15 +22,18 @@ mod find;
 mod tests;
 
 use std::borrow::Cow;
-use std::fmt;
+use std::{fmt, iter};
 
 use crate::error::{ErrorCode, ErrorResponse};
 
 pub use cookie::{CookieRequest, check_certificate, check_cookie};
-pub use find::{of_request, of_subscription};
+pub use find::{check_scheme, of_request, of_subscription};
 
 /// The longest token or key. A request head has at most 16 KiB unless the settings say otherwise.
 pub const TOKEN_BYTES_MAX: usize = 8 << 10;
+
+/// How a server key begins. No token does.
+pub const SERVER_KEY_PREFIX: &str = "throng_key_";
 
 /// Where a credential stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,17 +48,41 @@ pub enum Place {
     Cookie,
 }
 
+impl Place {
+    /// Its name in errors.
+    fn name(self) -> &'static str {
+        match self {
+            Place::Header => "`Authorization`",
+            Place::Subprotocol => "`Sec-WebSocket-Protocol`",
+            Place::Query => "`?token=`",
+            Place::Cookie => "`Cookie`",
+        }
+    }
+}
+
 /// The token or key of a request, not verified yet.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credential<'a> {
     text: Cow<'a, str>,
     place: Place,
+    /// The text of a second cookie of the same name.
+    other_cookie: Option<Cow<'a, str>>,
 }
 
 impl<'a> Credential<'a> {
     /// The token or key itself. It must not reach logs, metrics or errors.
     pub fn text(&self) -> &str {
         &self.text
+    }
+
+    /// The text of a second cookie of the same name.
+    pub fn other_cookie(&self) -> Option<&str> {
+        self.other_cookie.as_deref()
+    }
+
+    /// [`Credential::text`] and [`Credential::other_cookie`].
+    pub fn texts(&self) -> impl Iterator<Item = &str> {
+        iter::once(self.text()).chain(self.other_cookie())
     }
 
     /// Where it stands. Where the same credential stands in several places, the first of
@@ -65,7 +93,19 @@ impl<'a> Credential<'a> {
 
     fn new(text: Cow<'a, str>, place: Place) -> Result<Credential<'a>, ErrorResponse> {
         check(&text)?;
-        Ok(Credential { text, place })
+        Ok(Credential { text, place, other_cookie: None })
+    }
+
+    /// Takes another cookie of the same name.
+    fn add_cookie(&mut self, cookie: Credential<'a>) -> Result<(), ErrorResponse> {
+        if self.texts().all(|text| text != cookie.text) {
+            if self.other_cookie.is_some() {
+                let message = "the request has more than two different cookies for its token";
+                return Err(ErrorResponse::new(ErrorCode::InvalidToken, message));
+            }
+            self.other_cookie = Some(cookie.text);
+        }
+        Ok(())
     }
 }
 

@@ -1,7 +1,7 @@
 //! The constants of server keys.
 
 /// What every key begins with.
-pub const PREFIX: &str = "throng_key_";
+pub use throng_wire::credential::SERVER_KEY_PREFIX as PREFIX;
 
 /// What the hash of a key begins with in settings.
 pub(super) const HASH_PREFIX: &str = "sha256:";

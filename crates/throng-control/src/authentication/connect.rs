@@ -12,10 +12,11 @@ use throng_access::{
     Connect, ConnectVerdict, Details, Identity, Newcomer, PassedHeaders, ShownToken,
 };
 use throng_core::{Later, Listener, clock};
+use throng_wire::credential::check_scheme;
 use throng_wire::{ErrorCode, ErrorResponse};
 
 use super::verification::now_s;
-use super::{Authentication, Client};
+use super::{Authentication, Client, values};
 use crate::http::answer::ApiError;
 use crate::http::caller::Caller;
 use crate::http::origin;
@@ -44,7 +45,10 @@ impl Authentication {
         settings: &Settings,
         head: &Parts,
     ) -> Result<Client, ApiError> {
-        let Some(connect) = &self.access.connect else { return Ok(Client::Anonymous) };
+        let Some(connect) = &self.access.connect else {
+            check_scheme(values(&head.headers, "authorization"))?;
+            return Ok(Client::Anonymous);
+        };
         if Caller::of(head).listener == Listener::Admin {
             return Ok(Client::Anonymous);
         }

@@ -115,8 +115,9 @@ impl LoginDesk {
     ) -> Result<Option<Arc<ServerKey>>, ErrorResponse> {
         // No header but the cookie is left to find: the caller has looked for keys.
         let login = of_request(headers, Some(COOKIE))?;
-        Ok(login
-            .and_then(|login| self.logins.find(login.text(), &access.server_keys.load(), now_s())))
+        let (keys, now_s) = (access.server_keys.load(), now_s());
+        let find = |login: &str| self.logins.find(login, &keys, now_s);
+        Ok(login.as_ref().and_then(|login| login.texts().find_map(find)))
     }
 }
 

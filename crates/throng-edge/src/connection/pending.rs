@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use throng_access::Identity;
 use throng_core::{Body, Fetched, Watermark};
+use throng_wire::ErrorResponse;
 
 /// What a client has asked and is not answered yet.
 #[derive(Debug)]
@@ -45,7 +46,7 @@ pub(crate) enum Stage {
         until_ms: Option<u64>,
     },
     /// The keys that may verify its token.
-    Keys,
+    Keys(Box<Tried>),
     /// That the application says who the client is.
     Client,
     /// The followers of a channel.
@@ -61,6 +62,24 @@ pub(crate) enum Stage {
     },
     /// How far a user has read.
     Marker,
+}
+
+/// What is known of the tokens of a request, of which it has two if it has two cookies of one name.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Tried {
+    /// Why tokens were refused, in the order in which they stand.
+    pub(crate) refusals: [Option<ErrorResponse>; 2],
+    /// Which token waits for its keys.
+    pub(crate) at: usize,
+    /// Whether one of them has counted, so that it was verified lately.
+    pub(crate) has_counted: bool,
+}
+
+impl Tried {
+    /// What is known after one of them has counted.
+    pub(crate) fn settled() -> Tried {
+        Tried { has_counted: true, ..Tried::default() }
+    }
 }
 
 /// What the engine has fetched for a request, all of which is allowed.

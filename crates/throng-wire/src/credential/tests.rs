@@ -98,8 +98,11 @@ fn two_different_credentials_are_refused_and_equal_ones_are_one() {
     for (left, first) in places("a").iter().enumerate() {
         for (right, second) in places("b").iter().enumerate() {
             let headers = format!("{UPGRADE}{first}{second}");
-            let refused = Err(ErrorCode::BadRequest);
-            assert_eq!(subscription("/subscribe?channel=x", &headers), refused, "{headers}");
+            let expected = match (left, right) {
+                (2, 2) => found("a", Place::Cookie),
+                _ => Err(ErrorCode::BadRequest),
+            };
+            assert_eq!(subscription("/subscribe?channel=x", &headers), expected, "{headers}");
             let headers = format!("{UPGRADE}{first}{}", places("a")[right]);
             let place = [Place::Header, Place::Subprotocol, Place::Cookie][left.min(right)];
             assert_eq!(subscription("/channels/x", &headers), found("a", place), "{headers}");
@@ -107,8 +110,62 @@ fn two_different_credentials_are_refused_and_equal_ones_are_one() {
         let headers = format!("{UPGRADE}{first}");
         assert_eq!(subscription("/channels/x?token=b", &headers), Err(ErrorCode::BadRequest));
     }
-    let cookies = "Cookie: session=a; session=b\r\n";
-    assert_eq!(other(cookies), Err(ErrorCode::BadRequest));
+    let header = "Authorization: Bearer a\r\nCookie: session=a; session=b\r\n";
+    assert_eq!(other(header), Err(ErrorCode::BadRequest));
+}
+
+#[test]
+fn two_different_credentials_are_named_by_their_places() {
+    for (target, headers, places) in [
+        ("/channels/a?token=a", "Authorization: Bearer b\r\n", "`Authorization` and `?token=`"),
+        ("/channels/a?token=a", "Cookie: session=b\r\n", "`?token=` and `Cookie`"),
+        (
+            "/channels/a",
+            "Authorization: Bearer a\r\nAuthorization: Bearer b\r\n",
+            "in `Authorization`",
+        ),
+        (
+            "/channels/a",
+            "Sec-WebSocket-Protocol: throng.token.a\r\nAuthorization: Bearer b\r\n",
+            "`Authorization` and `Sec-WebSocket-Protocol`",
+        ),
+    ] {
+        with_head(target, format!("{UPGRADE}{headers}").as_bytes(), |head| {
+            let Ok(Route::Subscribe(request)) = route(head) else { panic!("{target}") };
+            let error = of_subscription(head, &request, COOKIE).expect_err("two credentials");
+            assert!(error.to_string().ends_with(places), "{error}");
+        });
+    }
+}
+
+/// The texts of the cookies of a request that may have the token.
+fn cookies(text: &str) -> Result<Vec<String>, ErrorCode> {
+    with_head("/", format!("Cookie: {text}\r\n").as_bytes(), |head| {
+        let found = of_request(|name| head.headers(name), COOKIE).map_err(|error| error.code)?;
+        Ok(found.iter().flat_map(Credential::texts).map(str::to_owned).collect())
+    })
+}
+
+#[test]
+fn two_cookies_of_one_name_are_found_in_their_order() {
+    assert_eq!(cookies("session=a; x=y; session=b"), Ok(vec!["a".into(), "b".into()]));
+    let one = Ok(vec!["a".to_owned()]);
+    assert_eq!(cookies("session=a; session=a; session=\"a\""), one);
+    assert_eq!(cookies("session=; session=a; session=\u{e4}"), one);
+    assert_eq!(cookies("session=a b; session=a"), one);
+    assert_eq!(cookies("session=a; session=b; session=a").map(|texts| texts.len()), Ok(2));
+    assert_eq!(cookies("session=a; session=b; session=c"), Err(ErrorCode::InvalidToken));
+}
+
+#[test]
+fn a_credential_without_a_scheme_is_named() {
+    for (value, word) in [("throng_key_x", "KEY"), (" eyJhbGciOiJub25lIn0.e30. ", "TOKEN")] {
+        let error = check_scheme([value.as_bytes()].into_iter()).expect_err("no scheme");
+        assert!(error.to_string().contains(&format!("Bearer {word}`")), "{error}");
+    }
+    for value in ["Basic YTpi", "JWT eyJhbGciOiJub25lIn0.e30.", "secret", ""] {
+        assert_eq!(check_scheme([value.as_bytes()].into_iter()), Ok(()), "{value}");
+    }
 }
 
 #[test]

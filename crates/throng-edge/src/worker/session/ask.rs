@@ -14,7 +14,7 @@ use throng_core::{
 use throng_wire::ErrorResponse;
 
 use super::client::Client;
-use crate::connection::{Asked, ConnectionId, FetchedParts, Pending, Stage};
+use crate::connection::{Asked, ConnectionId, FetchedParts, Pending, Stage, Tried};
 use crate::counters::Counter;
 use crate::net::Net;
 use crate::worker::Worker;
@@ -39,8 +39,9 @@ pub(in crate::worker) enum Known {
     Presence(Presence),
     /// It was allowed, and this became of its publication.
     Published(Outcome),
-    /// The keys that may verify its token have been read.
-    Keys,
+    /// The keys that may verify its token have been read; or the token is refused, if there may be
+    /// another one.
+    Keys(Box<Tried>),
     /// The application has said who the client is.
     Client(Arc<Identity>),
     /// It is allowed, and the engine can read this of what it reads.
@@ -57,7 +58,7 @@ impl Known {
             Known::Fetched(fetched) => fetched.until_ms,
             Known::Presence(_)
             | Known::Published(_)
-            | Known::Keys
+            | Known::Keys(_)
             | Known::Client(_)
             | Known::Marker(_) => None,
         }
@@ -74,6 +75,24 @@ pub(in crate::worker) struct Wait {
 impl Wait {
     pub(super) fn new(question: QuestionId, stage: Stage) -> Wait {
         Wait { question: question.number, stage, told: None }
+    }
+
+    /// Whether what is known now is no answer to it: it is about another token of the request, or
+    /// for the application to say who the client is.
+    pub(super) fn is_new_after(&self, known: &Known) -> bool {
+        match (known, &self.stage) {
+            (Known::Keys(_), Stage::Client) => true,
+            (Known::Keys(before), Stage::Keys(now)) => now.at > before.at,
+            _ => false,
+        }
+    }
+
+    /// Remembers why tokens were refused that stand before the one whose keys are awaited.
+    pub(super) fn after(mut self, tried: Tried) -> Wait {
+        if let Stage::Keys(known) = &mut self.stage {
+            **known = tried;
+        }
+        self
     }
 
     /// Whether it is for the application to say who the client is.

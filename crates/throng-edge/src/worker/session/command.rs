@@ -67,7 +67,7 @@ impl<N: Net> Worker<N> {
         command: &Command,
         known: &Known,
     ) -> Result<(), ErrorResponse> {
-        if let Known::Published(_) | Known::Keys | Known::Client(_) = known {
+        if let Known::Published(_) | Known::Keys(_) | Known::Client(_) = known {
             return Ok(());
         }
         let Some(name) = name_of_command(command) else { return Ok(()) };
@@ -166,7 +166,7 @@ impl<N: Net> Worker<N> {
     ) -> Result<(), ErrorResponse> {
         let (has_keys, told) = match known {
             Known::Client(identity) => (true, Some(identity)),
-            known => (matches!(known, Known::Keys), None),
+            known => (matches!(known, Known::Keys(_)), None),
         };
         match self.refresh(call.id, token, told, call.reference) {
             Ok(()) => Ok(()),
@@ -471,7 +471,7 @@ impl<N: Net> Worker<N> {
             Known::Presence(presence) => Ok(presence),
             Known::Allowed(_)
             | Known::Published(_)
-            | Known::Keys
+            | Known::Keys(_)
             | Known::Client(_)
             | Known::Marker(_)
             | Known::Fetched(_) => self.ask_presence(call.id, &name_of(target), limit)?,

@@ -7,7 +7,7 @@ use throng_access::{
     Connect, ConnectVerdict, Details, Identity, Newcomer, PassedHeaders, ShownToken,
 };
 use throng_core::{Answer, LateAnswer, Later};
-use throng_wire::credential::check_cookie;
+use throng_wire::credential::{check_cookie, check_scheme};
 use throng_wire::head::{self, Head, Limits, Parsed};
 use throng_wire::subscribe::{Request, Transport};
 use throng_wire::{ErrorCode, ErrorResponse};
@@ -29,7 +29,10 @@ impl<N: Net> Worker<N> {
         (request, head): (&Request, &Head<'_>),
         told: Option<Arc<Identity>>,
     ) -> Result<Client, Unidentified> {
-        let Some(connect) = self.access.connect.clone() else { return Ok(Client::Anonymous) };
+        let Some(connect) = self.access.connect.clone() else {
+            check_scheme(head.headers("authorization"))?;
+            return Ok(Client::Anonymous);
+        };
         if let Some(identity) = told {
             connect.recheck(&identity, self.clock.wall_s())?;
             return Ok(Client::Token(identity));

@@ -4,16 +4,19 @@ use std::sync::Arc;
 
 use throng_access::authenticator::Now;
 use throng_access::server_key::{PREFIX, ServerKey};
-use throng_access::{Action, Identity, Lead, Permission, Refusal, Session, ShownToken, limit};
+use throng_access::{
+    Action, Identity, Lead, Permission, Refusal, Session, ShownToken, VerifiedToken, choose_cookie,
+    limit,
+};
 use throng_core::{Answer, ChannelName, IdempotencyKey, LateAnswer, Later, Publisher};
 use throng_wire::credential::{Credential, Place, of_subscription};
 use throng_wire::head::{self, Head, Limits, Parsed};
 use throng_wire::subscribe::Request;
 use throng_wire::{ErrorCode, ErrorResponse};
 
-use super::ask::{Wait, ticket};
+use super::ask::{Known, Wait, ticket};
 use super::client::Client;
-use crate::connection::{ConnectionId, Flags, Stage};
+use crate::connection::{ConnectionId, Flags, Stage, Tried};
 use crate::net::Net;
 use crate::worker::Worker;
 
@@ -34,6 +37,16 @@ pub(in crate::worker) enum Unidentified {
     Later(Wait),
 }
 
+impl Unidentified {
+    fn code(&self) -> ErrorCode {
+        match self {
+            Unidentified::Refused(error) => error.code,
+            Unidentified::Limited(_) => ErrorCode::TooManyRequests,
+            Unidentified::Later(_) => ErrorCode::Busy,
+        }
+    }
+}
+
 impl From<ErrorResponse> for Unidentified {
     fn from(error: ErrorResponse) -> Unidentified {
         Unidentified::Refused(error)
@@ -41,30 +54,36 @@ impl From<ErrorResponse> for Unidentified {
 }
 
 impl<N: Net> Worker<N> {
-    /// Who asks for a subscription that has waited. `head` begins with the head of its request.
-    /// `told` is what the application has said of the client, if it was asked.
+    /// Who asks for a subscription that has waited until this is `known`. `head` begins with the
+    /// head of its request. `told` is what the application has said of the client before.
     pub(in crate::worker) fn identify_again(
         &mut self,
         id: ConnectionId,
         request: &Request,
         head: &[u8],
-        told: Option<Arc<Identity>>,
+        (known, told): (&Known, Option<Arc<Identity>>),
     ) -> Result<Client, Unidentified> {
         let limits = Limits { max_head_bytes: self.settings.max_head_bytes };
         let Ok(Parsed::Complete { head, .. }) = head::parse(head, limits) else {
             debug_assert!(false, "the head of a request was parsed before");
             return Err(ErrorResponse::from(ErrorCode::BadRequest).into());
         };
-        self.identify(id, request, &head, told)
+        let (tried, told) = match known {
+            Known::Keys(tried) => (Tried::clone(tried), told),
+            Known::Client(told) => (Tried::settled(), Some(Arc::clone(told))),
+            _ => (Tried::settled(), told),
+        };
+        self.identify(id, request, &head, tried, told)
     }
 
-    /// Who asks for a subscription, by the head of its request; `told` as in
-    /// [`Worker::identify_again`].
+    /// Who asks for a subscription, by the head of its request. `tried` is what is known of its
+    /// tokens, and `told` as in [`Worker::identify_again`].
     pub(in crate::worker) fn identify(
         &mut self,
         id: ConnectionId,
         request: &Request,
         head: &Head<'_>,
+        tried: Tried,
         told: Option<Arc<Identity>>,
     ) -> Result<Client, Unidentified> {
         if self.connections.get(id).is_some_and(|found| found.has(Flags::VIEWER)) {
@@ -81,42 +100,22 @@ impl<N: Net> Worker<N> {
                 None => self.identify_elsewhere(id, (request, head), told),
             };
         };
-        self.check_place(&credential, request, head)?;
-        if credential.text().starts_with(PREFIX) {
-            return Ok(self.find_key(credential.text())?);
+        match credential.place() {
+            Place::Cookie => self.check_cookie(request, head)?,
+            Place::Header if credential.text().starts_with(PREFIX) => {
+                return Ok(self.find_key(credential.text(), request)?);
+            }
+            Place::Header | Place::Query | Place::Subprotocol => {}
         }
-        let token = self.verify(id, credential.text())?;
-        self.confirm(
-            id,
-            (request, head),
-            ShownToken { identity: &token, text: credential.text() },
-            told,
-        )
+        let (identity, text) = self.verify_shown(id, &credential, tried)?;
+        self.confirm(id, (request, head), ShownToken { identity: &identity, text }, told)
     }
 
-    /// Fails if the credential does not count where it stands.
-    fn check_place(
-        &self,
-        credential: &Credential<'_>,
-        request: &Request,
-        head: &Head<'_>,
-    ) -> Result<(), ErrorResponse> {
-        let is_key = credential.text().starts_with(PREFIX);
-        if is_key && credential.place() != Place::Header {
-            let message = "a server key counts in the header `Authorization` only";
-            return Err(ErrorResponse::new(ErrorCode::InvalidToken, message));
-        }
-        if is_key && request.origin.is_some() {
+    fn find_key(&self, text: &str, request: &Request) -> Result<Client, ErrorResponse> {
+        if request.origin.is_some() {
             let message = "a server key must not be in a page: give pages tokens";
             return Err(ErrorResponse::new(ErrorCode::Forbidden, message));
         }
-        if credential.place() == Place::Cookie {
-            self.check_cookie(request, head)?;
-        }
-        Ok(())
-    }
-
-    fn find_key(&self, text: &str) -> Result<Client, ErrorResponse> {
         match self.access.server_keys.load().find(text) {
             Ok(key) => {
                 let tag = self.access.tagger.server_key(key.name());
@@ -126,12 +125,70 @@ impl<N: Net> Worker<N> {
         }
     }
 
+    /// The token of a request that counts: of two cookies the valid one.
+    fn verify_shown<'t>(
+        &mut self,
+        id: ConnectionId,
+        credential: &'t Credential<'_>,
+        mut tried: Tried,
+    ) -> Result<VerifiedToken<'t>, Unidentified> {
+        // To verify the other one again would charge its address again.
+        let now_s = self.clock.wall_s();
+        if tried.has_counted
+            && let Some(verifier) = &mut self.verifier
+            && let Some(text) = credential.texts().find(|text| verifier.knows(text, now_s))
+        {
+            return Ok((self.verify(id, text)?, text));
+        }
+        let first = self.try_token(id, (0, credential.text()), &mut tried);
+        let Some(other) = credential.other_cookie() else { return first };
+        if let Err(Unidentified::Later(_)) = first {
+            return first;
+        }
+        match self.try_token(id, (1, other), &mut tried) {
+            later @ Err(Unidentified::Later(_)) => later,
+            second => choose_cookie(first, second, Unidentified::code),
+        }
+    }
+
+    /// The verdict on the token at this place of those that a request has.
+    fn try_token<'t>(
+        &mut self,
+        id: ConnectionId,
+        (at, text): (usize, &'t str),
+        tried: &mut Tried,
+    ) -> Result<VerifiedToken<'t>, Unidentified> {
+        if let Some(error) = &tried.refusals[at] {
+            return Err(error.clone().into());
+        }
+        let refusal = match self.verify(id, text) {
+            Ok(identity) => return Ok((identity, text)),
+            Err(refusal) => refusal,
+        };
+        Err(match refusal {
+            Unidentified::Later(wait) => {
+                tried.at = at;
+                Unidentified::Later(wait.after(std::mem::take(tried)))
+            }
+            Unidentified::Refused(error) => {
+                tried.refusals[at] = Some(error.clone());
+                error.into()
+            }
+            limited @ Unidentified::Limited(_) => limited,
+        })
+    }
+
     /// What a token says that a connection shows, perhaps besides a certificate.
     pub(in crate::worker) fn verify(
         &mut self,
         id: ConnectionId,
         token: &str,
     ) -> Result<Arc<Identity>, Unidentified> {
+        if token.starts_with(PREFIX) {
+            let message = "this is a server key, not a token: it counts in the header \
+                           `Authorization` only, and not in a page";
+            return Err(ErrorResponse::new(ErrorCode::InvalidToken, message).into());
+        }
         let question = self.next_question(id);
         // Limits need a clock that never goes back; tokens name moments of the machine's clock.
         let now = Now { steady_ms: self.clock.unix_ms(), unix_s: self.clock.wall_s() };
@@ -157,7 +214,9 @@ impl<N: Net> Worker<N> {
             Answer::Now(Ok(identity)) => Ok(self.with_certificate(id, identity)?),
             Answer::Now(Err(Refusal::Limited(refusal))) => Err(Unidentified::Limited(refusal)),
             Answer::Now(Err(refusal)) => Err(ErrorResponse::from(refusal).into()),
-            Answer::Later(_) => Err(Unidentified::Later(Wait::new(question, Stage::Keys))),
+            Answer::Later(_) => {
+                Err(Unidentified::Later(Wait::new(question, Stage::Keys(Box::default()))))
+            }
         }
     }
 

@@ -3,7 +3,6 @@
 use std::iter;
 use std::sync::Arc;
 
-use throng_access::server_key::PREFIX;
 use throng_access::{Action, Identity, ShownToken};
 use throng_core::{ChannelName, Kind, SubscriptionId};
 use throng_wire::credential::Token;
@@ -36,10 +35,6 @@ impl<N: Net> Worker<N> {
         if !self.access.has_keys() {
             let message = "this server has no keys, so it checks no tokens";
             return Err(ErrorResponse::new(ErrorCode::BadRequest, message).into());
-        }
-        if token.text().starts_with(PREFIX) {
-            let message = "a server key counts in the header `Authorization` only";
-            return Err(ErrorResponse::new(ErrorCode::InvalidToken, message).into());
         }
         let identity = self.verify(id, token.text())?;
         self.check_same_user(id, &identity)?;

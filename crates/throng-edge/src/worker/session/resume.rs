@@ -42,10 +42,15 @@ impl<N: Net> Worker<N> {
                 }
                 Known::Allowed(*until_ms)
             }
-            (Some(LateAnswer::Keys(Err(error))), Stage::Keys) => {
-                return self.refuse_waiting(id, error);
+            (Some(LateAnswer::Keys(verdict)), Stage::Keys(tried)) => {
+                let is_head = matches!(pending.asked, Asked::Head(_));
+                match verdict {
+                    Err(error) if !is_head => return self.refuse_waiting(id, error),
+                    Err(error) => tried.refusals[tried.at] = Some(error),
+                    Ok(()) => {}
+                }
+                Known::Keys(std::mem::take(tried))
             }
-            (Some(LateAnswer::Keys(Ok(()))), Stage::Keys) => Known::Keys,
             (Some(LateAnswer::Client(Err(error))), Stage::Client) => {
                 self.charge_denial(id, &error);
                 return self.refuse_waiting(id, error);

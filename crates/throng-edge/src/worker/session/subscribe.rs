@@ -17,7 +17,7 @@ use super::client::Client;
 use super::identify::Unidentified;
 use super::kept::KeptFollowed;
 use super::presence_events;
-use crate::connection::{Asked, Connection, ConnectionId, FetchedParts, Flags, State};
+use crate::connection::{Asked, Connection, ConnectionId, FetchedParts, Flags, State, Tried};
 use crate::counters::Counter;
 use crate::encoding::{Encoding, Framing, frame_notice};
 use crate::net::Net;
@@ -100,7 +100,7 @@ impl<N: Net> Worker<N> {
             self.connections.admit_subscriber(id, is_in_reserve);
         }
         let head = &bytes[..length];
-        match self.identify(id, request, parsed, None) {
+        match self.identify(id, request, parsed, Tried::default(), None) {
             Ok(client) => match self.admit_client(&client, request) {
                 Ok(()) => self.follow_if_allowed(id, request, head, (&client, channels)),
                 Err(refusal) => {
@@ -161,10 +161,6 @@ impl<N: Net> Worker<N> {
         known: Known,
         told: Option<Arc<Identity>>,
     ) {
-        let told = match &known {
-            Known::Client(identity) => Some(Arc::clone(identity)),
-            _ => told,
-        };
         let until_ms = known.until_ms();
         // The drain may have begun meanwhile.
         let checked = if self.is_too_late(request) {
@@ -176,7 +172,7 @@ impl<N: Net> Worker<N> {
             Ok(channels) => channels,
             Err(error) => return self.refuse_subscriber(id, request, head, &error),
         };
-        let client = match self.identify_again(id, request, head, told) {
+        let client = match self.identify_again(id, request, head, (&known, told)) {
             Ok(client) => client,
             Err(Unidentified::Refused(error)) => {
                 return self.refuse_subscriber(id, request, head, &error);
@@ -184,10 +180,9 @@ impl<N: Net> Worker<N> {
             Err(Unidentified::Limited(refusal)) => {
                 return self.refuse_limited(id, refusal, head);
             }
-            // The keys have come, and the token that they verify is the application's to judge.
-            Err(Unidentified::Later(wait))
-                if matches!(known, Known::Keys) && wait.is_for_client() =>
-            {
+            // The keys have come, and the token that they verify is the application's to judge, or
+            // there is another one.
+            Err(Unidentified::Later(wait)) if wait.is_new_after(&known) => {
                 return self.wait(id, wait, Asked::Head(head.into()));
             }
             // It has waited for that before.
@@ -197,7 +192,7 @@ impl<N: Net> Worker<N> {
             }
         };
         // The others have been admitted before they began to wait: once for each request.
-        if matches!(known, Known::Keys | Known::Client(_))
+        if matches!(known, Known::Keys(_) | Known::Client(_))
             && let Err(refusal) = self.admit_client(&client, request)
         {
             return self.refuse_limited(id, refusal, head);
@@ -217,7 +212,7 @@ impl<N: Net> Worker<N> {
                 let none = FetchedParts::until(until_ms);
                 self.fetch_and_follow((id, request, head), (&client, channels), none);
             }
-            Known::Keys
+            Known::Keys(_)
             | Known::Client(_)
             | Known::Presence(_)
             | Known::Marker(_)
