@@ -268,6 +268,42 @@ def test_a_user_is_limited_wherever_the_user_is(serve, tmp_path, channel):
     assert list(statuses("bob", 2)) == [201, 201]
 
 
+def test_reads_over_throng_v1_are_limited_and_the_connection_stays(serve, channel):
+    server = serve("--read-byte-rate-per-address", "10k")
+    server.http.post(f"/channels/{channel}", content="x" * 20_000)
+    with RawWebSocket(server, f"/channels/{channel}", "throng.v1") as socket:
+
+        def command(kind, reference):
+            text = json.dumps({"type": kind, "channel": channel, "ref": reference})
+            socket.send(frame(TEXT, text))
+            while (answer := json.loads(socket.read_message())).get("ref") != reference:
+                pass
+            return answer
+
+        assert command("history", 1)["type"] == "history"
+        for number, kind in enumerate(("history", "presence"), 2):
+            answer = command(kind, number)
+            assert (answer["type"], answer["code"]) == ("error", "too_many_requests"), kind
+        # What is read over HTTP counts for the same address.
+        expect_refusal(ask(server, "GET", f"/channels/{channel}/history", "127.0.0.1"))
+        assert command("unsubscribe", 4)["type"] == "unsubscribed"
+    text = server.http.get("/metrics").text
+    assert 'throng_limits_refused_total{per="address",limit="read_bytes"} 3' in text
+
+
+def test_a_head_counts_for_each_of_its_channels(serve):
+    server = serve("--read-byte-rate-per-address", "10k")
+    channels = "&".join(f"channel=c{number}" for number in range(40))
+    path = f"/subscribe?{channels}&transport=stream"
+
+    def status(source):
+        with Raw(server, source=source) as client:
+            client.request("HEAD", path, {"Connection": "close"})
+            return client.read_head().status
+
+    assert [status(source) for source in ("127.0.0.2", "127.0.0.2", "127.0.0.3")] == [200, 429, 200]
+
+
 def test_reads_are_limited_by_what_they_produce(serve, channel):
     server = serve("--read-byte-rate-per-address", "10k")
     path = f"/channels/{channel}"

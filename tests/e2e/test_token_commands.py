@@ -102,7 +102,7 @@ BAD_NEW = {
     "an empty pattern": (["--subscribe", ""], "a pattern is empty"),
     "a bad pattern": (["--publish", "a{user}"], "beside {user} a pattern needs a separator"),
     "grants that are no JSON": (["--grants", "rooms/*"], "not an object with lists of patterns"),
-    "grants with an unknown word": (["--grants", '{"delete":[]}'], "unknown or there twice"),
+    "grants with an unknown word": (["--grants", '{"delete":[]}'], "has an unknown member `delete`"),
     "an unknown algorithm": (["--algorithm", "none"], "this is none of HS256"),
     "another algorithm": (["--algorithm", "HS512"], "is for HS256; leave out --algorithm"),
     "a missing file": (["--secret-file", "none"], "cannot read none"),

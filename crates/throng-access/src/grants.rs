@@ -14,7 +14,7 @@ mod claim;
 mod pool;
 mod table;
 
-pub use claim::GrantsError;
+pub use claim::{GrantsError, MemberName};
 pub use pool::GrantsPool;
 pub(crate) use table::GRANTS_IDS_MAX;
 pub use table::{GrantsId, GrantsTable};

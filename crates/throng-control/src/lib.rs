@@ -99,7 +99,7 @@ pub use hold::Hold;
 pub use kept_changes::{KeptState, KeptTaker};
 pub use metrics::{MetricSource, OtherMetric, OtherValue};
 pub use readiness::Condition;
-pub use redirect::Redirect;
+pub use redirect::{Redirect, RedirectCounts};
 pub use revocations::revoke_action;
 pub use serve::{AdminListener, serve};
 pub use settings::{Limits, Settings};

@@ -7,7 +7,7 @@ use std::io;
 use std::net::{IpAddr, Ipv6Addr};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::StatusCode;
@@ -18,6 +18,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, Id, JoinSet};
 use tokio::time::{sleep, timeout};
+
+use crate::metrics::{MetricSource, OtherMetric, OtherValue};
 
 /// Maximum number of connections. Each lasts for one answer.
 const CONNECTIONS_MAX: usize = 256;
@@ -34,10 +36,33 @@ const ERROR_PAUSE: Duration = Duration::from_millis(100);
 /// Size of the first read. Most request heads fit.
 const FIRST_BYTES: usize = 2 << 10;
 
+/// Connections that were ended without an answer.
+#[derive(Debug, Default)]
+pub struct RedirectCounts {
+    /// Gave way to another connection, having sent nothing.
+    gave_way: AtomicU64,
+    /// Closed at the accept.
+    refused: AtomicU64,
+}
+
+impl MetricSource for RedirectCounts {
+    fn metrics(&self) -> Vec<OtherMetric> {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let counts = vec![("gave_way", count(&self.gave_way)), ("refused", count(&self.refused))];
+        vec![OtherMetric {
+            name: "redirect_connections_ended_total",
+            help: "Connections to `redirect-http` that were ended without an answer because too \
+                   many were open, by what became of them.",
+            value: OtherValue::CountersBy("outcome", counts),
+        }]
+    }
+}
+
 /// The connections that are open, the oldest first.
 #[derive(Debug, Default)]
 struct Held {
     list: Vec<Connection>,
+    counts: Arc<RedirectCounts>,
 }
 
 #[derive(Debug)]
@@ -65,10 +90,15 @@ impl Held {
     /// Makes room for one more connection, of this address. Returns whether there is some.
     fn makes_room(&mut self, network: Network) -> bool {
         let own = self.list.iter().filter(|held| held.network == network).count();
-        if own >= CONNECTIONS_PER_ADDRESS_MAX {
-            return self.end_silent(|held| held.network == network);
+        let has_room = if own >= CONNECTIONS_PER_ADDRESS_MAX {
+            self.end_silent(|held| held.network == network)
+        } else {
+            self.list.len() < CONNECTIONS_MAX || self.end_silent(|_| true)
+        };
+        if !has_room {
+            self.counts.refused.fetch_add(1, Ordering::Relaxed);
         }
-        self.list.len() < CONNECTIONS_MAX || self.end_silent(|_| true)
+        has_room
     }
 
     /// Ends the oldest of these connections that has sent nothing.
@@ -76,6 +106,7 @@ impl Held {
         let is_silent = |held: &Connection| held.is_silent.load(Ordering::Relaxed) && is_one(held);
         let Some(at) = self.list.iter().position(is_silent) else { return false };
         self.list.remove(at).task.abort();
+        self.counts.gave_way.fetch_add(1, Ordering::Relaxed);
         true
     }
 
@@ -98,12 +129,17 @@ pub struct Redirect {
 impl Redirect {
     /// Serves a listener in nonblocking mode until `stop` is over. Then it accepts no more, and
     /// returns when the connections that it has have been answered.
-    pub async fn serve(self, listener: std::net::TcpListener, stop: impl Future<Output = ()>) {
+    pub async fn serve(
+        self,
+        listener: std::net::TcpListener,
+        counts: Arc<RedirectCounts>,
+        stop: impl Future<Output = ()>,
+    ) {
         let listener = match TcpListener::from_std(listener) {
             Ok(listener) => listener,
             Err(error) => return tracing::error!(%error, "cannot serve the redirect to https"),
         };
-        let (mut connections, mut held) = (JoinSet::new(), Held::default());
+        let (mut connections, mut held) = (JoinSet::new(), Held { list: Vec::new(), counts });
         let mut stop = pin!(stop);
         loop {
             tokio::select! {
@@ -227,7 +263,8 @@ mod tests {
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let redirect =
             Redirect { port: 443, max_head_bytes: 1000, timeout: Duration::from_secs(600) };
-        let serving = tokio::spawn(redirect.serve(listener, async { drop(stopped.await) }));
+        let serving =
+            tokio::spawn(redirect.serve(listener, Arc::default(), async { drop(stopped.await) }));
         let mut silent = Vec::new();
         for _ in 0..CONNECTIONS_MAX {
             silent.push(TcpStream::connect(address).await.unwrap());
@@ -256,12 +293,17 @@ mod tests {
             add(&mut held, network(1), false);
         }
         assert!(!held.makes_room(network(1)), "each has sent something");
+        let counted = |held: &Held| {
+            let RedirectCounts { gave_way, refused } = &*held.counts;
+            (gave_way.load(Ordering::Relaxed), refused.load(Ordering::Relaxed))
+        };
+        assert_eq!(counted(&held), (0, 1));
         assert!(held.makes_room(network(2)));
         for at in held.list.len()..CONNECTIONS_MAX {
             add(&mut held, network(3 + (at / 20) as u8), true);
         }
         assert!(held.makes_room(network(2)), "in place of a silent one");
-        assert_eq!(held.list.len(), CONNECTIONS_MAX - 1);
+        assert_eq!((held.list.len(), counted(&held)), (CONNECTIONS_MAX - 1, (1, 1)));
         let other = Network::of("2001:db8::1".parse().unwrap());
         assert_eq!(other, Network::of("2001:db8::2".parse().unwrap()));
         held.list.iter().for_each(|held| held.task.abort());

@@ -3,9 +3,10 @@
 use std::convert::Infallible;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use throng_control::Redirect as Answers;
+use throng_control::{Redirect as Answers, RedirectCounts};
 use throng_edge::Plan;
 use throng_handover::message::Listener;
 use tokio::runtime::Runtime;
@@ -19,6 +20,7 @@ use crate::upgrade::{self, Arrival};
 pub(crate) struct Redirect {
     answers: Answers,
     listener: TcpListener,
+    counts: Arc<RedirectCounts>,
 }
 
 /// The listener that sends clients from http to https, if there is one.
@@ -45,10 +47,15 @@ pub(crate) fn prepare(
         max_head_bytes: settings.max_head_bytes.0,
         timeout: settings.head_timeout.0,
     };
-    Ok(Some(Redirect { answers, listener }))
+    Ok(Some(Redirect { answers, listener, counts: Arc::default() }))
 }
 
 impl Redirect {
+    /// What it counts, for the metrics.
+    pub(crate) fn counts(&self) -> Arc<RedirectCounts> {
+        Arc::clone(&self.counts)
+    }
+
     /// Accepts connections until the runtime ends, or until the value is stopped.
     pub(crate) fn start(self, runtime: &Runtime) -> RunningRedirect {
         if let Ok(address) = self.listener.local_addr() {
@@ -56,7 +63,8 @@ impl Redirect {
         }
         let (keeps, ends) = oneshot::channel::<Infallible>();
         let stop = async { drop(ends.await) };
-        RunningRedirect { keeps, task: runtime.spawn(self.answers.serve(self.listener, stop)) }
+        let serving = self.answers.serve(self.listener, self.counts, stop);
+        RunningRedirect { keeps, task: runtime.spawn(serving) }
     }
 }
 

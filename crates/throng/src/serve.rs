@@ -262,7 +262,8 @@ impl<'r> Prepared<'r> {
         let workers = workers(&edge, queues);
         let (of_control, of_access) = (Arc::clone(&workers) as _, Arc::clone(&access));
         let control = Control::new(Arc::clone(&engine), of_access, of_control, control_settings)
-            .with_pressure(Arc::clone(&pressure));
+            .with_pressure(Arc::clone(&pressure))
+            .with_metrics(redirect.as_ref().map(Redirect::counts).unwrap_or_default());
         let of_tls = (tls.clone(), renewer.clone());
         let others = (outbound_metrics, of_tls, (&node, address.port()), self.site, counted);
         let control = with_others(control, others, &log.writer, data.as_ref());

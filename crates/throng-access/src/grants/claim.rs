@@ -20,15 +20,51 @@ pub enum GrantsError {
     /// It is no object with lists of patterns.
     #[error("the claim `throng` is not an object with lists of patterns")]
     Form,
-    /// It has a member that is none of the permissions, or one of them twice.
-    #[error("the claim `throng` has a member that is unknown or there twice")]
-    Member,
+    /// It has a member that is none of the permissions.
+    #[error("the claim `throng` has an unknown member{0}")]
+    Unknown(MemberName),
+    /// It has one of the permissions twice.
+    #[error("the claim `throng` has the member `{0}` twice")]
+    Twice(&'static str),
     /// It has more patterns than [`PATTERNS_MAX`].
     #[error("the claim `throng` has more than {PATTERNS_MAX} patterns")]
     TooMany,
     /// One of its patterns is invalid.
     #[error("the claim `throng`: {0}")]
     Pattern(#[from] PatternError),
+}
+
+/// The name of a member that is unknown, as a sentence may quote it: a short word, or nothing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MemberName {
+    bytes: [u8; MemberName::BYTES_MAX],
+    length: u8,
+}
+
+impl MemberName {
+    /// A mistyped name of a permission is about as long as that.
+    const BYTES_MAX: usize = 31;
+
+    /// The name, if it is a word.
+    pub fn new(name: &str) -> MemberName {
+        let is_word =
+            name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
+        let mut word = MemberName::default();
+        if is_word && let Some(place) = word.bytes.get_mut(..name.len()) {
+            place.copy_from_slice(name.as_bytes());
+            word.length = name.len() as u8;
+        }
+        word
+    }
+}
+
+impl fmt::Display for MemberName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match str::from_utf8(&self.bytes[..usize::from(self.length)]) {
+            Ok(name) if !name.is_empty() => write!(f, " `{name}`"),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Grants {
@@ -39,8 +75,8 @@ impl Grants {
     /// See [`GrantsError`].
     pub fn from_claim(json: &str) -> Result<Grants, GrantsError> {
         let claim: Claim<'_> = serde_json::from_str(json).map_err(|_| GrantsError::Form)?;
-        if claim.has_bad_member {
-            return Err(GrantsError::Member);
+        if let Some(error) = claim.bad_member {
+            return Err(error);
         }
         if claim.count > PATTERNS_MAX {
             return Err(GrantsError::TooMany);
@@ -103,7 +139,7 @@ impl Grants {
 struct Claim<'a> {
     entries: Vec<Entry<'a>>,
     count: usize,
-    has_bad_member: bool,
+    bad_member: Option<GrantsError>,
 }
 
 struct Entry<'a> {
@@ -137,8 +173,12 @@ impl<'de> Visitor<'de> for ClaimVisitor {
                     is_there[permission as usize] = true;
                     map.next_value_seed(ListSeed { claim: &mut claim, permission })?;
                 }
-                _ => {
-                    claim.has_bad_member = true;
+                bad => {
+                    let error = match bad {
+                        Some(twice) => GrantsError::Twice(twice.word()),
+                        None => GrantsError::Unknown(MemberName::new(&name)),
+                    };
+                    claim.bad_member.get_or_insert(error);
                     map.next_value::<IgnoredAny>()?;
                 }
             }
@@ -236,6 +276,17 @@ mod tests {
     use throng_core::name::ChannelName;
 
     #[test]
+    fn only_a_short_word_is_quoted() {
+        let said = |claim: &str| Grants::from_claim(claim).expect_err("unknown").to_string();
+        let sentence = "the claim `throng` has an unknown member";
+        assert_eq!(said(r#"{"subscirbe": []}"#), format!("{sentence} `subscirbe`"));
+        let long = format!(r#"{{"{}": []}}"#, "a".repeat(32));
+        for claim in [r#"{"a b": []}"#, r#"{"\u0007": []}"#, r#"{"": []}"#, &long] {
+            assert_eq!(said(claim), sentence);
+        }
+    }
+
+    #[test]
     fn users_and_channels_are_told_apart() {
         let claim = r#"{"publish": ["a", {"match": "b"}, {"users": "c*"}, "\u0064"]}"#;
         let grants = Grants::from_claim(claim).unwrap();
@@ -279,9 +330,9 @@ mod tests {
             (r#"{"subscribe": [{"channel": "a"}]}"#, GrantsError::Form),
             (r#"{"subscribe": [{"match": "a", "users": "b"}]}"#, GrantsError::Form),
             (r#"{"subscribe": [null]}"#, GrantsError::Form),
-            (r#"{"subscirbe": []}"#, GrantsError::Member),
-            (r#"{"subscribe": [], "subscribe": ["*"]}"#, GrantsError::Member),
-            (r#"{"subscribe": [], "subscrib\u0065": ["*"]}"#, GrantsError::Member),
+            (r#"{"subscirbe": []}"#, GrantsError::Unknown(MemberName::new("subscirbe"))),
+            (r#"{"subscribe": [], "subscribe": ["*"]}"#, GrantsError::Twice("subscribe")),
+            (r#"{"subscribe": [], "subscrib\u0065": ["*"]}"#, GrantsError::Twice("subscribe")),
             (r#"{"subscribe": [""]}"#, GrantsError::Pattern(PatternError::Empty)),
             (r#"{"publish": ["{user}*"]}"#, GrantsError::Pattern(PatternError::NoSeparator)),
         ] {

@@ -358,7 +358,7 @@ mod tests {
             );
         }
         let twice = check_default(&lasting(r#", "throng": {"publish": [], "publish": ["*"]}"#));
-        assert_eq!(twice, Err(TokenError::Grants(GrantsError::Member)));
+        assert_eq!(twice, Err(TokenError::Grants(GrantsError::Twice("publish"))));
     }
 
     #[test]

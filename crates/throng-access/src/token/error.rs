@@ -4,8 +4,8 @@ use throng_wire::name::NameError;
 
 use crate::grants::GrantsError;
 
-/// Why a token is refused. No sentence contains a part of the token, and each fits into a
-/// WebSocket's close frame.
+/// Why a token is refused. No sentence contains a part of the token but the name of an unknown
+/// member of a claim that its issuer has signed, and each fits into a WebSocket's close frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     /// It is longer than [`TOKEN_BYTES_MAX`](super::TOKEN_BYTES_MAX).
