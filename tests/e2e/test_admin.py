@@ -167,6 +167,8 @@ def test_the_admin_listener_serves_during_a_drain(tmp_path, channel):
     server = Server(tmp_path, *ADMIN, "--drain-window", "0", "--drain-timeout", "10m")
     path = f"/channels/{channel}"
     with server.admin() as admin:
+        # A drain closes connections that wait for a next request.
+        admin.headers["Connection"] = "close"
         # A client that does not read, and is within its lag limit, keeps the drain going until it
         # has left.
         reader = RawWebSocket(server, path, receive_buffer_bytes=4096)
@@ -178,8 +180,7 @@ def test_the_admin_listener_serves_during_a_drain(tmp_path, channel):
         assert admin.get("/health").status_code == 503
 
         def publish():
-            # Over a connection of its own: a drain closes those that wait for a next request.
-            return admin.post("/channels/a", content="x", headers={"Connection": "close"})
+            return admin.post("/channels/a", content="x")
 
         eventually(lambda: publish().status_code == 503, "publishing to end")
         assert refusal(publish()) == (503, "draining")

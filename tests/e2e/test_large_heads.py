@@ -33,4 +33,4 @@ def test_the_longest_head_reaches_the_control_plane_and_comes_back(serve, channe
         assert client.read_response().status == 200
         assert client.read_head().status == 200
         server.publish(channel, "hello")
-        assert b"data: hello\n" in client.read_until(b"\n\n")
+        assert b"data: hello\n" in client.read_until(b"data: hello\n")

@@ -147,7 +147,7 @@ def test_a_key_publishes_once_on_all_nodes(nodes, channel):
 
 def test_inboxes_and_strange_names(nodes, channel):
     first, second = nodes
-    for name in (f"{channel}.a*b>c%20 ü", f"{channel}/room"):
+    for name in (f"{channel}.a>b%20 ü", f"{channel}/room"):
         with subscribe("stream", second, "/subscribe", channel=name) as there:
             first.publish_batch([{"channel": name, "data": "x"}])
             assert there.take(1) == ["x"]

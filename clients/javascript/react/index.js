@@ -76,7 +76,14 @@ function useFollowed(target, empty, begin) {
     hold({ own, client, key, state: empty });
     const change = (to) =>
       hold((before) => (before?.own === own ? { ...before, state: to(before.state) } : before));
-    return latest.current(client, JSON.parse(key), change);
+    try {
+      return latest.current(client, JSON.parse(key), change);
+    } catch (error) {
+      // A name that no server takes, say: the component shows it, as it does refusals.
+      if (!error.code) throw error;
+      change((to) => ({ ...to, error }));
+      return undefined;
+    }
   }, [client, key]);
   return held && held.client === client && held.key === key ? held.state : empty;
 }

@@ -35,6 +35,14 @@ const RETRIED_CODES = ["busy", "too_many_requests", "full", "draining", "outcome
 const UNKNOWN_CODE = "outcome_unknown";
 const DRAFT_NAMES = ["channel", "user", "data", "key", "contentType", "exclude", "expiresInSeconds"];
 
+/** A line of a batch. Throws the `ThrongError` of a name or text that no server takes. */
+function encode(draft, more) {
+  const { data } = draft;
+  const body = isBinary(data) ? { data: toBase64(toBytes(data)), encoding: "base64" } : { data };
+  toJson(body.data);
+  return `${JSON.stringify({ ...toTarget(draft), ...body, ...more })}\n`;
+}
+
 /** A message on its way. */
 class Line {
   /** What became of it: the answer, or an error. */
@@ -44,12 +52,16 @@ class Line {
 
   constructor(draft) {
     checkNames(draft, DRAFT_NAMES, "a message");
-    const { data, key = randomKey(), contentType, exclude, expiresInSeconds } = draft;
+    const { key = randomKey(), contentType, exclude, expiresInSeconds } = draft;
     this.key = key;
-    const body = isBinary(data) ? { data: toBase64(toBytes(data)), encoding: "base64" } : { data };
-    const more = { key, content_type: contentType, exclude, expires_in: expiresInSeconds };
-    toJson(body.data);
-    this.text = `${JSON.stringify({ ...toTarget(draft), ...body, ...more })}\n`;
+    try {
+      const more = { key, content_type: contentType, exclude, expires_in: expiresInSeconds };
+      this.text = encode(draft, more);
+    } catch (error) {
+      // The fault of this message, and of no other.
+      if (!(error instanceof ThrongError)) throw error;
+      this.fail(error);
+    }
   }
 
   /** Takes the answer to it. Returns whether it is to be sent again. */
@@ -134,6 +146,7 @@ export class Publisher {
   enqueue(target, data, options = {}) {
     const queue = this.#background;
     const line = new Line({ ...options, ...toTarget(target), data });
+    if (line.result) throw line.result;
     queue.add(line);
     return line.key;
   }
@@ -161,7 +174,7 @@ export class Publisher {
 
   async publishBatch(drafts) {
     const lines = Array.from(drafts, (draft) => new Line(draft));
-    await this.#publishAll(lines);
+    await this.#publishAll(lines.filter(({ result }) => !result));
     return lines.map(({ result }) => result);
   }
 

@@ -62,8 +62,8 @@ pub(crate) struct Client {
     poll_head: Option<(Head, Vec<Begin>)>,
     engine: EngineAnswers,
     greetings: VecDeque<Greeting>,
-    /// Whether a stream has begun and nothing has come yet: a heartbeat opens it, whatever their
-    /// interval.
+    /// Whether a stream of events has begun and nothing has come yet: a heartbeat opens it,
+    /// whatever their interval.
     is_opening: bool,
     cursors: Vec<Cursor>,
     /// The name that the server gave the connection.

@@ -125,9 +125,9 @@ impl Client {
     fn handle(&mut self, item: Item, view: View<'_>) -> Check {
         let is_first = std::mem::take(&mut self.is_opening);
         match item {
-            Item::Other(
-                Piece::Line(_) | Piece::Event(Event { is_comment: true, id: None, data: None, .. }),
-            ) if is_first => {
+            Item::Other(Piece::Event(Event { is_comment: true, id: None, data: None, .. }))
+                if is_first =>
+            {
                 view.notes.saw("a heartbeat opens a stream");
                 Ok(())
             }
@@ -275,8 +275,7 @@ impl Client {
                 self.greetings.push_back(Greeting::Welcome);
             }
         }
-        let is_stream = matches!(plan.transport, Transport::Sse | Transport::Stream);
-        self.is_opening = is_stream && self.greetings.is_empty();
+        self.is_opening = plan.transport == Transport::Sse && self.greetings.is_empty();
         let cursor = |begin: &Begin| Cursor { topic: begin.topic, offset: begin.cursor };
         self.must_expire_ms = self.expires_ms.filter(|_| !self.was_asked_again);
         self.cursors = begins.iter().map(cursor).collect();

@@ -477,10 +477,11 @@ impl<N: Net> Worker<N> {
         self.greet(id, &mut out, (request, followed), &headers, unread);
         self.greet_with_presence(id, &mut out, &presence);
         self.greet_with_lateness(id, &mut out);
-        // Some proxies and clients take a stream for open only when its first byte has come.
+        // Some proxies and clients take a stream of events for open only when its first byte has
+        // come. Readers of lines would take an empty one for a message.
         if out.len() == head_bytes
+            && matches!(request.transport, Transport::Sse)
             && let Some(connection) = self.connections.expect_live(id)
-            && !connection.has(Flags::WEBSOCKET)
         {
             out.extend_from_slice(heartbeat_bytes(connection));
         }
