@@ -181,6 +181,34 @@ def test_messages_are_back_when_a_channel_is_durable_again(start, tmp_path):
     assert kept_messages(third) == ["first", "third"]
 
 
+def test_a_name_that_nobody_uses_is_forgotten_and_its_ids_are_not_repeated(start, tmp_path):
+    (tmp_path / "throng.toml").write_text(
+        SETTINGS + '[[channels]]\nmatch = "quick*"\ndurable = true\nage = "1s"\n'
+    )
+    first = start()
+    ids = [first.publish("quick", f"{n}")["id"] for n in range(3)]
+    first.publish("quick followed", "gone")
+    kept = first.publish("kept", "stays")["id"]
+    with subscribe("sse", first, "/channels/quick%20followed") as follower:
+        forgotten = "throng_data_channels_forgotten_total"
+        eventually(lambda: first.metrics()[forgotten] == 1, "the name is forgotten")
+        first.publish("quick followed", "live")
+        assert follower.take(1) == ["live"]
+    first.kill()
+    second = start()
+    eventually(lambda: second.metrics()["throng_data_channels"] == 2, "the names are counted")
+    with subscribe("sse", second, "/channels/quick", since=ids[0]) as subscriber:
+        assert subscriber.recovered is False
+        ids.append(second.publish("quick", "new")["id"])
+        assert subscriber.next() == (ids[-1], "new")
+    offsets = [int(id.rpartition("-")[2]) for id in ids]
+    assert offsets == sorted(set(offsets))
+    assert len({id.rpartition("-")[0] for id in [*ids, kept]}) == 1
+    with subscribe("sse", second, "/channels/quick", since=ids[-1]) as subscriber:
+        assert subscriber.recovered is True
+    assert kept_messages(second) == ["stays"]
+
+
 def test_the_status_has_what_the_directory_takes_and_does(start):
     server = start("--data-max-bytes", "1GiB")
     for n in range(3):

@@ -29,7 +29,7 @@ use answers::{Answers, Safe};
 pub use outcome::{ChangeDone, Done, Refused, Written};
 pub use server::{Answering, Server};
 
-use crate::logs::{Appended, Logs, Unreadable, Writer};
+use crate::logs::{Appended, Logs, Names, Unreadable, Writer};
 use crate::promise::Sync;
 use crate::storage::{StorageError, Write};
 
@@ -158,6 +158,8 @@ struct Shared {
     /// What the directory takes, as it was at the last look.
     disk_bytes: AtomicU64,
     unreadable: AtomicU64,
+    names_kept: AtomicU64,
+    names_forgotten: AtomicU64,
 }
 
 /// What a journal has written since its start.
@@ -175,6 +177,10 @@ pub struct Figures {
     pub commits: Snapshot,
     /// How many entries that were needed could not be read.
     pub unreadable: u64,
+    /// How many channels the disk knows, as far as they were counted since the start.
+    pub names_kept: u64,
+    /// How many channels it has forgotten, as they were empty for long.
+    pub names_forgotten: u64,
 }
 
 const WORKS: u8 = 0;
@@ -267,6 +273,8 @@ impl Journal {
 
     fn spawn(writer: Writer, setup: Setup, pause: Pause) -> io::Result<Journal> {
         let is_noted = pause.is_no();
+        let server = Arc::clone(&setup.server);
+        let writer = writer.with_followers(Box::new(move |name| server.followed_head(name)));
         let queue = (Mutex::new(Queue { pause, ..Queue::default() }), Condvar::new());
         let queue: Arc<SharedQueue> = Arc::new(queue);
         let shared = Arc::<Shared>::default();
@@ -365,6 +373,8 @@ impl Journal {
             max_bytes: self.max_bytes,
             commits: Snapshot::of(std::iter::once(&self.shared.commits)),
             unreadable: get(&self.shared.unreadable),
+            names_kept: get(&self.shared.names_kept),
+            names_forgotten: get(&self.shared.names_forgotten),
         }
     }
 }
@@ -528,6 +538,9 @@ impl Thread {
             Ok(has_more) => {
                 let bytes = writer.bytes().unwrap_or_default();
                 shared.disk_bytes.store(bytes, Ordering::Relaxed);
+                let Names { kept, forgotten, .. } = writer.count_names();
+                shared.names_kept.store(kept, Ordering::Relaxed);
+                shared.names_forgotten.store(forgotten, Ordering::Relaxed);
                 shared.is_over_limit.store(bytes > setup.max_bytes, Ordering::Relaxed);
                 shared.state.store(WORKS, Ordering::Relaxed);
                 writer.give_back();

@@ -5,7 +5,7 @@
 //! * Offsets of a channel count up by one. The messages after its `floor` up to its head are there,
 //!   and no others.
 //! * An id that was given to a message is given to no other one: what has the id survives, or the
-//!   epoch changes (see [`Logs::open`]).
+//!   epoch changes (see [`Logs::open`]), or the channel begins after a mark (see `forgotten`).
 //! * Nobody reads a message before it is acknowledged: until then it may be lost, and its id with
 //!   it.
 //! * Times on the storage are by the machine's clock: the other one begins anew in each process.
@@ -15,8 +15,11 @@
 mod ages;
 mod at_rest;
 mod check;
+mod due;
+mod forgotten;
 mod format;
 mod group;
+mod names;
 #[cfg(test)]
 mod power_loss;
 mod reader;
@@ -28,6 +31,7 @@ mod walk;
 mod writer;
 
 pub use check::{Checked, Tell};
+pub(crate) use names::Names;
 pub use reader::{Bounds, Logs, Opened};
 pub use unreadable::Unreadable;
 pub use writer::{Appended, Writer};

@@ -70,6 +70,10 @@ impl Server for Delivery {
         self.shared.memory.deliver(content, receipt, || self.shared.parts.append(content))
     }
 
+    fn followed_head(&self, channel: &ChannelName) -> Option<u64> {
+        self.shared.memory.followed_head(channel)
+    }
+
     fn end_group(&self) {
         self.shared.memory.end_group();
     }

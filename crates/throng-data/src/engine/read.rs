@@ -89,9 +89,11 @@ impl Reader<'_> {
             ON
         };
         let range = (0, u64::MAX);
-        let Bounds { head, .. } = self.logs.visit(self.name, range, Order::Down, &mut each)?;
+        let bounds = self.logs.visit(self.name, range, Order::Down, &mut each)?;
+        let Bounds { head, floor, .. } = bounds;
         messages.reverse();
-        let cursor = messages.first().map_or(head.offset, |first| first.previous);
+        // Before a channel that has begun anew, those who follow it may have missed nothing.
+        let cursor = messages.first().map_or(head.offset, |first| first.previous.max(floor));
         Ok(Start { head, cursor, is_recovered, messages })
     }
 

@@ -35,6 +35,12 @@ pub trait Server: Send + Sync {
     /// The highest stamp that was given out.
     fn newest_stamp(&self) -> Stamp;
 
+    /// The offset up to which the followers of a channel have its messages, if it is followed.
+    fn followed_head(&self, channel: &ChannelName) -> Option<u64> {
+        let _ = channel;
+        None
+    }
+
     /// Hears that entries could not be read, and of which channel or why: once a minute at most.
     fn unreadable(&self, what: &str) {
         let _ = what;

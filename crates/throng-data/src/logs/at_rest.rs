@@ -25,7 +25,8 @@ impl Logs {
         let epoch = epoch.map(|value| format::epoch(&value)).transpose().map_err(unreadable)?;
         // Without one there is no message.
         let epoch = epoch.unwrap_or_else(Epoch::random);
-        Ok(Logs { storage, epoch, boot: String::new(), unacknowledged: Mutex::default() })
+        let (unacknowledged, mark) = (Mutex::default(), Mutex::new(Logs::read_mark(&*storage)?));
+        Ok(Logs { storage, epoch, boot: String::new(), unacknowledged, mark })
     }
 
     /// Notes that the storage is an older copy that was put back: the next run begins a new epoch,

@@ -11,7 +11,11 @@ use crate::promise::Sync;
 use crate::storage::{Bytes, Space, Storage, StorageError};
 
 /// The version of the format.
-pub(super) const VERSION: u32 = 2;
+pub(super) const VERSION: u32 = 3;
+
+/// The version before channels were forgotten. What has it is read, and marked as [`VERSION`] when
+/// it is written.
+pub(super) const OLDER_VERSION: u32 = 2;
 
 pub(super) const VERSION_KEY: &[u8] = b"version";
 pub(super) const EPOCH: &[u8] = b"epoch";
@@ -23,6 +27,9 @@ pub(super) const STAMPS: &[u8] = b"stamps";
 /// What says which channels are durable and what is kept of them, as all logs follow it. Not there
 /// while some may not.
 pub(super) const RETENTION: &[u8] = b"retention";
+
+/// What is known of all channels that were forgotten.
+pub(super) const FORGOTTEN: &[u8] = b"forgotten";
 
 /// What the machine's clock showed when something was last written, to about a minute.
 pub(super) const SEEN: &[u8] = b"seen";
@@ -42,7 +49,7 @@ pub(super) const TIME_BYTES: usize = 8;
 pub(super) fn check_version(storage: &dyn Storage) -> Result<(), StorageError> {
     let known = storage.get(Space::Meta, VERSION_KEY)?;
     match known {
-        Some(value) if value != VERSION.to_be_bytes() => {
+        Some(value) if ![VERSION, OLDER_VERSION].iter().any(|it| value == it.to_be_bytes()) => {
             let message =
                 "another version of the program wrote it, in a format that this one does not know";
             Err(StorageError::Failed(message.into()))
@@ -281,6 +288,37 @@ impl Head {
             return Err(ThawError::Invalid("the head of a channel"));
         }
         Ok(head)
+    }
+}
+
+/// What is known of all channels that were forgotten.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Mark {
+    /// The highest offset of a message.
+    pub(super) offset: u64,
+    /// The highest stamp of one.
+    pub(super) lost: u64,
+}
+
+impl Mark {
+    /// The head of a channel that is not there.
+    pub(super) fn head(self) -> Head {
+        let Mark { offset, lost } = self;
+        Head { offset, floor: offset, lost, ..Head::default() }
+    }
+
+    /// The same after a channel was forgotten.
+    pub(super) fn with(self, head: &Head) -> Mark {
+        Mark { offset: self.offset.max(head.offset), lost: self.lost.max(head.lost) }
+    }
+
+    pub(super) fn encode(self) -> Vec<u8> {
+        [self.offset.to_be_bytes(), self.lost.to_be_bytes()].concat()
+    }
+
+    pub(super) fn decode(value: &[u8]) -> Result<Mark, ThawError> {
+        let (offset, lost) = value.split_at_checked(NUMBER_BYTES).ok_or(ThawError::Truncated)?;
+        Ok(Mark { offset: number(offset)?, lost: number(lost)? })
     }
 }
 

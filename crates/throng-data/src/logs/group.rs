@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use foldhash::fast::RandomState;
 use throng_core::{ChannelName, IDEMPOTENCY_MS};
 
+use super::due::Earliest;
 use super::format::{self, Head, KnownKey, Measure, Scratch};
 use super::unreadable::Unreadable;
 use crate::storage::{Bytes, Space, Write};
@@ -27,10 +28,13 @@ pub(super) struct Batch {
     pub(super) trims_left: usize,
     pub(super) scratch: Scratch,
     pub(super) unreadable: Unreadable,
+    pub(super) earliest: Earliest,
 }
 
 impl Batch {
     pub(super) fn put(&mut self, space: Space, key: impl Into<Bytes>, value: impl Into<Bytes>) {
+        let key = key.into();
+        self.earliest.note(space, &key);
         self.writes.push(Write::put(space, key, value));
     }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use throng_core::frozen::ThawError;
 use throng_core::{ChannelName, Content, Epoch, MessageId, Stamp};
 
-use super::format::{self, Head};
+use super::format::{self, Head, Mark};
 use super::group::{Channel, Channels};
 use crate::promise::Sync;
 use crate::storage::{Order, Space, Storage, StorageError};
@@ -31,6 +31,8 @@ pub struct Logs {
     pub(super) boot: String,
     /// The channels for which a commit is under way.
     pub(super) unacknowledged: Mutex<Arc<Channels<Channel>>>,
+    /// What is known of all channels that were forgotten.
+    pub(super) mark: Mutex<Mark>,
 }
 
 /// Where a channel's log begins and ends.
@@ -80,8 +82,8 @@ impl Logs {
         let epoch = known.filter(|_| is_safe).unwrap_or_else(Epoch::random);
         let stamps = storage.get(Space::Meta, format::STAMPS)?;
         let stamps = stamps.map(|value| format::number(&value)).transpose().map_err(unreadable)?;
-        let unacknowledged = Mutex::default();
-        let logs = Logs { storage, epoch, boot: boot.to_owned(), unacknowledged };
+        let (unacknowledged, mark) = (Mutex::default(), Mutex::new(Logs::read_mark(&*storage)?));
+        let logs = Logs { storage, epoch, boot: boot.to_owned(), unacknowledged, mark };
         let stamps = Stamp(stamps.unwrap_or(0));
         Ok((logs, Opened { epoch, may_have_lost, is_restored, stamps }))
     }
@@ -99,11 +101,26 @@ impl Logs {
         self.unacknowledged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(super) fn read_mark(storage: &dyn Storage) -> Result<Mark, StorageError> {
+        let known = storage.get(Space::Meta, format::FORGOTTEN)?;
+        let known = known.map(|value| Mark::decode(&value)).transpose().map_err(unreadable)?;
+        Ok(known.unwrap_or_default())
+    }
+
+    pub(super) fn mark(&self) -> Mark {
+        *self.mark.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn raise_mark(&self, mark: Mark) {
+        *self.mark.lock().unwrap_or_else(PoisonError::into_inner) = mark;
+    }
+
     /// The head of a channel as it was committed last, acknowledged or not: what was stored of it,
     /// and what was added since. That of a busy channel is stored once for many messages.
     pub(super) fn committed_head(&self, name: &ChannelName) -> Result<Head, StorageError> {
         match self.storage.get(Space::Heads, &format::name(name))? {
-            None => Ok(Head::default()),
+            // In this order: what was forgotten is not beyond the mark.
+            None => Ok(self.mark().head()),
             Some(value) => self.advance(name, Head::decode(&value).map_err(unreadable)?),
         }
     }

@@ -10,8 +10,10 @@ use std::ops::ControlFlow;
 use throng_core::{ChannelName, Retention};
 
 use super::ages::{Expiries, Note, Now};
+use super::due::{Earliest, time_of};
+use super::forgotten::quiet_ms;
 use super::format::{self, Head, Measure};
-use super::group::{Batch, Channel, Group, TRIMMED_PER_COMMIT};
+use super::group::{Batch, Channel, Channels, Group, TRIMMED_PER_COMMIT};
 use super::reader::unreadable;
 use super::unreadable::RETRY_MS;
 use super::writer::Writer;
@@ -74,6 +76,11 @@ impl Writer {
             head.bytes = head.bytes.saturating_sub(bytes);
         }
         let head = &mut channel.head;
+        if head.floor == head.offset {
+            // An earlier note is of a message.
+            must_note |= head.floor != first_floor;
+            oldest = Some(now_ms.saturating_add(quiet_ms(retention)));
+        }
         // A note that is too early costs one visit when it is due.
         let is_noted =
             |oldest_ms| head.expires_ms.is_some_and(|at_ms| now_ms < at_ms && at_ms <= oldest_ms);
@@ -127,12 +134,15 @@ impl Writer {
     ) -> Result<bool, StorageError> {
         let now = self.ages.read(now_ms);
         let mut group = Group::with_trims(TRIMMED_PER_COMMIT);
-        let due = self.due(Space::Expiry, now.aged_ms, &mut group);
-        let keys = self.due(Space::KeyExpiry, now.wall_ms, &mut group);
+        let mut earliest = self.earliest;
+        let due = self.due((Space::Expiry, now.aged_ms), &mut earliest, &mut group);
+        let keys = self.due((Space::KeyExpiry, now.wall_ms), &mut earliest, &mut group);
         let has_more = due.len() + keys.len() >= EXPIRED_PER_STEP / 2;
+        let mut forgotten = Channels::default();
         let Group { batch, channels, .. } = &mut group;
         for entry in due {
             if batch.trims_left == 0 {
+                batch.earliest.note(Space::Expiry, &entry);
                 break;
             }
             let name = match format::name_of(&entry[format::TIME_BYTES..]) {
@@ -156,8 +166,13 @@ impl Writer {
             let is_it = |at_ms| format::at(at_ms, &[]) == entry[..format::TIME_BYTES];
             let noted_ms = channel.head.expires_ms.take_if(|at_ms| is_it(*at_ms));
             let is_due = noted_ms.is_some_and(|at_ms| at_ms != AT_ONCE_MS);
+            let was_empty = channel.head.floor == channel.head.offset;
             batch.remove(Space::Expiry, entry);
             match retention_of(&name) {
+                Some(_) if is_due && was_empty && self.may_forget(&name) => {
+                    self.forget(batch, &mut forgotten, (name, channel.head));
+                    continue;
+                }
                 Some(retention) => {
                     let note = if is_due { Note::Due } else { Note::Later };
                     self.trim(batch, (&name, &mut channel), &retention, now, note);
@@ -188,18 +203,32 @@ impl Writer {
         }
         let has_more = has_more || group.batch.trims_left == 0;
         self.unreadable.append(std::mem::take(&mut group.batch.unreadable));
-        if !group.batch.writes.is_empty() {
+        let earliest = earliest.with(group.batch.earliest);
+        if !forgotten.is_empty() {
+            self.commit_forgotten(&group.batch.writes, forgotten)?;
+        } else if !group.batch.writes.is_empty() {
             self.storage().commit(&group.batch.writes)?;
-            self.remember(group.channels);
         }
+        self.earliest = earliest;
+        self.remember(group.channels);
         Ok(has_more)
     }
 
-    /// Keys of a table that is ordered by time, up to now, as far as they can be read.
-    fn due(&self, space: Space, now_ms: u64, group: &mut Group) -> Vec<Vec<u8>> {
-        let mut due = Vec::new();
+    /// Keys of a table that is ordered by time, up to now, as far as they can be read. The table
+    /// begins behind them.
+    fn due(
+        &self,
+        (space, now_ms): (Space, u64),
+        earliest: &mut Earliest,
+        group: &mut Group,
+    ) -> Vec<Vec<u8>> {
+        let mut due: Vec<Vec<u8>> = Vec::new();
+        if earliest.get(space) > now_ms {
+            return due;
+        }
+        let begin = format::at(earliest.get(space), &[]);
         let end = format::at(now_ms.saturating_add(1), &[]);
-        let scanned = self.storage().scan(space, (&[], &end), Order::Up, &mut |key, _| {
+        let scanned = self.storage().scan(space, (&begin, &end), Order::Up, &mut |key, _| {
             due.push(key.to_vec());
             if due.len() < EXPIRED_PER_STEP / 2 {
                 ControlFlow::Continue(())
@@ -207,8 +236,10 @@ impl Writer {
                 ControlFlow::Break(())
             }
         });
-        if let Err(error) = scanned {
-            group.batch.unreadable.add(error.to_string());
+        match (scanned, due.last()) {
+            (Err(error), _) => group.batch.unreadable.add(error.to_string()),
+            (Ok(()), Some(last)) => earliest.set(space, time_of(last)),
+            (Ok(()), None) => {}
         }
         due
     }

@@ -63,6 +63,9 @@ struct World {
     acknowledged: BTreeMap<&'static str, Vec<(u64, u64)>>,
     /// What was acknowledged with each key in this epoch.
     keys: HashMap<(&'static str, u64), (MessageId, u64)>,
+    /// Where clients may resume: an id that was read of a channel, and how many messages were
+    /// acknowledged then.
+    positions: Vec<(&'static str, MessageId, usize)>,
     seen: BTreeSet<&'static str>,
 }
 
@@ -102,6 +105,7 @@ impl World {
             given: HashMap::new(),
             acknowledged: BTreeMap::new(),
             keys: HashMap::new(),
+            positions: Vec::new(),
             seen: BTreeSet::new(),
         }
     }
@@ -110,7 +114,8 @@ impl World {
         match self.random.below(100) {
             0..55 => self.append(),
             55..63 => self.now_ms += self.random.below(8_000),
-            63..68 => self.expire(),
+            63..66 => self.expire(),
+            66..68 => self.pass(),
             68..72 => {
                 if self.sync != Sync::Never && self.writer().sync().is_err() {
                     self.retry();
@@ -240,6 +245,15 @@ impl World {
     fn new_epoch(&mut self) {
         self.acknowledged.clear();
         self.keys.clear();
+        self.positions.clear();
+    }
+
+    /// Nothing is published for a while.
+    fn pass(&mut self) {
+        for _ in 0..2 {
+            self.now_ms += MAX_AGE_MS;
+            self.expire();
+        }
     }
 
     fn expire(&mut self) {
@@ -333,7 +347,17 @@ impl World {
                 .scan(Space::Messages, (&range.0, &range.1), Order::Up, &mut count)
                 .expect("it is read");
             assert_eq!(head.bytes, bytes, "{channel}");
+            if head.number == 0 && head.offset > 0 {
+                self.seen.insert("check: a forgotten channel");
+            }
             let acknowledged = self.acknowledged.get(channel).map_or(&[][..], Vec::as_slice);
+            for &(of, id, count) in &self.positions {
+                if of == channel && (all.floor..=all.head.offset).contains(&id.offset) {
+                    let is_after = |(offset, _): &(u64, u64)| *offset > id.offset;
+                    assert!(acknowledged[count..].iter().all(is_after), "a hole after {id}");
+                }
+            }
+            self.positions.push((channel, all.head, acknowledged.len()));
             for (offset, _) in acknowledged {
                 let is_there = *offset <= all.floor || offsets.contains(offset);
                 assert!(is_there, "{offset} of {channel} is lost: {offsets:?}");
@@ -365,7 +389,7 @@ impl World {
         for channel in CHANNELS {
             let heads = self.logs.committed_head(&name(channel)).expect("it is read");
             let places = listed.iter().filter(|(_, listed)| *listed == name(channel)).count();
-            assert_eq!(places, usize::from(heads.offset > 0), "{channel}");
+            assert_eq!(places, usize::from(heads.number > 0), "{channel}");
         }
     }
 
@@ -403,6 +427,7 @@ fn what_is_acknowledged_is_there() {
     let all = [
         "append: known key",
         "append: fails first",
+        "check: a forgotten channel",
         "open: a new epoch",
         "open: the epoch goes on",
         "retry: fails first",

@@ -9,8 +9,10 @@ use throng_core::{
 };
 
 use super::ages::{Ages, Note, Now};
+use super::due::Earliest;
 use super::format::{self, KnownKey, Scratch};
 use super::group::{Channel, Channels, Group, Known, TRIMMED_PER_COMMIT};
+use super::names::Names;
 use super::reader::{Logs, unreadable};
 use super::unreadable::Unreadable;
 use crate::promise::Sync;
@@ -41,6 +43,9 @@ pub enum Appended {
     Unreadable,
 }
 
+/// Tells the head of a channel that is followed, as those who follow it know it.
+pub(crate) type FollowedHead = dyn Fn(&ChannelName) -> Option<u64> + Send;
+
 /// Appends to the logs. There is one.
 pub struct Writer {
     pub(super) logs: Arc<Logs>,
@@ -61,6 +66,10 @@ pub struct Writer {
     pub(super) unreadable: Unreadable,
     /// Until when keys of an older version may be known; `None` before the first append.
     older_keys_until_ms: Option<u64>,
+    followed_head: Option<Box<FollowedHead>>,
+    pub(super) names: Names,
+    /// Where what is due begins.
+    pub(super) earliest: Earliest,
 }
 
 /// A visit of all channels: see `walk`.
@@ -98,11 +107,12 @@ impl Writer {
     ///
     /// What the storage reports.
     pub(crate) fn prepare(logs: &Arc<Logs>, sync: Sync) -> Result<Writer, StorageError> {
+        let newest_number = logs.newest_number()?;
         Ok(Writer {
             logs: Arc::clone(logs),
             sync,
             heads: Channels::default(),
-            newest_number: logs.newest_number()?,
+            newest_number,
             stamps: 0,
             pending: None,
             walk: None,
@@ -110,7 +120,20 @@ impl Writer {
             seen_ms: 0,
             unreadable: Unreadable::default(),
             older_keys_until_ms: None,
+            followed_head: None,
+            names: Names::new(newest_number),
+            earliest: Earliest::UNKNOWN,
         })
+    }
+
+    /// The same, which knows who follows channels.
+    #[must_use]
+    pub(crate) fn with_followers(self, followed_head: Box<FollowedHead>) -> Writer {
+        Writer { followed_head: Some(followed_head), ..self }
+    }
+
+    pub(super) fn followed_head(&self, name: &ChannelName) -> Option<u64> {
+        self.followed_head.as_ref().and_then(|head| head(name))
     }
 
     /// Notes that a run begins, or goes on after [`Writer::end_run`]: in between another process
@@ -152,12 +175,24 @@ impl Writer {
 
     /// Notes durably what this run promises, and under which epoch.
     fn note_run(&self, run: Vec<u8>) -> Result<(), StorageError> {
-        self.storage().commit(&[
-            Write::put(Space::Meta, format::VERSION_KEY, format::VERSION.to_be_bytes()),
+        let version = format::VERSION.to_be_bytes();
+        let known = self.storage().get(Space::Meta, format::VERSION_KEY)?;
+        let mut writes = vec![
+            Write::put(Space::Meta, format::VERSION_KEY, version),
             Write::put(Space::Meta, format::EPOCH, format::epoch_value(self.logs.epoch())),
             Write::put(Space::Meta, format::RUN, run),
-        ])?;
+        ];
+        if known.is_some_and(|known| known != version) {
+            // Nothing says when its empty logs are forgotten: all channels are visited.
+            writes.push(Write::remove(Space::Meta, format::RETENTION));
+        }
+        self.storage().commit(&writes)?;
         self.storage().sync()
+    }
+
+    /// Syncs what was committed, if that is promised.
+    pub(super) fn sync_if_promised(&self) -> Result<(), StorageError> {
+        if self.sync == Sync::Always { self.storage().sync() } else { Ok(()) }
     }
 
     /// Notes that nothing is lost, and leaves little that the next start has to do. Call it last,
@@ -221,7 +256,9 @@ impl Writer {
         let channels = Arc::new(group.channels);
         *self.logs.unacknowledged() = Arc::clone(&channels);
         self.newest_number += group.new_channels;
+        self.names.add(group.new_channels);
         self.unreadable.append(group.batch.unreadable);
+        self.earliest = self.earliest.with(group.batch.earliest);
         let (writes, messages) = (group.batch.writes, group.messages);
         self.pending = Some(Pending { writes, channels, appended, messages });
         self.finish()
@@ -234,9 +271,7 @@ impl Writer {
             self.storage().commit(&pending.writes)?;
         }
         // Duplicates, too, answer for a message: the one that they repeat may not be synced yet.
-        if self.sync == Sync::Always {
-            self.storage().sync()?;
-        }
+        self.sync_if_promised()?;
         let Some(Pending { channels, appended, .. }) = self.pending.take() else {
             return Ok(Vec::new());
         };
@@ -268,6 +303,7 @@ impl Writer {
         next_stamp: &mut dyn FnMut() -> Stamp,
     ) -> Result<Vec<Appended>, StorageError> {
         self.heads.clear();
+        self.earliest = Earliest::UNKNOWN;
         self.storage().recover()?;
         if let Some(Pending { writes, appended, messages, .. }) = &mut self.pending {
             for &mut (write, at) in messages {
@@ -315,7 +351,12 @@ impl Writer {
             }
         };
         let head = &mut channel.head;
+        let (mut previous, was_empty) = (head.offset, head.offset == head.floor);
         if head.number == 0 {
+            // Those who follow it have missed nothing since they began, where the mark may have
+            // been lower.
+            let followed = self.followed_head(name);
+            previous = followed.map_or(previous, |followed| followed.min(previous));
             *new_channels += 1;
             head.number = self.newest_number + *new_channels;
             let number = head.number.to_be_bytes();
@@ -325,7 +366,7 @@ impl Writer {
         let content = Content {
             id: MessageId { epoch, offset: head.offset + 1 },
             stamp: next_stamp(),
-            previous: head.offset,
+            previous,
             time_ms: clock::from_wall_ms(now.time_after(head.newest_ms)),
             channel: name.clone(),
             body: publication.body.clone(),
@@ -342,10 +383,15 @@ impl Writer {
         messages.push((batch.writes.len(), 0));
         let at = batch.scratch.message(name, content.id.offset);
         batch.put(Space::Messages, at, value);
-        if !channel.head.is_within(retention, now) {
+        if was_empty || !channel.head.is_within(retention, now) {
             let due = 1..=now.aged_ms;
             let is_due = channel.head.expires_ms.is_some_and(|at_ms| due.contains(&at_ms));
-            let note = if is_due { Note::Due } else { Note::Later };
+            let note = match (was_empty, is_due) {
+                // One that says when an empty log is forgotten is of no message.
+                (true, _) => Note::Outdated,
+                (false, true) => Note::Due,
+                (false, false) => Note::Later,
+            };
             self.trim(batch, (name, channel), retention, now, note);
         }
         if let Some(key) = key {

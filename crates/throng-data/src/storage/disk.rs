@@ -197,7 +197,8 @@ impl DiskStorage {
         self
     }
 
-    /// Rewrites the files of all tables without what was replaced or removed.
+    /// Rewrites the files of all tables without what was replaced or removed, and empties the
+    /// library's journals. Nobody else may read or write meanwhile.
     ///
     /// # Errors
     ///
@@ -207,7 +208,10 @@ impl DiskStorage {
         for keyspace in &self.get_open()?.keyspaces {
             keyspace.major_compact().map_err(|error| self.failure(&error))?;
         }
-        Ok(())
+        // Nobody has written since it was settled: what journals have is in files of tables.
+        self.close()?;
+        journals::empty_all(&self.path).map_err(|error| failed(&fjall::Error::Io(error)))?;
+        self.reopen(false, &mut self.begin_reopening())
     }
 
     /// Begins to write to files what is in memory, so that [`Storage::settle`] has less to do. The

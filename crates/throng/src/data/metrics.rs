@@ -15,6 +15,7 @@ impl MetricSource for JournalMetrics {
         let Some((journal, engine)) = &self.0 else { return Vec::new() };
         let (figures, reads) = (journal.figures(), engine.read_figures());
         let Figures { messages, message_bytes, disk_bytes, commits, unreadable, .. } = figures;
+        let Figures { names_kept, names_forgotten, .. } = figures;
         let metric = |name, help, value| OtherMetric { name, help, value };
         vec![
             metric(
@@ -39,6 +40,16 @@ impl MetricSource for JournalMetrics {
                 "data_unreadable_total",
                 "Entries that were needed and cannot be read, as the log says.",
                 OtherValue::Counter(unreadable),
+            ),
+            metric(
+                "data_channels",
+                "Channels and inboxes that the data directory knows: a start counts them anew.",
+                OtherValue::Gauge(names_kept),
+            ),
+            metric(
+                "data_channels_forgotten_total",
+                "Channels and inboxes that it has forgotten, as they were empty for long.",
+                OtherValue::Counter(names_forgotten),
             ),
             metric(
                 "log_reads_waiting",

@@ -86,6 +86,16 @@ pub(super) fn replace_all(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
+/// Removes what is in all journals, which nobody has open.
+pub(super) fn empty_all(directory: &Path) -> io::Result<()> {
+    for path in all(directory, EXTENSION)? {
+        let journal = File::options().write(true).open(path)?;
+        journal.set_len(0)?;
+        journal.sync_all()?;
+    }
+    Ok(())
+}
+
 /// Copies a file byte by byte: the system's own copies may share what is on the disk.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     let mut source = File::open(from)?;
@@ -110,7 +120,11 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::ControlFlow;
+
+    use super::super::DiskStorage;
     use super::*;
+    use crate::storage::{Order, Space, Storage as _, Write};
 
     #[test]
     fn a_journal_between_others_is_missed() {
@@ -152,5 +166,47 @@ mod tests {
         fs::create_dir(folder.path().join("8.jnl")).unwrap();
         copy_all(folder.path()).unwrap_err();
         assert!(all(folder.path(), NEW).unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_was_removed_takes_no_room_after_it_is_compacted() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store");
+        let put = |key: u32| Write::put(Space::Heads, key.to_be_bytes(), vec![7; 1_000]);
+        let storage = DiskStorage::open(&path, 1 << 20).expect("it opens");
+        for key in 0..2_000 {
+            storage.commit(&[put(key)]).expect("it is written");
+            if key != 5 {
+                let removed = Write::remove(Space::Heads, key.to_be_bytes());
+                storage.commit(&[removed]).expect("it is written");
+            }
+        }
+        let before = storage.bytes().expect("it is known");
+        storage.compact().expect("it is written");
+        let after = storage.bytes().expect("it is known");
+        assert!(before > 2_000_000 && after < 300_000, "{before}, then {after}");
+        let found = |storage: &DiskStorage| {
+            let mut keys = Vec::new();
+            let mut each = |key: &[u8], _: &[u8]| {
+                keys.push(u32::from_be_bytes(key.try_into().expect("it is a number")));
+                ControlFlow::Continue(())
+            };
+            let all: (&[u8], &[u8]) = (&[], &[u8::MAX]);
+            storage.scan(Space::Heads, all, Order::Up, &mut each).expect("it is read");
+            keys
+        };
+        assert_eq!(found(&storage), [5]);
+        storage.commit(&[put(7)]).expect("it is written");
+        drop(storage);
+        let storage = DiskStorage::open(&path, 1 << 20).expect("it opens");
+        let removed = Write::remove(Space::Heads, 5_u32.to_be_bytes());
+        storage.commit(&[put(6), removed]).expect("it is written");
+        drop(storage);
+        let storage = DiskStorage::open(&path, 1 << 20).expect("it opens");
+        assert_eq!(found(&storage), [6, 7]);
+        storage.compact().expect("it is written");
+        drop(storage);
+        let storage = DiskStorage::open(&path, 1 << 20).expect("it opens");
+        assert_eq!(found(&storage), [6, 7]);
     }
 }

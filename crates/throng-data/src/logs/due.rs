@@ -1,0 +1,59 @@
+//! Where the tables that are ordered by time begin.
+//!
+//! What was removed from their begin slows down whoever reads from there, until the library has
+//! merged its files: all of it is passed over. So the begin is remembered.
+
+use super::format::TIME_BYTES;
+use crate::storage::Space;
+
+/// No entry of a table of expiries is earlier, by its time.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Earliest {
+    messages: u64,
+    keys: u64,
+}
+
+impl Default for Earliest {
+    /// There are none.
+    fn default() -> Earliest {
+        Earliest { messages: u64::MAX, keys: u64::MAX }
+    }
+}
+
+impl Earliest {
+    /// Nothing is known.
+    pub(super) const UNKNOWN: Earliest = Earliest { messages: 0, keys: 0 };
+
+    fn of(&mut self, space: Space) -> Option<&mut u64> {
+        match space {
+            Space::Expiry => Some(&mut self.messages),
+            Space::KeyExpiry => Some(&mut self.keys),
+            _ => None,
+        }
+    }
+
+    pub(super) fn get(mut self, space: Space) -> u64 {
+        self.of(space).map_or(0, |earliest| *earliest)
+    }
+
+    pub(super) fn set(&mut self, space: Space, at_ms: u64) {
+        self.of(space).into_iter().for_each(|earliest| *earliest = at_ms);
+    }
+
+    /// An entry is added to a table.
+    pub(super) fn note(&mut self, space: Space, key: &[u8]) {
+        if let Some(earliest) = self.of(space) {
+            *earliest = (*earliest).min(time_of(key));
+        }
+    }
+
+    /// What is in either of two.
+    pub(super) fn with(self, other: Earliest) -> Earliest {
+        Earliest { messages: self.messages.min(other.messages), keys: self.keys.min(other.keys) }
+    }
+}
+
+/// The time of an entry; as early as can be if it has none.
+pub(super) fn time_of(key: &[u8]) -> u64 {
+    key.first_chunk::<TIME_BYTES>().map_or(0, |at_ms| u64::from_be_bytes(*at_ms))
+}
