@@ -182,10 +182,26 @@ impl Writer {
             channel.store(batch, &name);
             channels.insert(name, channel);
         }
+        self.expire_keys(&mut group, keys, now);
+        let has_more = has_more || group.batch.trims_left == 0;
+        self.unreadable.append(std::mem::take(&mut group.batch.unreadable));
+        let earliest = earliest.with(group.batch.earliest);
+        if !forgotten.is_empty() {
+            self.commit_forgotten(&group.batch.writes, forgotten)?;
+        } else if !group.batch.writes.is_empty() {
+            self.storage().commit(&group.batch.writes)?;
+        }
+        self.earliest = earliest;
+        self.remember(group.channels);
+        Ok(has_more)
+    }
+
+    /// Removes idempotency keys whose time is over, by their entries in the table of expiries.
+    fn expire_keys(&self, group: &mut Group, keys: Vec<Vec<u8>>, now: Now) {
         for entry in keys {
             let key = entry[format::TIME_BYTES..].to_vec();
             // The key may have been used again since.
-            let known = match self.known_key(&group, &key) {
+            let known = match self.known_key(group, &key) {
                 Ok(known) => known,
                 Err(error) => {
                     group.batch.unreadable.add(error.to_string());
@@ -201,17 +217,6 @@ impl Writer {
             group.batch.remove(Space::Keys, key);
             group.batch.remove(Space::KeyExpiry, entry);
         }
-        let has_more = has_more || group.batch.trims_left == 0;
-        self.unreadable.append(std::mem::take(&mut group.batch.unreadable));
-        let earliest = earliest.with(group.batch.earliest);
-        if !forgotten.is_empty() {
-            self.commit_forgotten(&group.batch.writes, forgotten)?;
-        } else if !group.batch.writes.is_empty() {
-            self.storage().commit(&group.batch.writes)?;
-        }
-        self.earliest = earliest;
-        self.remember(group.channels);
-        Ok(has_more)
     }
 
     /// Keys of a table that is ordered by time, up to now, as far as they can be read. The table
