@@ -226,6 +226,22 @@ def test_two_credentials(keyed):
     assert response.status_code in (400, 401) and "eyJ" not in response.text
 
 
+def test_a_credential_without_a_scheme_is_named(keyed):
+    path = "/channels/rooms%2Fa"
+    for method, path in [("POST", path), ("GET", path + "?wait=0"), ("GET", "/channels")]:
+        for credential, word in [(keyed.publisher, "KEY"), (token(throng=GRANTS), "TOKEN")]:
+            headers = {"Authorization": credential}
+            refused = keyed.http.request(method, path, headers=headers)
+            assert refusal(refused) == (401, "invalid_token")
+            assert f"write `Authorization: Bearer {word}`" in refused.json()["message"]
+
+
+def test_a_server_key_in_place_of_a_token_is_named(keyed):
+    shown = keyed.http.get("/channels/rooms%2Fa", params={"wait": 0, "token": keyed.publisher})
+    assert refusal(shown) == (401, "invalid_token")
+    assert "this is a server key, not a token" in shown.json()["message"]
+
+
 def test_the_admin_listener_demands_keys_where_there_are_server_keys(tmp_path, serve):
     keyed = Keyed(tmp_path, serve, "--admin-listen", "127.0.0.1:0")
     with keyed.server.admin() as admin:
