@@ -106,8 +106,9 @@ class Sse(HttpStream):
 
     def next(self):
         """The next message."""
-        # That messages come late is no message.
-        event = next(event for event in self.events if event.event != "late")
+        # That messages come late is no message, nor is a heartbeat, of which this library makes an event
+        # without data.
+        event = next(event for event in self.events if event.data and event.event != "late")
         assert event.event == "message", event
         return event.id, event.data
 
