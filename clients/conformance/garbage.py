@@ -20,7 +20,7 @@ class Kept:
     line: str
     """Its envelope, as the server sends it."""
     data: object = None
-    """What all clients make of it; None if they may differ."""
+    """The data that all clients deliver; None if they may differ."""
     is_unreadable: bool = False
     """No client can read it."""
 
@@ -57,9 +57,9 @@ def nested(make):
     return lambda dice: dice.choice(["%s", "[1,%s]", '{"n":%s}', '[{"a":[%s]},2]']) % make(dice)
 
 
-# What some clients read and others do not: either is right, as long as it is told.
+# Data that some clients read and others do not: either is right, as long as it is told.
 DATA = [nested(deep), nested(digits), nested(halves)]
-# What nobody can make anything of.
+# Frames that no client can read.
 UNREADABLE = [
     lambda id: envelope(id, '"%"', encoding="base64"),
     lambda id: envelope(id, '"QUJ"', encoding="base64"),

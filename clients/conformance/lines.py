@@ -14,7 +14,7 @@ BAD_GATEWAY = b"HTTP/1.1 502 -\r\nContent-Type: text/html\r\nContent-Length: 4\r
 
 @dataclass(eq=False)
 class Line:
-    """What happens to subscriptions over one transport. Times are in seconds."""
+    """The faults of a line, for subscriptions over one transport. Times are in seconds."""
 
     dies_after: float | None = None
     """It breaks this long after the first byte from the server."""

@@ -81,7 +81,7 @@ def test_one_that_cannot_be_read_hides_nothing(connect, scripted, transport, kep
     follow_log(client, log, history=10)
 
 
-# What has no id that can be read: damage on the way, which the next time is not there.
+# Frames without a readable id: damage on the way, which a retry does not meet again.
 DAMAGED = [
     *(each.encode() for each in GARBAGE if '"id":"e-1"' not in each),
     b'{"type":"message","channel":"a","id":"e-',

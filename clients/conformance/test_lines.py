@@ -33,7 +33,7 @@ def is_open_over(*transports):
 
 
 def check_messages(client, server, channel, count=5):
-    """What is published from now on arrives, after what came before, once and in order."""
+    """Messages published from now on arrive after the earlier ones, each once and in order."""
     have = len(client.all("message"))
     for number in range(have, have + count):
         server.publish(channel, f"number {number}")

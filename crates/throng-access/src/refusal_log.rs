@@ -24,7 +24,7 @@ const CAUSES_MAX: usize = 64;
 /// Characters of a sentence that are logged. It may repeat a header of the client.
 const SENTENCE_CHARS_MAX: usize = 300;
 
-/// What tells causes of one code apart.
+/// The key by which causes of one code differ.
 enum Distinction {
     /// Nothing does: the sentence names a channel or a path.
     None,
@@ -94,7 +94,7 @@ impl Cause {
     }
 }
 
-/// What is to be logged.
+/// A line for the log.
 #[derive(Debug, PartialEq, Eq)]
 enum Told {
     /// A refusal, and how many of the same cause were not logged before it.

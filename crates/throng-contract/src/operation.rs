@@ -36,7 +36,7 @@ const CREDENTIALS: &[ErrorCode] = &[
     ErrorCode::TooManyRequests,
 ];
 
-/// What is said of each operation that has its name in its query.
+/// The description of each operation with the name in its query.
 const BY_QUERY: &str = "As the path with the name in it, for proxies that do not pass `%2F` in \
     paths on. Give one name.";
 

@@ -73,7 +73,7 @@ struct Connection {
     task: AbortHandle,
 }
 
-/// What counts as one address: of IPv6 the /64, because one host has all addresses of it.
+/// The unit of the limit per address: of IPv6 the /64, because one host has all addresses of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Network(IpAddr);
 

@@ -21,7 +21,7 @@
 //! is the whole key of publications before publishers were told apart, which the state of such a
 //! server may still have for [`IDEMPOTENCY_MS`](crate::publication::IDEMPOTENCY_MS).
 
-/// Who publishes, as far as idempotency keys and shares are concerned.
+/// The publisher of a message, for idempotency keys and shares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Publisher<'a> {
     /// A client that has shown nothing, or that nothing backs: all of them are one.

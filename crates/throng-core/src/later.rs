@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::Weak;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Whose a question is, so that shares can be kept: a connection, or a request.
+/// The asker of a question, to whom its share is charged: a connection, or a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AskerId(u64);
 
@@ -91,7 +91,7 @@ impl<'a, T> Later<'a, T> {
         Later { asker, ..self }
     }
 
-    /// Whose the question is.
+    /// The asker of the question.
     pub fn asker(&self) -> AskerId {
         self.asker
     }

@@ -5,7 +5,7 @@
 //! its parts is read. So what is acknowledged before a part is opened is in the part, and what is
 //! delivered after that is in the tail.
 //!
-//! What several ask for at a time is read once ([`Parts::ask`]).
+//! A part that several ask for at a time is read once ([`Parts::ask`]).
 //!
 //! All parts together take a limited memory, which the first that come must not use up: a client
 //! gets a quarter of it, and nothing more while half of it is used, so that the other half is for
@@ -87,7 +87,7 @@ impl Part {
 pub struct OpenPart {
     reading: Reading,
     part: OnceLock<Part>,
-    /// What was delivered in the channel since its oldest part was opened.
+    /// The messages delivered in the channel since its oldest part was opened.
     tail: Arc<Mutex<Tail>>,
     /// Where in the tail this part was opened.
     opened_at: u64,
@@ -266,7 +266,7 @@ impl Parts {
         }
     }
 
-    /// What the parts take, and what was refused.
+    /// The memory of the parts, and counts of refusals.
     pub fn metrics(&self) -> PartsMetrics {
         lock(&self.table).pot.metrics()
     }
@@ -286,7 +286,7 @@ struct Hold {
     granted: Mutex<Granted>,
 }
 
-/// What a part may take.
+/// The bytes that a part may take.
 #[derive(Debug)]
 struct Granted {
     /// The bytes of the pot that it takes.

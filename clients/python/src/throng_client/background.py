@@ -37,7 +37,7 @@ OnFailed = Callable[[Draft, ThrongError], None]
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What has become of the messages of a queue."""
+    """Counts of the messages of a queue, by their outcome."""
 
     waiting: int = 0
     """In the queue, or under way."""
@@ -49,7 +49,7 @@ class Counts:
 
 
 class Queue(abc.ABC):
-    """What both kinds of background publishers have in common."""
+    """The base of both kinds of background publishers."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Queue(abc.ABC):
 
     @property
     def counts(self) -> Counts:
-        """What has become of the messages until now."""
+        """The outcomes of the messages until now."""
         with self._lock:
             return self._counts
 

@@ -359,7 +359,7 @@ class PollLink(HttpLink):
         return events
 
     def _kept(self, events: list[Event], marks: list[Mark], *, is_resumed: bool) -> list[Event]:
-        """What counts of an answer with a line that cannot be passed over: messages before it, if
+        """The usable part of an answer with a line that cannot be passed over: messages before it, if
         the next poll can begin after them. No position may be beyond that line."""
         cursors = self.host.cursors.all
         pairs = list(zip(cursors, marks, strict=True))

@@ -166,7 +166,7 @@ class Tokens:
 
 
 def _fault_of(token: object) -> str | None:
-    """What else than a token it is."""
+    """A name for something that is no token."""
     if not isinstance(token, str):
         hint = '; return its token, such as data["token"]' if isinstance(token, dict) else ""
         return f"a {type(token).__name__} in the place of a token{hint}"

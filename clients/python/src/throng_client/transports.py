@@ -27,7 +27,7 @@ ROUND_TRIPS = 4
 
 
 class Next(enum.Enum):
-    """What follows the loss of a connection."""
+    """The next step after the loss of a connection."""
 
     BACKOFF = enum.auto()
     """The next attempt is after a delay."""

@@ -1,4 +1,4 @@
-//! What is found out about a token, and when.
+//! Verdicts about tokens, at once or later.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub enum Refusal {
     Limited(#[from] limit::Refusal),
 }
 
-/// What a token says, or why it is refused.
+/// The identity of a valid token, or the reason to refuse it.
 pub type Verdict = Result<Arc<Identity>, Refusal>;
 
 /// The current time, by both clocks.

@@ -81,7 +81,7 @@ pub(super) fn operations() -> Vec<Operation> {
     all
 }
 
-/// What a message is refused with.
+/// The codes with which a message is refused.
 const REFUSED: &[ErrorCode] = &[
     ErrorCode::BadName,
     ErrorCode::BadJson,

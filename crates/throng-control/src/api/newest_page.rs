@@ -28,7 +28,7 @@ pub(super) struct PageKey {
     pub(super) may_compress: bool,
 }
 
-/// What a page is made of. Messages between the first and the last one do not come back: of two
+/// The content of a page. Messages between the first and the last one do not come back: of two
 /// pages with as many messages, and the same first and last one, each has the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Contents {

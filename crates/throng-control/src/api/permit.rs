@@ -80,7 +80,7 @@ impl<'r> Permit<'r> {
         }
     }
 
-    /// Whose idempotency keys the request's are.
+    /// The publisher to whom the request's idempotency keys belong.
     pub(super) fn publisher(&self) -> Publisher<'r> {
         match self.client {
             Client::Token(identity) => identity.user().map_or(Publisher::Token, Publisher::User),

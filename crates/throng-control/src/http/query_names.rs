@@ -17,7 +17,7 @@ use super::names::Resource;
 /// A path that takes its name from the query.
 struct Path {
     path: &'static str,
-    /// What follows the name in the path that it stands for.
+    /// The part of the equivalent path behind the name.
     part: &'static str,
     kinds: &'static [Kind],
     /// The methods that mean something without a name, too.

@@ -70,7 +70,7 @@ pub(super) struct Owner {
     pub(super) channel: u32,
 }
 
-/// What the keys of all shards come to.
+/// Counts of the keys of all shards.
 #[derive(Debug, Default)]
 pub(super) struct KeyCounts {
     /// Keys that are remembered.
@@ -95,7 +95,7 @@ struct Remembered {
 #[derive(Debug, Default)]
 pub(super) struct Idempotency {
     offsets: HashMap<Key, u64, foldhash::fast::RandomState>,
-    /// What is remembered, oldest first.
+    /// The remembered keys, oldest first.
     order: VecDeque<Remembered>,
     /// How many keys each owner has.
     owners: HashMap<Owner, usize, foldhash::fast::RandomState>,

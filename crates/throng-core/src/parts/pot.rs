@@ -13,7 +13,7 @@ const RESERVED_PART: usize = 2;
 /// An empty table with room for more than these clients is given back.
 const CLIENTS_KEPT: usize = 1_024;
 
-/// What the parts take, and what was refused since the start.
+/// The memory of the parts, and counts of refusals since the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PartsMetrics {
     /// Bytes of all open parts.
@@ -26,7 +26,7 @@ pub struct PartsMetrics {
     pub shortened: u64,
 }
 
-/// What a client gets.
+/// The answer to a request for bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Room {
     /// This many bytes. None if it holds all that it may.
@@ -44,7 +44,7 @@ pub(super) struct Pot {
     bytes: usize,
     /// The part of them that is reserved for what is being read.
     reserved: usize,
-    /// What each client holds that holds anything.
+    /// The bytes of each client that holds any.
     held: HashMap<AskerId, usize>,
     refused: u64,
     shortened: u64,

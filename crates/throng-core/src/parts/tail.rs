@@ -14,7 +14,7 @@ pub struct Limits {
     pub bytes: usize,
 }
 
-/// What an entry takes beside its message.
+/// The bytes of an entry beside its message.
 const ENTRY_BYTES: usize = size_of::<Arc<Content>>();
 
 /// See the module.
@@ -24,7 +24,7 @@ pub(super) struct Tail {
     bytes: usize,
     /// How many messages were dropped before those that are here.
     first: u64,
-    /// What a subscriber may lag behind.
+    /// The lag that a subscriber may have.
     limits: Option<Limits>,
 }
 
@@ -67,7 +67,7 @@ impl Tail {
         }
     }
 
-    /// What its messages take.
+    /// The bytes of its messages.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
