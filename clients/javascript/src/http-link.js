@@ -317,7 +317,7 @@ export class HttpLink {
       const text = await this.text(response);
       // A later round may have requested the same position.
       if (signal.aborted || cursor.isClosed) return;
-      this.hear(() => this.#begin(cursor, JSON.parse(text)));
+      this.hear(() => this.#begin(cursor, pageOf(text)));
     };
     this.watch(this.options.requestTimeoutMs, new Loss("the server did not answer in time"));
     await Promise.all(cursors.filter((cursor) => cursor.needsStart).map(settle));
@@ -405,6 +405,13 @@ export class StreamLink extends HttpLink {
   }
 }
 
+/** A page of history. Throws for what is none, such as a proxy's page of login. */
+function pageOf(text) {
+  const page = JSON.parse(text);
+  if (typeof page?.id !== "string" || !Array.isArray(page.messages)) throw new Error("no page of history");
+  return page;
+}
+
 /** Long-poll: one request after another; each returns as soon as there is a message. */
 export class PollLink extends HttpLink {
   async follow(cursors, signal) {
@@ -423,6 +430,9 @@ export class PollLink extends HttpLink {
     const answer = await request;
     const response = await this.checkMany(answer, cursors);
     if (!response) return;
+    if (!response.headers.get("Throng-Id")) {
+      throw new Loss("the answer is not one of a Throng server", { isUnusable: true, isForeign: true });
+    }
     const text = await this.text(response);
     // A publish cannot exclude a poll: own messages are recognized by their ids.
     const silent = [...this.client.outbox.pending].filter((each) => !each.echo && each.attempts > 0);

@@ -51,6 +51,7 @@ export function toName(name, what) {
   const fault =
     (bytesOf(name) > NAME_BYTES_MAX && `is longer than ${NAME_BYTES_MAX} bytes`) ||
     (/\p{Cc}/u.test(name) && "has a control character") ||
+    (name.includes("*") && "has a *: there are no patterns of names here, name each") ||
     (parts.some((part) => /^\.{0,2}$/.test(part)) && 'is empty, or has a part "", "." or ".."');
   if (fault) throw new ThrongError("bad_name", `the name of the ${what} ${fault}`);
   return name;

@@ -24,7 +24,9 @@ function endOf(token) {
 function faultOf(token) {
   if (typeof token !== "string") return `returned a ${typeof token}, and not a string`;
   if (/^<|<html/i.test(token)) return "returned an HTML page: is the user logged in?";
-  if (!/^[!-~]*$/.test(token)) return "returned a text that is no token: no header may have it";
+  if (/^[{["]/.test(token)) return "returned JSON: return the text of the token in it";
+  // RFC 6750, section 2.1: also what a sub-protocol of a WebSocket may have.
+  if (!/^[\w.~+/=-]*$/.test(token)) return "returned a text that is no token: no header may have it";
   return undefined;
 }
 

@@ -281,3 +281,28 @@ test("a poll closed by a stopping server reconnects after the retry time", async
   const { delayMs } = await next(client, "state", ({ state }) => state === "waiting");
   assert.equal(delayMs, 7_000);
 });
+
+for (const transport of ["sse", "poll"]) {
+  for (const page of ['{"login":"/sso"}', "[]", "null", "<html>"]) {
+    test(`${transport}: ${page} with the status 200 is not the server's, and does not stay`, async (t) => {
+      const { server, connect } = await start(t);
+      let left = 2;
+      server.faults.request = (request, response) => {
+        if (left === 0) return false;
+        left -= 1;
+        response.writeHead(200, { "Content-Type": "application/json" }).end(page);
+        return true;
+      };
+      const client = connect({ transports: [transport] });
+      const box = inbox();
+      const states = [];
+      client.on("state", ({ state }) => states.push(state));
+      const chat = client.subscribe("a", box.listen);
+      await next(chat, "subscribed");
+      assert.equal(left, 0);
+      assert.ok(states.includes("waiting"), states.join());
+      await client.publish("a", "hello");
+      assert.deepEqual(await box.until(1), ["hello"]);
+    });
+  }
+}
