@@ -359,8 +359,8 @@ class PollLink(HttpLink):
         return events
 
     def _kept(self, events: list[Event], marks: list[Mark], *, is_resumed: bool) -> list[Event]:
-        """The usable part of an answer with a line that cannot be passed over: messages before it, if
-        the next poll can begin after them. No position may be beyond that line."""
+        """The usable part of an answer with a line that cannot be passed over: messages before it,
+        if the next poll can begin after them. No position may be beyond that line."""
         cursors = self.host.cursors.all
         pairs = list(zip(cursors, marks, strict=True))
         kept = {each.target for each, mark in pairs if is_resumed and each.has_taken_since(mark)}
