@@ -28,9 +28,9 @@ const EXAMPLES: &str = "\
 Accepts the flags of `throng serve`, reads the same variables and file, and prints the effective
 settings as a file for --config, without secrets. Exits with 78 if a setting is wrong.
 
-With --channel or --inbox, says instead what a client may do there, and why: a client with --token
-or THRONG_TOKEN, an application with THRONG_KEY, or else a client with neither. For a token, fetches
-the key sets of token-key-urls. Exits with 1 if the server refuses the token or key.
+With --channel or --inbox, prints instead what a client may do there, and why. The client has the
+token of --token or THRONG_TOKEN, the server key of THRONG_KEY, or neither. For a token, fetches the
+key sets of token-key-urls. Exits with 1 if the server would refuse the token or key.
 
 Examples:
   throng check
@@ -42,15 +42,15 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// Say what a client may do on this channel
+    /// Show what a client may do on this channel
     #[arg(long, value_name = "CHANNEL", help_heading = "A client", conflicts_with = "inbox")]
     channel: Option<String>,
 
-    /// Say what a client may do on the inbox of this user
+    /// Show what a client may do on the inbox of this user
     #[arg(long, value_name = "USER", help_heading = "A client")]
     inbox: Option<String>,
 
-    /// The token of the client
+    /// The client's token
     #[arg(long, value_name = "TOKEN", help_heading = "A client", env = "THRONG_TOKEN")]
     #[arg(hide_env_values = true)]
     token: Option<String>,

@@ -52,7 +52,7 @@ Examples:
   throng serve --config /etc/throng.toml --log warn";
 
 const PUBLISH_EXAMPLES: &str = "\
-THRONG_TOKEN may have a token, or THRONG_KEY a server key, that the server demands.
+If the server requires a credential, set THRONG_TOKEN to a token or THRONG_KEY to a server key.
 
 Examples:
   throng publish news 'hello, everyone'
@@ -64,9 +64,9 @@ Examples:
   journalctl -f | throng publish log --lines";
 
 const TAIL_EXAMPLES: &str = "\
-On a terminal, prints each message with its time in UTC. Into a pipe, prints one JSON object per
-message and line. Reconnects and resumes if the connection is lost. THRONG_TOKEN may have a token,
-or THRONG_KEY a server key, that the server demands.
+On a terminal, prints each message with its time in UTC; into a pipe, one JSON object per line.
+Reconnects and resumes if the connection is lost. If the server requires a credential, set
+THRONG_TOKEN to a token or THRONG_KEY to a server key.
 
 Examples:
   throng tail news
@@ -76,9 +76,9 @@ Examples:
   throng tail news --since k3v9x2-17";
 
 const LIST_EXAMPLES: &str = "\
-On a terminal, prints a table; into a pipe, one JSON object per line. THRONG_KEY may have a server
-key with the scope `listing`, which a server with keys demands. A server with --admin-listen answers
-there.
+On a terminal, prints a table; into a pipe, one JSON object per line. A server with keys requires a
+server key with the scope `listing` in THRONG_KEY. If the server has --admin-listen, give that
+address as --url.
 
 Examples:
   throng channels
@@ -86,23 +86,23 @@ Examples:
   throng users | jq -r 'select(.subscribers > 0) .user'";
 
 const CONNECTIONS_EXAMPLES: &str = "\
-On a terminal, prints a table; into a pipe, one JSON object per line. THRONG_KEY may have a server
-key with the scope `administration`, which a server with keys demands. A server with --admin-listen
-answers there.
+On a terminal, prints a table; into a pipe, one JSON object per line. A server with keys requires a
+server key with the scope `administration` in THRONG_KEY. If the server has --admin-listen, give
+that address as --url.
 
 Examples:
   throng connections --sort behind
   throng connections --limit 10 | jq -r .connection";
 
 const IMPORT_EXAMPLES: &str = "\
-Each line of FILE is a JSON object. The first one makes ann follow exactly these channels, the
-second one changes what bob follows:
+Each line of FILE is a JSON object. The first one below makes ann follow exactly these channels; the
+second adds a channel for bob and removes another:
   {\"user\":\"ann\",\"channels\":[\"a\",\"b\"]}
   {\"user\":\"bob\",\"add\":[\"a\"],\"remove\":[\"c\"]}
-Lines that are wrong are named, and the others applied. An import that was interrupted can be run
-again: lines that have been applied change nothing.
+Invalid lines are reported, and the others applied. An interrupted import can be run again: lines
+that were applied before change nothing.
 
-THRONG_KEY may have a server key with the scope `subscriptions`, which a server with keys demands.
+A server with keys requires a server key with the scope `subscriptions` in THRONG_KEY.
 
 Examples:
   throng subscriptions import friends.ndjson
@@ -125,13 +125,13 @@ pub(crate) enum Command {
     /// Run the server
     #[command(after_help = SERVE_SHORT, after_long_help = SERVE_EXAMPLES)]
     Serve(Box<ServeArguments>),
-    /// Check the settings and print them, or say what a client may do
+    /// Check the settings and print them, or show what a client may do
     Check(Box<crate::check::Arguments>),
     /// Make a running server read its settings again
     Reload(Box<crate::control_commands::ReloadArguments>),
-    /// Ask the clients of a running server to leave, then end it
+    /// Move the clients of a running server elsewhere, then stop it
     Drain(Box<crate::control_commands::DrainArguments>),
-    /// Let a new process take over from a running server, without dropping a connection
+    /// Replace a running server with a new process, without dropping a connection
     Upgrade(Box<crate::control_commands::UpgradeArguments>),
     /// Make a server key, with which your application publishes, follows or administers
     Key(crate::key::Arguments),
@@ -149,25 +149,25 @@ pub(crate) enum Command {
     Tail(TailArguments),
     /// List the channels that have messages or subscribers
     Channels(ListArguments),
-    /// List the users who have messages or connections
+    /// List the users with messages or connections
     Users(ListArguments),
-    /// List the connections that are behind: their clients do not read what was sent
+    /// List the connections that are behind because their clients read too slowly
     Connections(ConnectionsArguments),
-    /// Change which channels users follow, as the server keeps it
+    /// Change the subscriptions that the server keeps for users
     Subscriptions(SubscriptionsArguments),
-    /// Check, export, compact or put back the data directory of a server that does not run
+    /// Check, export, compact, back up or restore a data directory
     Data(crate::data_commands::Arguments),
-    /// Check whether this machine can hold N connections, and say what to change
+    /// Check whether this machine can hold N connections, and what to change if not
     Doctor(crate::doctor::Arguments),
-    /// Show how the nodes of a cluster are, and what is suspect
+    /// Show the state of the nodes of a cluster, and report anything suspect
     Cluster(crate::cluster::Arguments),
-    /// Ask a server whether it is healthy, for the health checks of containers
+    /// Check a server's health, for use as a container health check
     Health(crate::health::Arguments),
     /// Load-test a push server, this one or another
     Flood(Box<throng_flood::cli::Arguments>),
     /// Rerun well-known push server benchmarks, and compare with the published results
     Bench(throng_benchmarks::cli::Arguments),
-    /// Print the completions for a shell
+    /// Print shell completions
     Completions(crate::documents::CompletionsArguments),
     /// Print the man page, or write one for each command
     Man(crate::documents::ManArguments),
@@ -225,11 +225,11 @@ pub(crate) fn with_present_name(error: clap::Error) -> clap::Error {
 /// Arguments of `throng serve`.
 #[derive(Debug, Args)]
 pub(crate) struct ServeArguments {
-    /// Make keys for this run only, and print a token and commands that use it
+    /// Create keys for this run only, and print a token and commands that use it
     #[arg(long)]
     pub(crate) dev: bool,
 
-    /// Make a certificate for this machine, and serve https on 127.0.0.1:8443 with it
+    /// Create a certificate for this machine, and serve https with it on 127.0.0.1:8443
     #[arg(long)]
     pub(crate) dev_tls: bool,
 
@@ -271,7 +271,7 @@ pub(crate) struct PublishArguments {
     #[arg(value_name = "CHANNEL", group = "where")]
     pub(crate) channel: Option<String>,
 
-    /// The message; if it is missing or `-`, read from standard input
+    /// The message; if omitted or `-`, read from standard input
     #[arg(value_name = "MESSAGE", allow_hyphen_values = true)]
     pub(crate) message: Option<String>,
 
@@ -295,12 +295,12 @@ pub(crate) struct PublishArguments {
     #[arg(long, value_name = "TYPE")]
     pub(crate) content_type: Option<String>,
 
-    /// Idempotency key: publish only once within five minutes with the same key
+    /// Idempotency key: within five minutes, the same key publishes only once
     #[arg(long, value_name = "KEY")]
     pub(crate) key: Option<String>,
 
-    /// Wait until each subscriber's socket has taken the message, at most TIME (up to 60s), and say
-    /// how many have not and why
+    /// Wait until each subscriber's socket has taken the message, at most TIME (up to 60s), and
+    /// print how many have not and why
     #[arg(long, value_name = "TIME", value_parser = receipt_wait, conflicts_with = "lines")]
     pub(crate) receipt: Option<Time>,
 
@@ -341,11 +341,11 @@ pub(crate) struct TailArguments {
 #[derive(Debug, Args)]
 #[command(after_help = LIST_EXAMPLES)]
 pub(crate) struct ListArguments {
-    /// Only names that match this pattern, in which `*` stands for any text
+    /// List only names that match this pattern; `*` stands for any text
     #[arg(value_name = "PATTERN")]
     pub(crate) pattern: Option<String>,
 
-    /// Exit after N names
+    /// List at most N names
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<Count>,
 
@@ -358,7 +358,7 @@ pub(crate) struct ListArguments {
 #[derive(Debug, Args)]
 #[command(after_help = CONNECTIONS_EXAMPLES)]
 pub(crate) struct ConnectionsArguments {
-    /// Which connections come first
+    /// Sort order of the list
     #[arg(long, value_enum, default_value_t = ConnectionOrder::Behind)]
     pub(crate) sort: ConnectionOrder,
 
@@ -383,7 +383,7 @@ pub(crate) struct SubscriptionsArguments {
 /// The subcommands of `throng subscriptions`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum SubscriptionsCommand {
-    /// Change which channels users follow, by a file of changes
+    /// Apply a file of changes to the subscriptions of users
     #[command(after_help = IMPORT_EXAMPLES)]
     Import(ImportArguments),
 }
@@ -395,7 +395,7 @@ pub(crate) struct ImportArguments {
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
 
-    /// Check all lines first, and change nothing if any of them is wrong
+    /// Check all lines first, and change nothing if any is invalid
     #[arg(long)]
     pub(crate) atomic: bool,
 
@@ -411,7 +411,7 @@ pub(crate) struct ImportArguments {
 /// The order of a list of connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ConnectionOrder {
-    /// Only those that are behind, the ones that hold most first.
+    /// Only connections that are behind, the largest backlog first.
     Behind,
 }
 

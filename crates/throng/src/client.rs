@@ -84,12 +84,11 @@ pub(crate) struct ServerUrl(String);
 /// The flags that say which server is trusted, for commands that take a URL.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct TrustArguments {
-    /// Certificates in PEM, one of which must have signed that of an https server [default: those
-    /// that this system trusts]
+    /// CA certificates (PEM) to verify an https server with [default: the system's]
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
 
-    /// Accept any certificate of an https server
+    /// Accept any certificate from an https server
     #[arg(long, conflicts_with = "ca")]
     insecure: bool,
 }

@@ -27,8 +27,8 @@ use ask::Plan;
 
 /// The end of the help.
 const EXAMPLES: &str = "\
-Asks all nodes through NATS, with the settings of a node: the variables and the file are those of
-`throng serve`. The exit code is 0 if nothing is suspect, and 1 otherwise. Changes nothing.
+Asks all nodes over NATS. Reads the same variables and file as `throng serve`, and changes nothing.
+Exits with 0 if nothing is suspect, otherwise with 1.
 
 Examples:
   throng cluster --nats nats://10.0.0.1:4222
@@ -39,7 +39,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// Servers of NATS [default: those of the settings]
+    /// NATS servers [default: the setting `nats`]
     #[arg(long, value_name = "SERVER,…")]
     nats: Option<NatsServers>,
 
@@ -47,7 +47,7 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     flags: NatsFlags,
 
-    /// Print what was found as JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }

@@ -12,10 +12,10 @@ use crate::settings::Sources;
 
 /// The end of the help.
 const RELOAD_EXAMPLES: &str = "\
-Makes the server read its settings and the files that they name again, as SIGHUP does, and prints
-what was replaced and what waits for a restart. Finds the only server of this user; of several, say
-which one: by --listen, --config, --control or THRONG_URL. It reads what it was started with. Exits
-with 78 if the settings are wrong: then nothing changes. Needs the user of the server, or root.
+The server reads its settings and the files they name again, as on SIGHUP, from the sources it was
+started with; the command prints which settings took effect and which need a restart. If this user
+runs several servers, choose one with --listen, --config, --control or THRONG_URL. If the settings
+are wrong, nothing changes and the exit code is 78. Run it as the server's user or root.
 
 Examples:
   throng reload
@@ -23,12 +23,12 @@ Examples:
   throng reload --listen :9000";
 
 const DRAIN_EXAMPLES: &str = "\
-The server is not ready any more (/health/ready), and after drain-delay it refuses new subscriptions
-and asks its clients to leave: as many a second as the servers that they go to can accept, each with
-a moment of its own to come back. Publishing and the other clients go on. When all have left, or at
-the deadline, it ends as after SIGTERM. Prints how far it has come; the drain goes on if the command
-is interrupted. Until the server ends, --cancel makes it serve again. The server is found as by
-`throng reload`. Needs the user of the server, or root.
+/health/ready fails at once. After drain-delay the server refuses new subscriptions and asks its
+clients to leave, at a rate that the servers they move to can accept, each with its own time to
+reconnect. Publishing and the remaining clients are served meanwhile. When all clients have left, or
+at the deadline, the server stops as on SIGTERM. The command prints progress; if you interrupt it,
+the drain continues. Until the server stops, --cancel makes it serve again. Finds the server as
+`throng reload` does. Run it as the server's user or root.
 
 Examples:
   throng drain --config /etc/throng.toml
@@ -39,17 +39,17 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = DRAIN_EXAMPLES)]
 pub(crate) struct DrainArguments {
-    /// Clients asked to leave per second, and so how many come back per second [default: what
-    /// machines like this one accept, 1000 for each core, or less with TLS]
+    /// Clients to move per second [default: what a machine like this one accepts, 1000 per core,
+    /// less with TLS]
     #[arg(long, value_name = "NUMBER", value_parser = return_rate)]
     return_rate: Option<Count>,
 
-    /// Time after which the server ends with the clients that are left, at most 24h; they are asked
-    /// faster if they would take longer
+    /// Time after which the server stops even if clients remain, at most 24h; the rate rises if it
+    /// is too low for this deadline
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = deadline)]
     deadline: Time,
 
-    /// Take a drain back: the server serves again
+    /// Cancel a drain: the server serves again
     #[arg(long, conflicts_with_all = ["return_rate", "deadline"])]
     cancel: bool,
 
@@ -92,10 +92,10 @@ pub(crate) struct ReloadArguments {
 
 /// The end of the help.
 const UPGRADE_EXAMPLES: &str = "\
-Starts a new process from the file that the server was started from, which may have been replaced,
-with the same arguments. It takes over all connections, listeners and logs, and no client notices;
-then the old process ends. If anything goes wrong before that, the old one goes on. The server is
-found as by `throng reload`. Needs the user of the server, or root.
+Starts a new process from the server's binary, which you may have replaced, with the same arguments.
+The new process takes over all connections, listeners and logs without clients noticing, and the old
+one exits. If anything fails before that, the old process continues to serve. Finds the server as
+`throng reload` does. Run it as the server's user or root.
 
 Examples:
   throng upgrade

@@ -25,8 +25,8 @@ use backup::BackupArguments;
 use store::Store;
 
 const EXAMPLES: &str = "\
-But for `backup`, the server must not run: a directory belongs to one process at a time. Run the
-command as the user of the server.
+Except for `backup`, stop the server first: a directory belongs to one process at a time. Run the
+command as the server's user.
 
 Examples:
   throng data backup /var/lib/throng/backup
@@ -48,22 +48,22 @@ pub(crate) struct Arguments {
 /// The subcommands of `throng data`.
 #[derive(Debug, Subcommand)]
 enum DataCommand {
-    /// Read everything, and say what is wrong and where; ends with 1 if anything is
+    /// Read everything and report each fault and its place; exits with 1 if there is one
     Check(DirectoryArguments),
-    /// Write messages, subscriptions and read markers as lines of JSON
+    /// Write messages, subscriptions and read markers as JSON, one object per line
     Export(ExportArguments),
-    /// Rewrite the files without what was replaced or removed
+    /// Rewrite the files without replaced and removed records
     Compact(DirectoryArguments),
-    /// Note that the directory is an older copy that was put back, so that ids begin anew
+    /// Mark the directory as a restored older copy, so that message ids begin anew
     Restored(DirectoryArguments),
-    /// Copy the directory of a server that runs, as it is at this moment
+    /// Copy the directory of a running server as it is now
     Backup(Box<BackupArguments>),
 }
 
 /// The directory of a command.
 #[derive(Debug, Args)]
 struct DirectoryArguments {
-    /// The data directory, as the setting `data` names it
+    /// The data directory (the setting `data`)
     #[arg(value_name = "DIRECTORY")]
     directory: PathBuf,
 }

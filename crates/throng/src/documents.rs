@@ -23,7 +23,7 @@ Examples:
   throng completions zsh > /usr/share/zsh/site-functions/_throng
   throng completions fish > ~/.config/fish/completions/throng.fish")]
 pub(crate) struct CompletionsArguments {
-    /// The shell that completes the commands
+    /// The shell to print completions for
     #[arg(value_name = "SHELL")]
     shell: Shell,
 }
@@ -35,8 +35,8 @@ Examples:
   throng man | man -l -
   throng man /usr/local/share/man/man1")]
 pub(crate) struct ManArguments {
-    /// Write a page for each command into this directory, which is created if it is missing
-    /// [default: print the page of `throng` itself]
+    /// Write one page per command into this directory, creating it if necessary [default: print the
+    /// page of `throng` itself]
     #[arg(value_name = "DIR")]
     directory: Option<PathBuf>,
 }

@@ -14,10 +14,10 @@ use crate::without_ipv6;
 
 /// The end of the help.
 const EXAMPLES: &str = "\
-Asks for /health of the server that the settings describe: the variables and the file are those of
-`throng serve`. An image without a shell and without curl can thus check itself. Prints what the
-server says. Exits with 0 if it is healthy, with 1 if it is draining or does not answer, and with 78
-if a setting is wrong. With --live, asks for /health/live: a server that drains is healthy then.
+Requests /health from the server that the settings describe; reads the same variables and file as
+`throng serve`. Meant for images without a shell or curl. Prints the server's answer. Exits with 0
+if the server is healthy, 1 if it is draining or does not answer, and 78 if a setting is wrong. With
+--live, requests /health/live, for which a draining server is healthy.
 
 Examples:
   throng health
@@ -28,11 +28,11 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// Ask only whether a restart would help: whether an event loop stands still
+    /// Check only for a stalled event loop, which a restart would help
     #[arg(long)]
     live: bool,
 
-    /// URL or address of the server [default: that of THRONG_URL, or else from the settings]
+    /// URL or address of the server [default: THRONG_URL, or else from the settings]
     #[arg(long, value_name = "URL", conflicts_with = "config")]
     url: Option<ServerUrl>,
 
@@ -44,7 +44,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Time for the whole request; a server that takes longer is not healthy
+    /// Time limit for the whole request; a slower server is unhealthy
     #[arg(long, value_name = "TIME", default_value = "5s")]
     timeout: Time,
 }

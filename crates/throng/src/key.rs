@@ -16,8 +16,8 @@ use crate::terminal;
 
 /// The end of the help.
 const EXAMPLES: &str = "\
-Prints the key to standard output, once: the server knows only its hash. The table for throng.toml,
-which has the hash, goes to standard error.
+Prints the key to standard output, once: the server stores only its hash. The table for throng.toml,
+which contains the hash, goes to standard error.
 
 Examples:
   throng key
@@ -30,25 +30,25 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// What the log calls the key
+    /// Name of the key in the log
     #[arg(long, default_value = "app", value_parser = name)]
     name: String,
 
-    /// What it is for, comma-separated: publish, history, presence, subscribe, listing,
+    /// Scopes of the key, comma-separated: publish, history, presence, subscribe, listing,
     /// subscriptions, administration
     #[arg(long, value_name = "SCOPE,…", value_delimiter = ',', value_parser = scope)]
     #[arg(default_value = "publish,history,presence")]
     scopes: Vec<Scope>,
 
-    /// Patterns of channels that it is restricted to, comma-separated
+    /// Channel patterns to restrict the key to, comma-separated
     #[arg(long, value_name = "PATTERN,…", value_delimiter = ',', value_parser = channel_pattern)]
     channels: Vec<String>,
 
-    /// Patterns of users that it is restricted to, comma-separated
+    /// User patterns to restrict the key to, comma-separated
     #[arg(long, value_name = "PATTERN,…", value_delimiter = ',', value_parser = user_pattern)]
     users: Vec<String>,
 
-    /// Make no key; print the table of the one on standard input or in THRONG_KEY
+    /// Create no key; print the table for the key on standard input or in THRONG_KEY
     #[arg(long)]
     hash: bool,
 }

@@ -36,9 +36,9 @@ pub(crate) struct Arguments {
 enum Command {
     /// Sign a token and print it
     New(Box<new::Arguments>),
-    /// Print what is in a token, without verifying it
+    /// Print the contents of a token, without verifying it
     Show(show::Arguments),
-    /// Verify a token as a server with these settings does
+    /// Verify a token as a server with these settings would
     Check(check::Arguments),
 }
 

@@ -15,13 +15,12 @@ use crate::settings::Sources;
 
 /// The end of the help.
 const EXAMPLES: &str = "\
-Asks the server, which writes the copy itself: the directory has to be on a file system that it may
-write to, with as much room as the data takes and 64 MiB more, and not inside the data directory. A
-server with PrivateTmp= in its unit has a /tmp of its own: name another place. Nobody waits for the
-copy, and all that was acknowledged before is in it. A server starts on it as it is, and gives no id
-again. Take it to another machine then: whoever loses this one would lose both. The server is found
-as by `throng reload`. Needs the user of the server, or root. If the command is
-interrupted, nothing is left of the copy.
+The server itself writes the copy. The directory must be outside the data directory, in a place that
+the server may write to, with room for the data and 64 MiB more. A server with PrivateTmp= in its
+unit has a /tmp of its own: use another place. Publishers do not wait for the copy, and it has every
+message acknowledged before. A server can start on it directly, and issues no id twice. Then move it
+to another machine, so that losing this one does not lose both. Finds the server as `throng reload`
+does. Run it as the server's user or root. An interrupted backup leaves no copy.
 
 Examples, with the data in /var/lib/throng/data:
   throng data backup /var/lib/throng/backup
@@ -31,7 +30,7 @@ Examples, with the data in /var/lib/throng/data:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct BackupArguments {
-    /// The directory to make: it must be empty, or not exist
+    /// The directory to create; it must be empty or not exist
     #[arg(value_name = "DIRECTORY")]
     directory: PathBuf,
 

@@ -7,11 +7,11 @@ use throng_units::{Count, Invalid};
 use super::nats::NatsArguments;
 
 const EXAMPLES: &str = "\
-With --nats, checks instead whether several nodes can use servers of NATS JetStream, with the
-settings of a node: those of the file, of variables, and these flags. It stores and creates nothing.
+With --nats, checks instead whether several nodes can share these NATS servers, using a node's
+settings from the file, the variables and these flags. It stores and creates nothing.
 
 Exit codes: 0 if that many connections are possible, or nodes can use the servers; 1 if something
-must change first, 64 if the command line is wrong, 78 if a setting is.
+must change first; 64 for a wrong command line; 78 for a wrong setting.
 
 Examples:
   throng doctor
@@ -52,7 +52,7 @@ impl Role {
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// Number of simultaneous connections, like 50000, 250k or 1M [default: the most that fit]
+    /// Number of simultaneous connections, like 50000, 250k or 1M [default: as many as fit]
     #[arg(long, short = 'n', value_name = "N", value_parser = connections)]
     pub(crate) connections: Option<u32>,
 
@@ -60,19 +60,19 @@ pub(crate) struct Arguments {
     #[arg(long, value_enum, ignore_case = true, default_value_t = Role::Server)]
     pub(crate) role: Role,
 
-    /// Port that the server listens on
+    /// Port the server listens on
     #[arg(long, value_name = "PORT", default_value = PORT)]
     pub(crate) port: u16,
 
-    /// Local addresses that clients connect from [default: 1; over loopback as many as needed]
+    /// Local addresses the clients connect from [default: 1; over loopback as many as needed]
     #[arg(long, value_name = "N", value_parser = connections)]
     pub(crate) addresses: Option<u32>,
 
-    /// Ports that the clients' server listens on [default: 1]
+    /// Number of ports the clients connect to [default: 1]
     #[arg(long, value_name = "N", value_parser = connections)]
     pub(crate) target_ports: Option<u32>,
 
-    /// Assume that no message goes to all connections at once, which takes less memory
+    /// Assume that no message goes to all connections at once, which needs less memory
     #[arg(long)]
     pub(crate) no_broadcast: bool,
 

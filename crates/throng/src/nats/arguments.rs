@@ -10,31 +10,31 @@ use crate::settings::{self, NatsPrefix, NatsServers, Options, Settings};
 /// Where the settings of a node are, and flags that replace some of them.
 #[derive(Debug, Default, Args)]
 pub(crate) struct NatsFlags {
-    /// Read settings of a node from this file [default: ./throng.toml, if it exists]
+    /// Read a node's settings from this file [default: ./throng.toml, if it exists]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// File with the login: .creds, seed of an nkey, USER:PASSWORD, or token
+    /// File with the login: .creds, nkey seed, USER:PASSWORD, or token
     #[arg(long, value_name = "FILE")]
     nats_login: Option<PathBuf>,
 
-    /// Authorities (PEM) of the servers
+    /// CA certificates (PEM) for the servers
     #[arg(long, value_name = "FILE")]
     nats_ca: Option<PathBuf>,
 
-    /// Certificate (PEM) that is shown to the servers
+    /// Client certificate (PEM) for the servers
     #[arg(long, value_name = "FILE")]
     nats_cert: Option<PathBuf>,
 
-    /// Key of that certificate (PEM)
+    /// Private key of the client certificate (PEM)
     #[arg(long, value_name = "FILE")]
     nats_key: Option<PathBuf>,
 
-    /// Begin TLS at once, as servers with handshake_first expect
+    /// Start the TLS handshake at once, as servers with handshake_first expect
     #[arg(long)]
     nats_tls_first: bool,
 
-    /// Begins the names of stream and subjects
+    /// Prefix of stream and subject names
     #[arg(long, value_name = "PREFIX")]
     nats_prefix: Option<NatsPrefix>,
 }

@@ -144,71 +144,71 @@ settings! {
         "listen" listen: Address = "127.0.0.1:8080",
             "Address and port to listen on; a port alone means 127.0.0.1";
         "allow-anyone" allow_anyone: Switch = "false",
-            "Without keys, allow --listen addresses that others can reach, and requests of proxies";
+            "Without keys, allow non-loopback --listen addresses, and requests through proxies";
         "allowed-origins" allowed_origins: Origins = "none",
             "Origins whose web pages may connect, comma-separated; `*` for any";
         "allowed-hosts" allowed_hosts: Hosts = "none",
-            "Host names that the server answers to, comma-separated; `*` for any";
+            "Host names the server answers to, comma-separated; `*` for any";
         "clients-publish" clients_publish: Switch = "true",
             "Let clients publish; if false, only the admin listener accepts messages";
         "demo" demo: DemoChoice = "auto",
             "Serve the chat at / and /chat: on, off, or auto (if clients publish over loopback)";
         "docs" docs: OptionalPath = "none",
-            "Directory with the documentation to serve at /docs, as packages install it";
+            "Documentation directory to serve at /docs, as packages install it";
     }
     in "TLS" {
         "tls-listen" tls_listen: OptionalAddress = "none",
-            "Address and port of a listener for https and wss, besides --listen";
+            "Address and port of a listener for https and wss, in addition to --listen";
         "redirect-http" redirect_http: OptionalAddress = "none",
             "Address and port of a listener that only redirects from http to https";
         "redirect-port" redirect_port: AutoCount = "auto",
-            "Port of https that clients are sent to; auto: that of --tls-listen";
+            "HTTPS port that clients are redirected to; auto: the port of --tls-listen";
         "tls-cert" tls_cert: OptionalPath = "none",
-            "Certificate of the server with its chain (PEM); more in [[certificates]] of the file";
+            "Server certificate and its chain (PEM); [[certificates]] in the file adds more";
         "tls-key" tls_key: OptionalPath = "none",
-            "Key of that certificate (PEM, not encrypted)";
+            "Private key of --tls-cert (PEM, not encrypted)";
         "acme" acme: Hosts = "none",
-            "Names whose certificates are obtained by ACME, comma-separated; accepts its terms";
+            "Names to obtain certificates for by ACME, comma-separated; accepts the CA's terms";
         "acme-email" acme_email: Email = "none",
-            "Address at which the certificate authority reaches you";
+            "Contact address for the certificate authority";
         "acme-directory" acme_directory: AcmeDirectory = "letsencrypt",
-            "Certificate authority: letsencrypt, letsencrypt-staging, or the URL of a directory";
+            "Certificate authority: letsencrypt, letsencrypt-staging, or a directory URL";
         "acme-ca" acme_ca: OptionalPath = "none",
-            "Authorities (PEM) that --acme-directory is trusted by; none: those of the system";
+            "CA certificates (PEM) for connecting to --acme-directory; none: the system's";
         "state" state: OptionalPath = "none",
-            "Directory for the account and certificates of --acme; none: systemd's StateDirectory=";
+            "Directory for the ACME account and certificates; none: systemd's StateDirectory=";
         "tls-min-version" tls_min_version: TlsVersionChoice = "1.2",
-            "Lowest version of TLS that is spoken: 1.2 or 1.3";
+            "Lowest TLS version to accept: 1.2 or 1.3";
         "tls-ticket-lifetime" tls_ticket_lifetime: Time = "12h",
-            "Time in which clients may resume a TLS session; 0: never";
+            "How long clients may resume a TLS session; 0: never";
         "tls-ticket-keys" tls_ticket_keys: OptionalPath = "none",
-            "File with keys for session tickets, shared by several servers; none: keys of its own";
+            "File of session ticket keys to share between servers; none: keys of its own";
         "tls-client-ca" tls_client_ca: OptionalPath = "none",
-            "Authorities (PEM) whose certificates clients show; none: clients are asked for none";
+            "CA certificates (PEM) for client certificates; none: clients are not asked for one";
         "tls-client-auth" tls_client_auth: ClientCertificateChoice = "required",
-            "With --tls-client-ca, whether clients must show a certificate: required or optional";
+            "With --tls-client-ca, whether a client certificate is required or optional";
         "tls-client-user" tls_client_user: ClientUserChoice = "none",
-            "What in a client's certificate names its user: cn, dns, email, uri, or none";
+            "Field of a client certificate that names its user: cn, dns, email, uri, or none";
         "tls-client-crl" tls_client_crl: OptionalPath = "none",
-            "Lists of revoked client certificates (PEM)";
+            "Revocation lists for client certificates (PEM)";
     }
     in "Admin listener" {
         "admin-listen" admin_listen: OptionalAddress = "none",
-            "Address and port of a second listener, for status page, metrics and publishing";
+            "Address and port of a second listener, for the status page, metrics and publishing";
         "admin-allow-anyone" admin_allow_anyone: Switch = "false",
-            "Without server keys, allow --admin-listen addresses that others can reach";
+            "Without server keys, allow non-loopback --admin-listen addresses";
         "admin-tls" admin_tls: Switch = "false",
-            "Speak TLS at the admin listener, with the certificates of the server";
+            "Serve TLS on the admin listener, with the server's certificates";
     }
     in "Control socket" {
         "control" control: ControlChoice = "auto",
-            "Unix socket for commands like `throng reload`; auto: by the address; none: no socket";
+            "Unix socket for commands like `throng reload`; auto: by the address; or none";
     }
     in "Proxies" {
         "trusted-proxies" trusted_proxies: Proxies = "none",
-            "Addresses or networks of proxies that are believed about clients, comma-separated";
+            "Addresses or networks of proxies trusted to name the client, comma-separated";
         "proxy-protocol" proxy_protocol: ProxyProtocolChoice = "never",
-            "Whether connections of clients begin with a PROXY header: always or never";
+            "Whether client connections begin with a PROXY header: always or never";
         "client-address-header" client_address_header: AddressHeaderChoice = "none",
             "Header in which trusted proxies name the client: forwarded, x-forwarded-for or none";
     }
@@ -220,47 +220,47 @@ settings! {
         "io-uring" io_uring: IoUringChoice = "auto",
             "Send through io_uring: on (required), off, or auto (if kernel 6.1 or later allows it)";
         "heartbeat" heartbeat: Time = "25s",
-            "Send a heartbeat after this much silence on a connection; 0: no heartbeats, no pings";
+            "Send a heartbeat after this much silence on a connection; 0: no heartbeats or pings";
         "ping-interval" ping_interval: Time = "225s",
             "Time between pings; a WebSocket that does not answer one is closed; 0: no pings";
         "welcome" welcome: Switch = "false",
             "Begin each subscription with a welcome line or event";
         "head-timeout" head_timeout: Time = "10s",
-            "Time for a request head to arrive completely";
+            "Time limit for receiving a request head";
         "idle-timeout" idle_timeout: Time = "75s",
-            "Time after which a kept-alive connection without a request is closed";
+            "Close a kept-alive connection after this long without a request";
         "admission-wait" admission_wait: Time = "600ms",
-            "Time that new connections may wait before clients are told a moment; 0: they wait";
+            "Accept-queue delay after which new clients get a retry time; 0: never";
         "admission-rate" admission_rate: AutoCount = "auto",
-            "Clients per second that are told to come back; auto: as many as can be served";
+            "Clients per second to schedule retries for; auto: nine tenths of the recent rate";
         "drain-delay" drain_delay: Time = "0",
-            "On shutdown, time in which /health/ready fails and everything is still served";
+            "On shutdown, time to keep serving normally while /health/ready fails";
         "drain-window" drain_window: Time = "10s",
-            "On shutdown, clients are told to reconnect at times spread over this window";
+            "On shutdown, window over which the clients' reconnect times are spread";
         "drain-timeout" drain_timeout: Time = "10s",
-            "On shutdown, time for requests to arrive and for messages to be delivered";
+            "On shutdown, time limit for incoming requests and undelivered messages";
     }
     in "Limits" {
         "max-head-bytes" max_head_bytes: Size = "16KiB",
-            "Maximum size of request line and headers together; at most 64KiB";
+            "Maximum size of the request line and headers together; at most 64KiB";
         "max-message-bytes" max_message_bytes: Size = "64KiB",
             "Maximum size of a message; at most 32MiB";
         "max-batch-bytes" max_batch_bytes: Size = "8MiB",
             "Maximum size of a batch of messages";
         "max-channels-per-connection" max_channels_per_connection: Count = "128",
-            "Maximum number of channels that one connection follows";
+            "Maximum number of channels per connection";
         "max-memory" max_memory: AutoSize = "auto",
-            "Memory that the server may use; auto: what its control group or the machine allows";
+            "Memory limit; auto: the limit of the control group, or the machine's memory";
         "max-buffered-bytes" max_buffered_bytes: Size = "1GiB",
-            "Size of incomplete requests and unread responses; beyond it the largest are closed";
+            "Total of incomplete requests and unread responses; beyond it the largest are closed";
     }
     in "Compression" {
         "compression" compression: Switch = "true",
             "Compress messages (permessage-deflate) and history (gzip) for clients that ask for it";
         "compression-min-bytes" compression_min_bytes: Size = "1KiB",
-            "Minimum size of a message or response that is compressed";
+            "Minimum size of a message or response to compress";
         "compression-level" compression_level: Count = "2",
-            "How well to compress messages, for more processor time: 1 (fastest) to 6";
+            "Compression level of messages: 1 (fastest) to 6 (smallest)";
     }
     in "Tokens" {
         "token-key-urls" token_key_urls: KeyUrls = "none",
@@ -270,61 +270,61 @@ settings! {
         "token-issuer" token_issuer: ClaimValues = "none",
             "Accepted values of a token's `iss`, comma-separated; none: any";
         "token-leeway" token_leeway: Time = "10s",
-            "How far the clocks of issuer and server may be apart; at most 10m";
+            "Clock skew to allow between token issuer and server; at most 10m";
         "max-token-age" max_token_age: Time = "1d",
             "Maximum time from `iat` to `exp` of a token";
         "token-cookie" token_cookie: CookieName = "none",
-            "Name of a cookie that may have the token";
+            "Name of a cookie that may carry the token";
         "max-cached-tokens" max_cached_tokens: Count = "100000",
-            "Maximum number of verified tokens that are remembered, some 200 bytes each";
+            "Maximum number of verified tokens to cache, about 200 bytes each";
         "revocations-file" revocations_file: OptionalPath = "none",
-            "File in which revocations of tokens survive a restart; none: nothing can be revoked";
+            "File that keeps token revocations; none: in --data, else nothing can be revoked";
         "max-revocations" max_revocations: Count = "100000",
-            "Maximum number of revocations that hold at a time";
+            "Maximum number of revocations in force";
     }
     in "Data" {
         "data" data: OptionalPath = "none",
-            "Directory of what outlives the process; none: a restart forgets it";
+            "Directory for data that survives a restart; none: all is in memory only";
         "sync" sync: SyncChoice = "always",
-            "When a message of a durable channel counts as published: always, interval or never";
+            "When a message of a durable channel is acknowledged: always, interval or never";
         "data-max-bytes" data_max_bytes: Size = "0",
-            "Size of the data directory beyond which durable channels refuse messages; 0: no limit";
+            "Size of the data directory at which durable channels refuse messages; 0: no limit";
     }
     in "Several nodes" {
         "engine" engine: EngineChoice = "memory",
-            "Where the logs of channels are: memory (of this process) or nats (shared by nodes)";
+            "Where channel logs live: memory (of this process) or nats (shared by several nodes)";
         "nats" nats: NatsServers = "none",
-            "Servers of NATS JetStream, comma-separated, like tls://nats.example.com:4222";
+            "NATS servers with JetStream, comma-separated, like tls://nats.example.com:4222";
         "nats-login" nats_login: OptionalPath = "none",
-            "File with the login for NATS: .creds, seed of an nkey, USER:PASSWORD, or token";
+            "File with the NATS login: .creds, nkey seed, USER:PASSWORD, or token";
         "nats-ca" nats_ca: OptionalPath = "none",
-            "Authorities (PEM) of NATS servers, which then have to speak TLS; none: the system's";
+            "CA certificates (PEM) for NATS servers, which must then use TLS; none: the system's";
         "nats-cert" nats_cert: OptionalPath = "none",
-            "Certificate (PEM) that is shown to NATS servers, which then all have to speak TLS";
+            "Client certificate (PEM) for NATS servers, which must then use TLS";
         "nats-key" nats_key: OptionalPath = "none",
-            "Key of that certificate (PEM)";
+            "Private key of --nats-cert (PEM)";
         "nats-tls-first" nats_tls_first: Switch = "false",
-            "Begin TLS at once, as NATS servers with handshake_first expect";
+            "Start the TLS handshake at once, as NATS servers with handshake_first expect";
         "nats-prefix" nats_prefix: NatsPrefix = "throng",
-            "Begins the names of stream and subjects; all nodes have the same";
+            "Prefix of stream and subject names; the same on all nodes";
         "nats-replicas" nats_replicas: NatsReplicas = "1",
-            "On how many servers of the cluster the stream is created: 1, 3 or 5";
+            "Number of replicas to create the stream with: 1, 3 or 5";
     }
     in "Requests to other servers" {
         "ca-file" ca_file: OptionalPath = "none",
-            "Certificates (PEM) that requests to key sets and callouts trust; none: the system's";
+            "CA certificates (PEM) for requests to key sets and callouts; none: the system's";
     }
     in "Health" {
         "canary-interval" canary_interval: Time = "5s",
-            "Time between messages that the server sends itself to see that they arrive; 0: none";
+            "Time between test messages that the server sends to itself; 0: none";
     }
     in "Log" {
         "log" log: LogLevel = "info",
-            "Log to stderr from this level on: error, warn, info, debug or trace";
+            "Lowest level to log to stderr: error, warn, info, debug or trace";
         "log-format" log_format: LogFormatChoice = "text",
-            "Form of the log: text for people, or json for programs, one object a line";
+            "Log format: text for people, or json for programs, one object per line";
         "log-connections" log_connections: Switch = "false",
-            "Log the end of each WebSocket, SSE connection and stream, at the level info";
+            "Log the end of each WebSocket, SSE and stream connection at level info";
     }
     tables {
         history: HistoryOptions => History,
@@ -358,9 +358,9 @@ settings! {
         "access-publish" publish: WhoChoice = "granted",
             "Who may publish";
         "access-history" history: WhoChoice = "granted",
-            "Who may read the messages that channels keep";
+            "Who may read a channel's history";
         "access-presence" presence: WhoChoice = "granted",
-            "Who may see who follows a channel";
+            "Who may see a channel's followers";
     }
     tables {}
     lists {}
@@ -373,11 +373,11 @@ settings! {
         "history-messages" messages: Count = "100",
             "Number of messages kept per channel";
         "history-bytes" bytes: Size = "1MiB",
-            "Size of the messages kept per channel";
+            "Total size of the messages kept per channel";
         "history-age" age: Time = "1h",
-            "Time for which messages are kept";
+            "How long messages are kept";
         "history-total-bytes" total_bytes: Size = "1GiB",
-            "Size of the messages kept in all channels; beyond it the oldest are dropped first";
+            "Total size of the messages in all channels; beyond it the oldest are dropped";
     }
     tables {}
     lists {}
@@ -388,13 +388,13 @@ settings! {
     LagOptions => Lag, keys "lag."
     in "Slow subscribers" {
         "max-lag-messages" max_messages: Count = "1000",
-            "Maximum number of messages that a subscriber may lag behind";
+            "Maximum number of messages a subscriber may lag behind";
         "max-lag-bytes" max_bytes: Size = "1MiB",
-            "Maximum size of the messages that a subscriber may lag behind";
+            "Maximum size of the messages a subscriber may lag behind";
         "lag-policy" policy: LagPolicyChoice = "close",
             "Beyond either limit: close (the connection), or skip (messages, with a gap message)";
         "slow-timeout" slow_timeout: Time = "0",
-            "Close a subscriber that has not caught up for this long; 0: only the limits count";
+            "Close a subscriber that has not caught up for this long; 0: no time limit";
     }
     tables {}
     lists {}
@@ -405,11 +405,11 @@ settings! {
     PresenceOptions => Presence, keys "presence."
     in "Presence events" {
         "presence-events" events: Switch = "false",
-            "Whether clients that ask for it are told who joins and leaves a channel";
+            "Send presence events (who joins and leaves) to clients that ask for them";
         "presence-grace" grace: Time = "10s",
-            "For how long a user stays after the last connection has ended";
+            "How long a user stays present after the last connection ends";
         "presence-max-named" max_named: Count = "100",
-            "Connections of a channel up to which presence events name its users; 0: none";
+            "Connections in a channel up to which presence events name users; 0: never";
     }
     tables {}
     lists {}
@@ -420,21 +420,21 @@ settings! {
     AddressLimitOptions => AddressLimits, keys "per_address."
     in "Limits per address" {
         "max-connections-per-address" max_connections: Count = "0",
-            "Maximum number of connections of one address; 0: no limit";
+            "Maximum number of connections per address; 0: no limit";
         "connect-rate-per-address" connect_rate: Count = "0",
-            "Maximum number of new connections per second of one address; 0: no limit";
+            "Maximum number of new connections per second and address; 0: no limit";
         "max-subscriptions-per-address" max_subscriptions: Count = "0",
-            "Maximum number of subscriptions of one address; 0: no limit";
+            "Maximum number of subscriptions per address; 0: no limit";
         "publish-rate-per-address" publish_rate: Count = "0",
-            "Maximum number of messages published per second by one address; 0: no limit";
+            "Maximum number of messages published per second and address; 0: no limit";
         "publish-byte-rate-per-address" publish_byte_rate: Size = "0",
-            "Maximum size of the messages published per second by one address; 0: no limit";
+            "Maximum bytes published per second and address; 0: no limit";
         "read-byte-rate-per-address" read_byte_rate: Size = "0",
-            "Maximum size of the history and presence read per second by one address; 0: no limit";
+            "Maximum bytes of history and presence read per second and address; 0: no limit";
         "bad-token-rate-per-address" bad_token_rate: AutoCount = "auto",
-            "Forged tokens per second of one address that are verified; auto: 10, but for loopback";
+            "Bad tokens to verify per second and address; auto: 10, no limit on loopback";
         "max-questions-per-address" max_questions: AutoCount = "auto",
-            "Decisions that clients of one address wait for; auto: 256 or more, but for loopback";
+            "Pending decisions per address; auto: 256 or more, no limit on loopback";
     }
     tables {}
     lists {}
@@ -445,17 +445,17 @@ settings! {
     UserLimitOptions => UserLimits, keys "per_user."
     in "Limits per user" {
         "max-connections-per-user" max_connections: Count = "0",
-            "Maximum number of subscribed connections of one user; 0: no limit";
+            "Maximum number of subscribed connections per user; 0: no limit";
         "connect-rate-per-user" connect_rate: Count = "0",
-            "Maximum number of new connections per second of one user; 0: no limit";
+            "Maximum number of new subscribed connections per second and user; 0: no limit";
         "max-subscriptions-per-user" max_subscriptions: Count = "0",
-            "Maximum number of subscriptions of one user; 0: no limit";
+            "Maximum number of subscriptions per user; 0: no limit";
         "publish-rate-per-user" publish_rate: Count = "0",
-            "Maximum number of messages published per second by one user; 0: no limit";
+            "Maximum number of messages published per second and user; 0: no limit";
         "publish-byte-rate-per-user" publish_byte_rate: Size = "0",
-            "Maximum size of the messages published per second by one user; 0: no limit";
+            "Maximum bytes published per second and user; 0: no limit";
         "read-byte-rate-per-user" read_byte_rate: Size = "0",
-            "Maximum size of the history and presence read per second by one user; 0: no limit";
+            "Maximum bytes of history and presence read per second and user; 0: no limit";
     }
     tables {}
     lists {}
@@ -466,17 +466,17 @@ settings! {
     KeyLimitOptions => KeyLimits, keys "per_key."
     in "Limits per server key" {
         "max-connections-per-key" max_connections: Count = "0",
-            "Maximum number of subscribed connections of one server key; 0: no limit";
+            "Maximum number of subscribed connections per server key; 0: no limit";
         "connect-rate-per-key" connect_rate: Count = "0",
-            "Maximum number of new connections per second of one server key; 0: no limit";
+            "Maximum number of new subscribed connections per second and server key; 0: no limit";
         "max-subscriptions-per-key" max_subscriptions: Count = "0",
-            "Maximum number of subscriptions of one server key; 0: no limit";
+            "Maximum number of subscriptions per server key; 0: no limit";
         "publish-rate-per-key" publish_rate: Count = "0",
-            "Maximum number of messages published per second by one server key; 0: no limit";
+            "Maximum number of messages published per second and server key; 0: no limit";
         "publish-byte-rate-per-key" publish_byte_rate: Size = "0",
-            "Maximum size of the messages published per second by one server key; 0: no limit";
+            "Maximum bytes published per second and server key; 0: no limit";
         "read-byte-rate-per-key" read_byte_rate: Size = "0",
-            "Maximum size of history and presence read per second by one server key; 0: no limit";
+            "Maximum bytes of history and presence read per second and server key; 0: no limit";
     }
     tables {}
     lists {}

@@ -18,8 +18,8 @@ use crate::terminal::{self, EXIT_RUNTIME};
 /// The end of the help.
 const EXAMPLES: &str = "\
 Reads the settings of the server: throng.toml and the THRONG_* variables. Fetches the key sets of
-token-key-urls and says what came of it. Exits with 1 if the server refuses the token. What a token
-may do on a channel: throng check --token TOKEN --channel CHANNEL
+token-key-urls and reports the result. Exits with 1 if the server would refuse the token. To see
+what a token may do on a channel, use: throng check --token TOKEN --channel CHANNEL
 
 Examples:
   throng token check --config /etc/throng.toml < token

@@ -11,7 +11,7 @@ use crate::terminal;
 /// The argument with the token.
 #[derive(Debug, Args)]
 pub(super) struct GivenToken {
-    /// The token; without it that of THRONG_TOKEN, or else, or with `-`, that on standard input
+    /// The token; `-` reads standard input [default: THRONG_TOKEN, or else standard input]
     #[arg(value_name = "TOKEN")]
     token: Option<String>,
 }

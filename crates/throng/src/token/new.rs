@@ -17,8 +17,8 @@ use crate::terminal;
 
 /// The end of the help.
 const EXAMPLES: &str = "\
-Signs with a secret of [[token-keys]] in the settings (throng.toml and the THRONG_* variables), or
-with the key that a flag names. In production your application signs its tokens itself.
+Signs with a secret from [[token-keys]] in the settings (throng.toml and the THRONG_* variables), or
+with the key that a flag names. In production, your application signs the tokens.
 
 In patterns, `*` stands for any text and `{user}` for the user of the token.
 
@@ -36,19 +36,19 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "USER")]
     user: Option<String>,
 
-    /// Grant to follow the channels that match; may be given several times, as the next three
+    /// Grant following matching channels; may be repeated, like the next three
     #[arg(long, value_name = "PATTERN", value_parser = pattern)]
     subscribe: Vec<String>,
 
-    /// Grant to publish to the channels that match
+    /// Grant publishing to matching channels
     #[arg(long, value_name = "PATTERN", value_parser = pattern)]
     publish: Vec<String>,
 
-    /// Grant to read the messages that matching channels keep
+    /// Grant reading the history of matching channels
     #[arg(long, value_name = "PATTERN", value_parser = pattern)]
     history: Vec<String>,
 
-    /// Grant to see who follows the channels that match
+    /// Grant seeing the followers of matching channels
     #[arg(long, value_name = "PATTERN", value_parser = pattern)]
     presence: Vec<String>,
 
@@ -61,15 +61,15 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "TIME", default_value = "1h", allow_negative_numbers = true)]
     expires_in: Time,
 
-    /// The id of the token (`jti`), by which it can be revoked
+    /// The token's id (`jti`), with which it can be revoked
     #[arg(long, value_name = "ID")]
     token_id: Option<String>,
 
-    /// The audience (`aud`) [default: the first of the setting token-audience]
+    /// The audience (`aud`) [default: the first value of token-audience]
     #[arg(long, value_name = "TEXT")]
     audience: Option<String>,
 
-    /// The issuer (`iss`) [default: the first of the setting token-issuer]
+    /// The issuer (`iss`) [default: the first value of token-issuer]
     #[arg(long, value_name = "TEXT")]
     issuer: Option<String>,
 

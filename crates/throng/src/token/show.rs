@@ -15,7 +15,7 @@ use crate::terminal;
 
 /// The end of the help.
 const EXAMPLES: &str = "\
-Nothing is verified: anyone can write such a token. `throng token check` verifies one.
+Nothing is verified: anyone can make such a token. Use `throng token check` to verify one.
 
 Examples:
   throng token show eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbm4ifQ.c2lnbmF0dXJl

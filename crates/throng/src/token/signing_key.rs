@@ -13,7 +13,7 @@ use crate::settings::{Settings, TokenKeyTable};
 /// The flags that name the key.
 #[derive(Debug, Args)]
 pub(super) struct KeyArguments {
-    /// Sign with the key that has this id in the settings, or give the token this `kid`
+    /// Sign with the key of this id in the settings; with a key file, the token's `kid`
     #[arg(long, value_name = "ID")]
     key_id: Option<String>,
 
@@ -25,7 +25,7 @@ pub(super) struct KeyArguments {
     #[arg(long, value_name = "FILE")]
     private_key_file: Option<PathBuf>,
 
-    /// HS256 and its like for a secret, RS256 and its like for a private key [default: by the key]
+    /// Signature algorithm: HS256, RS256 and so on [default: chosen by the type of key]
     #[arg(long, value_name = "NAME", value_parser = algorithm)]
     algorithm: Option<Algorithm>,
 }

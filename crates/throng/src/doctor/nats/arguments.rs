@@ -16,7 +16,7 @@ const STORED_MAX: usize = 1000;
 #[command(next_help_heading = "Several nodes")]
 #[command(group(ArgGroup::new("of-nodes").args(NatsFlags::NAMES).multiple(true).requires("nats")))]
 pub(crate) struct NatsArguments {
-    /// Check instead whether nodes can use these servers of NATS; without a value, those of the
+    /// Check instead whether nodes can use these NATS servers; without a value, the servers of the
     /// settings
     #[arg(long, value_name = "SERVER,…", num_args = 0..=1)]
     #[arg(conflicts_with_all = ["connections", "role", "port", "addresses", "target_ports"])]
@@ -28,17 +28,17 @@ pub(crate) struct NatsArguments {
     #[command(flatten)]
     flags: NatsFlags,
 
-    /// On how many servers the stream is
+    /// Number of replicas of the stream
     #[arg(long, value_name = "N", requires = "nats")]
     nats_replicas: Option<NatsReplicas>,
 
-    /// Monitoring of one of the servers (http_port), for what clients cannot see, like
+    /// Monitoring URL of one of the servers (http_port), for facts that clients cannot see, like
     /// http://10.0.0.1:8222
     #[arg(long, value_name = "URL", requires = "nats")]
     pub(crate) nats_monitor: Option<ServerUrl>,
 
-    /// Also publish N messages to a channel that nobody follows, and measure how long each takes.
-    /// They stay in the stream until they expire
+    /// Also publish N messages to a channel without followers, and measure how long each takes. The
+    /// messages stay in the stream until they expire
     #[arg(long, value_name = "N", requires = "nats", value_parser = stored)]
     pub(crate) nats_store: Option<usize>,
 }
