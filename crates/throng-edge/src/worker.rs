@@ -12,25 +12,26 @@
 //! |---|---|
 //! | `clock` | the current time, deadlines, `Retry-After` |
 //! | `own_metrics` | counters, and the load of the other workers |
-//! | `relief` | what is given up for want of memory |
+//! | `relief` | memory to give up when the server is short of it |
 //! | `deferred` | work that waits for a later slice |
-//! | `budget` | what is left of a slice and of a connection's turn |
+//! | `budget` | the rest of a slice and of a connection's turn |
 //! | `shutdown`, `pace` | how far the end of the worker has come |
 //! | `buffers` | reused memory |
 //! | `delivery/heartbeat/queue` | heartbeats that are written together |
 //! | `delivery/unwritten` | receipts of messages that are written in part |
 //! | `delivery/batch`, `delivery/answer`, `delivery/outcome` | parts of a slice of a fan-out |
-//! | `session/client` | who a client is, and what a policy is shown of it |
+//! | `session/client` | the identity of a client, and the policy's view of it |
 //! | `scan/running` | a scan of all connections, and how far it has come |
 //! | `session/questions` | the numbers of questions whose answers may come later |
 //! | `session/presence_scan` | a presence query, and how far it has come |
 //! | `session/kept_change` | a change of a user's kept channels, and how far it has come |
 //! | [`connection`](crate::connection) | all connections, and the places that they take |
 //!
-//! The files below have methods of [`Worker`], which connect these parts. They are in order from
-//! the top down: a method calls only methods of its own file and of files below it. Where it would
-//! have to call upwards, it defers work until the next [`Worker::work`]: a request that was
-//! pipelined behind a long poll is read again after the answer. `scripts/tidy` checks this order.
+//! The files below have methods of [`Worker`], which connect these parts. A method calls only
+//! methods of its own file and of files below it in this table. Where it would have to call
+//! upwards, it defers work until the next [`Worker::work`]: a request that was pipelined behind a
+//! long poll is read again after the answer. `scripts/tidy` checks that no files call each other in
+//! a circle, so that such an order exists.
 //!
 //! | module | what it does |
 //! |---|---|
@@ -41,7 +42,6 @@
 //! | `drain` | tells clients when to come back, and closes their connections |
 //! | `scan` | lists, closes or asks again about the connections of a user, a token or a channel |
 //! | `scan/behind` | lists the connections that are behind |
-//! | `scan/describe` | what a list says about a connection |
 //! | `scan/recheck` | ends subscriptions that new rules do not allow |
 //! | `tick` | the timer scan: passes all connections, and does what is due |
 //! | `relieve` | gives up memory when the server is short of it |
@@ -55,10 +55,14 @@
 //! | `session/command` | the commands of `throng.v1` in them |
 //! | `session/refresh` | the command that shows a newer token |
 //! | `session/subscribe` | parks a connection: follows its channels, answers the request |
+//! | `session/poll` | answers a long poll at once, or parks it |
+//! | `late` | tells subscribers whether messages are late |
 //! | `session/fetch` | lets the engine fetch what subscriptions begin with |
 //! | `session/admission` | tells clients moments when they come faster than they are served |
 //! | `session/kept` | follows what the server keeps for users, and changes of that |
 //! | `session/identify` | finds out who a client is |
+//! | `session/certified` | the user that a client's certificate names |
+//! | `session/connect` | lets the application decide who a client is |
 //! | `session/ask` | asks whether something is allowed, and lets a connection wait for the answer |
 //! | `session/presence_events` | follows the presence events of channels |
 //! | `delivery/heartbeat` | heartbeats and pings |
@@ -73,9 +77,11 @@
 //! | `send` | writes everything that is not a message; blocked sockets |
 //! | `session/hand_off` | passes connections to the control plane and to other workers |
 //! | `release` | frees a connection |
+//! | `log` | connections and requests in the log |
 //! | `subscriptions` | a connection's subscriptions |
+//! | `scan/describe` | the entry of a connection in a list |
 //! | `events` | notifies the application of connections that begin and end |
-//! | `error_response`, `log` | error responses; requests in the log |
+//! | `error_response` | error responses |
 //!
 //! # Invariants
 //!
