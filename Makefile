@@ -39,7 +39,7 @@ setup: ## install missing tools for the tests
 	@scripts/setup
 
 build:
-	@cargo build --locked --quiet -p throng
+	@cargo build --workspace --bins --locked --quiet
 
 e2e: setup build ## end-to-end tests with real clients (pytest flags: ARGS='-k resume')
 	@pytest -q -n 6 --dist loadgroup --no-loadscope-reorder tests/e2e $(ARGS)
@@ -57,7 +57,7 @@ fuzz: setup ## every fuzz target, THRONG_FUZZ_SECONDS each
 	@scripts/fuzz
 
 bench: ## compare Throng with a raw send() loop, and tokens with none (ARGS: the former only)
-	@cargo build --release --locked -p throng -p throng-baseline
+	@cargo build --release --locked -p throng -p throng-bench -p throng-baseline
 	@target/release/throng-baseline $(ARGS)
 	@test -n '$(ARGS)' || target/release/throng bench access --apply
 

@@ -30,6 +30,12 @@ def code_of(text):
     return "\n".join(kept)
 
 
+def before_tests(lines):
+    """The lines before the first test module."""
+    tests = (number for number, line in enumerate(lines) if TEST_MODULE.match(line))
+    return lines[: next(tests, len(lines))]
+
+
 def end_of_item(lines, index):
     """The last line of the item that starts at `index`: that of its closing brace or semicolon."""
     depth = 0

@@ -90,7 +90,9 @@ def own_binary(tmp_path_factory):
     The memory of a process (Pss) counts its share of pages that it has in common with others, so it
     would grow whenever a server of another test ends.
     """
-    return shutil.copy2(BINARY, tmp_path_factory.mktemp("binary") / "throng")
+    directory = tmp_path_factory.mktemp("binary")
+    shutil.copy2(BINARY.with_name("throng-bench"), directory)
+    return shutil.copy2(BINARY, directory / "throng")
 
 
 @pytest.fixture

@@ -52,7 +52,6 @@ pub use start::{
     Arrivals, ControlHandoffs, Edge, Handoff, PassedPorts, Plan, SendMethod, Shared, StartError,
     WorkerBusyError, WorkerHandoffs, listen_alone,
 };
-pub use sys::names::resolve_names_without_plugins;
 pub use sys::process::release_unused_memory;
 pub use sys::sealed::{SealedMemory, SealedWriter};
 pub use tls::TlsConnection;

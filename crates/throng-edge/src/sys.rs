@@ -3,7 +3,7 @@
 //!
 //! | module | reason for `unsafe` |
 //! |---|---|
-//! | `names`, `process` | one function of the C library |
+//! | `process` | one function of the C library |
 //! | `io_uring`, `linux_aio` | the kernel is given addresses |
 //! | `key_pages`, `sealed` | memory that does not come from the allocator |
 //! | `options` | socket options that no library sets |
@@ -16,7 +16,6 @@ pub(crate) mod key_pages;
 #[allow(unsafe_code, reason = "see the module's doc")]
 pub(crate) mod linux_aio;
 #[allow(unsafe_code, reason = "see the module's doc")]
-pub(crate) mod names;
 #[allow(unsafe_code, reason = "see the module's doc")]
 mod options;
 #[allow(unsafe_code, reason = "see the module's doc")]

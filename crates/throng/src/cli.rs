@@ -164,9 +164,11 @@ pub(crate) enum Command {
     /// Check a server's health, for use as a container health check
     Health(crate::health::Arguments),
     /// Load-test a push server, this one or another
-    Flood(Box<throng_flood::cli::Arguments>),
+    #[command(disable_help_flag = true)]
+    Flood(LaboratoryArguments),
     /// Rerun well-known push server benchmarks, and compare with the published results
-    Bench(throng_benchmarks::cli::Arguments),
+    #[command(disable_help_flag = true)]
+    Bench(LaboratoryArguments),
     /// Print shell completions
     Completions(crate::documents::CompletionsArguments),
     /// Print the man page, or write one for each command
@@ -175,18 +177,6 @@ pub(crate) enum Command {
     Licenses,
     /// Print version, build and machine, for bug reports
     Version,
-}
-
-/// The command line for clap, and whether the server must end when its parent process does.
-///
-/// `throng bench` starts its servers with a private subcommand. It is replaced here, so that clap
-/// mentions it in no help text and no suggestion.
-pub(crate) fn words(mut words: Vec<OsString>) -> (Vec<OsString>, bool) {
-    let is_bound = words.get(1).is_some_and(|word| word == throng_benchmarks::server::COMMAND);
-    if is_bound {
-        words[1] = "serve".into();
-    }
-    (words, is_bound)
 }
 
 /// An error for arguments that exclude each other, where clap cannot detect it.
@@ -220,6 +210,13 @@ pub(crate) fn with_present_name(error: clap::Error) -> clap::Error {
             .error(ErrorKind::UnknownArgument, format!("the flag --{name} is now --{present}")),
         None => error,
     }
+}
+
+/// Arguments of a program of the laboratory, which reads them itself.
+#[derive(Debug, Args)]
+pub(crate) struct LaboratoryArguments {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
+    arguments: Vec<OsString>,
 }
 
 /// Arguments of `throng serve`.
@@ -460,16 +457,5 @@ mod tests {
         assert!(read(&["news", "-"]) && read(&["news", "-1.5"]));
         assert!(!read(&[]) && !read(&["a", "b", "c"]));
         assert!(!read(&["a", "--lines", "--key", "k"]));
-    }
-
-    #[test]
-    fn the_private_subcommand_is_in_no_suggestion() {
-        for word in ["serve-bond", "serve-", "sreve", "versoin", "-bound", "serve-bound"] {
-            let error = Arguments::try_parse_from(["throng", word]).unwrap_err().to_string();
-            assert!(!error.replace(&format!("'{word}'"), "").contains("bound"), "{error}");
-        }
-        let (bound, is_bound) = words(vec!["throng".into(), "serve-bound".into(), "--x".into()]);
-        assert!(is_bound && bound[1] == "serve" && bound[2] == "--x");
-        assert!(!words(vec!["throng".into(), "serve".into()]).1);
     }
 }

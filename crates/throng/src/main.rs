@@ -1,5 +1,4 @@
-//! The `throng` binary: the server, client commands, keys, the machine check, the load generator
-//! and the benchmarks.
+//! The `throng` binary: the server, client commands, keys, and the machine check.
 //!
 //! # Layout
 //!
@@ -23,6 +22,7 @@
 //! | [`banner`] | the text that the server prints when it starts |
 //! | [`start_line`] | the line of the log that says what started |
 //! | [`doctor`] | `throng doctor`: whether this machine can hold N connections |
+//! | [`laboratory`] | `throng flood` and `throng bench`, which are programs of their own |
 //! | [`health`] | `throng health`: whether a server is healthy |
 //! | [`docs`] | the site of the documentation, from the settings |
 //! | [`documents`] | `throng completions`, `throng man` and `throng licenses` |
@@ -73,6 +73,7 @@ mod documents;
 mod free_memory;
 mod health;
 mod key;
+mod laboratory;
 mod list;
 mod load;
 mod log_level;
@@ -118,20 +119,20 @@ fn main() -> ExitCode {
     let early_hangups = EarlyHangups::catch_for(std::env::args_os().nth(1).as_deref());
     // The static binary of releases must not load the plugins of the machine's own glibc.
     if cfg!(target_feature = "crt-static") {
-        throng_edge::resolve_names_without_plugins();
+        throng_host::names::resolve_names_without_plugins();
     }
     if let Some(code) = upgrade::parent::parent(std::env::args_os()) {
         return code;
     }
-    if let Some(code) = throng_benchmarks::bound::become_program(std::env::args_os()) {
-        return code;
+    if let Some(error) = laboratory::become_program(std::env::args_os()) {
+        terminal::print_error(&error);
+        return EXIT_RUNTIME.into();
     }
-    let (words, is_bound) = cli::words(std::env::args_os().collect());
-    let arguments = match Arguments::try_parse_from(words) {
+    let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => return explain(&cli::with_present_name(error)),
     };
-    match run(arguments.command, is_bound, &early_hangups) {
+    match run(arguments.command, &early_hangups) {
         Ok(code) => code,
         Err(error) => match error.downcast::<clap::Error>() {
             Ok(error) => explain(&error),
@@ -150,15 +151,9 @@ fn explain(error: &clap::Error) -> ExitCode {
     ExitCode::from(if error.use_stderr() { EXIT_USAGE } else { 0 })
 }
 
-fn run(command: Command, is_bound: bool, early_hangups: &EarlyHangups) -> anyhow::Result<ExitCode> {
+fn run(command: Command, early_hangups: &EarlyHangups) -> anyhow::Result<ExitCode> {
     match command {
-        Command::Serve(arguments) => {
-            // One that takes over from another outlives that.
-            if is_bound && !upgrade::takes_over() {
-                bind_to_parent()?;
-            }
-            serve::serve(*arguments, early_hangups)?;
-        }
+        Command::Serve(arguments) => serve::serve(*arguments, early_hangups)?,
         Command::Check(arguments) => return check::check(*arguments),
         Command::Publish(arguments) => publish::publish(arguments)?,
         Command::Tail(arguments) => tail::tail(&arguments)?,
@@ -175,22 +170,12 @@ fn run(command: Command, is_bound: bool, early_hangups: &EarlyHangups) -> anyhow
         Command::Drain(arguments) => return control_commands::drain(*arguments),
         Command::Upgrade(arguments) => return control_commands::upgrade(*arguments),
         Command::Health(arguments) => health::health(arguments)?,
-        Command::Flood(arguments) => return Ok(throng_flood::cli::run(*arguments)),
-        Command::Bench(arguments) => return Ok(throng_benchmarks::cli::run(&arguments)),
+        // `laboratory::become_program` has become these.
+        Command::Flood(_) | Command::Bench(_) => return Ok(EXIT_USAGE.into()),
         Command::Completions(arguments) => documents::completions::<Arguments>(&arguments)?,
         Command::Man(arguments) => documents::man::<Arguments>(&arguments)?,
         Command::Licenses => documents::licenses()?,
         Command::Version => terminal::print(&version::text())?,
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Makes the kernel terminate this process when its parent ends.
-fn bind_to_parent() -> anyhow::Result<()> {
-    use rustix::process::{Signal, getppid, set_parent_process_death_signal};
-    let parent = getppid();
-    set_parent_process_death_signal(Some(Signal::TERM))?;
-    // The parent may have ended before the call.
-    anyhow::ensure!(getppid() == parent, "the process that started this one is gone");
-    Ok(())
 }

@@ -36,9 +36,7 @@ impl EarlyHangups {
     /// Keeps the signal from ending the process if `command` is the server. Other commands end.
     pub(crate) fn catch_for(command: Option<&OsStr>) -> EarlyHangups {
         let has_come = Arc::new(AtomicBool::new(false));
-        let is_server = command
-            .is_some_and(|word| word == "serve" || word == throng_benchmarks::server::COMMAND);
-        if is_server {
+        if command.is_some_and(|word| word == "serve") {
             // Fails only for signals that cannot be caught; `Hangups::catch` would report it.
             let _ = signal_hook::flag::register(SIGHUP, Arc::clone(&has_come));
         }

@@ -24,7 +24,7 @@ pub(crate) mod start;
 mod upgrader;
 mod victim;
 
-pub(crate) use arrival::{Arrival, takes_over};
+pub(crate) use arrival::Arrival;
 pub(crate) use binary::Successor;
 pub(crate) use reloads::Reloads;
 pub(crate) use requests::{Asking, Ending, Requests};

@@ -12,7 +12,8 @@
 //! | `benchmarks` | all benchmarks, one per file |
 //! | `context` | a benchmark, and its context while it runs: server, load, results so far |
 //! | `flood`, `plot` | phases of floods, values and plots from their reports |
-//! | [`server`] | the server as a child process |
+//! | `server` | the server as a child process |
+//! | `program` | where the programs are that benchmarks start |
 //! | `nats` | nats-servers as child processes |
 //! | [`bound`] | how other programs end with this one |
 //! | `keys` | files with keys, for servers that check tokens |
@@ -42,8 +43,9 @@ mod nats;
 mod plot;
 mod pollers;
 mod preflight;
+mod program;
 mod requests;
 mod results;
-pub mod server;
+mod server;
 mod status;
 mod table;

@@ -9,7 +9,6 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, Read as _};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,9 +16,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::bound;
-
-/// The name of the program.
-const PROGRAM: &str = "nats-server";
 
 /// How long a server may take until it listens.
 const START_DEADLINE: Duration = Duration::from_secs(30);
@@ -34,7 +30,6 @@ static STARTED: AtomicU32 = AtomicU32::new(0);
 
 /// A nats-server that runs or was killed.
 pub(crate) struct NatsServer {
-    own_program: PathBuf,
     program: PathBuf,
     /// Its configuration, its store and its log; removed with it.
     directory: PathBuf,
@@ -44,40 +39,11 @@ pub(crate) struct NatsServer {
     child: Option<Child>,
 }
 
-/// The path of nats-server: as given, or in one of the directories of PATH.
-pub(crate) fn find(given: Option<&Path>) -> Result<PathBuf, String> {
-    let is_program = |path: &Path| {
-        path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 > 0)
-    };
-    if let Some(given) = given {
-        return if is_program(given) {
-            Ok(given.to_owned())
-        } else {
-            Err(format!("{} is no program that can be run: see --nats-server", given.display()))
-        };
-    }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    // Packages of distributions install it where only root's PATH leads to.
-    let directories = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
-    directories.map(|directory| directory.join(PROGRAM)).find(|file| is_program(file)).ok_or_else(
-        || {
-            format!(
-                "{PROGRAM} is in no directory of PATH: install it, or say where it is with \
-                 --nats-server"
-            )
-        },
-    )
-}
-
 impl NatsServer {
     /// Starts `count` servers, which form a cluster if they are several, and waits until they
     /// listen. Must be called on the main thread, like
     /// [`Server::start`](crate::server::Server::start).
-    pub(crate) fn start(
-        own_program: &Path,
-        program: &Path,
-        count: usize,
-    ) -> Result<Vec<NatsServer>, String> {
+    pub(crate) fn start(program: &Path, count: usize) -> Result<Vec<NatsServer>, String> {
         let failed = |error: io::Error| format!("nats-server cannot be started: {error}");
         let host = host();
         let routes = (0..count).map(|_| free(host)).collect::<io::Result<Vec<_>>>();
@@ -85,7 +51,6 @@ impl NatsServer {
         let mut servers = Vec::new();
         for (nth, route) in routes.iter().enumerate() {
             let mut server = NatsServer {
-                own_program: own_program.to_owned(),
                 program: program.to_owned(),
                 directory: directory(),
                 name: format!("nats{}", nth + 1),
@@ -155,7 +120,7 @@ impl NatsServer {
     fn launch(&mut self) -> Result<(), String> {
         let log = fs::OpenOptions::new().create(true).append(true).open(self.log());
         let started = log.and_then(|log| {
-            let mut command = bound::command(&self.own_program, &self.program);
+            let mut command = bound::command(&self.program);
             command.arg("-c").arg(self.configuration());
             command.stdout(Stdio::null()).stderr(log).spawn()
         });
@@ -231,19 +196,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_that_is_missing_is_told() {
-        let found = find(Some("/bin/false".as_ref()));
-        assert_eq!(found, Ok(PathBuf::from("/bin/false")));
-        for path in ["/nowhere/at/all", "/etc/passwd", "/etc"] {
-            let error = find(Some(path.as_ref())).expect_err("it is none");
-            assert!(error.starts_with(path) && error.contains("--nats-server"), "{error}");
-        }
-    }
-
-    #[test]
     fn a_server_that_ends_at_once_is_told() {
         // The words are no script for the shell.
-        let error = NatsServer::start("/bin/sh".as_ref(), "/bin/false".as_ref(), 1).err();
+        let error = NatsServer::start("/bin/false".as_ref(), 1).err();
         let error = error.expect("it is none");
         assert!(error.starts_with("nats1 ended: exit status"), "{error}");
     }

@@ -14,12 +14,15 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 /// its arguments.
 const COMMAND: &str = "exec-bound";
 
+/// This program, even if its file has been replaced or removed since it started.
+const OWN_PROGRAM: &str = "/proc/self/exe";
+
 /// The exit code if the program cannot be started, as in a shell.
 const EXIT_NOT_STARTED: u8 = 127;
 
 /// A command that runs `program`. The child ends with the thread that starts it.
-pub(crate) fn command(own_program: &Path, program: &Path) -> Command {
-    let mut command = Command::new(own_program);
+pub(crate) fn command(program: &Path) -> Command {
+    let mut command = Command::new(OWN_PROGRAM);
     command.arg(COMMAND).arg(std::process::id().to_string()).arg(program);
     command.stdin(Stdio::null()).process_group(0);
     command

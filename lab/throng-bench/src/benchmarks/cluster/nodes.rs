@@ -9,7 +9,8 @@ use throng_flood::report::Report;
 use ureq::Agent;
 
 use crate::context::{Abort, Context, Load, Nodes, Watch};
-use crate::nats::{self, NatsServer};
+use crate::nats::NatsServer;
+use crate::program::NATS_SERVER;
 use crate::server::Server;
 
 /// Nodes of a cluster.
@@ -38,9 +39,9 @@ impl Cluster {
     /// Starts `brokers` nats-servers and the nodes, and waits until they can use the stream, which
     /// is then on all of these servers.
     pub(super) fn start(context: &mut Context<'_>, brokers: usize) -> Result<Cluster, Abort> {
-        let program = nats::find(context.choice().nats_server.as_deref());
+        let program = NATS_SERVER.find(context.choice().nats_server.as_deref());
         let program = program.map_err(Abort::Failed)?;
-        let brokers = NatsServer::start(context.program(), &program, brokers);
+        let brokers = NatsServer::start(&program, brokers);
         let config = Agent::config_builder().proxy(None).http_status_as_error(false);
         let agent = config.timeout_global(Some(REQUEST_TIMEOUT)).build().into();
         let mut cluster =

@@ -5,7 +5,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`plan`], [`template`], [`assertions`] | what a run does, and what must hold at its end |
-//! | [`cli`] | `throng flood` |
+//! | [`cli`] | the command line of `throng-flood` |
 //! | [`run`] | a run, from the plan to the report |
 //! | [`runner`] | runs the phases of a plan, and samples what happens |
 //! | [`clients`] | the load: clients on threads with private descriptor tables |

@@ -41,7 +41,7 @@ impl Screen {
         self.live.end();
         let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
         report.description.command =
-            command_line(std::iter::once("throng".to_owned()).chain(words));
+            command_line(["throng", "flood"].map(str::to_owned).into_iter().chain(words));
         let is_cut = report.cut_short.is_some();
         if let Some(message) = no_subscriber(&report) {
             print_error(&message);

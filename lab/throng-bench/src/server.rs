@@ -1,7 +1,7 @@
-//! The server as a child process: this program, on a free port of loopback, with default settings.
+//! The server as a child process: `throng`, on a free port of loopback, with default settings.
 //!
 //! It is stopped on drop, and so also on errors and panics. If this process is killed, the kernel
-//! kills the server too, which [`COMMAND`] arranges, unless it has been upgraded. It has its own
+//! kills the server too, which [`bound`] arranges, unless it has been upgraded. It has its own
 //! process group, so that Ctrl-C reaches only this program, which then stops the benchmark and the
 //! server in order.
 
@@ -10,7 +10,7 @@ pub(crate) mod upgrades;
 use std::collections::VecDeque;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
-use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -21,13 +21,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::bound;
+
 use self::upgrades::{Serving, Upgrades, is_running};
-
-/// The subcommand of a server that ends with its parent process.
-pub const COMMAND: &str = "serve-bound";
-
-/// Name in process lists.
-const NAME: &str = "throng";
 
 /// Timeout until the server listens. It reads what it keeps first: up to 15 million subscriptions.
 const START_DEADLINE: Duration = Duration::from_secs(120);
@@ -82,8 +78,8 @@ impl Server {
         settings: &Path,
         flags: &[String],
     ) -> Result<Server, String> {
-        let mut command = Command::new(program);
-        command.arg0(NAME).arg(COMMAND).args(["--listen", "127.0.0.1:0"]);
+        let mut command = bound::command(program);
+        command.args(["serve", "--listen", "127.0.0.1:0"]);
         command.args(["--max-connections", &(connections + CONNECTIONS_RESERVE).to_string()]);
         // No configuration of this machine.
         command.arg("--config").arg(settings).args(["--log", "warn"]);
@@ -102,8 +98,7 @@ impl Server {
         let state = std::env::temp_dir().join(state);
         command.arg("--control").arg(control(&state));
         command.env("NO_COLOR", "1").env("XDG_STATE_HOME", &state);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command.process_group(0);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child =
             command.spawn().map_err(|error| format!("the server cannot be started: {error}"))?;
         let output = Arc::new(Mutex::new(VecDeque::new()));

@@ -1,4 +1,4 @@
-//! How a statically linked glibc resolves host names.
+//! Resolution of host names by a statically linked glibc.
 //!
 //! # Why `unsafe`
 //!
@@ -10,6 +10,7 @@
 /// Other sources are shared libraries of the machine's glibc. A program that contains a glibc of
 /// its own must not load them: theirs may be of another version. Those two sources are part of
 /// glibc since 2.34.
+#[allow(unsafe_code)]
 pub fn resolve_names_without_plugins() {
     #[cfg(target_env = "gnu")]
     {

@@ -19,10 +19,21 @@ mod run;
 use std::process::ExitCode;
 
 use arguments::FloodCommand;
+use error::EXIT_USAGE;
 use throng_report::terminal::print_error;
 
 pub use arguments::Arguments;
 pub use interrupts::{Interrupts, NoSignals, interrupts};
+
+/// The command line of this process. Prints an error of it, or the help it asks for, and returns
+/// the exit code.
+pub fn parse<P: clap::Parser>() -> Result<P, ExitCode> {
+    P::try_parse().map_err(|error| {
+        // An error means that the terminal is closed.
+        let _ = error.print();
+        if error.use_stderr() { EXIT_USAGE.into() } else { ExitCode::SUCCESS }
+    })
+}
 
 /// Runs the command.
 pub fn run(arguments: Arguments) -> ExitCode {

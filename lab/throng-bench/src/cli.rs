@@ -24,16 +24,14 @@ use throng_units::{Count, Time};
 use crate::benchmarks::{cluster, named};
 use crate::context::{Abort, Benchmark, Choice, Context};
 use crate::definition::{Definition, Size};
+use crate::program::{NATS_SERVER, SERVER};
 use crate::results::{Outcome, Results, VERSION, Verdict};
-use crate::{compare, csv, html, namespace, nats, preflight, table};
+use crate::{compare, csv, html, namespace, preflight, table};
 
 /// The command line is wrong.
 const EXIT_USAGE: u8 = 64;
 /// A benchmark failed or is impossible here.
 const EXIT_FAILED: u8 = 1;
-
-/// This program, even if its file has been replaced or removed since it started.
-const OWN_PROGRAM: &str = "/proc/self/exe";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -94,6 +92,9 @@ pub struct Arguments {
     /// Run only this part of the benchmark `cluster`; may be repeated
     #[arg(long, value_name = "PART", value_parser = PossibleValuesParser::new(cluster::parts()))]
     pub part: Vec<String>,
+    /// The server to measure; by default the program `throng` beside this one or in PATH
+    #[arg(long, value_name = "FILE")]
+    pub server: Option<PathBuf>,
     /// The nats-server that `cluster` starts; by default that in PATH
     #[arg(long, value_name = "FILE")]
     pub nats_server: Option<PathBuf>,
@@ -166,7 +167,7 @@ fn definitions(chosen: &[Chosen]) -> impl Iterator<Item = (&'static Definition, 
 
 /// Why a benchmark cannot run here, and what helps; `None` if it can.
 fn refusal(benchmark: &Definition, found: &Preflight, arguments: &Arguments) -> Option<String> {
-    let missing = || nats::find(arguments.nats_server.as_deref()).err();
+    let missing = || NATS_SERVER.find(arguments.nats_server.as_deref()).err();
     let missing = benchmark.scope.needs_nats.then(missing).flatten();
     missing.or_else(|| preflight::refusal(benchmark, found))
 }
@@ -220,6 +221,7 @@ fn prepare(chosen: &[Chosen], arguments: &Arguments) -> Result<(), String> {
 
 /// Runs the benchmarks in order and shows the results.
 fn run_all(chosen: &[Chosen], arguments: &Arguments) -> Result<ExitCode, String> {
+    let server = SERVER.find(arguments.server.as_deref())?;
     let interrupts = interrupts().map_err(|error| error.to_string())?;
     let mut results = Results {
         version: VERSION,
@@ -239,7 +241,7 @@ fn run_all(chosen: &[Chosen], arguments: &Arguments) -> Result<ExitCode, String>
         let about = table::about(benchmark.definition.seconds(size));
         let title = paint.ink(Ink::Bold, benchmark.definition.title);
         eprintln!("\n{title}: {}, about {about}", size.text());
-        let outcome = run_one(benchmark, (size, &choice), &interrupts.is_stopped);
+        let outcome = run_one(benchmark, (size, &choice), &server, &interrupts.is_stopped);
         results.benchmarks.push(outcome);
         save(&results, arguments)?;
         if interrupts.is_stopped() {
@@ -257,6 +259,7 @@ fn run_all(chosen: &[Chosen], arguments: &Arguments) -> Result<ExitCode, String>
 fn run_one(
     benchmark: &'static Benchmark,
     (size, choice): (&Size, &Choice),
+    server: &Path,
     is_stopped: &AtomicBool,
 ) -> Outcome {
     let began = Instant::now();
@@ -264,9 +267,8 @@ fn run_one(
     if cfg!(debug_assertions) {
         outcome.warnings.push("this is a debug build: it is slow".to_owned());
     }
-    let mut context =
-        Context::new(benchmark.definition, *size, outcome, Path::new(OWN_PROGRAM), is_stopped)
-            .choosing(choice.clone());
+    let mut context = Context::new(benchmark.definition, *size, outcome, server, is_stopped)
+        .choosing(choice.clone());
     let done = (benchmark.run)(&mut context);
     context.stop_server();
     match done {
