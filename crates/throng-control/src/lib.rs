@@ -13,6 +13,7 @@
 //! | `serve` | accepts the sockets of both listeners, limits their number, shuts down |
 //! | `service` | routes each request to its endpoint |
 //! | `api` | publish, batch, history, presence, `HEAD`, `OPTIONS`; what operators do; the login |
+//! | `contract` | looks answers up in the OpenAPI document, in debug builds |
 //! | `succession` | what the control plane of another process goes on with |
 //! | `pages` | static pages, the JavaScript client, health, `/metrics` |
 //! | `status` | the samples behind the status page |
@@ -62,6 +63,7 @@ mod carried;
 mod certificates;
 mod charts;
 mod cluster;
+mod contract;
 mod control;
 mod data_figures;
 mod drain;

@@ -7,7 +7,7 @@ use axum::Router;
 use axum::body::Body;
 use http::header::{CONNECTION, HeaderValue, ORIGIN, TRANSFER_ENCODING, X_CONTENT_TYPE_OPTIONS};
 use http::request::Parts;
-use http::{Method, Request};
+use http::{Method, Request, Uri};
 use http_body_util::Either;
 use hyper::body::Incoming;
 use throng_core::{Kind, clock};
@@ -24,7 +24,7 @@ use crate::http::request_id::X_REQUEST_ID;
 use crate::http::{origin, query_names};
 use crate::metrics::{HttpCounter, Route};
 use crate::status::history::StatusHistory;
-use crate::{api, pages, status};
+use crate::{api, contract, pages, status};
 
 /// Answers requests. The API is matched by hand, because most requests publish; pages, metrics and
 /// health go through a router.
@@ -43,6 +43,7 @@ impl Service {
         control.metrics.count(HttpCounter::Requests);
         let start_us = clock::now_us();
         let (mut head, mut body) = request.into_parts();
+        let asked = cfg!(debug_assertions).then(|| head.uri.clone());
         let moved = query_names::move_to_path(&mut head);
         let id = control.request_ids.of(&head);
         let origin = origin::check(&control.settings, &head);
@@ -79,8 +80,9 @@ impl Service {
         if is_last {
             answer::close(&mut answer);
         }
-        if cfg!(debug_assertions) {
-            check_documented(&head, &answer);
+        if let Some(asked) = asked {
+            check_documented(&head.method, &asked, &answer);
+            check_documented(&head.method, &head.uri, &answer);
         }
         let duration_us = clock::now_us().saturating_sub(start_us);
         let route = route(&head, &answer);
@@ -121,11 +123,9 @@ fn address_of(control: &Control, head: &Parts) -> Option<IpAddr> {
 
 /// Panics if the OpenAPI document does not have this answer. So every test of the server tests the
 /// document, too.
-fn check_documented(head: &Parts, answer: &Answer) {
-    let (method, path, status) = (&head.method, head.uri.path(), answer.status().as_u16());
-    let code = answer.extensions().get::<ErrorCode>().copied();
-    if let Err(error) = throng_contract::check(method.as_str(), path, status, code) {
-        assert!(pages::is_file(path), "{error}");
+fn check_documented(method: &Method, target: &Uri, answer: &Answer) {
+    if let Err(error) = contract::check(method, target.path(), answer) {
+        assert!(pages::is_file(target.path()), "{error}");
     }
 }
 

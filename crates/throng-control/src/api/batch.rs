@@ -10,7 +10,6 @@ use http::HeaderValue;
 use http::request::Parts;
 use hyper::body::Incoming;
 use throng_access::Action;
-use throng_contract::query as known;
 use throng_core::{Body, ChannelName, IdempotencyKey, Publication, RefusedForMemory};
 use throng_wire::batch::parse_line;
 use throng_wire::{ErrorCode, ErrorResponse};
@@ -46,7 +45,7 @@ pub(crate) async fn answer(
     // Before the body is read: a client that may not publish must not occupy memory.
     let mut permit = Permit::of(control, head, client)?;
     permit.ask(Action::PublishBatch).await?;
-    query::check(head.uri.query().unwrap_or_default(), known::NONE)?;
+    query::check(head.uri.query().unwrap_or_default(), &[])?;
     let kind = body::Kind::Batch;
     let is_counted = publisher.charge_body(head, kind)?;
     let bytes = control.bodies.read(&control.drain, &head.headers, body, kind).await?;

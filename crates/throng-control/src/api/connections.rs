@@ -8,7 +8,6 @@ use std::convert::Infallible;
 
 use http::request::Parts;
 use serde_json::json;
-use throng_contract::query as known;
 use throng_core::{
     ChannelName, ConnectionName, FoundConnection, Kind, Later, OtherNodes, ScanAction, ScanClose,
     ScanTarget, Scanned,
@@ -37,7 +36,7 @@ pub(crate) async fn list(
 ) -> Result<Answer, ApiError> {
     let name = names::from_segment(kind, segment)?;
     let query = head.uri.query().unwrap_or_default();
-    query::check(query, known::CONNECTIONS)?;
+    query::check(query, &["limit"])?;
     let most = limit(query)?;
     let action = ScanAction::List { limit: most };
     let (scanned, is_complete) = scan(control, target(control, &name), action).await?;
@@ -62,7 +61,7 @@ pub(crate) async fn list(
 /// `GET /connections?sort=behind`: who is behind, those that hold most first.
 pub(crate) async fn list_behind(control: &Control, head: &Parts) -> Result<Answer, ApiError> {
     let query = head.uri.query().unwrap_or_default();
-    query::check(query, known::BEHIND)?;
+    query::check(query, &["sort", "limit"])?;
     if query::find(query, "sort")?.as_deref() != Some("behind") {
         let message = "only connections that are behind are listed: add `sort=behind`";
         return Err(ApiError::parameter(message));
@@ -191,7 +190,7 @@ async fn scan(
 /// How a request wants connections to be closed: its parameters `code`, `reason` and `reconnect`.
 fn close(head: &Parts) -> Result<ScanClose, ErrorResponse> {
     let query = head.uri.query().unwrap_or_default();
-    query::check(query, known::DISCONNECT).map_err(|error| error.error)?;
+    query::check(query, &["reconnect", "code", "reason"]).map_err(|error| error.error)?;
     let find = |name| query::find(query, name).map_err(|error| error.error);
     let invalid = |message| ErrorResponse::new(ErrorCode::BadParameter, message);
     let may_return = match find("reconnect")?.as_deref() {

@@ -4,7 +4,6 @@ use std::cell::RefCell;
 
 use http::request::Parts;
 use throng_access::Action;
-use throng_contract::query as known;
 use throng_core::{HistoryQuery, Kind, RefusedForMemory};
 use throng_wire::v1;
 
@@ -36,7 +35,7 @@ pub(crate) async fn answer(
     let mut permit = Permit::of(control, head, client)?;
     permit.ask(Action::ReadHistory(&channel)).await?;
     let query = head.uri.query().unwrap_or_default();
-    query::check(query, known::HISTORY)?;
+    query::check(query, &["limit", "before", "after"])?;
     let requested = match (id(query, "before")?, id(query, "after")?) {
         (None, None) => HistoryQuery::Newest,
         (Some(before), None) => HistoryQuery::Before(before),

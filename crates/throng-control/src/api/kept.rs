@@ -13,7 +13,6 @@ use http::{Method, StatusCode};
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 use throng_access::{KeptChange, KeptChanged, KeptPage, ServerKey};
-use throng_contract::query as known;
 use throng_core::{ChannelName, Kind, ListPlace};
 use throng_wire::{ErrorCode, check_name};
 
@@ -57,7 +56,7 @@ async fn answer_user(
         Method::GET | Method::HEAD => return list(control, head, key, &user),
         Method::DELETE => delete(head, key)?,
         _ => {
-            query::check(head.uri.query().unwrap_or_default(), known::NONE)?;
+            query::check(head.uri.query().unwrap_or_default(), &[])?;
             let kind = request_body::Kind::Batch;
             let bytes = control.bodies.read(&control.drain, &head.headers, body, kind).await?;
             let body = Body::parse(&bytes)?;
@@ -91,7 +90,7 @@ async fn answer_user(
 /// What a `DELETE` ends: the channels of the query, or all.
 fn delete(head: &Parts, key: Option<&ServerKey>) -> Result<KeptChange, ApiError> {
     let query = head.uri.query().unwrap_or_default();
-    query::check(query, known::UNFOLLOW)?;
+    query::check(query, &["channel"])?;
     Ok(match query::find(query, "channel")? {
         None => KeptChange::Replace(Vec::new()),
         Some(channel) => {
@@ -151,7 +150,7 @@ fn answer_page(
 ) -> Result<Answer, ApiError> {
     control.kept_changes.check_known()?;
     let query = head.uri.query().unwrap_or_default();
-    query::check(query, known::KEPT)?;
+    query::check(query, &["limit", "after"])?;
     let limit = limit(query)?;
     let after = query::find(query, "after")?;
     let after = after.map(|text| control.cursors.place(&text)).transpose()?;

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use http::request::Parts;
 use serde_json::{Value, json};
 use throng_access::ServerKey;
-use throng_contract::query as known;
 use throng_core::glob::glob;
 use throng_core::{Engine, Kind, ListPlace, ListStep, ListedChannel, clock};
 use tokio::task::spawn_blocking;
@@ -61,7 +60,7 @@ pub(crate) async fn answer(
     let (authentication, settings) = (&control.authentication, &control.settings);
     let key = authentication.check_operator(settings, head, Operation::Listing)?;
     let query = head.uri.query().unwrap_or_default();
-    query::check(query, known::LISTS)?;
+    query::check(query, &["limit", "pattern", "after"])?;
     let limit = limit(query)?;
     let pattern = query::find(query, "pattern")?;
     if pattern.as_ref().is_some_and(|text| !(1..=PATTERN_BYTES_MAX).contains(&text.len())) {

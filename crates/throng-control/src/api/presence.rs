@@ -2,7 +2,6 @@
 
 use http::request::Parts;
 use throng_access::Action;
-use throng_contract::query as known;
 use throng_core::{HistoryQuery, Kind, Later, Presence, clock};
 use throng_wire::ErrorCode;
 use throng_wire::v1::{self, Present};
@@ -28,7 +27,7 @@ pub(crate) async fn answer(
     let mut permit = Permit::of(control, head, client)?;
     permit.ask(Action::ReadPresence(&channel)).await?;
     let query = head.uri.query().unwrap_or_default();
-    query::check(query, known::PRESENCE)?;
+    query::check(query, &["limit"])?;
     let limited = Limited::of(control, head, client)?;
     limited.begin_reading().map_err(ApiError::limited)?;
     let max_users = limit(query)?;

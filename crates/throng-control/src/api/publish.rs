@@ -9,7 +9,6 @@ use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 use hyper::body::Incoming;
 use throng_access::Action;
-use throng_contract::query as known;
 use throng_core::{
     Body, ChannelName, ConnectionName, Engine, IdempotencyKey, Kind, Later, Outcome, Publication,
     PublishError, Published, WantedTags, clock,
@@ -48,7 +47,7 @@ pub(crate) async fn answer(
     let mut permit = Permit::of(control, head, client)?;
     permit.ask(Action::Publish(&channel)).await?;
     let query = head.uri.query().unwrap_or_default();
-    query::check(query, known::PUBLISH)?;
+    query::check(query, &["count"])?;
     let options = Options::of(&head.headers)?;
     let kind = body::Kind::Message;
     let is_counted = publisher.charge_body(head, kind)?;

@@ -5,7 +5,6 @@ use std::convert::Infallible;
 use http::request::Parts;
 use http::{Method, StatusCode};
 use throng_access::Action;
-use throng_contract::query as known;
 use throng_core::{Kind, Later, Mark, ReadMarker, clock};
 use throng_wire::{ErrorResponse, v1};
 
@@ -36,7 +35,7 @@ pub(crate) async fn answer(
     permit.recheck(Action::Subscribe(&inbox))?;
     let mark = if is_write { Some(mark(head.uri.query().unwrap_or_default())?) } else { None };
     if !is_write {
-        query::check(head.uri.query().unwrap_or_default(), known::NONE)?;
+        query::check(head.uri.query().unwrap_or_default(), &[])?;
     }
     let engine = &control.engine;
     let ask = |later: Later<'_, _>| {
@@ -53,7 +52,7 @@ pub(crate) async fn answer(
 
 /// What the parameters say about the marker.
 fn mark(text: &str) -> Result<Mark, ApiError> {
-    query::check(text, known::READ)?;
+    query::check(text, &["id", "back"])?;
     let id = id(text, "id")?;
     let id = id.ok_or_else(|| ApiError::parameter("`id` is missing: the last message read"))?;
     let may_go_back = match query::find(text, "back")?.as_deref() {

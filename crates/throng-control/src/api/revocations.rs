@@ -5,7 +5,6 @@ use http::{Method, StatusCode};
 use serde_json::json;
 use throng_access::token::TokenId;
 use throng_access::{Revocation, Subject};
-use throng_contract::query as known;
 use throng_core::{Kind, clock};
 use throng_wire::ErrorCode;
 use throng_wire::percent::decode_segment;
@@ -71,7 +70,7 @@ pub(crate) async fn answer(
     let query = head.uri.query().unwrap_or_default();
     let is_post = head.method == Method::POST;
     let has_moment = is_post && kind == Revocable::User;
-    query::check(query, if has_moment { known::REVOKE_USER } else { known::NONE })?;
+    query::check(query, if has_moment { &["before"] } else { &[] })?;
     if is_post {
         let moment_s = moment(kind, query)?;
         // Until now nobody has a token that is newer.
@@ -107,7 +106,7 @@ fn moment(kind: Revocable, query: &str) -> Result<u32, ApiError> {
 /// `GET /revocations`: a page of the revocations that hold.
 pub(crate) async fn list(control: &Control, head: &Parts) -> Result<Answer, ApiError> {
     let query = head.uri.query().unwrap_or_default();
-    query::check(query, known::REVOCATIONS)?;
+    query::check(query, &["limit", "after"])?;
     let limit = limit(query)?;
     let after = query::find(query, "after")?.map(|text| position(&text)).transpose()?;
     let revocations = control.revoker.revocations()?;

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 
-use throng_contract::Parameter;
 use throng_wire::percent::decode_query;
 use throng_wire::unknown;
 
@@ -20,18 +19,17 @@ pub(crate) fn pairs(
 
 /// Refuses parameters that are not `known`, and repeated ones, because two values contradict each
 /// other. The workers apply the same rules.
-pub(crate) fn check(query: &str, known: &[Parameter]) -> Result<(), ApiError> {
+pub(crate) fn check(query: &str, known: &[&str]) -> Result<(), ApiError> {
     let mut seen = Vec::new();
     for pair in pairs(query) {
         let (name, value) = pair?;
-        match known.iter().map(|known| known.name).find(|known| **known == name) {
+        match known.iter().find(|known| **known == name) {
             Some(name) if seen.contains(&name) => {
                 return Err(ApiError::parameter(format!("the parameter `{name}` is given twice")));
             }
             Some(name) => seen.push(name),
             None => {
-                let names: Vec<_> = known.iter().map(|known| known.name).collect();
-                if let Some(message) = unknown::parameter(&name, &value, &names) {
+                if let Some(message) = unknown::parameter(&name, &value, known) {
                     return Err(ApiError::parameter(message));
                 }
             }

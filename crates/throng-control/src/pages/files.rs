@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderMap, HeaderValue, REFERRER_POLICY,
 };
+use serde_json::Value;
 
 use crate::http::file::{Content, POLICY, REFERRERS, REVALIDATE};
 
@@ -50,18 +51,24 @@ macro_rules! client {
     };
 }
 
-/// A document for programs, made by `$make` for the version of the server.
+/// A document for programs, in the version of this server.
 macro_rules! document {
-    ($path:literal, $make:path) => {
+    ($path:literal, $source:literal) => {
         File {
             path: $path,
             content_type: "application/json",
             cache_control: REVALIDATE,
-            content: LazyLock::new(|| {
-                Content::new($make(env!("CARGO_PKG_VERSION")).to_string().into())
-            }),
+            content: LazyLock::new(|| Content::new(versioned(include_str!($source)))),
         }
     };
+}
+
+/// The document with the version of this server, on one line.
+fn versioned(document: &str) -> Bytes {
+    // A test reads the documents as they are served.
+    let mut document: Value = serde_json::from_str(document).unwrap_or_default();
+    document["info"]["version"] = env!("CARGO_PKG_VERSION").into();
+    document.to_string().into()
 }
 
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
@@ -104,12 +111,12 @@ pub(super) static CHAT_FILES: [File; 5] = [
 
 /// Files that every client may load. They reveal nothing about this server.
 pub(super) static FILES: [File; 20] = [
-    document!("/asyncapi.json", throng_contract::asyncapi),
+    document!("/asyncapi.json", "../../../../docs/reference/asyncapi.json"),
     // Browsers request this path if a page names no icon, and accept any type of image.
     file!("/favicon.ico", SVG, "../../../../web/icon.svg"),
     file!("/icon.svg", SVG, "../../../../web/icon.svg"),
     file!("/login.js", JAVASCRIPT, "../../../../web/login.js"),
-    document!("/openapi.json", throng_contract::openapi),
+    document!("/openapi.json", "../../../../docs/reference/openapi.json"),
     client!("/throng.js", REVALIDATE, "throng.js"),
     client!(concat!("/throng-", env!("CARGO_PKG_VERSION"), ".js"), IMMUTABLE, "throng.js"),
     // The client loads it where it has no WebSocket, of its own version.

@@ -8,7 +8,6 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use axum::routing::get;
 use http::request::Parts;
-use throng_contract::query as known;
 use throng_wire::ErrorCode;
 
 use super::history::{SAMPLES_MAX, StatusHistory};
@@ -32,7 +31,7 @@ pub(crate) fn route(history: Arc<StatusHistory>) -> Router<Arc<Control>> {
 fn answer(control: &Control, history: &StatusHistory, head: &Parts) -> Result<Answer, ApiError> {
     control.authentication.check_operator(&control.settings, head, Operation::Status)?;
     let query = head.uri.query().unwrap_or_default();
-    query::check(query, known::STATUS)?;
+    query::check(query, &["history"])?;
     let count = query::find(query, "history")?;
     let count = match count.map(|text| text.parse::<usize>()).transpose() {
         Ok(count) if count.unwrap_or(0) <= SAMPLES_MAX => count,

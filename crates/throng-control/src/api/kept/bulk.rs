@@ -7,7 +7,6 @@ use http::request::Parts;
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 use throng_access::{KeptChange, KeptChanged, KeptSubscriptions, ServerKey};
-use throng_contract::query as known;
 use throng_core::Kind;
 use throng_wire::{ErrorCode, ErrorResponse, check_name};
 
@@ -33,7 +32,7 @@ pub(super) async fn import(
     key: Option<Arc<ServerKey>>,
 ) -> Result<Answer, ApiError> {
     let query = head.uri.query().unwrap_or_default();
-    query::check(query, known::BULK)?;
+    query::check(query, &["atomic", "check"])?;
     let (is_atomic, is_check) = (flag(query, "atomic")?, flag(query, "check")?);
     let kind = body::Kind::Batch;
     let bytes = control.bodies.read(&control.drain, &head.headers, body, kind).await?;

@@ -1,0 +1,164 @@
+//! Commands and frames of the AsyncAPI document.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+use throng_wire::v1::{self, HistoryPage, PresenceEvent, Present, RawValue};
+use throng_wire::{ErrorCode, Kind, Target};
+
+use super::{asyncapi, object, texts};
+use crate::server::Server;
+
+/// The transports of each path that subscribes, as the names of channels end.
+const TRANSPORTS: [&str; 4] = ["V1", "Plain", "Events", "Lines"];
+
+/// The paths that subscribe, as the names of channels begin.
+const PATHS: [(&str, &str); 3] =
+    [("channel", "/channels/{channel}"), ("user", "/users/{user}"), ("several", "/subscribe")];
+
+fn names(references: &Value) -> Vec<&str> {
+    let references = references.as_array().expect("a list").iter();
+    let texts = references.map(|reference| reference["$ref"].as_str().expect("a reference"));
+    texts.filter_map(|text| text.rsplit('/').next()).collect()
+}
+
+#[test]
+fn commands_have_the_fields_that_the_server_takes() {
+    let server = Server::new();
+    let document = asyncapi(&server);
+    for (command, fields) in v1::COMMANDS {
+        let payload = &document["components"]["messages"][command]["payload"];
+        let documented: BTreeSet<_> = object(&payload["properties"]).keys().collect();
+        let fields: Vec<_> = fields.iter().map(|field| (*field).to_owned()).collect();
+        assert_eq!(documented, fields.iter().collect(), "{command}");
+        assert_eq!(payload["properties"]["type"]["const"], command);
+        assert_eq!(payload["additionalProperties"], false, "{command}");
+        let takes_both = fields.contains(&"channel".to_owned());
+        let one = json!([{ "required": ["channel"] }, { "required": ["user"] }]);
+        let expected = if takes_both { Some(&one) } else { None };
+        assert_eq!(payload.get("oneOf"), expected, "{command}");
+    }
+}
+
+#[test]
+fn each_command_has_an_answer_on_each_path() {
+    let server = Server::new();
+    let document = asyncapi(&server);
+    let operations = object(&document["operations"]);
+    for (word, _) in PATHS {
+        let prefix = format!("{word}V1_");
+        let commands = operations.keys().filter_map(|name| name.strip_prefix(&prefix));
+        let known = v1::COMMANDS.map(|(name, _)| name);
+        assert_eq!(commands.collect::<BTreeSet<_>>(), known.into(), "{word}");
+        for command in known {
+            let operation = &operations[&format!("{prefix}{command}")];
+            assert_eq!(names(&operation["messages"]), [command]);
+            let answers = names(&operation["reply"]["messages"]);
+            assert_eq!((answers.len(), answers[1]), (2, "error"), "{command}");
+        }
+    }
+}
+
+#[test]
+fn each_path_has_the_same_messages_of_a_transport() {
+    let server = Server::new();
+    let document = asyncapi(&server);
+    let (channels, operations) = (&document["channels"], &document["operations"]);
+    assert_eq!(object(channels).len(), PATHS.len() * TRANSPORTS.len());
+    for transport in TRANSPORTS {
+        for (word, address) in PATHS {
+            let channel = format!("{word}{transport}");
+            assert_eq!(channels[&channel]["address"], address);
+            let first = &channels[format!("channel{transport}")];
+            for part in ["title", "description", "servers", "messages", "bindings"] {
+                assert_eq!(channels[&channel].get(part), first.get(part), "{channel}: {part}");
+            }
+            let sends = names(&operations[format!("{channel}Send")]["messages"]);
+            let first = names(&operations[format!("channel{transport}Send")]["messages"]);
+            assert_eq!(sends, first, "{channel}");
+            let of_channel = object(&channels[&channel]["messages"]);
+            let own = object(operations).iter().filter(|(_, operation)| {
+                operation["channel"]["$ref"] == format!("#/channels/{channel}")
+            });
+            let used: BTreeSet<_> = own
+                .flat_map(|(_, it)| [Some(&it["messages"]), it.pointer("/reply/messages")])
+                .flatten()
+                .flat_map(names)
+                .collect();
+            assert_eq!(used, of_channel.keys().map(String::as_str).collect(), "{channel}");
+        }
+    }
+}
+
+/// The messages of the document.
+struct Messages(Value);
+
+impl Messages {
+    fn read() -> Messages {
+        Messages(asyncapi(&Server::new())["components"]["messages"].take())
+    }
+
+    /// Expects that the message has all fields of a frame, and that the frame has all fields that
+    /// the message requires.
+    fn check(&self, name: &str, write: impl FnOnce(&mut Vec<u8>, Option<&RawValue>)) {
+        let reference = RawValue::from_string("7".into()).unwrap();
+        let mut out = Vec::new();
+        write(&mut out, Some(&reference));
+        let frame: Value = serde_json::from_slice(&out).unwrap();
+        let payload = &self.0[name]["payload"];
+        let properties = object(&payload["properties"]);
+        for field in object(&frame).keys() {
+            assert!(properties.contains_key(field), "{name} has no `{field}`");
+        }
+        for field in texts(&payload["required"]) {
+            assert!(frame.get(field).is_some(), "{name} lacks {field}");
+        }
+        assert_eq!(frame["type"], properties["type"]["const"], "{name}");
+    }
+}
+
+#[test]
+fn answers_have_the_fields_that_are_written() {
+    let messages = Messages::read();
+    let target = Target { kind: Kind::Channel, name: "a".into() };
+    let user = Target { kind: Kind::User, name: "u".into() };
+    let error = ErrorCode::Forbidden.into();
+    messages.check("subscribed", |out, of| {
+        v1::subscribed(out, &target, "a-1", Some("a-2"), Some(true), of);
+    });
+    messages.check("unsubscribed", |out, of| v1::unsubscribed(out, &target, of));
+    messages.check("unsubscribed", |out, _| v1::revoked(out, &target, &error));
+    messages.check("published", |out, of| v1::published(out, &target, "a-1", 3, true, of));
+    messages.check("historyPage", |out, of| {
+        let page =
+            HistoryPage { target: &target, id: "a-1", has_more: true, is_recovered: Some(true) };
+        v1::history(out, page, [] as [fn(&mut Vec<u8>); 0], of);
+    });
+    let present = Present { connections: 1, users: &["u"], more: true, is_partial: true };
+    messages.check("presenceState", |out, of| v1::presence(out, &target, present, of));
+    messages.check("readMarker", |out, of| v1::read(out, &user, (Some("a-1"), 3), of));
+    messages.check("authenticated", |out, of| v1::authenticated(out, Some("u"), 3, of));
+    messages.check("pong", v1::pong);
+    messages.check("error", |out, of| v1::error(out, &error, of));
+}
+
+#[test]
+fn notices_have_the_fields_that_are_written() {
+    let messages = Messages::read();
+    let terms = v1::Terms { heartbeat_s: 25, max_channels: 128, max_message_bytes: 1 << 16 };
+    let target = Target { kind: Kind::Channel, name: "a".into() };
+    messages.check("welcome", |out, _| v1::welcome(out, "c1", &terms, Some(3)));
+    messages.check("greeting", |out, _| {
+        v1::greeting(out, Some("c1"), "a-1", Some(true), Some(3));
+    });
+    messages.check("gap", |out, _| v1::gap(out, &target, Some(3), "a-1"));
+    messages.check("expiring", |out, _| v1::expiring(out, 3));
+    messages.check("late", |out, _| v1::late(out, true));
+    messages.check("closed", |out, _| v1::closed(out, "token_expired", 4002, "why"));
+    let (user, time) = ("u".into(), 1);
+    let event = PresenceEvent { channel: "a", time_ms: 1, connections: 1, users: Some(&["u"]) };
+    messages.check("presenceEvent", |out, _| v1::presence_state(out, event));
+    messages.check("presenceEvent", |out, _| {
+        v1::presence_event(out, event, [&user], [(&user, time)]);
+    });
+}
