@@ -12,8 +12,6 @@ use throng_report::html::{escaped, key_values, note, scrolling_table, verdict, w
 use throng_report::page::{document, rendered, section};
 use throng_units::format::{self, count, counted, or_absent};
 
-use crate::benchmarks::ALL;
-use crate::definition::Definition;
 use crate::results::{Outcome, Plot, Results, Table, Verdict};
 use crate::table::{about, cell, row};
 
@@ -83,11 +81,7 @@ fn benchmark(body: &mut String, outcome: &Outcome) {
 /// Story, verdict, warnings, setup and differences.
 fn head(outcome: &Outcome) -> String {
     let mut html = String::new();
-    let all = || ALL.iter().map(|benchmark| benchmark.definition);
-    let known = all().find(|benchmark| benchmark.name == outcome.name);
-    if let Some(benchmark) = known {
-        let _ = write!(html, "<p>{}</p>", escaped(benchmark.story));
-    }
+    let _ = write!(html, "<p>{}</p>", escaped(&outcome.story));
     let faults = (outcome.verdict == Verdict::Failed).then(|| outcome.reasons.join("; "));
     html.push_str(&verdict(faults.as_deref(), "done: nothing failed, nothing is lost"));
     html.push_str(&warnings(&outcome.warnings));
@@ -97,7 +91,11 @@ fn head(outcome: &Outcome) -> String {
         ("held for", or_absent(outcome.time_s, about)),
         ("server", servers(outcome)),
     ];
-    rows.extend(known.map(details).into_iter().flatten());
+    rows.extend([
+        ("hardware of the original", outcome.hardware.clone()),
+        ("setup", outcome.setup.clone()),
+        ("differences", outcome.differences.join(" ")),
+    ]);
     html.push_str(&key_values(rows));
     html
 }
@@ -110,14 +108,6 @@ fn servers(outcome: &Outcome) -> String {
         _ => format!("{} servers with {}", servers.len(), servers[0]),
     });
     texts.collect::<Vec<_>>().join("; ")
-}
-
-fn details(benchmark: &Definition) -> Vec<(&'static str, String)> {
-    vec![
-        ("hardware of the original", benchmark.hardware.to_owned()),
-        ("setup", benchmark.setup.to_owned()),
-        ("differences", benchmark.differences.join(" ")),
-    ]
 }
 
 /// A chart for each unit with our values and the published ones.
@@ -201,6 +191,7 @@ fn published(outcome: &Outcome) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::benchmarks::ALL;
     use crate::results::PlotLine;
 
     fn results() -> Results {

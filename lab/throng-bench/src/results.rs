@@ -49,6 +49,13 @@ pub(crate) struct Outcome {
     pub(crate) source: String,
     /// Year of the original.
     pub(crate) year: u16,
+    /// What the original did, and why it is remembered.
+    pub(crate) story: String,
+    pub(crate) hardware: String,
+    /// How this rerun works.
+    pub(crate) setup: String,
+    /// How this rerun differs from the original, one sentence each.
+    pub(crate) differences: Vec<String>,
     /// Start of the benchmark, in seconds since 1970.
     pub(crate) started_unix_s: u64,
     /// Duration of the benchmark.
@@ -226,6 +233,10 @@ impl Outcome {
             title: benchmark.title.to_owned(),
             source: benchmark.source.to_owned(),
             year: benchmark.year,
+            story: benchmark.story.to_owned(),
+            hardware: benchmark.hardware.to_owned(),
+            setup: benchmark.setup.to_owned(),
+            differences: benchmark.differences.iter().map(|&text| text.to_owned()).collect(),
             started_unix_s,
             connections: size.connections,
             time_s: benchmark.scope.has_time.then_some(size.time.as_secs_f64()),
