@@ -58,7 +58,6 @@ fn policy() -> Policy {
     Policy { audiences: vec!["throng".into()], ..Policy::default() }
 }
 
-/// An authority with one key.
 fn authority(key: Key, max_cache_entries: usize) -> Arc<Authority> {
     let keys = KeySet::new(vec![Arc::new(key)]).expect("one key is a set");
     let revocations = Arc::new(Revocations::default());

@@ -78,14 +78,14 @@ impl AccessControl {
         Arc::new(AccessControl::open(Arc::new(AllowAll)))
     }
 
-    /// Whether access is controlled: the server has keys of any kind, or asks who its clients are,
+    /// True if access is controlled: the server has keys of any kind, or asks who its clients are,
     /// or their certificates say so. Then a client has no user without one of them.
     pub fn has_keys(&self) -> bool {
         let has_keys = self.tokens.is_some() || !self.server_keys.load().is_empty();
         has_keys || self.connect.is_some() || self.certificates.is_some()
     }
 
-    /// Whether a browser may send by itself what says who a client is: a cookie or a certificate.
+    /// True if a browser may send by itself what says who a client is: a cookie or a certificate.
     pub fn uses_cookies(&self) -> bool {
         self.token_cookie.is_some()
             || self.certificates.is_some()

@@ -123,7 +123,7 @@ impl Algorithms {
         Algorithms(fitting.fold(0, |set, algorithm| set | 1 << algorithm as u8))
     }
 
-    /// Whether the set contains `algorithm`.
+    /// True if the set contains `algorithm`.
     pub fn contains(self, algorithm: Algorithm) -> bool {
         self.0 & 1 << algorithm as u8 != 0
     }

@@ -204,7 +204,7 @@ impl Authenticator {
         verdict
     }
 
-    /// Whether a newer key set may have the key of a token that was refused. Until each URL was
+    /// True if a newer key set may have the key of a token that was refused. Until each URL was
     /// read once, that holds for tokens that name no key, too.
     fn is_curable(&self, error: TokenError) -> bool {
         let lacks_sets = !self.has_all_sets.load(Ordering::Relaxed);

@@ -115,7 +115,7 @@ impl TokenCache {
         self.shard(hash).find(hash, now_s, current, is_trusted)
     }
 
-    /// Whether the token with this hash is there, valid or not. Does not count as a look.
+    /// True if the token with this hash is there, valid or not. Does not count as a look.
     pub(crate) fn contains(&self, hash: &TokenHash) -> bool {
         self.shard(hash).position(hash).is_some()
     }

@@ -18,7 +18,7 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// Whether workers keep the address of each connection. They do if a limit needs it, or if only
+    /// True if workers keep the address of each connection. They do if a limit needs it, or if only
     /// a proxy knows it; otherwise the socket is asked when an operator lists connections.
     pub fn keeps_addresses(&self) -> bool {
         self.limiter.limits_addresses()

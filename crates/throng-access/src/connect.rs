@@ -37,21 +37,21 @@ pub trait Connect: fmt::Debug + Send + Sync {
         later: Later<'_, ConnectVerdict>,
     ) -> Answer<ConnectVerdict>;
 
-    /// Whether it is asked about clients with a token as well.
+    /// True if it is asked about clients with a token as well.
     fn decides_tokens(&self) -> bool;
 
-    /// Whether an earlier answer still holds: it may have ended or have been revoked since.
+    /// True if an earlier answer still holds: it may have ended or have been revoked since.
     ///
     /// # Errors
     ///
     /// The error for the client, if not.
     fn recheck(&self, identity: &Identity, now_s: u64) -> Result<(), ErrorResponse>;
 
-    /// Whether a client that shows this header is asked about because of it, and a browser sends
+    /// True if a client that shows this header is asked about because of it, and a browser sends
     /// it by itself with requests that a foreign page makes.
     fn passes_ambient(&self, headers: &PassedHeaders) -> bool;
 
-    /// Whether browsers of pages elsewhere may be told to send cookies.
+    /// True if browsers of pages elsewhere may be told to send cookies.
     fn passes_cookies(&self) -> bool;
 }
 
@@ -96,10 +96,10 @@ pub struct Details<'a> {
 pub struct Passed {
     /// The names of the headers, in lower case.
     pub headers: Box<[Box<str>]>,
-    /// Whether those who decide need the client's address: to pass it on, or because questions of
+    /// True if those who decide need the client's address: to pass it on, or because questions of
     /// an address are limited.
     pub address: bool,
-    /// Whether commands of a connection are decided about by its user, so that workers keep the
+    /// True if commands of a connection are decided about by its user, so that workers keep the
     /// names of users.
     pub users: bool,
 }
@@ -160,7 +160,7 @@ impl PassedHeaders {
         }
     }
 
-    /// Whether the request has this header, and it is passed on.
+    /// True if the request has this header, and it is passed on.
     pub fn has(&self, name: &str) -> bool {
         self.iter().any(|(known, _)| known == name)
     }

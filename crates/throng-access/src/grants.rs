@@ -50,7 +50,7 @@ pub struct Grants {
 }
 
 impl Grants {
-    /// Whether a pattern grants `permission` on `name`, where `{user}` stands for `user`. Allocates
+    /// True if a pattern grants `permission` on `name`, where `{user}` stands for `user`. Allocates
     /// nothing.
     pub fn allow(&self, permission: Permission, name: &ChannelName, user: Option<&str>) -> bool {
         self.matching(permission, name, user).is_some()
@@ -75,7 +75,7 @@ impl Grants {
         Grants { narrowed_to: Some(Arc::clone(limit)), ..self.clone() }
     }
 
-    /// Whether some pattern may grant `permission` on some channel.
+    /// True if some pattern may grant `permission` on some channel.
     pub(crate) fn may_grant(&self, permission: Permission) -> bool {
         let has_pattern = |grants: &Grants| grants.patterns(permission).next().is_some();
         has_pattern(self) && self.narrowed_to.as_deref().is_none_or(has_pattern)
@@ -106,7 +106,7 @@ impl Grants {
         Grants { list: list.into(), is_of_key: true, narrowed_to: None }
     }
 
-    /// Whether they are a server key's.
+    /// True if they are a server key's.
     pub fn is_of_key(&self) -> bool {
         self.is_of_key
     }
@@ -117,7 +117,7 @@ impl Grants {
         self.list.iter().filter(granted).map(|grant| &grant.pattern)
     }
 
-    /// Whether it grants nothing.
+    /// True if it grants nothing.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 #[derive(Deserialize)]
 pub(crate) struct Text<'a>(#[serde(borrow)] pub Cow<'a, str>);
 
-/// Whether a text begins as an object does. Derived parsers of structures accept arrays, too.
+/// True if a text begins as an object does. Derived parsers of structures accept arrays, too.
 pub(crate) fn is_object(json: &str) -> bool {
     json.trim_ascii_start().starts_with('{')
 }

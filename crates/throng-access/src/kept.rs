@@ -156,7 +156,7 @@ impl KeptSubscriptions {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether nothing is kept. Costs nothing.
+    /// True if nothing is kept. Costs nothing.
     pub fn is_empty(&self) -> bool {
         self.count.load(Ordering::Relaxed) == 0
     }
@@ -170,7 +170,7 @@ impl KeptSubscriptions {
         state.users.find(user).map_or(0, |id| state.users.set(id).len())
     }
 
-    /// Whether a user follows a channel.
+    /// True if a user follows a channel.
     pub fn has(&self, user: &str, channel: &str) -> bool {
         if self.is_empty() {
             return false;

@@ -90,12 +90,12 @@ impl Pattern {
         &self.text
     }
 
-    /// Whether it contains `{user}`.
+    /// True if it contains `{user}`.
     pub fn has_user(&self) -> bool {
         self.user_at.is_some()
     }
 
-    /// Whether `name` matches, where `{user}` stands for `user`. A pattern with `{user}` matches
+    /// True if `name` matches, where `{user}` stands for `user`. A pattern with `{user}` matches
     /// nothing without a user. Allocates nothing.
     pub fn matches(&self, name: &ChannelName, user: Option<&str>) -> bool {
         if name.kind() != self.kind {
@@ -139,7 +139,7 @@ fn neighbours(before: &str, after: &str) -> impl Iterator<Item = char> {
     before.chars().next_back().into_iter().chain(after.chars().next())
 }
 
-/// Whether a character may stand beside `{user}`.
+/// True if a character may stand beside `{user}`.
 fn is_separator(character: char) -> bool {
     !character.is_alphanumeric() && !matches!(character, '*' | '{' | '}')
 }

@@ -5,7 +5,6 @@
 pub enum Permission {
     /// To follow it.
     Subscribe,
-    /// To publish to it.
     Publish,
     /// To read the messages that it keeps.
     History,
@@ -34,7 +33,7 @@ impl Permission {
 pub struct Permissions(u8);
 
 impl Permissions {
-    /// Whether the set contains `permission`.
+    /// True if the set contains `permission`.
     pub fn contains(self, permission: Permission) -> bool {
         self.0 & 1 << permission as u8 != 0
     }

@@ -42,7 +42,7 @@ impl<'a> Credentials<'a> {
         }
     }
 
-    /// Whether they are a server key.
+    /// True if they are a server key.
     fn are_of_key(self) -> bool {
         matches!(self, Credentials::Known { grants, .. } if grants.is_of_key())
     }

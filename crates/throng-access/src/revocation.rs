@@ -52,7 +52,6 @@ pub enum Revocation {
 /// What a revocation is about. Ordered: tokens first, then users by name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject {
-    /// The tokens with this id.
     Token(TokenId),
     /// Everything that this user was issued.
     User(Box<str>),
@@ -105,7 +104,7 @@ impl Revocations {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Whether a token is revoked. Allocates nothing.
+    /// True if a token is revoked. Allocates nothing.
     pub fn is_revoked(&self, identity: &Identity) -> bool {
         let set = self.read();
         let is_token = identity.token_id().is_some_and(|id| set.tokens.contains_key(&id));
@@ -137,7 +136,7 @@ impl Revocations {
         set.tokens.len() + set.users.len()
     }
 
-    /// Whether nothing is revoked.
+    /// True if nothing is revoked.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -63,7 +63,7 @@ impl ServerKey {
         &self.name
     }
 
-    /// Whether the key has `scope`. For scopes that are about channels, [`ServerKey::grants`] says
+    /// True if the key has `scope`. For scopes that are about channels, [`ServerKey::grants`] says
     /// for which.
     pub fn has(&self, scope: Scope) -> bool {
         self.scopes.contains(&scope)
@@ -74,7 +74,7 @@ impl ServerKey {
         &self.grants
     }
 
-    /// Whether it is for this channel or user: the scope [`Scope::Listing`] shows these only.
+    /// True if it is for this channel or user: the scope [`Scope::Listing`] shows these only.
     pub fn covers(&self, name: &ChannelName) -> bool {
         self.patterns.iter().any(|pattern| pattern.matches(name, None))
     }
@@ -131,7 +131,7 @@ impl ServerKeys {
         found.cloned()
     }
 
-    /// Whether there is no key.
+    /// True if there is no key.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }

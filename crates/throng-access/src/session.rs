@@ -140,12 +140,12 @@ impl Session {
         self.expires_s.saturating_sub(lead_s)
     }
 
-    /// Whether it is the session of a user.
+    /// True if it is the session of a user.
     pub fn has_user(&self) -> bool {
         self.tags() >> TOKEN_BITS != 0
     }
 
-    /// Whether its user is `name`, but for the probability of two users with the same tag.
+    /// True if its user is `name`, but for the probability of two users with the same tag.
     pub fn is_of_user(&self, name: &str, tagger: &Tagger) -> bool {
         self.tags() >> TOKEN_BITS == tagger.user(name)
     }
@@ -161,7 +161,7 @@ impl Session {
         (self.expires_s == NEVER_S && tag != 0).then_some(tag)
     }
 
-    /// Whether a revocation may be about its token, or a query about its user. `true` may be wrong,
+    /// True if a revocation may be about its token, or a query about its user. `true` may be wrong,
     /// with the probabilities of the tags, and for a user whose token is newer than the revocation:
     /// such a client may come back at once. `false` is always right.
     pub fn may_match(&self, wanted: &WantedTags) -> bool {

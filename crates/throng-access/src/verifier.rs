@@ -152,12 +152,12 @@ impl Verifier {
         Ok(identity)
     }
 
-    /// Whether a token was verified lately and is valid still.
+    /// True if a token was verified lately and is valid still.
     pub fn knows(&mut self, token: &str, now_s: u64) -> bool {
         self.verify_if(token, now_s, || Err(TokenError::UnknownKey)).is_ok()
     }
 
-    /// Whether [`Verifier::verify`] takes so long that a thread which serves other connections
+    /// True if [`Verifier::verify`] takes so long that a thread which serves other connections
     /// should leave it to another one. Costs nothing if no key of the server takes long.
     pub fn takes_long(&mut self, token: &str) -> bool {
         let (keys, _) = self.keys.get();

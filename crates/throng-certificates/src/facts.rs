@@ -38,7 +38,6 @@ pub(crate) struct Facts {
     pub(crate) not_before: SystemTime,
     /// Until when it is valid.
     pub(crate) not_after: SystemTime,
-    /// Whether its key is one of RSA.
     pub(crate) is_rsa: bool,
 }
 

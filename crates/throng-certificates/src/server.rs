@@ -45,7 +45,7 @@ pub struct ClientSettings {
     pub authorities: PathBuf,
     /// Lists of revoked certificates, in PEM.
     pub revocations: Option<PathBuf>,
-    /// Whether clients without a certificate are refused.
+    /// True if clients without a certificate are refused.
     pub is_required: bool,
     /// What in the certificate names the user, if it does.
     pub user: Option<UserField>,
@@ -79,9 +79,8 @@ pub struct CertificateState {
     pub not_before: SystemTime,
     /// The file that it is in.
     pub path: PathBuf,
-    /// Whether it is obtained by ACME.
     pub is_of_acme: bool,
-    /// Whether its key is one of RSA, whose handshakes cost seven times as much.
+    /// True if its key is one of RSA, whose handshakes cost seven times as much.
     pub is_rsa: bool,
 }
 
@@ -165,7 +164,7 @@ pub struct Reloads {
     pub replaced: u64,
     /// They were broken.
     pub refused: u64,
-    /// Whether they are broken now.
+    /// True if they are broken now.
     pub is_refused: bool,
 }
 
@@ -394,7 +393,7 @@ enum Build<'a> {
 }
 
 impl Build<'_> {
-    /// Whether a certificate in this file may have expired: it takes the place of nothing better.
+    /// True if a certificate in this file may have expired: it takes the place of nothing better.
     fn may_have_expired(&self, files: &CertificateFiles, now: SystemTime) -> bool {
         let is_valid = |state: &CertificateState| {
             state.path == files.certificate && (state.not_before..=state.not_after).contains(&now)

@@ -84,7 +84,7 @@ pub(crate) struct Tickets {
     /// The one that seals first; never empty.
     keys: RwLock<Vec<TicketKey>>,
     lifetime_s: u32,
-    /// Whether the keys are of a file, and are not replaced here.
+    /// True if the keys are of a file, and are not replaced here.
     is_of_file: bool,
 }
 

@@ -35,7 +35,7 @@ impl AgeClock {
         self.has_stepped_back |= seen_ms > wall_ms.saturating_add(SLACK_MS);
     }
 
-    /// Whether the machine's clock was set back since this was asked.
+    /// True if the machine's clock was set back since this was asked.
     pub fn has_stepped_back(&mut self) -> bool {
         std::mem::take(&mut self.has_stepped_back)
     }

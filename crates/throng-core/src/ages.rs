@@ -59,7 +59,7 @@ impl Ages {
         }
     }
 
-    /// Whether there are far more entries than `owners`, the most that there can be.
+    /// True if there are far more entries than `owners`, the most that there can be.
     pub(crate) fn should_rebuild(&self, owners: usize) -> bool {
         self.heap.len() >= REBUILD_MIN + 2 * owners
     }

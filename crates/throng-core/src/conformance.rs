@@ -52,9 +52,9 @@ pub fn run(make: impl Fn(Arc<Rules>, Vec<Arc<WorkerQueue>>) -> Box<dyn Engine>) 
 /// What engines may do differently.
 #[derive(Debug, Clone, Copy)]
 pub struct Profile {
-    /// Whether the rules say that a journal keeps the logs.
+    /// True if the rules say that a journal keeps the logs.
     pub is_durable: bool,
-    /// Whether lists have channels without subscribers, and the number of their messages.
+    /// True if lists have channels without subscribers, and the number of their messages.
     pub lists_logs: bool,
 }
 

@@ -79,7 +79,7 @@ pub struct ScanClose {
     pub code: u16,
     /// The reason, at most 123 bytes.
     pub reason: Box<str>,
-    /// Whether the clients may come back: a long-poll gets an empty answer then, and otherwise an
+    /// True if the clients may come back: a long-poll gets an empty answer then, and otherwise an
     /// error.
     pub may_return: bool,
 }
@@ -93,7 +93,6 @@ pub enum FoundTransport {
     Sse,
     /// As an HTTP stream.
     Stream,
-    /// By a long-poll.
     LongPoll,
 }
 
@@ -112,7 +111,6 @@ impl FoundTransport {
 /// A connection that a scan has listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundConnection {
-    /// The name of the connection.
     pub name: ConnectionName,
     /// How it gets its messages.
     pub transport: FoundTransport,

@@ -48,7 +48,7 @@ pub struct Followed {
     /// With [`StartAt::After`] and [`StartAt::Since`], whether all messages after that position are
     /// in `backlog`.
     pub is_recovered: Option<bool>,
-    /// Whether each offset of the channel is its predecessor's plus one, so that the difference of
+    /// True if each offset of the channel is its predecessor's plus one, so that the difference of
     /// two offsets is a number of messages.
     pub are_offsets_consecutive: bool,
     /// The messages after the cursor up to the head, oldest first.
@@ -62,7 +62,7 @@ pub struct History {
     pub head: MessageId,
     /// The messages of the page, oldest first.
     pub messages: Vec<Arc<Message>>,
-    /// Whether the next page in the direction of the query has messages.
+    /// True if the next page in the direction of the query has messages.
     pub has_more: bool,
     /// With [`HistoryQuery::After`] and [`HistoryQuery::Since`], whether the log still has all
     /// messages after that position.
@@ -83,7 +83,7 @@ pub struct Audience {
 pub struct OtherNodes<T> {
     /// What they have found.
     pub found: T,
-    /// Whether none of their answers is missing.
+    /// True if none of their answers is missing.
     pub is_complete: bool,
 }
 
@@ -149,7 +149,7 @@ pub trait Engine: Send + Sync {
         answer.now().unwrap_or(Err(PublishError::Unknown))
     }
 
-    /// Whether other processes serve the same channels. Then [`Engine::watermark`] may be behind
+    /// True if other processes serve the same channels. Then [`Engine::watermark`] may be behind
     /// what others have published, and is no place for a subscription to begin.
     fn is_shared(&self) -> bool {
         false
@@ -161,7 +161,7 @@ pub trait Engine: Send + Sync {
         NodeTag::ALONE
     }
 
-    /// Whether what is posted to workers is settled at once. If not, workers are told
+    /// True if what is posted to workers is settled at once. If not, workers are told
     /// ([`Notification::Settled`]) when it is.
     fn is_settling(&self) -> bool {
         true
@@ -171,7 +171,7 @@ pub trait Engine: Send + Sync {
     /// channel's log, and in the queues of the workers that follow the channel.
     fn watermark(&self) -> Watermark;
 
-    /// Whether parts of some logs have to be [fetched](Engine::fetch). If not, nobody need ask for
+    /// True if parts of some logs have to be [fetched](Engine::fetch). If not, nobody need ask for
     /// each of many channels.
     fn fetches(&self) -> bool {
         false
@@ -256,7 +256,7 @@ pub trait Engine: Send + Sync {
     /// The name of a channel; `None` if it was forgotten.
     fn name(&self, channel: ChannelId) -> Option<ChannelName>;
 
-    /// Whether this is still the name of a channel: another one may have got its id.
+    /// True if this is still the name of a channel: another one may have got its id.
     fn is_named(&self, channel: ChannelId, name: &ChannelName) -> bool {
         self.name(channel).as_ref() == Some(name)
     }
@@ -272,7 +272,7 @@ pub trait Engine: Send + Sync {
     /// Hands notifications to a worker, outside any channel's order.
     fn post(&self, worker: WorkerId, notification: Notification);
 
-    /// Whether every request has been answered. Only meaningful once no more requests are made.
+    /// True if every request has been answered. Only meaningful once no more requests are made.
     /// Always true for engines that answer at once.
     fn is_at_rest(&self) -> bool {
         true

@@ -10,7 +10,6 @@ use crate::name::ChannelName;
 pub enum Event<'a> {
     /// A client follows something over a WebSocket or a stream. Long-polls are no connections.
     Connected {
-        /// The name of the connection.
         connection: ConnectionName,
         /// The user that it belongs to.
         user: Option<&'a str>,
@@ -21,7 +20,6 @@ pub enum Event<'a> {
     },
     /// Such a connection has ended.
     Disconnected {
-        /// The name of the connection.
         connection: ConnectionName,
         /// Why it has ended: a value of the label `reason` in the metrics.
         reason: &'static str,

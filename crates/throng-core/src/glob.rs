@@ -1,6 +1,6 @@
 //! Patterns of names, in which `*` stands for any text.
 
-/// Whether `text` matches `pattern`, in which `*` stands for any text.
+/// True if `text` matches `pattern`, in which `*` stands for any text.
 ///
 /// Compares at most as many bytes as the product of both lengths: after a mismatch it goes back to
 /// the last star only.
@@ -8,7 +8,7 @@ pub fn glob(pattern: &str, text: &str) -> bool {
     glob_around(pattern, "", "", text)
 }
 
-/// Whether `text` matches `before`, then `literal`, then `after`. A `*` stands for any text in
+/// True if `text` matches `before`, then `literal`, then `after`. A `*` stands for any text in
 /// `before` and `after`, and for itself in `literal`.
 pub fn glob_around(before: &str, literal: &str, after: &str, text: &str) -> bool {
     let [before, literal, after] = [before, literal, after].map(str::as_bytes);

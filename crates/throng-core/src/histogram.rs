@@ -122,7 +122,6 @@ impl Snapshot {
     }
 }
 
-/// The bucket of a value.
 const fn bucket_of(value_us: u64) -> usize {
     if value_us < SUBBUCKETS as u64 {
         return value_us as usize;

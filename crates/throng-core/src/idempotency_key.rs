@@ -87,7 +87,7 @@ impl IdempotencyKey {
         &self.scoped[..self.text_at]
     }
 
-    /// Whether it belongs to nobody in particular.
+    /// True if it belongs to nobody in particular.
     pub(crate) fn is_anonymous(&self) -> bool {
         self.scoped.starts_with("\u{1}a\0")
     }

@@ -30,7 +30,7 @@ impl AskerId {
         AskerId((number + 1) << 1)
     }
 
-    /// Whether it is a client.
+    /// True if it is a client.
     pub fn is_client(self) -> bool {
         self != AskerId::SERVER
     }
@@ -130,7 +130,7 @@ impl<T> Ticket<T> {
         self
     }
 
-    /// Whether somebody may still wait for the answer.
+    /// True if somebody may still wait for the answer.
     pub fn is_wanted(&self) -> bool {
         self.asker.as_ref().is_none_or(|asker| asker.strong_count() > 0)
     }

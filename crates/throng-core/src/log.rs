@@ -306,7 +306,6 @@ impl Log {
         newest.filter(|entry| !self.view(entry).is_expired()).count()
     }
 
-    /// Whether the log has no messages.
     pub(crate) fn is_empty(&self) -> bool {
         self.messages.is_empty()
     }

@@ -161,12 +161,12 @@ impl Content {
         })
     }
 
-    /// Whether the message has expired at `now_ms`.
+    /// True if the message has expired at `now_ms`.
     pub fn is_expired(&self, now_ms: u64) -> bool {
         self.expires_ms.is_some_and(|expires_ms| expires_ms.get() <= now_ms)
     }
 
-    /// Whether a connection gets the message at `now_ms`. Otherwise its subscription passes over
+    /// True if a connection gets the message at `now_ms`. Otherwise its subscription passes over
     /// the message.
     pub fn is_for(&self, connection: ConnectionName, now_ms: u64) -> bool {
         self.excluded != Some(connection) && !self.is_expired(now_ms)
@@ -198,7 +198,7 @@ impl Content {
         }
     }
 
-    /// Whether this is what a log keeps in the place of an expired message.
+    /// True if this is what a log keeps in the place of an expired message.
     pub(crate) fn is_without_body(&self) -> bool {
         self.expires_ms == EXPIRED
     }
@@ -322,7 +322,7 @@ impl Message {
         self.transit.get()?.encodings[slot].get().map(|bytes| &**bytes)
     }
 
-    /// Whether it has anything that ends with the fan-out, as encodings do.
+    /// True if it has anything that ends with the fan-out, as encodings do.
     pub(crate) fn is_encoded(&self) -> bool {
         self.transit.get().is_some()
     }

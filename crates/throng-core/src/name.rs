@@ -39,7 +39,7 @@ impl ChannelName {
         ChannelName(format!("{PRESENCE_MARK}{channel}").into_boxed_str())
     }
 
-    /// Whether it names the presence events of a channel; [`ChannelName::name`] is the channel's.
+    /// True if it names the presence events of a channel; [`ChannelName::name`] is the channel's.
     pub fn is_presence_events(&self) -> bool {
         is_presence_key(&self.0)
     }
@@ -95,7 +95,7 @@ pub(crate) fn kind_of_key(key: &str) -> Kind {
     }
 }
 
-/// Whether the name that has this [key](ChannelName::key) is of presence events.
+/// True if the name that has this [key](ChannelName::key) is of presence events.
 pub(crate) fn is_presence_key(key: &str) -> bool {
     key.starts_with(PRESENCE_MARK)
 }

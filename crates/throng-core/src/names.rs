@@ -43,7 +43,7 @@ impl Names {
         ChannelName::from_key(self.get(at))
     }
 
-    /// Whether the key at `at` is `key`. Compares bytes, without a check for UTF-8.
+    /// True if the key at `at` is `key`. Compares bytes, without a check for UTF-8.
     pub fn is(&self, at: NameRef, key: &str) -> bool {
         let start = at.0 as usize + 1;
         let end = start + usize::from(self.bytes[start - 1]) + 1;
@@ -55,7 +55,7 @@ impl Names {
         self.holes_bytes += usize::from(self.bytes[at.0 as usize]) + 2;
     }
 
-    /// Whether holes take so much that the owner should call [`Names::pack`].
+    /// True if holes take so much that the owner should call [`Names::pack`].
     pub fn should_pack(&self) -> bool {
         self.holes_bytes > 4096 && self.holes_bytes * 2 > self.bytes.len()
     }

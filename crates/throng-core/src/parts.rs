@@ -60,7 +60,7 @@ pub struct Page {
     pub head: MessageId,
     /// The messages of the page, oldest first.
     pub messages: Vec<Arc<Content>>,
-    /// Whether there are more in the direction of the query.
+    /// True if there are more in the direction of the query.
     pub has_more: bool,
     /// As in [`History::is_recovered`](crate::History::is_recovered).
     pub is_recovered: Option<bool>,
@@ -291,7 +291,7 @@ struct Hold {
 struct Granted {
     /// The bytes of the pot that it takes.
     charged: usize,
-    /// Whether these are for what is being read.
+    /// True if these are for what is being read.
     is_reserved: bool,
     /// How much is to be read at most.
     limits: Limits,
@@ -335,7 +335,7 @@ impl HeldPart {
         lock(&self.0.granted).limits
     }
 
-    /// Whether somebody still waits for what is to be read.
+    /// True if somebody still waits for what is to be read.
     pub fn is_wanted(&self) -> bool {
         let table = lock(&self.0.parts.table);
         let asked = table.channels.get(self.channel()).and_then(|it| it.asked.get(&self.reading()));

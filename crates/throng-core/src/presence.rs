@@ -49,9 +49,9 @@ pub struct Presence {
     pub connections: usize,
     /// The users that they belong to, each once and in alphabetical order.
     pub users: Vec<Arc<str>>,
-    /// Whether there are more users than were asked for.
+    /// True if there are more users than were asked for.
     pub is_cut: bool,
-    /// Whether other nodes have not said who is there on them.
+    /// True if other nodes have not said who is there on them.
     pub is_partial: bool,
 }
 

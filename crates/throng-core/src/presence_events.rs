@@ -74,7 +74,6 @@ type Found = Arc<Mutex<Vec<(ChannelName, Option<Presence>)>>>;
 struct Channel {
     /// When to look at it; `None` while a query is under way.
     due_ms: Option<u64>,
-    /// Whether it was marked since the last look.
     is_changed: bool,
     /// When the last look began.
     looked_ms: u64,
@@ -92,7 +91,7 @@ struct Channel {
     /// What subscribers have not been told yet.
     joined: BTreeSet<Arc<str>>,
     left: BTreeMap<Arc<str>, u64>,
-    /// Whether there is something to tell.
+    /// True if there is something to tell.
     is_untold: bool,
     /// The time of the last event, by the machine's clock.
     told_ms: u64,

@@ -136,7 +136,7 @@ impl MemoryPressure {
         MemoryStep::ALL.into_iter().map(move |step| (step.word(), count(step)))
     }
 
-    /// Whether this is refused now. Counts it if so.
+    /// True if this is refused now. Counts it if so.
     pub fn refuses(&self, what: RefusedForMemory) -> bool {
         let is_refused = self.step() >= what.step();
         if is_refused {

@@ -42,7 +42,7 @@ pub struct Published {
     pub id: MessageId,
     /// The number of subscriptions that the message is delivered to.
     pub subscribers: u64,
-    /// Whether the idempotency key was known: then nothing was published, and `id` is that of the
+    /// True if the idempotency key was known: then nothing was published, and `id` is that of the
     /// first publication.
     pub is_duplicate: bool,
 }

@@ -18,7 +18,6 @@ pub struct Mark {
     /// The message up to which the user has read. An id that the log never gave out changes
     /// nothing.
     pub id: MessageId,
-    /// Whether the marker may move back.
     pub may_go_back: bool,
 }
 

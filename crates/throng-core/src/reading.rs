@@ -100,7 +100,7 @@ impl Fetched {
         Fetched(Some(Box::new(hold)))
     }
 
-    /// Whether something has to be kept for the part to stay readable.
+    /// True if something has to be kept for the part to stay readable.
     pub fn is_held(&self) -> bool {
         self.0.is_some()
     }

@@ -280,7 +280,7 @@ pub struct ReceiptPart {
 }
 
 impl ReceiptPart {
-    /// Whether somebody still waits for the receipt.
+    /// True if somebody still waits for the receipt.
     pub(crate) fn is_open(&self) -> bool {
         self.receipt.is_open.load(Ordering::Relaxed)
     }

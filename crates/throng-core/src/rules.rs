@@ -17,7 +17,7 @@ pub struct Retention {
 }
 
 impl Retention {
-    /// Whether no message is ever kept.
+    /// True if no message is ever kept.
     pub fn is_none(&self) -> bool {
         self.max_messages == 0 || self.max_bytes == 0 || self.max_age_ms == 0
     }
@@ -50,9 +50,9 @@ pub struct Rule {
     /// For how long a subscriber may be behind without having caught up once; `None` for as long as
     /// it keeps to the limits.
     pub slow_timeout: Option<Duration>,
-    /// Whether subscribers may get presence events.
+    /// True if subscribers may get presence events.
     pub presence_events: bool,
-    /// Whether a journal keeps the log, on a disk or elsewhere, so that it survives the process.
+    /// True if a journal keeps the log, on a disk or elsewhere, so that it survives the process.
     pub is_durable: bool,
 }
 
@@ -147,17 +147,16 @@ impl Rules {
         RuleId(at as u8)
     }
 
-    /// Whether subscribers of a channel may get presence events.
+    /// True if subscribers of a channel may get presence events.
     pub fn have_presence_events(&self, name: &ChannelName) -> bool {
         self.get(self.find(name)).presence_events
     }
 
-    /// Whether this is the rule of presence events themselves.
     pub(crate) fn are_presence_events(&self, id: RuleId) -> bool {
         id.index() + 1 == self.list.len()
     }
 
-    /// Whether any channel has presence events.
+    /// True if any channel has presence events.
     pub fn have_any_presence_events(&self) -> bool {
         self.list.iter().any(|rule| rule.presence_events)
     }

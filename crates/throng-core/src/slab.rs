@@ -275,7 +275,7 @@ impl<T> Slab<T> {
         self.length as usize
     }
 
-    /// Whether the slab holds no value.
+    /// True if the slab holds no value.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }

@@ -37,7 +37,7 @@ pub struct Watermark {
 }
 
 impl Watermark {
-    /// Whether a text is meant to be a watermark, and not the id of a message.
+    /// True if a text is meant to be a watermark, and not the id of a message.
     pub(crate) fn is_meant(text: &str) -> bool {
         text.starts_with(MARK)
     }

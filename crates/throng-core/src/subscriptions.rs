@@ -342,7 +342,7 @@ impl SubscriptionTable {
         self.completions.extend(message.in_flight().and_then(InFlight::complete));
     }
 
-    /// Whether the offsets of a channel are those of a log that is elsewhere. Then a late
+    /// True if the offsets of a channel are those of a log that is elsewhere. Then a late
     /// notification for the channel that had its place before may seem to be for this one.
     pub fn has_log_elsewhere(&self, local: LocalId) -> bool {
         let known = self.channels.get(local.index());
@@ -414,7 +414,7 @@ impl SubscriptionTable {
         }
     }
 
-    /// Whether passes skip the subscription because its connection takes no more for now.
+    /// True if passes skip the subscription because its connection takes no more for now.
     #[cfg(test)]
     fn is_blocked(&self, id: SubscriptionId) -> bool {
         self.live(id).is_some_and(|subscription| subscription.connection.has(BLOCKED))
@@ -428,7 +428,7 @@ impl SubscriptionTable {
         }
     }
 
-    /// Whether its connection follows what the server keeps for its user; false if it has ended.
+    /// True if its connection follows what the server keeps for its user; false if it has ended.
     pub fn is_kept(&self, id: SubscriptionId) -> bool {
         self.live(id).is_some_and(|subscription| subscription.connection.has(KEPT))
     }
@@ -441,7 +441,7 @@ impl SubscriptionTable {
         }
     }
 
-    /// Whether the server keeps it for its connection's user, and the client has not asked for it;
+    /// True if the server keeps it for its connection's user, and the client has not asked for it;
     /// false if it has ended.
     pub fn is_unasked(&self, id: SubscriptionId) -> bool {
         self.live(id).is_some_and(|subscription| subscription.connection.has(UNASKED))
@@ -508,7 +508,7 @@ impl SubscriptionTable {
         self.subscriptions.len()
     }
 
-    /// Whether there are no subscriptions.
+    /// True if there are no subscriptions.
     pub fn is_empty(&self) -> bool {
         self.subscriptions.is_empty()
     }

@@ -23,7 +23,6 @@ pub struct PresenceState {
 /// A channel whose presence events somebody follows, or did recently.
 #[derive(Debug, Default)]
 struct Watched {
-    /// Whether it is in the list of changed channels.
     is_changed: bool,
     /// `None` until the first event.
     state: Option<Arc<PresenceState>>,
@@ -54,7 +53,7 @@ impl Channels {
 #[derive(Debug, Default)]
 pub struct WatchedPresence {
     channels: Mutex<Channels>,
-    /// Whether there are changed channels, readable without the lock.
+    /// True if there are changed channels, readable without the lock.
     has_changed: AtomicBool,
     events: AtomicU64,
 }

@@ -89,7 +89,7 @@ pub enum Notification {
 }
 
 impl Notification {
-    /// Whether the worker takes it before all others, however far delivery lags.
+    /// True if the worker takes it before all others, however far delivery lags.
     fn is_urgent(&self) -> bool {
         match self {
             // A revoked token must end its connections within a second.
@@ -182,11 +182,10 @@ pub struct WorkerQueue {
     waiting_messages: AtomicUsize,
     /// Bytes of those messages.
     waiting_bytes: AtomicUsize,
-    /// Whether any of them has a receipt.
     has_receipts: AtomicBool,
-    /// Whether there may be urgent notifications in the queue.
+    /// True if there may be urgent notifications in the queue.
     has_urgent: AtomicBool,
-    /// Whether the worker will look into the queue without being woken.
+    /// True if the worker will look into the queue without being woken.
     is_awake: AtomicBool,
     /// Wakes the worker, from any thread.
     wake: Box<dyn Fn() + Send + Sync>,
@@ -222,19 +221,19 @@ impl WorkerQueue {
         }
     }
 
-    /// Whether another message may be posted.
+    /// True if another message may be posted.
     pub fn has_room(&self) -> bool {
         // Without the lock: several publishers at once may exceed the limit by a message each.
         self.waiting_messages.load(Ordering::Relaxed) < self.limits.max_messages
             && self.waiting_bytes.load(Ordering::Relaxed) < self.limits.max_bytes
     }
 
-    /// Whether no notification waits.
+    /// True if no notification waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.load(Ordering::Acquire) == 0
     }
 
-    /// Whether a message with a receipt waits. Right about all that was posted before a call of the
+    /// True if a message with a receipt waits. Right about all that was posted before a call of the
     /// engine that has returned.
     pub fn has_receipts(&self) -> bool {
         self.has_receipts.load(Ordering::Relaxed)

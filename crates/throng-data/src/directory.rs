@@ -77,7 +77,6 @@ pub enum DirectoryError {
 pub struct Directory {
     path: PathBuf,
     lock: File,
-    /// Whether it was made here.
     is_new: bool,
 }
 

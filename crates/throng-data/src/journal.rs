@@ -136,7 +136,7 @@ impl Pause {
 struct Queue {
     waiting: VecDeque<Waiting>,
     bytes: usize,
-    /// Whether the thread writes what it took last.
+    /// True if the thread writes what it took last.
     is_writing: bool,
     is_ending: bool,
     pause: Pause,
@@ -149,7 +149,7 @@ struct Shared {
     state: AtomicU8,
     /// What the storage said when it failed the last time.
     failure: Mutex<String>,
-    /// Whether the directory took more than it may at the last look.
+    /// True if the directory took more than it may at the last look.
     is_over_limit: AtomicBool,
     messages: AtomicU64,
     message_bytes: AtomicU64,
@@ -400,7 +400,7 @@ impl Drop for Journal {
 
 struct Thread {
     writer: Writer,
-    /// Whether the storage knows that this run goes on.
+    /// True if the storage knows that this run goes on.
     is_noted: bool,
     setup: Setup,
     answers: Answers,

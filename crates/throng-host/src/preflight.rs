@@ -88,7 +88,7 @@ impl Capacity {
 }
 
 impl Preflight {
-    /// Whether no check failed, as far as the values could be read.
+    /// True if no check failed, as far as the values could be read.
     pub fn is_possible(&self) -> bool {
         self.with(Verdict::Must).next().is_none()
     }

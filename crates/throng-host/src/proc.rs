@@ -86,7 +86,7 @@ fn add_new(family: &mut Vec<u32>, pids: impl Iterator<Item = u32>) {
     }
 }
 
-/// Whether a process with this id exists.
+/// True if a process with this id exists.
 pub fn exists(pid: u32) -> bool {
     Path::new(&format!("/proc/{pid}")).exists()
 }
@@ -205,7 +205,7 @@ pub fn listeners(port: u16) -> Vec<u32> {
     found
 }
 
-/// Whether any process, of any user, listens on a TCP port of this machine.
+/// True if any process, of any user, listens on a TCP port of this machine.
 pub fn is_listened_on(port: u16) -> bool {
     !listening(port).is_empty()
 }
@@ -249,7 +249,7 @@ fn numbers_in(folder: &str) -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// Whether a process may be in our network namespace: it is, or its namespace cannot be read.
+/// True if a process may be in our network namespace: it is, or its namespace cannot be read.
 /// Skips other namespaces because a server with a million descriptors there would take seconds to
 /// scan.
 fn is_on_our_network(pid: u32) -> bool {

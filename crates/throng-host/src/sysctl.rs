@@ -8,7 +8,7 @@ pub fn read(name: &str) -> Option<String> {
     fs::read_to_string(path(name)).ok().map(|text| text.trim().to_owned())
 }
 
-/// Whether a kernel setting exists, readable or not.
+/// True if a kernel setting exists, readable or not.
 pub fn exists(name: &str) -> bool {
     !matches!(fs::metadata(path(name)), Err(error) if error.kind() == io::ErrorKind::NotFound)
 }

@@ -43,17 +43,17 @@ impl ApiError {
     /// The stream has too many publications that wait. This one was not stored.
     pub(crate) const TOO_MANY_REQUESTS: u32 = 10167;
 
-    /// Whether there is no such stream.
+    /// True if there is no such stream.
     pub fn is_no_stream(&self) -> bool {
         self.err_code == Self::STREAM_NOT_FOUND
     }
 
-    /// Whether the servers have not elected a leader, for which a majority of them is needed.
+    /// True if the servers have not elected a leader, for which a majority of them is needed.
     pub fn is_leaderless(&self) -> bool {
         self.err_code == Self::NO_LEADER
     }
 
-    /// Whether the last entry of the key is not the one that was expected.
+    /// True if the last entry of the key is not the one that was expected.
     pub(crate) fn is_conflict(&self) -> bool {
         Self::WRONG_LAST_SEQUENCE.contains(&self.err_code)
     }
@@ -63,7 +63,7 @@ impl ApiError {
         self.description.rsplit_once(": ")?.1.parse().ok()
     }
 
-    /// Whether the same request may succeed a moment later: servers elect a leader, say.
+    /// True if the same request may succeed a moment later: servers elect a leader, say.
     pub fn is_passing(&self) -> bool {
         matches!(self.code, 408 | 503) || self.err_code == Self::DUPLICATE_IN_PROCESS
     }
@@ -79,7 +79,7 @@ pub struct StreamSettings {
     pub class: String,
     /// How many servers have a copy: 1, 3 or 5.
     pub replicas: u8,
-    /// Whether the stream is in the servers' memory only.
+    /// True if the stream is in the servers' memory only.
     pub is_in_memory: bool,
     /// What a channel keeps: messages and their age.
     pub retention: Retention,

@@ -190,7 +190,7 @@ pub async fn run(
     }
 }
 
-/// Whether the connection ends after an event.
+/// True if the connection ends after an event.
 fn is_last(event: &Event<'_>) -> bool {
     matches!(event, Event::Leave | Event::Cede)
 }

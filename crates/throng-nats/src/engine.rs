@@ -217,7 +217,7 @@ impl NatsEngine {
         self.shared.link.state()
     }
 
-    /// Whether the stream stores nothing, although it can be used otherwise.
+    /// True if the stream stores nothing, although it can be used otherwise.
     pub fn is_stalled(&self) -> bool {
         self.shared.link.is_stalled()
     }

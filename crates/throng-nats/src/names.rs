@@ -36,12 +36,10 @@ impl NamesByNumber {
         self.part(number).name(at)
     }
 
-    /// The key of that name.
     pub(crate) fn key(&self, (number, at): (u32, NameRef)) -> &str {
         self.part(number).get(at)
     }
 
-    /// Whether this is the key of that name.
     pub(crate) fn is(&self, (number, at): (u32, NameRef), key: &str) -> bool {
         self.part(number).is(at, key)
     }

@@ -15,7 +15,6 @@ fn kind(channel: &ChannelName) -> Option<&'static str> {
     }
 }
 
-/// Whether a channel has subjects.
 pub(crate) fn has_suffix(channel: &ChannelName) -> bool {
     kind(channel).is_some()
 }

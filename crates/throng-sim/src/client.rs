@@ -46,13 +46,11 @@ pub(crate) struct Client {
     pub(crate) pipe: SharedPipe,
     /// Its first request that subscribes.
     pub(crate) plan: Plan,
-    /// Whether it reads what arrives.
     pub(crate) is_reading: bool,
-    /// Whether it answers pings.
     pub(crate) answers_pings: bool,
     /// Bytes to send.
     unsent: VecDeque<u8>,
-    /// Whether it has sent a part of what it has to send.
+    /// True if it has sent a part of what it has to send.
     is_mid_message: bool,
     /// When it sent the first byte of what the server may not have read completely.
     message_ms: u64,
@@ -62,7 +60,7 @@ pub(crate) struct Client {
     poll_head: Option<(Head, Vec<Begin>)>,
     engine: EngineAnswers,
     greetings: VecDeque<Greeting>,
-    /// Whether a stream of events has begun and nothing has come yet: a heartbeat opens it,
+    /// True if a stream of events has begun and nothing has come yet: a heartbeat opens it,
     /// whatever their interval.
     is_opening: bool,
     cursors: Vec<Cursor>,
@@ -80,26 +78,26 @@ pub(crate) struct Client {
     /// The world's number of the last message that it published.
     last_published: u64,
     opened_ms: u64,
-    /// Whether it has half-closed, reset or closed the connection.
+    /// True if it has half-closed, reset or closed the connection.
     has_left: bool,
     /// Set once the server must close with this code: the client sent a close frame, or violated
     /// the protocol.
     expected_close: Option<u16>,
     is_refused: bool,
-    /// Whether its subscription was refused in the form of its transport: with a time to reconnect,
+    /// True if its subscription was refused in the form of its transport: with a time to reconnect,
     /// unless `is_denied`.
     must_reconnect: bool,
     /// A WebSocket was opened only to say that its subscription is not allowed.
     is_denied: bool,
-    /// Whether its first request was complete when it was accepted.
+    /// True if its first request was complete when it was accepted.
     pub(crate) is_prompt: bool,
     has_last_chunk: bool,
     has_retry: bool,
     /// Code and reason of the server's close frame.
     close: Option<(u16, String)>,
-    /// Whether the client has seen the end of the connection.
+    /// True if the client has seen the end of the connection.
     has_ended: bool,
-    /// Whether the server gave up messages that it had for the client.
+    /// True if the server gave up messages that it had for the client.
     pub(crate) is_given_up: bool,
     /// The number of messages received.
     pub(crate) messages: u64,
@@ -109,21 +107,21 @@ pub(crate) struct Client {
     pub(crate) gaps: u64,
     /// The positions, in all that it sends, at which each request and frame ends.
     sent_ends: Vec<usize>,
-    /// Whether the engine refused a publication that only a close frame can answer.
+    /// True if the engine refused a publication that only a close frame can answer.
     pub(crate) is_busy: bool,
     /// The earliest end of what the access policy allowed.
     expires_ms: Option<u64>,
     /// The same, as far as the client surely follows something because of it.
     must_expire_ms: Option<u64>,
-    /// Whether a permission that it had got may have been replaced by another one.
+    /// True if a permission that it had got may have been replaced by another one.
     was_asked_again: bool,
-    /// Whether the server has said that the end has come.
+    /// True if the server has said that the end has come.
     has_expired: bool,
-    /// Whether it stopped sending in the middle of a message.
+    /// True if it stopped sending in the middle of a message.
     pub(crate) is_halting: bool,
-    /// Whether the server evicted it for what it buffered.
+    /// True if the server evicted it for what it buffered.
     pub(crate) is_evicted: bool,
-    /// Whether its first request was for a page.
+    /// True if its first request was for a page.
     visits_control: bool,
 }
 
@@ -193,7 +191,7 @@ impl Client {
         client
     }
 
-    /// Whether the server may have answered a request of its connection before.
+    /// True if the server may have answered a request of its connection before.
     pub(crate) fn may_have_been_served(&self) -> bool {
         self.visits_control || self.plan.transport == Transport::Poll
     }
@@ -211,17 +209,16 @@ impl Client {
         self.sent_ends.push(before + bytes.len());
     }
 
-    /// Whether it has received the message with an offset.
     pub(crate) fn has_received(&self, topic: usize, offset: u64) -> bool {
         self.received.contains(&(topic, offset))
     }
 
-    /// Whether neither side has ended the connection.
+    /// True if neither side has ended the connection.
     pub(crate) fn is_here(&self) -> bool {
         !self.has_left && !self.has_ended
     }
 
-    /// Whether it has a WebSocket on which it may publish and send commands.
+    /// True if it has a WebSocket on which it may publish and send commands.
     pub(crate) fn may_speak(&self) -> bool {
         self.is_here()
             && self.requests.is_empty()
@@ -244,12 +241,12 @@ impl Client {
         self.expires_ms = self.expires_ms.into_iter().chain([until_ms]).min();
     }
 
-    /// Whether the server may have closed it at this time because a permission has ended.
+    /// True if the server may have closed it at this time because a permission has ended.
     fn may_have_expired(&self, now_ms: u64) -> bool {
         self.expires_ms.is_some_and(|expires_ms| expires_ms <= now_ms)
     }
 
-    /// Whether it does not know yet what it follows, because a subscription may still be refused.
+    /// True if it does not know yet what it follows, because a subscription may still be refused.
     pub(crate) fn awaits_subscription(&self) -> bool {
         self.commands.iter().any(|(_, command)| matches!(command, Command::Subscribe(_)))
     }
@@ -259,7 +256,7 @@ impl Client {
         self.name
     }
 
-    /// Whether it has bytes to send.
+    /// True if it has bytes to send.
     pub(crate) fn has_unsent(&self) -> bool {
         !self.unsent.is_empty() && !self.has_left
     }
@@ -323,7 +320,7 @@ impl Client {
         self.cursors.iter().find(|cursor| cursor.topic == topic).map(|cursor| cursor.offset)
     }
 
-    /// Whether it may send its next long poll.
+    /// True if it may send its next long poll.
     pub(crate) fn may_poll(&self) -> bool {
         self.is_here()
             && self.plan.transport == Transport::Poll

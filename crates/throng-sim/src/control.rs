@@ -61,7 +61,6 @@ impl Control {
         self.held.clear();
     }
 
-    /// Whether it has no connections.
     pub(crate) fn is_empty(&self) -> bool {
         self.held.is_empty()
     }

@@ -77,7 +77,7 @@ impl Decoder {
         Ok(pieces)
     }
 
-    /// Whether no piece is incomplete.
+    /// True if no piece is incomplete.
     pub(crate) fn is_at_rest(&self) -> bool {
         self.bytes.is_empty() && self.events.is_at_rest()
     }

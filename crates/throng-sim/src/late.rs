@@ -33,7 +33,7 @@ struct State {
 }
 
 impl Lateness {
-    /// Whether anything is answered later.
+    /// True if anything is answered later.
     pub(crate) fn is_possible(self) -> bool {
         self.percent > 0 || self.fetch_percent > 0
     }

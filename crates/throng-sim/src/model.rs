@@ -37,7 +37,6 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Whether it has expired at `now_ms`.
     pub(crate) fn is_expired(&self, now_ms: u64) -> bool {
         self.expires_ms.is_some_and(|expires_ms| expires_ms <= now_ms)
     }
@@ -57,7 +56,7 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// Whether its subscription passes over a message.
+    /// True if its subscription passes over a message.
     pub(crate) fn passes_over(self, entry: &Entry) -> bool {
         (entry.excluded.is_some() && entry.excluded == self.name) || entry.is_expired(self.now_ms)
     }
@@ -75,7 +74,7 @@ struct Log {
     /// The number of the oldest messages that the rule did not retain when a newer one came. They
     /// are gone, also when others expire and leave room.
     outdated: usize,
-    /// Whether a subscription ever began before the newest message.
+    /// True if a subscription ever began before the newest message.
     has_backlogs: bool,
     /// Offset and time of the message with each idempotency key.
     keys: HashMap<Box<str>, (u64, u64)>,
@@ -88,7 +87,7 @@ pub(crate) struct Model {
     pub(crate) topics: Vec<Topic>,
     /// The epoch of each channel, as ids have it.
     epochs: Vec<String>,
-    /// Whether each offset is its predecessor's plus one.
+    /// True if each offset is its predecessor's plus one.
     pub(crate) are_offsets_consecutive: bool,
     /// The number of messages dropped because all logs together exceeded their limit.
     pub(crate) evicted: u64,
@@ -124,7 +123,7 @@ pub(crate) struct Begin {
 pub(crate) struct Page {
     /// The offsets of its messages.
     pub(crate) offsets: Vec<u64>,
-    /// Whether the next page has messages.
+    /// True if the next page has messages.
     pub(crate) has_more: bool,
     /// With [`HistoryQuery::After`]: whether the log has all messages after that id.
     pub(crate) is_recovered: Option<bool>,
@@ -201,7 +200,7 @@ impl Model {
         log.before(log.entries.partition_point(|entry| entry.offset < offset))
     }
 
-    /// Whether an offset up to the head is that of no message.
+    /// True if an offset up to the head is that of no message.
     pub(crate) fn is_between_messages(&self, topic: usize, offset: u64) -> bool {
         offset > 0 && offset <= self.head(topic) && self.entry(topic, offset).is_none()
     }
@@ -282,13 +281,13 @@ impl Model {
         log.entries[log.index_after(cursor)..].iter().find(|entry| !reader.passes_over(entry))
     }
 
-    /// Whether a subscription passes over all messages after `cursor` up to `to`.
+    /// True if a subscription passes over all messages after `cursor` up to `to`.
     pub(crate) fn passes_over(&self, topic: usize, cursor: u64, to: u64, reader: Reader) -> bool {
         let next = self.next_for(topic, cursor, reader);
         cursor <= to && next.is_none_or(|entry| entry.offset > to)
     }
 
-    /// Whether a subscription at `cursor` exceeds the lag limit when the head is `head`.
+    /// True if a subscription at `cursor` exceeds the lag limit when the head is `head`.
     pub(crate) fn exceeds_lag(&self, topic: usize, cursor: u64, head: u64) -> bool {
         let rule = &self.topics[topic].rule;
         let pending = self.between(topic, cursor, head);
@@ -373,7 +372,7 @@ impl Model {
         }
     }
 
-    /// Whether a subscription that resumes after `offset` lacks messages only because of the limit
+    /// True if a subscription that resumes after `offset` lacks messages only because of the limit
     /// of all logs together.
     pub(crate) fn lacks_evicted(&self, topic: usize, offset: u64, now_ms: u64) -> bool {
         let retained = self.logs[topic].before(self.first_retained(topic, now_ms));

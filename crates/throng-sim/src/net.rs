@@ -25,7 +25,7 @@ pub struct FakeNet {
     pub(crate) to_control: Vec<Handoff>,
     /// Hand-offs to other workers.
     pub(crate) to_workers: Vec<(WorkerId, Handoff)>,
-    /// Whether hand-offs are refused for now.
+    /// True if hand-offs are refused for now.
     pub(crate) refuses: bool,
     /// The number of bytes that sockets without TLS accepted.
     pub(crate) sent_bytes: u64,
@@ -44,7 +44,6 @@ impl FakeNet {
         }
     }
 
-    /// Whether an event is pending.
     pub(crate) fn has_events(&self) -> bool {
         self.watched.iter().any(|pipe| pipe.borrow().has_edge())
     }

@@ -41,16 +41,13 @@ pub struct Pipe {
     capacity: usize,
     /// The socket is writable while at least this much of the capacity is free.
     low_water: usize,
-    /// Whether an edge is due as soon as the socket is writable.
+    /// True if an edge is due as soon as the socket is writable.
     lacks_room: bool,
-    /// Whether the client sends no more.
     is_peer_ended: bool,
-    /// Whether the client has closed its socket.
     is_peer_gone: bool,
     is_reset: bool,
-    /// Whether the server sends no more.
+    /// True if the server sends no more.
     is_finished: bool,
-    /// Whether the server has closed its socket.
     is_closed: bool,
     watch: Option<Watch>,
     /// When the server finished or closed its end, and the state of the pipe then.
@@ -61,15 +58,14 @@ pub struct Pipe {
     read_bytes: usize,
     /// When the server last wrote bytes.
     written_ms: u64,
-    /// Whether the server has turned on TCP keepalive.
+    /// True if the server has turned on TCP keepalive.
     pub(crate) is_kept_alive: bool,
-    /// Whether the last write was short or blocked.
     is_full: bool,
     /// When a write was first short or blocked.
     full_since_ms: Option<u64>,
     /// When the server last wrote bytes, or the client last read some.
     moved_ms: u64,
-    /// Whether a hand-off failed, or a handshake was to be frozen, so that the server closes the
+    /// True if a hand-off failed, or a handshake was to be frozen, so that the server closes the
     /// connection without a response.
     pub(crate) handoff_failed: bool,
     /// The client's side of TLS, if the connection has that.
@@ -94,7 +90,7 @@ pub(crate) struct End {
     pub(crate) read_bytes: usize,
     /// How long ago a write was first short or blocked, if ever.
     pub(crate) full_ms: Option<u64>,
-    /// Whether the last write was short or blocked.
+    /// True if the last write was short or blocked.
     pub(crate) is_full: bool,
     /// How long ago bytes were last written or read.
     pub(crate) stuck_ms: u64,
@@ -174,7 +170,7 @@ impl Pipe {
         self.read_bytes
     }
 
-    /// Whether the client has sent bytes that the server has not read.
+    /// True if the client has sent bytes that the server has not read.
     pub(crate) fn has_unread(&self) -> bool {
         !self.inbound.is_empty()
     }
@@ -245,7 +241,7 @@ impl Pipe {
         self.raise_edge();
     }
 
-    /// Whether the client can read bytes.
+    /// True if the client can read bytes.
     pub(crate) fn has_unread_outbound(&self) -> bool {
         !self.outbound.is_empty()
     }
@@ -255,12 +251,12 @@ impl Pipe {
         self.ended.filter(|_| self.outbound.is_empty())
     }
 
-    /// Whether the server has closed its socket.
+    /// True if the server has closed its socket.
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed
     }
 
-    /// Whether the server has ended its side or closed its socket.
+    /// True if the server has ended its side or closed its socket.
     pub(crate) fn is_ended(&self) -> bool {
         self.ended.is_some()
     }
@@ -270,7 +266,7 @@ impl Pipe {
         self.written_ms
     }
 
-    /// Whether a write was ever short or blocked.
+    /// True if a write was ever short or blocked.
     pub(crate) fn was_full(&self) -> bool {
         self.full_since_ms.is_some()
     }

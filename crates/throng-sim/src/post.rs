@@ -33,7 +33,7 @@ impl Post {
         }
     }
 
-    /// Whether a worker's queue accepts another message.
+    /// True if a worker's queue accepts another message.
     pub(crate) fn has_capacity(&self, worker: WorkerId) -> bool {
         let Waiting { limits, messages, bytes, .. } = &self.0[usize::from(worker.0)];
         *messages < limits.max_messages && *bytes < limits.max_bytes

@@ -34,7 +34,7 @@ pub(crate) enum Record {
         number: u64,
         /// The message to publish.
         publication: Publication,
-        /// Whether the queue of each worker that follows the channel had capacity.
+        /// True if the queue of each worker that follows the channel had capacity.
         has_capacity: bool,
         /// The engine's answer.
         result: Outcome,
@@ -63,7 +63,6 @@ pub(crate) struct FollowCall {
     pub(crate) start: StartAt,
     /// The actual start.
     pub(crate) cursor: MessageId,
-    /// Whether it is recovered.
     pub(crate) is_recovered: Option<bool>,
     /// The ids of its backlog.
     pub(crate) backlog: Vec<MessageId>,
@@ -84,7 +83,6 @@ pub(crate) struct HistoryCall {
     pub(crate) limit: usize,
     /// The ids of its messages.
     pub(crate) ids: Vec<MessageId>,
-    /// Whether there are more messages.
     pub(crate) has_more: bool,
     /// Whether the page is recovered.
     pub(crate) is_recovered: Option<bool>,
@@ -176,7 +174,7 @@ impl Recorder {
         &self.parts.heard
     }
 
-    /// Whether the engine can be frozen.
+    /// True if the engine can be frozen.
     pub(crate) fn can_freeze(&self) -> bool {
         matches!(*self.engine(), Tested::Memory(_))
     }

@@ -21,7 +21,7 @@ pub struct Outcome {
     pub coverage: Coverage,
     /// The objection, and the end of the trace.
     pub failure: Option<(String, String)>,
-    /// Whether a client's input was altered, as requested.
+    /// True if a client's input was altered, as requested.
     pub is_tampered: bool,
 }
 

@@ -49,7 +49,7 @@ pub(crate) struct StreamIds {
 
 struct State {
     random: Random,
-    /// Whether sequence numbers grow by more than cursors of 32 bits tell.
+    /// True if sequence numbers grow by more than cursors of 32 bits tell.
     leaps: bool,
     /// The last sequence number of each stream.
     sequences: [u64; STREAMS as usize],

@@ -63,7 +63,7 @@ pub(crate) struct TlsEnd {
     pub(crate) content_bytes: u64,
     /// Records that the client has sent since its last content.
     updates: u32,
-    /// Whether the server has said that it sends no more.
+    /// True if the server has said that it sends no more.
     pub(crate) is_told_end: bool,
     /// The number of times that the server went on with another key.
     pub(crate) key_updates: u64,
@@ -101,7 +101,7 @@ impl TlsEnd {
         (end, hello)
     }
 
-    /// Whether the client's handshake is done.
+    /// True if the client's handshake is done.
     pub(crate) fn is_established(&self) -> bool {
         matches!(self.side, Some(Side::Done(..)))
     }
@@ -114,7 +114,7 @@ impl TlsEnd {
         }
     }
 
-    /// Whether a record was written in part, which may have content that nobody opens.
+    /// True if a record was written in part, which may have content that nobody opens.
     pub(crate) fn has_part(&self) -> bool {
         !self.record.is_empty()
     }

@@ -11,7 +11,7 @@ pub(crate) struct Topic {
     pub(crate) kind: Kind,
     /// Its retention and lag limits.
     pub(crate) rule: Rule,
-    /// Whether the world's witness follows it, so that the engine never forgets it.
+    /// True if the world's witness follows it, so that the engine never forgets it.
     pub(crate) is_pinned: bool,
 }
 
@@ -21,7 +21,7 @@ impl Topic {
         ChannelName::new(self.kind, self.name)
     }
 
-    /// Whether a subscriber beyond the lag limit skips messages, with a gap.
+    /// True if a subscriber beyond the lag limit skips messages, with a gap.
     pub(crate) fn skips(&self) -> bool {
         self.rule.lag_policy == LagPolicy::Skip
     }

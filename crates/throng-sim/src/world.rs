@@ -70,11 +70,11 @@ const DRAIN_MS_MIN: u64 = 1000;
 /// The kind of a world.
 #[derive(Debug, Clone, Copy)]
 struct Kind {
-    /// Whether a fan-out pass over one channel takes several slices.
+    /// True if a fan-out pass over one channel takes several slices.
     is_crowd: bool,
-    /// Whether only the server closes connections before the end.
+    /// True if only the server closes connections before the end.
     clients_stay: bool,
-    /// Whether the server asks its clients to leave now and then, and takes it back.
+    /// True if the server asks its clients to leave now and then, and takes it back.
     asks_to_leave: bool,
     /// The step at which the server drains; `None` if all clients leave instead.
     drains_at: Option<usize>,

@@ -42,7 +42,6 @@ pub enum HandshakeError {
     /// The peer sent more than [`HANDSHAKE_BYTES_MAX`] or [`HANDSHAKE_RECORDS_MAX`].
     #[error("the TLS handshake is too long: more than 64 records or 96 KB")]
     TooLong,
-    /// rustls refuses it.
     #[error("the TLS handshake failed: {0}")]
     Refused(#[from] rustls::Error),
     /// `finish` was called too early.
@@ -120,7 +119,6 @@ pub struct Progress {
     /// The number of bytes of the input that were used. The rest is the beginning of a record, or
     /// belongs to the record layer if the handshake is done.
     pub used_bytes: usize,
-    /// Whether the handshake is done.
     pub is_done: bool,
 }
 
@@ -130,7 +128,7 @@ pub struct Handshake {
     secrets: Secrets,
     user_of: Option<UserOf>,
     tickets: Tickets,
-    /// Whether a ticket is worth waiting for.
+    /// True if a ticket is worth waiting for.
     wants_ticket: bool,
     /// The peer has said that it sends no more.
     has_closed: bool,
@@ -161,7 +159,6 @@ pub struct Peer {
     pub certificates: Vec<CertificateDer<'static>>,
     /// The user that the client's certificate names, if the acceptor reads users from certificates.
     pub user: Option<CertifiedUser>,
-    /// Whether the session was resumed with a ticket.
     pub is_resumed: bool,
     /// The ticket to resume with next; only a client of [`Connector::resuming`] has it.
     ///
@@ -257,7 +254,7 @@ impl Handshake {
         Some((suite, is_resumed))
     }
 
-    /// Whether a ticket may still come, now that the handshake is done. TLS 1.3 has them after it,
+    /// True if a ticket may still come, now that the handshake is done. TLS 1.3 has them after it,
     /// and only rustls can read them. Until then, use [`Handshake::send`] and
     /// [`Handshake::receive`].
     pub fn awaits_ticket(&self) -> bool {
@@ -350,7 +347,7 @@ impl Handshake {
         Ok(Established { outgoing: Outgoing::new(suite, key_out, number_out), incoming, peer })
     }
 
-    /// Whether these may be the first bytes of a handshake. A server may begin with an alert.
+    /// True if these may be the first bytes of a handshake. A server may begin with an alert.
     fn may_be_tls(&self, input: &[u8]) -> bool {
         let is_client = matches!(self.connection, Connection::Client(_));
         input.first().is_none_or(|first| *first == HANDSHAKE || is_client && *first == ALERT)

@@ -49,7 +49,7 @@ impl SenderFlags {
         self.0 |= CLOSED;
     }
 
-    /// Whether data was sealed since the last time that this was asked.
+    /// True if data was sealed since the last time that this was asked.
     pub(crate) fn take_sent(&mut self) -> bool {
         let was_sent = self.0 & SENT != 0;
         self.0 &= !SENT;

@@ -39,7 +39,7 @@ impl Suite {
         Self::Tls12ChaCha20Poly1305,
     ];
 
-    /// Whether it belongs to TLS 1.3. Only then are there traffic secrets and key updates.
+    /// True if it belongs to TLS 1.3. Only then are there traffic secrets and key updates.
     pub fn is_tls13(self) -> bool {
         matches!(self, Self::Tls13Aes128Gcm | Self::Tls13Aes256Gcm | Self::Tls13ChaCha20Poly1305)
     }
@@ -48,7 +48,7 @@ impl Suite {
         Self::ALL.into_iter().find(|suite| *suite as u8 == number)
     }
 
-    /// Whether records carry eight bytes of their nonce, as AES-GCM does with TLS 1.2.
+    /// True if records carry eight bytes of their nonce, as AES-GCM does with TLS 1.2.
     pub(crate) fn has_explicit_nonce(self) -> bool {
         matches!(self, Self::Tls12Aes128Gcm | Self::Tls12Aes256Gcm)
     }

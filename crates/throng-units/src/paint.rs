@@ -80,7 +80,7 @@ impl Paint {
         Inked { ink: self.is_coloured.then_some(ink), text }
     }
 
-    /// Whether colours are written.
+    /// True if colours are written.
     pub fn is_coloured(self) -> bool {
         self.is_coloured
     }

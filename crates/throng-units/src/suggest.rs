@@ -21,7 +21,7 @@ pub fn nearest<'a>(
 /// Length of a name from which on two edits are a slip, and not another word.
 const LONG_NAME: usize = 10;
 
-/// Whether `written` is so near to `meant` that its writer can have meant nothing else: one edit
+/// True if `written` is so near to `meant` that its writer can have meant nothing else: one edit
 /// away, or two if it is long.
 pub fn is_slip(written: &str, meant: &str) -> bool {
     let edits_max = if written.len() < LONG_NAME { 1 } else { 2 };

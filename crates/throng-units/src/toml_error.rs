@@ -94,7 +94,7 @@ fn without_comment(line: &str) -> &str {
     line
 }
 
-/// Whether a value that starts with a quotation mark also ends with it.
+/// True if a value that starts with a quotation mark also ends with it.
 fn is_closed(value: &str) -> bool {
     let mut letters = value.chars();
     let mark = letters.next();
@@ -113,7 +113,7 @@ fn is_bare(word: &str) -> bool {
         && word.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_".contains(letter))
 }
 
-/// Whether `key` consists of bare or quoted words, separated by dots.
+/// True if `key` consists of bare or quoted words, separated by dots.
 fn is_key(key: &str) -> bool {
     key.contains(['"', '\'']) || key.split('.').all(|word| is_bare(word.trim()))
 }

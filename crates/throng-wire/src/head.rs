@@ -107,7 +107,7 @@ impl<'a> Head<'a> {
             .map(<[u8]>::trim_ascii)
     }
 
-    /// Whether such a list contains this item, ignoring case.
+    /// True if such a list contains this item, ignoring case.
     pub fn has_item(&self, name: &str, item: &str) -> bool {
         self.items(name).any(|listed| listed.eq_ignore_ascii_case(item.as_bytes()))
     }
@@ -123,7 +123,7 @@ impl<'a> Head<'a> {
         self.host
     }
 
-    /// Whether the client wants to keep the connection open after the response.
+    /// True if the client wants to keep the connection open after the response.
     pub fn keep_alive(&self) -> bool {
         self.keep_alive
     }
@@ -136,19 +136,19 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// Whether the body is chunked.
+    /// True if the body is chunked.
     pub fn is_chunked(&self) -> bool {
         self.body == BodyLength::Chunked
     }
 
-    /// Whether the head announces at least one byte of body. Of chunks it cannot say: see
+    /// True if the head announces at least one byte of body. Of chunks it cannot say: see
     /// [`chunked_body`].
     pub fn has_body(&self) -> bool {
         matches!(self.body, BodyLength::Known(1..))
     }
 }
 
-/// Whether the request that begins `bytes` is a `HEAD`, well-formed or not: its answer has no body.
+/// True if the request that begins `bytes` is a `HEAD`, well-formed or not: its answer has no body.
 pub fn is_head(bytes: &[u8]) -> bool {
     bytes.trim_ascii_start().starts_with(b"HEAD ")
 }
@@ -278,7 +278,7 @@ fn syntax_error(error: httparse::Error, bytes: &[u8]) -> ErrorResponse {
     }
 }
 
-/// Whether the request line ends in some HTTP version, such as `HTTP/2.0`.
+/// True if the request line ends in some HTTP version, such as `HTTP/2.0`.
 fn names_other_version(bytes: &[u8]) -> bool {
     let line = bytes.split(|&byte| byte == b'\r').next().unwrap_or_default();
     let words: Vec<_> = line.split(|&byte| byte == b' ').collect();

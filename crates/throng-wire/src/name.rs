@@ -5,7 +5,6 @@ use crate::error::{ErrorCode, ErrorResponse};
 /// What a name identifies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// A channel, `/channels/{channel}`.
     Channel,
     /// A user's inbox, `/users/{user}`.
     User,

@@ -28,7 +28,7 @@ pub struct OriginPolicy<'a> {
     pub origins: &'a [String],
     /// The setting `allowed-hosts`: host names without a port, or `*` for any.
     pub hosts: &'a [String],
-    /// Whether pages on loopback must come from the server's own port.
+    /// True if pages on loopback must come from the server's own port.
     pub is_same_port_only: bool,
 }
 
@@ -44,7 +44,7 @@ impl OriginPolicy<'_> {
         }
     }
 
-    /// Whether pages of this origin may use the server under this host name.
+    /// True if pages of this origin may use the server under this host name.
     pub fn allows_page(&self, origin: &str, host: Option<&str>) -> bool {
         if self.origins.iter().any(|entry| entry == "*" || entry.eq_ignore_ascii_case(origin)) {
             return true;
@@ -62,7 +62,7 @@ impl OriginPolicy<'_> {
         is_same_origin && (is_address(host) || self.lists_host(host))
     }
 
-    /// Whether the settings list this origin itself, or all hosts below one of which it is. Neither
+    /// True if the settings list this origin itself, or all hosts below one of which it is. Neither
     /// `*` nor `null`, the origin of every sandboxed page, lists one, nor `file://`, whose pages
     /// say `null` or have no host.
     pub fn lists_origin(&self, origin: &str) -> bool {
@@ -73,7 +73,7 @@ impl OriginPolicy<'_> {
             .any(|entry| entry.covers(&origin))
     }
 
-    /// Whether the server answers requests without an origin under this host name. The hosts of
+    /// True if the server answers requests without an origin under this host name. The hosts of
     /// allowed origins count too: a proxy that serves such a page forwards its own name.
     fn is_own_host(&self, host: &str) -> bool {
         let Some((host, _)) = split_authority(host) else { return false };
@@ -86,7 +86,7 @@ impl OriginPolicy<'_> {
             || self.origins.iter().any(is_of_page)
     }
 
-    /// Whether the settings allow this host name. A server that does not listen on loopback may
+    /// True if the settings allow this host name. A server that does not listen on loopback may
     /// have names that it cannot know, so there an empty list allows any.
     fn lists_host(&self, host: &str) -> bool {
         let is_any = self.hosts.is_empty() && !self.listen.to_canonical().is_loopback();
@@ -114,7 +114,7 @@ fn host_refused(host: &str) -> ErrorResponse {
     ErrorResponse::new(ErrorCode::HostRefused, sentence)
 }
 
-/// Whether a request to this `Host` may see status and metrics. There is no authentication, so only
+/// True if a request to this `Host` may see status and metrics. There is no authentication, so only
 /// clients on the same machine may: the server listens on loopback, and no name server resolves the
 /// host. DNS rebinding, and a proxy that forwards the host, show in the host alone, because a page
 /// sends no `Origin` with a `GET` to its own host.
@@ -123,7 +123,7 @@ pub fn is_local(host: Option<&str>, listen: IpAddr) -> bool {
     listen.to_canonical().is_loopback() && host.is_some_and(|(host, _)| is_loopback(host))
 }
 
-/// Whether a page of this origin was loaded from the machine that shows it.
+/// True if a page of this origin was loaded from the machine that shows it.
 pub fn is_loopback_origin(origin: &str) -> bool {
     Origin::parse(origin).is_some_and(|origin| is_loopback(origin.host))
 }
@@ -155,14 +155,14 @@ impl<'a> Origin<'a> {
         }
     }
 
-    /// Whether this entry of the settings is the other origin, or a pattern for it.
+    /// True if this entry of the settings is the other origin, or a pattern for it.
     fn covers(&self, other: &Self) -> bool {
         self.scheme.eq_ignore_ascii_case(other.scheme)
             && self.covers_host(other.host)
             && self.port == other.port
     }
 
-    /// Whether this entry is for this host. `*.example.com` is for all below `example.com`, however
+    /// True if this entry is for this host. `*.example.com` is for all below `example.com`, however
     /// deep, and not for `example.com` itself. No browser sends a host with an asterisk.
     fn covers_host(&self, host: &str) -> bool {
         let Some(parent) = self.host.strip_prefix('*').filter(|parent| parent.starts_with('.'))
@@ -205,7 +205,7 @@ fn is_host_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=%".contains(&byte)
 }
 
-/// Whether two host names are equal. A final dot only marks a name as complete: resolvers treat
+/// True if two host names are equal. A final dot only marks a name as complete: resolvers treat
 /// `localhost.` as `localhost`.
 fn is_same_name(left: &str, right: &str) -> bool {
     complete(left).eq_ignore_ascii_case(complete(right))
@@ -226,7 +226,7 @@ fn is_loopback(host: &str) -> bool {
     bytes.eq_ignore_ascii_case(b"localhost") || is_below
 }
 
-/// Whether a host is an address rather than a name.
+/// True if a host is an address rather than a name.
 fn is_address(host: &str) -> bool {
     address(host).is_some()
 }

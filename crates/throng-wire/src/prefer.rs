@@ -1,7 +1,7 @@
 //! Preferences of a request: the header `Prefer` (RFC 7240). They are not binding: an unknown or
 //! malformed one is ignored.
 
-/// Whether a list of preferences has this one. `items` are the header's, between commas.
+/// True if a list of preferences has this one. `items` are the header's, between commas.
 pub fn has<'a>(mut items: impl Iterator<Item = &'a [u8]>, name: &str) -> bool {
     items.any(|item| split(item).0.eq_ignore_ascii_case(name.as_bytes()))
 }

@@ -15,7 +15,7 @@ pub fn given<'a>(mut values: impl Iterator<Item = &'a [u8]>) -> Option<&'a str> 
     }
 }
 
-/// Whether it is short, and has only characters that common ids have: no spaces, quotes or escapes.
+/// True if it is short, and has only characters that common ids have: no spaces, quotes or escapes.
 fn is_sane(id: &[u8]) -> bool {
     let is_known = |byte: &u8| byte.is_ascii_alphanumeric() || b"._~:/+=@-".contains(byte);
     (1..=BYTES_MAX).contains(&id.len()) && id.iter().all(is_known)

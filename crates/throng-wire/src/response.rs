@@ -37,9 +37,9 @@ pub struct SubscriptionHeaders<'a> {
     pub request_id: Option<&'a str>,
     /// The request's origin, if it is allowed.
     pub allow_origin: Option<&'a str>,
-    /// Whether pages of this origin may send cookies.
+    /// True if pages of this origin may send cookies.
     pub allow_credentials: bool,
-    /// Whether browsers must not tell others the URL, because it contains a token.
+    /// True if browsers must not tell others the URL, because it contains a token.
     pub no_referrer: bool,
     /// The header `Date`.
     pub date: Option<Date>,
@@ -166,7 +166,7 @@ fn push_subscription(out: &mut Vec<u8>, headers: &SubscriptionHeaders<'_>) {
     push_cors(out, headers.allow_origin, headers.allow_credentials);
 }
 
-/// Whether browsers render this type as a page that may contain scripts.
+/// True if browsers render this type as a page that may contain scripts.
 fn is_page(content_type: &str) -> bool {
     let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     matches!(&*essence, "text/html" | "text/xml" | "application/xml" | "application/pdf")

@@ -51,17 +51,17 @@ pub struct Request {
     pub since: Option<String>,
     /// How many of the newest messages to start with.
     pub history: Option<u32>,
-    /// Whether each message arrives as an envelope.
+    /// True if each message arrives as an envelope.
     pub envelope: bool,
     /// Whether to send a welcome; overrides the setting.
     pub welcome: Option<bool>,
     /// The channels whose presence events the client wants, in the order of the URL.
     pub presence: Vec<WantedPresence>,
-    /// Whether the client speaks HTTP/1.0, which has no chunks.
+    /// True if the client speaks HTTP/1.0, which has no chunks.
     pub is_http10: bool,
-    /// Whether the connection stays open after a long-poll.
+    /// True if the connection stays open after a long-poll.
     pub keep_alive: bool,
-    /// Whether the query contains a token, which the referrer of a page would give away.
+    /// True if the query contains a token, which the referrer of a page would give away.
     pub has_query_token: bool,
     /// The id that the request brings for itself.
     pub request_id: Option<String>,
@@ -72,7 +72,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// Whether ids are joined by commas, one for each of several channels.
+    /// True if ids are joined by commas, one for each of several channels.
     pub fn is_multiple(&self) -> bool {
         self.targets.len() > 1
     }
@@ -83,7 +83,7 @@ impl Request {
         Some(&user.name)
     }
 
-    /// Whether it subscribes to the samples of the status page.
+    /// True if it subscribes to the samples of the status page.
     pub fn is_status(&self) -> bool {
         self.targets.first().is_some_and(|target| target.kind == Kind::Internal)
     }

@@ -54,7 +54,7 @@ pub(crate) fn with_hint(mut subject: String, written: &str, known: &[&str]) -> S
     subject
 }
 
-/// Whether it is short and consists of characters that names have.
+/// True if it is short and consists of characters that names have.
 fn is_repeatable(name: &str) -> bool {
     (1..=NAME_BYTES_MAX).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))

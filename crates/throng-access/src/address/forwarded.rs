@@ -46,7 +46,6 @@ pub enum ClientAddress {
 /// A header that a trusted proxy would not write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
-    /// It is malformed.
     #[error("the header with the client's address is malformed")]
     Malformed,
     /// Among the last [`HOPS_MAX`] elements there is none of a client.

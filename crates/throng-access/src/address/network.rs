@@ -59,7 +59,7 @@ impl FromStr for Network {
 }
 
 impl Network {
-    /// Whether it contains `address`. IPv4 within IPv6 counts as IPv4.
+    /// True if it contains `address`. IPv4 within IPv6 counts as IPv4.
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.address, address.to_canonical()) {
             (IpAddr::V4(own), IpAddr::V4(other)) => {
@@ -74,7 +74,7 @@ impl Network {
         }
     }
 
-    /// Whether no bit behind the prefix is set.
+    /// True if no bit behind the prefix is set.
     fn is_prefix(&self) -> bool {
         let (bits, host_bits) = match self.address {
             IpAddr::V4(address) => (u128::from(address.to_bits()), 32 - self.prefix_bits),
@@ -98,12 +98,12 @@ impl Networks {
         Networks(networks)
     }
 
-    /// Whether one of them contains `address`.
+    /// True if one of them contains `address`.
     pub fn contains(&self, address: IpAddr) -> bool {
         self.0.iter().any(|network| network.contains(address))
     }
 
-    /// Whether there is none.
+    /// True if there is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -31,7 +31,7 @@ impl AddressSource {
         AddressSource { method, proxies }
     }
 
-    /// Whether each connection begins with a PROXY header.
+    /// True if each connection begins with a PROXY header.
     pub fn expects_proxy_header(&self) -> bool {
         self.method == AddressMethod::ProxyProtocol
     }
@@ -44,7 +44,7 @@ impl AddressSource {
         }
     }
 
-    /// Whether a connection from `peer` comes from a proxy that is trusted.
+    /// True if a connection from `peer` comes from a proxy that is trusted.
     pub fn trusts(&self, peer: IpAddr) -> bool {
         self.proxies.contains(peer)
     }

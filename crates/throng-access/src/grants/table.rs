@@ -79,7 +79,7 @@ impl GrantsTable {
         self.entries.len()
     }
 
-    /// Whether no grants are held.
+    /// True if no grants are held.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

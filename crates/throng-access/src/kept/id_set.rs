@@ -40,12 +40,10 @@ impl IdSet {
         self.chunks().iter().map(Vec::len).sum()
     }
 
-    /// Whether there are no ids.
     pub(super) fn is_empty(&self) -> bool {
         matches!(self, IdSet::Small(ids) if ids.is_empty())
     }
 
-    /// Whether the set has `id`.
     pub(super) fn contains(&self, id: u32) -> bool {
         match self {
             IdSet::Small(ids) => ids.binary_search(&id).is_ok(),

@@ -60,12 +60,10 @@ impl NamedSets {
         self.slab.iter().map(|(_, named)| (&*named.name, &named.set))
     }
 
-    /// The set with this id.
     pub(super) fn set(&self, id: u32) -> &IdSet {
         &self.slab[id].set
     }
 
-    /// The set with this id.
     pub(super) fn set_mut(&mut self, id: u32) -> &mut IdSet {
         &mut self.slab[id].set
     }

@@ -10,7 +10,7 @@ use super::{KeptChange, KeptError, KeptLimits, KeptSubscriptions, State};
 struct Changed<'c> {
     /// How many channels the user follows now.
     channels: usize,
-    /// Whether an earlier change has ended all that the user followed before.
+    /// True if an earlier change has ended all that the user followed before.
     is_replaced: bool,
     /// The channels that changes have named, and whether the user follows them now.
     named: HashMap<&'c str, bool>,

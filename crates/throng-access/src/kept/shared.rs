@@ -115,7 +115,7 @@ impl SharedKept {
         self.is_known.store(true, Ordering::Release);
     }
 
-    /// Whether all that the table has was taken once.
+    /// True if all that the table has was taken once.
     pub fn is_known(&self) -> bool {
         self.is_known.load(Ordering::Acquire)
     }

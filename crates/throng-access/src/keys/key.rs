@@ -164,7 +164,7 @@ impl Key {
         self.algorithms
     }
 
-    /// Whether the key also signs.
+    /// True if the key also signs.
     pub fn is_secret(&self) -> bool {
         matches!(self.material, Material::Hmac(_))
     }
@@ -174,7 +174,7 @@ impl Key {
         self.fingerprint
     }
 
-    /// Whether `signature` is one of `message` by this key and `algorithm`. No signature is valid
+    /// True if `signature` is one of `message` by this key and `algorithm`. No signature is valid
     /// with an algorithm that the key does not accept.
     pub(crate) fn verifies(&self, algorithm: Algorithm, message: &[u8], signature: &[u8]) -> bool {
         // The key decides, not the token: otherwise a token could have a public RSA key taken for

@@ -72,7 +72,6 @@ fn from_rsa(id: Option<&str>, algorithm: Option<Algorithm>, der: &[u8]) -> Resul
     Key::from_rsa(id, algorithm, modulus.as_bytes(), exponent.as_bytes())
 }
 
-/// Whether bytes are a public key in DER.
 pub(super) fn is_public_der(bytes: &[u8]) -> bool {
     SubjectPublicKeyInfoRef::from_der(bytes).is_ok() || from_rsa(None, None, bytes).is_ok()
 }

@@ -82,7 +82,7 @@ impl Refresh {
         (!self.is_fetching).then_some(self.due_ms)
     }
 
-    /// Whether to fetch now. If so, the owner reports with [`Refresh::succeeded`] or
+    /// True if it is time to fetch. If so, the owner reports with [`Refresh::succeeded`] or
     /// [`Refresh::failed`], and gives each fetch a deadline.
     pub fn begin(&mut self, now_ms: u64) -> bool {
         if self.is_fetching || now_ms < self.due_ms {

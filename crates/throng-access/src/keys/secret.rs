@@ -34,7 +34,7 @@ impl Key {
     }
 }
 
-/// Whether a secret has the form of a key that is no secret: PEM, the DER of a public key, or a
+/// True if a secret has the form of a key that is no secret: PEM, the DER of a public key, or a
 /// JSON Web Key.
 fn looks_public(secret: &[u8]) -> bool {
     let text = secret.trim_ascii();

@@ -34,7 +34,7 @@ pub(crate) enum Candidates<'a> {
     /// These, in the order of the set.
     Keys {
         keys: Vec<&'a Key>,
-        /// Whether the token's id is among them, or the token names none. If not, a newer set may
+        /// True if the token's id is among them, or the token names none. If not, a newer set may
         /// have the key.
         is_known: bool,
     },
@@ -106,7 +106,7 @@ impl KeySet {
         costs.into_iter().max().unwrap_or(0)
     }
 
-    /// Whether the set has the key with this fingerprint.
+    /// True if the set has the key with this fingerprint.
     pub fn contains(&self, fingerprint: Fingerprint) -> bool {
         self.keys.iter().any(|key| key.fingerprint() == fingerprint)
     }
@@ -121,7 +121,7 @@ impl KeySet {
         self.keys.len()
     }
 
-    /// Whether it has no key.
+    /// True if it has no key.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }

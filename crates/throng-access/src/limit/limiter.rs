@@ -48,7 +48,7 @@ impl ClientKeys {
         Subject::ALL.into_iter().zip(parts).filter_map(|(subject, key)| Some((subject, key?)))
     }
 
-    /// Whether nothing limits this client.
+    /// True if nothing limits this client.
     pub fn is_empty(&self) -> bool {
         *self == ClientKeys::default()
     }
@@ -223,32 +223,31 @@ impl Limiter {
         **self.settings.load()
     }
 
-    /// Whether an address has limits.
+    /// True if an address has limits.
     pub fn limits_addresses(&self) -> bool {
         !self.settings().address.is_none()
     }
 
-    /// Whether a user has limits.
+    /// True if a user has limits.
     pub fn limits_users(&self) -> bool {
         !self.settings().user.is_none()
     }
 
-    /// Whether a server key has limits.
+    /// True if a server key has limits.
     pub fn limits_keys(&self) -> bool {
         !self.settings().key.is_none()
     }
 
-    /// Whether bad tokens of an address are limited.
     fn limits_bad_tokens(&self) -> bool {
         self.settings().bad_tokens_per_s > 0
     }
 
-    /// Whether questions of an address are limited.
+    /// True if questions of an address are limited.
     pub fn limits_questions(&self) -> bool {
         self.settings().questions > 0
     }
 
-    /// Whether something is limited of an address until it is known who is there.
+    /// True if something is limited of an address until it is known who is there.
     pub fn limits_strangers(&self) -> bool {
         self.limits_bad_tokens() || self.limits_questions()
     }

@@ -79,7 +79,7 @@ impl LiveCounts {
         self.table.len()
     }
 
-    /// Whether no client holds anything.
+    /// True if no client holds anything.
     pub fn is_empty(&self) -> bool {
         self.table.is_empty()
     }

@@ -21,7 +21,7 @@ pub struct ClientLimits {
 }
 
 impl ClientLimits {
-    /// Whether there is none.
+    /// True if there is none.
     pub fn is_none(&self) -> bool {
         *self == ClientLimits::default()
     }
@@ -43,7 +43,7 @@ pub struct LimitSettings {
 }
 
 impl LimitSettings {
-    /// Whether these and others limit the same quantities, if to other numbers.
+    /// True if these and others limit the same quantities, if to other numbers.
     pub fn limits_same(&self, other: &LimitSettings) -> bool {
         let is_same = |subject, quantity| {
             (self.limit(subject, quantity) == 0) == (other.limit(subject, quantity) == 0)

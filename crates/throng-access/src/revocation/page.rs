@@ -9,7 +9,6 @@ use super::{Revocation, Revocations, Subject};
 pub struct RevocationPage {
     /// In the order of [`Subject`].
     pub revocations: Vec<Revocation>,
-    /// Whether there are more behind them.
     pub has_more: bool,
 }
 

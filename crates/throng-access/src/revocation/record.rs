@@ -30,7 +30,6 @@ const CHECK_BYTES: usize = 8;
 /// What one line says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Record {
-    /// It is revoked.
     Revoked(Revocation),
     /// It is not revoked any more, from this moment on.
     Lifted(Subject, u32),

@@ -35,7 +35,7 @@ pub enum SharedChange {
     Revoke {
         /// What is revoked.
         revocation: Revocation,
-        /// Whether clients with newer tokens may have connections that are closed, too.
+        /// True if clients with newer tokens may have connections that are closed, too.
         spares_newer: bool,
     },
     /// A revocation is taken back.
@@ -142,7 +142,7 @@ impl SharedRevocations {
         !self.is_known.swap(true, Ordering::AcqRel)
     }
 
-    /// Whether all that the table has was taken once.
+    /// True if all that the table has was taken once.
     pub fn is_known(&self) -> bool {
         self.is_known.load(Ordering::Acquire)
     }

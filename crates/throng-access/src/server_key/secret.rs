@@ -84,7 +84,7 @@ impl KeyHash {
         KeyHash(bytes)
     }
 
-    /// Whether both are the same. Takes the same time whatever they are.
+    /// True if both are the same. Takes the same time whatever they are.
     pub(super) fn is(&self, other: &KeyHash) -> bool {
         #[cfg(test)]
         COMPARISONS.with(|count| count.set(count.get() + 1));

@@ -92,7 +92,7 @@ fn text(part: &str) -> Result<String, TokenError> {
     String::from_utf8(bytes).map_err(|_| TokenError::Malformed)
 }
 
-/// Whether a `typ` is one of a plain JWT or of an access token (RFC 9068 section 2.1). Other types,
+/// True if a `typ` is one of a plain JWT or of an access token (RFC 9068 section 2.1). Other types,
 /// such as `logout+jwt`, are for other purposes, although the same issuer signs them (RFC 8725
 /// section 3.11).
 fn is_access_token(typ: &str) -> bool {

@@ -117,7 +117,7 @@ impl TokenError {
         }
     }
 
-    /// Whether the signature is missing or wrong, so that the token may be a guess. Such refusals
+    /// True if the signature is missing or wrong, so that the token may be a guess. Such refusals
     /// count against the client's address.
     pub(crate) fn is_forged(self) -> bool {
         matches!(

@@ -93,17 +93,17 @@ impl Identity {
         }
     }
 
-    /// Whether the application was asked about the token, and has let it in.
+    /// True if the application was asked about the token, and has let it in.
     pub fn is_narrowed(&self) -> bool {
         self.is_narrowed
     }
 
-    /// Whether the application says so, and no token.
+    /// True if the application says so, and no token.
     pub fn is_of_application(&self) -> bool {
         self.key == Fingerprint::NONE
     }
 
-    /// Whether a certificate says so, and no token.
+    /// True if a certificate says so, and no token.
     pub fn is_of_certificate(&self) -> bool {
         self.key == Fingerprint::CERTIFICATE
     }
@@ -134,7 +134,7 @@ impl Identity {
         self.issued_s
     }
 
-    /// Whether the token may be used at `now_s`.
+    /// True if the token may be used at `now_s`.
     pub fn is_current(&self, now_s: u64) -> bool {
         (u64::from(self.valid_from_s)..u64::from(self.expires_s)).contains(&now_s)
     }

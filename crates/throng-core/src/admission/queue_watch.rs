@@ -82,7 +82,7 @@ impl QueueWatch {
         *self = QueueWatch::default();
     }
 
-    /// Whether clients are told moments instead of being served.
+    /// True if clients are told moments instead of being served.
     pub fn is_long(&self) -> bool {
         self.is_long
     }

@@ -96,7 +96,7 @@ struct Storm {
     strangers_percent: u64,
     /// Clients that heed no moment, in percent: they come again after a tenth of a second.
     rude_percent: usize,
-    /// Whether clients are told whole seconds, and spread themselves over another one.
+    /// True if clients are told whole seconds, and spread themselves over another one.
     in_seconds: bool,
     /// How long the server stands still when they have come.
     stood_ms: u64,

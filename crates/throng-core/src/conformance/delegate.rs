@@ -17,7 +17,6 @@ use crate::worker_queue::Notification;
 /// An engine in front of another one. Its methods are those of [`Engine`] that it may do
 /// differently; everything else the other one does.
 pub trait Delegate: Send + Sync {
-    /// The engine behind it.
     fn behind(&self) -> &dyn Engine;
 
     /// Like [`Engine::publish`], which it stands for.

@@ -145,7 +145,7 @@ impl View<'_> {
         }
     }
 
-    /// Whether it is what is left of an expired message.
+    /// True if it is what is left of an expired message.
     pub(crate) fn is_expired(&self) -> bool {
         match self {
             View::Here(content) => content.is_without_body(),

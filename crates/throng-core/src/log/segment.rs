@@ -57,7 +57,6 @@ pub(crate) struct Sealed<'a> {
 }
 
 impl Sealed<'_> {
-    /// Whether it is a message of this channel.
     pub(crate) fn is_of(&self, channel: &SealedName) -> bool {
         channel.0[1..] == *self.name
     }
@@ -243,7 +242,7 @@ impl SegmentWriter {
         self.starts.len() as u32 - 1
     }
 
-    /// Whether another message of this weight would make it longer than a segment can be.
+    /// True if another message of this weight would make it longer than a segment can be.
     pub(crate) fn is_full(&self) -> bool {
         self.length >= SEGMENT_BYTES_MAX
     }

@@ -151,7 +151,7 @@ impl Channel {
         self.log.as_ref().and_then(|log| log.floor()).unwrap_or(self.head)
     }
 
-    /// Whether the channel has neither messages nor followers.
+    /// True if the channel has neither messages nor followers.
     pub(super) fn is_forgettable(&self) -> bool {
         self.log.is_none() && self.followers.is_empty()
     }

@@ -76,7 +76,7 @@ impl MemoryEngine {
         self.shared.rules.get(self.shared.rules.find(name))
     }
 
-    /// Whether this position was given out, in this process or an earlier one.
+    /// True if this position was given out, in this process or an earlier one.
     pub fn is_known(&self, position: Watermark) -> bool {
         self.shared.is_known(position)
     }
@@ -115,7 +115,7 @@ impl MemoryEngine {
         Err(PublishError::Busy)
     }
 
-    /// Whether the followers of a channel have room for another message.
+    /// True if the followers of a channel have room for another message.
     pub fn has_room(&self, name: &ChannelName) -> bool {
         let (at, hashed) = self.find(name);
         self.lock(at).has_room(&self.shared, hashed)

@@ -124,7 +124,7 @@ impl Idempotency {
         Ok(())
     }
 
-    /// Whether no key is remembered.
+    /// True if no key is remembered.
     pub(super) fn is_empty(&self) -> bool {
         self.order.is_empty()
     }

@@ -14,7 +14,7 @@ const SAMPLES_OF_PART: usize = 16;
 /// What an engine knows of its segments.
 #[derive(Debug, Default)]
 pub(super) struct Sealing {
-    /// Whether there is something to take out of segments: [`State::unseal`] without the lock,
+    /// True if there is something to take out of segments: [`State::unseal`] without the lock,
     /// under which alone it changes.
     is_unsealing: AtomicBool,
     state: Mutex<State>,

@@ -103,7 +103,6 @@ impl Shard {
         Some(self.names.name(channel.name))
     }
 
-    /// Whether the channel in `slot` has this name.
     pub(super) fn is_named(&self, slot: u32, name: &ChannelName) -> bool {
         self.channels.get(slot).is_some_and(|channel| self.names.is(channel.name, name.key()))
     }
@@ -143,7 +142,6 @@ impl Shard {
         prefetch(channel.followers.as_slice().as_ptr());
     }
 
-    /// Whether it has the channel.
     pub(super) fn has(&self, name: Hashed<'_>) -> bool {
         self.find(name).is_some()
     }

@@ -46,16 +46,15 @@ pub(super) struct Shared {
     /// Keys of the engine that this one was thawed from. They were hashed with their channels, so
     /// nothing tells their shards.
     thawed_keys: Mutex<Idempotency>,
-    /// Whether there may be thawed keys, readable without the lock.
+    /// True if there may be thawed keys, readable without the lock.
     has_thawed_keys: AtomicBool,
     pub(super) published: AtomicU64,
     pub(super) busy: AtomicU64,
     pub(super) duplicates: AtomicU64,
     pub(super) evicted: AtomicU64,
     pub(super) expired: AtomicU64,
-    /// Whether memory is short.
     pub(super) is_memory_short: AtomicBool,
-    /// Whether lists have the channels whose logs a journal keeps, too.
+    /// True if lists have the channels whose logs a journal keeps, too.
     pub(super) lists_all: bool,
     /// Hears of channels that get their first subscriber or lose their last one.
     pub(super) events: Option<Arc<dyn EventSink>>,
@@ -205,7 +204,7 @@ impl Shared {
         self.queues.len()
     }
 
-    /// Whether all logs together exceed their limit.
+    /// True if all logs together exceed their limit.
     pub(super) fn is_over(&self) -> bool {
         self.bytes.load(Ordering::Relaxed) > self.limit_bytes.load(Ordering::Relaxed)
     }
@@ -249,12 +248,12 @@ impl Shared {
         self.lost.iter().for_each(|lost| lost.store(stamp.0, Ordering::Relaxed));
     }
 
-    /// Whether this engine has given out the position.
+    /// True if this engine has given out the position.
     pub(super) fn is_known(&self, position: Watermark) -> bool {
         position.epoch == self.positions && position.stamp <= self.stamps.newest()
     }
 
-    /// Whether a channel with this rule and without a log has had no messages that a client with
+    /// True if a channel with this rule and without a log has had no messages that a client with
     /// this position lacks. `false` if another channel with the rule may have had some.
     pub(super) fn has_all_since(&self, rule: RuleId, position: Watermark) -> bool {
         self.is_known(position) && position.stamp >= self.lost(rule)

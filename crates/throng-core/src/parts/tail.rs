@@ -76,12 +76,12 @@ impl Tail {
         self.messages.back()
     }
 
-    /// Whether anything was delivered since a place.
+    /// True if anything was delivered since a place.
     pub(super) fn has_since(&self, place: u64) -> bool {
         self.first + self.messages.len() as u64 > place
     }
 
-    /// Whether more was delivered since a place than a subscriber may lag behind.
+    /// True if more was delivered since a place than a subscriber may lag behind.
     pub(super) fn has_lost(&self, place: u64) -> bool {
         let is_too_large = || {
             let limits = self.limits.unwrap_or(Limits { messages: 0, bytes: 0 });

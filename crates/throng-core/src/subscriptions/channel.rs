@@ -31,7 +31,7 @@ pub(super) struct LocalChannel {
     pub(super) epoch: EpochRef,
     /// The rule with the channel's lag limit and policy.
     pub(super) rule: RuleId,
-    /// Whether the channel is a user's inbox.
+    /// True if the channel is a user's inbox.
     pub(super) is_user: bool,
 }
 

@@ -9,9 +9,8 @@ use crate::id::LocalId;
 pub(super) struct Visit {
     /// The subscription that the pass has come to.
     pub(super) id: SubscriptionId,
-    /// Its connection and its marks.
     pub(super) connection: MarkedConnection,
-    /// Whether its cursor is behind the channel's head.
+    /// True if its cursor is behind the channel's head.
     pub(super) is_behind: bool,
 }
 
@@ -67,7 +66,7 @@ impl SubscriptionTable {
         }
     }
 
-    /// Whether the next step neither ends the pass nor wraps around. Both take for granted that the
+    /// True if the next step neither ends the pass nor wraps around. Both take for granted that the
     /// subscriptions visited before have been served.
     pub(super) fn is_before_wrap(&self, local: LocalId) -> bool {
         // A channel whose pass was stopped may still be in the queue of passes.

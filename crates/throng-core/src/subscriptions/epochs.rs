@@ -61,7 +61,7 @@ impl Epochs {
         self.0[usize::from(at.0)].epoch
     }
 
-    /// Whether the difference of two offsets is a number of messages.
+    /// True if the difference of two offsets is a number of messages.
     pub(super) fn are_offsets_consecutive(&self, at: EpochRef) -> bool {
         self.0[usize::from(at.0)].are_offsets_consecutive
     }

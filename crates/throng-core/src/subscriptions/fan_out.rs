@@ -13,7 +13,7 @@ use crate::receipt::Fate;
 const PASSES_KEPT: usize = 1024;
 
 impl SubscriptionTable {
-    /// Whether a fan-out pass is under way.
+    /// True if a fan-out pass is under way.
     pub fn is_fanning_out(&self) -> bool {
         !self.passes.is_empty()
     }

@@ -127,7 +127,7 @@ impl OpenChannel {
         &self.name
     }
 
-    /// Whether no message of the channel lacks.
+    /// True if no message of the channel lacks.
     pub fn is_whole(&self) -> bool {
         self.messages_left == 0
     }
@@ -248,7 +248,7 @@ impl SubscriptionTable {
         Ok(())
     }
 
-    /// Whether a subscription can be thawed: its channel is here, and its cursor is one that the
+    /// True if a subscription can be thawed: its channel is here, and its cursor is one that the
     /// channel can have. It may be ahead of the head, with messages whose notifications wait.
     pub fn can_thaw(&self, frozen: &FrozenSubscription) -> bool {
         let channel = self.channels.get(frozen.local.index());

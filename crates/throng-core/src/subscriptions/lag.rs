@@ -46,13 +46,13 @@ impl SubscriptionTable {
         &self.rules
     }
 
-    /// Whether the channel of a subscription has presence events; false if it has ended.
+    /// True if the channel of a subscription has presence events; false if it has ended.
     pub fn has_presence_events(&self, id: SubscriptionId) -> bool {
         self.local(id)
             .is_some_and(|local| self.rules.get(self.channels[local.index()].rule).presence_events)
     }
 
-    /// Whether a subscription is to the presence events of a channel; false if it has ended.
+    /// True if a subscription is to the presence events of a channel; false if it has ended.
     pub fn is_of_presence_events(&self, id: SubscriptionId) -> bool {
         self.local(id)
             .is_some_and(|local| self.rules.are_presence_events(self.channels[local.index()].rule))

@@ -90,7 +90,7 @@ impl SubscriptionTable {
         self.watches = watches;
     }
 
-    /// Whether a subscription's cursor is before `offset`; false if it has ended.
+    /// True if a subscription's cursor is before `offset`; false if it has ended.
     fn is_before(&self, id: SubscriptionId, offset: u64) -> bool {
         self.cursor(id).is_some_and(|cursor| cursor < offset)
     }

@@ -19,7 +19,7 @@ pub(super) struct Pass {
     /// The channel's head when the pass last visited the list's first subscription. When it comes
     /// there again, all have been offered the messages up to here.
     pub(super) wrap_head: u64,
-    /// Whether the channel is in the table's queue of passes.
+    /// True if the channel is in the table's queue of passes.
     pub(super) is_queued: bool,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct ReplayBuffer {
     /// The messages up to this offset are reported as complete, or were never in flight. A message
     /// that is offered again does not complete again.
     completed: u64,
-    /// Whether the table's list of buffers with blocked bytes has this one.
+    /// True if the table's list of buffers with blocked bytes has this one.
     pub(super) is_listed: bool,
     pub(super) pass: Pass,
 }

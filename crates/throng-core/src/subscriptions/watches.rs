@@ -59,26 +59,26 @@ pub(super) struct Watches {
     /// The watches of each followed channel, by offset.
     channels: HashMap<LocalId, Vec<(u64, WatchId)>>,
     joined: HashMap<SubscriptionId, Joined>,
-    /// Whether notifications are being acted upon among which are watched messages.
+    /// True if notifications are being acted upon among which are watched messages.
     are_taken: bool,
-    /// Whether `joined` was full since the queue was last empty.
+    /// True if `joined` was full since the queue was last empty.
     is_blind: bool,
     /// Watches that have something to report.
     unreported: Vec<WatchId>,
 }
 
 impl Watches {
-    /// Whether no cursor has to be looked at.
+    /// True if no cursor has to be looked at.
     pub(super) fn is_idle(&self) -> bool {
         self.channels.is_empty()
     }
 
-    /// Whether it neither watches nor remembers anything.
+    /// True if it neither watches nor remembers anything.
     pub(super) fn is_empty(&self) -> bool {
         self.channels.is_empty() && self.joined.is_empty()
     }
 
-    /// Whether a subscription began after the message with this offset was published.
+    /// True if a subscription began after the message with this offset was published.
     pub(super) fn is_late(&self, id: SubscriptionId, offset: u64) -> bool {
         self.joined.get(&id).is_some_and(|joined| joined.head >= offset)
     }
@@ -116,7 +116,6 @@ impl Watches {
         passed.into_iter().for_each(|(_, watch)| self.settle(watch, fate));
     }
 
-    /// Whether a watched message has expired at `now_ms`.
     pub(super) fn is_expired(&self, id: WatchId, now_ms: u64) -> bool {
         let expires_ms = self.watches.get(&id).and_then(|watch| watch.expires_ms);
         expires_ms.is_some_and(|expires_ms| expires_ms.get() <= now_ms)
@@ -141,7 +140,7 @@ impl Watches {
         self.is_blind = true;
     }
 
-    /// Whether messages of the queue cannot be watched, because it is not known who is late.
+    /// True if messages of the queue cannot be watched, because it is not known who is late.
     pub(super) fn is_blind(&self) -> bool {
         self.is_blind
     }
@@ -171,7 +170,7 @@ impl Watches {
         self.channels.entry(local).or_default().push((offset, id));
     }
 
-    /// Whether watched messages are among the notifications that are being acted upon.
+    /// True if watched messages are among the notifications that are being acted upon.
     pub(super) fn are_taken(&self) -> bool {
         self.are_taken
     }

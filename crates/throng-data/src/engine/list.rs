@@ -12,7 +12,6 @@ const STEP_CHANNELS: usize = 128;
 /// The places of durable channels begin here, beyond those of the memory.
 const FIRST: u64 = 1 << 63;
 
-/// A step of a list.
 pub(super) fn step(shared: &Shared, now_ms: u64, kind: Kind, after: Option<ListPlace>) -> ListStep {
     match after {
         Some(ListPlace(place)) if place >= FIRST => durable(shared, kind, place - FIRST),

@@ -23,7 +23,7 @@ pub(super) struct Reader<'a> {
     pub(super) logs: &'a Logs,
     pub(super) name: &'a ChannelName,
     pub(super) now_ms: u64,
-    /// Whether a position of [`StartAt::Since`] was given out by this server.
+    /// True if a position of [`StartAt::Since`] was given out by this server.
     pub(super) is_known: bool,
     pub(super) expired: &'a ExpiredRuns,
 }
@@ -32,12 +32,12 @@ pub(super) struct Reader<'a> {
 struct Taken {
     bounds: Bounds,
     messages: Vec<Arc<Content>>,
-    /// Whether there may be more in the direction of the reading.
+    /// True if there may be more in the direction of the reading.
     has_more: bool,
 }
 
 impl Taken {
-    /// Whether nothing was found yet among many expired messages.
+    /// True if nothing was found yet among many expired messages.
     fn goes_on(&self) -> bool {
         self.has_more && self.messages.is_empty()
     }

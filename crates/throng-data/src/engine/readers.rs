@@ -227,7 +227,7 @@ impl Readers {
         Ok(Readers { queue, threads })
     }
 
-    /// Whether nothing waits or is done.
+    /// True if nothing waits or is done.
     pub(super) fn are_idle(&self) -> bool {
         let queue = lock(&self.queue.0);
         queue.jobs.is_empty() && queue.busy == 0

@@ -27,7 +27,6 @@ pub(super) struct Safe {
     pub(super) publications: Vec<(Publication, Retention)>,
     pub(super) done: Vec<Done>,
     pub(super) changed: Vec<ChangeDone>,
-    /// Whether it has stamps.
     pub(super) is_stamped: bool,
 }
 

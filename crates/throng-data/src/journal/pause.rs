@@ -12,7 +12,7 @@ use crate::storage::StorageError;
 const PAUSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Journal {
-    /// Whether nothing waits, is written, or is to be answered.
+    /// True if nothing waits, is written, or is to be answered.
     pub(crate) fn is_idle(&self) -> bool {
         let queue = lock(&self.queue.0);
         let is_written = queue.waiting.is_empty() && !queue.is_writing;

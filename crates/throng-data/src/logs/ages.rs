@@ -30,7 +30,7 @@ impl Now {
         if is_of_the_future { self.wall_ms } else { self.wall_ms.max(newest_ms) }
     }
 
-    /// Whether a note of when a message expires may be right.
+    /// True if a note of when a message expires may be right.
     pub(super) fn is_plausible(&self, expires_ms: u64, retention: &Retention) -> bool {
         let latest_ms = self.latest_ms().saturating_add(retention.max_age_ms);
         self.aged_ms < expires_ms && expires_ms <= latest_ms
@@ -57,7 +57,7 @@ pub(super) struct Ages {
     clock: AgeClock,
     /// In the order of what the machine's clock showed.
     steps: Vec<Step>,
-    /// Whether the machine's clock was set back, so that notes of when messages expire may be far
+    /// True if the machine's clock was set back, so that notes of when messages expire may be far
     /// in the future.
     pub(super) must_visit: bool,
 }

@@ -46,7 +46,7 @@ struct Run {
     /// The offset of the last message that was read.
     last: u64,
     expiring: u64,
-    /// Whether something was missing, or in the wrong place.
+    /// True if something was missing, or in the wrong place.
     is_broken: bool,
 }
 
@@ -219,7 +219,6 @@ fn name_of(space: Space, bytes: &[u8]) -> Result<ChannelName, String> {
     })
 }
 
-/// What a table has.
 fn table(space: Space) -> &'static str {
     match space {
         Space::Meta => "the format",

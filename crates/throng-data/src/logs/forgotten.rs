@@ -44,7 +44,7 @@ pub(super) fn quiet_ms(retention: &Retention) -> u64 {
 const COUNTED_PER_STEP: u64 = 10_000;
 
 impl Writer {
-    /// Whether a channel that has been empty for long may be forgotten. Those who follow it know
+    /// True if a channel that has been empty for long may be forgotten. Those who follow it know
     /// its head, and go on from there.
     pub(super) fn may_forget(&self, name: &ChannelName) -> bool {
         self.followed_head(name).is_none()

@@ -142,7 +142,6 @@ pub(super) fn shown(name: &ChannelName) -> String {
     format!("{noun} {:?}", name.name())
 }
 
-/// The channel of a key.
 pub(super) fn name_of(key: &[u8]) -> Result<ChannelName, ThawError> {
     let (_, mut decoder) = Decoder::new(key)?;
     let name = decode_name(&mut decoder)?;
@@ -192,7 +191,6 @@ pub(super) struct Measure {
     /// When it was published, by the machine's clock.
     pub(super) time_ms: u64,
     pub(super) stamp: u64,
-    /// Whether it expires.
     pub(super) is_expiring: bool,
 }
 
@@ -235,7 +233,7 @@ pub(super) struct Head {
     pub(super) number: u64,
     /// Where the channel is in the table of expiries: when its oldest message expires, or earlier.
     pub(super) expires_ms: Option<u64>,
-    /// Whether there may be messages behind it that it does not count: see `Logs::committed_head`.
+    /// True if there may be messages behind it that it does not count: see `Logs::committed_head`.
     pub(super) may_lag: bool,
 }
 
@@ -248,7 +246,7 @@ impl Head {
         self.expiring += u64::from(measure.is_expiring);
     }
 
-    /// Whether nothing has to be dropped now, as far as is known without reading the oldest
+    /// True if nothing has to be dropped now, as far as is known without reading the oldest
     /// message: it does not expire before it is noted to, unless the retention has changed since,
     /// for which all channels are visited.
     pub(super) fn is_within(&self, retention: &Retention, now: Now) -> bool {

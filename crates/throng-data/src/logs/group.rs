@@ -62,7 +62,7 @@ pub(super) struct Channel {
     pub(super) head: Head,
     /// The head as it was stored last.
     pub(super) stored: Head,
-    /// Whether it was written lately.
+    /// True if it was written lately.
     pub(super) is_busy: bool,
     /// The newest acknowledged offset.
     pub(super) acknowledged: u64,

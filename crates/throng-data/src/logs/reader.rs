@@ -16,9 +16,9 @@ use crate::storage::{Order, Space, Storage, StorageError};
 pub struct Opened {
     /// The epoch of all channels.
     pub epoch: Epoch,
-    /// Whether acknowledged messages may have been lost, so that the epoch is new.
+    /// True if acknowledged messages may have been lost, so that the epoch is new.
     pub may_have_lost: bool,
-    /// Whether that is because the storage is an older copy that was put back.
+    /// True if that is because the storage is an older copy that was put back.
     pub is_restored: bool,
     /// No earlier run has given out a stamp beyond this one.
     pub stamps: Stamp,
@@ -44,7 +44,7 @@ pub struct Bounds {
     pub floor: u64,
     /// The stamp of the newest message that is no longer there.
     pub lost: Stamp,
-    /// Whether a message in the log expires, or has expired.
+    /// True if a message in the log expires, or has expired.
     pub(crate) has_expiring: bool,
 }
 

@@ -415,7 +415,7 @@ impl Writer {
         Ok(known.filter(|known| self.is_known(now, *known)))
     }
 
-    /// Whether an idempotency key is known still.
+    /// True if an idempotency key is known still.
     pub(super) fn is_known(&self, now: Now, known: KnownKey) -> bool {
         let published_ms = self.ages.published_ms(now, known.at_ms);
         published_ms.is_none_or(|at_ms| at_ms.saturating_add(IDEMPOTENCY_MS) > now.aged_ms)

@@ -73,9 +73,9 @@ pub struct DiskStorage {
     slot: RwLock<Slot>,
     /// Held while it is opened again.
     reopening: Mutex<Reopening>,
-    /// Whether the last run had ended cleanly.
+    /// True if the last run had ended cleanly.
     was_clean: bool,
-    /// Whether something was written.
+    /// True if something was written.
     is_changed: AtomicBool,
     /// The directory, once it is open: device and inode.
     place: OnceLock<(u64, u64)>,
@@ -137,7 +137,7 @@ fn damaged(what: &str) -> String {
     )
 }
 
-/// Whether an error of opening says that the files are not as the library has left them.
+/// True if an error of opening says that the files are not as the library has left them.
 fn is_damage(error: &fjall::Error) -> bool {
     use io::ErrorKind::{AlreadyExists, InvalidData, InvalidInput, NotFound, UnexpectedEof};
     match error {

@@ -27,7 +27,7 @@ struct State {
     unsynced: Vec<Vec<Write>>,
     fault: Option<Fault>,
     is_broken: bool,
-    /// Whether it has no space, as the last fault was.
+    /// True if it has no space, as the last fault was.
     is_full: bool,
     /// How many recoveries fail from now on.
     failing_recoveries: u32,

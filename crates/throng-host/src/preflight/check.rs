@@ -82,7 +82,7 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// Whether it must be changed.
+    /// True if it must be changed.
     pub fn is_short(&self) -> bool {
         self.found != self.value
     }

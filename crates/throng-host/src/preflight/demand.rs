@@ -18,7 +18,7 @@ pub struct Demand {
     pub server: Option<Server>,
     /// The clients, if they are on this machine.
     pub clients: Option<Clients>,
-    /// Whether a message may go to all connections at once. Each copy is buffered until it
+    /// True if a message may go to all connections at once. Each copy is buffered until it
     /// is read.
     pub is_publishing: bool,
 }

@@ -8,11 +8,10 @@ use crate::protocol::headers::Headers;
 /// A stream's answer to a publication.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ack {
-    /// It is stored.
     Stored {
         /// Its sequence, or that of the first publication with its id.
         sequence: u64,
-        /// Whether a publication with its id was stored before.
+        /// True if a publication with its id was stored before.
         is_duplicate: bool,
     },
     /// It is not stored.

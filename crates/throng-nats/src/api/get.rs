@@ -74,7 +74,7 @@ impl Chain {
         is_next.then_some(true)
     }
 
-    /// Whether the answer that ends with `last` has come whole.
+    /// True if the answer that ends with `last` has come whole.
     pub fn ends(self, last: u64) -> bool {
         self.0 == last
     }

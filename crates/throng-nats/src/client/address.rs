@@ -15,7 +15,7 @@ pub struct ServerAddress {
     pub host: String,
     /// The port of clients.
     pub port: u16,
-    /// Whether nothing is said to it without TLS.
+    /// True if nothing is said to it without TLS.
     pub is_tls: bool,
 }
 

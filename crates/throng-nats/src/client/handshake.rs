@@ -26,9 +26,9 @@ pub struct TlsSettings {
     /// Who is trusted, and the certificate of this client, if it has one. The protocol of the
     /// application (ALPN) is left out.
     pub config: Source<Arc<ClientConfig>>,
-    /// Whether nothing is said to any server without TLS, whatever its address says.
+    /// True if nothing is said to any server without TLS, whatever its address says.
     pub is_demanded: bool,
-    /// Whether TLS begins at once, before the server has said anything: `handshake_first` of
+    /// True if TLS begins at once, before the server has said anything: `handshake_first` of
     /// nats-server.
     pub is_first: bool,
 }
@@ -36,7 +36,6 @@ pub struct TlsSettings {
 /// What a server says about itself.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Info {
-    /// The name of the server.
     #[serde(default)]
     pub server_name: String,
     /// Its version, like `2.11.0`.
@@ -48,7 +47,7 @@ pub struct Info {
     /// The name of its cluster, if it is in one.
     #[serde(default)]
     pub cluster: Option<String>,
-    /// Whether this server has JetStream; others of its cluster may have it.
+    /// True if this server has JetStream; others of its cluster may have it.
     #[serde(default)]
     pub jetstream: bool,
     #[serde(default)]
@@ -62,7 +61,6 @@ pub struct Info {
     /// Other servers of its cluster.
     #[serde(default)]
     pub(super) connect_urls: Vec<String>,
-    /// Whether it is about to shut down.
     #[serde(default, rename = "ldm")]
     pub(super) shuts_down: bool,
 }

@@ -29,7 +29,6 @@ pub enum Login {
     Credentials {
         /// What the account has signed: the user's permissions, and until when they hold.
         jwt: String,
-        /// The key of the user.
         key: UserKey,
     },
 }
@@ -95,7 +94,7 @@ impl Login {
         }
     }
 
-    /// Whether the server has to send a challenge.
+    /// True if the server has to send a challenge.
     pub(super) fn is_signed(&self) -> bool {
         matches!(self, Login::Nkey(_) | Login::Credentials { .. })
     }

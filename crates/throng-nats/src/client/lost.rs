@@ -57,7 +57,7 @@ impl Lost {
         Lost::Unreachable(words(error))
     }
 
-    /// Whether a server that answers does not want this client.
+    /// True if a server that answers does not want this client.
     pub(super) fn is_refusal(&self) -> bool {
         matches!(self, Lost::Said(_) | Lost::Refused(_) | Lost::Old { .. } | Lost::Tls(_))
     }
@@ -96,7 +96,7 @@ pub(super) fn violation(error: &str) -> String {
     )
 }
 
-/// Whether a server refuses a subscription, and stays: there are too many, or it is too long.
+/// True if a server refuses a subscription, and stays: there are too many, or it is too long.
 /// ([`denied`] is about those that this user may not make.)
 pub(super) fn is_about_a_subscription(error: &str) -> bool {
     let lower = error.to_ascii_lowercase();

@@ -90,7 +90,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Whether this user may receive answers. Otherwise no question gets one.
+    /// True if this user may receive answers. Otherwise no question gets one.
     pub fn has_inbox(&self) -> bool {
         self.has_inbox
     }
@@ -100,7 +100,7 @@ impl Session {
         &self.connected.info
     }
 
-    /// Whether the connection speaks TLS.
+    /// True if the connection speaks TLS.
     pub fn is_tls(&self) -> bool {
         self.connected.stream.is_tls()
     }
@@ -356,7 +356,7 @@ impl Session {
 }
 
 impl Reply {
-    /// Whether the server says that nobody listens.
+    /// True if the server says that nobody listens.
     pub fn is_nobody(&self) -> bool {
         self.status == Some(503)
     }

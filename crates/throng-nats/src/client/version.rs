@@ -9,7 +9,7 @@ pub const NEEDED: &str = "2.11 or later";
 /// Why it is needed.
 pub const REASON: &str = "nodes read several messages with one request, which older servers cannot";
 
-/// Whether a server with this version, as in its INFO, is too old. One that says none is taken for
+/// True if a server with this version, as in its INFO, is too old. One that says none is taken for
 /// recent.
 pub fn is_old(version: &str) -> bool {
     let mut parts = version.split(['.', '-']).map(|part| part.parse::<u32>().ok());

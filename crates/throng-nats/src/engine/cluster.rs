@@ -40,7 +40,7 @@ pub struct NodeFacts {
     pub under_way: u64,
     /// How old what it knows of revocations may be, in milliseconds; `None` without keys.
     pub revocations_age_ms: Option<u64>,
-    /// Whether it can use the stream.
+    /// True if it can use the stream.
     pub is_open: bool,
     /// For how long that has been so, or not, in milliseconds.
     pub since_ms: u64,
@@ -114,7 +114,7 @@ impl Cluster {
         self.own.get().map(|own| own())
     }
 
-    /// Whether the other nodes are to be told anew, now.
+    /// True if the other nodes are to be told anew, now.
     pub(super) fn is_due(&self, now_ms: u64) -> bool {
         let mut state = self.lock();
         let is_due = now_ms >= state.described_ms + DESCRIBE_MS && self.own.get().is_some();

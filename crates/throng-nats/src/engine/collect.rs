@@ -77,7 +77,7 @@ pub(super) struct Collect {
     bytes: usize,
     /// The last message that was read.
     last: Option<u64>,
-    /// Whether messages after the position are missing.
+    /// True if messages after the position are missing.
     has_gap: bool,
     now_ms: u64,
 }

@@ -64,7 +64,7 @@ impl Early {
         debug_assert!(is_first);
     }
 
-    /// Whether the stream can be used now.
+    /// True if the stream can be used now.
     pub(super) fn is_open(&self) -> bool {
         self.lock().is_open
     }

@@ -49,11 +49,10 @@ pub(super) struct Entry {
     waiting: Option<Box<Queue>>,
     /// Subscriptions that ask for their start.
     pub(super) holds: u32,
-    /// Whether the head is known.
     pub(super) is_live: bool,
-    /// Whether messages between the head and the next one are lost.
+    /// True if messages between the head and the next one are lost.
     pub(super) has_gap: bool,
-    /// Whether it may have subscribers from before the stream lost messages.
+    /// True if it may have subscribers from before the stream lost messages.
     pub(super) is_stale: bool,
 }
 
@@ -67,7 +66,7 @@ impl Entry {
         self.tail.as_deref().map(Tail::messages).unwrap_or_default()
     }
 
-    /// Whether all messages after an offset are in memory.
+    /// True if all messages after an offset are in memory.
     pub(super) fn has_after(&self, offset: u64) -> bool {
         let floor = self.tail.as_ref().map_or(self.head, |tail| tail.floor());
         (floor..=self.head).contains(&offset)

@@ -33,11 +33,11 @@ pub enum LinkState {
 /// What a node counts.
 #[derive(Debug, Clone)]
 pub struct Figures {
-    /// Whether messages can be published and read.
+    /// True if messages can be published and read.
     pub is_open: bool,
     /// Since when that has been so, or not, in milliseconds since 1970.
     pub since_ms: u64,
-    /// Whether NATS answers and stores no messages.
+    /// True if NATS answers and stores no messages.
     pub is_stalled: bool,
     /// Other nodes that are there.
     pub nodes: u64,
@@ -54,7 +54,7 @@ pub struct Figures {
     pub busy: u64,
     /// Channels that are polled, because NATS allows no subscription for them.
     pub polled: u64,
-    /// Whether the stream could be used at any time since the start.
+    /// True if the stream could be used at any time since the start.
     pub was_open: bool,
     /// Messages that came from the stream for subscribers of this node.
     pub delivered: u64,
@@ -149,7 +149,7 @@ impl Link {
         self.is_open.load(Ordering::Acquire)
     }
 
-    /// Whether the stream stores nothing, although it is open.
+    /// True if the stream stores nothing, although it is open.
     pub(super) fn is_stalled(&self) -> bool {
         self.is_open() && self.is_stalled.load(Ordering::Relaxed)
     }
@@ -211,7 +211,7 @@ impl Link {
         self.settled.load(Ordering::SeqCst)
     }
 
-    /// Whether what is posted is settled at once.
+    /// True if what is posted is settled at once.
     pub(super) fn is_whole(&self) -> bool {
         self.is_whole.load(Ordering::SeqCst)
     }

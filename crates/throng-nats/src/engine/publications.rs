@@ -49,7 +49,7 @@ impl Load {
         self.count == 0
     }
 
-    /// Whether one that has this much under way may add to it, when all together have `all`: as
+    /// True if one that has this much under way may add to it, when all together have `all`: as
     /// long as more is free than it has itself. So one alone gets half of the places, two get a
     /// third each, and one that has nothing under way gets a place while there is any.
     fn has_share(self, all: Load) -> bool {

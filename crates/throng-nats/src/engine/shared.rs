@@ -125,7 +125,7 @@ impl Shared {
         self.reads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the stream has the log of a channel. The server's own logs stay in the node.
+    /// True if the stream has the log of a channel. The server's own logs stay in the node.
     pub(super) fn is_in_stream(channel: &ChannelName) -> bool {
         channel.kind() != Kind::Internal
     }

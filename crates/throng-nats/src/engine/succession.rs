@@ -194,7 +194,7 @@ impl Thawed {
 }
 
 impl Shared {
-    /// Whether all that was asked of the stream has its answer.
+    /// True if all that was asked of the stream has its answer.
     pub(super) fn is_at_rest(&self) -> bool {
         // Last what is being answered, and was in one of these before.
         self.publications.len() == 0

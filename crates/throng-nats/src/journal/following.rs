@@ -56,7 +56,7 @@ struct Heads {
     /// A sequence that the stream had reached before the first of them was subscribed to.
     floor: u64,
     chain: Chain,
-    /// Whether a part of the answer is missing, so that no channel is known to be empty.
+    /// True if a part of the answer is missing, so that no channel is known to be empty.
     is_torn: bool,
     asked_ms: u64,
 }
@@ -74,7 +74,7 @@ pub(super) struct Following {
     confirms: VecDeque<(u64, Subscription)>,
     confirm_all_ms: Option<u64>,
     has_replicas: bool,
-    /// Whether no message is reported for now.
+    /// True if no message is reported for now.
     is_held: bool,
     /// How many channels are behind.
     behind: usize,
@@ -98,7 +98,7 @@ impl Following {
         }
     }
 
-    /// Whether no channel is known to lack messages, or suspected to.
+    /// True if no channel is known to lack messages, or suspected to.
     pub(super) fn is_whole(&self) -> bool {
         self.behind == 0 && self.polled.count() == 0
     }

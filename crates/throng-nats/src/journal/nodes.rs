@@ -72,7 +72,7 @@ struct Open {
 /// See the module.
 pub(super) struct Nodes {
     own: Box<str>,
-    /// Whether another process is this node, so that this one only listens.
+    /// True if another process is this node, so that this one only listens.
     is_silent: bool,
     presence: Box<str>,
     ask: Box<str>,

@@ -64,9 +64,7 @@ pub(super) enum Question {
     Nodes,
     /// About a table.
     Table(TableId),
-    /// A change of a table.
     Change(TableId),
-    /// An entry of a table.
     Entry(TableId),
 }
 

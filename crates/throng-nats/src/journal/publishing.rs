@@ -59,7 +59,7 @@ pub(super) enum Stored {
     /// The stream has the message.
     At {
         sequence: u64,
-        /// Whether other nodes may not have got it.
+        /// True if other nodes may not have got it.
         needs_hint: bool,
     },
     /// The stream has it before the sequences that it had reached when the message was sent: so it
@@ -80,7 +80,7 @@ struct Outstanding {
     /// When it is sent, or sent again; 0 for now.
     due_ms: u64,
     sends: u32,
-    /// Whether a copy may have been stored: it was sent, and not refused.
+    /// True if a copy may have been stored: it was sent, and not refused.
     is_uncertain: bool,
 }
 

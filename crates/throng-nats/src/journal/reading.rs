@@ -88,7 +88,7 @@ impl Readings {
         }
     }
 
-    /// Whether a batch would be sent at once.
+    /// True if a batch would be sent at once.
     pub(super) fn has_room(&self) -> bool {
         self.in_flight.len() + self.waiting.len() < IN_FLIGHT_MAX
     }

@@ -132,7 +132,7 @@ pub struct Ask {
     pub question: Vec<u8>,
     /// How long answers are waited for, in milliseconds.
     pub wait_ms: u64,
-    /// Whether it is asked until each node has answered, also one that is silent just now.
+    /// True if it is asked until each node has answered, also one that is silent just now.
     pub must_reach_all: bool,
 }
 
@@ -143,7 +143,7 @@ pub struct Asked {
     pub token: u64,
     /// One answer of each node that has answered.
     pub answers: Vec<Vec<u8>>,
-    /// Whether no answer is missing.
+    /// True if no answer is missing.
     pub is_complete: bool,
 }
 
@@ -347,7 +347,7 @@ pub enum Outcome {
     Stored {
         /// Its sequence in the stream.
         sequence: u64,
-        /// Whether its idempotency key was known, and the sequence is that of the first
+        /// True if its idempotency key was known, and the sequence is that of the first
         /// publication.
         is_duplicate: bool,
     },
@@ -376,6 +376,6 @@ pub struct Reading {
     /// Later messages that were left out, because there are too many for one batch. The next
     /// reading starts after the last message.
     pub left: u64,
-    /// Whether no message is missing between the position and what was read.
+    /// True if no message is missing between the position and what was read.
     pub is_whole: bool,
 }

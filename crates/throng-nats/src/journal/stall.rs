@@ -35,12 +35,12 @@ pub(super) struct Stall {
 }
 
 impl Stall {
-    /// Whether the stream stores nothing.
+    /// True if the stream stores nothing.
     pub(super) fn is_stalled(&self) -> bool {
         self.lacks_majority || self.waited_ms >= STALL_MS
     }
 
-    /// Whether a publication is sent, if others are under way or not.
+    /// True if a publication is sent, if others are under way or not.
     pub(super) fn may_send(&self, are_others: bool) -> bool {
         let may_try = !self.lacks_majority && !are_others && self.quiet_ms >= TRY_MS;
         may_try || !self.is_stalled()

@@ -74,7 +74,6 @@ struct Change {
 /// An entry that has to be reported before a change is answered.
 #[derive(Debug, Clone, Copy)]
 enum Awaited {
-    /// Its own one.
     Own(u64),
     /// Another one of its key, which it does not replace.
     Other(u64),
@@ -95,9 +94,8 @@ pub(super) struct Table {
     /// When to begin anew.
     next_ms: u64,
     is_connected: bool,
-    /// Whether it was found on this connection.
     is_found: bool,
-    /// Whether all of it was read once.
+    /// True if all of it was read once.
     is_known: bool,
     /// Which incarnation it is, as the server writes it.
     created: String,
@@ -107,13 +105,13 @@ pub(super) struct Table {
     target: u64,
     /// The target when the servers were asked.
     floor: u64,
-    /// Whether the last answer left out later entries, which may be the newest ones of keys before.
+    /// True if the last answer left out later entries, which may be the newest ones of keys before.
     is_cut: bool,
     /// When the servers were asked how far the table is.
     found_ms: u64,
-    /// Whether the servers were asked since it was current.
+    /// True if the servers were asked since it was current.
     is_compared: bool,
-    /// Whether somebody waits for the servers to be asked.
+    /// True if somebody waits for the servers to be asked.
     is_awaited: bool,
     /// Since when a whole answer has not reached the target; `None` if it has.
     short_since_ms: Option<u64>,
@@ -122,7 +120,7 @@ pub(super) struct Table {
     waited_ms: u64,
     entries: Vec<StoredEntry>,
     chain: Chain,
-    /// Whether it is read when somebody needs it, and not before.
+    /// True if it is read when somebody needs it, and not before.
     is_on_demand: bool,
     /// Entries that are read, by place: the token, and since when.
     looks: BTreeMap<u64, (u64, u64)>,
@@ -166,7 +164,7 @@ impl Table {
         }
     }
 
-    /// Whether all of it was read once that is to be read before it is used.
+    /// True if all of it was read once that is to be read before it is used.
     pub(super) fn is_known(&self) -> bool {
         self.is_known || self.is_on_demand
     }
@@ -175,7 +173,7 @@ impl Table {
         TABLE_SID + self.id.0 as u64
     }
 
-    /// Whether what is republished of it comes to this subscription.
+    /// True if what is republished of it comes to this subscription.
     pub(super) fn hears(&self, sid: u64) -> bool {
         sid == self.sid()
     }

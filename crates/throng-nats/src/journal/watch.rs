@@ -66,7 +66,7 @@ pub(super) enum Watched {
     Opened {
         epoch: u64,
         is_new_epoch: bool,
-        /// Whether messages have come and expired while nothing could be heard of them.
+        /// True if messages have come and expired while nothing could be heard of them.
         has_missed: bool,
     },
     /// Another server leads.
@@ -87,7 +87,6 @@ pub(super) struct Watch {
     record: Option<EpochRecord>,
     revision: u64,
     record_ms: u64,
-    /// Whether the entry was read in this cycle.
     has_read: bool,
     /// For how long cycles have failed for a reason that may pass.
     failing_ms: u64,
@@ -109,7 +108,7 @@ pub(super) struct Watch {
     falls: u32,
     said: Option<String>,
     random: u64,
-    /// Whether it is not known yet what has expired before this process was the node.
+    /// True if it is not known yet what has expired before this process was the node.
     is_resumed: bool,
 }
 
@@ -149,7 +148,7 @@ impl Watch {
         }
     }
 
-    /// Whether the stream can be used.
+    /// True if the stream can be used.
     pub(super) fn is_open(&self) -> bool {
         self.is_open
     }
@@ -169,7 +168,7 @@ impl Watch {
         self.leader.split_once(' ').map_or(&*self.leader, |(server, _)| server)
     }
 
-    /// Whether the leader hears from so many servers that it can store messages, as far as it said.
+    /// True if the leader hears from so many servers that it can store messages, as far as it said.
     pub(super) fn has_majority(&self) -> bool {
         self.has_majority
     }

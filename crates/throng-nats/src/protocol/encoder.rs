@@ -8,15 +8,15 @@ use serde::Serialize;
 /// `Debug`, because it has secrets.
 #[derive(Clone, Serialize)]
 pub(crate) struct Connect<'a> {
-    /// Whether the server confirms each operation, which nothing here waits for.
+    /// True if the server confirms each operation, which nothing here waits for.
     pub(crate) verbose: bool,
-    /// Whether the server checks the syntax of subjects more strictly.
+    /// True if the server checks the syntax of subjects more strictly.
     pub(crate) pedantic: bool,
-    /// Whether messages may carry headers.
+    /// True if messages may carry headers.
     pub(crate) headers: bool,
-    /// Whether a request that nobody listens for is answered with status 503.
+    /// True if a request that nobody listens for is answered with status 503.
     pub(crate) no_responders: bool,
-    /// Whether the client gets its own publications, if it subscribes to them. The stream's answers
+    /// True if the client gets its own publications, if it subscribes to them. The stream's answers
     /// and republications come from the server in any case.
     pub(crate) echo: bool,
     /// The version of the protocol; 1 has INFO at any time.
@@ -70,7 +70,7 @@ impl<'a> Connect<'a> {
     }
 }
 
-/// Whether a subject can be written: neither empty nor with anything that would end it.
+/// True if a subject can be written: neither empty nor with anything that would end it.
 fn is_subject(subject: &str) -> bool {
     !subject.is_empty() && subject.bytes().all(|byte| byte > b' ' && byte != 0x7f)
 }

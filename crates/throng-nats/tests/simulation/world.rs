@@ -47,9 +47,9 @@ struct Node {
     epoch: Option<u64>,
     era: usize,
     is_open: bool,
-    /// Whether it says that the stream stores nothing.
+    /// True if it says that the stream stores nothing.
     is_stalled: bool,
-    /// Whether messages were lost, and no new connection has followed yet.
+    /// True if messages were lost, and no new connection has followed yet.
     has_lost: bool,
     followed: BTreeMap<usize, Option<Position>>,
     /// By token: channel, body, whether with a key.

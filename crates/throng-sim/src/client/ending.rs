@@ -77,14 +77,14 @@ impl Client {
         Ok(())
     }
 
-    /// Whether the client did not read for so long that the server may close the connection.
+    /// True if the client did not read for so long that the server may close the connection.
     fn is_unread(&self, end: End, view: View<'_>) -> bool {
         let is_slow = end.full_ms.is_some_and(|full_ms| full_ms >= ANSWER_MS);
         let is_stuck = end.stuck_ms >= self.max_unread_ms(view);
         end.is_full && (is_stuck || (is_slow && self.awaits_answer()))
     }
 
-    /// Whether what the server writes may be a response or a close frame, rather than a stream
+    /// True if what the server writes may be a response or a close frame, rather than a stream
     /// without an end.
     fn awaits_answer(&self) -> bool {
         match self.plan.transport {
@@ -95,7 +95,7 @@ impl Client {
         }
     }
 
-    /// Whether the worker may buffer enough for this client alone, responses, events or incomplete
+    /// True if the worker may buffer enough for this client alone, responses, events or incomplete
     /// input, to evict it.
     fn may_buffer(&self, view: View<'_>) -> bool {
         let has_own = match self.plan.transport {
@@ -108,12 +108,12 @@ impl Client {
         view.terms.held_bytes_floor.is_some() && (has_own || self.pipe.borrow().tls.is_some())
     }
 
-    /// Whether it has not got any content over TLS: its handshake may not be done.
+    /// True if it has not got any content over TLS: its handshake may not be done.
     fn is_keyless(&self) -> bool {
         self.pipe.borrow().tls.as_ref().is_some_and(|tls| tls.content_bytes == 0)
     }
 
-    /// Whether the worker may have evicted a client that has sent `bytes` of something incomplete.
+    /// True if the worker may have evicted a client that has sent `bytes` of something incomplete.
     /// Over TLS, a handshake and half a record take more than that.
     pub(super) fn may_evict(&self, bytes: usize, view: View<'_>) -> bool {
         let is_tls = self.pipe.borrow().tls.is_some();
@@ -329,7 +329,7 @@ impl Client {
         Ok(())
     }
 
-    /// Whether its handshake may have been given up because others waited. Then nothing that it
+    /// True if its handshake may have been given up because others waited. Then nothing that it
     /// sends is acted upon, until the time for its first request is over.
     pub(crate) fn may_be_stalled(&self, view: View<'_>) -> bool {
         let is_unanswered = !self.requests.is_empty() && self.engine.begins.is_empty();
@@ -391,7 +391,7 @@ impl Client {
     }
 }
 
-/// Whether the drain timeout had passed when the server ended the connection.
+/// True if the drain timeout had passed when the server ended the connection.
 fn is_late(end: End, view: View<'_>) -> bool {
     end.at.now_ms >= view.late_ms
 }

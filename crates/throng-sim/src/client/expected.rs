@@ -56,7 +56,7 @@ pub(super) enum Command {
 #[derive(Debug)]
 pub(super) struct Outgoing {
     pub(super) publication: Publication,
-    /// Whether the client follows the channel and excludes itself.
+    /// True if the client follows the channel and excludes itself.
     pub(super) is_excluded: bool,
 }
 

@@ -52,17 +52,16 @@ pub(crate) struct Plan {
     pub(crate) targets: Vec<usize>,
     /// Where the subscription is to start.
     pub(crate) start: Start,
-    /// Whether messages are to come in envelopes.
+    /// True if messages are to come in envelopes.
     pub(crate) envelope: bool,
     /// The parameter `welcome`.
     pub(crate) welcome: Option<bool>,
-    /// Whether the request is HTTP/1.0.
     pub is_http10: bool,
-    /// Whether the connection is to stay open after a long poll.
+    /// True if the connection is to stay open after a long poll.
     pub(crate) keep_alive: bool,
     /// The time that a long poll waits, in seconds.
     pub(crate) wait_s: u64,
-    /// Whether a WebSocket offers to compress messages.
+    /// True if a WebSocket offers to compress messages.
     pub(crate) deflate: bool,
 }
 
@@ -81,17 +80,16 @@ impl SinceId {
 }
 
 impl Plan {
-    /// Whether messages arrive in envelopes.
+    /// True if messages arrive in envelopes.
     pub(crate) fn has_envelopes(&self) -> bool {
         self.envelope || self.transport == Transport::V1
     }
 
-    /// Whether it is a WebSocket.
     pub(crate) fn is_websocket(&self) -> bool {
         matches!(self.transport, Transport::Plain | Transport::V1)
     }
 
-    /// Whether it resumes from ids.
+    /// True if it resumes from ids.
     pub(crate) fn resumes(&self) -> bool {
         matches!(self.start, Start::Since(..))
     }

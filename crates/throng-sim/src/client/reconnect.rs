@@ -112,7 +112,7 @@ impl Client {
         Ok(())
     }
 
-    /// Whether the server may have closed it for a newer connection, because its request is
+    /// True if the server may have closed it for a newer connection, because its request is
     /// incomplete.
     pub(super) fn may_be_replaced(&self) -> bool {
         let is_unanswered = self.engine.begins.is_empty() && !self.requests.is_empty();

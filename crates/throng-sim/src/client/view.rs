@@ -24,7 +24,7 @@ pub(crate) struct View<'a> {
     pub(crate) now: Moment,
     /// The server's settings.
     pub(crate) terms: &'a Terms,
-    /// Whether the server has stopped accepting connections, if only for some time.
+    /// True if the server has stopped accepting connections, if only for some time.
     pub(crate) has_stopped_accepting: bool,
     /// When the server first asked its clients to leave, which it may have taken back since.
     pub(crate) asked: Option<Moment>,
@@ -47,25 +47,25 @@ pub(crate) struct Terms {
     pub(crate) head_ms: u64,
     /// The time after which a connection without a request is closed.
     pub(crate) idle_ms: u64,
-    /// Whether a client gets a welcome if its request does not say.
+    /// True if a client gets a welcome if its request does not say.
     pub(crate) welcome: bool,
     /// The time within which the clients of a drained server reconnect.
     pub(crate) drain_window_ms: u64,
     /// The time after which a drain gives up what it has not delivered.
     pub(crate) drain_timeout_ms: u64,
-    /// Whether workers can be full.
+    /// True if workers can be full.
     pub(crate) is_scarce: bool,
     /// The time within which a WebSocket message must be complete.
     pub(crate) message_ms: u64,
     /// Set if the limits on buffered bytes are so low that they are reached: connections that
     /// buffer fewer bytes than this are never evicted.
     pub(crate) held_bytes_floor: Option<usize>,
-    /// Whether there is room for so few TLS handshakes at a time that some wait for others, and
+    /// True if there is room for so few TLS handshakes at a time that some wait for others, and
     /// those that stall meanwhile are given up.
     pub(crate) has_few_handshakes: bool,
     /// The bytes that the replay buffers of one worker may keep for blocked subscriptions.
     pub(crate) max_blocked_bytes: usize,
-    /// Whether memory is short now and then, so that subscriptions are refused.
+    /// True if memory is short now and then, so that subscriptions are refused.
     pub(crate) memory_varies: bool,
     /// The rate of the moments that clients are told in storms; `None` without storms.
     pub(crate) storm_rate: Option<u64>,
@@ -83,7 +83,7 @@ pub(crate) struct Terms {
 /// The distance from the head that a worker's cursors are sure to tell.
 const CURSOR_REACH: u64 = (1 << 30) - 1;
 
-/// Whether the messages between `offset` and the head may be lost to a subscription that has none
+/// True if the messages between `offset` and the head may be lost to a subscription that has none
 /// of them: a cursor of 32 bits does not tell how far behind it is.
 pub(crate) fn is_out_of_reach(offset: u64, head: u64) -> bool {
     head.saturating_sub(offset) >= CURSOR_REACH
@@ -95,7 +95,7 @@ impl View<'_> {
         Reader { name, now_ms: self.now.now_ms }
     }
 
-    /// Whether the server may send clients away.
+    /// True if the server may send clients away.
     pub(crate) fn may_send_away(&self) -> bool {
         self.asked.is_some() || self.drain.is_some()
     }
@@ -113,33 +113,33 @@ impl View<'_> {
         self.terms.drain_window_ms.max(asked_ms)
     }
 
-    /// Whether a worker may evict a connection that has sent `bytes` of something incomplete.
+    /// True if a worker may evict a connection that has sent `bytes` of something incomplete.
     pub(crate) fn may_evict(&self, bytes: usize) -> bool {
         // The capacity of a buffer is up to twice its length.
         self.terms.held_bytes_floor.is_some_and(|floor| bytes * 2 >= floor)
     }
 
-    /// Whether decisions about access, or parts of logs, may come later, or never.
+    /// True if decisions about access, or parts of logs, may come later, or never.
     pub(crate) fn may_be_late(&self) -> bool {
         self.terms.lateness.is_possible()
     }
 
-    /// Whether the server may have refused for want of memory what this step refuses.
+    /// True if the server may have refused for want of memory what this step refuses.
     pub(crate) fn may_be_short(&self, refusing: MemoryStep) -> bool {
         self.shortest >= refusing
     }
 
-    /// Whether the server may have told a client that subscribes a moment to come back.
+    /// True if the server may have told a client that subscribes a moment to come back.
     pub(crate) fn may_be_told(&self) -> bool {
         self.terms.storm_rate.is_some()
     }
 
-    /// Whether the access policy denies everything about a channel.
+    /// True if the access policy denies everything about a channel.
     pub(crate) fn is_secret(&self, topic: usize) -> bool {
         self.terms.lateness.secret == Some(self.model.topics[topic].name)
     }
 
-    /// Whether a worker may have dropped the message with this offset, or the first one after it,
+    /// True if a worker may have dropped the message with this offset, or the first one after it,
     /// because its replay buffers kept too many bytes.
     pub(crate) fn may_be_dropped(&self, topic: usize, offset: u64) -> bool {
         self.model.max_buffered_bytes(topic, offset) > self.terms.max_blocked_bytes
@@ -147,7 +147,7 @@ impl View<'_> {
 }
 
 impl Terms {
-    /// Whether an incomplete request head may be evicted for a newer connection.
+    /// True if an incomplete request head may be evicted for a newer connection.
     pub(crate) fn is_tight(&self) -> bool {
         self.reserve.is_some()
     }

@@ -13,7 +13,6 @@ pub(crate) struct Event {
     pub(crate) data: Option<String>,
     /// The field `retry:`.
     pub(crate) retry_ms: Option<u64>,
-    /// Whether it is a comment.
     pub(crate) is_comment: bool,
 }
 
@@ -24,7 +23,6 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// Whether no event is incomplete.
     pub(crate) fn is_at_rest(&self) -> bool {
         self.bytes.is_empty()
     }

@@ -12,7 +12,6 @@ pub(crate) struct Frame {
     pub(crate) opcode: u8,
     /// Its payload, complete, and inflated if it was compressed.
     pub(crate) payload: Vec<u8>,
-    /// Whether it was compressed.
     pub(crate) was_compressed: bool,
 }
 

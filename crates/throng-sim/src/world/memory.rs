@@ -10,7 +10,7 @@ use crate::random::Random;
 pub(super) struct Memory {
     pub(super) pressure: Arc<MemoryPressure>,
     random: Random,
-    /// Whether it is ever short.
+    /// True if it is ever short.
     pub(super) is_scarce: bool,
     /// The furthest step so far.
     pub(super) furthest: MemoryStep,

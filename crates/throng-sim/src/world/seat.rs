@@ -99,7 +99,7 @@ impl Seat {
         self.worker.net().inner()
     }
 
-    /// Whether the worker's loop runs without waiting: it is awake, or an event has woken it.
+    /// True if the worker's loop runs without waiting: it is awake, or an event has woken it.
     /// Retries without an event count as well, because simulated time is too coarse for them.
     pub(super) fn is_runnable(&mut self, now: Duration) -> bool {
         !self.worker.is_ended()
@@ -111,7 +111,7 @@ impl Seat {
                 || !self.handoffs.is_empty())
     }
 
-    /// Whether another thread has woken the worker.
+    /// True if another thread has woken the worker.
     pub(super) fn is_woken(&self) -> bool {
         self.is_woken.load(Ordering::SeqCst)
     }

@@ -32,7 +32,7 @@ impl Storms {
         self.rate
     }
 
-    /// Whether the queue of a worker changes now.
+    /// True if the queue of a worker changes now.
     pub(super) fn changes(&mut self) -> bool {
         self.rate.is_some() && self.random.percent(3)
     }

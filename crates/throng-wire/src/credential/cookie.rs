@@ -16,7 +16,7 @@ pub struct CookieRequest<'a> {
     pub origin: Option<&'a str>,
     /// The header `Sec-Fetch-Site`, which pages cannot set.
     pub fetch_site: Option<&'a [u8]>,
-    /// Whether it only reads and is not a WebSocket: a `GET` or a `HEAD`.
+    /// True if it only reads and is not a WebSocket: a `GET` or a `HEAD`.
     pub is_read: bool,
 }
 

@@ -214,7 +214,7 @@ fn nothing_shows_a_token() {
     }
 }
 
-/// Whether a cookie counts at a server that lists `https://app.example`, `null` and `*`.
+/// True if a cookie counts at a server that lists `https://app.example`, `null` and `*`.
 fn counts(origin: Option<&str>, fetch_site: Option<&str>, is_read: bool) -> bool {
     let origins = ["https://app.example", "null", "*"].map(String::from);
     let policy = OriginPolicy {

@@ -23,15 +23,15 @@ pub struct ErrorResponse {
 /// What the writer of a response knows about the connection.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ResponseOptions<'a> {
-    /// Whether the request is a `HEAD`, whose answer has no body.
+    /// True if the request is a `HEAD`, whose answer has no body.
     pub is_head: bool,
-    /// Whether the connection stays open for another request.
+    /// True if the connection stays open for another request.
     pub keep_alive: bool,
     /// The request's origin, if its pages may read the response.
     pub allow_origin: Option<&'a str>,
-    /// Whether these pages may send cookies.
+    /// True if these pages may send cookies.
     pub allow_credentials: bool,
-    /// Whether browsers must not tell others the URL, because it contains a token.
+    /// True if browsers must not tell others the URL, because it contains a token.
     pub no_referrer: bool,
     /// The id of the request, if it has brought one.
     pub request_id: Option<&'a str>,

@@ -51,7 +51,7 @@ fn read(bytes: &[u8]) -> ChunkedBody {
     }
 }
 
-/// Whether a line may begin so: the size of the last chunk, or a trailer or the empty line.
+/// True if a line may begin so: the size of the last chunk, or a trailer or the empty line.
 fn is_begun(line: &[u8], is_size: bool) -> bool {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let is_text = line.iter().all(|&byte| byte == b'\t' || (byte >= b' ' && byte != 0x7f));

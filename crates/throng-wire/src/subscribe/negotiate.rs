@@ -37,7 +37,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// Whether it is a WebSocket with the commands of `throng.v1`.
+    /// True if it is a WebSocket with the commands of `throng.v1`.
     pub fn is_v1(&self) -> bool {
         matches!(self, Transport::WebSocket { subprotocol: Some(Subprotocol::V1), .. })
     }

@@ -172,7 +172,7 @@ fn read_wait(value: &str) -> Result<u32, ErrorResponse> {
         })
 }
 
-/// Whether a parameter is the header `Last-Event-ID`, in any of its usual spellings.
+/// True if a parameter is the header `Last-Event-ID`, in any of its usual spellings.
 fn names_last_event(key: &str) -> bool {
     let letters = key.bytes().filter(|byte| !matches!(byte, b'-' | b'_'));
     letters.map(|byte| byte.to_ascii_lowercase()).eq(RESUME.bytes())

@@ -46,7 +46,7 @@ pub enum Command {
         since: Option<String>,
         /// How many of the newest messages to start with.
         history: Option<u32>,
-        /// Whether to tell who is in the channel.
+        /// True if to tell who is in the channel.
         presence: bool,
     },
     /// Ends a subscription.
@@ -60,7 +60,7 @@ pub enum Command {
         target: Target,
         /// The message to publish.
         publication: Publication,
-        /// Whether this connection receives the message too.
+        /// True if this connection receives the message too.
         echo: bool,
     },
     /// Lists messages of a channel.
@@ -87,7 +87,7 @@ pub enum Command {
         target: Target,
         /// The message up to which the user has read; `None` to leave the marker where it is.
         id: Option<String>,
-        /// Whether the marker may move back.
+        /// True if the marker may move back.
         back: bool,
     },
     /// Shows a newer token of the same user.

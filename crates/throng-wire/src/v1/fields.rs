@@ -33,7 +33,6 @@ macro_rules! fields {
             $(pub(super) $field: Option<&'a RawValue>,)*
             /// The names of all fields, in order, also of those that are `null`.
             names: Vec<Cow<'a, str>>,
-            /// Whether a name is repeated.
             has_repeated: bool,
         }
 

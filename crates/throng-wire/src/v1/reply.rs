@@ -234,7 +234,7 @@ pub fn published_body(out: &mut Vec<u8>, id: &str, subscribers: Counted, is_dupl
 pub struct Counted {
     /// How many were counted.
     pub subscribers: u64,
-    /// Whether those of other nodes should be among them, and some are not.
+    /// True if those of other nodes should be among them, and some are not.
     pub is_partial: bool,
 }
 
@@ -336,9 +336,8 @@ pub struct Present<'a, U> {
     pub connections: usize,
     /// The users that they belong to.
     pub users: &'a [U],
-    /// Whether there are more users.
     pub more: bool,
-    /// Whether other nodes have not said who is there on them.
+    /// True if other nodes have not said who is there on them.
     pub is_partial: bool,
 }
 
@@ -438,7 +437,7 @@ pub struct HistoryPage<'a> {
     pub target: &'a Target,
     /// The id of the newest message of the log.
     pub id: &'a str,
-    /// Whether there are further messages in the requested direction.
+    /// True if there are further messages in the requested direction.
     pub has_more: bool,
     /// Whether all messages after the requested id are present, if one was given.
     pub is_recovered: Option<bool>,

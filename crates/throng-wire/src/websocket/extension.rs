@@ -17,7 +17,7 @@ const WINDOW_BITS_MIN: u8 = 8;
 /// An accepted offer of `permessage-deflate`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deflate {
-    /// Whether the offer names the server's window, which the answer must name, too.
+    /// True if the offer names the server's window, which the answer must name, too.
     names_window: bool,
 }
 
@@ -157,7 +157,7 @@ struct Offer {
 }
 
 impl Offer {
-    /// Whether an offer with this parameter can be accepted: it is known, not repeated, has a valid
+    /// True if an offer with this parameter can be accepted: it is known, not repeated, has a valid
     /// value (section 7), and is one that the server can meet.
     fn accepts(&mut self, name: &[u8], value: &Value<'_>) -> bool {
         let (seen, is_valid) = match (name, value) {

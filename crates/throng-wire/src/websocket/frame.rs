@@ -51,7 +51,7 @@ impl Opcode {
         })
     }
 
-    /// Whether it is close, ping or pong: short, never fragmented, and allowed between fragments.
+    /// True if it is close, ping or pong: short, never fragmented, and allowed between fragments.
     pub fn is_control(self) -> bool {
         self as u8 >= 8
     }
@@ -69,7 +69,7 @@ pub(super) enum Sender {
 pub(super) struct FrameHead {
     pub(super) opcode: Opcode,
     pub(super) is_final: bool,
-    /// Whether RSV1 is set, which only the first frame of a message may have.
+    /// True if RSV1 is set, which only the first frame of a message may have.
     pub(super) is_compressed: bool,
     pub(super) mask: [u8; 4],
     /// The length of the header, in bytes.
@@ -224,9 +224,8 @@ pub(super) fn apply_mask(payload: &mut [u8], mask: [u8; 4]) {
 pub struct ServerFrame {
     /// The type of the frame.
     pub opcode: Opcode,
-    /// Whether it is the last frame of its message.
     pub is_final: bool,
-    /// Whether it begins a compressed message.
+    /// True if it begins a compressed message.
     pub is_compressed: bool,
     /// The position of its payload in the buffer.
     pub payload: Range<usize>,

@@ -21,7 +21,7 @@ const COMPRESSION_SLACK_BYTES: usize = 64;
 pub struct MessageLimits {
     /// The most bytes of a message, over all its fragments, as it was before it was compressed.
     pub max_bytes: usize,
-    /// Whether messages may be compressed.
+    /// True if messages may be compressed.
     pub may_compress: bool,
 }
 
@@ -52,7 +52,6 @@ struct MessageKind {
 pub struct Reader {
     /// The message in progress; `None` outside a message.
     message: Option<MessageKind>,
-    /// Whether a fragment of the message is complete.
     has_fragments: bool,
     /// The data frame in progress. Only inside a message.
     frame: Option<Frame>,
@@ -74,11 +73,8 @@ struct Frame {
 /// What a [`Reader`] holds inside a message, for another reader to go on with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HalfRead {
-    /// Whether the message is text.
     pub is_text: bool,
-    /// Whether the message is compressed.
     pub is_compressed: bool,
-    /// Whether a fragment of the message is complete.
     pub has_fragments: bool,
     /// The data frame in progress; `None` between two fragments.
     pub frame: Option<HalfFrame>,
@@ -93,7 +89,7 @@ pub struct HalfFrame {
     pub missing_bytes: usize,
     /// The mask, rotated so that its first byte applies to the first byte of the rest.
     pub mask: [u8; 4],
-    /// Whether the message ends with it.
+    /// True if the message ends with it.
     pub is_final: bool,
 }
 
@@ -126,9 +122,9 @@ pub enum Step<'b> {
 pub enum Event<'b> {
     /// A message: borrowed if it arrived at once in one frame, otherwise collected.
     Message {
-        /// Whether it is a text message, whose payload is UTF-8 unless it is compressed.
+        /// True if it is a text message, whose payload is UTF-8 unless it is compressed.
         is_text: bool,
-        /// Whether the payload has to be inflated, and its text to be checked; see
+        /// True if the payload has to be inflated, and its text to be checked; see
         /// [`Inflater`](super::deflate::Inflater).
         is_compressed: bool,
         /// The body of the message.
@@ -148,7 +144,7 @@ pub enum Event<'b> {
 }
 
 impl Reader {
-    /// Whether it holds no state, so that the owner may drop it and use a new one for the next
+    /// True if it holds no state, so that the owner may drop it and use a new one for the next
     /// byte.
     pub fn is_idle(&self) -> bool {
         self.message.is_none()

@@ -24,7 +24,7 @@ impl Utf8 {
         Ok(())
     }
 
-    /// Whether the text may end here.
+    /// True if the text may end here.
     pub(super) fn is_complete(&self) -> bool {
         self.begun_len == 0
     }

@@ -11,7 +11,7 @@ use crate::message::Content;
 use crate::receipt::Receipt;
 
 impl Shard {
-    /// Whether the queues of the channel's followers have room.
+    /// True if the queues of the channel's followers have room.
     pub(in crate::memory) fn has_room(&self, shared: &Shared, name: Hashed<'_>) -> bool {
         let Some(slot) = self.find(name) else { return true };
         let mut followers = self.channels[slot].followers.as_slice().iter();

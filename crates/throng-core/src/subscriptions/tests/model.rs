@@ -77,7 +77,7 @@ struct Subscriber {
     id: SubscriptionId,
     /// The offset after which the next message must come.
     last: u64,
-    /// Whether it has been blocked since it last lacked nothing.
+    /// True if it has been blocked since it last lacked nothing.
     was_blocked: bool,
 }
 
@@ -422,7 +422,7 @@ impl World {
         }
     }
 
-    /// Whether notifications are never lost and offsets stay within what a cursor tells.
+    /// True if notifications are never lost and offsets stay within what a cursor tells.
     fn is_whole(&self) -> bool {
         !matches!(self.offsets, Offsets::Leaping | Offsets::WithHoles)
     }

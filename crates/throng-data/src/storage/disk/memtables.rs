@@ -70,7 +70,7 @@ struct State {
     last: OfEach,
     /// When the last commit was.
     committed: Instant,
-    /// Whether nothing was committed since all was written to files.
+    /// True if nothing was committed since all was written to files.
     is_idle: bool,
 }
 
@@ -178,7 +178,7 @@ impl Memtables {
     }
 }
 
-/// Whether the library has yet to write memtables to files.
+/// True if the library has yet to write memtables to files.
 fn is_flushing(tables: &[Keyspace]) -> bool {
     tables.iter().any(|table| table.sealed_memtable_count() > 0)
 }

@@ -37,9 +37,9 @@ pub(super) struct Channel {
     name: NameRef,
     generation: u16,
     pub(super) state: State,
-    /// Whether it waits to be filled, or is.
+    /// True if it waits to be filled, or is.
     pub(super) is_filling: bool,
-    /// Whether the server allows no subscription for it.
+    /// True if the server allows no subscription for it.
     pub(super) is_polled: bool,
 }
 

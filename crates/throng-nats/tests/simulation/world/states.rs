@@ -18,7 +18,7 @@ const REMOVED: &str = "k.3";
 pub(super) struct States {
     /// By key: the sequence of the last entry, and its value. Each change adds its token to it.
     known: BTreeMap<String, (u64, Option<String>)>,
-    /// Whether all of it was reported once.
+    /// True if all of it was reported once.
     pub(super) is_known: bool,
     /// Changes under way, by token: their keys.
     changes: BTreeMap<u64, String>,
@@ -46,12 +46,12 @@ fn has(value: Option<&str>, token: u64) -> bool {
 }
 
 impl States {
-    /// Whether no change is under way.
+    /// True if no change is under way.
     pub(super) fn is_at_rest(&self) -> bool {
         self.changes.is_empty()
     }
 
-    /// Whether a change is of this table.
+    /// True if a change is of this table.
     pub(super) fn is_of(&self, token: u64) -> bool {
         self.changes.contains_key(&token)
     }

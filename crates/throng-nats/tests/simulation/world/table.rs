@@ -15,7 +15,6 @@ const TABLE: TableId = TableId(0);
 pub(super) struct Table {
     /// By key.
     values: BTreeMap<String, String>,
-    /// Whether all of it was reported once.
     pub(super) is_known: bool,
     /// Changes under way, by token.
     changes: BTreeMap<u64, TableEntry>,
@@ -52,7 +51,7 @@ impl World {
 }
 
 impl Table {
-    /// Whether no change is under way.
+    /// True if no change is under way.
     pub(super) fn is_at_rest(&self) -> bool {
         self.changes.is_empty()
     }
