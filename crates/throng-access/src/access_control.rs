@@ -1,4 +1,4 @@
-//! What both planes share to control access.
+//! Access control, shared by both planes.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -16,8 +16,8 @@ use crate::revocation::{FileStorage, RevocationLog, SharedRevocations};
 use crate::server_key::ServerKeys;
 use crate::session::Tagger;
 
-/// What both planes share to control access. It does not change while the server runs, except
-/// through what it refers to: keys rotate, and tokens are revoked.
+/// Access control, shared by both planes. It does not change while the server runs, except through
+/// its parts: keys rotate, and tokens are revoked.
 pub struct AccessControl {
     /// Decides what is allowed.
     pub policy: Arc<dyn Access>,
@@ -28,7 +28,7 @@ pub struct AccessControl {
     /// Says which user a client certificate names. `None` if certificates only decide who may
     /// connect.
     pub certificates: Option<CertificateUsers>,
-    /// What `policy` and `connect` get of a request besides its credential.
+    /// The parts of a request that `policy` and `connect` get besides its credential.
     pub passed: Passed,
     /// The keys that applications show. A reload replaces them, but for an empty set.
     pub server_keys: ArcSwap<ServerKeys>,

@@ -116,7 +116,7 @@ impl Algorithms {
         Algorithms(1 << algorithm as u8)
     }
 
-    /// What a public key accepts that names no algorithm: everything that works with such keys.
+    /// The algorithms of a public key that names none: all that work with such keys.
     pub(crate) fn of_public(family: Family) -> Algorithms {
         debug_assert!(family != Family::Hmac, "a secret has one algorithm");
         let fitting = Algorithm::ALL.into_iter().filter(|algorithm| algorithm.family() == family);

@@ -30,7 +30,7 @@ pub use verdict::{Now, Refusal, Verdict};
 /// at most 8 MiB.
 pub const WAITING_MAX: usize = 1024;
 
-/// What a fetch has found: the keys, and their lifetime in milliseconds if the response names one.
+/// The result of a fetch: the keys, and their lifetime in milliseconds if the response names one.
 #[derive(Debug)]
 pub struct Fetched {
     /// The keys of the set.
@@ -115,14 +115,14 @@ impl Authenticator {
         self.authority.verifier()
     }
 
-    /// What all verifiers share.
+    /// State that all verifiers share.
     pub fn authority(&self) -> &Arc<Authority> {
         &self.authority
     }
 
-    /// What a token says, by the verifier of the calling thread. `address` finds out where it comes
-    /// from; it is called once at most, if the token was not verified lately and an address has
-    /// limits.
+    /// The claims of a token, by the verifier of the calling thread. `address` finds out where it
+    /// comes from; it is called at most once, if the token was not verified lately and an address
+    /// has limits.
     pub fn verify(
         &self,
         verifier: &mut Verifier,
@@ -241,7 +241,7 @@ impl Authenticator {
                 };
                 let (ticket, answer) = later.ticket();
                 state.waiting.push(Waiting { token: token.into(), address: from, ticket, _open });
-                // Whoever is woken needs the lock.
+                // The woken thread needs the lock.
                 drop(state);
                 (self.wake)();
                 answer
@@ -254,7 +254,7 @@ impl Authenticator {
     ///
     /// # Errors
     ///
-    /// [`SetError`] if the keys do not fit to those of other sources. Then the old ones stay.
+    /// [`SetError`] if the keys conflict with other sources. Then the old ones stay.
     pub fn replace(&self, source: SourceId, keys: Vec<Arc<Key>>) -> Result<bool, SetError> {
         let mut state = self.lock();
         debug_assert!(state.urls.iter().all(|url| url.source != source), "this source is fetched");
@@ -282,8 +282,8 @@ impl Authenticator {
     ///
     /// # Errors
     ///
-    /// [`SetError`] if the keys do not fit to those of other sources. Then, as after a failed
-    /// fetch, the last good ones stay.
+    /// [`SetError`] if the keys conflict with other sources. Then, as after a failed fetch, the
+    /// last good ones stay.
     pub fn fetched(
         &self,
         source: SourceId,
@@ -309,7 +309,7 @@ impl Authenticator {
 }
 
 impl State {
-    /// What to do with a token whose key no source has.
+    /// The next step for a token whose key no source has.
     fn ask_urls(&mut self, now: Now) -> Unknown {
         let mut result = Unknown::Refuse;
         for url in &mut self.urls {

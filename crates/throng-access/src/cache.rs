@@ -46,7 +46,7 @@ pub(crate) struct Versions {
     pub revocations: u64,
 }
 
-/// What happened in a cache since it was made.
+/// Counters of a cache since it was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CacheCounts {
     /// Tokens that were found and still valid.
@@ -103,8 +103,8 @@ impl TokenCache {
         self.shards[at as usize].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the token with this hash says, if it is there and valid at `now_s`. `is_trusted` is
-    /// asked if one of the versions has changed since the entry was checked.
+    /// The claims of the token with this hash, if it is cached and valid at `now_s`. `is_trusted`
+    /// is asked if one of the versions has changed since the entry was checked.
     pub(crate) fn find(
         &self,
         hash: &TokenHash,

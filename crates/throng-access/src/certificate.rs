@@ -1,4 +1,4 @@
-//! Who a client is by the certificate that it showed in its TLS handshake.
+//! The identity of a client by the certificate of its TLS handshake.
 //!
 //! The certificate names the user. A token besides says what is granted, and until when; it may not
 //! name another user. A server key stands for an application, whatever the certificate says.
@@ -11,7 +11,7 @@ use throng_wire::{ErrorCode, ErrorResponse};
 use crate::revocation::Revocations;
 use crate::token::Identity;
 
-/// What a client's certificate says, after TLS has verified it.
+/// The identity in a client's certificate, after TLS has verified it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Certified<'a> {
     /// The name of the user.
@@ -33,12 +33,12 @@ impl CertificateUsers {
         CertificateUsers { revocations }
     }
 
-    /// Who a client is that shows this certificate and nothing else.
+    /// The identity of a client that shows this certificate and nothing else.
     ///
     /// # Errors
     ///
     /// The certificate has expired since its handshake, its user is revoked, or the name cannot be
-    /// that of a user.
+    /// a user's.
     pub fn identify(
         &self,
         shown: Certified<'_>,
@@ -55,8 +55,8 @@ impl CertificateUsers {
         Ok(Arc::new(identity))
     }
 
-    /// Who a client is that shows this certificate and a valid token: the user of the certificate,
-    /// with the grants of the token, until the first of them ends.
+    /// The identity of a client that shows this certificate and a valid token: the user of the
+    /// certificate, with the grants of the token, until the first of them ends.
     ///
     /// # Errors
     ///

@@ -8,12 +8,12 @@ use crate::address::AddressSource;
 use crate::limit::{ClientKeys, Limiter, Refusal};
 use crate::session::Session;
 
-/// What both planes share about clients. The default knows no proxies and limits nothing.
+/// Settings about clients, shared by both planes. The default knows no proxies and limits nothing.
 #[derive(Debug, Default)]
 pub struct Clients {
     /// Where their addresses come from.
     pub source: AddressSource,
-    /// What each of them may have and do.
+    /// Limits of each client.
     pub limiter: Limiter,
 }
 

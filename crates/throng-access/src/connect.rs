@@ -1,5 +1,5 @@
-//! Who a client is that shows no credential of its own, and whether one with a token is let in: the
-//! interface of what decides that, such as the application, and the headers by which it decides.
+//! Identification by somebody else, such as the application: of clients without a credential, and
+//! confirmation of clients with a token. The interface, and the headers that it depends on.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -20,14 +20,14 @@ pub const PASSED_NAMES_MAX: usize = 16;
 /// remembers the password of HTTP authentication as it does cookies.
 const AMBIENT: [&str; 2] = ["cookie", "authorization"];
 
-/// Who a client is, or the error that it gets.
+/// The identity of a client, or the error that it gets.
 pub type ConnectVerdict = Result<Arc<Identity>, ErrorResponse>;
 
 /// Decides who a client is that shows neither a token nor a server key, and perhaps whether to let
 /// in one with a token. Of that one it can deny or narrow what the token grants, and not change the
 /// user.
 pub trait Connect: fmt::Debug + Send + Sync {
-    /// Who the client is by an earlier answer that still holds, without asking.
+    /// The identity by an earlier answer that still holds, without asking.
     fn known(&self, newcomer: Newcomer<'_>) -> Option<Arc<Identity>>;
 
     /// Asks who the client is. Must not wait, as a policy must not.
@@ -60,7 +60,7 @@ pub trait Connect: fmt::Debug + Send + Sync {
 pub struct Newcomer<'a> {
     /// How it connects.
     pub transport: &'static str,
-    /// What its request shows besides.
+    /// The rest of its request.
     pub details: Details<'a>,
     /// Its token, after it was verified; `None` if it shows no credential.
     pub token: Option<ShownToken<'a>>,
@@ -69,7 +69,6 @@ pub struct Newcomer<'a> {
 /// A verified token of a client that is asked about.
 #[derive(Clone, Copy)]
 pub struct ShownToken<'a> {
-    /// What it says.
     pub identity: &'a Arc<Identity>,
     /// The token itself, which must not reach logs, metrics or errors.
     pub text: &'a str,
@@ -82,7 +81,7 @@ impl fmt::Debug for ShownToken<'_> {
     }
 }
 
-/// What a request shows of its client besides a credential, as far as that is passed on.
+/// The parts of a client's request, besides a credential, that are passed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Details<'a> {
     /// The client's address, if it is known and those who decide need it.
@@ -91,7 +90,7 @@ pub struct Details<'a> {
     pub headers: Option<&'a PassedHeaders>,
 }
 
-/// What is passed on of requests, to whatever decides.
+/// Selects the parts of requests that are passed on to the decider.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Passed {
     /// The names of the headers, in lower case.

@@ -39,7 +39,7 @@ const _: () = assert!(size_of::<Grant>() == 32 && size_of::<Grants>() == 32);
 /// at most 8 KiB: patterns belong in it, lists of channels do not.
 pub(crate) const PATTERNS_MAX: usize = 128;
 
-/// What a token grants. Immutable, and shared by everybody with the same claim.
+/// The grants of a token. Immutable, and shared by everybody with the same claim.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Grants {
     list: Box<[Grant]>,
@@ -68,7 +68,7 @@ impl Grants {
         self.narrowed_to.as_ref().is_none_or(is_within).then_some(found)
     }
 
-    /// What these grant, as far as `limit` grants it, too.
+    /// These grants, as far as `limit` includes them.
     #[must_use]
     pub(crate) fn narrowed_to(&self, limit: &Arc<Grants>) -> Grants {
         debug_assert!(self.narrowed_to.is_none() && limit.narrowed_to.is_none(), "two at most");
@@ -95,7 +95,7 @@ impl Grants {
         patterns.find_map(|pattern| pattern.matching_user(name, &mut is_user))
     }
 
-    /// What a server key allows: each of `permissions` where one of `patterns` matches.
+    /// The grants of a server key: each of `permissions` where one of `patterns` matches.
     pub(crate) fn of_key(permissions: &[Permission], patterns: &[Pattern]) -> Grants {
         let mut list = Vec::new();
         for &permission in permissions {

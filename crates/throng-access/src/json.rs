@@ -1,4 +1,4 @@
-//! What several parsers of JSON have in common.
+//! Common parts of several JSON parsers.
 
 use std::borrow::Cow;
 

@@ -32,7 +32,7 @@ pub use stored::parse_stored;
 /// clients connect, and wait for the lock.
 const CHANGED_PER_LOCK: usize = 256;
 
-/// What may be kept.
+/// Limits of kept subscriptions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct KeptLimits {
     /// Channels of one user.
@@ -61,7 +61,7 @@ pub enum KeptChange {
     },
 }
 
-/// What a change has changed.
+/// The effect of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct KeptChanged {
     /// Channels that the user did not follow before.
@@ -98,7 +98,7 @@ impl From<KeptError> for ErrorResponse {
 pub struct KeptPage<N = Box<str>> {
     /// The names, in an order of the server's own that does not change while they are kept.
     pub names: Vec<N>,
-    /// What to pass to get the next page.
+    /// The argument for the next page.
     pub next: Option<u32>,
     /// How many names there are on all pages.
     pub count: usize,
@@ -110,7 +110,7 @@ impl<N> Default for KeptPage<N> {
     }
 }
 
-/// What is kept, in numbers.
+/// Totals of kept subscriptions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeptCounts {
     /// Users that follow at least one channel.
@@ -226,7 +226,7 @@ impl KeptSubscriptions {
         page(&state.channels, &state.users, channel, (after, limit), |name| name.into())
     }
 
-    /// What is kept, in numbers.
+    /// Totals of kept subscriptions.
     pub fn counts(&self) -> KeptCounts {
         let state = self.read();
         KeptCounts {
@@ -272,7 +272,7 @@ impl KeptSubscriptions {
         (changed, announce(names))
     }
 
-    /// What a change adds and removes, if it is within the limits. Nothing has changed then.
+    /// The additions and removals of a change, if it is within the limits. Makes no change.
     /// `waiting` subscriptions are to be added by plans that are not made yet.
     ///
     /// # Errors
@@ -302,7 +302,7 @@ impl KeptSubscriptions {
     }
 }
 
-/// What a change comes to.
+/// The effect of a change, before it is made.
 #[derive(Debug, PartialEq, Eq)]
 pub struct KeptPlan {
     /// Channels that the user does not follow yet. No two are equal.
@@ -324,7 +324,7 @@ impl KeptPlan {
         self.added_channels().chain(self.remove.iter().map(|name| ChannelName::channel(name)))
     }
 
-    /// What it changes.
+    /// The effect of the change.
     pub fn changed(&self) -> KeptChanged {
         let (added, removed) = (self.add.len(), self.remove.len());
         KeptChanged { added, removed, channels: self.channels }
@@ -332,7 +332,7 @@ impl KeptPlan {
 }
 
 impl State {
-    /// What a change adds and removes, whatever the limits.
+    /// The additions and removals of a change, without regard to limits.
     fn plan(&self, user: &str, change: &KeptChange) -> KeptPlan {
         match change {
             KeptChange::Replace(channels) => self.difference(user, channels),
@@ -340,7 +340,7 @@ impl State {
         }
     }
 
-    /// What has to be added and removed so that a user follows exactly these channels.
+    /// The additions and removals after which a user follows exactly these channels.
     fn difference(&self, user: &str, channels: &[String]) -> KeptPlan {
         let wanted: std::collections::HashSet<&str> = channels.iter().map(String::as_str).collect();
         let known = self.users.find(user).into_iter();

@@ -61,8 +61,8 @@
 //! A connection that follows its user's inbox has the user's name there. Other connections are
 //! found by the user's tag, so that they need not keep the name.
 //!
-//! On the hot path, a cache hit and a matching of grants, nothing is allocated. The only lock is
-//! that of one of the cache's 64 shards, held for some 50 ns.
+//! The hot path, a cache hit and a matching of grants, allocates nothing. Its only lock is one of
+//! the cache's 64 shards, held for some 50 ns.
 //!
 //! # Invariants
 //!

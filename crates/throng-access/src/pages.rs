@@ -16,7 +16,7 @@ pub struct AllowedPages {
     admin_hosts: Vec<String>,
 }
 
-/// Those that hold now. A request is checked against those of the moment when it is checked.
+/// The current pages. A request is checked against the pages allowed at that moment.
 pub type SharedPages = Arc<ArcSwap<AllowedPages>>;
 
 impl AllowedPages {

@@ -2,16 +2,16 @@
 //!
 //! # Why `{user}` cannot reach another user's channels
 //!
-//! `{user}` stands for the name exactly: a `*` in a name is no wildcard. What stands beside it in
-//! the pattern is a separator or the pattern's end, never a `*`, a letter or a digit. A user whose
-//! name contains `/`, `:` or one of those separators matches no such pattern. So the part of a
-//! channel's name that `{user}` covers ends where the user's name ends: with `private/{user}/*`,
-//! the user `ann/x` does not get a part of what is `ann`'s.
+//! `{user}` stands for the name exactly: a `*` in a name is no wildcard. Its neighbour in the
+//! pattern is a separator or the pattern's end, never a `*`, a letter or a digit. A user whose name
+//! contains `/`, `:` or one of those separators matches no such pattern. So the part of a channel's
+//! name that `{user}` covers ends where the user's name ends: with `private/{user}/*`, the user
+//! `ann/x` does not get a part of `ann`'s channels.
 
 use throng_core::glob::glob_around;
 use throng_core::name::{ChannelName, Kind, NAME_BYTES_MAX};
 
-/// What stands for the user in a pattern.
+/// Placeholder of the user in a pattern.
 pub const USER: &str = "{user}";
 
 /// A user whose name contains one of these matches no pattern with `{user}`.

@@ -1,6 +1,6 @@
-//! What can be allowed on a channel or a user's inbox.
+//! Permissions on a channel or a user's inbox.
 
-/// What can be granted on a channel or a user's inbox.
+/// A permission on a channel or a user's inbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Permission {
     /// To follow it.

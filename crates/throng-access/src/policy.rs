@@ -12,7 +12,7 @@ use crate::connect::Details;
 use crate::grants::Grants;
 use crate::permission::Permission;
 
-/// What a client has shown of who it is, after it was checked.
+/// The verified credential of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Credentials<'a> {
     /// It has shown nothing.
@@ -27,7 +27,7 @@ pub enum Credentials<'a> {
     Known {
         /// The user that the token names.
         user: Option<&'a str>,
-        /// What the token grants, or the key allows.
+        /// The grants of the token or the key.
         grants: &'a Grants,
     },
 }
@@ -53,16 +53,15 @@ impl<'a> Credentials<'a> {
 pub struct Asker<'a> {
     /// The listener that accepted its connection.
     pub listener: Listener,
-    /// Who it is, as far as that is known.
     pub credentials: Credentials<'a>,
-    /// What else its request shows, as far as a policy gets it.
+    /// The rest of its request, as far as a policy gets it.
     pub details: Details<'a>,
     /// It was allowed this before, and only its token is new: a policy need not ask elsewhere
     /// again.
     pub is_repeated: bool,
 }
 
-/// What a client asks to do.
+/// A client's request to do something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action<'a> {
     /// Follow a channel or a user's inbox.

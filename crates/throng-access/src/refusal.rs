@@ -111,7 +111,7 @@ mod tests {
         }
     }
 
-    /// What comes of `text` in a header; `None` if it counts as a token.
+    /// The meaning of `text` in a header; `None` if it counts as a token.
     fn shown(
         access: &AccessControl,
         header: &'static str,

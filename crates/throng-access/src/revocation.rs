@@ -1,9 +1,9 @@
 //! Revocations: tokens that are refused although they have not expired.
 //!
 //! [`Revocations`] is the set that every verification asks. [`RevocationLog`] owns the file: it
-//! writes a revocation to the disk before the set has it, so that what an operator was answered
-//! holds after a restart. [`SharedRevocations`] are those of several servers, in a table that each
-//! of them has whole. What no living token can be concerned by is forgotten.
+//! writes a revocation to the disk before the set has it, so that an answered revocation holds
+//! after a restart. [`SharedRevocations`] belong to several servers, in a table that each of them
+//! has whole. A revocation that concerns no living token is forgotten.
 
 mod bounds;
 mod forgetting;
@@ -49,7 +49,7 @@ pub enum Revocation {
     },
 }
 
-/// What a revocation is about. Ordered: tokens first, then users by name.
+/// The subject of a revocation. Ordered: tokens first, then users by name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject {
     Token(TokenId),
@@ -66,7 +66,7 @@ impl Revocation {
         }
     }
 
-    /// What it is about.
+    /// The token or user that it revokes.
     pub fn subject(&self) -> Subject {
         match self {
             Revocation::Token { id, .. } => Subject::Token(*id),

@@ -46,13 +46,11 @@ impl Who {
 /// For each permission on a channel, the clients that have it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ChannelAccess {
-    /// Who may follow it.
     pub subscribe: Who,
-    /// Who may publish to it.
     pub publish: Who,
-    /// Who may read the messages that it keeps.
+    /// Readers of the messages that it keeps.
     pub history: Who,
-    /// Who may read who follows it.
+    /// Readers of the list of its subscribers.
     pub presence: Who,
 }
 
@@ -65,7 +63,7 @@ impl ChannelAccess {
         presence: Who::Anyone,
     };
 
-    /// Who has `permission`.
+    /// The holders of `permission`.
     pub fn who(&self, permission: Permission) -> Who {
         match permission {
             Permission::Subscribe => self.subscribe,

@@ -38,7 +38,7 @@ pub struct ServerKey {
     scopes: Vec<Scope>,
     /// The scopes that are about channels, with the key's patterns.
     grants: Arc<Grants>,
-    /// What the key is restricted to.
+    /// The channels that the key is restricted to.
     patterns: Vec<Pattern>,
 }
 
@@ -69,7 +69,7 @@ impl ServerKey {
         self.scopes.contains(&scope)
     }
 
-    /// What it allows on channels, in the same form as for a token.
+    /// Its grants on channels, in the same form as a token's.
     pub fn grants(&self) -> &Arc<Grants> {
         &self.grants
     }
@@ -120,7 +120,7 @@ impl ServerKeys {
         self.find_hash(&KeyHash::of(key)?).ok_or(ServerKeyError::Unknown)
     }
 
-    /// The key with this hash. Compares it with those of all keys, wherever the right one is.
+    /// The key with this hash. Compares it with all keys, wherever the right one is.
     fn find_hash(&self, hash: &KeyHash) -> Option<Arc<ServerKey>> {
         let mut found = None;
         for known in &self.keys {

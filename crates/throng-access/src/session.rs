@@ -1,4 +1,4 @@
-//! What a connection keeps of its token.
+//! The session that a connection keeps of its token.
 
 use std::num::NonZeroU32;
 
@@ -24,12 +24,12 @@ const TOKEN_BITS: u32 = 64 - USER_BITS;
 const GRANTS_BITS: u32 = 25;
 const _: () = assert!(GRANTS_IDS_MAX < 1 << GRANTS_BITS);
 
-/// The `expires_s` of a session that does not end, which is how that of a server key is told from
-/// that of a token. A token's session ends before, whatever its `exp` says.
+/// The `expires_s` of a session that does not end, which distinguishes a server key's session from
+/// a token's. A token's session ends before, whatever its `exp` says.
 const NEVER_S: u32 = u32::MAX;
 
-/// What a connection keeps of its token: 16 bytes. The user's name is not among it: a connection
-/// that follows its user's inbox has the name there, and any other is found by the tag.
+/// The session that a connection keeps of its token: 16 bytes. The user's name is not in it: a
+/// connection that follows its user's inbox has the name there, and any other is found by the tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Session {
     /// The tags of user and token, the lower half first; 0 where the token names none. A server
@@ -112,7 +112,7 @@ impl Session {
         Session { tags: [tags as u32, (tags >> 32) as u32], grants_and_lead, expires_s }
     }
 
-    /// What the token grants, held in the worker's table.
+    /// The token's grants, held in the worker's table.
     pub fn grants(&self) -> GrantsId {
         GrantsId((self.grants_and_lead.get() & ((1 << GRANTS_BITS) - 1)) - 1)
     }

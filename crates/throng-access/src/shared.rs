@@ -1,7 +1,7 @@
-//! What several servers share, in tables that each of them has whole: why a change fails.
+//! Errors of changes to the tables that several servers share and each has whole.
 //!
-//! A change is written to the table first, and made here when it comes back from there, as those of
-//! the other servers do. So all servers make all changes in one order.
+//! A change is written to the table first, and made here when it comes back from there, like the
+//! changes of the other servers. So all servers make all changes in one order.
 
 /// Why a change is not known to be made.
 #[derive(Debug, Clone, PartialEq, Eq)]

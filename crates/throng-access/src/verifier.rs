@@ -14,7 +14,7 @@ use crate::token::{self, Identity, Policy, TokenError};
 /// microseconds. One signature of any algorithm but ES384 is below it.
 const SHORT_US: u64 = 200;
 
-/// What all threads share to verify tokens.
+/// State that all threads share to verify tokens.
 #[derive(Debug)]
 pub struct Authority {
     keys: Arc<Published<KeySet>>,
@@ -24,12 +24,12 @@ pub struct Authority {
     pool: GrantsPool,
 }
 
-/// What is demanded of tokens, and those that were found to fulfil it.
+/// Demands on tokens, and the cache of tokens that met them.
 #[derive(Debug)]
 struct Demands {
     policy: Policy,
     cache: TokenCache,
-    /// What happened in the caches of earlier demands.
+    /// Cache counters under earlier demands.
     before: CacheCounts,
 }
 
@@ -58,7 +58,7 @@ impl Authority {
         Verifier { keys: self.keys.reader(), authority: Arc::clone(self) }
     }
 
-    /// What the server demands of tokens.
+    /// The server's demands on tokens.
     pub fn policy(&self) -> Policy {
         self.demands.load().policy.clone()
     }
@@ -75,7 +75,7 @@ impl Authority {
         &self.revocations
     }
 
-    /// What happened in the cache so far.
+    /// Counters of the cache so far.
     pub fn cache_counts(&self) -> CacheCounts {
         let demands = self.demands.load();
         let (now, before) = (demands.cache.counts(), demands.before);
@@ -96,8 +96,8 @@ pub struct Verifier {
 }
 
 impl Verifier {
-    /// What a token says, if it is valid at `now_s`, in seconds since 1970. For a token that was
-    /// verified lately this costs one hash and the lock of one shard, and allocates nothing.
+    /// The claims of a token, if it is valid at `now_s`, in seconds since 1970. For a token that
+    /// was verified lately this costs one hash and the lock of one shard, and allocates nothing.
     ///
     /// # Errors
     ///

@@ -42,8 +42,8 @@ const AHEAD_MS_MAX: u64 = 60_000;
 /// The least that a moment is ahead, beside the time that the queue takes.
 const AHEAD_MS_MIN: u64 = 250;
 
-/// The work of telling a client, as a part of that of serving one: three quarters, in the server's
-/// processor time for a plain connection.
+/// Cost of sending a client away relative to serving it: three quarters, in the server's processor
+/// time for a plain connection.
 const TELLING: (u64, u64) = (3, 4);
 
 /// How late a client may come: `Retry-After` has whole seconds, rounded up, and clients that read
@@ -67,7 +67,7 @@ const RATE_MIN: u64 = 100;
 /// The time over which the rate of connections is measured.
 const SAMPLE_MS: u64 = 250;
 
-/// What an operator sets.
+/// The operator's settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AdmissionSettings {
     /// The time that new connections may wait in a queue before clients are told moments; zero if
@@ -139,7 +139,7 @@ impl Admission {
         (clears_ms > 0).then(|| Duration::from_millis(clears_ms))
     }
 
-    /// What the operator has set; `None` if new connections always wait.
+    /// The operator's settings; `None` if new connections always wait.
     pub fn settings(&self) -> Option<&AdmissionSettings> {
         Some(&self.settings).filter(|settings| !settings.wait.is_zero())
     }
@@ -198,8 +198,8 @@ impl Admission {
             |next_us: u64| (moment(next_us) < latest_us).then(|| moment(next_us) + interval_us);
         let given = self.next_us.fetch_update(Ordering::Relaxed, Ordering::Relaxed, give);
         let Ok(next_us) = given else {
-            // The schedule is full. Who is admitted then depends on the queue alone: else more
-            // would be than the pace allows.
+            // The schedule is full. Admission then depends on the queue alone: otherwise it would
+            // exceed the pace.
             return retry::delay_ms(nth as u32, &(AHEAD_MS_MAX / 2..AHEAD_MS_MAX));
         };
         let at_ms = moment(next_us) / 1000;

@@ -4,10 +4,9 @@
 /// A smaller step of the machine's clock is followed.
 pub const SLACK_MS: u64 = 60_000;
 
-/// Keeps time by two other clocks: that of the process, which nobody can set, and that of the
-/// machine, which may be set at any time, most of all by NTP after boot. It is never ahead of the
-/// machine's clock. If that is set forward by more than [`SLACK_MS`], this one goes on as if it had
-/// not been; if it is set back, this one follows.
+/// Combines two clocks: the process's, which nobody can set, and the machine's, which may be set at
+/// any time, most of all by NTP after boot. This clock is never ahead of the machine's. It ignores
+/// a forward step of more than [`SLACK_MS`], and follows a step back.
 #[derive(Debug, Default)]
 pub struct AgeClock {
     /// How far it is ahead of the clock of the process.
@@ -16,8 +15,8 @@ pub struct AgeClock {
 }
 
 impl AgeClock {
-    /// The time in milliseconds since 1970, where `own_ms` is that of the process
-    /// ([`clock::now_ms`](crate::clock::now_ms)), and `wall_ms` that of the machine.
+    /// The time in milliseconds since 1970. `own_ms` is the process's clock
+    /// ([`clock::now_ms`](crate::clock::now_ms)), `wall_ms` the machine's.
     pub fn read(&mut self, own_ms: u64, wall_ms: u64) -> u64 {
         let machine_ms = wall_ms.cast_signed().wrapping_sub(own_ms.cast_signed());
         let ahead_ms = self.ahead_ms.map_or(machine_ms, |ahead_ms| {

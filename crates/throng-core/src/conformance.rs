@@ -49,7 +49,7 @@ pub fn run(make: impl Fn(Arc<Rules>, Vec<Arc<WorkerQueue>>) -> Box<dyn Engine>) 
     run_with(Profile::MEMORY, make);
 }
 
-/// What engines may do differently.
+/// Permitted differences between engines.
 #[derive(Debug, Clone, Copy)]
 pub struct Profile {
     /// True if the rules say that a journal keeps the logs.
@@ -169,7 +169,7 @@ impl Subject {
         self.engine.history(NOW_MS, &name(), query, limit)
     }
 
-    /// What a worker was notified of, but for [`Notification::Settled`]: an engine may post that at
+    /// The notifications of a worker, except [`Notification::Settled`], which an engine may post at
     /// any time.
     fn notifications(&self, worker: usize) -> Vec<Notification> {
         let mut notifications = Vec::new();
@@ -390,7 +390,7 @@ impl Subject {
             let follow = Follow { channel: &name, worker: WorkerId(0), local_if_new, start };
             let followed = self.engine.follow(expires_ms, follow);
             assert_eq!(followed.is_recovered, is_recovered);
-            // What has expired keeps its place, so that the worker sees no hole.
+            // Expired messages keep their places, so that the worker sees no hole.
             let (gone, found): (Vec<_>, Vec<_>) =
                 followed.backlog.iter().partition(|message| message.is_expired(expires_ms));
             assert!(gone.iter().all(|message| message.body.bytes().is_empty()));

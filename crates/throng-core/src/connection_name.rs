@@ -6,10 +6,10 @@ use std::str::FromStr;
 
 use crate::id::WorkerId;
 
-/// Tells the connections of a node from those of all others that serve the same channels. It has
-/// 64 random bits, so nobody has to hand it out: among a million processes, ended ones included,
-/// two are equal with a probability of 3 in 100 million. Even then two connections have the
-/// same name only if all that [`ConnectionName`] has beside it is equal, too.
+/// Distinguishes a node's connections from the connections of all other nodes that serve the same
+/// channels. It has 64 random bits, so nobody has to hand it out: among a million processes, ended
+/// ones included, two are equal with a probability of 3 in 100 million. Even then two connections
+/// have the same name only if the rest of [`ConnectionName`] is equal, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeTag(NonZeroU64);
 
@@ -79,7 +79,7 @@ impl ConnectionName {
         ConnectionName { node, ..self }
     }
 
-    /// What the name has beside its node.
+    /// The part of the name after the node.
     pub const fn number(self) -> u64 {
         self.number
     }
@@ -100,7 +100,7 @@ impl ConnectionName {
     }
 }
 
-/// The number, after that of the node if there are several.
+/// The number, preceded by the node's if there are several.
 impl fmt::Display for ConnectionName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.node != NodeTag::ALONE {

@@ -1,5 +1,5 @@
-//! Scans of the connections of the server: to list those of a user, or those that are behind, to
-//! close them, or to close those whose tokens are revoked.
+//! Scans of the server's connections: to list a user's, to list the ones that are behind, to close
+//! them, or to close connections with revoked tokens.
 //!
 //! The server keeps no list of a user's connections. The control plane posts a scan to every
 //! worker, which passes all of its connections, some in each slice, and the last worker answers.
@@ -28,8 +28,8 @@ pub enum ScanTarget {
     },
     /// The connections with these names.
     Connections(Vec<ConnectionName>),
-    /// The connections that were not written all that they are to get, because their sockets do not
-    /// take it. A list has those of them that hold most.
+    /// Connections with unwritten messages, because their sockets take no more. A list has the ones
+    /// that hold most.
     Behind,
     /// All connections that follow a channel.
     Channel(ChannelName),
@@ -52,7 +52,7 @@ impl WantedTags {
     pub const ALL: WantedTags = WantedTags { mask: 0, tags: 0 };
 }
 
-/// What a scan does with the connections that it finds.
+/// The action of a scan on the connections that it finds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ScanAction {
     /// Lists them, at most this many in all.
@@ -64,7 +64,7 @@ pub enum ScanAction {
     Revoke,
     /// Closes them for the application.
     Close(ScanClose),
-    /// Resets those of them that are behind: memory is short, and much of it waits for them.
+    /// Resets connections that are behind: memory is short, and they hold much of it.
     CloseForMemory,
     /// Ends what the access policy does not allow them any more.
     Recheck,
@@ -162,7 +162,7 @@ impl FoundLag {
     }
 }
 
-/// What a scan has found.
+/// The result of a scan.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Scanned {
     /// How many connections it was about.
@@ -176,7 +176,6 @@ pub struct Scanned {
 pub struct ConnectionScan {
     /// Which connections it is about.
     pub target: ScanTarget,
-    /// What it does with them.
     pub action: ScanAction,
     found: Mutex<Scanned>,
     unanswered: AtomicUsize,

@@ -78,10 +78,9 @@ pub struct Audience {
     pub workers: Vec<(WorkerId, LocalId, ChannelId)>,
 }
 
-/// What other processes that serve the same channels have answered, put together.
+/// The combined answers of the other processes that serve the same channels.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OtherNodes<T> {
-    /// What they have found.
     pub found: T,
     /// True if none of their answers is missing.
     pub is_complete: bool,
@@ -94,7 +93,7 @@ impl<T: Default> Default for OtherNodes<T> {
     }
 }
 
-/// What an engine counts.
+/// Counters of an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EngineMetrics {
     /// Channels and users that have messages or followers.
@@ -155,8 +154,8 @@ pub trait Engine: Send + Sync {
         false
     }
 
-    /// What the names of this process' connections have in common, and those of no other process
-    /// that serves the same channels. Always the same: who has heard a name goes on to use it.
+    /// The tag that all connection names of this process share, and no other process that serves
+    /// the same channels. It never changes: peers remember names.
     fn node(&self) -> NodeTag {
         NodeTag::ALONE
     }
@@ -296,7 +295,7 @@ pub trait Engine: Send + Sync {
         0
     }
 
-    /// What the engine counts.
+    /// Counters of the engine.
     fn metrics(&self) -> EngineMetrics;
 
     /// The answers to presence queries that clients share.
@@ -342,8 +341,8 @@ pub trait Engine: Send + Sync {
         OtherNodes::default().into()
     }
 
-    /// Queries who is in a channel now, as [`Engine::presence`] does, but never answers by a scan
-    /// that began before. Whoever asks limits how often.
+    /// Like [`Engine::presence`], but never answers from a scan that began earlier. Callers limit
+    /// how often.
     fn presence_anew(
         &self,
         channel: &ChannelName,

@@ -1,4 +1,4 @@
-//! What happens to connections and channels, for an application that wants to know.
+//! Events of connections and channels, for applications that subscribe to them.
 
 use std::fmt;
 

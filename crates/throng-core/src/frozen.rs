@@ -89,7 +89,7 @@ pub enum RecordKind {
     Connection = 19,
     /// The last record of a worker.
     WorkerEnd = 20,
-    /// What tokens grant that connections of a worker have shown.
+    /// The grants of tokens that connections of a worker have shown.
     Grants = 21,
     /// The name of the user of the connection that follows.
     User = 22,

@@ -1,4 +1,4 @@
-//! Names as texts that the keys of other stores may have, those of NATS buckets for instance.
+//! Names as texts that other stores accept as keys, NATS buckets for instance.
 
 /// The text for a name: letters, digits, `-` and `_` stay, any other byte is `=` and two
 /// hexadecimal digits.

@@ -1,11 +1,11 @@
 //! Answers that may come later: of an access policy that calls out, of an engine that has to fetch,
 //! of workers that are asked.
 //!
-//! A worker cannot wait for such an answer, nor may a task of the control plane hold a thread. So a
-//! question comes with a [`Later`]. Whoever answers at once returns [`Answer::Now`], which costs
+//! A worker cannot wait for such an answer, and a task of the control plane must not hold a thread.
+//! So a question comes with a [`Later`]. An immediate answer is [`Answer::Now`], which costs
 //! nothing. Otherwise the [`Ticket`] is taken from the `Later`, and the answer goes through it from
-//! any thread. The asker sets the deadline: an answer that comes after it is dropped. Whoever has
-//! much to do for an answer first looks whether somebody still waits ([`Ticket::is_wanted`]).
+//! any thread. The asker sets the deadline: an answer that comes after it is dropped. Before
+//! expensive work, check that somebody still waits ([`Ticket::is_wanted`]).
 
 use std::fmt;
 use std::sync::Weak;
@@ -36,7 +36,7 @@ impl AskerId {
     }
 }
 
-/// What a question returns.
+/// The result of a question.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Answer<T> {
@@ -106,7 +106,7 @@ impl<'a, T> Later<'a, T> {
 pub struct Ticket<T> {
     /// Called with `None` if the ticket is dropped.
     reply: Option<Box<dyn FnOnce(Option<T>) + Send>>,
-    /// What the asker keeps while it waits, if it says so.
+    /// Kept alive by the asker while it waits, if it says so.
     asker: Option<Weak<()>>,
 }
 

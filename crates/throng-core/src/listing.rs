@@ -1,10 +1,10 @@
 //! Lists of all channels or users, for server keys that may read them.
 //!
-//! A server may have millions of channels, so that an engine never passes all of them at once: a
-//! list is read in [`ListStep`]s, each of which looks at a few channels. Between two steps others
-//! get the locks. The order is that of the engine's storage: it needs no sorting and stays the same
-//! while channels come and go, so that a list names each channel that exists all the while exactly
-//! once. Of the others it names some.
+//! A server may have millions of channels, so an engine never visits all of them at once: a list is
+//! read in [`ListStep`]s, each of which visits a few channels. Between two steps others get the
+//! locks. The order is the order of the engine's storage: it needs no sorting and stays the same
+//! while channels come and go, so a list names each channel that exists throughout exactly once. It
+//! names some of the others.
 
 use crate::id::MessageId;
 use crate::name::ChannelName;
@@ -33,7 +33,7 @@ pub struct ListedChannel {
     pub messages: usize,
 }
 
-/// What one step of a list has found.
+/// The result of one step of a list.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ListStep {
     /// The channels or users in the order of their places, a hundred or so.

@@ -90,8 +90,8 @@ pub struct MemoryEngine {
 }
 
 impl MemoryEngine {
-    /// Empty logs. `queues` are those of the workers, by [`WorkerId`]; all logs together keep at
-    /// most `max_bytes`.
+    /// Empty logs. `queues` are indexed by [`WorkerId`]; all logs together keep at most
+    /// `max_bytes`.
     pub fn new(
         epoch: Epoch,
         rules: Arc<Rules>,
@@ -115,8 +115,8 @@ impl MemoryEngine {
         self
     }
 
-    /// The same engine with offsets that grow by 1 to `max_step`, as those of other engines do: for
-    /// tests of what must not rely on consecutive offsets.
+    /// The same engine with offsets that grow by 1 to `max_step`, as in other engines: for tests of
+    /// code that must not rely on consecutive offsets.
     #[cfg(any(test, feature = "conformance"))]
     pub fn with_skipping_offsets(mut self, max_step: u64) -> MemoryEngine {
         self.shared.set_max_offset_step(max_step);

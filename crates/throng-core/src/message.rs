@@ -117,7 +117,7 @@ impl Body {
 /// The number of encodings that a message can have: one for each framing.
 pub const ENCODINGS: usize = 8;
 
-/// What was published, with what the engine added.
+/// A publication, with the engine's additions.
 #[derive(Debug)]
 pub struct Content {
     /// The message's id.
@@ -172,7 +172,7 @@ impl Content {
         self.excluded != Some(connection) && !self.is_expired(now_ms)
     }
 
-    /// The same message at another place among those of all channels.
+    /// The same message at another place in the order of all channels.
     #[must_use]
     pub fn with_stamp(&self, stamp: Stamp) -> Content {
         Content {
@@ -184,8 +184,7 @@ impl Content {
         }
     }
 
-    /// What a log keeps in the place of the message once it has expired: its offset and time, so
-    /// that the log has no hole.
+    /// The placeholder of an expired message: its offset and time, so that the log has no hole.
     #[must_use]
     pub fn without_body(&self) -> Content {
         Content {
@@ -203,7 +202,7 @@ impl Content {
         self.expires_ms == EXPIRED
     }
 
-    /// What the message counts against limits, in bytes: all that it takes, without encodings.
+    /// The weight that counts against limits, in bytes: everything but encodings.
     pub fn weight_bytes(&self) -> usize {
         let content_type = self.content_type.as_deref().map_or(0, str::len);
         self.body.bytes().len() + self.channel.key().len() + content_type + OVERHEAD_BYTES
@@ -257,7 +256,7 @@ impl InFlight {
     }
 }
 
-/// What a message has only until its fan-out ends.
+/// State of a message until its fan-out ends.
 #[derive(Debug, Default)]
 struct Transit {
     /// One for each framing, once a subscriber needed it.
@@ -276,8 +275,8 @@ pub struct Message {
 const _: () = assert!(size_of::<Message>() <= 24, "a log's weak reference may keep it allocated");
 
 impl Message {
-    /// A message of the usual content type, for every subscriber, and without encodings. Its stamp
-    /// is that of the only channel of a server.
+    /// A message of the usual content type, for every subscriber, and without encodings. It has the
+    /// stamp of a server's only channel.
     pub fn new(
         id: MessageId,
         previous: u64,
@@ -378,7 +377,7 @@ mod tests {
         assert_eq!(kind(b"a", Some("application/x-www-form-urlencoded")), ("text", None));
         assert_eq!(kind(b"a", Some("text/html")), ("text", Some("text/html".into())));
         assert_eq!(kind(b"{}", Some("Application/JSON")), ("json", None));
-        // What a parameter says would be lost with it.
+        // The parameters would be lost.
         for with_parameter in ["application/json; charset=utf-8", "Application/JSON;profile=\"x\""]
         {
             let kept = Some(with_parameter.into());

@@ -40,7 +40,7 @@ pub const OPEN_BYTES_MAX: usize = 256 << 20;
 /// An empty table with room for more than these channels is given back.
 const CHANNELS_KEPT: usize = 1_024;
 
-/// What a subscription starts with.
+/// The start of a subscription.
 #[derive(Debug, Clone)]
 pub struct Start {
     /// The id of the newest message.
@@ -66,7 +66,7 @@ pub struct Page {
     pub is_recovered: Option<bool>,
 }
 
-/// What was read.
+/// A part of a log, once it is read.
 #[derive(Debug)]
 pub enum Part {
     /// For a subscription.
@@ -98,12 +98,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl OpenPart {
-    /// What was read, once it was.
+    /// The part, once it is read.
     pub fn part(&self) -> Option<&Part> {
         self.part.get()
     }
 
-    /// What a subscription starts with now, of a log whose offsets are consecutive or not. Call it
+    /// The start of a subscription now, of a log whose offsets are consecutive or not. Call it
     /// under the lock of the channel's shard.
     pub fn backlog(&self, start: &Start, are_offsets_consecutive: bool) -> Backlog {
         let Start { head, cursor, is_recovered, messages } = start.clone();
@@ -183,7 +183,7 @@ impl Parts {
         Parts { table: Mutex::new(table), open: AtomicUsize::new(0) }
     }
 
-    /// Opens a part, with its tail. What it holds is read afterwards.
+    /// Opens a part, with its tail. The part is read afterwards.
     pub fn open(
         self: &Arc<Self>,
         channel: &ChannelName,
@@ -325,7 +325,7 @@ impl HeldPart {
         &self.0.channel
     }
 
-    /// What is to be read.
+    /// The reading to make.
     pub fn reading(&self) -> Reading {
         self.0.part.reading
     }

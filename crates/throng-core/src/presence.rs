@@ -158,8 +158,7 @@ impl Found {
     }
 }
 
-/// What became of a query: the answer, and the query to send to each worker, if there is need of
-/// one.
+/// The result of a query: the answer, and the query to send to each worker, if it is needed.
 pub(crate) type Asked = (Answer<Presence>, Option<Arc<PresenceQuery>>);
 
 /// The state of a channel's shared answer.
@@ -173,7 +172,7 @@ enum Entry {
 /// Shares answers between clients that ask about the same channel.
 #[derive(Default)]
 pub struct PresenceCache {
-    /// What presence events are made of.
+    /// The source of presence events.
     pub watched: WatchedPresence,
     channels: Mutex<HashMap<ChannelName, Entry>>,
     remembered_users: AtomicUsize,
@@ -204,7 +203,8 @@ impl PresenceCache {
         if workers == 0 || connections < SHARED_FOLLOWERS_MIN {
             return self.ask_anew(channel, (connections, workers), max_users, later);
         }
-        // Held until the entry stands, so that of two requests at once only one starts a scan.
+        // Held until the entry is in place, so that only one of two simultaneous requests starts a
+        // scan.
         let mut channels = self.lock();
         let entry = channels.get_mut(channel);
         if let Some(Entry::Remembered { found, until_ms }) = &entry
@@ -240,8 +240,8 @@ impl PresenceCache {
         Ok((answer, Some(query)))
     }
 
-    /// Takes a query that no scan answers which began before: everybody who follows the channel now
-    /// is in the answer. Whoever asks limits how often.
+    /// Takes a query that no earlier scan may answer: everybody who follows the channel now is in
+    /// the answer. Callers limit how often.
     pub(crate) fn ask_anew(
         self: &Arc<Self>,
         channel: &ChannelName,

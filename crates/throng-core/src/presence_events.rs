@@ -88,7 +88,7 @@ struct Channel {
     connections: usize,
     /// Since when there are fewer, and the most that there were since.
     fewer: Option<(u64, usize)>,
-    /// What subscribers have not been told yet.
+    /// Changes not yet sent to subscribers.
     joined: BTreeSet<Arc<str>>,
     left: BTreeMap<Arc<str>, u64>,
     /// True if there is something to tell.

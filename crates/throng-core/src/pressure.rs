@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-/// What the server gives up. Each step includes those before it.
+/// Steps by which the server gives up memory. Each includes the ones before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 #[repr(u8)]
 pub enum MemoryStep {
@@ -44,7 +44,7 @@ impl MemoryStep {
         }
     }
 
-    /// What is given up, as a sentence for people.
+    /// The step as a sentence for people.
     pub fn message(self) -> &'static str {
         match self {
             MemoryStep::None => "memory suffices",
@@ -63,7 +63,7 @@ impl MemoryStep {
     }
 }
 
-/// What is refused for want of memory.
+/// Requests that are refused for want of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub enum RefusedForMemory {

@@ -1,4 +1,4 @@
-//! What a client publishes, and what becomes of it.
+//! Publications and their outcomes.
 
 use std::sync::Arc;
 
@@ -42,12 +42,12 @@ pub struct Published {
     pub id: MessageId,
     /// The number of subscriptions that the message is delivered to.
     pub subscribers: u64,
-    /// True if the idempotency key was known: then nothing was published, and `id` is that of the
+    /// True if the idempotency key was known: nothing was published, and `id` is the id of the
     /// first publication.
     pub is_duplicate: bool,
 }
 
-/// What becomes of a publication.
+/// The outcome of a publication.
 pub type Outcome = Result<Published, PublishError>;
 
 /// Why a publication was refused, or what else became of it.

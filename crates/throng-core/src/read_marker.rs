@@ -21,7 +21,7 @@ pub struct Mark {
     pub may_go_back: bool,
 }
 
-/// What a user has read.
+/// A user's position in a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReadMarker {
     /// The message up to which the user has read; `None` if the engine knows of none.
@@ -30,5 +30,5 @@ pub struct ReadMarker {
     pub unread: u64,
 }
 
-/// What the engine answers about a marker.
+/// The engine's answer about a marker.
 pub type Marked = Result<ReadMarker, ErrorResponse>;

@@ -1,4 +1,4 @@
-//! What is read of a channel's log: where a subscription starts, or a page of history.
+//! Reads of a channel's log: the start of a subscription, or a page of history.
 
 use std::fmt;
 
@@ -73,7 +73,7 @@ pub enum HistoryQuery {
 /// A part of a channel's log that a call of the engine reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reading {
-    /// What a subscription that starts here has to get.
+    /// The start of a subscription here.
     Start(StartAt),
     /// A page of history, of at most this many messages.
     Page(HistoryQuery, usize),

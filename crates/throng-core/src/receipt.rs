@@ -72,8 +72,8 @@ impl Receipts {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whose share a receipt is of: a user has one; of an application, whose key is that of all its
-    /// channels, and of clients without a name each channel has one.
+    /// The owner of a receipt's share: the user; or, for an application, whose key is valid for all
+    /// its channels, and for clients without a name, the channel.
     fn owner(&self, publisher: Publisher<'_>, channel: &ChannelName) -> u64 {
         match publisher {
             Publisher::User(_) | Publisher::Unnamed(_) => self.hasher.hash_one(publisher),
@@ -111,7 +111,7 @@ impl Receipts {
     }
 }
 
-/// What became of a message for one subscription.
+/// The outcome of a message for one subscription.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     /// The kernel has taken all of its bytes.
@@ -169,7 +169,7 @@ impl Tally {
     }
 }
 
-/// What is known of a message's delivery.
+/// The delivery of a message, as far as it is known.
 ///
 /// [`matched`](Delivered::matched) is the sum of `written`, `behind` and the four reasons for
 /// which subscriptions do not get it.
@@ -179,7 +179,8 @@ pub struct Delivered {
     pub matched: u64,
     /// Those whose sockets have taken it whole.
     pub written: u64,
-    /// Those for which it still waits, and those of which nothing will be known.
+    /// Subscriptions that the receipt still waits for, and subscriptions that it will never hear
+    /// of.
     pub behind: u64,
     /// Those whose connections were closed because they lagged.
     pub lagging: u64,
@@ -275,7 +276,7 @@ pub struct ReceiptPart {
     receipt: Arc<Receipt>,
     /// Subscriptions that are not settled.
     left: u32,
-    /// What was settled since the last [`ReceiptPart::report`].
+    /// Subscriptions settled since the last [`ReceiptPart::report`].
     news: Tally,
 }
 

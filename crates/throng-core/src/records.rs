@@ -64,7 +64,7 @@ impl From<StoreError> for ErrorResponse {
     }
 }
 
-/// What an entry is read into: its key and its value.
+/// Receives each entry: its key and its value.
 pub type Each<'a> = &'a mut dyn FnMut(&[u8], &[u8]);
 
 /// A store of tables.
@@ -80,7 +80,7 @@ pub trait Records: Send + Sync {
     ///
     /// # Errors
     ///
-    /// What [`Records::change`] would answer.
+    /// The result that [`Records::change`] would have.
     fn state(&self) -> Result<(), StoreError>;
 
     /// Calls `each` with all entries of a table, in the order of keys. Blocks: for the start only.

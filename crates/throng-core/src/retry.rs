@@ -29,7 +29,7 @@ pub fn window(clients: u64, window: Duration) -> Duration {
 pub struct RetrySchedule(AtomicU32);
 
 impl RetrySchedule {
-    /// A schedule whose times differ from those of a schedule with another number.
+    /// A schedule with other times than schedules of other numbers.
     pub fn numbered(number: u32) -> RetrySchedule {
         RetrySchedule(AtomicU32::new(number.wrapping_mul(1 << 16)))
     }

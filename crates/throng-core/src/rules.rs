@@ -23,7 +23,7 @@ impl Retention {
     }
 }
 
-/// What happens to a subscriber that has fallen too far behind.
+/// The fate of a subscriber that has fallen too far behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LagPolicy {
     /// Its connection is closed with a code that says so. The client can reconnect and resume.
@@ -45,7 +45,7 @@ pub struct Rule {
     pub max_lag_messages: usize,
     /// The maximum size of the messages that a subscriber may lag behind, in bytes.
     pub max_lag_bytes: usize,
-    /// What happens to a subscriber beyond either limit.
+    /// Applies to subscribers beyond either limit.
     pub lag_policy: LagPolicy,
     /// For how long a subscriber may be behind without having caught up once; `None` for as long as
     /// it keeps to the limits.
@@ -171,9 +171,9 @@ impl Rules {
         self.list.iter().map(line).collect()
     }
 
-    /// What the rules of channels and users keep.
+    /// The retention of each rule for channels and users.
     pub fn retentions(&self) -> impl Iterator<Item = Retention> {
-        // The last two are those of the server's own logs.
+        // The last two belong to the server's own logs.
         self.list.iter().take(self.list.len() - 2).map(|rule| rule.retention)
     }
 

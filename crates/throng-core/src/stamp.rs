@@ -24,7 +24,7 @@ use crate::id::{Epoch, IdError, MessageId};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Stamp(pub u64);
 
-/// What a watermark's text begins with, so that it is not taken for the id of a message.
+/// First character of a watermark's text, which no message id has.
 const MARK: char = '~';
 
 /// The position of a client in all of its channels. The text is `~epoch-stamp`, at most 31 bytes.
@@ -72,10 +72,10 @@ struct UnderWay(AtomicU64);
 pub(crate) struct Stamps {
     /// The newest stamp.
     newest: AtomicU64,
-    /// For each shard a stamp below that of the publication under way; [`NONE`] without one.
+    /// For each shard a stamp below the publication under way; [`NONE`] without one.
     under_way: Box<[UnderWay]>,
-    /// The same for each group of messages that is under way, the oldest one first. The place of
-    /// its shard above has that of the first one.
+    /// The same for each group of messages that is under way, the oldest one first. The shard's
+    /// place above has the first group's.
     groups: Mutex<VecDeque<u64>>,
 }
 

@@ -85,7 +85,7 @@ use watches::Watches;
 /// unless [`SubscriptionTable::set_max_blocked_bytes`] says otherwise.
 pub const BLOCKED_BYTES_MAX: usize = 256 << 20;
 
-/// What a subscription lacks.
+/// The messages that a subscription lacks.
 #[derive(Debug)]
 pub enum Waiting<'a> {
     /// It has all messages.
@@ -97,10 +97,9 @@ pub enum Waiting<'a> {
         /// The number of messages that it will not get; `None` if the channel's offsets skip
         /// numbers, so that they do not tell.
         missed: Option<u64>,
-        /// The messages after this id can still be had. It is that of the newest one that is no
-        /// longer here, or, after a leap of offsets, one beyond it that no message has.
+        /// The messages after this id are still available. It is the id of the newest message that
+        /// is gone, or, after a leap of offsets, an id beyond it that no message has.
         resume_at: MessageId,
-        /// What the channel's rule says to do.
         policy: LagPolicy,
     },
 }
@@ -116,7 +115,7 @@ pub struct Member {
     pub next: Option<SubscriptionId>,
 }
 
-/// What remains of a subscription that [`SubscriptionTable::leave`] has ended.
+/// The rest of a subscription that [`SubscriptionTable::leave`] has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Left {
     /// The channel, which has one subscription less.
@@ -342,8 +341,8 @@ impl SubscriptionTable {
         self.completions.extend(message.in_flight().and_then(InFlight::complete));
     }
 
-    /// True if the offsets of a channel are those of a log that is elsewhere. Then a late
-    /// notification for the channel that had its place before may seem to be for this one.
+    /// True if the channel's offsets belong to a log that is elsewhere. A late notification for an
+    /// earlier channel at the same place may then seem to be for this one.
     pub fn has_log_elsewhere(&self, local: LocalId) -> bool {
         let known = self.channels.get(local.index());
         known.is_some_and(|known| self.rules.get(known.rule).is_durable)
@@ -372,7 +371,7 @@ impl SubscriptionTable {
         self.dropped
     }
 
-    /// What a subscription lacks; nothing if it has ended.
+    /// The messages that a subscription lacks; none if it has ended.
     pub fn waiting(&self, id: SubscriptionId) -> Waiting<'_> {
         let Some(subscription) = self.live(id) else { return Waiting::Nothing };
         let channel = &self.channels[subscription.local.index()];

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::name::{ChannelName, Kind, kind_of_key};
 
-/// Who is in a channel, as the last presence event said.
+/// The members of a channel as of the last presence event.
 #[derive(Debug, PartialEq, Eq)]
 pub struct PresenceState {
     /// When that was, in milliseconds since 1970. No two states of a channel have the same time.
@@ -49,7 +49,7 @@ impl Channels {
     }
 }
 
-/// What presence events are made of. Its lock is taken under those of the engine.
+/// The source of presence events. Its lock is taken under the engine's.
 #[derive(Debug, Default)]
 pub struct WatchedPresence {
     channels: Mutex<Channels>,
@@ -118,7 +118,7 @@ impl WatchedPresence {
         }
     }
 
-    /// What new subscribers of a channel's presence events are told.
+    /// The first event for new subscribers of a channel's presence events.
     pub(crate) fn state(&self, channel: &ChannelName) -> Option<Arc<PresenceState>> {
         self.lock().watched.get(channel)?.state.clone()
     }

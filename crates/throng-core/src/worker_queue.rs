@@ -22,7 +22,7 @@ use crate::read_marker::Marked;
 use crate::reading::Fetched;
 use crate::receipt::ReceiptPart;
 
-/// What engine and control plane tell a worker.
+/// A message from the engine or the control plane to a worker.
 #[derive(Debug)]
 pub enum Notification {
     /// The log of a channel that the worker follows has grown.
@@ -58,9 +58,9 @@ pub enum Notification {
         /// To be answered in any case.
         ticket: Ticket<bool>,
     },
-    /// What was posted before, and was not settled, is now.
+    /// Earlier notifications that were not settled are now.
     Settled,
-    /// What the server keeps for a user has changed.
+    /// The subscriptions that the server keeps for a user have changed.
     Kept(Box<KeptNotice>),
     /// Pass all connections, and do what the scan says with those that it is about.
     Scan(Arc<ConnectionScan>),
@@ -155,7 +155,7 @@ pub const QUEUE_MESSAGES_MAX: usize = 65_536;
 /// Bytes of messages that may wait for one worker.
 pub(crate) const QUEUE_BYTES_MAX: usize = 64 << 20;
 
-/// What may wait in one queue before publications are refused. The defaults suit every server. They
+/// Limits of one queue, beyond which publications are refused. The defaults suit every server. They
 /// are parameters because tests have to reach the limits.
 #[derive(Debug, Clone, Copy)]
 pub struct QueueLimits {

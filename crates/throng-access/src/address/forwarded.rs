@@ -1,9 +1,9 @@
 //! The headers in which proxies pass the client's address on.
 //!
 //! Each proxy adds the address that it saw at the end. So the list is read from its end: as long as
-//! an address is a trusted proxy's, the one before it was added by that proxy and can be believed.
-//! The first one that is not a trusted proxy is the client. Whatever stands before it may be the
-//! client's own invention, and is not looked at.
+//! an address belongs to a trusted proxy, the one before it was added by that proxy and can be
+//! believed. The first address of no trusted proxy is the client's. Earlier elements may be the
+//! client's own invention, and are ignored.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -140,7 +140,7 @@ fn last_comma(list: &str) -> Result<Option<usize>, HeaderError> {
     if is_quoted { Err(HeaderError::Malformed) } else { Ok(last) }
 }
 
-/// What one element says about a client.
+/// A client, as one element names it.
 enum Node {
     /// The element is empty or has no `for`, as when a proxy adds only `proto`.
     None,
@@ -349,7 +349,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a client sends in front of what the proxy adds, it cannot choose its address.
+        /// A client cannot choose its address by a header in front of the proxy's.
         #[test]
         fn a_client_cannot_choose_its_address(
             sent in "[ -~]{0,30}", has_own_line in any::<bool>(),

@@ -88,7 +88,7 @@ fn bits_of(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 
-/// Several networks: those of trusted proxies.
+/// The networks of trusted proxies.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Networks(Vec<Network>);
 

@@ -13,12 +13,12 @@ pub(crate) const PROXY_V1_BYTES_MAX: usize = 107;
 /// proxies add (TLS details, ids of private links) takes some hundred.
 pub const PROXY_BYTES_MAX: usize = 2048;
 
-/// What version 2 begins with. No HTTP request does.
+/// First bytes of version 2. No HTTP request begins so.
 const V2_SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 const V2_HEAD_BYTES: usize = 16;
 const V1_SIGNATURE: &[u8] = b"PROXY ";
 
-/// What has arrived.
+/// The state of a header that is arriving.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProxyHeader {
     /// The header is not complete yet.
@@ -95,7 +95,7 @@ fn parse_v1(bytes: &[u8]) -> Result<ProxyHeader, ProxyError> {
         str::from_utf8(&within[V1_SIGNATURE.len()..end]).map_err(|_| ProxyError::Malformed)?;
     let mut parts = line.split(' ');
     let proxied = match parts.next() {
-        // What follows is to be ignored.
+        // The rest of the line is to be ignored.
         Some("UNKNOWN") => Proxied::Unknown,
         Some("TCP4") => Proxied::Client(parse_v1_addresses::<Ipv4Addr>(parts)?),
         Some("TCP6") => Proxied::Client(parse_v1_addresses::<Ipv6Addr>(parts)?),

@@ -5,7 +5,7 @@ use throng_core::slab::Slab;
 
 use super::id_set::IdSet;
 
-/// What has a name and a set.
+/// A name and its set.
 #[derive(Debug)]
 struct Named {
     name: Box<str>,

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::{KeptChange, KeptError, KeptLimits, KeptSubscriptions, State};
 
-/// What the changes so far have made of one user.
+/// The state of one user after the changes so far.
 #[derive(Debug)]
 struct Changed<'c> {
     /// How many channels the user follows now.
@@ -17,9 +17,9 @@ struct Changed<'c> {
 }
 
 impl KeptSubscriptions {
-    /// Which of these changes would exceed a limit if they were made in this order, and which
-    /// limit. One that would counts as not made. Memory and time are those of the names that the
-    /// changes have.
+    /// The changes that would exceed a limit if all were made in this order, and the limit. A
+    /// change beyond a limit counts as not made. Takes memory and time for the names in the
+    /// changes.
     pub fn check_all<'c>(
         &self,
         changes: impl IntoIterator<Item = (&'c str, &'c KeptChange)>,
@@ -70,7 +70,7 @@ impl<'c> Changed<'c> {
             KeptChange::Update { add, remove } => (add, Some(remove)),
         };
         let removed = remove.into_iter().flatten().map(|name| (name.as_str(), false));
-        // What is in both is added.
+        // Names in both are added.
         self.named.extend(removed.chain(add.iter().map(|name| (name.as_str(), true))));
         self
     }

@@ -36,7 +36,7 @@ pub struct KeptEntry {
     pub replaces: u64,
 }
 
-/// What became of an entry that was to be written.
+/// The outcome of writing an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeptWritten {
     /// The table has it, and it was [taken](SharedKept::take).
@@ -120,7 +120,7 @@ impl SharedKept {
         self.is_known.load(Ordering::Acquire)
     }
 
-    /// What is kept.
+    /// The kept subscriptions.
     pub fn kept(&self) -> &Arc<KeptSubscriptions> {
         &self.kept
     }
@@ -135,8 +135,9 @@ impl SharedKept {
         (self.table.compare)(done);
     }
 
-    /// What a change adds and removes, as [`KeptSubscriptions::plan`], and the entry that makes it.
-    /// `last` is the place of an entry of the user that was in the way of an earlier attempt.
+    /// The additions and removals of a change, as [`KeptSubscriptions::plan`], and the entry that
+    /// makes it. `last` is the place of an entry of the user that was in the way of an earlier
+    /// attempt.
     ///
     /// # Errors
     ///
@@ -147,7 +148,7 @@ impl SharedKept {
         change: &KeptChange,
         last: u64,
     ) -> Result<(KeptPlan, KeptEntry), KeptError> {
-        // What is planned and what is replaced have to be of the same moment.
+        // The plan and the replaced entries must be of the same moment.
         let state = self.kept.read();
         let plan = self.kept.plan_in(&state, user, change, 0)?;
         let id = state.users.find(user);

@@ -13,7 +13,7 @@ use super::{KeptPlan, KeptSubscriptions};
 /// Why subscriptions cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
-    /// What the store reports.
+    /// An error of the store.
     #[error("{0}")]
     Store(String),
     /// An entry that this build does not write.
@@ -49,7 +49,7 @@ impl KeptPlan {
         self.remove.len()
     }
 
-    /// What a store has to change for it.
+    /// The changes to make in a store.
     pub fn changes(&self, user: &str) -> impl Iterator<Item = Change> {
         let add = self.add.iter().map(move |channel| change(user, channel, true));
         add.chain(self.remove.iter().map(move |channel| change(user, channel, false)))

@@ -25,7 +25,7 @@ pub const JWKS_BYTES_MAX: usize = 256 << 10;
 pub enum JwksSource {
     /// A file of the operator's, which may hold secrets (`oct`).
     File,
-    /// A URL. What everybody may fetch is no secret, so secrets are left out.
+    /// A URL. A set that everybody may fetch is no secret, so secrets are left out.
     Url,
 }
 

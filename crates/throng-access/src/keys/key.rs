@@ -169,7 +169,7 @@ impl Key {
         matches!(self.material, Material::Hmac(_))
     }
 
-    /// What tells it apart from other keys.
+    /// Distinguishes it from other keys.
     pub fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
     }
@@ -220,7 +220,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// What a public key accepts: `algorithm`, or without one everything of its family.
+/// The algorithms of a public key: `algorithm`, or without one all of its family.
 fn algorithms(algorithm: Option<Algorithm>, family: Family) -> Result<Algorithms, KeyError> {
     match algorithm {
         Some(algorithm) if algorithm.family() != family => Err(KeyError::WrongFamily),

@@ -34,7 +34,7 @@ impl Default for RefreshSettings {
     }
 }
 
-/// What to do with a token whose key is not in the set.
+/// The next step for a token whose key is not in the set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unknown {
     /// A newer set is on its way: decide when it is here.
@@ -219,8 +219,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever keys are named and whatever comes of the fetches: two fetches that are not
-        /// retries are at least the refetch time apart.
+        /// With any named keys and any results: two fetches that are not retries are at least the
+        /// refetch time apart.
         #[test]
         fn tokens_cause_one_fetch_in_thirty_seconds(
             steps in prop::collection::vec((0..20_000_u64, any::<bool>()), 0..300),

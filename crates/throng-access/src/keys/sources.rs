@@ -35,7 +35,7 @@ impl KeySources {
     ///
     /// # Errors
     ///
-    /// [`SetError`] if they do not fit to those of the other sources; then the old ones stay.
+    /// [`SetError`] if they conflict with other sources; then the old ones stay.
     pub fn replace(&mut self, source: SourceId, keys: Vec<Arc<Key>>) -> Result<bool, SetError> {
         let fingerprints =
             |keys: &[Arc<Key>]| -> Vec<_> { keys.iter().map(|key| key.fingerprint()).collect() };

@@ -1,4 +1,4 @@
-//! What clients have used of rates, as bytes, for a process that takes over.
+//! Used rates of clients, as bytes, for a process that takes over.
 //!
 //! # Format
 //!
@@ -18,7 +18,7 @@ use super::refusal::{Quantity, Subject};
 /// Bytes of a number.
 const NUMBER_BYTES: usize = size_of::<u64>();
 
-/// What some clients have used of a rate.
+/// The use of a rate by some clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UsedRates {
     pub(super) subject: Subject,
@@ -27,7 +27,7 @@ pub struct UsedRates {
     pub(super) clients: Vec<UsedRate>,
 }
 
-/// What one client has used.
+/// The use of a rate by one client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct UsedRate {
     pub(super) key: LimitKey,

@@ -1,4 +1,4 @@
-//! Who is limited, as a number.
+//! Subjects of limits, as numbers.
 
 use std::hash::BuildHasher;
 use std::net::IpAddr;

@@ -1,8 +1,7 @@
 //! The limits of all clients of a server, shared by its threads.
 //!
-//! What a client holds and how often it has come lately is kept in shards, each under a lock of its
-//! own, which is held for some tens of nanoseconds. A limit that is not set costs neither memory
-//! nor time.
+//! Holdings and rates of clients are kept in shards, each under a lock of its own, held for some
+//! tens of nanoseconds. A limit that is not set costs neither memory nor time.
 //!
 //! # Invariants
 //!
@@ -33,7 +32,7 @@ const RATES_MIN: usize = 1 << 16;
 /// A request that reads counts as this many bytes at least, because finding out costs something.
 pub const READ_BYTES_MIN: usize = 1 << 10;
 
-/// Who a client is, as far as there are limits for it. Parts without a limit are `None`.
+/// The keys by which limits know a client. Parts without a limit are `None`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ClientKeys {
     address: Option<LimitKey>,
@@ -107,8 +106,7 @@ impl Clients {
 }
 
 impl Shard {
-    /// Begins with rates of these settings. What was used of those before, a second's worth at
-    /// most, is forgotten.
+    /// Begins with rates of these settings, and forgets the used ones, at most a second's worth.
     fn set_rates(&mut self, settings: &LimitSettings) {
         for (clients, subject) in self.clients.iter_mut().zip(Subject::ALL) {
             clients.set_rates(settings.of(subject));
@@ -116,7 +114,7 @@ impl Shard {
         self.bad_tokens = rate_limiter(settings.bad_tokens_per_s);
     }
 
-    /// What clients of one kind hold of `quantity`.
+    /// The holdings of clients of one kind, by `quantity`.
     fn counts_mut(&mut self, subject: Subject, quantity: Quantity) -> &mut LiveCounts {
         let clients = &mut self.clients[subject as usize];
         match quantity {
@@ -167,14 +165,14 @@ impl Limiter {
         Limiter { settings: ArcSwap::from_pointee(settings), shards, ..Limiter::default() }
     }
 
-    /// The same, which recognizes clients by these keys: those of a server that is taken over.
+    /// The same limiter with the keys of a server that is taken over, by which it recognizes its
+    /// clients.
     #[must_use]
     pub fn with_keys(self, keys: LimitKeys) -> Limiter {
         Limiter { keys, ..self }
     }
 
-    /// What clients have used of their rates, for a process that takes over: in parts, of which
-    /// each has the clients of one shard.
+    /// Used rates of clients, for a process that takes over: in parts, one per shard.
     pub fn used_rates(&self, now_ms: u64, mut each: impl FnMut(&UsedRates)) {
         for shard in &self.shards {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
@@ -206,8 +204,8 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// [`OtherQuantities`] if not. What clients hold is counted only where there is a limit, so
-    /// that a limit cannot begin while they hold something. Nothing has changed then.
+    /// [`OtherQuantities`] if not. Holdings are counted only where there is a limit, so a limit
+    /// cannot begin while clients hold something. Nothing has changed then.
     pub fn change(&self, settings: LimitSettings) -> Result<(), OtherQuantities> {
         if !settings.limits_same(&self.settings()) {
             return Err(OtherQuantities);

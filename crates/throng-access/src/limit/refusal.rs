@@ -2,7 +2,7 @@
 
 use throng_wire::{ErrorCode, ErrorResponse};
 
-/// What is limited.
+/// The subject of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Subject {
@@ -14,7 +14,7 @@ pub enum Subject {
     Key,
 }
 
-/// What there is a limit of.
+/// A limited quantity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Quantity {
@@ -114,7 +114,6 @@ impl Quantity {
 pub struct Refusal {
     /// Whose limit it is.
     pub subject: Subject,
-    /// What is limited.
     pub quantity: Quantity,
     /// After this time there is room again if nothing else happens, in milliseconds; `None` if that
     /// depends on when others leave.

@@ -1,4 +1,4 @@
-//! What may be forgotten, although the machine's clock may be wrong.
+//! Forgets old revocations, although the machine's clock may be wrong.
 
 use throng_core::age_clock::AgeClock;
 
@@ -14,9 +14,9 @@ pub struct Forgetting {
 }
 
 impl Forgetting {
-    /// The time in seconds since 1970 by which revocations are forgotten; 0, at which none is, in
-    /// the first hour. `own_ms` is the time of the process
-    /// ([`clock::now_ms`](throng_core::clock::now_ms)), and `machine_ms` that of the machine.
+    /// The time in seconds since 1970 up to which revocations are forgotten; 0, at which none is,
+    /// in the first hour. `own_ms` is the process's clock
+    /// ([`clock::now_ms`](throng_core::clock::now_ms)), and `machine_ms` the machine's.
     pub fn now_s(&mut self, own_ms: u64, machine_ms: u64) -> u64 {
         let now_ms = self.clock.read(own_ms, machine_ms);
         let began_ms = *self.began_ms.get_or_insert(own_ms);

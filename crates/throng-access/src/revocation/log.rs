@@ -178,7 +178,7 @@ impl<S: Storage> RevocationLog<S> {
     ///
     /// # Errors
     ///
-    /// What the medium reports. Every revocation still holds, and the next call tries again.
+    /// An error of the medium. Every revocation still holds, and the next call tries again.
     pub fn tidy(&mut self, now_s: u64) -> io::Result<()> {
         self.forget(now_s);
         if self.is_long() { self.compact() } else { Ok(()) }
@@ -395,8 +395,8 @@ mod tests {
     }
 
     proptest! {
-        /// Revocations, failures at any byte and crashes in any order: what was acknowledged holds
-        /// after each restart. What was not may hold, too, if the crash followed the failure.
+        /// Revocations, failures at any byte and crashes in any order: acknowledged ones hold after
+        /// each restart. Others may hold, too, if the crash followed the failure.
         #[test]
         fn what_is_acknowledged_survives(
             steps in prop::collection::vec((0..5_u8, 0..200_usize), 0..60),

@@ -21,13 +21,13 @@ use crate::token::TokenId;
 /// The first line, with its newline.
 pub(super) const HEADER: &str = "throng revocations 1\n";
 
-/// What the kind of a line begins with that takes a revocation back.
+/// Prefix of a line's kind that takes a revocation back.
 const LIFT: &str = "lift-";
 
 /// The digits of the check at the end of each line.
 const CHECK_BYTES: usize = 8;
 
-/// What one line says.
+/// One line of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Record {
     Revoked(Revocation),
@@ -35,11 +35,11 @@ pub(super) enum Record {
     Lifted(Subject, u32),
 }
 
-/// What a file contains.
+/// The contents of a file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Contents {
     pub records: Vec<Record>,
-    /// How many bytes are good. What follows is the end of a write that a crash cut off.
+    /// How many bytes are good. The rest is the end of a write that a crash cut off.
     pub good_bytes: usize,
 }
 

@@ -1,7 +1,7 @@
 //! Revocations that several servers share, in a table that each of them has whole.
 //!
-//! A change is written to the table first, and made here when it comes back from there, as those of
-//! the other servers do. So all servers make all changes in one order.
+//! A change is written to the table first, and made here when it comes back from there, like the
+//! changes of the other servers. So all servers make all changes in one order.
 //!
 //! # Entries
 //!
@@ -33,7 +33,6 @@ use crate::token::{Policy, TokenId};
 pub enum SharedChange {
     /// These tokens are revoked.
     Revoke {
-        /// What is revoked.
         revocation: Revocation,
         /// True if clients with newer tokens may have connections that are closed, too.
         spares_newer: bool,
@@ -54,7 +53,7 @@ struct Value {
 }
 
 impl SharedChange {
-    /// What it is about.
+    /// The token or user that it revokes.
     pub fn subject(&self) -> Subject {
         match self {
             SharedChange::Revoke { revocation, .. } => revocation.subject(),

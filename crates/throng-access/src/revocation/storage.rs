@@ -12,28 +12,28 @@ pub trait Storage {
     ///
     /// # Errors
     ///
-    /// What the medium reports.
+    /// An error of the medium.
     fn read(&mut self) -> io::Result<Vec<u8>>;
 
     /// Adds bytes at the end. They survive a crash once this returns.
     ///
     /// # Errors
     ///
-    /// What the medium reports. Then any number of the bytes may have been stored.
+    /// An error of the medium. Then any number of the bytes may have been stored.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
 
     /// Drops everything beyond the first `length` bytes.
     ///
     /// # Errors
     ///
-    /// What the medium reports. Then everything may still be there.
+    /// An error of the medium. Then everything may still be there.
     fn truncate(&mut self, length: u64) -> io::Result<()>;
 
     /// Replaces everything in one step: after a crash either all old or all new bytes are there.
     ///
     /// # Errors
     ///
-    /// What the medium reports. Then the old bytes are there, or, if only making the step permanent
+    /// An error of the medium. Then the old bytes are there, or, if only making the step permanent
     /// failed, perhaps the new ones.
     fn replace(&mut self, bytes: &[u8]) -> io::Result<()>;
 }
@@ -53,7 +53,7 @@ impl FileStorage {
     ///
     /// # Errors
     ///
-    /// What the system reports; [`ErrorKind::WouldBlock`] if another process has the file open.
+    /// An error of the system; [`ErrorKind::WouldBlock`] if another process has the file open.
     pub fn open(path: &Path) -> io::Result<FileStorage> {
         let lock = OpenOptions::new()
             .create(true)
@@ -81,7 +81,7 @@ impl PassedFile {
         PassedFile { file, lock }
     }
 
-    /// What is to be sent.
+    /// The descriptors to send.
     pub fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
         [self.file.as_fd(), self.lock.as_fd()]
     }
@@ -102,7 +102,7 @@ impl FileStorage {
     ///
     /// # Errors
     ///
-    /// What the system reports.
+    /// An error of the system.
     pub fn take_over(path: &Path, passed: PassedFile) -> io::Result<Option<FileStorage>> {
         let (file, lock) = (File::from(passed.file), File::from(passed.lock));
         let at_path = match std::fs::metadata(beside(path, "lock")) {

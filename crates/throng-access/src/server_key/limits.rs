@@ -1,9 +1,9 @@
 //! The constants of server keys.
 
-/// What every key begins with.
+/// The prefix of every key.
 pub use throng_wire::credential::SERVER_KEY_PREFIX as PREFIX;
 
-/// What the hash of a key begins with in settings.
+/// Prefix of a key's hash in settings.
 pub(super) const HASH_PREFIX: &str = "sha256:";
 
 /// The most keys of a server. Each request with a key is compared with all of them.

@@ -1,8 +1,8 @@
-//! What server keys may be used for.
+//! Uses of server keys.
 
 use crate::permission::Permission;
 
-/// What a server key may be used for.
+/// A permitted use of a server key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Scope {
     /// To publish to channels and users.

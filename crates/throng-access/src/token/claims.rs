@@ -15,7 +15,7 @@ use crate::grants::{Grants, GrantsPool};
 use crate::json::Text;
 use crate::keys::Fingerprint;
 
-/// What the server demands of tokens.
+/// The server's demands on tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
     /// A token's `aud` must contain one of these. If there are none, a token must not have an `aud`

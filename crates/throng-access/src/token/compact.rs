@@ -21,7 +21,7 @@ pub(super) struct Compact<'a> {
     signature: &'a str,
 }
 
-/// What counts of a header.
+/// The relevant members of a header.
 #[derive(Debug, PartialEq)]
 pub(super) struct Header {
     pub(super) algorithm: Algorithm,

@@ -12,7 +12,7 @@ pub struct Untrusted {
     pub claims: String,
 }
 
-/// What is in a token. Nothing of it is verified.
+/// The contents of a token, unverified.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! What a verified token says, or of a client without one its certificate or the application.
+//! The identity of a client: by a verified token, by its certificate, or by the application's word.
 
 use std::fmt;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ impl fmt::Display for TokenId {
     }
 }
 
-/// What a verified token says.
+/// A verified identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     pub(crate) user: Option<Box<str>>,
@@ -53,8 +53,8 @@ pub struct Identity {
 const _: () = assert!(size_of::<Identity>() == 72);
 
 impl Identity {
-    /// Who a client without a token is, as the application says at `issued_s`. It is believed until
-    /// `expires_s`; both are in seconds since 1970.
+    /// An identity by the application's word of `issued_s`. It is believed until `expires_s`; both
+    /// are in seconds since 1970.
     pub fn of_application(
         user: Option<Box<str>>,
         grants: Arc<Grants>,
@@ -66,21 +66,20 @@ impl Identity {
         Identity { user, token_id, grants, key, expires_s, valid_from_s, issued_s, is_narrowed }
     }
 
-    /// Who a client is by its certificate, which is valid between these moments, in seconds since
-    /// 1970.
+    /// An identity by a certificate that is valid between these times, in seconds since 1970.
     pub(crate) fn of_certificate(user: Box<str>, from_s: u32, until_s: u32) -> Identity {
         let identity = Identity::of_application(Some(user), Arc::default(), from_s, until_s);
         Identity { key: Fingerprint::CERTIFICATE, valid_from_s: from_s, ..identity }
     }
 
-    /// What this token says of a client whose certificate names `user` until `until_s`, in seconds
-    /// since 1970.
+    /// This token's identity for a client whose certificate names `user` until `until_s`, in
+    /// seconds since 1970.
     pub(crate) fn certified(&self, user: &str, until_s: u32) -> Identity {
         let expires_s = self.expires_s.min(until_s);
         Identity { user: Some(user.into()), expires_s, ..self.clone() }
     }
 
-    /// What this token says, as far as the application agrees: it may restrict the grants, `None`
+    /// This token's identity as far as the application agrees: it may restrict the grants, `None`
     /// if it does not, and believes it until `expires_s`, in seconds since 1970.
     #[must_use]
     pub fn narrowed(&self, grants: Option<&Arc<Grants>>, expires_s: u32) -> Identity {
@@ -118,7 +117,7 @@ impl Identity {
         self.token_id
     }
 
-    /// What the token grants.
+    /// The granted permissions.
     pub fn grants(&self) -> &Arc<Grants> {
         &self.grants
     }

@@ -2,22 +2,22 @@
 
 use std::time::{Duration, Instant};
 
-/// How long a queue is served until its pace is known. The rate of the server is measured within
-/// that time, too: after a standstill it would be that of the standstill, and clients would be told
-/// moments that are much too far apart.
+/// Time for which a queue is served before its pace is known. The server's rate is measured within
+/// that time, too: after a standstill it would be the rate of the standstill, and retry times would
+/// be much too far apart.
 const PACE_KNOWN_AFTER: Duration = Duration::from_millis(400);
 
-/// What is older than this counts half for the pace: a queue may last for hours, in which the pace
-/// changes.
+/// Connections older than this count half towards the pace, which may change during a queue of
+/// hours.
 const PACE_OF: Duration = Duration::from_secs(4);
 
-/// What is known about the queue of one listener.
+/// The observed state of one listener's accept queue.
 ///
-/// A queue becomes long when its first connection has waited for longer than it may, and those
-/// behind it take half of that time again. A shorter one is the trace of a pause: its last client
-/// is served sooner than it could come back. The queue stays long until no connection has waited
-/// for longer than it may, or it was emptied: so those of a crowd that are served have waited for
-/// half as long again as allowed at most, and all others are told when to come back.
+/// A queue becomes long when its first connection has waited longer than allowed and the ones
+/// behind it take half that time again. A shorter queue is the trace of a pause: its last client is
+/// served sooner than it could come back. The queue stays long until it is emptied or no connection
+/// in it has waited longer than allowed. So a served client has waited for at most one and a half
+/// times the limit, and all others get a retry time.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct QueueWatch {
     is_long: bool,
@@ -33,7 +33,7 @@ pub struct QueueWatch {
     rate: Option<u64>,
 }
 
-/// What a look at a queue shows.
+/// The result of one look at a queue.
 #[derive(Debug, Clone, Copy)]
 pub struct QueueLook {
     /// When it is.

@@ -85,7 +85,7 @@ fn the_rate_is_measured_and_has_a_least() {
     assert_eq!(admission.rate(), 8640, "it counts as less to tell");
 }
 
-/// What a storm of the model is like.
+/// Parameters of a simulated storm.
 #[derive(Debug, Clone)]
 struct Storm {
     /// Clients that come at once.

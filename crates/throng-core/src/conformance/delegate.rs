@@ -14,8 +14,7 @@ use crate::reading::{Fetched, HistoryQuery, Reading};
 use crate::stamp::Watermark;
 use crate::worker_queue::Notification;
 
-/// An engine in front of another one. Its methods are those of [`Engine`] that it may do
-/// differently; everything else the other one does.
+/// An engine in front of another one, for the methods of [`Engine`] that it may do differently.
 pub trait Delegate: Send + Sync {
     fn behind(&self) -> &dyn Engine;
 

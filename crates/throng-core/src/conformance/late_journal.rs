@@ -11,7 +11,7 @@ use crate::memory::MemoryEngine;
 use crate::name::{ChannelName, Kind};
 use crate::publication::{Outcome, Publication, PublishError};
 
-/// What becomes of a publication that waits.
+/// The end of a publication that waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     /// It is published, and its publisher told so.

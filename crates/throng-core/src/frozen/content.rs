@@ -68,12 +68,12 @@ pub fn decode_name(decoder: &mut Decoder<'_>) -> Result<ChannelName, ThawError> 
     })
 }
 
-/// Appends a message. Its channel and its epoch are those of the record before it.
+/// Appends a message. It has the channel and the epoch of the record before it.
 pub fn encode_content(encoder: &mut Encoder, content: &Content) {
     encode_content_at(encoder, content, clock::ahead_ms());
 }
 
-/// [`encode_content`] with a machine's clock that is `ahead_ms` ahead of that of the times.
+/// [`encode_content`] with a machine's clock `ahead_ms` ahead of the recorded times.
 pub(crate) fn encode_content_at(encoder: &mut Encoder, content: &Content, ahead_ms: i64) {
     let wall_ms = |at_ms: u64| at_ms.saturating_add_signed(ahead_ms);
     encoder.u64(content.id.offset);
@@ -135,7 +135,7 @@ pub fn decode_begun_content(
     Ok(content)
 }
 
-/// What comes before the body of a message.
+/// The part of a message before its body.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Head<'a> {
     pub(crate) offset: u64,
@@ -157,7 +157,7 @@ pub(crate) enum BodyBytes<'a> {
 }
 
 impl<'a> Head<'a> {
-    /// Reads up to the body. The machine's clock is `ahead_ms` ahead of that of the times.
+    /// Reads up to the body. The machine's clock is `ahead_ms` ahead of the recorded times.
     pub(crate) fn decode(decoder: &mut Decoder<'a>, ahead_ms: i64) -> Result<Head<'a>, ThawError> {
         let (offset, previous) = (decoder.u64()?, decoder.u64()?);
         if previous >= offset || offset > OFFSET_MAX {

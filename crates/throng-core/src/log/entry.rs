@@ -22,7 +22,7 @@ pub(super) enum Entry {
 const _: () = assert!(size_of::<Entry>() == 2 * size_of::<usize>(), "each message has one");
 
 impl Entry {
-    /// What the log reads of it. `sealed` are the segments of its log.
+    /// The view of it that a log reads. `sealed` are the segments of its log.
     pub(super) fn view<'a>(&'a self, sealed: Option<&'a SealedIn>) -> View<'a> {
         match self {
             Entry::Here { content, .. } => View::Here(content),
@@ -102,7 +102,7 @@ pub(crate) enum Place<'a> {
     },
 }
 
-/// What a log reads of a message.
+/// The parts of a message that a log reads.
 #[derive(Debug)]
 pub(crate) enum View<'a> {
     Here(&'a Arc<Content>),

@@ -1,8 +1,8 @@
 //! Segments: messages of logs in memory that two processes share while one takes over.
 //!
-//! A segment is a sequence of records, each behind its length in four bytes: the first has the
+//! A segment is a sequence of records, each preceded by its length in four bytes: the first has the
 //! version and the epoch, each other one a message with the name of its channel, as
-//! `docs/reference/frozen-state.md` describes them. The messages are those of any channels, in any
+//! `docs/reference/frozen-state.md` describes them. It may hold messages of any channels in any
 //! order; a log refers to each by its number in the segment.
 //!
 //! The bytes never change once there is a segment: whoever makes one passes in memory that nobody
@@ -35,8 +35,8 @@ pub(crate) struct Segment {
     /// Where each message's record starts, and where one after the last would.
     starts: Box<[u32]>,
     epoch: Epoch,
-    /// How many milliseconds the clock of the times in it is ahead of that of this process. It
-    /// stays, whatever becomes of the clock, so that times do not move.
+    /// Milliseconds by which the segment's clock is ahead of this process's. It stays even if the
+    /// clock is set, so that times do not move.
     ahead_ms: i64,
     /// Tells it from all others of the engine.
     number: u32,
@@ -48,7 +48,7 @@ pub(crate) struct Segment {
 #[derive(Debug, Clone)]
 pub(crate) struct Sealed<'a> {
     pub(crate) head: Head<'a>,
-    /// What it counts against limits.
+    /// The weight that counts against limits.
     pub(crate) weight_bytes: usize,
     /// The kind and the name of its channel, as they are encoded.
     name: &'a [u8],
@@ -202,7 +202,7 @@ pub(crate) struct SegmentWriter {
     starts: Vec<u32>,
     first: Stamp,
     length: usize,
-    /// What has not been taken yet.
+    /// The bytes not yet taken.
     bytes: Vec<u8>,
 }
 

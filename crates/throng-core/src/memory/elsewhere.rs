@@ -26,7 +26,7 @@ use crate::stamp::{Stamp, Watermark};
 /// The place of the journal among those that give out stamps.
 const JOURNAL: u32 = SHARDS as u32;
 
-/// What a subscription gets of a log that is elsewhere.
+/// The start of a subscription to a log that is elsewhere.
 #[derive(Debug)]
 pub struct Backlog {
     /// The id of the newest message.
@@ -42,8 +42,8 @@ pub struct Backlog {
 }
 
 impl MemoryEngine {
-    /// The same engine, whose positions go on after those of earlier processes: they have this
-    /// epoch, and a stamp beyond `newest`. Messages up to it that only the memory had are lost.
+    /// The same engine with positions that continue after earlier processes: they have this epoch,
+    /// and a stamp beyond `newest`. Messages up to it that only the memory had are lost.
     #[must_use]
     pub fn with_positions(mut self, epoch: Epoch, newest: Stamp) -> MemoryEngine {
         self.shared.positions = epoch;

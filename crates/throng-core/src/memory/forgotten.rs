@@ -1,4 +1,4 @@
-//! What a shard remembers of the channels that it has forgotten.
+//! A shard's memory of the channels that it has forgotten.
 //!
 //! Of all of them: their highest offset. A channel that is new to the shard starts there, so no
 //! offset names two messages of one channel.
@@ -112,7 +112,7 @@ impl Forgotten {
             self.sets = vec![[Quiet::VACANT; SET_CHANNELS]; SETS].into();
         }
         let set = &mut self.sets[set_of(hash)];
-        // Its own place, or that of the one which was noted first: the head only grows.
+        // Its own place, or else the oldest one: the head only grows.
         let place = set.iter_mut().min_by_key(|other| (other.hash != hash, other.to));
         if let Some(place) = place {
             *place = quiet;

@@ -1,8 +1,8 @@
 //! The engine as frozen state, record by record, so that no buffer holds all of it.
 //!
-//! What is left out is found anew: the rule of each channel, the shards and the ids of channels.
-//! Each worker that follows a channel stays its follower, under the same local id. So messages that
-//! are published after the thaw reach a worker's queue even before the worker is thawed.
+//! The thaw derives the rest: the rule of each channel, the shards and the ids of channels. Each
+//! worker that follows a channel stays its follower, under the same local id. So messages that are
+//! published after the thaw reach a worker's queue even before the worker is thawed.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -88,7 +88,8 @@ struct OpenChannel {
 }
 
 impl MemoryThaw {
-    /// What [`MemoryEngine::new`] takes, but for the epoch, which is a part of the frozen state.
+    /// Takes the arguments of [`MemoryEngine::new`], except the epoch, which is in the frozen
+    /// state.
     pub fn new(rules: Arc<Rules>, queues: Vec<Arc<WorkerQueue>>, max_bytes: usize) -> MemoryThaw {
         MemoryThaw {
             engine: MemoryEngine::new(Epoch::numbered(0), rules, queues, max_bytes),
@@ -150,7 +151,7 @@ impl MemoryThaw {
             self.engine.note_oldest(at, &shard);
         }
         self.engine.sealing.begin_with(&self.segments);
-        // The limit may be lower than that of the frozen engine.
+        // The limit may be lower than before the freeze.
         self.engine.evict();
         Ok(self.engine)
     }

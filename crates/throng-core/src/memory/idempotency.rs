@@ -195,7 +195,7 @@ impl Idempotency {
             };
             is_fullest && left.checked_sub(1).map(|rest| left = rest).is_some()
         };
-        // What stays is put back in front. Mostly it is little: the fullest has the oldest, too.
+        // The rest is put back in front. Mostly it is little: the fullest has the oldest, too.
         let (mut kept, mut forgotten) = (Vec::new(), 0);
         while forgotten < FORGOTTEN_AT_ONCE
             && let Some(entry) = self.order.pop_front()

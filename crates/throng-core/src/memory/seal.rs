@@ -41,8 +41,8 @@ pub trait SegmentSink {
 }
 
 impl MemoryEngine {
-    /// Writes most messages to segments, and refers to them there. What is published meanwhile may
-    /// be left out, and so is what is on its way to subscribers. Messages stay in segments until
+    /// Writes most messages to segments, and refers to them there. May leave out messages that are
+    /// published meanwhile or on their way to subscribers. Messages stay in segments until
     /// [`MemoryEngine::end_sealing`], or until they are read.
     ///
     /// # Errors
@@ -54,8 +54,8 @@ impl MemoryEngine {
         let mut samples = SampleStamps::new(part_bytes(bytes));
         (0..SHARDS).for_each(|at| self.lock(at).sample(&mut samples));
         for last in samples.borders() {
-            // What is left of an earlier time moves from segment to segment: the other process has
-            // not got those, and not all at once, so that it is not there twice.
+            // Messages of an earlier takeover move from segment to segment: the other process has
+            // not got the old segments, and not all at once, so that no message is there twice.
             let of_those = earlier.extract_if(.., |(_, first)| *first <= last);
             if let Some(number) = of_those.map(|(number, _)| number).max() {
                 (0..SHARDS).for_each(|at| self.lock(at).unseal(number));

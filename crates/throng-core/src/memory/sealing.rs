@@ -1,4 +1,4 @@
-//! What an engine knows of its segments, and which messages go into each.
+//! The segments of an engine, and the assignment of messages to them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -11,7 +11,7 @@ use crate::stamp::Stamp;
 /// So many stamps are noted of the messages of a segment.
 const SAMPLES_OF_PART: usize = 16;
 
-/// What an engine knows of its segments.
+/// The segments of an engine.
 #[derive(Debug, Default)]
 pub(super) struct Sealing {
     /// True if there is something to take out of segments: [`State::unseal`] without the lock,
@@ -28,7 +28,7 @@ struct State {
     all: Vec<Weak<Segment>>,
     /// The number of the next segment.
     next: u32,
-    /// What is taken out of segments next: up to which segment, in which shard. `None` while
+    /// The next messages to take out of segments: up to which segment, in which shard. `None` while
     /// messages stay sealed, and when none is.
     unseal: Option<(u32, usize)>,
 }
@@ -132,8 +132,8 @@ impl Sealing {
         segment
     }
 
-    /// Calls `unseal` with what is to be taken out next, unless messages stay sealed: those of
-    /// segments up to a number, in one of the shards.
+    /// Calls `unseal` for the next messages to take out, of segments up to a number in one of the
+    /// shards, unless messages stay sealed.
     pub(super) fn unseal_next(&self, shards: usize, unseal: impl FnOnce(u32, usize)) {
         if !self.is_unsealing.load(Ordering::Relaxed) {
             return;

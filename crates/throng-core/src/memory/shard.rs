@@ -47,7 +47,7 @@ pub(super) struct Hashed<'a> {
     pub(super) hash: u64,
 }
 
-/// What an append returns.
+/// The result of an append.
 struct Appended {
     offset: u64,
     subscribers: u64,

@@ -1,4 +1,4 @@
-//! What all shards share: settings, the workers' queues, and what the engine counts.
+//! State that all shards share: settings, the workers' queues, and counters.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -110,7 +110,7 @@ impl Shared {
         }
     }
 
-    /// Makes offsets skip numbers, as those of other engines do.
+    /// Makes offsets skip numbers, as in other engines.
     #[cfg(any(test, feature = "conformance"))]
     pub(super) fn set_max_offset_step(&mut self, max_step: u64) {
         self.max_offset_step = max_step;
@@ -293,7 +293,7 @@ impl Shared {
         }
     }
 
-    /// What the engine counts, with `channels` channels.
+    /// The engine's counters, with `channels` channels.
     pub(super) fn metrics(&self, channels: u64) -> EngineMetrics {
         EngineMetrics {
             channels,

@@ -1,5 +1,5 @@
-//! What subscribers of presence events have been told, as frozen state: so that another process
-//! tells them what has changed since, and not everything anew.
+//! Presence events already sent to subscribers, as frozen state: so that another process sends only
+//! later changes.
 //!
 //! Each channel is looked at again once it is thawed: what has changed in between is found then.
 

@@ -8,8 +8,8 @@ use crate::id::ChannelId;
 use crate::rules::RuleId;
 use crate::slab::Slab;
 
-/// What a worker keeps for each channel that it follows. There may be a million, as a user's inbox
-/// is one; hence the narrow fields.
+/// A worker's state of each channel that it follows. There may be a million, as a user's inbox is
+/// one; hence the narrow fields.
 #[derive(Debug)]
 pub(super) struct LocalChannel {
     /// The offset of the newest message that this worker knows of.

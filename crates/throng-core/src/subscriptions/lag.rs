@@ -6,7 +6,7 @@ use super::subscription::SubscriptionId;
 use super::{SubscriptionTable, Waiting};
 use crate::rules::Rules;
 
-/// What a subscription lacks.
+/// Messages that a subscription lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Lag {
     /// The number of messages, with those that are no longer here, as far as that is known.
@@ -16,7 +16,7 @@ pub struct Lag {
 }
 
 impl SubscriptionTable {
-    /// What a subscription lacks; nothing if it has ended. Passes the messages that it lacks.
+    /// The lag of a subscription; zero if it has ended. Passes the messages that it lacks.
     pub fn lag(&self, id: SubscriptionId) -> Lag {
         let of = |waiting| -> Lag {
             let Waiting::Messages(messages) = waiting else { return Lag::default() };

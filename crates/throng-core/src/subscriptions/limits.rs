@@ -1,5 +1,5 @@
-//! What a replay buffer may hold: the backlogs of new subscriptions, the lag limit of each channel,
-//! and the limit of all channels together.
+//! Limits of replay buffers: the backlogs of new subscriptions, the lag limit of each channel, and
+//! the limit of all channels together.
 
 use std::sync::Arc;
 
@@ -69,7 +69,7 @@ impl SubscriptionTable {
         let rule = self.rules.get(channel.rule);
         let retention = rule.retention;
         let (max_messages, max_bytes) = match (channel.blocked, channel.catching_up) {
-            // What all were offered is written to all.
+            // Messages that all were offered are written to all.
             (0, _) => (0, 0),
             (_, 0) => (rule.max_lag_messages, rule.max_lag_bytes),
             _ => (
@@ -88,10 +88,10 @@ impl SubscriptionTable {
         self.evict(local);
     }
 
-    /// Keeps what all replay buffers hold for blocked subscriptions within its limit; the channel's
-    /// buffer may hold more than before. Drops the oldest messages first, and so those of the
-    /// subscriptions that have been blocked longest. A backlog may have put older messages into a
-    /// buffer that is listed already; they are dropped with it.
+    /// Keeps the bytes that all replay buffers hold for blocked subscriptions within their limit;
+    /// the channel's buffer may hold more than before. Drops the oldest messages first, and so hits
+    /// the subscriptions that have been blocked longest. A backlog may have put older messages into
+    /// a buffer that is listed already; they are dropped with it.
     fn evict(&mut self, local: LocalId) {
         let SubscriptionTable { channels, holders, .. } = self;
         let oldest_of = |index| channels.get(index)?.buffer.as_ref()?.oldest_blocked_ms();

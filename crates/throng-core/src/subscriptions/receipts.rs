@@ -103,7 +103,7 @@ impl SubscriptionTable {
         let (Some(local), Some(from)) = (self.local(id), self.cursor(id)) else { return };
         let mut passed = self.watches.between(local, id, from, to);
         if fate == Fate::Written {
-            // What has expired was not written, but passed over.
+            // Expired messages were passed over, not written.
             let is_expired = |&mut (_, watch): &mut _| self.watches.is_expired(watch, self.now_ms);
             let expired = passed.extract_if(.., is_expired).collect();
             self.watches.settle_all(expired, Fate::Expired);

@@ -23,7 +23,7 @@ pub(super) struct Pass {
     pub(super) is_queued: bool,
 }
 
-/// What a channel has while some subscription lacks a message.
+/// State of a channel while some subscription lacks a message.
 ///
 /// Invariant: `messages` is the log from `floor` (exclusive) to the channel's head (inclusive),
 /// without a hole.

@@ -1,4 +1,4 @@
-//! What a worker keeps for each subscription.
+//! A worker's state of each subscription.
 
 use std::num::NonZeroU32;
 

@@ -411,7 +411,7 @@ fn messages_kept_for_blocked_subscriptions_are_not_encoded() {
     assert!(messages.next().is_some_and(|held| held.id == message.id && !held.is_encoded()));
 }
 
-/// Also those of a later reader, and those that another worker made.
+/// Also encodings of a later reader, and of another worker.
 #[test]
 fn encodings_are_dropped_after_each_write() {
     let mut table = SubscriptionTable::new(rules(9, 9, 9, LagPolicy::Skip));

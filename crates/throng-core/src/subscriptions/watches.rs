@@ -207,7 +207,7 @@ impl Watches {
         self.joined.remove(&id);
     }
 
-    /// Forgets a channel that has no subscription left. What is held stays.
+    /// Forgets a channel that has no subscription left. Held state stays.
     pub(super) fn forget_channel(&mut self, local: LocalId) {
         self.channels.remove(&local);
     }

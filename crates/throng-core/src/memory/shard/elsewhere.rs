@@ -1,4 +1,4 @@
-//! What a shard knows of channels whose logs a journal keeps: followers and heads.
+//! Channels of a shard whose logs a journal keeps: followers and heads.
 
 use std::sync::Arc;
 
@@ -59,7 +59,8 @@ impl Shard {
         let is_new = !self.has(name);
         let slot = self.find_or_create(shared, name);
         if is_new {
-            // What forgotten channels had says nothing about this one: its journal knows its head.
+            // The heads of forgotten channels say nothing about this one: its journal knows its
+            // head.
             self.channels[slot].head = 0;
         }
         let id = self.id(slot);

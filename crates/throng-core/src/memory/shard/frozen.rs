@@ -70,7 +70,8 @@ impl FrozenChannel {
 }
 
 impl Shard {
-    /// What is remembered when the channels that [`Shard::freeze`] leaves out are forgotten, too.
+    /// The shard's memory of forgotten channels once the channels that [`Shard::freeze`] leaves out
+    /// are forgotten, too.
     fn forgotten_as_frozen(&self, shared: &Shared) -> Forgotten {
         let mut forgotten = self.forgotten.clone();
         // The journal remembers the offsets of a durable channel.
@@ -261,7 +262,7 @@ impl Shard {
     }
 }
 
-/// What the next message of a log has to follow.
+/// The last message of a log, which the next one has to follow.
 struct Last {
     /// `None` if the log is empty.
     offset: Option<u64>,

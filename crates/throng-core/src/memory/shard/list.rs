@@ -9,7 +9,7 @@ use crate::name::{ChannelName, Kind, kind_of_key};
 /// keeps their slots.
 const SLOTS_PER_CHANNEL: usize = 32;
 
-/// What one step may still look at, in vacant slots.
+/// The rest of a step's budget, in vacant slots.
 #[derive(Debug)]
 pub(in crate::memory) struct StepBudget(usize);
 

@@ -125,7 +125,7 @@ fn a_quiet_channel_that_was_forgotten_resumes_after_a_thaw() {
     let followed = fixture.follow(DAY_MS, about_to_be, 0, StartAt::Live);
     fixture.engine.set_subscribers(DAY_MS, followed.channel, WorkerId(0), 0);
     for day in 1..4 {
-        // Whatever shards they are in, all others start after it.
+        // In whichever shard, all others start after it.
         for _ in 0..9 {
             fixture.publish(day * DAY_MS, busy, "b");
         }

@@ -195,7 +195,7 @@ impl World {
             workers
         };
         let before: Vec<_> = (0..NAMES).map(|at| workers(self.engine(), at)).collect();
-        // What has expired is counted when it is noticed.
+        // Expired messages are counted when they are noticed.
         self.fixture.tick_all(self.now_ms);
         let metrics = self.engine().metrics();
         self.fixture.freeze_and_thaw();
@@ -256,7 +256,7 @@ impl World {
         self.fixture.engine.unfollow_all(self.now_ms, &channels, WorkerId(worker));
     }
 
-    /// Whatever is loaded ahead, ids that are passed are the worker's own.
+    /// Prefetching aside, the given ids are the worker's own.
     fn look_ahead(&self, worker: u16) {
         let names: Vec<_> = (0..NAMES).map(World::name).collect();
         let mut found = Vec::new();

@@ -8,7 +8,7 @@ use crate::message::Body;
 use crate::subscriptions::cursor::REACH;
 use crate::{ChannelName, Epoch, Followed, MessageId, StartAt};
 
-/// What to do, step by step.
+/// A program for the model, step by step.
 pub(super) type Steps = Vec<[u8; 4]>;
 
 const CONNECTIONS: u32 = 7;
@@ -24,7 +24,7 @@ fn id(offset: u64) -> MessageId {
     MessageId { epoch: EPOCH, offset }
 }
 
-/// What the engine answers a subscriber that starts with the next message.
+/// The engine's answer to a subscriber that starts with the next message.
 pub(super) fn followed(channel: ChannelId, local: LocalId, head: u64) -> Followed {
     Followed {
         channel,
