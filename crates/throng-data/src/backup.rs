@@ -34,22 +34,22 @@ pub enum BackupError {
         .free_bytes >> 20
     )]
     NoRoom {
-        /// What has to be free.
+        /// Required free space.
         needed_bytes: u64,
-        /// What can be written to it.
+        /// Available space.
         free_bytes: u64,
     },
     /// One of the two storages fails, or it was stopped.
     #[error("was not made: {0}")]
     Storage(#[from] StorageError),
-    /// What is beside the storage cannot be written, or something cannot be synced.
+    /// A file beside the storage cannot be written, or something cannot be synced.
     #[error("was not made: {0}")]
     Io(io::Error),
 }
 
-/// Writes what `storage`, which is that of a data directory, has now to the directory `path`, which
-/// must be empty or not there. Calls `beside` to write what belongs beside the storage, and `each`
-/// every some thousand entries and between the last steps, until it breaks.
+/// Copies the present contents of a data directory's `storage` to the directory `path`, which must
+/// be empty or missing. Calls `beside` to write the files beside the storage, and `each` every some
+/// thousand entries and between the last steps, until it breaks.
 ///
 /// # Errors
 ///
@@ -63,7 +63,7 @@ pub fn back_up(
     back_up_with_room(storage, path, free_bytes, beside, each)
 }
 
-/// What a process of this user may still write to the file system of `path`.
+/// Free space on the file system of `path` for a process of this user.
 fn free_bytes(path: &Path) -> io::Result<u64> {
     let room = rustix::fs::statvfs(path)?;
     Ok(room.f_bavail.saturating_mul(room.f_frsize))
@@ -88,7 +88,7 @@ fn back_up_with_room(
         Ok(copied)
     });
     if filled.is_err() {
-        // What it was to be is said; that something is left is seen.
+        // The error is reported; leftovers are visible.
         let _ = directory.discard();
     }
     filled
@@ -216,7 +216,7 @@ mod tests {
         });
         // After its entry, before it is settled, before what is beside it, before it is complete.
         assert_eq!(steps, Some(4));
-        // What a killed process leaves is none.
+        // The rest of a killed process is no data directory.
         fs::create_dir(empty.join("store.part")).expect("it is made");
         assert!(matches!(
             run(&storage, &empty),

@@ -34,7 +34,7 @@ const PART: &str = "store.part";
 /// The file of revocations.
 pub const REVOCATIONS: &str = "revocations";
 
-/// What a copy has before it is complete.
+/// Files of a copy before it is complete.
 const OF_INCOMPLETE: [&str; 5] = [LOCK, PART, "store.running", "store.probe", REVOCATIONS];
 
 /// Why a directory cannot be used. The texts follow `the data directory PATH`.
@@ -67,7 +67,7 @@ pub enum DirectoryError {
     /// A process that takes over would have another one.
     #[error("is not the one of the running server; restart instead")]
     Another,
-    /// What the system reports.
+    /// An error of the system.
     #[error("cannot be used: {0}")]
     Io(#[from] io::Error),
 }
@@ -102,7 +102,7 @@ impl Directory {
                 DirectoryError::NotOurs
             });
         }
-        // What a package or a container made for the server may be open to others.
+        // Packages and containers may make the directory with access for others.
         fs::set_permissions(path, Permissions::from_mode(DIRECTORY_MODE)).map_err(|error| {
             match error.kind() {
                 // EPERM: only its owner may.
@@ -157,7 +157,7 @@ impl Directory {
     ///
     /// # Errors
     ///
-    /// What the system reports.
+    /// An error of the system.
     pub fn complete(&self) -> io::Result<()> {
         fs::rename(self.incomplete_store(), self.store())?;
         let directory = File::open(&self.path)?;
@@ -173,7 +173,7 @@ impl Directory {
     ///
     /// # Errors
     ///
-    /// What the system reports. Then something is left.
+    /// An error of the system. Then something is left.
     pub fn discard(self) -> io::Result<()> {
         if self.is_new {
             return fs::remove_dir_all(&self.path);

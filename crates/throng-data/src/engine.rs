@@ -59,7 +59,7 @@ pub struct DurableEngine {
     markers: Arc<Markers>,
 }
 
-/// What is read of logs for clients, and what was refused since the start.
+/// Reads of logs for clients, and refused ones since the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadFigures {
     /// Bytes that were read and wait for the subscription or page that they are for.
@@ -81,14 +81,14 @@ impl DurableEngine {
     ///
     /// # Errors
     ///
-    /// What the system reports if a thread cannot be started.
+    /// An error of the system, if a thread cannot be started.
     pub fn start(delivery: &Delivery, journal: Arc<Journal>) -> io::Result<DurableEngine> {
         let shared = delivery.shared();
         let markers = Arc::new(Markers::new(Arc::clone(&shared.logs), Arc::clone(&journal)));
         Ok(DurableEngine { shared, journal, readers: Readers::start()?, markers })
     }
 
-    /// What is read for clients.
+    /// Reads for clients.
     pub fn read_figures(&self) -> ReadFigures {
         let (parts, readers) = (self.shared.parts.metrics(), self.readers.metrics());
         ReadFigures {
@@ -184,7 +184,7 @@ impl Engine for DurableEngine {
         let reading = Reading::Start(follow.start);
         let parts = &self.shared.parts;
         let found = parts.find(follow.channel, reading);
-        // What was not fetched is read here, and holds up the thread.
+        // Parts that were not fetched are read here, and hold up the thread.
         let open = || parts.open(follow.channel, reading, limits(rule), AskerId::SERVER);
         let held = found.is_none().then(open);
         let part = match (found, &held) {
@@ -247,7 +247,7 @@ impl Engine for DurableEngine {
         let open = self.shared.parts.find(channel, reading);
         let page = match open.as_ref().and_then(|open| open.part()) {
             Some(Part::Page(page)) => Some(page.clone()),
-            // What was not fetched is read here, and holds up the thread.
+            // Parts that were not fetched are read here, and hold up the thread.
             _ => {
                 let limits = Limits { bytes: PAGE_BYTES_MAX, ..limits(rule) };
                 let page = self.shared.reader(now_ms, channel, reading).page(query, limit, limits);
@@ -277,7 +277,7 @@ impl Engine for DurableEngine {
         let (markers, of) = (Arc::clone(&self.markers), inbox.clone());
         let mut ticket = Some(ticket);
         self.readers.submit(asker, inbox, move || {
-            // Whoever moves a marker may have gone.
+            // The client may have gone.
             let is_wanted = |ticket: &Ticket<_>| mark.is_some() || ticket.is_wanted();
             if let Some(ticket) = ticket.take().filter(is_wanted) {
                 markers.read_marker(now_ms, &of, mark, ticket);

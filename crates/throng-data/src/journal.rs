@@ -5,8 +5,8 @@
 //! became of it. So the more wait, the fewer syncs there are for each; nobody waits for others on
 //! purpose. A second thread delivers and answers while the next group is written.
 //!
-//! While the disk fails, what was taken last stays pending: it is committed again until it is
-//! there, and then acknowledged. What waits behind it and what comes meanwhile is refused at once.
+//! While the disk fails, the last group stays pending: it is committed again until it is there, and
+//! then acknowledged. Everything behind it and everything that comes meanwhile is refused at once.
 
 mod answers;
 mod outcome;
@@ -47,7 +47,7 @@ const GROUP_MAX: usize = 4_096;
 /// A commit takes no more after this many bytes, for the same reason.
 const GROUP_BYTES: usize = 8 << 20;
 
-/// What an entry takes beside its key and value while it waits.
+/// Size of a waiting entry besides its key and value.
 const WRITE_BYTES: usize = size_of::<Write>();
 
 /// How often the thread looks for what has expired, and syncs with [`Sync::Interval`].
@@ -80,7 +80,7 @@ impl Waiting {
     }
 }
 
-/// What is committed at once, and whom to tell.
+/// The content of one commit, and the parties to tell.
 #[derive(Default)]
 struct Group {
     publications: Vec<(Publication, Retention)>,
@@ -142,12 +142,12 @@ struct Queue {
     pause: Pause,
 }
 
-/// What others read about the thread.
+/// State of the thread that others read.
 #[derive(Debug, Default)]
 struct Shared {
     /// How the disk is: see [`Journal::state`].
     state: AtomicU8,
-    /// What the storage said when it failed the last time.
+    /// The storage's last error.
     failure: Mutex<String>,
     /// True if the directory took more than it may at the last look.
     is_over_limit: AtomicBool,
@@ -155,21 +155,21 @@ struct Shared {
     message_bytes: AtomicU64,
     /// How long commits took, with their syncs.
     commits: Histogram,
-    /// What the directory takes, as it was at the last look.
+    /// Disk usage of the directory at the last look.
     disk_bytes: AtomicU64,
     unreadable: AtomicU64,
     names_kept: AtomicU64,
     names_forgotten: AtomicU64,
 }
 
-/// What a journal has written since its start.
+/// Counters of a journal since its start.
 #[derive(Debug)]
 pub struct Figures {
     /// How many messages.
     pub messages: u64,
     /// Bytes of their bodies.
     pub message_bytes: u64,
-    /// What the directory takes on the disk, at most half a second ago.
+    /// Disk usage of the directory, at most half a second old.
     pub disk_bytes: u64,
     /// The limit of that, [`Setup::max_bytes`].
     pub max_bytes: u64,
@@ -189,10 +189,10 @@ const FAILED: u8 = 2;
 
 /// Settings of the thread, and the server.
 pub struct Setup {
-    /// What is promised.
+    /// The promise of an acknowledgement.
     pub sync: Sync,
-    /// Bytes on the disk beyond which publications and changes are refused. What waits when the
-    /// thread finds it is taken nevertheless.
+    /// Bytes on the disk beyond which publications and changes are refused. The ones that wait when
+    /// the thread notices are taken nevertheless.
     pub max_bytes: u64,
     /// The clock, the stamps and the followers.
     pub server: Arc<dyn Server>,
@@ -253,7 +253,7 @@ impl Journal {
     ///
     /// # Errors
     ///
-    /// What the storage or the system reports.
+    /// An error of the storage or the system.
     pub fn start(logs: &Arc<Logs>, setup: Setup) -> io::Result<Journal> {
         let newest = setup.server.newest_stamp();
         let mut writer = Writer::begin(logs, setup.sync, newest).map_err(io::Error::other)?;
@@ -265,7 +265,7 @@ impl Journal {
     ///
     /// # Errors
     ///
-    /// What the storage or the system reports.
+    /// An error of the storage or the system.
     pub fn start_paused(logs: &Arc<Logs>, setup: Setup) -> io::Result<Journal> {
         let writer = Writer::prepare(logs, setup.sync).map_err(io::Error::other)?;
         Journal::spawn(writer, setup, Pause::Begun)
@@ -358,12 +358,12 @@ impl Journal {
         self.shared.messages.load(Ordering::Relaxed)
     }
 
-    /// What the storage said when it failed the last time.
+    /// The storage's last error.
     pub fn failure(&self) -> String {
         self.shared.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What was written so far.
+    /// Counters so far.
     pub fn figures(&self) -> Figures {
         let get = |number: &AtomicU64| number.load(Ordering::Relaxed);
         Figures {
@@ -380,7 +380,7 @@ impl Journal {
 }
 
 impl Journal {
-    /// Ends the thread, after all that waits. What comes later is refused.
+    /// Ends the thread, after all waiting work. Later work is refused.
     pub fn end(&self) {
         lock(&self.queue.0).is_ending = true;
         self.queue.1.notify_one();
@@ -406,7 +406,7 @@ struct Thread {
     answers: Answers,
     queue: Arc<SharedQueue>,
     shared: Arc<Shared>,
-    /// What is written next.
+    /// The next group to write.
     taken: VecDeque<Waiting>,
     /// When it may be told again what could not be read.
     next_telling: Instant,
@@ -429,7 +429,7 @@ impl Thread {
             if Instant::now() >= next_tick {
                 let has_more = self.tick();
                 self.tell_unreadable();
-                // What waits is written between two steps of it.
+                // Waiting work is written between two steps of it.
                 next_tick = Instant::now() + if has_more { Duration::ZERO } else { TICK };
             }
         }

@@ -1,4 +1,4 @@
-//! What outlives the process: the logs of durable channels, on a disk.
+//! The data that outlives the process: the logs of durable channels, on a disk.
 //!
 //! # Layout
 //!

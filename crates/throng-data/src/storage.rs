@@ -1,4 +1,4 @@
-//! What the store writes to: ordered tables of bytes, with atomic commits and a sync.
+//! The store's medium: ordered tables of bytes, with atomic commits and a sync.
 //!
 //! The trait is small so that a layer that fails, is full, is slow, or forgets what was not synced
 //! can stand in for a disk.
@@ -103,7 +103,7 @@ pub enum Order {
     Down,
 }
 
-/// What is called with each entry of a range, until it breaks.
+/// Called with each entry of a range, until it breaks.
 pub(crate) type Each<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>;
 
 /// See the module.

@@ -69,8 +69,8 @@ impl ApiError {
     }
 }
 
-/// What a stream stores, where, and for how long. A stream is created so; one that is there and
-/// differs is refused and never changed.
+/// Contents, storage and age limits of a stream. A missing stream is created with them; an existing
+/// one that differs is refused and never changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamSettings {
     /// Starts the names of streams and subjects, so that several installations share servers.
@@ -81,9 +81,9 @@ pub struct StreamSettings {
     pub replicas: u8,
     /// True if the stream is in the servers' memory only.
     pub is_in_memory: bool,
-    /// What a channel keeps: messages and their age.
+    /// Retention of a channel: messages and their age.
     pub retention: Retention,
-    /// What the stream may take on each server, in bytes. Beyond it the oldest messages go.
+    /// Size limit of the stream on each server in bytes. Beyond it the oldest messages go.
     pub bytes_max: u64,
     /// The largest message, in bytes, with its headers.
     pub message_bytes_max: u32,

@@ -1,8 +1,8 @@
 //! The connection of a journal to a server: sockets and time, and nothing else.
 //!
-//! One task has the connection and the journal. What it hears it hands to the journal, and does
-//! what that says. When the connection is lost, it connects to the next server, again and again;
-//! the journal answers for that time.
+//! One task owns the connection and the journal. It hands received events to the journal, and
+//! carries out its actions. When the connection is lost, it connects to the next server, again and
+//! again; the journal answers for that time.
 //!
 //! | module | what it is |
 //! |---|---|
@@ -92,13 +92,13 @@ const COMPLAINT: Duration = Duration::from_secs(5);
 /// How long telling the others that the node ends may take.
 const LEAVE: Duration = Duration::from_millis(400);
 
-/// What is read at once.
+/// Size of one read.
 const READ_BYTES: usize = 64 << 10;
 
 /// While more than this waits to be written, the owner of the journal waits.
 const UNWRITTEN_BYTES_MAX: usize = 8 << 20;
 
-/// What the journal wants to have done keeps the memory of this many actions at most.
+/// The list of pending actions keeps memory for at most this many.
 const ACTIONS_KEPT: usize = 1_024;
 
 /// Events of the owner that are taken at once.
@@ -119,16 +119,16 @@ pub struct ClientSettings {
     pub now_ms: fn() -> u64,
 }
 
-/// What the owner of the journal is told.
+/// News for the owner of the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
-    /// What the journal reports.
+    /// A report of the journal.
     Report(Report),
     /// A server cannot be reached, or has refused something.
     Trouble {
         /// Which server it is.
         server: String,
-        /// What is wrong.
+        /// The reason.
         error: String,
     },
     /// A server is too old for nodes: [`version`](super::version) says why.
@@ -217,7 +217,7 @@ struct Serving<'a> {
     pings: u32,
     /// When pings were sent that are not answered yet.
     pinged_ms: VecDeque<u64>,
-    /// What the server has said against this client, before it perhaps hangs up, and when.
+    /// The server's last complaint about this client, before it perhaps hangs up, and its time.
     complaint: Option<(Lost, Instant)>,
 }
 
@@ -380,7 +380,7 @@ impl<F: FnMut(Notice) + Send> Client<F> {
 
     fn take_ops(&mut self, serving: &mut Serving<'_>) -> Result<(), Lost> {
         while let Some(op) = serving.decoder.next_op()? {
-            // Whatever it says, it is there.
+            // Any answer shows that it is alive.
             serving.pings = 0;
             match op {
                 ServerOp::Message(delivery) => self.hear(Event::Received(delivery)),

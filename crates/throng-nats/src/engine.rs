@@ -94,13 +94,13 @@ use shared::Shared;
 /// How long the end of a server waits until others are told of it.
 const LEAVE: Duration = Duration::from_millis(500);
 
-/// What a node is made of.
+/// Settings of a node.
 pub struct NodeSettings {
     /// The servers, and who this node is there.
     pub client: ClientSettings,
     /// The stream, and how long publications are tried.
     pub journal: Settings,
-    /// The table, of those of the journal, that has read markers.
+    /// The journal's table of read markers.
     pub markers: Option<TableId>,
     /// The workers of the data plane.
     pub workers: usize,
@@ -147,8 +147,8 @@ impl NatsEngine {
         self.shared.lag_ms((self.shared.now_ms)())
     }
 
-    /// What the thread of the connection has done, in turns: it goes on while they grow, whatever
-    /// becomes of the connection.
+    /// Turns of the connection's thread: they grow as long as it runs, with or without a
+    /// connection.
     pub fn turns(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.shared.turns)
     }
@@ -222,7 +222,7 @@ impl NatsEngine {
         self.shared.link.is_stalled()
     }
 
-    /// What the node counts.
+    /// The node's counters.
     pub fn figures(&self) -> Figures {
         let link = &self.shared.link;
         let counts = &link.counts;

@@ -5,10 +5,11 @@
 //!
 //! # How nothing is lost
 //!
-//! A stream republishes each message with its sequence and that of the channel's message before.
-//! What is republished is only a hint, which may be lost, late, repeated or out of order: the
-//! stream has the message. So a message that continues a channel is taken at once. Any other one
-//! only says how far the channel is, and what lies between is read from the stream, in order.
+//! A stream republishes each message with its sequence and the sequence of its channel's previous
+//! message. A republished message is only a hint, which may be lost, late, repeated or out of
+//! order: the stream has the message. So a message that continues a channel is taken at once. Any
+//! other one only says how far the channel is, and the messages between are read from the stream,
+//! in order.
 //!
 //! A lost *last* message leaves no hole. So all channels are compared with the stream after each
 //! event that can lose one: a new connection, a new leader, a new subscription.
@@ -64,7 +65,7 @@ pub use report::{
     Ask, Asked, Changed, Event, Held, Outcome, Reading, Report, Resume, Settings, Standing, TableId,
 };
 
-/// What waits to be done keeps the memory of this many actions at most.
+/// The list of pending actions keeps memory for at most this many.
 const ACTIONS_KEPT: usize = 1_024;
 
 /// The journal of one stream.
@@ -77,7 +78,7 @@ pub struct Journal {
     readings: Readings,
     nodes: Nodes,
     tables: Vec<Table>,
-    /// What was reported last: see [`Report::Whole`].
+    /// The last report: see [`Report::Whole`].
     is_whole: bool,
 }
 
@@ -103,7 +104,7 @@ impl Journal {
         }
     }
 
-    /// Takes an event. What is to be done is appended to `actions`.
+    /// Takes an event. Appends the resulting actions to `actions`.
     pub fn step(&mut self, now_ms: u64, event: Event<'_>, actions: &mut Vec<Action>) {
         match event {
             Event::Connected { payload_bytes_max } => self.connected(now_ms, payload_bytes_max),
@@ -156,7 +157,8 @@ impl Journal {
             Event::Cede => {}
             Event::Hold => {
                 self.following.hold();
-                // What a channel is known to lack may expire before another process reads it.
+                // Messages that a channel is known to lack may expire before another process reads
+                // them.
                 let lacking = self.following.lowest_lacking().unwrap_or(u64::MAX);
                 let complete = self.watch.complete().min(lacking);
                 let nodes = self.nodes.known(now_ms);

@@ -23,8 +23,7 @@
 //!   dropped. Who does not keep up is disconnected by the server, which is a loss that is known.
 //! * So there is one thing to simulate, with all that it does on the wire.
 //!
-//! What the library has beyond that is not needed here: consumers, queue groups, services, object
-//! stores.
+//! The library's other parts are not needed here: consumers, queue groups, services, object stores.
 //!
 //! # Invariants
 //!

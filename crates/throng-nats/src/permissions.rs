@@ -1,5 +1,4 @@
-//! What a node has to be allowed in NATS, and how to find out whether it is without changing
-//! anything.
+//! Permissions that a node needs in NATS, and a check for them that changes nothing.
 
 use serde_json::json;
 
@@ -10,10 +9,10 @@ use crate::subject::Subjects;
 /// The name of no stream and of no channel that matters.
 const NOBODY: &str = "throng-doctor";
 
-/// The tables that nodes share; the last one is that of nodes with keys.
+/// The tables that nodes share; the last one belongs to nodes with keys.
 const TABLES: [&str; 3] = ["subscriptions", "markers", "revocations"];
 
-/// What a user does with a subject.
+/// An operation on a subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
     /// Publishing to a subject.
@@ -35,13 +34,13 @@ impl Verb {
 /// One thing that a node has to be allowed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Permission {
-    /// What a user does with the subject.
+    /// The operation.
     pub verb: Verb,
     /// The subjects, as the permissions of a user have them.
     pub grant: String,
     /// One of them, with which it is tried.
     pub(crate) subject: String,
-    /// What goes with it, so that servers and nodes do nothing.
+    /// Headers that make servers and nodes ignore it.
     pub(crate) headers: Vec<u8>,
     pub(crate) payload: Vec<u8>,
 }
@@ -66,7 +65,7 @@ pub fn of_node(settings: &StreamSettings) -> Vec<Permission> {
     let channel = format!("c.{NOBODY}");
     // A stream refuses what is meant for another one.
     let elsewhere = HeaderWriter::default().field("Nats-Expected-Stream", NOBODY).finish();
-    // And a request to create one whose name is not that of the subject.
+    // And a request to create one whose name differs from the subject's.
     let misnamed = json!({ "name": NOBODY, "subjects": [NOBODY] }).to_string();
     let entry = bucket::subject(prefix, class);
     let read = bucket::read(&entry);

@@ -1,7 +1,7 @@
 //! The subjects of a stream: which channel a message belongs to.
 //!
-//! A channel's name becomes exactly one token. What means something in a subject is written as `%`
-//! and two digits, so that no name reaches another subject, and no wildcard gets into one.
+//! A channel's name becomes exactly one token. Characters with a meaning in subjects are written as
+//! `%` and two digits, so that no name reaches another subject, and no wildcard gets into one.
 
 use throng_core::{ChannelName, Kind};
 

@@ -13,7 +13,7 @@ use crate::logs::Logs;
 /// Where many publishers are answered at once.
 type AnswerAt = dyn Fn(Answering) + Send + Sync;
 
-/// What the thread `journal-answers` needs of the server. Clones are the same.
+/// The parts of the server that the thread `journal-answers` needs. Clones are the same.
 #[derive(Clone)]
 pub struct Delivery {
     shared: Arc<Shared>,

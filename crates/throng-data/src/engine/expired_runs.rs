@@ -1,5 +1,5 @@
-//! Long runs of expired messages that pages have passed over, so that no other page does it message
-//! by message. What has expired stays expired.
+//! Long runs of expired messages that pages have passed over, so that no other page passes them
+//! message by message. They stay expired.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;

@@ -9,7 +9,7 @@ use super::shared::Shared;
 /// Durable channels that one step looks at, at most: some hundred microseconds.
 const STEP_CHANNELS: usize = 128;
 
-/// The places of durable channels begin here, beyond those of the memory.
+/// The places of durable channels begin here, beyond the memory's.
 const FIRST: u64 = 1 << 63;
 
 pub(super) fn step(shared: &Shared, now_ms: u64, kind: Kind, after: Option<ListPlace>) -> ListStep {

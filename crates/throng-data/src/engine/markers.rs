@@ -33,10 +33,10 @@ pub(super) struct Markers {
     under_way: [UnderWay; LOCKS],
 }
 
-/// What becomes of a marker.
+/// The outcome of moving a marker.
 struct Move {
     marker: ReadMarker,
-    /// What is to be written, if it moves.
+    /// The position to write, if it moves.
     write: Option<MessageId>,
 }
 

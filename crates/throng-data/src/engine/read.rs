@@ -44,8 +44,8 @@ impl Taken {
 }
 
 impl Reader<'_> {
-    /// What a subscription that starts at `start` gets. If it lacks more than `limits`, it gets the
-    /// newest messages within them and is not recovered.
+    /// The first messages of a subscription that starts at `start`. If it lacks more than `limits`,
+    /// it gets the newest messages within them and is not recovered.
     pub(super) fn start(&self, start: StartAt, limits: Limits) -> Result<Start, StorageError> {
         let after = match start {
             StartAt::Live | StartAt::Last(0) => {

@@ -34,7 +34,7 @@ const PASSED_OVER_MAX: usize = 64;
 /// Least time that a turn counts, in microseconds.
 const TURN_US_MIN: u64 = 20;
 
-/// What became of a turn.
+/// The outcome of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turn {
     /// The reading is done.
@@ -45,7 +45,7 @@ pub(super) enum Turn {
 
 type Job = Box<dyn FnMut() -> Turn + Send>;
 
-/// What was read so far, and is under way.
+/// Reads so far and under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct ReadersMetrics {
     /// Readings that wait for a thread.
@@ -109,7 +109,7 @@ impl<K: Hash + Eq + Clone> Uses<K> {
 
 #[derive(Default)]
 struct Queue {
-    /// What waits, by the time at which its turn comes and its number.
+    /// The waiting reads, by the time of their turn and their number.
     order: BinaryHeap<Reverse<(u64, u64)>>,
     jobs: HashMap<u64, Waiting>,
     next: u64,
@@ -233,7 +233,7 @@ impl Readers {
         queue.jobs.is_empty() && queue.busy == 0
     }
 
-    /// What waits, and what was refused.
+    /// Waiting and refused reads.
     pub(super) fn metrics(&self) -> ReadersMetrics {
         let queue = lock(&self.queue.0);
         ReadersMetrics { waiting: queue.jobs.len() as u64, refused: queue.refused }

@@ -1,4 +1,4 @@
-//! What the engine, the journal's thread and the readers share.
+//! State shared by the engine, the journal's thread and the readers.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::journal::{Refused, Written};
 use crate::logs::{Appended, Logs};
 use crate::storage::StorageError;
 
-/// What the threads of the journal and the readers share with the engine.
+/// State that the threads of the journal and the readers share with the engine.
 pub(super) struct Shared {
     pub(super) memory: Arc<MemoryEngine>,
     pub(super) logs: Arc<Logs>,
@@ -41,7 +41,7 @@ impl Shared {
         rule.is_durable.then_some(rule)
     }
 
-    /// What the publisher is told.
+    /// The publisher's answer.
     pub(super) fn outcome(&self, written: Result<Written, Refused>) -> Outcome {
         let Written { appended, subscribers } = written?;
         Ok(match appended {
@@ -108,8 +108,8 @@ impl Shared {
         }
     }
 
-    /// What a subscription starts with, if that is known without the disk: the channel is followed,
-    /// and the client has all of its messages.
+    /// The start of a subscription, if it is known without the disk: the channel is followed, and
+    /// the client has all of its messages.
     pub(super) fn start_now(&self, channel: &ChannelName, start: StartAt) -> Option<Part> {
         let has_all = |head: MessageId| match start {
             StartAt::Live | StartAt::Last(0) => Some(None),

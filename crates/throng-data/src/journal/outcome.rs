@@ -1,4 +1,4 @@
-//! What becomes of what is handed to the journal.
+//! Outcomes of the journal's work.
 
 use crate::logs::Appended;
 
@@ -19,15 +19,14 @@ pub enum Refused {
     Failed,
 }
 
-/// What is done once a publication is safe, or refused. Those of one commit are called in the order
-/// of offsets, where [`Server::answer`](super::Server::answer) says. Dropped without a call if the
-/// journal ends while it is not known whether the message is on the disk.
+/// Called once a publication is safe, or refused: for one commit in the order of offsets, where
+/// [`Server::answer`](super::Server::answer) says. Dropped without a call if the journal ends while
+/// it is not known whether the message is on the disk.
 pub type Done = Box<dyn FnOnce(Result<Written, Refused>) + Send>;
 
-/// What became of a publication.
+/// The outcome of a publication.
 #[derive(Debug, Clone)]
 pub struct Written {
-    /// What the log made of it.
     pub(crate) appended: Appended,
     /// The number of subscriptions that it was delivered to.
     pub(crate) subscribers: u64,

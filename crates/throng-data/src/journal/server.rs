@@ -1,4 +1,4 @@
-//! What the journal needs of the server.
+//! The journal's view of the server.
 
 use std::sync::Arc;
 
@@ -7,16 +7,16 @@ use throng_core::{ChannelName, Content, Receipt, Retention, Stamp};
 /// Tells publishers what became of their messages.
 pub type Answering = Box<dyn FnOnce() + Send>;
 
-/// What the threads need of the server.
+/// The threads' view of the server.
 pub trait Server: Send + Sync {
     /// The clock, in milliseconds as `throng_core::clock` has it.
     fn now_ms(&self) -> u64;
 
-    /// What is kept of a channel, if it is durable.
+    /// The retention of a channel, if it is durable.
     fn retention_of(&self, channel: &ChannelName) -> Option<Retention>;
 
-    /// What [`Server::retention_of`] says of all channels: a text that is another one if any of
-    /// that is.
+    /// A text that stands for all retentions of [`Server::retention_of`]: it differs if any of them
+    /// does.
     fn retention(&self) -> String;
 
     /// Begins to give out stamps that are settled when the group ends. Groups before it may be

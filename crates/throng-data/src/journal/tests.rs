@@ -107,7 +107,7 @@ struct Elsewhere {
 }
 
 impl Elsewhere {
-    /// What answers the next group, once that is safe.
+    /// The answers to the next group, once it is safe.
     fn next(&self) -> Answering {
         let deadline = Instant::now() + PATIENCE;
         loop {

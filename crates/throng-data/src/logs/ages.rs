@@ -17,7 +17,7 @@ const STEPS_MAX: usize = 1_000;
 /// The time by both clocks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Now {
-    /// By the machine's clock. What is published now has this time.
+    /// By the machine's clock. Messages published now have this time.
     pub(super) wall_ms: u64,
     /// By the clock by which messages age. It is never ahead of the machine's clock.
     pub(super) aged_ms: u64,
@@ -45,7 +45,7 @@ impl Now {
 /// A step of the machine's clock.
 #[derive(Debug)]
 struct Step {
-    /// What it showed then.
+    /// Its reading then.
     wall_ms: u64,
     /// How far it has been ahead of the clock by which messages age since then.
     ahead_ms: u64,
@@ -76,7 +76,7 @@ impl Ages {
         if ahead_ms.abs_diff(before_ms) >= SLACK_MS {
             self.steps.retain(|step| step.wall_ms < wall_ms);
             if self.steps.len() == STEPS_MAX {
-                // What was published since then counts as later than it was.
+                // Messages published since then count as later than they were.
                 self.steps.remove(0);
             }
             self.steps.push(Step { wall_ms, ahead_ms });
@@ -99,7 +99,7 @@ impl Ages {
     }
 }
 
-/// What is known of the note that says when the oldest message of a channel expires.
+/// State of the note that says when the oldest message of a channel expires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Note {
     /// Its time has come.

@@ -18,7 +18,7 @@ impl Logs {
     ///
     /// # Errors
     ///
-    /// What the storage reports; a format that this build does not know.
+    /// An error of the storage; a format that this build does not know.
     pub fn at_rest(storage: Arc<dyn Storage>) -> Result<Logs, StorageError> {
         format::check_version(&*storage)?;
         let epoch = storage.get(Space::Meta, format::EPOCH)?;
@@ -34,7 +34,7 @@ impl Logs {
     ///
     /// # Errors
     ///
-    /// What the storage reports.
+    /// An error of the storage.
     pub fn note_restored(&self) -> Result<(), StorageError> {
         self.storage.commit(&[Write::put(Space::Meta, format::RUN, format::RESTORED)])?;
         self.storage.sync()
@@ -44,7 +44,7 @@ impl Logs {
     ///
     /// # Errors
     ///
-    /// What the storage reports.
+    /// An error of the storage.
     pub fn visit_all(
         &self,
         each: &mut dyn FnMut(Content) -> ControlFlow<()>,
@@ -69,7 +69,7 @@ impl Logs {
     ///
     /// # Errors
     ///
-    /// What the storage reports.
+    /// An error of the storage.
     pub fn visit_records(&self, table: Table, each: Each<'_>) -> Result<(), StorageError> {
         let (from, to) = ([table as u8], [table as u8 + 1]);
         let mut visit = |key: &[u8], value: &[u8]| each(&key[1..], value);

@@ -13,7 +13,7 @@ use super::format::{self, Head, KnownKey, shown};
 use super::reader::Logs;
 use crate::storage::{Order, Space, StorageError};
 
-/// What a check has seen.
+/// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Checked {
     /// Channels and inboxes that have had a message.
@@ -22,14 +22,14 @@ pub struct Checked {
     pub messages: u64,
     /// Idempotency keys that were read.
     pub keys: u64,
-    /// What is wrong.
+    /// Faults found.
     pub faults: u64,
 }
 
-/// What is told of each fault, in one sentence.
+/// Receives a sentence about each fault.
 pub type Tell<'a> = &'a mut dyn FnMut(&str);
 
-/// Looks at an entry. What it returns is wrong with it.
+/// Looks at an entry, and returns its fault.
 type EachEntry<'e, 'a> = &'e mut dyn FnMut(&mut Check<'a>, &[u8], &[u8]) -> Result<(), String>;
 
 /// A check that is under way.
@@ -51,7 +51,7 @@ struct Run {
 }
 
 impl Logs {
-    /// Checks all logs, which nobody may write meanwhile. What other parts of the server keep is
+    /// Checks all logs, which nobody may write meanwhile. Data of other parts of the server are
     /// only read: they know what it means.
     pub fn check(&self, tell: Tell<'_>) -> Checked {
         let mut check = Check { logs: self, tell, checked: Checked::default() };

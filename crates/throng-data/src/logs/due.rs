@@ -1,7 +1,7 @@
 //! Where the tables that are ordered by time begin.
 //!
-//! What was removed from their begin slows down whoever reads from there, until the library has
-//! merged its files: all of it is passed over. So the begin is remembered.
+//! Entries removed from the start of a table slow down reads from there, until the library has
+//! merged its files: such a read passes over all of them. So the start is remembered.
 
 use super::format::TIME_BYTES;
 use crate::storage::Space;
@@ -47,7 +47,7 @@ impl Earliest {
         }
     }
 
-    /// What is in either of two.
+    /// The earlier of two.
     pub(super) fn with(self, other: Earliest) -> Earliest {
         Earliest { messages: self.messages.min(other.messages), keys: self.keys.min(other.keys) }
     }

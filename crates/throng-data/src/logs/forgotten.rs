@@ -191,7 +191,7 @@ mod tests {
             {}
         }
 
-        /// What expires and is forgotten until then, a second after the other.
+        /// Expires and forgets until then, a second after the other.
         fn pass(&mut self, until_ms: u64) {
             (NOW_MS..=until_ms).step_by(1_000).for_each(|now_ms| self.settle(now_ms));
         }

@@ -24,14 +24,14 @@ pub(super) const RUN: &[u8] = b"run";
 /// The stamp up to which the server may give out stamps without another note.
 pub(super) const STAMPS: &[u8] = b"stamps";
 
-/// What says which channels are durable and what is kept of them, as all logs follow it. Not there
-/// while some may not.
+/// Says which channels are durable and their retention, as all logs follow it. Missing while some
+/// may not.
 pub(super) const RETENTION: &[u8] = b"retention";
 
-/// What is known of all channels that were forgotten.
+/// Facts about all channels that were forgotten.
 pub(super) const FORGOTTEN: &[u8] = b"forgotten";
 
-/// What the machine's clock showed when something was last written, to about a minute.
+/// The machine's clock at the last write, to about a minute.
 pub(super) const SEEN: &[u8] = b"seen";
 
 /// The value of [`RUN`] after a clean end.
@@ -40,7 +40,7 @@ pub(super) const CLEAN: &[u8] = b"clean";
 /// The value of [`RUN`] in an older copy that was put back.
 pub(super) const RESTORED: &[u8] = b"restored";
 
-/// What the value of [`RUN`] begins with if nothing is acknowledged before it is synced.
+/// Start of the value of [`RUN`] if nothing is acknowledged before it is synced.
 pub(super) const SYNCED: &[u8] = b"always ";
 
 /// Bytes of the time in the keys of tables that are ordered by it.
@@ -83,7 +83,7 @@ const SLACK_PART: usize = 16;
 /// Room for a number of eight bytes.
 const NUMBER_BYTES: usize = size_of::<u64>();
 
-/// What `write` encodes, about this many bytes.
+/// The output of `write`, about this many bytes.
 fn encoded(kind: RecordKind, bytes: usize, write: impl FnOnce(&mut Encoder)) -> Vec<u8> {
     let mut encoder = Encoder::with_capacity(kind, bytes);
     write(&mut encoder);
@@ -184,7 +184,7 @@ pub(super) fn content(
     Ok(content)
 }
 
-/// What the retention has to know of a message.
+/// The facts about a message that retention needs.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Measure {
     pub(super) bytes: u64,
@@ -214,7 +214,7 @@ pub(super) fn number(bytes: &[u8]) -> Result<u64, ThawError> {
     Ok(u64::from_be_bytes(bytes))
 }
 
-/// What is known of a channel.
+/// Facts about a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Head {
     /// The offset of the newest message.
@@ -289,7 +289,7 @@ impl Head {
     }
 }
 
-/// What is known of all channels that were forgotten.
+/// Facts about all channels that were forgotten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Mark {
     /// The highest offset of a message.
@@ -320,7 +320,7 @@ impl Mark {
     }
 }
 
-/// What was published with an idempotency key. It is there as long as the message, under any epoch:
+/// The publication with an idempotency key. It is there as long as the message, under any epoch:
 /// both are one commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct KnownKey {

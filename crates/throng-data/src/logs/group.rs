@@ -1,4 +1,4 @@
-//! What one commit is made of, while it is put together.
+//! The content of one commit, while it is put together.
 
 use std::collections::HashMap;
 
@@ -55,7 +55,7 @@ pub(super) struct Known {
     pub(super) stored: Head,
 }
 
-/// What a group knows of a channel.
+/// A group's state of a channel.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Channel {
     /// The new head.
@@ -129,7 +129,7 @@ impl Channel {
         Known { head: self.head, stored: self.stored }
     }
 
-    /// What is known of a message, if it is the group's.
+    /// The facts about a message, if it is the group's.
     pub(super) fn measure(&self, offset: u64) -> Option<Measure> {
         let at = offset.checked_sub(self.acknowledged + 1)?;
         self.new.get(usize::try_from(at).ok()?)

@@ -24,7 +24,7 @@ impl Names {
 
     pub(super) fn forget(&mut self, number: u64) {
         self.forgotten += 1;
-        // What is not counted yet will not be found.
+        // Channels not counted yet will not be found.
         if number <= self.counted || number > self.last {
             self.kept = self.kept.saturating_sub(1);
         }

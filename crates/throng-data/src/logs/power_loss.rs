@@ -31,11 +31,11 @@ const KEPT: Retention =
     Retention { max_messages: usize::MAX, max_bytes: usize::MAX, max_age_ms: 1 << 40 };
 const CHANNELS: [&str; 3] = ["a", "b", "c"];
 
-/// What the disk has of a file.
+/// The disk's contents of a file.
 #[derive(Debug, Clone, Default)]
 struct Image {
     bytes: Vec<u8>,
-    /// What a sync that failed had to write, as it was then: the system thinks that it is there.
+    /// The writes of a failed sync, as they were then: the system thinks that they are on the disk.
     dropped: HashMap<usize, Vec<u8>>,
     /// While it is open, no other file gets its number.
     file: Option<Arc<File>>,
@@ -84,7 +84,7 @@ impl Image {
 struct Disk {
     path: PathBuf,
     files: DiskStorage,
-    /// What the disk has of journals, by their numbers in the file system.
+    /// The disk's contents of journals, by their numbers in the file system.
     images: Mutex<HashMap<u64, Image>>,
     fails: Mutex<bool>,
 }
@@ -99,7 +99,7 @@ fn journals(path: &Path) -> Vec<(PathBuf, File, Vec<u8>)> {
         let mut piece = vec![0; BLOCK_BYTES * 16];
         loop {
             let count = file.read(&mut piece).expect("it is read");
-            // What a test writes has no such hole.
+            // A test writes no such hole.
             if piece[..count].iter().all(|byte| *byte == 0) {
                 break;
             }
@@ -137,7 +137,7 @@ impl Disk {
         *self.fails.lock().expect("nobody panics") = true;
     }
 
-    /// What a machine that ends now leaves, in a new directory.
+    /// The remains of a machine that ends now, in a new directory.
     fn lose_power(&self, random: &mut Random, to: &Path) {
         copy(&self.path, to);
         let images = self.images.lock().expect("nobody panics");

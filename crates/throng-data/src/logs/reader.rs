@@ -31,7 +31,7 @@ pub struct Logs {
     pub(super) boot: String,
     /// The channels for which a commit is under way.
     pub(super) unacknowledged: Mutex<Arc<Channels<Channel>>>,
-    /// What is known of all channels that were forgotten.
+    /// Facts about all channels that were forgotten.
     pub(super) mark: Mutex<Mark>,
 }
 
@@ -62,7 +62,7 @@ impl Logs {
     ///
     /// # Errors
     ///
-    /// What the storage reports; a format that this build does not know.
+    /// An error of the storage; a format that this build does not know.
     pub fn open(storage: Arc<dyn Storage>, boot: &str) -> Result<(Logs, Opened), StorageError> {
         format::check_version(&*storage)?;
         let known = storage.get(Space::Meta, format::EPOCH)?.map(|value| format::epoch(&value));
@@ -152,7 +152,7 @@ impl Logs {
     ///
     /// # Errors
     ///
-    /// What the storage reports.
+    /// An error of the storage.
     pub fn bounds(&self, name: &ChannelName) -> Result<Bounds, StorageError> {
         // In this order: whoever sees a commit also sees that it is not acknowledged, or it is.
         let head = self.committed_head(name)?;
@@ -171,7 +171,7 @@ impl Logs {
     ///
     /// # Errors
     ///
-    /// What the storage reports.
+    /// An error of the storage.
     pub fn visit(
         &self,
         name: &ChannelName,
@@ -206,7 +206,7 @@ impl Logs {
     ///
     /// # Errors
     ///
-    /// What the storage reports.
+    /// An error of the storage.
     pub(crate) fn offset_at(
         &self,
         name: &ChannelName,
@@ -233,7 +233,7 @@ impl Logs {
     ///
     /// # Errors
     ///
-    /// What the storage reports.
+    /// An error of the storage.
     pub fn list(
         &self,
         after: u64,

@@ -1,5 +1,4 @@
-//! What is dropped: messages beyond the retention of their channels, and idempotency keys whose
-//! time is over.
+//! Drops messages beyond the retention of their channels, and idempotency keys whose time is over.
 //!
 //! A commit drops some messages only, as everything else waits for it. A log that is still too long
 //! then is due at once in [`Space::Expiry`], so that [`Writer::expire`] goes on with it, also after
@@ -26,7 +25,7 @@ const EXPIRED_PER_STEP: usize = 1_000;
 /// The time of a note that says that a log is beyond its limits. It is of no message.
 const AT_ONCE_MS: u64 = 0;
 
-/// What is kept of a channel, if it is durable.
+/// The retention of a channel, if it is durable.
 pub(super) type RetentionOf<'a> = &'a dyn Fn(&ChannelName) -> Option<Retention>;
 
 impl Writer {
@@ -126,7 +125,7 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// What the storage reports. Then call [`Writer::retry`].
+    /// An error of the storage. Then call [`Writer::retry`].
     pub fn expire(
         &mut self,
         now_ms: u64,

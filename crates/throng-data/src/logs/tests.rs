@@ -55,13 +55,13 @@ struct World {
     now_ms: u64,
     boots: u32,
     bodies: u64,
-    /// The newest stamp; beyond those of earlier runs.
+    /// The newest stamp; beyond all earlier runs.
     stamp: u64,
     /// The message of each id that was given out, whether acknowledged or not.
     given: HashMap<(ChannelName, MessageId), String>,
     /// The offsets and times of acknowledged messages of this epoch, by channel.
     acknowledged: BTreeMap<&'static str, Vec<(u64, u64)>>,
-    /// What was acknowledged with each key in this epoch.
+    /// The acknowledged publication of each key in this epoch.
     keys: HashMap<(&'static str, u64), (MessageId, u64)>,
     /// Where clients may resume: an id that was read of a channel, and how many messages were
     /// acknowledged then.

@@ -1,4 +1,4 @@
-//! What could not be read while something was written.
+//! Data that could not be read while something was written.
 //!
 //! An entry that cannot be read stops only what needs it: that is refused or waits, and all others
 //! go on.
@@ -16,7 +16,7 @@ pub(super) const RETRY_MS: u64 = 60_000;
 pub struct Unreadable {
     /// How many reads failed.
     pub count: u64,
-    /// What the last one said.
+    /// The last error.
     pub last: String,
 }
 

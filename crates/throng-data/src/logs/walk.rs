@@ -1,9 +1,9 @@
-//! What is kept may have changed since the last run, and a channel that is quiet has no publication
-//! that would drop what is too much. So the heads of all channels are visited once, some at a time,
-//! beside what is written.
+//! The retention may have changed since the last run, and a quiet channel has no publication that
+//! would drop the excess. So the heads of all channels are visited once, some at a time, beside
+//! other writes.
 //!
-//! What all logs follow is noted in [`Space::Meta`] when the visit is over. Without the note the
-//! next run begins anew.
+//! The retention that all logs follow is noted in [`Space::Meta`] when the visit is over. Without
+//! the note the next run begins anew.
 
 use std::ops::ControlFlow;
 
@@ -27,12 +27,12 @@ type ReadHead = (Vec<u8>, Result<Head, ThawError>);
 const HEADS_END: &[u8] = &[u8::MAX];
 
 impl Writer {
-    /// Has all logs follow what is kept in this run, which `retention` tells from that of other
-    /// runs: [`Writer::walk`] does it. Call it before anything is appended.
+    /// Has all logs follow the retention of this run, which `retention` distinguishes from other
+    /// runs': [`Writer::walk`] does it. Call it before anything is appended.
     ///
     /// # Errors
     ///
-    /// What the storage reports.
+    /// An error of the storage.
     pub(crate) fn apply_retention(&mut self, retention: &str) -> Result<(), StorageError> {
         let known = self.storage().get(Space::Meta, format::RETENTION)?;
         if known.as_deref() == Some(retention.as_bytes()) {
@@ -48,7 +48,7 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// What the storage reports. Then call [`Writer::retry`].
+    /// An error of the storage. Then call [`Writer::retry`].
     pub(crate) fn walk(
         &mut self,
         now_ms: u64,
@@ -99,7 +99,7 @@ impl Writer {
         if !has_more {
             batch.put(Space::Meta, format::RETENTION, &walk.retention);
         }
-        // What is left of a log that is too long is due at once.
+        // The excess of a log that is too long is due at once.
         let is_over = batch.trims_left > 0 && !has_more;
         let next = heads.into_iter().next_back().map(|(mut key, _)| {
             key.push(0);
@@ -245,7 +245,7 @@ mod tests {
         let left = |run: &Run| names.iter().filter(|name| run.kept(name) > 1).count();
         assert_eq!(left(&cut_off), names.len() - VISITED_PER_STEP);
         drop(cut_off);
-        // What the first run kept, and then what the second one did.
+        // The messages of the first run, and then of the second one.
         drop(Run::new(&storage, Some(MANY)));
         let mut again = Run::new(&storage, Some(ONE));
         again.settle(NOW_MS);

@@ -21,8 +21,8 @@ use crate::storage::{Space, Storage, StorageError, Write};
 /// Channels whose heads the writer keeps in memory.
 pub(super) const HEADS_MAX: usize = 65_536;
 
-/// Messages that a publication may drop beside those of its commit: more than it adds, so that a
-/// log that is too long becomes shorter however busy its channel is.
+/// Messages that a publication may drop besides its commit's own: more than it adds, so that a log
+/// that is too long becomes shorter however busy its channel is.
 const TRIMMED_PER_PUBLICATION: usize = 2;
 
 /// Stamps that are reserved at a time: so many that a run seldom notes more than one reservation,
@@ -32,7 +32,7 @@ const STAMPS_AHEAD: u64 = 1 << 40;
 /// How often the time is noted, while something is written.
 const SEEN_EVERY_MS: u64 = 60_000;
 
-/// What an append made of a publication.
+/// The result of an append.
 #[derive(Debug, Clone)]
 pub enum Appended {
     /// It is the newest message of its channel.
@@ -56,7 +56,7 @@ pub struct Writer {
     newest_number: u64,
     /// The stamp up to which stamps may be given out without another note.
     stamps: u64,
-    /// What an error has kept from being acknowledged.
+    /// Publications that an error has kept from being acknowledged.
     pending: Option<Pending>,
     /// The visit of all channels, if it is under way.
     pub(super) walk: Option<Walk>,
@@ -74,7 +74,7 @@ pub struct Writer {
 
 /// A visit of all channels: see `walk`.
 pub(super) struct Walk {
-    /// What is noted at its end.
+    /// The note at its end.
     pub(super) retention: Vec<u8>,
     /// The first key that was not visited.
     pub(super) next: Vec<u8>,
@@ -94,7 +94,7 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// What the storage reports.
+    /// An error of the storage.
     pub fn begin(logs: &Arc<Logs>, sync: Sync, newest: Stamp) -> Result<Writer, StorageError> {
         let mut writer = Writer::prepare(logs, sync)?;
         writer.begin_run(newest)?;
@@ -105,7 +105,7 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// What the storage reports.
+    /// An error of the storage.
     pub(crate) fn prepare(logs: &Arc<Logs>, sync: Sync) -> Result<Writer, StorageError> {
         let newest_number = logs.newest_number()?;
         Ok(Writer {
@@ -141,7 +141,7 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// What the storage reports. Then call [`Writer::retry`], and this again.
+    /// An error of the storage. Then call [`Writer::retry`], and this again.
     pub(crate) fn begin_run(&mut self, newest: Stamp) -> Result<(), StorageError> {
         self.note_run(format::run(self.sync, &self.logs.boot))?;
         let seen = self.storage().get(Space::Meta, format::SEEN)?;
@@ -156,7 +156,7 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// What the storage reports. Then call [`Writer::retry`].
+    /// An error of the storage. Then call [`Writer::retry`].
     pub(crate) fn reserve_stamps(&mut self, newest: Stamp) -> Result<(), StorageError> {
         if newest.0 + STAMPS_AHEAD / 2 < self.stamps {
             return Ok(());
@@ -200,7 +200,7 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// What the storage reports.
+    /// An error of the storage.
     pub fn end_run(&self) -> Result<(), StorageError> {
         // First what the note is about, then the note.
         self.storage().sync()?;
@@ -216,7 +216,7 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// What the storage reports. The publications may be stored, and have their ids; call
+    /// An error of the storage. The publications may be stored, and have their ids; call
     /// [`Writer::retry`] until it acknowledges them, before anything else is appended.
     pub fn append(
         &mut self,
@@ -297,7 +297,7 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// What the storage reports. Try again later.
+    /// An error of the storage. Try again later.
     pub fn retry(
         &mut self,
         next_stamp: &mut dyn FnMut() -> Stamp,
@@ -400,7 +400,7 @@ impl Writer {
         Ok(Appended::New(Arc::new(content)))
     }
 
-    /// What was published with an idempotency key that is known still. A version before publishers
+    /// The publication with an idempotency key that is still known. A version before publishers
     /// were told apart may have stored it by its text alone, before this run.
     fn known_key_of(
         &self,
@@ -433,7 +433,7 @@ impl Writer {
         known.map(|value| KnownKey::decode(&value).map_err(unreadable)).transpose()
     }
 
-    /// What could not be read since this was asked.
+    /// The reads that have failed since the last call.
     pub(crate) fn take_unreadable(&mut self) -> Unreadable {
         std::mem::take(&mut self.unreadable)
     }
@@ -456,7 +456,7 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// What the storage reports.
+    /// An error of the storage.
     pub fn bytes(&self) -> Result<u64, StorageError> {
         self.storage().bytes()
     }
@@ -465,7 +465,7 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// What the storage reports. Then call [`Writer::retry`].
+    /// An error of the storage. Then call [`Writer::retry`].
     pub fn sync(&mut self) -> Result<(), StorageError> {
         self.storage().sync()
     }

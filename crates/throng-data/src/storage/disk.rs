@@ -39,10 +39,10 @@ pub const BYTES_LIMIT_MIN: u64 = 256 << 20;
 
 const _: () = assert!(BYTES_LIMIT_MIN >= 4 * JOURNAL_BYTES_MAX);
 
-/// Bytes of a block, as the system counts those of a file.
+/// Bytes of a block, in which the system counts a file's size.
 const BLOCK_BYTES: u64 = 512;
 
-/// What is written to find out whether the disk is full: as much as a file of a table may take.
+/// Size of the write that probes whether the disk is full: as much as a file of a table may take.
 /// When that does not fit any more, less may.
 const PROBE_BYTES: u64 = tables::MEMTABLE_BYTES_MAX;
 
@@ -162,7 +162,7 @@ impl DiskStorage {
     ///
     /// # Errors
     ///
-    /// What the library reports.
+    /// An error of the library.
     pub fn open(path: &Path, cache_bytes: u64) -> Result<DiskStorage, StorageError> {
         let io = |error| failed(&fjall::Error::Io(error));
         if let Some(what) = journals::missing(path).map_err(io)? {
@@ -202,7 +202,7 @@ impl DiskStorage {
     ///
     /// # Errors
     ///
-    /// What the library reports.
+    /// An error of the library.
     pub fn compact(&self) -> Result<(), StorageError> {
         self.settle()?;
         for keyspace in &self.get_open()?.keyspaces {
@@ -299,7 +299,7 @@ impl Storage for DiskStorage {
 
     fn settle(&self) -> Result<(), StorageError> {
         let open = self.get_open()?;
-        // What is only in the library's journal goes to files of its own.
+        // Data that is only in the library's journal goes to files of its own.
         for keyspace in &open.keyspaces {
             keyspace.rotate_memtable().map_err(|error| failed(&error))?;
         }
@@ -379,7 +379,7 @@ fn write_probe(path: &Path) -> io::Result<()> {
     file.sync_data()
 }
 
-/// What the files of a directory take on the disk, without those of directories in it.
+/// Disk usage of a directory's files, without subdirectories.
 fn blocks_bytes(path: &Path) -> io::Result<u64> {
     let mut bytes = 0;
     for entry in fs::read_dir(path)? {
@@ -394,8 +394,8 @@ fn blocks_bytes(path: &Path) -> io::Result<u64> {
 }
 
 impl DiskStorage {
-    /// What an error of writing means. A thread of the library that could not write a file closes
-    /// it, and the next commit is told only that.
+    /// The meaning of a write error. A thread of the library that could not write a file closes it,
+    /// and the next commit is told only that.
     fn failure(&self, error: &fjall::Error) -> StorageError {
         match error {
             fjall::Error::Poisoned => self.why_closed(),
@@ -433,7 +433,7 @@ impl DiskStorage {
     ///
     /// # Errors
     ///
-    /// What the library reports. Then [`Storage::recover`] tries it again.
+    /// An error of the library. Then [`Storage::recover`] tries it again.
     pub fn open_again(&self) -> Result<(), StorageError> {
         let mut reopening = self.begin_reopening();
         if self.get_open().is_ok() {

@@ -8,7 +8,7 @@ use super::{Each, Order, Space, Storage, StorageError, Write};
 
 type Tables = BTreeMap<(Space, Vec<u8>), Vec<u8>>;
 
-/// What happens to the next commits and syncs.
+/// The fate of the next commits and syncs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// The commit fails and is not there.
@@ -31,7 +31,7 @@ struct State {
     is_full: bool,
     /// How many recoveries fail from now on.
     failing_recoveries: u32,
-    /// What cannot be read.
+    /// The unreadable entry.
     damaged: Option<(Space, Vec<u8>)>,
 }
 

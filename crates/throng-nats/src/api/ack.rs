@@ -1,4 +1,4 @@
-//! What became of a publication.
+//! The server's answer to a publication.
 
 use serde::Deserialize;
 
@@ -9,7 +9,7 @@ use crate::protocol::headers::Headers;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ack {
     Stored {
-        /// Its sequence, or that of the first publication with its id.
+        /// The message's sequence, or the sequence of the first publication with its id.
         sequence: u64,
         /// True if a publication with its id was stored before.
         is_duplicate: bool,

@@ -1,7 +1,7 @@
 //! The bucket that has the epoch of each stream.
 //!
 //! A bucket is a stream whose subjects are keys. An entry is replaced only if it is the one that
-//! was read, so that of several nodes that begin a new epoch only one succeeds.
+//! was read, so only one of several nodes that begin a new epoch succeeds.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::ApiError;
 
-/// What a bucket may take, in bytes: entries are small, one for each stream.
+/// Size limit of a bucket in bytes: entries are small, one for each stream.
 const BYTES_MAX: u64 = 1 << 20;
 
 /// The entry of a stream.
@@ -76,7 +76,7 @@ struct Stored {
 ///
 /// # Errors
 ///
-/// What the server says, or that its answer cannot be read.
+/// The server's error, or an unreadable answer.
 pub fn parse(payload: &[u8]) -> Result<(Option<EpochRecord>, u64), ApiError> {
     let answer: Answer = serde_json::from_slice(payload).map_err(|error| ApiError {
         code: 500,

@@ -19,7 +19,7 @@ pub struct StoredMessage {
     pub excluded: Option<ConnectionName>,
     /// For how long it is worth anything after it was stored, in milliseconds.
     pub expires_in_ms: Option<u64>,
-    /// What its publisher wants a receipt by: the text that [`headers`] was given.
+    /// The name of the receipt that its publisher wants: the text given to [`headers`].
     pub receipt: Option<Box<str>>,
 }
 

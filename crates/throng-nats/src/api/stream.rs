@@ -8,7 +8,7 @@ use super::{AGE_PERCENT, ApiError, StreamSettings};
 /// The format of what a stream stores. Another one is another stream.
 const FORMAT: &str = "1";
 
-/// What a server says about a stream.
+/// A server's description of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamInfo {
     /// When it was created: as the server writes it, only to be compared.
@@ -130,7 +130,7 @@ fn with_age(settings: &StreamSettings, age_ns: u64) -> Value {
 ///
 /// # Errors
 ///
-/// What the server says, or that its answer cannot be read.
+/// The server's error, or an unreadable answer.
 pub fn parse(payload: &[u8], wanted: &Value) -> Result<StreamInfo, ApiError> {
     let answer: Answer = serde_json::from_slice(payload).map_err(|error| ApiError {
         code: 500,

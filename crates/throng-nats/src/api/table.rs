@@ -21,7 +21,7 @@ const CHANGES_PER_KEY: u32 = 8;
 /// The format of what a table stores. Another one is another table.
 const FORMAT: &str = "1";
 
-/// What the entries of a table are.
+/// The kind of a table's entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TableKind {
     /// Changes, each of which matters.
@@ -38,12 +38,10 @@ pub enum TableKind {
 pub struct TableSettings {
     /// Its name, after the prefix of the installation: one token of a subject.
     pub name: String,
-    /// What its entries are.
     pub kind: TableKind,
     /// For how long an entry matters, in milliseconds; 0 if for ever.
     pub max_age_ms: u64,
-    /// What it may take on each server, in bytes, unless somebody edits it. Beyond it changes are
-    /// refused.
+    /// Size limit on each server in bytes, unless somebody edits it. Beyond it changes are refused.
     pub bytes_max: u64,
     /// The largest entry, in bytes, with its headers.
     pub entry_bytes_max: u32,
@@ -61,7 +59,6 @@ pub struct TableEntry {
 /// An entry that the table has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredEntry {
-    /// What was written.
     pub entry: TableEntry,
     /// Its place among all entries of the table, which grows.
     pub sequence: u64,
@@ -74,7 +71,7 @@ pub(crate) struct TableNames {
     pub(crate) stream: String,
     /// The subjects of entries start with this.
     pub(crate) keys: String,
-    /// What is republished starts with this.
+    /// Prefix of republished subjects.
     pub(crate) live: String,
 }
 
@@ -142,7 +139,7 @@ pub fn wanted(stream: &StreamSettings, table: &TableSettings) -> (String, Value)
 ///
 /// # Errors
 ///
-/// What the server says, or that its answer cannot be read.
+/// The server's error, or an unreadable answer.
 pub fn parse(payload: &[u8], wanted: &Value) -> Result<StreamInfo, ApiError> {
     let age_ns = wanted["max_age"].as_u64().unwrap_or(0);
     let mut others = wanted.clone();

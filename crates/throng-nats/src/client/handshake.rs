@@ -17,14 +17,14 @@ use super::stream::Stream;
 use crate::protocol::decoder::{Decoder, ServerOp};
 use crate::protocol::encoder;
 
-/// What is read at once.
+/// Size of one read.
 const READ_BYTES: usize = 8 << 10;
 
 /// How TLS is spoken to servers.
 #[derive(Debug, Clone)]
 pub struct TlsSettings {
-    /// Who is trusted, and the certificate of this client, if it has one. The protocol of the
-    /// application (ALPN) is left out.
+    /// Trusted authorities, and the certificate of this client, if it has one. Without the protocol
+    /// of the application (ALPN).
     pub config: Source<Arc<ClientConfig>>,
     /// True if nothing is said to any server without TLS, whatever its address says.
     pub is_demanded: bool,
@@ -33,7 +33,7 @@ pub struct TlsSettings {
     pub is_first: bool,
 }
 
-/// What a server says about itself.
+/// A server's description of itself.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Info {
     #[serde(default)]
@@ -78,7 +78,7 @@ impl Info {
     }
 }
 
-/// What servers accept unless they are told otherwise.
+/// The payload limit of servers with default settings.
 fn default_payload() -> usize {
     1 << 20
 }
@@ -87,7 +87,7 @@ fn default_payload() -> usize {
 #[derive(Debug)]
 pub(super) struct Connected {
     pub(super) stream: Stream,
-    /// What has come and is not acted upon yet.
+    /// Received bytes that are not acted upon yet.
     pub(super) decoder: Decoder,
     pub(super) info: Info,
     /// How the server has announced others of its cluster.
@@ -163,7 +163,7 @@ async fn read_info(stream: &mut Stream, decoder: &mut Decoder) -> Result<Info, L
     }
 }
 
-/// What the server has to offer, in clear words.
+/// The missing features of a server, in clear words.
 fn check(info: &Info, login: &Login) -> Result<(), Lost> {
     if !info.headers {
         let error = "it does not support headers: version 2.11 or later is needed";

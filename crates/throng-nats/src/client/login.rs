@@ -1,4 +1,4 @@
-//! Who logs in, and what the file of the setting has.
+//! Logins, and the files that hold them.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use crate::protocol::encoder::Connect;
 const JWT_BEGIN: &str = "-----BEGIN NATS USER JWT-----";
 const SEED_BEGIN: &str = "-----BEGIN USER NKEY SEED-----";
 
-/// Who logs in. Nothing secret of it is ever printed.
+/// A login. No secret of it is ever printed.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub enum Login {
     /// Nobody: the server asks for nothing.
@@ -21,19 +21,19 @@ pub enum Login {
         /// The password of the user.
         password: String,
     },
-    /// Whoever has this token.
+    /// A bearer token.
     Token(String),
-    /// Whoever has this key, which the servers know.
+    /// A key that the servers know.
     Nkey(UserKey),
-    /// Whoever has this key, with what an account says about it.
+    /// A key, with its account's statement.
     Credentials {
-        /// What the account has signed: the user's permissions, and until when they hold.
+        /// The account's signed statement: the user's permissions, and until when they hold.
         jwt: String,
         key: UserKey,
     },
 }
 
-/// What is wrong with the text of a login. None of them quotes it.
+/// An error in the text of a login. None quotes it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LoginError {
     /// There is nothing.
@@ -83,7 +83,7 @@ impl Login {
         })
     }
 
-    /// What kind of login it is, in a word or two.
+    /// The kind of login, in a word or two.
     pub fn kind(&self) -> &'static str {
         match self {
             Login::Anonymous => "none",

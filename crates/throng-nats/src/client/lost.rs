@@ -62,7 +62,7 @@ impl Lost {
         matches!(self, Lost::Said(_) | Lost::Refused(_) | Lost::Old { .. } | Lost::Tls(_))
     }
 
-    /// What a server says before it hangs up.
+    /// The meaning of a server's last words before it hangs up.
     pub(super) fn said(error: &str, login: &Login) -> Lost {
         let lower = error.to_ascii_lowercase();
         Lost::Refused(if lower.contains("authorization violation") {
@@ -88,7 +88,7 @@ impl Lost {
     }
 }
 
-/// What a server says about a subject that this user may not use; the connection stays.
+/// A server's refusal of a subject that this user may not use; the connection stays.
 pub(super) fn violation(error: &str) -> String {
     format!(
         "{error}: the server does not let this user do that; the guide \"From one node to many\" \
@@ -103,7 +103,8 @@ pub(super) fn is_about_a_subscription(error: &str) -> bool {
     lower.contains("subscription") && lower.contains("exceeded")
 }
 
-/// What a violation is about: `... for Publish to "SUBJECT"`, or `... for Subscription to ...`.
+/// The verb and subject of a violation: `... for Publish to "SUBJECT"`, or `... for Subscription to
+/// ...`.
 pub(super) fn denied(error: &str) -> Option<(Verb, &str)> {
     let (verb, rest) = if let Some((_, rest)) = error.split_once("for Publish to \"") {
         (Verb::Publish, rest)

@@ -10,10 +10,10 @@ use ring::signature::{Ed25519KeyPair, KeyPair as _};
 /// The first five bits of a seed: `S`.
 const SEED: u8 = 18 << 3;
 
-/// The next five bits, and those of a public key: `U`, a user.
+/// The next five bits, in public keys as well: `U`, a user.
 const USER: u8 = 20 << 3;
 
-/// What is wrong with a seed. None of them quotes it.
+/// An error in a seed. None quotes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SeedError {
     /// Neither the letters nor the checksum of a seed.

@@ -1,4 +1,4 @@
-//! Which servers there are: those of the settings, and those that the cluster announces.
+//! The known servers: from the settings, and announced by the cluster.
 
 use std::net::IpAddr;
 
@@ -57,9 +57,9 @@ impl Servers {
 
     /// Takes what `by` says about its cluster, in place of what was said before.
     ///
-    /// A server that is known only by its address has to be as good as the one that announced it:
-    /// if that has a name, the certificate is for the same name. What was said before TLS began,
-    /// which anyone on the way can say, adds servers of that kind only, and replaces none.
+    /// A server known only by its address has to be as good as the one that announced it: if that
+    /// one has a name, the certificate must be for the same name. Announcements before TLS began,
+    /// which anyone on the way can forge, add only servers known by address, and replace none.
     pub(super) fn announced(&mut self, by: &Server, urls: &[String], said: Said) {
         if urls.is_empty() {
             return;

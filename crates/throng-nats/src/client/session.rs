@@ -19,7 +19,7 @@ use crate::protocol::encoder;
 /// How long connecting and logging in may take.
 const CONNECT: Duration = Duration::from_secs(2);
 
-/// What is read at once.
+/// Size of one read.
 const READ_BYTES: usize = 8 << 10;
 
 /// Subscriptions that are tried before the server is asked whether it has refused some.
@@ -39,7 +39,7 @@ pub struct Session {
     has_inbox: bool,
     last_token: u64,
     last_sid: u64,
-    /// What the server did not let this user do, in its words.
+    /// Permissions that the server denied this user, in its words.
     denied: Vec<String>,
     /// Subscriptions for which the server had no room.
     refused: usize,
@@ -54,7 +54,7 @@ pub struct Reply {
     pub payload: Vec<u8>,
 }
 
-/// What is heard next.
+/// The next event on the connection.
 enum Heard {
     Pong,
     Message { sid: u64, subject: String, reply: Reply },
@@ -84,7 +84,7 @@ impl Session {
         let mut out = Vec::new();
         encoder::subscribe(&mut out, &format!("{}*", session.inbox), INBOX_SID);
         session.send(&out).await.map_err(|lost| lost.to_string())?;
-        // What the server does not allow of that is not taken for something later.
+        // Earlier refusals by the server must not be taken for answers to later requests.
         session.ping().await.map_err(|lost| lost.to_string())?;
         session.has_inbox = session.denied.is_empty();
         Ok(session)
@@ -95,7 +95,7 @@ impl Session {
         self.has_inbox
     }
 
-    /// What the server says about itself.
+    /// The server's description of itself.
     pub fn info(&self) -> &Info {
         &self.connected.info
     }
@@ -105,7 +105,7 @@ impl Session {
         self.connected.stream.is_tls()
     }
 
-    /// What kind of login the server has accepted, in a word or two.
+    /// The kind of the accepted login, in a word or two.
     pub fn login(&self) -> &'static str {
         self.connected.login.kind()
     }

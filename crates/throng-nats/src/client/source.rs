@@ -1,4 +1,4 @@
-//! What is asked for anew for each connection, since files change: logins expire, and certificates.
+//! Values read anew for each connection, since files change: logins and certificates expire.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 pub struct Source<T>(Arc<dyn Fn() -> Result<T, String> + Send + Sync>);
 
 impl<T> Source<T> {
-    /// What `make` makes.
+    /// A source that calls `make`.
     pub fn new(make: impl Fn() -> Result<T, String> + Send + Sync + 'static) -> Source<T> {
         Source(Arc::new(make))
     }

@@ -1,8 +1,8 @@
-//! What is yet to be written to a server.
+//! Bytes to be written to a server.
 
-/// What was written is removed once it has at least this many bytes, and at least as many as wait:
-/// so each byte is moved once at most, on average, and what was written takes no more than what
-/// waits.
+/// Written bytes are removed once there are at least this many, and at least as many as unwritten
+/// ones: so each byte is moved once at most, on average, and written bytes take no more memory than
+/// waiting ones.
 const WRITTEN_BYTES_MIN: usize = 64 << 10;
 
 /// A buffer without contents keeps this much memory at most.

@@ -3,7 +3,7 @@
 /// Batches of direct gets came with it.
 const VERSION_MIN: (u32, u32) = (2, 11);
 
-/// What is needed, for people.
+/// The required version, for people.
 pub const NEEDED: &str = "2.11 or later";
 
 /// Why it is needed.
@@ -17,7 +17,7 @@ pub fn is_old(version: &str) -> bool {
     version.0.is_some_and(|major| (major, version.1.unwrap_or(0)) < VERSION_MIN)
 }
 
-/// What to say of a server that is too old.
+/// The error for a server that is too old.
 pub fn sentence(version: &str) -> String {
     format!("nats-server {version} is too old, {NEEDED} is needed: {REASON}")
 }

@@ -1,4 +1,4 @@
-//! What this node answers when another one asks.
+//! This node's answers to questions of others.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What this node asks all others, and what it makes of their answers.
+//! This node's questions to all others, and their combined answers.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -86,7 +86,7 @@ impl Shared {
         self.asks.end(token, Answers { bytes, is_complete });
     }
 
-    /// Who follows a channel, on all nodes.
+    /// The subscribers of a channel, on all nodes.
     pub(super) fn presence(
         &self,
         now_ms: u64,
@@ -141,7 +141,7 @@ impl Shared {
         let (Some(of), Some(todo)) = (Target::of(target), Action::of(action)) else {
             return OtherNodes::default().into();
         };
-        // Whoever has connections closed wants to know of each node that may not have heard it.
+        // Closing connections must report each node that may not have heard of it.
         let must_reach_all = matches!(action, ScanAction::Close(_));
         let question = Question::Scan { target: of, action: todo };
         let (ticket, answer) = later.ticket();

@@ -12,7 +12,7 @@ const ASKS_MAX: usize = 4_096;
 /// Called with what other nodes have answered.
 pub(super) type Done = Box<dyn FnOnce(Answers) + Send>;
 
-/// What other nodes have answered.
+/// The answers of other nodes.
 pub(super) struct Answers {
     pub(super) bytes: Vec<Vec<u8>>,
     pub(super) is_complete: bool,

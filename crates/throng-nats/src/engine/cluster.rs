@@ -1,4 +1,4 @@
-//! What this node says of itself, and what it knows of the other nodes.
+//! This node's description of itself, and the descriptions of the others.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -13,8 +13,8 @@ const DESCRIBE_MS: u64 = 1_000;
 /// After this time without news of its own, the connection's thread is late itself.
 const STANDING_MS: u64 = 2_000;
 
-/// What a node says of itself. Every node has to read what one of another version says: fields are
-/// added, and none is renamed or removed.
+/// A node's description of itself. Every node has to read descriptions by other versions: fields
+/// are added, and none is renamed or removed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NodeFacts {
@@ -26,7 +26,7 @@ pub struct NodeFacts {
     pub up_ms: u64,
     /// The open connections of both planes.
     pub connections: u64,
-    /// What the readiness probe says, in a word.
+    /// The state of the readiness probe, in a word.
     pub status: String,
     /// Why it is not ready: the words of the probe.
     pub reasons: Vec<String>,
@@ -57,7 +57,7 @@ pub struct OtherNode {
     pub id: String,
     /// For how long it was silent, in milliseconds.
     pub silent_ms: u64,
-    /// What it has said of itself last; `None` if it never has.
+    /// Its last description of itself; `None` if it never sent one.
     pub facts: Option<NodeFacts>,
 }
 
@@ -68,13 +68,12 @@ pub struct OtherNode {
 pub struct ClusterView {
     /// The name that this node has since it started.
     pub id: String,
-    /// What it says of itself.
     pub facts: NodeFacts,
     /// The other nodes, by their names.
     pub others: Vec<OtherNode>,
 }
 
-/// What the rest of the server knows of the node: name, version, connections and health.
+/// Facts that the rest of the server knows about the node: name, version, connections and health.
 pub(super) type OwnFacts = Box<dyn Fn() -> NodeFacts + Send + Sync>;
 
 struct Heard {
@@ -109,7 +108,7 @@ impl Cluster {
         debug_assert!(is_first);
     }
 
-    /// What the rest of the server knows; `None` before it says.
+    /// The facts from the rest of the server; `None` before it has given them.
     pub(super) fn own(&self) -> Option<NodeFacts> {
         self.own.get().map(|own| own())
     }

@@ -15,7 +15,7 @@ use throng_core::{
 use crate::api::message::StoredMessage;
 use crate::journal;
 
-/// What is in one page at most, so that it stays small beside what a server holds.
+/// Size limit of one page, so that it stays small beside a server's memory.
 const PAGE_BYTES_MAX: usize = 4 << 20;
 
 /// A message of the stream, as the node's subscribers get it.
@@ -57,7 +57,7 @@ pub(super) struct Source {
     pub(super) newest: u64,
 }
 
-/// What to do after a part was read.
+/// The next step after a part was read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
     /// Read what comes after this sequence.
@@ -66,7 +66,7 @@ pub(super) enum Next {
     Finish,
 }
 
-/// What was read of a channel so far.
+/// The messages of a channel read so far.
 #[derive(Debug)]
 pub(super) struct Collect {
     source: Source,
@@ -139,7 +139,7 @@ impl Collect {
             }
         }
         if !read.is_whole && !is_first {
-            // What came before is no longer next to what comes now.
+            // The earlier messages are no longer next to these.
             self.clear();
         }
         for stored in read.messages {
@@ -194,7 +194,7 @@ impl Collect {
         }
     }
 
-    /// What was asked for.
+    /// The requested part.
     pub(super) fn finish(self, limits: Limits) -> Part {
         match self.reading {
             Reading::Start(start) => Part::Start(self.start(start, limits)),

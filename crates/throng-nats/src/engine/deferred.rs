@@ -1,8 +1,8 @@
-//! What the thread of the connection puts off while there is more to take: waking workers, and
+//! Work that the connection's thread puts off while there is more to take: waking workers, and
 //! answering publishers.
 //!
-//! Whoever is woken may get the processor at once, instead of this thread, and finds one message.
-//! After some of them have come at once, each finds all that are for it.
+//! A woken thread may get the processor at once, instead of this one, and then finds only one
+//! message. If several have come at once, it finds all of them.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -1,4 +1,4 @@
-//! What is heard of the servers before the node serves: it is told once it does.
+//! News from the servers before the node serves; delivered once it does.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ struct State {
     /// How many other nodes are there. It is reported only when it changes.
     nodes: usize,
     is_open: bool,
-    /// What is in the way.
+    /// The obstacle to serving.
     trouble: Option<String>,
 }
 

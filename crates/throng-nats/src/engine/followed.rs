@@ -56,8 +56,8 @@ pub(super) struct Entry {
     pub(super) is_stale: bool,
 }
 
-// Beside it a channel has its name, and a place in both indexes. What the journal knows of it is as
-// much.
+// A channel also has its name, and a place in both indexes. The journal's state of it is about as
+// large.
 const _: () = assert!(size_of::<Entry>() <= 56);
 
 impl Entry {

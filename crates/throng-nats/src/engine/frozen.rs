@@ -1,5 +1,5 @@
-//! A node as frozen state: what it was told of the stream and of other nodes. Its subscribers are
-//! those of the memory engine, which is frozen beside it. See `docs/reference/frozen-state.md`.
+//! A node as frozen state: its knowledge of the stream and of other nodes. Its subscribers are in
+//! the memory engine, which is frozen beside it. See `docs/reference/frozen-state.md`.
 
 use std::collections::HashSet;
 
@@ -42,7 +42,7 @@ pub(super) struct FrozenNode {
 }
 
 impl FrozenNode {
-    /// The records in front of those of the channels.
+    /// The records in front of the channels.
     pub(super) fn encode(&self) -> impl Iterator<Item = Vec<u8>> {
         let mut first = Encoder::first(RecordKind::Node);
         let fields = [self.epoch, self.last, self.settled, self.held.complete];
@@ -56,7 +56,7 @@ impl FrozenNode {
         std::iter::once(first.finish()).chain(others)
     }
 
-    /// The record behind those of the channels.
+    /// The record behind the channels.
     pub(super) fn encode_end(&self, channels: u64) -> Vec<u8> {
         let mut end = Encoder::new(RecordKind::NodeEnd);
         end.u64(self.held.nodes.len() as u64);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use throng_core::parts::HeldPart;
 use throng_core::{ChannelId, ChannelName};
 
-/// Who has the followed channels.
+/// The owner of the followed channels.
 pub(super) trait Owner: Send + Sync {
     /// A subscription does not ask for the start of this channel any more.
     fn release(&self, id: ChannelId, channel: &ChannelName);

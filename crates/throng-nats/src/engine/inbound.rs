@@ -1,4 +1,4 @@
-//! What the journal reports, on the thread of the connection.
+//! Handles the journal's reports, on the connection's thread.
 
 use std::convert::Infallible;
 use std::sync::atomic::Ordering;
@@ -71,7 +71,7 @@ impl Shared {
             Notice::Report(Report::Stalled(is_stalled)) => self.stalls(is_stalled),
             Notice::Report(Report::TableRefused { reason }) => {
                 tracing::error!("{reason}");
-                // What is open stays so, and says how old the table is.
+                // An open table stays open, and says how old it is.
                 if !self.link.is_open() {
                     self.link.set((self.now_ms)(), LinkState::Refused { reason });
                 }

@@ -15,7 +15,7 @@ const LAG_MS_AGAIN: u64 = 1_000;
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Lateness {
-    /// What clients were told last; `None` before that is known of an earlier process.
+    /// The last notice to clients; `None` before an earlier process's is known.
     told: Option<bool>,
     /// Since when something else holds.
     since_ms: Option<u64>,
@@ -45,7 +45,7 @@ impl Lateness {
 mod tests {
     use super::*;
 
-    /// What is told when, of one step each tenth of a second.
+    /// The notices, in steps of a tenth of a second.
     fn told(
         lateness: &mut Lateness,
         from_ms: u64,

@@ -25,12 +25,12 @@ pub enum LinkState {
     },
     /// The servers can be reached, and the stream cannot be used.
     Refused {
-        /// What is wrong and what to do.
+        /// The problem and its remedy.
         reason: String,
     },
 }
 
-/// What a node counts.
+/// Counters of a node.
 #[derive(Debug, Clone)]
 pub struct Figures {
     /// True if messages can be published and read.
@@ -104,7 +104,7 @@ pub(super) struct Link {
     settled: AtomicU64,
     /// The highest sequence that was delivered.
     delivered: AtomicU64,
-    /// What was known of the stream when the servers were asked whether all of it has come.
+    /// The head of the stream, as known when the servers were asked whether all of it has come.
     asked: AtomicU64,
     is_whole: AtomicBool,
     state: Mutex<LinkState>,

@@ -1,5 +1,5 @@
-//! What nodes ask each other, as JSON. A node that does not know a question of a later version does
-//! not answer, and the one that asks says that an answer is missing.
+//! Questions between nodes, as JSON. A node that does not know a question of a later version does
+//! not answer, and the asking node reports a missing answer.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,11 +11,11 @@ use throng_core::{
 
 use crate::journal::headers_of;
 
-/// What one node asks all others.
+/// A question of one node to all others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Question {
-    /// Who follows a channel?
+    /// The subscribers of a channel.
     Presence {
         of: Log,
         /// The largest number of users to name.
@@ -29,8 +29,9 @@ pub(super) enum Question {
     Scan { target: Target, action: Action },
 }
 
-/// What is asked of all nodes, on the subject of questions, by one that is no node itself: how they
-/// are. `id` names it, as a node's does. Each node answers with a [`ClusterView`] as JSON.
+/// The question of a program that is no node itself to all nodes, on the subject of questions:
+/// their state. `id` names the asker, as a node's does. Each node answers with a [`ClusterView`] as
+/// JSON.
 ///
 /// [`ClusterView`]: super::ClusterView
 pub fn question_of_nodes(id: &str) -> (Vec<u8>, Vec<u8>) {
@@ -89,7 +90,7 @@ impl Target {
     }
 }
 
-/// What is done with them.
+/// The action on the connections found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Action {
@@ -183,8 +184,8 @@ impl From<&Scanned> for ScanAnswer {
 }
 
 impl ScanAnswer {
-    /// What was scanned. A connection that is described as no version here would is left out: it
-    /// counts.
+    /// The result of the scan. A connection with a description of no version known here would be
+    /// left out; it is counted.
     pub(super) fn scanned(self) -> Scanned {
         let connection = |found: Found| {
             let transport = TRANSPORTS.into_iter().find(|one| one.word() == found.transport)?;

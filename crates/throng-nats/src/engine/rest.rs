@@ -11,7 +11,7 @@ use crate::journal::Held;
 /// How long the thread of the connection may take to stop delivering: a message may wait for room.
 const HOLD_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What is known since messages are held, and under which epoch that was.
+/// State since messages are held, and its epoch.
 #[derive(Default)]
 pub(super) struct Holding {
     held: Mutex<Option<(Option<Epoch>, Held)>>,

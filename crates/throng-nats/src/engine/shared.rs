@@ -1,4 +1,4 @@
-//! What the threads of the server and the thread of the connection share.
+//! State shared by the server's threads and the connection's thread.
 //!
 //! Locks are taken in this order: the followed channels, a shard of the memory engine, the open
 //! parts. Nothing that may drop a [`Hold`] is dropped under the first.
@@ -34,7 +34,7 @@ const VACATED_PER_TICK: usize = 4_096;
 /// While memory is short, this share of the limit of all tails is left.
 const SHORT_SHARE: usize = 8;
 
-/// Who waits for a part that is read.
+/// The waiting party of a part that is read.
 pub(super) enum ReadFor {
     /// A subscription that asks for its start.
     Start(Hold, Ticket<Fetched>),
@@ -61,7 +61,7 @@ pub(super) struct Shared {
     pub(super) workers: usize,
     /// Names this process to itself.
     pub(super) nonce: String,
-    /// What the names of connections begin with.
+    /// The common start of connection names.
     pub(super) node: NodeTag,
     /// Names the node to others.
     pub(super) name: String,
@@ -305,7 +305,7 @@ impl Shared {
         if self.link.is_open() { self.cluster.standing(now_ms, since_ms).1 } else { 0 }
     }
 
-    /// What this node says of itself; `None` before the rest of the server has.
+    /// This node's description of itself; `None` before the rest of the server has given one.
     pub(super) fn facts(&self, now_ms: u64) -> Option<NodeFacts> {
         let own = self.cluster.own()?;
         let link = &self.link;

@@ -32,7 +32,7 @@ pub(super) struct Starting {
     thread: JoinHandle<()>,
     /// Names of this process and of the node.
     names: (String, String),
-    /// What the names of connections begin with.
+    /// The common start of connection names.
     node: NodeTag,
     now_ms: fn() -> u64,
     from_wall_ms: fn(u64) -> u64,
@@ -130,7 +130,7 @@ impl NatsEngine {
     ///
     /// # Errors
     ///
-    /// What the system reports if the thread cannot be started.
+    /// An error of the system, if the thread cannot be started.
     pub fn start(
         settings: NodeSettings,
         events: Option<Arc<dyn EventSink>>,

@@ -9,9 +9,9 @@
 //! | the other one serves: [`NatsEngine::cede`] | ends its connection | |
 //! | or it does not: [`NatsEngine::go_on`] | reads what has come meanwhile | has ended |
 //!
-//! Other nodes know the node by a name, which stays. What they ask reaches both processes while
+//! Other nodes know the node by a name, which stays. Their questions reach both processes while
 //! both are connected, and they take the first answer under the name: so none is doubled, and none
-//! is missing. The one that has not begun keeps questions until it has.
+//! is missing. The process that has not begun keeps questions until it has.
 
 use std::io;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub enum FreezeError<E> {
     /// The connection is not as it was when messages were held.
     #[error("NATS cannot be used: {0}")]
     Away(String),
-    /// What takes the records has failed.
+    /// The receiver of the records has failed.
     #[error(transparent)]
     Write(E),
 }
@@ -119,7 +119,7 @@ impl Successor {
     ///
     /// # Errors
     ///
-    /// What the system reports if the thread cannot be started.
+    /// An error of the system, if the thread cannot be started.
     pub fn connect(settings: NodeSettings) -> io::Result<Successor> {
         debug_assert!(settings.journal.successor_of.is_some());
         Ok(Successor(Starting::connect(settings)?))
@@ -140,7 +140,7 @@ impl Successor {
     ///
     /// # Errors
     ///
-    /// What was read is not a whole node.
+    /// The records are not a whole node.
     pub fn thaw(
         self,
         thaw: NodeThaw,
@@ -178,7 +178,7 @@ pub struct Thawed {
 }
 
 impl Thawed {
-    /// The engine. What the rest of the server tells it comes before [`Thawed::begin`].
+    /// The engine. News from the rest of the server comes before [`Thawed::begin`].
     pub fn engine(&self) -> &Arc<NatsEngine> {
         &self.engine
     }

@@ -12,7 +12,7 @@ use crate::journal::{Changed, TableId};
 /// Tickets that wait for a comparison, at most.
 const WAITING_MAX: usize = 4_096;
 
-/// What the owner of the table's contents is told.
+/// News for the owner of the table's contents.
 #[derive(Debug)]
 pub enum TableNews {
     /// These entries were written, in this order.
@@ -38,7 +38,7 @@ struct Table {
     told: Mutex<Told>,
     /// When it was current last; 0 for never.
     as_of_ms: AtomicU64,
-    /// Who waits until it is current as of a time.
+    /// Parties that wait until the table is current as of a time.
     waiting: Mutex<Vec<(u64, Ticket<()>)>>,
 }
 

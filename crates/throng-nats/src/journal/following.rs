@@ -172,7 +172,7 @@ impl Following {
                 channel.turn(State::Behind, &mut self.behind);
                 channel.behind_since_ms = now_ms as u32;
             }
-            // What could not be read meanwhile is not lost yet.
+            // Messages that could not be read meanwhile are not lost yet.
             channel.target_since_ms = now_ms as u32;
             if channel.state != State::Free {
                 self.unasked.push_back((slot, channel.head));
@@ -438,7 +438,8 @@ impl Following {
         let channel = &mut self.channels[subscription.slot];
         channel.is_filling = false;
         let mut messages = batch.messages.into_iter().peekable();
-        // What came live meanwhile is reported already. Nothing is missing after it then.
+        // Messages that came live meanwhile are reported already. Nothing is missing after them
+        // then.
         let mut continues = batch.is_whole;
         while messages.next_if(|message| message.sequence <= channel.head).is_some() {
             continues = true;

@@ -51,7 +51,7 @@ const DESCRIPTION_BYTES_MAX: usize = 4 << 10;
 /// Names the node that sends a message.
 const NODE: &str = "Throng-Node";
 
-/// What a node says of itself.
+/// A node's description of itself.
 const HERE: &[u8] = b"here";
 const NEW: &[u8] = b"new";
 const LEAVES: &[u8] = b"leaves";
@@ -76,7 +76,7 @@ pub(super) struct Nodes {
     is_silent: bool,
     presence: Box<str>,
     ask: Box<str>,
-    /// What is said of this node; empty if nothing is.
+    /// The description of this node; may be empty.
     description: Arc<[u8]>,
     /// By name, when a node was heard last.
     known: BTreeMap<Box<str>, u64>,
@@ -156,7 +156,7 @@ impl Nodes {
         }
     }
 
-    /// What the node says of itself from now on: for the first time at once.
+    /// Sets the node's description of itself, and sends the first one at once.
     pub(super) fn describe(&mut self, now_ms: u64, description: Vec<u8>, outbox: &mut Outbox) {
         let was_described = !self.description.is_empty();
         self.description = description.into();

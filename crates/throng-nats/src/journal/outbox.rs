@@ -1,4 +1,4 @@
-//! What is to be done, and which answers are expected.
+//! Pending actions and expected answers.
 
 use std::sync::Arc;
 
@@ -14,15 +14,14 @@ pub(super) const HINT_SID: u64 = 2;
 pub(super) const NODES_SID: u64 = 3;
 /// The subscription that questions of other nodes come to.
 pub(super) const ASK_SID: u64 = 4;
-/// The subscription that new entries of the first table come to; those of the others follow.
+/// The subscription for new entries of the first table; the other tables follow.
 pub(super) const TABLE_SID: u64 = 5;
 
-/// What a journal wants to have done, in this order.
+/// An action that a journal requests, in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     /// Subscribe to a subject.
     Subscribe {
-        /// What to subscribe to.
         subject: String,
         /// The number of the subscription.
         sid: u64,
@@ -47,7 +46,7 @@ pub enum Action {
     Report(Report),
 }
 
-/// What was asked, and so who gets the answer.
+/// A sent question, which says who gets the answer.
 #[derive(Debug, Clone)]
 pub(super) enum Question {
     /// About the stream itself.
@@ -68,7 +67,7 @@ pub(super) enum Question {
     Entry(TableId),
 }
 
-/// What is to be done, and which answers are expected.
+/// Pending actions and expected answers.
 pub(super) struct Outbox {
     pub(super) actions: Vec<Action>,
     stream: String,
@@ -162,7 +161,7 @@ impl Outbox {
         self.actions.push(Action::Publish { subject, reply, headers, payload });
     }
 
-    /// What an answer to this subject answers.
+    /// The question that an answer to this subject belongs to.
     pub(super) fn question(&self, subject: &str) -> Option<(u64, Question)> {
         let token = subject.strip_prefix(&self.inbox)?.parse().ok()?;
         self.questions.get(&token).cloned().map(|question| (token, question))

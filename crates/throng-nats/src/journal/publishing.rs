@@ -43,7 +43,7 @@ const FALLEN: u64 = u64::MAX;
 /// After a refusal that may pass, a publication is sent again.
 const RETRY_MS: u64 = 100;
 
-/// What a message carries whose publisher wants a receipt: which node and which publication.
+/// The header of a message whose publisher wants a receipt: the node and the publication.
 fn receipt(nonce: &str, token: u64) -> String {
     format!("{nonce}.{token}")
 }
@@ -53,7 +53,7 @@ pub fn token_of_receipt(nonce: &str, receipt: &str) -> Option<u64> {
     receipt.strip_prefix(nonce)?.strip_prefix('.')?.parse().ok()
 }
 
-/// What the rest of the journal learns from an answer.
+/// News from an answer for the rest of the journal.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Stored {
     /// The stream has the message.
@@ -74,7 +74,7 @@ struct Outstanding {
     headers: Arc<[u8]>,
     body: Arc<[u8]>,
     key: Option<KeyId>,
-    /// What the stream had reached when it was first sent.
+    /// The stream's head when it was first sent.
     floor: u64,
     taken_ms: u64,
     /// When it is sent, or sent again; 0 for now.
@@ -222,7 +222,7 @@ impl Publishing {
         Ok(())
     }
 
-    /// An id of its own, or that of all publications to the channel with this key.
+    /// An id of its own, or the common id of all publications to the channel with this key.
     fn id(&mut self, key: Option<KeyId>) -> String {
         let Some(key) = key else {
             self.next_id += 1;
@@ -366,7 +366,7 @@ impl Publishing {
     }
 }
 
-/// What the key of a publication is known by.
+/// The identifier of a publication's key.
 fn key_id(publication: &Publication) -> Option<KeyId> {
     let key = publication.idempotency_key.as_ref()?;
     let mut hash = digest::Context::new(&digest::SHA256);

@@ -26,7 +26,7 @@ const AGAIN_MS: u64 = 50;
 /// For how long that goes on: then the message is gone.
 const LAGS_MS: u64 = 2_000;
 
-/// Who wants to know.
+/// The purpose of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// A channel that is behind.
@@ -192,7 +192,7 @@ impl Readings {
         }
         let later = batch.messages.len() as u64 + batch.left;
         let is_whole = get::is_whole(batch.after, batch.has_after, later, self.per_channel, first);
-        // What does not reach what is known to be there has a hole at its end.
+        // A page that ends before the known head has a hole at its end.
         match is_whole.map(|is_whole| is_whole && !(lags && is_read)) {
             Some(is_whole) => Some(Done::new(batch, is_whole)),
             None => {
@@ -214,8 +214,8 @@ impl Readings {
     /// they were asked for.
     pub(super) fn bounds_are(&mut self, token: u64, (first, last): (u64, u64)) -> Vec<Done> {
         let decide = |batch: Batch| {
-            // Nobody has a position that the stream has not reached, unless it was made up. What a
-            // channel is filled from is known to be there.
+            // Nobody has a position beyond the stream's head, unless it was made up. The source of
+            // a fill is known to be there.
             let is_reached = batch.after <= last || matches!(batch.purpose, Purpose::Fill(_));
             let is_whole = is_reached && batch.after.saturating_add(1) >= first;
             Done::new(batch, is_whole)

@@ -1,4 +1,4 @@
-//! What a journal is told, and what it reports.
+//! A journal's input and output.
 
 use throng_core::{ChannelId, ChannelName, NodeTag, Publication};
 
@@ -9,7 +9,7 @@ use crate::api::table::{StoredEntry, TableEntry, TableSettings};
 use crate::permissions::Verb;
 use crate::protocol::decoder::Delivery;
 
-/// What a journal is told.
+/// Input of a journal.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// A server has accepted the connection. All subscriptions have to be made again.
@@ -23,11 +23,11 @@ pub enum Event<'a> {
     Received(Delivery<'a>),
     /// The server does not let this user do something, which was asked for on this connection.
     Denied {
-        /// What this user may not do with the subject.
+        /// The denied operation.
         verb: Verb,
         /// As it was asked for.
         subject: String,
-        /// What the server says.
+        /// The server's words.
         error: String,
     },
     /// The server is asked whether it is there, after all that was to be done until now.
@@ -51,7 +51,7 @@ pub enum Event<'a> {
         channel: ChannelName,
         /// The messages after this sequence.
         after: u64,
-        /// What the reader knows to be there: an answer that does not reach it is not yet complete.
+        /// The head that the reader knows of: an answer that ends before it is not yet complete.
         at_least: u64,
     },
     /// To ask all other nodes.
@@ -60,7 +60,7 @@ pub enum Event<'a> {
     Answer {
         /// Where the answer goes to: as in [`Report::Question`].
         reply: String,
-        /// What this node says to it.
+        /// This node's answer.
         answer: Vec<u8>,
     },
     /// To write an entry of a table. The token comes back with the outcome.
@@ -69,7 +69,6 @@ pub enum Event<'a> {
         table: TableId,
         /// Comes back with the outcome.
         token: u64,
-        /// What is written, and under which key.
         entry: TableEntry,
         /// The sequence of the key's last entry, without which it is not written; 0 if there is
         /// none. `None` if that does not matter.
@@ -86,14 +85,14 @@ pub enum Event<'a> {
     },
     /// To compare a table with what was read of it, at once.
     Compare(TableId),
-    /// What the other nodes are told of this one once a second, from now on.
+    /// Sets the description of this node that others get once a second.
     Describe(Vec<u8>),
     /// The node ends. Others need not wait for its answers any more.
     Leave,
     /// Another process is the node from now on. This one ends, and others are not told.
     Cede,
-    /// To report no message of a followed channel before [`Event::GoOn`]. What comes meanwhile is
-    /// read from the stream then.
+    /// Report no message of a followed channel before [`Event::GoOn`]; then read the messages that
+    /// came meanwhile from the stream.
     Hold,
     /// To report messages again.
     GoOn,
@@ -103,18 +102,17 @@ pub enum Event<'a> {
     Tick,
 }
 
-/// What a node was, and where it was held.
+/// The identity of a node, and the point at which it was held.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resume {
     /// The epoch of the heads.
     pub epoch: u64,
-    /// What it knew when it was held.
     pub held: Held,
     /// The channels that it follows: all messages up to their heads were reported.
     pub channels: Vec<(ChannelId, ChannelName, u64)>,
 }
 
-/// What a journal knows when it is held.
+/// State of a journal at the point at which it is held.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Held {
     /// All messages of followed channels up to this sequence were heard, or are known to lack.
@@ -128,7 +126,6 @@ pub struct Held {
 pub struct Ask {
     /// Comes back with the answers.
     pub token: u64,
-    /// What is asked.
     pub question: Vec<u8>,
     /// How long answers are waited for, in milliseconds.
     pub wait_ms: u64,
@@ -136,7 +133,7 @@ pub struct Ask {
     pub must_reach_all: bool,
 }
 
-/// What other nodes have answered.
+/// Answers of other nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
     /// The token of [`Ask`].
@@ -147,7 +144,7 @@ pub struct Asked {
     pub is_complete: bool,
 }
 
-/// What a journal reports.
+/// Output of a journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Report {
     /// Messages can be published and read, under this epoch. With another epoch than before, all
@@ -162,7 +159,7 @@ pub enum Report {
     Away,
     /// The stream cannot be used, and why. It is tried again every few seconds.
     Refused {
-        /// What is wrong and what to do.
+        /// The problem and its remedy.
         reason: String,
     },
     /// Whether the stream stores nothing, although it says how it is. Publications are
@@ -175,8 +172,8 @@ pub enum Report {
         /// The sequence of its last message, or a later one that belongs to no message of it.
         head: u64,
     },
-    /// The server allows no more subscriptions than those of `subscribed` channels: so many other
-    /// ones are polled, and their messages come late.
+    /// The server allows no more subscriptions than the ones of `subscribed` channels: so many
+    /// other ones are polled, and their messages come late.
     Polled {
         /// How many channels are polled; 0 if there is room for all again.
         channels: usize,
@@ -184,7 +181,7 @@ pub enum Report {
         subscribed: usize,
     },
     /// All messages of followed channels up to this sequence were reported, although
-    /// [`Report::Whole`] says that some may be missing: those of polled channels, after it.
+    /// [`Report::Whole`] says that some may be missing: messages of polled channels, after it.
     Settled {
         /// The last one.
         up_to: u64,
@@ -201,18 +198,17 @@ pub enum Report {
         /// Which channel it is.
         channel: ChannelId,
     },
-    /// What became of a publication.
+    /// The outcome of a publication.
     Published {
         /// The token of [`Event::Publish`].
         token: u64,
-        /// What became of it.
         outcome: Outcome,
     },
-    /// What was read.
+    /// The result of a read.
     Read {
         /// The token of [`Event::Read`].
         token: u64,
-        /// What was read; `None` if the stream is away.
+        /// The messages; `None` if the stream is away.
         reading: Option<Reading>,
     },
     /// As many other nodes are there now; none while nothing can be heard of them.
@@ -221,7 +217,7 @@ pub enum Report {
     Heard {
         /// The name that it has had since it started.
         node: Box<str>,
-        /// What it says of itself, as in [`Event::Describe`]; empty if it says nothing now.
+        /// Its description of itself, as in [`Event::Describe`]; empty if it has none now.
         description: Vec<u8>,
     },
     /// Another node has ended, or was silent for so long that it counts as gone.
@@ -233,13 +229,11 @@ pub enum Report {
     Standing(Standing),
     /// No message of a followed channel is reported from now on.
     Held(Held),
-    /// What other nodes have answered.
     Asked(Asked),
     /// Another node asks. [`Event::Answer`] answers.
     Question {
         /// Where the answer goes to.
         reply: String,
-        /// What it asks.
         question: Vec<u8>,
     },
     /// Whether all followed channels have all messages that this node knows of, if that has
@@ -259,21 +253,20 @@ pub enum Report {
     TableLost(TableId),
     /// A table cannot be used, and why. It is tried again every few seconds.
     TableRefused {
-        /// What is wrong and what to do.
+        /// The problem and its remedy.
         reason: String,
     },
-    /// What a key of a table has.
+    /// The entry of a table's key.
     Looked {
         /// The token of [`Event::Look`].
         token: u64,
         /// Its last entry, if there is one; `None` if that cannot be read.
         found: Option<Option<StoredEntry>>,
     },
-    /// What became of a change of a table.
+    /// The outcome of a change to a table.
     Changed {
         /// The token of [`Event::Change`].
         token: u64,
-        /// What became of it.
         outcome: Changed,
     },
 }
@@ -293,7 +286,7 @@ pub struct Standing {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TableId(pub usize);
 
-/// What became of a change of a table.
+/// The outcome of a change to a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Changed {
     /// It is stored, and its entry was reported here.
@@ -332,7 +325,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// What the names of the node's connections have in common.
+    /// The common start of the names of the node's connections.
     pub fn node(&self) -> NodeTag {
         // That of the process before: clients keep the names of their connections.
         let name = self.successor_of.as_ref().unwrap_or(&self.nonce);
@@ -340,15 +333,14 @@ impl Settings {
     }
 }
 
-/// What became of a publication.
+/// The outcome of a publication.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// The stream has it.
     Stored {
         /// Its sequence in the stream.
         sequence: u64,
-        /// True if its idempotency key was known, and the sequence is that of the first
-        /// publication.
+        /// True if its idempotency key was known, and the sequence is the first publication's.
         is_duplicate: bool,
     },
     /// It is not stored: too many are under way.
@@ -368,7 +360,7 @@ pub enum Outcome {
     Refused(String),
 }
 
-/// What was read.
+/// The result of a read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reading {
     /// The messages, oldest first.

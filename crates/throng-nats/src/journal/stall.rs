@@ -18,7 +18,7 @@ const QUIET_MS: u64 = 5_000;
 /// How long until another publication is tried after one that was not answered.
 const TRY_MS: u64 = 1_000;
 
-/// What counts of the time between two ticks, at most: a node that was stopped itself does not take
+/// Upper bound on the time counted between two ticks: a node that was stopped itself does not take
 /// the stream for stalled.
 const TICK_MS_MAX: u64 = 200;
 
@@ -30,7 +30,7 @@ pub(super) struct Stall {
     waited_ms: u64,
     quiet_ms: u64,
     lacks_majority: bool,
-    /// What was reported last.
+    /// The last report.
     reported: bool,
 }
 

@@ -67,7 +67,7 @@ struct Change {
     token: u64,
     subject: String,
     sent_ms: u64,
-    /// What it waits for, once it is stored or refused for another entry.
+    /// The awaited outcome, once it is stored or refused for another entry.
     awaited: Option<Awaited>,
 }
 
@@ -329,7 +329,7 @@ impl Table {
         }
         (self.created, self.said, self.waited_ms) = (info.created, None, 0);
         (self.is_found, self.is_compared, self.found_ms) = (true, true, self.asked_ms);
-        // What has expired matters to nobody.
+        // Expired entries matter to nobody.
         self.position = self.position.max(info.first.saturating_sub(1).min(info.last));
         self.target = self.target.max(info.last);
         if self.target > self.position {

@@ -55,7 +55,7 @@ enum Step {
     WriteRecord,
 }
 
-/// What a cycle found.
+/// The result of a cycle.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Watched {
     /// Nothing that concerns others.
@@ -90,18 +90,18 @@ pub(super) struct Watch {
     has_read: bool,
     /// For how long cycles have failed for a reason that may pass.
     failing_ms: u64,
-    /// What is to be written.
+    /// The record to write.
     candidate: Option<EpochRecord>,
     epoch: Option<u64>,
     created: String,
     first: u64,
     last: u64,
-    /// Up to here all was heard that concerns this node: what the stream had reached two cycles
-    /// ago. What came since may have been under way when the connection was lost.
+    /// All messages that concern this node were received up to here: the stream's head two cycles
+    /// ago. Later ones may have been under way when the connection was lost.
     complete: u64,
-    /// What the stream had reached one cycle ago.
+    /// The stream's head one cycle ago.
     polled: u64,
-    /// What the stream had reached before the question about it.
+    /// The stream's head before the question about it.
     floor: u64,
     leader: String,
     has_majority: bool,

@@ -1,4 +1,4 @@
-//! What a server writes, in pieces of any size.
+//! Decoder of a server's output, in pieces of any size.
 
 use super::headers::Headers;
 
@@ -26,10 +26,10 @@ pub struct Delivery<'a> {
     pub payload: &'a [u8],
 }
 
-/// What a server says.
+/// A server's operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerOp<'a> {
-    /// What the server is and asks for, as JSON.
+    /// The server's description and demands, as JSON.
     Info(&'a [u8]),
     /// A message to a subscription.
     Message(Delivery<'a>),
@@ -43,7 +43,7 @@ pub enum ServerOp<'a> {
     Error(&'a str),
 }
 
-/// What is not the protocol. The connection is of no use any more.
+/// A violation of the protocol. The connection is of no use any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// A line longer than any that a server writes.

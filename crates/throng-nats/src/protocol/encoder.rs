@@ -1,4 +1,4 @@
-//! What a client writes.
+//! Encoder of a client's operations.
 
 use std::io::Write as _;
 
@@ -39,7 +39,7 @@ pub(crate) struct Connect<'a> {
     /// The public key of the user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) nkey: Option<String>,
-    /// What an account has signed about the user.
+    /// The account's signed statement about the user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) jwt: Option<&'a str>,
     /// The signature of the server's challenge.

@@ -35,7 +35,7 @@ pub struct Copied {
 
 type Entry = (fjall::UserKey, fjall::UserValue);
 
-/// What all tables have at one moment.
+/// The contents of all tables at one moment.
 struct Moment<'a> {
     storage: &'a DiskStorage,
     open: Weak<Open>,
@@ -48,8 +48,8 @@ impl DiskStorage {
     ///
     /// # Errors
     ///
-    /// What the library reports of either storage; this one was closed meanwhile; `each` has
-    /// broken. The directory is left as it is then.
+    /// An error of either storage by the library; this one was closed meanwhile; `each` has broken.
+    /// The directory is left as it is then.
     pub(crate) fn copy_to(
         &self,
         path: &Path,
@@ -95,7 +95,7 @@ impl Moment<'_> {
         Ok(Moment { storage, open: Arc::downgrade(&open), snapshot: open.database.snapshot() })
     }
 
-    /// What was open at the moment. It is not there any more once the storage was closed.
+    /// The storage that was open at the moment. It is gone once the storage was closed.
     fn open(&self) -> Result<Arc<Open>, StorageError> {
         let open = self.storage.get_open()?;
         if self.open.ptr_eq(&Arc::downgrade(&open)) {

@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
-/// What the names of journals end with.
+/// End of the names of journals.
 const EXTENSION: &str = "jnl";
 
 /// The same while one is written anew.
@@ -18,7 +18,7 @@ const NEW: &str = "new";
 /// The file that the library writes last when it makes a directory.
 const VERSION: &str = "version";
 
-/// What is copied at a time.
+/// Size of one copied piece.
 const PIECE_BYTES: usize = 64 << 10;
 
 /// The files of a directory whose names end in this way.

@@ -5,10 +5,10 @@
 //! each commit passes full memtables to the thread, which keeps a reference to each until it is
 //! the last one.
 //!
-//! All tables together hold a limited memory, whose sizes the library does not know: it keeps those
-//! that a table was made with. Beyond half of it the largest memtable is written to a file, and
-//! beyond the other half commits wait until files are written. What nobody adds to is written to
-//! files after a while, too.
+//! All tables together hold a limited memory, whose sizes the library does not know: it keeps the
+//! sizes that a table was made with. Beyond half of the limit the largest memtable is written to a
+//! file, and beyond the other half commits wait until files are written. A memtable that nobody
+//! adds to is written to a file after a while, too.
 
 use std::any::Any;
 use std::io;
@@ -34,13 +34,13 @@ const WAIT_MAX: Duration = Duration::from_secs(2);
 /// How often it looks whether they are.
 const WAIT_LOOK: Duration = Duration::from_millis(5);
 
-/// What nobody has added to for this long is written to files.
+/// A memtable without additions for this long is written to a file.
 const IDLE: Duration = Duration::from_secs(10);
 
 /// Less than this is kept: a file of its own would be worth less.
 const IDLE_BYTES_MIN: u64 = 1 << 20;
 
-/// What is written to begin a new memtable. It means nothing.
+/// A key that is written to begin a new memtable. It means nothing.
 const VERSIONS_KEY: &[u8] = b"memtables";
 
 /// A memtable, whose type the library does not name.
@@ -66,7 +66,7 @@ pub(super) struct Memtables {
 type OfEach = [Option<Weak<Memtable>>; Space::ALL.len()];
 
 struct State {
-    /// What was handed over last of each table.
+    /// The last memtable handed over, of each table.
     last: OfEach,
     /// When the last commit was.
     committed: Instant,
@@ -79,7 +79,7 @@ impl Memtables {
     ///
     /// # Errors
     ///
-    /// What the system reports.
+    /// An error of the system.
     pub(super) fn start() -> io::Result<Memtables> {
         let (full, handed_over) = mpsc::channel();
         let full_bytes = Arc::<AtomicU64>::default();

@@ -28,7 +28,7 @@ const CURRENT: &str = "current";
 /// The directory of what a table has on the disk.
 const FILES: &str = "tables";
 
-/// What the library holds of most tables before it writes a file of it.
+/// Size of most memtables before the library writes a file.
 const MEMTABLE_BYTES: u64 = 8 << 20;
 
 /// The same of the table that most of what is written goes to. Nothing can be written to a table
@@ -91,7 +91,7 @@ pub(super) fn open_all(database: &Database) -> fjall::Result<Vec<Keyspace>> {
     Space::ALL.map(|space| open(database, space)).into_iter().collect()
 }
 
-/// What the library holds of a table before it writes a file of it.
+/// Size of a table's memtable before the library writes a file.
 pub(super) fn memtable_bytes(space: Space) -> u64 {
     if space == Space::Messages { MEMTABLE_BYTES_MAX } else { MEMTABLE_BYTES }
 }
@@ -122,7 +122,7 @@ fn options(space: Space) -> KeyspaceCreateOptions {
         .index_block_pinning_policy(PinningPolicy::all(false))
 }
 
-/// What a directory has; nothing if it is not there.
+/// The entries of a directory; none if it is missing.
 fn entries(directory: &Path) -> io::Result<impl Iterator<Item = io::Result<fs::DirEntry>> + use<>> {
     match fs::read_dir(directory) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -192,7 +192,7 @@ mod tests {
                 } else {
                     fs::remove_file(&part).unwrap();
                 }
-                // What is refused once is not made anew for the next time.
+                // A refused one is not made anew for the next time.
                 for _ in 0..2 {
                     let error = open_and_look(&damaged).expect_err(&format!("{part:?} is missing"));
                     assert!(error.contains("missing"), "{part:?}: {error}");

@@ -32,7 +32,7 @@ impl Following {
     pub(in crate::journal) fn go_on(&mut self, now_ms: u64) {
         self.is_held = false;
         for channel in self.channels.iter_mut() {
-            // What was not read meanwhile is not lost.
+            // Messages not read meanwhile are not lost.
             channel.target_since_ms = now_ms as u32;
         }
     }

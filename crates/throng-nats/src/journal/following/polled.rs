@@ -1,13 +1,13 @@
-//! What is known of channels for which a server allows no subscription: `polling` acts on it.
+//! State of channels for which a server allows no subscription: `polling` acts on it.
 
 use std::collections::VecDeque;
 
 use crate::journal::subscription::Subscription;
 
-/// What a round knows.
+/// State of a round.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Round {
-    /// What the stream had reached when it began.
+    /// The stream's head when the round began.
     pub(super) floor: u64,
     /// PINGs that were sent before.
     pub(super) pings: u64,
@@ -36,7 +36,7 @@ pub(super) struct Polled {
     pub(super) next_round_ms: u64,
     pub(super) round: Option<Round>,
     pub(super) before: Option<Round>,
-    /// What was reported last.
+    /// The last reported number.
     pub(super) reported: usize,
 }
 
@@ -55,7 +55,7 @@ impl Polled {
         self.try_ms = 0;
     }
 
-    /// What a connection has shown, but for how many it had room for.
+    /// Forgets a connection's limits, except the number of subscriptions that it had room for.
     pub(super) fn forget_connection(&mut self) {
         let Polled { room, reported, .. } = *self;
         *self = Polled { room, reported, ..Polled::default() };

@@ -71,7 +71,7 @@ impl Following {
         }
     }
 
-    /// What is subscribed to until now is confirmed by the next PONG.
+    /// The next PONG confirms all subscriptions made so far.
     pub(in crate::journal) fn pinged(&mut self) {
         self.polled.pings += 1;
         self.polled.pinged.push_back(std::mem::take(&mut self.polled.unconfirmed));
@@ -125,7 +125,7 @@ impl Following {
                 channel.is_polled = false;
                 self.polled.count -= 1;
                 self.subscribe(one.slot, subjects, outbox);
-                // What came before the subscription is compared once more.
+                // Messages before the subscription are compared once more.
                 let head = self.channels[one.slot].head;
                 self.unasked.push_back((one.slot, head));
                 break;
@@ -234,7 +234,7 @@ mod tests {
             self.following.tick_polled(self.now_ms, (9, &self.subjects), &mut self.outbox);
         }
 
-        /// What is done: subscriptions, their ends, and how many channels are polled.
+        /// The work so far: subscriptions, their ends, and the number of polled channels.
         fn done(&mut self) -> (usize, usize, Option<usize>) {
             let (mut begun, mut ended, mut polled) = (0, 0, None);
             for action in self.outbox.actions.drain(..) {

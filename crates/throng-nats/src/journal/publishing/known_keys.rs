@@ -2,7 +2,7 @@
 //!
 //! The stream knows the keys of the last five minutes on all nodes. But when its servers are
 //! restarted, they learn them again from the messages that are still stored: the key of a message
-//! that its channel has dropped since is forgotten. This node still knows those of its own.
+//! that its channel has dropped since is forgotten. This node still knows its own keys.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ use throng_core::IDEMPOTENCY_MS;
 /// stream knows still, unless its servers are restarted.
 const KEYS_MAX: usize = 1 << 18;
 
-/// What a key is known by, with its channel and its publisher.
+/// Identifies a key, with its channel and its publisher.
 pub(super) type KeyId = [u8; 16];
 
 /// See the module.

@@ -38,7 +38,7 @@ impl Room {
         room
     }
 
-    /// What was said since, and where questions went to.
+    /// The reports since the last call, and the subjects of questions.
     fn said(&mut self) -> (Vec<Report>, Vec<String>) {
         let (mut reports, mut subjects) = (Vec::new(), Vec::new());
         for action in self.outbox.actions.drain(..) {
