@@ -1,4 +1,4 @@
-//! What can be wrong with the files, as sentences.
+//! Faults of the files, as sentences.
 
 use std::io;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What a certificate says: its names, when it expires, what kind of key it has, and whose it is.
+//! Facts in a certificate: its names, its expiry, the kind of its key, and its owner.
 
 use std::time::SystemTime;
 
@@ -27,7 +27,7 @@ pub enum UserField {
     CommonName,
 }
 
-/// What the server uses of one of its own certificates.
+/// The facts of the server's own certificates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Facts {
     /// The DNS names that it is valid for, in lower case; some begin with `*.`.

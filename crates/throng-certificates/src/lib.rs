@@ -1,4 +1,4 @@
-//! What a server shows and accepts by TLS: certificates by name, tickets, client certificates.
+//! A server's TLS: certificates by name, tickets, client certificates.
 //!
 //! [`ServerTls`] reads the files that the settings name, and makes an [`Acceptor`] of them. When
 //! the files change it reads them again: what is whole replaces what was there, for the next

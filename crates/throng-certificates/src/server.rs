@@ -38,7 +38,7 @@ pub struct CertificateFiles {
     pub is_of_acme: bool,
 }
 
-/// What clients have to show.
+/// Demands on clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientSettings {
     /// The authorities whose certificates are accepted, in PEM.
@@ -47,11 +47,11 @@ pub struct ClientSettings {
     pub revocations: Option<PathBuf>,
     /// True if clients without a certificate are refused.
     pub is_required: bool,
-    /// What in the certificate names the user, if it does.
+    /// The field of the certificate that names the user, if one does.
     pub user: Option<UserField>,
 }
 
-/// What a server shows and accepts.
+/// Settings of a server's TLS.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsSettings {
     /// The certificates. The first is for clients that ask for no name, or for an unknown one.
@@ -91,14 +91,14 @@ impl CertificateState {
     }
 }
 
-/// What a look at the files found.
+/// The result of a look at the files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reload {
     /// They are as they were, or as broken as they were.
     Unchanged,
     /// They have changed, and hold from now on.
     Replaced,
-    /// They have changed and cannot be used. What was there before stays.
+    /// They have changed and cannot be used. The earlier ones stay.
     Kept(CertificateError),
 }
 
@@ -110,18 +110,18 @@ pub struct ServerTls {
     state: Mutex<State>,
 }
 
-/// What the files have, ready to be used. Dropped, it changes nothing.
+/// The contents of the files, ready to be used. Dropped, it changes nothing.
 #[derive(Debug)]
 #[must_use = "nothing is used before it is committed"]
 pub struct Prepared<'t> {
     acceptor: &'t Acceptor,
     /// Locked, so that nothing else is read meanwhile.
     state: MutexGuard<'t, State>,
-    /// What is new; `None` if nothing has changed.
+    /// The changes; `None` if there are none.
     new: Option<New>,
 }
 
-/// What is used once it is committed.
+/// Takes effect once it is committed.
 #[derive(Debug)]
 struct New {
     settings: TlsSettings,
@@ -144,11 +144,11 @@ impl Prepared<'_> {
     }
 }
 
-/// What was read last.
+/// The contents of the last read.
 #[derive(Debug)]
 struct State {
     settings: TlsSettings,
-    /// What the files had when they were looked at; `None` after they could not be read.
+    /// Digest of the files at the last look; `None` after they could not be read.
     digest: Option<[u8; 32]>,
     /// The error of that look, if any, so that it is told once.
     error: Option<CertificateError>,
@@ -195,7 +195,7 @@ impl ServerTls {
         Ok(ServerTls { provider, acceptor, state: Mutex::new(state) })
     }
 
-    /// What begins the handshakes, also after reloads.
+    /// Begins the handshakes, also after reloads.
     pub fn acceptor(&self) -> Acceptor {
         self.acceptor.clone()
     }
@@ -233,7 +233,7 @@ impl ServerTls {
         }
     }
 
-    /// Reads the files again. What they have is used once it is committed. Takes milliseconds.
+    /// Reads the files again. Their contents take effect once committed. Takes milliseconds.
     ///
     /// # Errors
     ///
@@ -261,7 +261,7 @@ impl ServerTls {
         }
     }
 
-    /// As [`ServerTls::prepare`], with these certificates instead of those of before.
+    /// As [`ServerTls::prepare`], with these certificates in place of the earlier ones.
     ///
     /// # Errors
     ///
@@ -305,14 +305,14 @@ impl ServerTls {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).certificates.clone()
     }
 
-    /// What became of the reloads so far.
+    /// The outcomes of the reloads so far.
     pub fn reloads(&self) -> Reloads {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).reloads
     }
 }
 
 impl State {
-    /// What is used until now.
+    /// The current configuration.
     fn before(&self) -> Build<'_> {
         Build::Reload { tickets: self.tickets.clone(), shown: &self.certificates }
     }
@@ -384,11 +384,11 @@ impl TlsSettings {
     }
 }
 
-/// What there is before a configuration is built.
+/// The starting point of a configuration.
 enum Build<'a> {
     /// There is nothing yet.
     Start,
-    /// What is used until now.
+    /// The current configuration.
     Reload { tickets: Option<SealedWith>, shown: &'a [CertificateState] },
 }
 

@@ -1,4 +1,4 @@
-//! What certificate authorities are shown that validate a name by `tls-alpn-01` (RFC 8737).
+//! Certificates for authorities that validate a name by `tls-alpn-01` (RFC 8737).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::error::CertificateError;
 /// The protocol that such an authority asks for.
 const ALPN: &[u8] = b"acme-tls/1";
 
-/// What an authority is shown for one name.
+/// The certificate for one name.
 #[derive(Debug)]
 pub struct Validation {
     /// The name, in lower case.

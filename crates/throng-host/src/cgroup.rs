@@ -49,7 +49,7 @@ fn memory_limit(folder: &Path) -> Option<GroupLimit> {
     Some(GroupLimit { bytes, group: folder.to_owned(), file })
 }
 
-/// What a group uses, without inactive page cache, which the kernel drops before the limit is
+/// Memory used by a group, without inactive page cache, which the kernel drops before the limit is
 /// reached.
 pub(crate) fn memory_used(folder: &Path) -> Option<u64> {
     let used =

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::{cgroup, own, proc};
 
-/// What a limit comes from.
+/// The source of a limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// A setting of the program.
@@ -33,7 +33,6 @@ impl fmt::Display for Source {
 pub struct MemoryLimit {
     /// The limit in bytes.
     pub bytes: u64,
-    /// What it comes from.
     pub source: Source,
 }
 
@@ -70,9 +69,9 @@ impl MemoryMeter {
         &self.limit
     }
 
-    /// The bytes that are used, and the limit that they count against: that of the control group
-    /// which is nearest to its limit. What a group uses includes the kernel's buffers. Without
-    /// limited groups it is the process's own heap and stacks.
+    /// The used bytes, and the limit that they count against, of the control group nearest to its
+    /// limit. A group's use includes the kernel's buffers. Without limited groups it is the
+    /// process's own heap and stacks.
     pub fn read(&self) -> Option<(u64, u64)> {
         let share = |&(used, limit): &(u64, u64)| used as f64 / limit.max(1) as f64;
         let of_groups = self
@@ -91,7 +90,7 @@ pub struct Cores {
     pub count: usize,
     /// The quota of processor time, if there is one: it may be part of a core.
     pub quota: Option<f64>,
-    /// What decides the number.
+    /// The source of the number.
     pub source: Source,
 }
 

@@ -136,7 +136,8 @@ impl Preflight {
         Some(text)
     }
 
-    /// What may distort measurements or endanger the machine, one line each; none up to [`MANY`].
+    /// Conditions that may distort measurements or endanger the machine, one line each; none up to
+    /// [`MANY`].
     pub fn warnings(&self) -> Vec<String> {
         let is_many = self.connections > MANY;
         self.with(Verdict::Should).filter(|_| is_many).map(Check::message).collect()

@@ -46,7 +46,7 @@ pub struct Mapped {
     pub shared_bytes: u64,
 }
 
-/// What memory of which kinds the process maps.
+/// The process's mapped memory by kind.
 pub fn mapped(pid: u32) -> Option<Mapped> {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
     let bytes = parse_kib(&text, "Pss:")?;

@@ -29,7 +29,7 @@ pub(crate) enum Piece {
     LastChunk,
 }
 
-/// What the next bytes are.
+/// The meaning of the next bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Head,
@@ -143,7 +143,7 @@ impl Decoder {
     }
 }
 
-/// What follows the head of a response.
+/// The bytes after the head of a response.
 fn after(head: &Head) -> Check<Mode> {
     if head.status == 101 {
         return Ok(Mode::Frames(head.header("sec-websocket-extensions").is_some()));

@@ -8,7 +8,7 @@ use throng_core::{Answer, ChannelName, Fetched, Later, Reading};
 use crate::late_answers::LateAnswers;
 use crate::random::Random;
 
-/// What is readable now, as often as it was fetched.
+/// The readings that are possible now, as often as each was fetched.
 #[derive(Debug, Clone, Default)]
 struct Readable(Arc<Mutex<Vec<(ChannelName, Reading)>>>);
 

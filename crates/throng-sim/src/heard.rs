@@ -1,4 +1,4 @@
-//! What an application hears of connections and channels, and whether it fits together.
+//! Checks that an application's events of connections and channels fit together.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -48,7 +48,7 @@ pub(crate) struct LatePolicy {
     state: Mutex<State>,
 }
 
-/// What a policy says when a question is to be answered.
+/// The policy's refusal.
 pub(crate) const SECRET: &str = "this channel is secret";
 
 impl LatePolicy {

@@ -97,7 +97,7 @@ pub(crate) struct Model {
     logs: Vec<Log>,
 }
 
-/// What a publication counts against limits, in bytes.
+/// The weight of a publication against limits, in bytes.
 pub(crate) fn weight_bytes(publication: &Publication) -> usize {
     let texts = [
         publication.body.bytes().len(),
@@ -200,7 +200,7 @@ impl Model {
         log.before(log.entries.partition_point(|entry| entry.offset < offset))
     }
 
-    /// True if an offset up to the head is that of no message.
+    /// True if no message has this offset, which is at most the head.
     pub(crate) fn is_between_messages(&self, topic: usize, offset: u64) -> bool {
         offset > 0 && offset <= self.head(topic) && self.entry(topic, offset).is_none()
     }

@@ -109,7 +109,7 @@ impl Deref for Tested {
     }
 }
 
-/// What an engine is made with, and thawed with.
+/// The parts of an engine, new or thawed.
 #[derive(Debug)]
 pub(crate) struct Parts {
     /// Rules per channel.
@@ -164,12 +164,12 @@ impl Recorder {
         std::mem::take(&mut *self.records.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What workers have fetched, and the fetches that are open.
+    /// The workers' fetches, done and open.
     pub(crate) fn fetches(&self) -> &Fetches {
         &self.fetches
     }
 
-    /// What is heard of connections and channels.
+    /// The events of connections and channels.
     pub(crate) fn heard(&self) -> &Heard {
         &self.parts.heard
     }

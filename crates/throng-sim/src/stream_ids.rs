@@ -1,10 +1,9 @@
-//! An engine with ids like those of NATS streams: its offsets skip, and its channels have different
-//! epochs.
+//! An engine with ids like NATS streams: its offsets skip, and its channels have different epochs.
 //!
 //! Each channel belongs to a stream. All channels of a stream share its epoch and its sequence
 //! numbers, which are their offsets. The wrapped engine, whose offsets are consecutive, keeps the
-//! logs and applies the rules; this one translates ids in both directions, also those of messages
-//! in the worker queues.
+//! logs and applies the rules; this one translates ids in both directions, also of messages in the
+//! worker queues.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -21,7 +20,7 @@ use crate::random::Random;
 /// The number of streams.
 const STREAMS: u64 = 3;
 
-/// What a sequence number may grow by at once, around the limits of cursors of 32 bits.
+/// Steps of a sequence number around the limits of cursors of 32 bits.
 const LEAPS: [u64; 6] = [1 << 29, (1 << 30) - 1, 1 << 30, 1 << 31, (1 << 32) - 1, 5 << 30];
 
 /// The epoch of the wrapped engine, which no client sees.
@@ -97,7 +96,7 @@ impl StreamIds {
         MessageId { epoch: self.epoch(channel), offset }
     }
 
-    /// The wrapped engine's id for a client's position: that of the last message up to `id`.
+    /// The wrapped engine's id for a client's position: the id of the last message up to `id`.
     fn inner(&self, channel: &ChannelName, id: MessageId) -> MessageId {
         if id.epoch != self.epoch(channel) {
             return MessageId { epoch: Epoch::numbered(1), ..id };

@@ -250,7 +250,7 @@ fn record_bytes(header: &[u8; HEADER_BYTES]) -> usize {
     HEADER_BYTES + usize::from(u16::from_be_bytes([header[3], header[4]]))
 }
 
-/// What all TLS connections of a world share: one suite, one certificate.
+/// State that all TLS connections of a world share: one suite, one certificate.
 pub(crate) struct TlsWorld {
     pub(crate) acceptor: Acceptor,
     connector: Connector,

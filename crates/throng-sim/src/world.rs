@@ -96,7 +96,7 @@ pub(crate) struct World {
     /// Competes with the workers for permits to fan out.
     rival: PermitHolder,
     control: Control,
-    /// What its TLS connections share; `None` if it has none.
+    /// The shared state of its TLS connections; `None` if it has none.
     tls: Option<TlsWorld>,
     policy: Arc<LatePolicy>,
     clients: Vec<Client>,

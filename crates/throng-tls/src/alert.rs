@@ -75,7 +75,7 @@ pub fn alert_name(number: u8) -> Option<&'static str> {
     })
 }
 
-/// What an alert of the peer means.
+/// The meaning of a peer's alert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Received {
     /// The peer sends no more.

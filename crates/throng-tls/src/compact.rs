@@ -39,7 +39,7 @@ impl Drop for CompactIncoming {
 }
 
 impl Incoming {
-    /// True if it has a compact form: unless its secrets are those of SHA-384.
+    /// True if it has a compact form: unless its secrets are SHA-384's.
     pub fn is_compact(&self) -> bool {
         let suite = self.suite();
         !suite.is_tls13() || suite.secret_bytes() == SECRET_BYTES

@@ -1,5 +1,4 @@
-//! What handshakes are made with: rustls's configurations, with what the record layer needs of
-//! them.
+//! Configurations of handshakes: rustls's, with the record layer's additions.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -35,8 +34,8 @@ impl LeastVersion {
     }
 }
 
-/// The algorithms: those of ring, AES-128-GCM first. It has the smaller secrets, the cheaper
-/// derivation of keys, and is not slower than the others.
+/// The algorithms: ring's, AES-128-GCM first. It has the smaller secrets, the cheaper derivation of
+/// keys, and is not slower than the others.
 pub fn provider() -> CryptoProvider {
     use ring::cipher_suite::{
         TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
@@ -170,8 +169,8 @@ impl Connector {
         self.resume(server, None)
     }
 
-    /// A handshake that shows a ticket of the same server. What becomes of it is in
-    /// [`Peer::is_resumed`](crate::Peer::is_resumed).
+    /// A handshake that shows a ticket of the same server.
+    /// [`Peer::is_resumed`](crate::Peer::is_resumed) says whether the server accepted it.
     pub fn resume(
         &self,
         server: ServerName<'static>,

@@ -36,7 +36,7 @@ pub const HANDSHAKE_RECORDS_MAX: usize = 64;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum HandshakeError {
-    /// The first bytes are not those of a TLS record: probably plain HTTP.
+    /// The first bytes are no TLS record: probably plain HTTP.
     #[error("the peer does not speak TLS: its first bytes are no TLS handshake")]
     NotTls,
     /// The peer sent more than [`HANDSHAKE_BYTES_MAX`] or [`HANDSHAKE_RECORDS_MAX`].
@@ -55,7 +55,7 @@ pub enum HandshakeError {
     SecretsDiffer,
 }
 
-/// What is wrong with a certificate, of the server or of its client.
+/// A flaw of a certificate, the server's or its client's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CertificateFlaw {
     /// The client has told that it does not trust the server's.
@@ -143,12 +143,10 @@ pub struct Established {
     pub outgoing: Outgoing,
     /// The half that opens.
     pub incoming: Incoming,
-    /// What the handshake told about the peer.
     pub peer: Peer,
 }
 
-/// What a handshake told about the peer. It belongs to nobody but the caller, who keeps what it
-/// needs.
+/// Facts about the peer from the handshake. The caller keeps the ones that it needs.
 #[derive(Debug)]
 pub struct Peer {
     /// The protocol that was chosen by ALPN, if any.
@@ -201,7 +199,7 @@ impl Handshake {
     /// Takes the complete records at the front of `input`, until the handshake is done, and
     /// appends to `output` what has to be sent: also after an error, and also when it is done.
     ///
-    /// What it does not use, pass again with what follows.
+    /// Pass unused bytes again with the ones that follow.
     pub fn advance(
         &mut self,
         input: &[u8],

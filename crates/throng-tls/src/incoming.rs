@@ -29,7 +29,7 @@ pub enum Role {
     Client,
 }
 
-/// What opens records, and the secrets that later keys follow from.
+/// Opens records, and holds the secrets that later keys follow from.
 ///
 /// It moves and cannot be copied; it is overwritten with zeros when it is dropped.
 #[repr(C)]
@@ -48,7 +48,7 @@ pub struct Incoming {
 }
 
 const _: () = assert!(size_of::<Incoming>() <= 112);
-// What a parked connection needs for TLS.
+// The TLS state of a parked connection.
 const _: () = assert!(size_of::<Incoming>() + size_of::<Outgoing>() <= 168);
 
 const CLIENT: u8 = 1;
@@ -58,7 +58,7 @@ const PEER_CLOSED: u8 = 2;
 const FAILED: u8 = 4;
 const FLAGS: u8 = CLIENT | PEER_CLOSED | FAILED;
 
-/// What a buffer of records held.
+/// The contents of a buffer of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Opened {
@@ -74,7 +74,7 @@ pub struct Opened {
 /// How what the peer sends has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The peer said that it sends no more (`close_notify`). What it still sends is ignored.
+    /// The peer said that it sends no more (`close_notify`). Later bytes are ignored.
     Closed,
     /// The peer gave up with a fatal alert, this number. Nothing is to be sent any more.
     PeerFailed(u8),
@@ -82,7 +82,7 @@ pub enum End {
     Failed(Alert),
 }
 
-/// What the end of a byte stream means.
+/// The meaning of a byte stream's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamEnd {
     /// The peer had said that it sends no more.
@@ -269,8 +269,8 @@ impl Incoming {
         }
     }
 
-    /// What may come after the handshake: key updates, and tickets for a client. A ticket may
-    /// continue in further records.
+    /// Messages that may come after the handshake: key updates, and tickets for a client. A ticket
+    /// may continue in further records.
     fn handshake(
         &mut self,
         sender: &mut SenderFlags,

@@ -1,8 +1,7 @@
 //! Record keys and traffic secrets, and how one follows from the other (RFC 8446, section 7).
 //!
-//! Both are overwritten with zeros when they are dropped, and neither can be copied. What a move
-//! leaves behind on the stack, and the key objects that ring makes for a call, are not
-//! overwritten.
+//! Both are overwritten with zeros when they are dropped, and neither can be copied. The remains of
+//! a move on the stack, and the key objects that ring makes for a call, are not overwritten.
 
 use ring::aead::{LessSafeKey, UnboundKey};
 use ring::hkdf;
@@ -15,7 +14,7 @@ pub(crate) const IV_BYTES: usize = 12;
 /// The length of SHA-384, the longest hash of a suite.
 pub(crate) const SECRET_BYTES_MAX: usize = 48;
 
-/// What a nonce needs; the bytes that a record may carry are its last eight.
+/// A nonce; the bytes that a record may carry are its last eight.
 pub(crate) type Nonce = [u8; IV_BYTES];
 
 /// The key of one direction, and the value that record numbers turn into nonces. A shorter key is

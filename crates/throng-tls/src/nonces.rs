@@ -1,4 +1,4 @@
-//! Whatever a caller does, no two records that leave have the same key and number.
+//! Under any use, no two records that leave have the same key and number.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use crate::keys::{RecordKey, SECRET_BYTES_MAX, Secret};
 use crate::outgoing::{Fate, Outgoing, SealError, Sealed};
 use crate::suite::Suite;
 
-/// What a caller does; `Forget` is what it should not.
+/// A caller's action; `Forget` is a mistake.
 #[derive(Clone, Debug)]
 enum Act {
     /// Seals; the socket takes this share of the record, in percent, and the caller says so.

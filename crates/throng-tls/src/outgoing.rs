@@ -34,7 +34,7 @@ pub struct Outgoing {
 
 const _: () = assert!(size_of::<Outgoing>() <= 56);
 
-/// What has to be remembered between two records; one of the constants below, or several.
+/// State to be remembered between two records; one of the constants below, or several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SenderFlags(pub(crate) u8);
 
@@ -70,7 +70,7 @@ const FLAGS: u8 = UNSETTLED | UPDATE_REQUESTED | CLOSED | SENT;
 /// Why nothing is sealed now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum SealError {
-    /// What became of the record before has to be told first.
+    /// The fate of the record before has to be reported first.
     #[error("the record before is not settled: call settle() or keep() first")]
     Unsettled,
     /// A key update comes first: the peer asked for it, or the key has sealed all that it may.
@@ -115,7 +115,7 @@ impl std::fmt::Debug for Sealed {
     }
 }
 
-/// What became of a record.
+/// The fate of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// All of it was written.
@@ -228,7 +228,7 @@ impl Outgoing {
         Ok(())
     }
 
-    /// What the other half tells this one.
+    /// State that the other half sets for this one.
     pub(crate) fn flags_mut(&mut self) -> &mut SenderFlags {
         &mut self.flags
     }

@@ -13,7 +13,7 @@ pub const CONTENT_BYTES_MAX: usize = 1 << 14;
 pub(crate) const EXPLICIT_NONCE_BYTES: usize = 8;
 pub(crate) const TAG_BYTES: usize = 16;
 
-/// What a record may be longer than its content, at most: by padding and what the algorithm adds.
+/// Upper bound on a record's growth over its content, by padding and the algorithm's additions.
 const EXPANSION_BYTES_MAX_TLS13: usize = 256;
 const EXPANSION_BYTES_MAX_TLS12: usize = 2048;
 
@@ -141,7 +141,7 @@ pub(crate) fn seal<'a>(
     content_bytes
 }
 
-/// What opens the records of one direction, for as long as several are at hand.
+/// Opens the records of one direction, for as long as several are at hand.
 pub(crate) struct Opener {
     suite: Suite,
     aead: LessSafeKey,

@@ -1,9 +1,9 @@
 //! A client's connection after its handshake, in 112 bytes.
 //!
 //! A load generator holds clients by the million that mostly receive. So this form keeps the two
-//! traffic secrets and the key that opens records, if that is one of AES-128; it derives other keys
-//! whenever it opens or seals, which takes some 0.4 µs a time. Connections that have no such
-//! secrets, those of TLS 1.2, and those with longer ones keep both halves on the heap.
+//! traffic secrets and the key that opens records, if it is an AES-128 key; it derives other keys
+//! whenever it opens or seals, which takes some 0.4 µs a time. Connections without such secrets
+//! (TLS 1.2) or with longer ones keep both halves on the heap.
 
 use zeroize::Zeroize as _;
 
@@ -21,8 +21,9 @@ const KEY_BYTES: usize = 16;
 
 /// An established connection of a client.
 ///
-/// What it seals takes its number for good: write all of it, in order, or close the connection. It
-/// moves and cannot be copied; its keys are overwritten with zeros when it is dropped.
+/// A sealed record has used its number for good: write all of it, in order, or close the
+/// connection. A session moves and cannot be copied; its keys are overwritten with zeros when it is
+/// dropped.
 #[derive(Debug)]
 pub struct ClientSession(Form);
 

@@ -11,8 +11,8 @@ use rustls::NamedGroup;
 use rustls::client::{ClientSessionStore, Tls12ClientSessionValue, Tls13ClientSessionValue};
 use rustls::pki_types::ServerName;
 
-/// What a client shows to resume a session, once. It has a secret, and its size is the server's
-/// choice: some hundred bytes to a few kilobytes.
+/// Lets a client resume a session, once. It has a secret, and its size is the server's choice: some
+/// hundred bytes to a few kilobytes.
 pub struct Ticket(Box<Session>);
 
 enum Session {

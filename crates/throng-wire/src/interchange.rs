@@ -1,4 +1,4 @@
-//! What JSON must be beside valid, so that the parsers of all languages read it.
+//! Rules for JSON beyond validity, so that the parsers of all languages read it.
 //!
 //! The grammar of JSON limits neither nesting nor escapes, but parsers do: Python's fails at about
 //! a thousand levels, Go's at ten thousand, and few can hold half of a surrogate pair (RFC 7493,

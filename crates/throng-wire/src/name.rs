@@ -2,7 +2,7 @@
 
 use crate::error::{ErrorCode, ErrorResponse};
 
-/// What a name identifies.
+/// The kind of thing that a name identifies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     Channel,
@@ -91,8 +91,8 @@ pub fn check_name(name: &str, noun: &'static str) -> Result<(), NameError> {
 }
 
 /// Checks the name of a channel or user that is followed or published to. One with `*` would be
-/// taken for a pattern: its follower would wait for ever. What such channels have kept from former
-/// versions is still read by their names.
+/// taken for a pattern: its follower would wait for ever. Messages that former versions kept under
+/// such names can still be read.
 pub fn check_target_name(name: &str, noun: &'static str) -> Result<(), NameError> {
     check_name(name, noun)?;
     if name.contains('*') { Err(NameError::Pattern(noun)) } else { Ok(()) }

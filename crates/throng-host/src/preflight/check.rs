@@ -45,9 +45,9 @@ impl fmt::Display for Verdict {
 pub struct Check {
     /// Name of the kernel setting, or a word like `descriptors` or `memory`.
     pub name: &'static str,
-    /// What the machine has, as text; `None` if it could not be read.
+    /// The machine's value as text; `None` if it could not be read.
     pub found: Option<String>,
-    /// What is needed, as text.
+    /// The needed value as text.
     pub needed: String,
     /// Whether it is enough.
     pub verdict: Verdict,
@@ -149,7 +149,7 @@ impl Check {
         self.setting.as_ref().filter(|setting| setting.is_short())
     }
 
-    /// What helps, one line each, the command first.
+    /// Remedies, one line each, the command first.
     pub fn help(&self) -> Vec<String> {
         let command = self.change().map(Setting::command);
         command.into_iter().chain(self.by_hand.iter().cloned()).collect()

@@ -15,7 +15,7 @@ use crate::{Check, ensure};
 /// The beginning of the message about an answer that did not come in time.
 const UNANSWERED: &str = "an answer that this needs";
 
-/// What an error says that is for want of memory.
+/// The text of errors for want of memory.
 const SHORT_OF_MEMORY: &str = "short of memory";
 
 impl Client {

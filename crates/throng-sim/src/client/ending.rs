@@ -151,7 +151,7 @@ impl Client {
         // Over TLS, bytes may come that are no content yet: a handshake, half a record.
         let is_silent = self.pipe.borrow().tls.is_some() || end.silent_ms >= timeout_ms;
         let is_idle = end.at.now_ms >= self.opened_ms + timeout_ms && is_silent;
-        // What is refused before there are keys gets no answer.
+        // Requests refused before there are keys get no answer.
         if !is_idle && self.is_keyless() && view.terms.held_bytes_floor.is_some() {
             self.is_evicted = true;
             view.notes.saw("overload: a handshake cut off");
@@ -171,7 +171,7 @@ impl Client {
             view.notes.saw("expired: stream");
             return Ok(());
         }
-        // Without chunks, the end of a drained stream looks like that of one beyond the lag limit.
+        // Without chunks, a drained stream ends like one beyond the lag limit.
         let may_be_drained = self.plan.is_http10 && view.may_send_away();
         if self.has_last_chunk || (may_be_drained && self.check_lag(end, view).is_err()) {
             ensure!(view.may_send_away(), "a body ends for no reason");
@@ -295,8 +295,7 @@ impl Client {
         self.check_has_all(moment.published, view)
     }
 
-    /// Checks that the client got those of the first `number` messages of the world that it
-    /// follows.
+    /// Checks that the client got all followed messages among the first `number` of the world.
     fn check_has_all(&self, number: u64, view: View<'_>) -> Check {
         let reader = view.reader(self.name);
         for cursor in &self.cursors {

@@ -1,4 +1,4 @@
-//! What a client expects of the server: its own requests, and the engine's answers to its worker.
+//! A client's expectations of the server: its own requests, and the engine's answers to its worker.
 
 use std::collections::VecDeque;
 

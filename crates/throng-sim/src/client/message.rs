@@ -19,7 +19,7 @@ pub(super) struct Received {
     pub(super) content: Content,
 }
 
-/// What a transport preserves of a message.
+/// The parts of a message that a transport preserves.
 #[derive(Debug, Clone)]
 pub(super) enum Content {
     /// The published bytes; whether they are marked as binary, where the transport can mark them.

@@ -48,7 +48,7 @@ pub(crate) enum Start {
 pub(crate) struct Plan {
     /// The transport that it requests.
     pub(crate) transport: Transport,
-    /// The indices of the channels in order, then that of the user.
+    /// The indices of the channels in order, then the user's.
     pub(crate) targets: Vec<usize>,
     /// Where the subscription is to start.
     pub(crate) start: Start,

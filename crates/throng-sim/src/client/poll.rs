@@ -189,7 +189,7 @@ fn ordered_envelope(view: View<'_>, topic: usize, entry: &Entry) -> String {
     out + "}"
 }
 
-/// The content type of a response: that of the messages if they share one, otherwise text.
+/// The content type of a response: the messages' common one, otherwise text.
 fn content_type(messages: &[(usize, &Entry)], plan: &Plan) -> String {
     const TEXT: &str = "text/plain; charset=utf-8";
     let one = |entry: &Entry| match (&entry.content_type, &entry.body) {

@@ -13,7 +13,7 @@ pub(crate) const MESSAGE_BYTES_MAX: usize = 3000;
 /// The time within which clients come back that are asked to leave, in milliseconds.
 const ASKED_MS: u64 = 1000;
 
-/// What the checks of a client may read, besides the client itself.
+/// State that the checks of a client may read, besides the client itself.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct View<'a> {
     /// The expected logs and subscriptions.

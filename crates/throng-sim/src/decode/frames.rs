@@ -1,5 +1,5 @@
-//! WebSocket frames (RFC 6455, section 5.2): reads those of a server, writes those of a client.
-//! Messages may be compressed, each by itself (RFC 7692, section 7.2).
+//! WebSocket frames (RFC 6455, section 5.2): reads a server's, writes a client's. Messages may be
+//! compressed, each by itself (RFC 7692, section 7.2).
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress};
 

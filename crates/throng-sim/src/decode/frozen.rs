@@ -1,4 +1,4 @@
-//! What a frozen connection is in the middle of, read from its record as
+//! The unfinished work of a frozen connection, read from its record as
 //! `docs/reference/frozen-state.md` describes it.
 
 /// The kind of a connection's record.

@@ -41,7 +41,7 @@ use crate::topics::{self, Topic};
 /// A limit that all logs together never reach.
 const LOGS_BYTES_MAX: usize = 1 << 30;
 
-/// What a world is like, chosen at random.
+/// The design of a world, chosen at random.
 struct Design {
     kind: Kind,
     workers: usize,
@@ -72,11 +72,11 @@ impl Design {
     }
 }
 
-/// The queues of the workers, then that of the witness.
+/// The queues of the workers, then the witness's.
 struct Queues {
     queues: Vec<Arc<WorkerQueue>>,
     limits: Vec<QueueLimits>,
-    /// What a wake-up of each sets.
+    /// Set by the wake-ups of each.
     woken: Vec<Arc<AtomicBool>>,
 }
 
@@ -204,7 +204,7 @@ fn max_logs_bytes(terms: &Terms) -> usize {
     terms.max_logs_bytes.unwrap_or(LOGS_BYTES_MAX)
 }
 
-/// What the engine works with.
+/// The parts of the engine.
 fn parts(terms: &Terms, rules: &Arc<Rules>, queues: &Queues, heard: &Arc<Heard>) -> Parts {
     Parts {
         rules: Arc::clone(rules),
@@ -218,7 +218,7 @@ fn memory_and_storms(seed: u64) -> (Memory, Storms) {
     (Memory::new(Random::new(seed + 5)), Storms::new(Random::new(seed + 6)))
 }
 
-/// What the TLS connections share, if there are any.
+/// The shared state of TLS connections, if there are any.
 fn tls(random: &mut Random, terms: &Terms, seed: u64) -> Option<TlsWorld> {
     let has_tls = match terms.held_bytes_floor {
         None => random.percent(60),
@@ -346,7 +346,7 @@ fn limits(random: &mut Random, terms: &Terms) -> Limits {
     }
 }
 
-/// Who may do what, and what the workers ask about it.
+/// The access rules of the world, and the workers' questions about them.
 fn access(
     terms: &Terms,
     stamp: &Arc<Stamp>,

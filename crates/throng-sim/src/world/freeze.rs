@@ -14,7 +14,7 @@ use crate::{Check, ensure};
 /// Rounds in which answers of presence queries go from worker to worker.
 const ROUNDS_MAX: usize = 1000;
 
-/// What is left of a worker.
+/// The rest of a worker.
 struct Frozen {
     /// Bytes that its sockets accepted.
     sent_bytes: u64,

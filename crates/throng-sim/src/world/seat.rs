@@ -82,8 +82,8 @@ impl Seat {
         worker(&self.setup, net, self.acceptor.clone())
     }
 
-    /// Takes the socket that connected first, of those that the worker accepts now: those of TLS
-    /// wait while too many handshakes are under way.
+    /// Takes the first connected socket that the worker accepts now: TLS ones wait while too many
+    /// handshakes are under way.
     pub(super) fn next_socket(&mut self) -> Option<FakeSocket> {
         let at = self.acceptable()?;
         self.backlog.remove(at)

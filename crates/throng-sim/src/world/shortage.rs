@@ -24,7 +24,7 @@ impl World {
         if step == self.memory.pressure.step() {
             return Ok(());
         }
-        // What was done until now is checked against the step of then.
+        // All steps so far are checked against the memory step of then.
         self.absorb()?;
         self.notes.trace(format!("memory: {}", step.word()));
         self.memory.pressure.report(1, 1, step);

@@ -124,7 +124,7 @@ impl World {
         Ok(())
     }
 
-    /// A worker beyond those of this world requests a permit, or gives up the one that it has.
+    /// A worker outside of this world requests a permit, or gives up its permit.
     pub(super) fn toggle_rival(&mut self) {
         let now = self.now();
         if self.rival.is_held() || self.random.percent(30) {

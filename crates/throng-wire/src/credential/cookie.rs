@@ -1,15 +1,15 @@
 //! Whether a cookie counts: a browser sends it also with requests that a foreign page makes.
 //!
-//! A page can make any browser open a WebSocket, send a `POST` or load a URL, and can read what
-//! arrives over a WebSocket. `SameSite` keeps out pages of other sites, but not those of other
-//! hosts of the same site, and is up to the program that sets the cookie. So a request with a
-//! cookie must come from a page of an origin that the settings list. `*` does not count: it means
-//! that any page may do what anyone may do.
+//! A page can make any browser open a WebSocket, send a `POST` or load a URL, and can read the
+//! messages of a WebSocket. `SameSite` keeps out pages of other sites, but not pages of other hosts
+//! of the same site, and is up to the program that sets the cookie. So a request with a cookie must
+//! come from a page of an origin that the settings list. `*` does not count: it means that any page
+//! may do what anyone may do.
 
 use crate::error::{ErrorCode, ErrorResponse};
 use crate::origin::OriginPolicy;
 
-/// What decides whether a request's cookie counts.
+/// The facts that decide whether a request's cookie counts.
 #[derive(Debug, Clone, Copy)]
 pub struct CookieRequest<'a> {
     /// The header `Origin`.

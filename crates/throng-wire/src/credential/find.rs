@@ -12,7 +12,7 @@ const SCHEME: &[u8] = b"bearer";
 /// How a token begins: the base64url of `{"`.
 const TOKEN_START: &str = "eyJ";
 
-/// What precedes the token in a sub-protocol.
+/// Prefix of a token in a sub-protocol.
 const SUBPROTOCOL_PREFIX: &str = "throng.token.";
 
 /// The credential of a request that subscribes, of which `head` is the head. `cookie` is the name
@@ -41,8 +41,8 @@ pub fn of_subscription<'a>(
     Ok(found)
 }
 
-/// The credential of any other request. `headers` gives all values of a header. `cookie` and the
-/// errors are those of [`of_subscription`].
+/// The credential of any other request. `headers` gives all values of a header. Cookies and errors
+/// are as in [`of_subscription`].
 pub fn of_request<'a, V: Iterator<Item = &'a [u8]>>(
     headers: impl Fn(&'static str) -> V,
     cookie: Option<&str>,
@@ -141,7 +141,7 @@ fn cookies<'a>(
 }
 
 fn credential(token: &[u8], place: Place) -> Result<Credential<'_>, ErrorResponse> {
-    // What is not UTF-8 is not ASCII either, and refused as such.
+    // Text that is not UTF-8 is not ASCII either, and refused as such.
     let text = str::from_utf8(token).unwrap_or("\u{fffd}");
     Credential::new(text.into(), place)
 }

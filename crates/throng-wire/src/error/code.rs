@@ -35,7 +35,7 @@ macro_rules! error_codes {
     };
 }
 
-/// What the table says about one code.
+/// The table's row of one code.
 struct Row {
     name: &'static str,
     status: u16,
@@ -128,7 +128,7 @@ error_codes! {
     /// More work than the server keeps up with.
     Busy "busy" 503 "the server does not keep up with requests; try again later",
         close TRY_AGAIN_LATER, retry Retry::BUSY;
-    /// What keeps the channel's messages cannot be reached. Nothing was published.
+    /// The journal of the channel's messages cannot be reached. Nothing was published.
     Unavailable "unavailable" 503
         "what keeps the channel's messages cannot be reached; try again later",
         close TRY_AGAIN_LATER, retry Retry::BUSY;

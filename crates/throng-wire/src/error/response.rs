@@ -20,7 +20,7 @@ pub struct ErrorResponse {
     pub message: Cow<'static, str>,
 }
 
-/// What the writer of a response knows about the connection.
+/// The facts about a connection that the writer of a response needs.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ResponseOptions<'a> {
     /// True if the request is a `HEAD`, whose answer has no body.

@@ -2,7 +2,7 @@
 //! `Connection`.
 //!
 //! Two servers that disagree on these see different requests in the same bytes (request smuggling).
-//! What could be read in two ways is refused, not repaired.
+//! An ambiguous length is refused, not repaired.
 
 use crate::error::{ErrorCode, ErrorResponse};
 use crate::origin::split_authority;

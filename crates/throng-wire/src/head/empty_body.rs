@@ -7,7 +7,7 @@
 /// The longest last chunk, with extension and trailers. Proxies add some dozens of bytes at most.
 const EMPTY_BODY_BYTES_MAX: usize = 1 << 10;
 
-/// What follows the head of a request with a chunked body.
+/// The bytes after the head of a request with a chunked body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChunkedBody {
     /// It cannot be told yet.

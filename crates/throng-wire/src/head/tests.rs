@@ -261,7 +261,7 @@ fn limits_are_exact_to_the_byte() {
         let path = "x".repeat(length - "GET / HTTP/1.1".len());
         format!("GET /{path} HTTP/1.1\r\nHost: a\r\n\r\n").into_bytes()
     };
-    // The request line has no limit below that of the head.
+    // The request line has no limit below the head's.
     let long = line(50_000);
     let exact = Limits { max_head_bytes: long.len() };
     assert_eq!(refused_within(&long, exact), "complete");

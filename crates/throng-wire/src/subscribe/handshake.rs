@@ -47,7 +47,7 @@ impl Subprotocol {
 pub(super) struct Handshake {
     /// The value of `Sec-WebSocket-Accept`.
     pub accept: [u8; ACCEPT_BYTES],
-    /// What the server selects.
+    /// The selected one.
     pub subprotocol: Option<Subprotocol>,
     /// The offer of compression that the server can accept.
     pub deflate: Option<Deflate>,

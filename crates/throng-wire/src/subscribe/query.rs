@@ -42,12 +42,12 @@ pub(super) enum Presence {
     Each(Vec<PresenceOfChannel>),
 }
 
-/// What a client asks for of one channel.
+/// A client's request for the presence of one channel.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum PresenceOfChannel {
     /// No presence events.
     Nothing,
-    /// Who is there now, and events.
+    /// The present members, and events.
     Events,
     /// Events after the one of this time, in milliseconds since 1970.
     After(u64),
@@ -116,8 +116,8 @@ impl<'a> Query<'a> {
         Ok(())
     }
 
-    /// The id to resume after; an empty one counts as none. The newer one overrides that of the
-    /// first URL, as the header does.
+    /// The id to resume after; an empty one counts as none. The newer one overrides the first
+    /// URL's, as the header does.
     pub(super) fn since(&self) -> Result<Option<String>, ErrorResponse> {
         let mut values = [self.last_event_id, self.since].into_iter().flatten();
         let Some(raw) = values.find(|raw| !raw.is_empty()) else { return Ok(None) };

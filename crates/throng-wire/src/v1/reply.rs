@@ -201,8 +201,8 @@ pub fn late(out: &mut Vec<u8>, is_late: bool) {
     Object::typed(out, "late").boolean("late", is_late).end();
 }
 
-/// The last event of a stream that the server ends, with what a WebSocket's close frame says. The
-/// code is that of an error, or `disconnected` for the application's close codes.
+/// The last event of a stream that the server ends, with the contents of a WebSocket's close frame.
+/// The code is an error's, or `disconnected` for the application's close codes.
 pub fn closed(out: &mut Vec<u8>, code: &str, close_code: u16, message: &str) {
     Object::typed(out, "closed")
         .string("code", code)
@@ -234,7 +234,7 @@ pub fn published_body(out: &mut Vec<u8>, id: &str, subscribers: Counted, is_dupl
 pub struct Counted {
     /// How many were counted.
     pub subscribers: u64,
-    /// True if those of other nodes should be among them, and some are not.
+    /// True if members on other nodes are missing.
     pub is_partial: bool,
 }
 
@@ -244,7 +244,7 @@ impl From<u64> for Counted {
     }
 }
 
-/// What became of a message, in the answer to its publication.
+/// The outcome of a message, in the answer to its publication.
 #[derive(Debug, Clone, Copy)]
 pub struct ReceiptFields {
     /// Why the answer comes now: `complete`, `timeout` or `unknown`.
@@ -329,7 +329,7 @@ pub fn presence_body(out: &mut Vec<u8>, target: &Target, present: Present<'_, im
     presence_fields(Object::new(out), target, present).end();
 }
 
-/// Who is in a channel.
+/// The members of a channel.
 #[derive(Debug, Clone, Copy)]
 pub struct Present<'a, U> {
     /// The number of connections.
@@ -354,7 +354,7 @@ fn presence_fields<'o>(
     if is_partial { object.boolean("partial", true) } else { object }
 }
 
-/// Who is in a channel, for those who follow its presence events.
+/// The members of a channel, for subscribers of its presence events.
 #[derive(Debug, Clone, Copy)]
 pub struct PresenceEvent<'a> {
     /// The name of the channel.

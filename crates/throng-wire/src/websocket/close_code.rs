@@ -1,5 +1,5 @@
-//! The close codes that the server sends, but for those that echo a client's own close. Below 4000
-//! they are those of RFC 6455 and its registry.
+//! The close codes that the server sends, except echoes of a client's own. Codes below 4000 are
+//! from RFC 6455 and its registry.
 //!
 //! From [`DISCONNECTED`] on they are the application's: it closes connections through the control
 //! plane with a code of its own. From [`DISCONNECTED_FOR_GOOD`] on clients do not come back.
@@ -10,7 +10,7 @@ pub const PROTOCOL_ERROR: u16 = 1002;
 pub const UNSUPPORTED_DATA: u16 = 1003;
 /// Text that is not UTF-8.
 pub const INVALID_PAYLOAD: u16 = 1007;
-/// What the client asks for is not allowed.
+/// The request is not allowed.
 pub const POLICY_VIOLATION: u16 = 1008;
 /// A message over the limit.
 pub const MESSAGE_TOO_BIG: u16 = 1009;
@@ -24,7 +24,7 @@ pub const TIMEOUT: u16 = 3008;
 pub const LAGGING: u16 = 4000;
 /// The client answered no ping in time.
 pub const PING_TIMEOUT: u16 = 4001;
-/// What the client was allowed to do has ended, or its token had expired already.
+/// The client's permission has ended, or its token had expired already.
 pub const EXPIRED: u16 = 4002;
 /// The client's token is missing or bad.
 pub const UNAUTHORIZED: u16 = 4003;

@@ -14,7 +14,7 @@ use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, 
 
 use super::violation::Violation;
 
-/// What a sync flush ends with; senders leave it out (RFC 7692, section 7.2.1).
+/// The end of a sync flush; senders leave it out (RFC 7692, section 7.2.1).
 const TAIL: [u8; 4] = [0, 0, 0xff, 0xff];
 
 /// An empty block that is marked as the last.
@@ -35,7 +35,8 @@ const INFLATED_BYTES_FREE: usize = 64 << 10;
 /// server to inflate a megabyte has to send at least 10 KB.
 const INFLATION_RATIO_MAX: usize = 100;
 
-/// What a message may grow by, beside an eighth: more than zlib's own bound (`deflateBound`).
+/// Growth of a message by compression, besides an eighth: more than zlib's own bound
+/// (`deflateBound`).
 const DEFLATE_SLACK_BYTES: usize = 256;
 
 /// The least growth of a buffer that is inflated into.

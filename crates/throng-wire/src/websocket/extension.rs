@@ -2,9 +2,9 @@
 //! 9.1).
 //!
 //! The first offer that the server can meet is accepted, always without context takeover in either
-//! direction. A server may ask that of a client that has not offered it (section 7.1.1.2). The
-//! server compresses with the largest window, for all clients at once: it declines an offer with
-//! a smaller one (`server_max_window_bits` below 15). It accepts any window of a client.
+//! direction. A server may demand it of a client that has not offered it (section 7.1.1.2). The
+//! server compresses with the largest window, for all clients at once: it declines an offer with a
+//! smaller one (`server_max_window_bits` below 15). It accepts any window of a client.
 
 /// The name of the extension.
 const NAME: &[u8] = b"permessage-deflate";
@@ -61,7 +61,7 @@ pub fn negotiate<'v>(values: impl Iterator<Item = &'v [u8]>) -> Result<Option<De
     Ok(accepted)
 }
 
-/// What is left of a header's value.
+/// The rest of a header's value.
 struct Input<'v>(&'v [u8]);
 
 /// The value of a parameter.
@@ -112,7 +112,7 @@ impl<'v> Input<'v> {
         }
         let value = &self.0[..at];
         self.0 = &self.0[at + 1..];
-        // What is in quotes has to be a token, too (RFC 6455, section 9.1).
+        // A quoted value has to be a token, too (RFC 6455, section 9.1).
         let is_token =
             |value: &[u8]| value.iter().all(|&byte| is_token_byte(byte) || byte == b'\\');
         if !value.is_empty() && is_token(value) { Ok(value) } else { Err(Malformed) }

@@ -16,7 +16,7 @@ pub const UNCONSUMED_BYTES_MAX: usize = 2 + 4 + CONTROL_BYTES_MAX - 1;
 const COMPRESSION_SHARE: usize = 7;
 const COMPRESSION_SLACK_BYTES: usize = 64;
 
-/// What a [`Reader`] accepts.
+/// Limits of the messages that a [`Reader`] accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MessageLimits {
     /// The most bytes of a message, over all its fragments, as it was before it was compressed.
@@ -70,7 +70,7 @@ struct Frame {
     is_final: bool,
 }
 
-/// What a [`Reader`] holds inside a message, for another reader to go on with.
+/// The state of a [`Reader`] inside a message, for another reader to go on with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HalfRead {
     pub is_text: bool,

@@ -262,7 +262,7 @@ fn compressed_messages_begin_with_rsv1_only() {
     }
 }
 
-/// What does not compress takes some bytes more.
+/// Incompressible content takes some bytes more.
 #[test]
 fn a_compressed_message_may_be_a_little_longer() {
     let limits = MessageLimits { max_bytes: 700, may_compress: true };
