@@ -37,15 +37,11 @@ pub(crate) use token_keys::{read_secret, without_line_end};
 /// Everything that the settings say about access, checked.
 #[derive(Debug)]
 pub(crate) struct AccessSettings {
-    /// The keys of `[[token-keys]]`.
     pub(crate) token_keys: Vec<Arc<Key>>,
-    /// The keys of `[[server-keys]]`.
     pub(crate) server_keys: ServerKeys,
-    /// Who may do what.
     pub(crate) rules: AccessRules,
-    /// What is demanded of tokens.
     pub(crate) policy: Policy,
-    /// What should be changed, although the server can start: one sentence each.
+    /// Faults that do not keep the server from starting: one sentence each.
     pub(crate) warnings: Vec<String>,
 }
 
@@ -78,7 +74,7 @@ pub(crate) fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// What tokens must have.
+/// Demands on tokens.
 pub(crate) fn token_policy(settings: &Settings) -> Policy {
     let texts = |values: &[String]| values.iter().map(|value| value.as_str().into()).collect();
     // Both are checked to fit.

@@ -12,7 +12,7 @@ use throng_outbound::Trust;
 
 use crate::settings::Settings;
 
-/// What to obtain; `None` if nothing.
+/// The names to obtain certificates for; `None` if there are none.
 fn acme_settings(settings: &Settings) -> Option<AcmeSettings> {
     let state: PathBuf = settings.state_directory().filter(|_| !settings.acme.0.is_empty())?;
     let mut names = settings.acme.0.clone();
@@ -41,8 +41,8 @@ pub(crate) fn files(settings: &Settings) -> Vec<CertificateFiles> {
     settings.acme.0.iter().map(files).collect()
 }
 
-/// What obtains and renews once it runs, if the settings have names. `look` makes the server look
-/// at its files.
+/// The task that obtains and renews certificates, if the settings have names. `look` makes the
+/// server look at its files.
 ///
 /// # Errors
 ///

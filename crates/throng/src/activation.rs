@@ -6,8 +6,8 @@ use listenfd::ListenFd;
 
 use crate::settings::SettingsError;
 
-/// Takes the socket, if there is one. Its address has to be that of the settings, because what a
-/// server may do without keys depends on who can reach it.
+/// Takes the socket, if there is one. Its address has to be the one in the settings, because the
+/// server's rights without keys depend on who can reach it.
 pub(crate) fn listener(listen: SocketAddr) -> Result<Option<TcpListener>, SettingsError> {
     let mut passed = ListenFd::from_env();
     if passed.len() > 1 {

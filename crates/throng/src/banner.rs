@@ -29,15 +29,12 @@ pub(crate) struct Banner<'a> {
     pub(crate) address: SocketAddr,
     /// The address of the admin listener, if there is one.
     pub(crate) admin: Option<SocketAddr>,
-    /// Whether the admin listener speaks TLS.
     pub(crate) is_admin_tls: bool,
     /// The address of the listener for TLS, if there is one.
     pub(crate) tls: Option<SocketAddr>,
-    /// Whether the demo is served.
     pub(crate) has_demo: bool,
-    /// Whether the documentation is served.
+    /// True if the documentation is served.
     pub(crate) has_docs: bool,
-    /// Whether clients may publish.
     pub(crate) do_clients_publish: bool,
     /// The setting `allowed-origins`.
     pub(crate) origins: &'a [String],
@@ -53,9 +50,9 @@ pub(crate) struct Banner<'a> {
     pub(crate) preflight: &'a Preflight,
     /// The setting `max-connections`; `None` for `auto`.
     pub(crate) requested: Option<usize>,
-    /// Whether the settings allow an address that others can reach.
+    /// True if the settings allow an address that others can reach.
     pub(crate) allows_anyone: bool,
-    /// Whether nobody gets through TLS without a certificate.
+    /// True if nobody gets through TLS without a certificate.
     pub(crate) demands_certificates: bool,
     /// The keys of the server.
     pub(crate) keys: Keys,
@@ -76,16 +73,14 @@ pub(crate) enum Keys {
     Server(ServerScopes),
 }
 
-/// What the server keys are for together, and whether there are others.
+/// The scopes of all server keys together, and whether there are others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct ServerScopes {
-    /// Whether one of them may follow channels.
     can_follow: bool,
-    /// Whether one of them may publish.
     can_publish: bool,
-    /// Whether one of them may see the status.
+    /// True if one of them may see the status.
     can_administer: bool,
-    /// Whether tokens count, too.
+    /// True if tokens count, too.
     has_tokens: bool,
 }
 
@@ -133,7 +128,7 @@ impl Keys {
         }
     }
 
-    /// Whether one of them shows the status, wherever the client is.
+    /// True if one of them shows the status, wherever the client is.
     fn show_status(self) -> bool {
         matches!(self, Keys::Server(scopes) if scopes.can_administer)
     }
@@ -236,7 +231,7 @@ impl Banner<'_> {
     fn exposure(&self) -> Option<String> {
         let Self { allows_anyone, .. } = self;
         let is_reachable = |address: &SocketAddr| !address.ip().to_canonical().is_loopback();
-        // Whoever needs a certificate to get in is not everyone.
+        // Clients that need a certificate are not everyone.
         let tls = self.tls.filter(|_| !self.demands_certificates).filter(is_reachable);
         let address = &tls.filter(|_| !is_reachable(&self.address)).unwrap_or(self.address);
         if self.keys != Keys::Missing {

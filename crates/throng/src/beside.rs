@@ -1,4 +1,4 @@
-//! What runs beside the two planes, and what of it only one process may do at a time.
+//! Tasks beside the two planes, and the ones that only one process may run at a time.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::redirect::{Redirect, RunningRedirect};
 /// Time for the last events to reach the application.
 const EVENTS_GRACE: Duration = Duration::from_secs(2);
 
-/// What runs beside the two planes.
+/// Tasks beside the two planes.
 pub(crate) struct Beside {
     callouts: RunningCallouts,
     redirect: Option<RunningRedirect>,

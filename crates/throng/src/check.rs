@@ -167,7 +167,7 @@ fn client(token: Option<&str>, access: &AccessSettings, settings: &Settings) -> 
     }
 }
 
-/// What a client may do, and why.
+/// A client's permissions, with reasons.
 struct Explanation {
     /// Facts before the table: a label and a text.
     facts: Vec<(&'static str, String)>,

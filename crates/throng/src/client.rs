@@ -162,7 +162,6 @@ impl Client {
         Ok(Client { url: url.0.clone(), agent, credential })
     }
 
-    /// A GET of `url`.
     pub(crate) fn get(&self, url: String) -> RequestBuilder<WithoutBody> {
         let request = self.agent.get(url);
         match &self.credential {

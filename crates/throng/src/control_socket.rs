@@ -1,7 +1,7 @@
 //! The control socket: how commands on this machine reach a server that runs.
 //!
-//! Who may connect is decided twice: the socket is in a directory that only one user may enter, and
-//! the kernel says who the peer is (`SO_PEERCRED`): the user of the server, or root.
+//! Two checks restrict who may connect: the socket is in a directory that only one user may enter,
+//! and the kernel names the peer's user (`SO_PEERCRED`), which must be the server's or root.
 //!
 //! A connection is one conversation: the client writes a request, one line of JSON, and then
 //! nothing until the server has answered. The server writes lines of progress and one last line,

@@ -88,13 +88,13 @@ impl Data {
         store.start(settings, memory, Journal::start_paused)
     }
 
-    /// What an upgrade needs of it.
+    /// The parts that an upgrade needs.
     pub(crate) fn tenancy(&self) -> Tenancy {
         let (journal, storage) = (Arc::clone(&self.journal), Arc::clone(&self.storage));
         Tenancy::new(journal, storage, self.backups())
     }
 
-    /// What makes backups of it.
+    /// Makes backups of it.
     pub(crate) fn backups(&self) -> Arc<Backups> {
         Arc::clone(&self.backups)
     }
@@ -109,7 +109,7 @@ impl Data {
         (Arc::clone(&self.memory), Arc::clone(&self.engine) as _)
     }
 
-    /// What the directory takes and does; nothing if there is none.
+    /// The directory's disk usage and activity; zero if there is none.
     pub(crate) fn journal_metrics(data: Option<&Data>) -> JournalMetrics {
         JournalMetrics(data.map(|data| (Arc::clone(&data.journal), Arc::clone(&data.engine))))
     }

@@ -42,18 +42,18 @@ const HANDSHAKE_SHARE: f64 = 0.5;
 /// How long the speed of handshakes is measured.
 const MEASURED: Duration = Duration::from_millis(100);
 
-/// What the drain depends on.
+/// The settings of drains.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DepartureSettings {
     /// The time in which the server is not ready, and serves as before.
     pub(crate) delay: Duration,
     /// How long those that lack messages are awaited once all others have been asked.
     pub(crate) patience: Duration,
-    /// Whether clients shake hands.
+    /// True if clients shake hands.
     pub(crate) has_tls: bool,
 }
 
-/// What an operator asks for.
+/// An operator's request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Wanted {
     /// Clients that come back a second; `None` for as many as servers like this one accept.
@@ -65,7 +65,6 @@ pub(crate) struct Wanted {
 /// How far it has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// The server serves.
     Serving,
     /// The server serves, and another process may take over: no drain begins.
     Upgrading,
@@ -282,7 +281,7 @@ impl Departure {
     }
 }
 
-/// What an operator reads about the progress.
+/// The progress in words for an operator.
 pub(crate) fn sentence(progress: &Progress) -> String {
     let Progress { clients, asked, left, return_rate, ends_in_ms } = *progress;
     let seconds = ends_in_ms.div_ceil(1000);

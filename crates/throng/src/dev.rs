@@ -20,7 +20,7 @@ const USER: &str = "ann";
 /// The longest life of the token. The setting `max-token-age` may make it shorter.
 const LIFE_S: u64 = 24 * 60 * 60;
 
-/// What the token grants: everything that a token can grant.
+/// The grants of the token: all that a token can have.
 const GRANTS: &str = r#"{
     "subscribe": ["*", {"users": "*"}], "publish": ["*", {"users": "*"}],
     "history": ["*", {"users": "*"}], "presence": ["*", {"users": "*"}]
@@ -36,10 +36,10 @@ pub(crate) struct DevKeys {
     life: Time,
 }
 
-/// What the keys are made of: whoever has them has the same keys.
+/// The secrets of the keys: the same secrets make the same keys.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct DevSecrets {
-    /// What signs the token and verifies it.
+    /// Signs the token and verifies it.
     secret: String,
     /// The server key as text.
     key: String,
@@ -70,7 +70,7 @@ impl DevSecrets {
 }
 
 impl DevKeys {
-    /// Makes keys, or those of `before`, and adds them to the settings, which must have none.
+    /// Makes keys, or reuses `before`, and adds them to the settings, which must have none.
     pub(crate) fn add_to(
         settings: &mut Settings,
         before: Option<DevSecrets>,
@@ -104,7 +104,7 @@ impl DevKeys {
         Ok(DevKeys { token, secrets, life: Time(std::time::Duration::from_secs(life_s)) })
     }
 
-    /// What another process needs for the same keys.
+    /// The secrets, from which another process makes the same keys.
     pub(crate) fn secrets(&self) -> DevSecrets {
         self.secrets.clone()
     }
@@ -114,7 +114,7 @@ impl DevKeys {
         format!("#token={}", self.token)
     }
 
-    /// Writes commands that can be pasted into a shell. `url` is that of the public listener.
+    /// Writes commands that can be pasted into a shell. `url` is the public listener's.
     ///
     /// Tokens and keys consist of letters, digits, `-`, `_` and `.`, so that no shell changes them.
     pub(crate) fn write(&self, text: &mut String, url: &str) -> fmt::Result {

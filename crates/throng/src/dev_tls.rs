@@ -19,9 +19,8 @@ const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALH
 /// A certificate that expires sooner is replaced.
 const LEFT_MIN: Duration = Duration::from_secs(30 * 86_400);
 
-/// Adds a certificate to the settings, which must have none: that of an earlier run, or a new one.
-/// It stands in a directory of the user, so that what was told to trust it still does.
-/// Returns its path.
+/// Adds a certificate to the settings, which must have none: an earlier run's, or a new one. It
+/// stands in a directory of the user, so that clients that trust it still do. Returns its path.
 pub(crate) fn add_to(settings: &mut Settings) -> Result<PathBuf, SettingsError> {
     if settings.has_certificate() || settings.tls_key.0.is_some() {
         let message = "--dev-tls makes a certificate of its own, and the settings have one; remove \

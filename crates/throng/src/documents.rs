@@ -62,7 +62,7 @@ pub(crate) fn man<A: CommandFactory>(arguments: &ManArguments) -> Result<()> {
         .with_context(|| format!("cannot write man pages to {}", directory.display()))
 }
 
-/// Writes the page of a command, whose parents have these names, and those of its subcommands.
+/// Writes the page of a command, whose parents have these names, and its subcommands' pages.
 fn write_pages(command: &Command, parents: &[&str], directory: &Path) -> Result<()> {
     let page = man_page::page(command, parents)?;
     fs::write(directory.join(format!("{}.1", man_page::name(command))), page)?;

@@ -39,7 +39,7 @@ pub(crate) struct FreeMemory {
     handshakes: Storm,
     held_shortly: Storm,
     calls: u32,
-    /// What it took the last time, in microseconds.
+    /// Duration of the last time, in microseconds.
     took_us: Arc<AtomicU64>,
     returned: Option<Instant>,
 }
@@ -104,7 +104,7 @@ struct Storm {
     /// The number that had ended when memory was returned, and at the last look.
     returned: u64,
     last: u64,
-    /// Whether they were over at the last look. Meanwhile each worker gives back what the allocator
+    /// True if they were over at the last look. Meanwhile each worker gives back what the allocator
     /// keeps for its thread.
     were_over: bool,
 }
@@ -114,7 +114,7 @@ impl Storm {
         Storm { least, returned: 0, last: 0, were_over: false }
     }
 
-    /// Whether many had ended since the last time, and hardly any more, at the look before this.
+    /// True if many had ended since the last time, and hardly any more, at the look before this.
     fn is_over(&mut self, ended: u64) -> bool {
         let since_look = ended - std::mem::replace(&mut self.last, ended);
         let since = ended - self.returned;

@@ -103,7 +103,7 @@ fn address(settings: &Settings) -> Result<ServerUrl> {
     url.parse().map_err(anyhow::Error::msg)
 }
 
-/// The address under which this machine reaches a listener: that of all addresses is on loopback.
+/// The address under which this machine reaches a listener: for the wildcard address, loopback.
 fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),

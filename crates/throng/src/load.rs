@@ -15,7 +15,6 @@ use crate::without_ipv6;
 /// The settings, and what was made for this run.
 pub(crate) struct Loaded {
     pub(crate) settings: Settings,
-    /// The keys of `--dev`.
     pub(crate) dev_keys: Option<DevKeys>,
     /// The certificate of `--dev-tls`.
     pub(crate) dev_certificate: Option<PathBuf>,

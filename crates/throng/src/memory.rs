@@ -1,9 +1,8 @@
 //! The memory that the server may use: how much of it each part may take, and what is given up when
 //! it is nearly used up.
 //!
-//! The parts are planned so that all of them fit. What the plan does not know, such as buffers of
-//! the kernel, is watched: a thread reads what is used, and decides on the steps of
-//! [`MemoryDefence`].
+//! The parts are planned so that all of them fit. Memory outside of the plan, such as buffers of
+//! the kernel, is watched: a thread reads the usage, and decides on the steps of [`MemoryDefence`].
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, TryRecvError};
@@ -39,7 +38,7 @@ const CLOSED_PER_ROUND: usize = 256;
 /// behind for a moment.
 const HELD_BYTES_MIN: u64 = 16 << 10;
 
-/// What the parts of the server may take at most, where their settings allow more.
+/// Limits of the server's parts, where their settings allow more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Plan {
     /// All logs together.
@@ -129,7 +128,7 @@ pub(crate) fn watch(
     Ok(())
 }
 
-/// What the thread knows.
+/// State of the thread.
 struct Watch {
     meter: MemoryMeter,
     pressure: Arc<MemoryPressure>,

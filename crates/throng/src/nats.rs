@@ -50,9 +50,9 @@ const NO_THREAD: &str = "cannot start the thread of the connection to NATS";
 /// A stream without an age would keep everything.
 const AGE_MS_MIN: u64 = 60_000;
 
-/// Starts the node, if the settings are those of one that takes over from no other process.
-/// `memory` makes the engine of all that is not in the stream, with a sink of events. `policy` is
-/// that of tokens.
+/// Starts the node, if the settings have one and this process takes over from no other. `memory`
+/// makes the engine for everything outside of the stream, with a sink of events. `policy` holds for
+/// tokens.
 pub(crate) fn start(
     (settings, policy): (&Settings, &Policy),
     room: (usize, usize),
@@ -117,7 +117,7 @@ pub(crate) fn engines(node: &Arc<NatsEngine>) -> (Arc<MemoryEngine>, Arc<dyn Eng
 ///
 /// # Errors
 ///
-/// What the system reports if a thread cannot be started.
+/// An error of the system, if a thread cannot be started.
 pub(crate) fn join(
     node: Option<&Arc<NatsEngine>>,
     access: &AccessControl,
@@ -135,8 +135,8 @@ pub(crate) fn join(
     Ok(None)
 }
 
-/// The stream of all channels: it keeps what the rule with the most keeps. What a channel's own
-/// rule does not cover is left out when it is read.
+/// The stream of all channels: its retention is the largest of all rules. Reads leave out messages
+/// beyond a channel's own rule.
 pub(crate) fn stream(settings: &Settings, rules: &Rules) -> StreamSettings {
     let most = |of: fn(&Retention) -> u64| {
         rules.retentions().map(|retention| of(&retention)).max().unwrap_or(0)

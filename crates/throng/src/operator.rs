@@ -1,4 +1,4 @@
-//! What the server does when its operator asks: by a signal, or by a command at the control socket.
+//! The server's reactions to its operator: to signals, and to commands at the control socket.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -41,8 +41,7 @@ pub(crate) struct Operator {
     backups: Backed,
 }
 
-/// What makes backups of the data directory, if there is one, and who keeps what is beside its
-/// store.
+/// Makes backups of the data directory, if there is one, and knows the files beside its store.
 pub(crate) type Backed = Option<(Arc<Backups>, Arc<Control>)>;
 
 impl Operator {
@@ -58,8 +57,8 @@ impl Operator {
         Operator { reloader: Arc::new(reloader), reloads, renewer, departure, upgrades, backups }
     }
 
-    /// Serves signals and commands until the runtime, which is entered, ends. `file` is that of the
-    /// settings.
+    /// Serves signals and commands until the runtime, which is entered, ends. `file` is the
+    /// settings' file.
     pub(crate) fn serve(
         self,
         hangups: Hangups,

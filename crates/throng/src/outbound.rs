@@ -1,4 +1,4 @@
-//! What the server asks elsewhere: key sets at URLs, and the application's callouts.
+//! The server's own requests: key sets at URLs, and the application's callouts.
 
 mod secrets;
 
@@ -66,7 +66,7 @@ pub(crate) fn key_set_urls(settings: &Settings) -> Result<Vec<Endpoint>, Setting
     settings.token_key_urls.0.iter().map(parse).collect()
 }
 
-/// What came of fetching the key set at a URL: its keys, and how many others it has.
+/// The result of fetching the key set at a URL: its keys, and how many others it has.
 pub(crate) type FetchedSet = (Endpoint, Result<(Vec<Arc<Key>>, usize), KeySetError>);
 
 /// Fetches the key sets of `token-key-urls` once, all at the same time.
@@ -154,7 +154,7 @@ fn decides_tokens(table: &CalloutTable) -> Result<bool, SettingsError> {
     }
 }
 
-/// What its endpoint gets of the requests that it decides about.
+/// The parts of requests that its endpoint gets.
 fn passed(table: &CalloutTable) -> Result<Passed, SettingsError> {
     let at = &table.at;
     if table.headers.len() > PASSED_NAMES_MAX {
@@ -194,7 +194,7 @@ fn check_connect(tables: &[CalloutTable]) -> Result<(), SettingsError> {
     Ok(())
 }
 
-/// What should be changed in the callouts, although the server can start: one sentence each.
+/// Faults of the callouts that do not keep the server from starting: one sentence each.
 pub(crate) fn warnings(settings: &Settings) -> Vec<String> {
     settings.callouts.iter().filter_map(secrets::warning).collect()
 }
@@ -230,12 +230,12 @@ fn table_pattern(table: &CalloutTable) -> Result<Option<Pattern>, SettingsError>
     }
 }
 
-/// Whether a table is about a channel. A table with a wrong pattern is about none.
+/// True if a table is about a channel. A table with a wrong pattern is about none.
 pub(crate) fn is_about(table: &CalloutTable, name: &ChannelName) -> bool {
     table_pattern(table).is_ok_and(|pattern| pattern.is_none_or(|found| found.matches(name, None)))
 }
 
-/// What is counted, for `/metrics`.
+/// Counters for `/metrics`.
 pub(crate) struct OutboundMetrics {
     /// Of callouts; `None` if there are none.
     pub(crate) callouts: Option<Arc<CalloutMetrics>>,

@@ -1,4 +1,4 @@
-//! What the settings mean for the workers and for the control plane.
+//! Settings of the workers and of the control plane, from the settings of the server.
 
 use std::sync::Arc;
 
@@ -91,7 +91,7 @@ pub(crate) fn control_settings(
         compression_min_bytes: settings.compression.0.then_some(settings.compression_min_bytes.0),
         max_channels_per_connection: settings.max_channels_per_connection.0,
         max_connections: plan.max_connections(),
-        // The limit of the workers' descriptor tables is also that of the process's own table.
+        // The workers' descriptor limit holds for the process's own table, too.
         max_control_connections: plan.max_worker_connections(),
         head_timeout: settings.head_timeout.0,
         idle_timeout: settings.idle_timeout.0,
@@ -107,7 +107,7 @@ pub(crate) fn control_settings(
     }
 }
 
-/// Whether the demo is served. With `auto`, it is if only this machine can reach the server, and
+/// True if the demo is served. With `auto`, it is if only this machine can reach the server, and
 /// clients may publish, which the demo needs.
 pub(crate) fn has_demo(settings: &Settings) -> bool {
     let addresses = [Some(settings.listen.0), settings.tls_listen.0];

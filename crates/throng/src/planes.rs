@@ -129,7 +129,8 @@ impl Workers {
         self.post_all(|| Notification::Leave { over_ms });
     }
 
-    /// Makes all workers serve as before [`Workers::leave`]. What is returned fails once all do.
+    /// Makes all workers serve as before [`Workers::leave`]. The returned receiver fails once all
+    /// do.
     pub(crate) fn stay(&self) -> oneshot::Receiver<Infallible> {
         let (held, all_serve) = oneshot::channel();
         let held: Arc<dyn Any + Send + Sync> = Arc::new(held);

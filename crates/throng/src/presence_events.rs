@@ -17,7 +17,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// else uses them.
 pub(crate) type Shared = Arc<Mutex<PresenceEvents>>;
 
-/// What the settings say; `None` if no channel has presence events.
+/// The settings of presence events; `None` if no channel has them.
 pub(crate) fn settings(settings: &Settings) -> Option<PresenceEventSettings> {
     settings::rules(settings).have_any_presence_events().then(|| PresenceEventSettings {
         grace_ms: u64::try_from(settings.presence.grace.0.as_millis()).unwrap_or(u64::MAX),

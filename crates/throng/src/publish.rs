@@ -154,7 +154,7 @@ struct PublishResult {
     receipt: Option<Receipt>,
 }
 
-/// What became of a message.
+/// The outcome of a message.
 #[derive(Debug, Deserialize)]
 struct Receipt {
     matched: u64,

@@ -51,7 +51,7 @@ pub(crate) fn prepare(
 }
 
 impl Redirect {
-    /// What it counts, for the metrics.
+    /// Its counters, for the metrics.
     pub(crate) fn counts(&self) -> Arc<RedirectCounts> {
         Arc::clone(&self.counts)
     }

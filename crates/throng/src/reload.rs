@@ -1,4 +1,4 @@
-//! What a reload replaces while the server runs, and what it says about the rest.
+//! The settings that a reload replaces while the server runs, and its report about the rest.
 //!
 //! The settings are read and checked as at the start. If anything in them or in the files that they
 //! name is wrong, nothing changes. Settings that only an upgrade or a restart can change keep their
@@ -23,16 +23,16 @@ use crate::settings::{self, Settings, SettingsError};
 use crate::tls;
 use changes::Changes;
 
-/// What came of a reload.
+/// The result of a reload.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Report {
-    /// What was replaced, in words for the log.
+    /// The replaced settings, in words for the log.
     pub(crate) replaced: Vec<&'static str>,
     /// The settings that have changed and need an upgrade.
     pub(crate) for_upgrade: Vec<String>,
     /// The settings that have changed and need a restart.
     pub(crate) for_restart: Vec<String>,
-    /// What should be changed, although it works.
+    /// Faults that stop nothing.
     pub(crate) warnings: Vec<String>,
 }
 
@@ -55,7 +55,7 @@ impl Report {
     }
 }
 
-/// What a reload replaces, beside what [`AccessControl`] has.
+/// The replaceable parts, besides [`AccessControl`]'s.
 pub(crate) struct Replaceable {
     pub(crate) rules: Arc<ArcSwap<AccessRules>>,
     pub(crate) pages: SharedPages,
@@ -74,9 +74,9 @@ pub(crate) struct Reloader {
     access: Arc<AccessControl>,
     workers: Arc<Workers>,
     started: Settings,
-    /// Whether a new process can take over from this one.
+    /// True if a new process can take over from this one.
     is_upgradable: bool,
-    /// The settings that hold: those of the start, with what reloads have replaced.
+    /// The effective settings: the start's, with the replacements of reloads.
     current: Mutex<Settings>,
 }
 
@@ -103,7 +103,7 @@ impl Reloader {
     fn reload(&self) -> Result<Report, SettingsError> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         let read = (self.read)()?;
-        // What is pending has to be right, too: it would keep the server from starting.
+        // Pending settings have to be right, too: they would keep the server from starting.
         AccessSettings::load(&read)?;
         let Changes { effective: new, pending } = Changes::new(&self.started, &current, &read);
         let access = AccessSettings::load(&new)?;

@@ -272,7 +272,7 @@ impl<'r> Prepared<'r> {
         // From here on this process serves: what may fail comes before.
         upgrade::start::take_over(arrival.as_mut(), &edge, data.as_ref())?;
         let beside = Beside::start(runtime, callouts, redirect, renewal);
-        // What the settings gave reason to say comes first.
+        // Messages about the settings come first.
         log.writer.flush();
         let control_socket = match arrival {
             None => printed(&banner, self.control_socket),
@@ -338,7 +338,7 @@ fn workers(edge: &Edge, queues: Vec<Arc<WorkerQueue>>) -> Arc<Workers> {
     Arc::new(Workers { handoffs, queues, metrics, admission: Arc::clone(&edge.admission) })
 }
 
-/// What the control plane shows of the rest, and what another process has counted.
+/// Facts about the rest for the control plane, and the counters of another process.
 type Others<'a> = (
     OutboundMetrics,
     (Option<Arc<ServerTls>>, Option<Renewer>),
@@ -417,8 +417,8 @@ struct Leaving {
     /// They end before the connections do: nobody is told that everybody leaves.
     ending_events: Option<AbortHandle>,
     log: LogWriter,
-    /// What asks for a new process that takes over; what that process gets, which it is, and the
-    /// socket of commands, which it takes.
+    /// Requests for a new process that takes over; its state and its identity, and the socket of
+    /// commands, which it takes.
     upgrade: (upgrade::Requests, Running, Successor, Option<ControlSocket>),
     beside: Beside,
 }

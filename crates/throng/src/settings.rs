@@ -102,7 +102,7 @@ pub(crate) fn absolute(flags: Options, named: Option<&Path>) -> Result<Settings,
 /// What the sources say of where a server is. `None` for what none of them sets.
 pub(crate) struct Whereabouts {
     pub(crate) listen: Option<SocketAddr>,
-    /// Whether only the file says so, which may have changed since the start.
+    /// True if only the file says so, which may have changed since the start.
     pub(crate) is_listen_of_file: bool,
     pub(crate) control: Option<ControlChoice>,
 }

@@ -33,7 +33,7 @@ pub(crate) struct StartLine<'a> {
     pub(crate) max_connections: usize,
     /// The memory that the server may use, if that is known.
     pub(crate) memory: Option<&'a MemoryLimit>,
-    /// What its parts may take of it.
+    /// The memory plan of its parts.
     pub(crate) plan: Plan,
 }
 
@@ -81,7 +81,7 @@ impl StartLine<'_> {
         );
     }
 
-    /// Who has a permission on channels without a rule of their own. `choice` counts only if
+    /// The holders of a permission on channels without a rule of their own. `choice` counts only if
     /// access is controlled.
     fn permission(&self, choice: &dyn Display) -> String {
         if self.settings.has_keys() { choice.to_string() } else { ANYONE.to_owned() }
@@ -94,7 +94,7 @@ fn client_certificates(settings: &Settings) -> Option<&'static str> {
     Some(if settings.demands_client_certificates() { "required" } else { "optional" })
 }
 
-/// Who is served at the public listener.
+/// The clients of the public listener.
 fn public_access(settings: &Settings) -> &'static str {
     match (settings.has_keys(), settings.refuses_proxies()) {
         (true, _) => CONTROLLED,
@@ -103,7 +103,7 @@ fn public_access(settings: &Settings) -> &'static str {
     }
 }
 
-/// Who is served at the admin listener.
+/// The clients of the admin listener.
 fn admin_access(settings: &Settings) -> &'static str {
     match (settings.server_keys.is_empty(), settings.admin_refuses_proxies()) {
         (false, _) => CONTROLLED,

@@ -84,7 +84,7 @@ fn end_with_reader() {
     }
 }
 
-/// Path and query of the subscription. The order of channels is that of the ids in a position.
+/// Path and query of the subscription. The channels are in the order of the ids in a position.
 fn query(arguments: &TailArguments) -> String {
     let mut query = String::from("/subscribe?transport=sse&envelope=true");
     for channel in &arguments.channels {
@@ -127,7 +127,6 @@ struct Follower {
     /// Messages to print before the command ends; `None` for no limit.
     remaining: Option<u64>,
     printer: Printer,
-    /// Whether there has been a connection.
     has_followed: bool,
     /// Reasons for retries that were printed since the last connection: each is printed once.
     printed_reasons: Vec<String>,
@@ -302,7 +301,7 @@ fn header(response: &Response<Body>, name: &str) -> Option<String> {
     response.headers().get(name)?.to_str().ok().map(str::to_owned)
 }
 
-/// Whether the error is the timeout of [`SILENCE_MAX`].
+/// True if the error is the timeout of [`SILENCE_MAX`].
 fn is_silence(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock)
 }

@@ -22,7 +22,8 @@ use crate::settings::{Settings, SettingsError};
 /// How often the files are looked at. It reads some kilobytes.
 const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// A certificate with less time than this is overdue: those of 90 days are renewed 30 days before.
+/// A certificate with less time than this is overdue: 90-day certificates are renewed 30 days
+/// before.
 const OVERDUE: Duration = Duration::from_secs(14 * 86_400);
 
 /// One that is valid for a short time is overdue when less than this part of it is left: it is
@@ -91,7 +92,7 @@ fn overdue(certificate: &CertificateState) -> Duration {
     OVERDUE.min(life / OVERDUE_PART)
 }
 
-/// What should be changed, although it works.
+/// Faults that stop nothing.
 pub(crate) fn warnings(settings: &Settings, tls: &ServerTls) -> Vec<String> {
     let mut warnings = Vec::new();
     let now = SystemTime::now();

@@ -138,7 +138,7 @@ fn watchdog(variable: impl Fn(&str) -> Option<String>, process: u32) -> Option<D
     (us > 0).then(|| Duration::from_micros(us))
 }
 
-/// What is known about each loop.
+/// State of each loop.
 #[derive(Debug)]
 struct Watch {
     standstill: Duration,
@@ -159,7 +159,7 @@ impl Watch {
         Watch { standstill, loops: Vec::new() }
     }
 
-    /// Compares the turns of all loops with those of `elapsed` ago. Returns whether a loop has come
+    /// Compares the turns of all loops with the ones `elapsed` ago. Returns whether a loop has come
     /// to a stand, or goes on.
     fn compare(&mut self, turns: &[(String, Option<u64>)], elapsed: Duration) -> bool {
         let mut has_changed = false;

@@ -1,7 +1,7 @@
 //! Addresses on systems without IPv6.
 //!
-//! `[::]` is all addresses, those of IPv4 among them, so it is what packages ship: pods may have
-//! addresses of one kind only. A kernel that was started without IPv6 has no such sockets.
+//! `[::]` is all addresses, IPv4's among them, so packages ship it: pods may have addresses of one
+//! kind only. A kernel that was started without IPv6 has no such sockets.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 

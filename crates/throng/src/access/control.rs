@@ -1,4 +1,4 @@
-//! What both planes share to control access, made from the settings.
+//! Access control, shared by both planes, made from the settings.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -22,7 +22,6 @@ use crate::settings::{Settings, SettingsError};
 
 /// Access control of a server, and its keys that can be read again.
 pub(crate) struct ServerAccess {
-    /// What both planes share.
     pub(crate) control: Arc<AccessControl>,
     /// The rules that its policy asks, if there are keys.
     pub(crate) rules: Arc<ArcSwap<AccessRules>>,
@@ -104,8 +103,8 @@ impl ServerAccess {
     }
 }
 
-/// Who may do what. Without server keys, the admin listener has no other protection than its
-/// address, and trusts every client.
+/// The policy. Without server keys, the admin listener has no other protection than its address,
+/// and trusts every client.
 fn policy(
     access: &AccessSettings,
     rules: &Arc<ArcSwap<AccessRules>>,

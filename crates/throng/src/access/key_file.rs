@@ -16,7 +16,7 @@ const OTHERS_READ: u32 = 0o004;
 pub(crate) struct KeyFile {
     /// Everything in it.
     pub(crate) bytes: Vec<u8>,
-    /// Whether every user of the machine can read it.
+    /// True if every user of the machine can read it.
     pub(crate) is_readable_by_others: bool,
 }
 

@@ -20,9 +20,9 @@ pub(crate) struct OfflineVerifier {
     keys: KeySet,
     policy: Policy,
     revocations: Arc<Revocations>,
-    /// Whether there are keys at a URL that could not be fetched.
+    /// True if there are keys at a URL that could not be fetched.
     lacks_keys: bool,
-    /// What was fetched, and what could not be: one sentence each.
+    /// Fetches that succeeded and failed: one sentence each.
     pub(crate) notes: Vec<String>,
 }
 
@@ -61,7 +61,8 @@ impl OfflineVerifier {
         Ok(OfflineVerifier { keys, policy, revocations, lacks_keys, notes })
     }
 
-    /// What a token says, or why the server refuses it: one sentence without a part of the token.
+    /// The claims of a token, or why the server refuses it: one sentence without a part of the
+    /// token.
     pub(crate) fn verify(&self, token: &str, now_s: u64) -> Result<Identity, String> {
         if self.keys.is_empty() && !self.lacks_keys {
             return Err(
@@ -118,7 +119,7 @@ fn merge(configured: &[Arc<Key>], fetched: Vec<FetchedSet>) -> Result<Merged, Se
     Ok(Merged { keys, lacks_keys, notes })
 }
 
-/// Whether other keys could change the result.
+/// True if other keys could change the result.
 fn is_about_keys(error: TokenError) -> bool {
     matches!(error, TokenError::UnknownKey | TokenError::Algorithm | TokenError::Signature)
 }

@@ -47,7 +47,6 @@ fn read_one(table: &ServerKeyTable) -> Result<ServerKey, SettingsError> {
     Ok(ServerKey::new(name, hash, scopes, patterns))
 }
 
-/// Whether a text is the name of a key.
 pub(crate) fn is_key_name(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte);
     (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_plain)

@@ -75,7 +75,7 @@ fn views(replies: &[Reply]) -> Vec<ClusterView> {
     messages.filter_map(|reply| serde_json::from_slice(&reply.payload).ok()).collect()
 }
 
-/// Whether nobody is missing of those that are known to anybody.
+/// True if nobody is missing of those that are known to anybody.
 fn have_all_answered(replies: &[Reply]) -> bool {
     let views = views(replies);
     let answered: BTreeSet<&str> = views.iter().map(|view| &*view.id).collect();

@@ -1,5 +1,5 @@
-//! What was found of nodes and stream, and what is suspect in it. It is also the report for
-//! programs: new versions add fields and never rename one.
+//! Facts about nodes and stream, with suspicions. It is also the report for programs: new versions
+//! add fields and never rename one.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub(super) struct Found {
     pub(super) server_version: String,
     pub(super) nodes: Vec<NodeFound>,
     pub(super) stream: StreamFound,
-    /// What is not as it should be, a sentence each.
+    /// Faults, a sentence each.
     pub(super) suspect: Vec<String>,
 }
 
@@ -29,14 +29,14 @@ pub(super) struct Found {
 #[derive(Debug, Serialize)]
 pub(super) struct NodeFound {
     pub(super) id: String,
-    /// Whether it has answered. Otherwise others say what it has said last.
+    /// True if it has answered. Otherwise others say what it has said last.
     pub(super) answered: bool,
     /// For how long the others have not heard it, if it has not answered.
     pub(super) silent_ms: u64,
     /// `None` if nobody knows.
     #[serde(flatten)]
     pub(super) facts: Option<NodeFacts>,
-    /// What is not as it should be with it.
+    /// Faults, a sentence each.
     pub(super) suspect: Vec<String>,
 }
 
@@ -71,7 +71,7 @@ impl StreamFound {
         StreamFound { name, faults: vec![fault], ..StreamFound::default() }
     }
 
-    /// What its leader says.
+    /// The stream as its leader describes it.
     pub(super) fn of(name: String, answer: &Value) -> StreamFound {
         if let Some(error) = answer.get("error") {
             let said = error["description"].as_str().unwrap_or("an error");
@@ -94,7 +94,7 @@ impl StreamFound {
 }
 
 impl Found {
-    /// What the nodes say, of themselves and of each other.
+    /// The nodes as they describe themselves and each other.
     pub(super) fn new(
         (server, server_version): (String, String),
         views: Vec<ClusterView>,

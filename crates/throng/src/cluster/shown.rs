@@ -1,4 +1,4 @@
-//! What was found, as text for people.
+//! The findings, as text for people.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

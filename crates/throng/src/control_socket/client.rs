@@ -27,8 +27,8 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Connects to the server that `sources` name, or else to the only one that runs. Nothing but
-    /// its address counts, so that the settings need not be those of its start.
+    /// Connects to the server that `sources` name, or else to the only one that runs. Only its
+    /// address counts, so the settings may differ from its start.
     pub(crate) fn open(sources: Sources) -> Result<Connection> {
         let Sources { config, options } = sources;
         if let Some(ControlChoice::Path(path)) = options.control() {
@@ -181,7 +181,7 @@ impl Connection {
 }
 
 impl About {
-    /// Whether it is in the network namespace of this process, as far as both know theirs.
+    /// True if it is in the network namespace of this process, as far as both know theirs.
     fn is_here(&self) -> bool {
         self.network.zip(place::network()).is_none_or(|(its, own)| its == own)
     }

@@ -1,6 +1,6 @@
 //! Which of the servers that run on this machine a command is for.
 //!
-//! What the user has set is obeyed: an address, a file, `THRONG_URL`. Without any of them the only
+//! An address, a file or `THRONG_URL` set by the user is obeyed. Without any of them the only
 //! server of the user is meant, and of several none: the command lists them.
 
 use std::fmt::Write as _;
@@ -15,18 +15,18 @@ use super::protocol::About;
 /// Servers that an error lists.
 const LISTED_MAX: usize = 10;
 
-/// What is known about the server that is meant.
+/// Known facts about the server that is meant.
 #[derive(Debug, Default)]
 pub(super) struct Wanted {
     /// The address in flags, variables or the file.
     pub(super) listen: Option<SocketAddr>,
-    /// Whether only the file says so, which may have changed since the start of the server.
+    /// True if only the file says so, which may have changed since the start of the server.
     pub(super) is_listen_of_file: bool,
     /// The address in `THRONG_URL`, if it has one.
     pub(super) url: Option<SocketAddr>,
     /// The file of settings that is read here.
     pub(super) file: Option<String>,
-    /// Whether the command line names that file.
+    /// True if the command line names that file.
     pub(super) is_file_named: bool,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Wanted {
 pub(super) struct Running {
     pub(super) path: PathBuf,
     pub(super) about: About,
-    /// Whether it is in the network namespace of this process, as far as both know theirs. An
+    /// True if it is in the network namespace of this process, as far as both know theirs. An
     /// address means another server in another one.
     pub(super) is_here: bool,
 }
@@ -80,7 +80,7 @@ fn only<'a>(mut servers: impl Iterator<Item = &'a Running>) -> Option<&'a Runnin
     servers.next().is_none().then_some(first)
 }
 
-/// Whether a server that listens on `listen` is reached at `url`.
+/// True if a server that listens on `listen` is reached at `url`.
 fn is_reached_at(listen: SocketAddr, url: SocketAddr) -> bool {
     let (ip, wanted) = (listen.ip().to_canonical(), url.ip().to_canonical());
     listen.port() == url.port() && (ip == wanted || ip.is_unspecified())

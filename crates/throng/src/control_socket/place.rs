@@ -85,8 +85,8 @@ fn flaw(found: &Metadata, user: u32) -> Option<String> {
     }
 }
 
-/// Whether `path` is a socket in a directory that this user may trust: a directory of the user, or
-/// for root also that of another one, unless anybody could have put it there.
+/// True if `path` is a socket in a directory that this user may trust: a directory of the user, or
+/// for root also another user's, unless anybody could have put it there.
 pub(super) fn is_trusted(path: &Path) -> bool {
     let Ok(socket) = fs::symlink_metadata(path) else { return false };
     let Some(directory) = path.parent() else { return false };
@@ -99,12 +99,11 @@ pub(super) fn is_trusted(path: &Path) -> bool {
     socket.file_type().is_socket() && found.is_dir() && is_of_user
 }
 
-/// Whether there is a directory that this user may not look into.
+/// True if there is a directory that this user may not look into.
 pub(super) fn is_closed(directory: &Path) -> bool {
     fs::read_dir(directory).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
 }
 
-/// The sockets in a directory.
 pub(super) fn sockets(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let paths = entries.map(|entry| entry.path());

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// The longest line. Requests are a few words, and an answer names at most all settings.
 pub(super) const LINE_BYTES_MAX: usize = 64 << 10;
 
-/// What a command asks for.
+/// The request of a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(
     tag = "request",
@@ -36,7 +36,7 @@ pub(crate) enum Request {
     Upgrade,
 }
 
-/// What a server answers: any number of `Progress`, then one of the others.
+/// A server's answer: any number of `Progress`, then one of the others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "kebab-case")]
 pub(super) enum Answer {
@@ -55,7 +55,6 @@ pub(super) enum Answer {
 /// Which server it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct About {
-    /// The id of its process.
     pub(crate) process: u32,
     /// The version of its binary.
     pub(crate) version: String,

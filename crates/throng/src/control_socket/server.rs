@@ -55,7 +55,7 @@ pub(crate) trait Act: Send + Sync + 'static {
 #[derive(Debug)]
 pub(crate) struct Conversation {
     stream: UnixStream,
-    /// Whether the command has gone, or does not read: nothing more is said.
+    /// True if the command has gone, or does not read: nothing more is said.
     is_over: bool,
 }
 
@@ -139,7 +139,7 @@ impl ControlSocket {
         self.path.with_added_extension("old")
     }
 
-    /// Whether it is this socket that the path leads to.
+    /// True if it is this socket that the path leads to.
     fn is_at(&self, path: &Path) -> bool {
         let found = fs::symlink_metadata(path);
         found.is_ok_and(|found| (found.dev(), found.ino()) == self.file)

@@ -30,7 +30,6 @@ pub(crate) struct Backups {
     revocations: Option<PathBuf>,
     storage: Weak<DiskStorage>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    /// Whether the server ends.
     is_ending: Arc<AtomicBool>,
 }
 
@@ -94,7 +93,6 @@ impl Backups {
         self.is_ending.store(true, Ordering::Relaxed);
     }
 
-    /// Whether one has not ended.
     pub(crate) fn is_under_way(&self) -> bool {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         thread.as_ref().is_some_and(|thread| !thread.is_finished())

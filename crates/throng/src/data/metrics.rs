@@ -1,5 +1,4 @@
-//! What the data directory takes on the disk, and how fast it is written, on `/metrics` and in the
-//! status.
+//! Disk usage of the data directory, and the speed of writes, on `/metrics` and in the status.
 
 use std::sync::Arc;
 

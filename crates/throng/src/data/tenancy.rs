@@ -1,4 +1,4 @@
-//! Who uses the store of the data directory, when one process takes over from another.
+//! The user of a data directory's store, when one process takes over from another.
 //!
 //! Both have the lock of the directory. The store itself is open in one process at a time, and only
 //! the one that serves writes to it.
@@ -12,12 +12,12 @@ use throng_data::storage::disk::DiskStorage;
 
 use super::backup::Backups;
 
-/// What an upgrade needs of the data directory.
+/// The parts of the data directory that an upgrade needs.
 pub(crate) struct Tenancy {
     journal: Arc<Journal>,
     storage: Arc<DiskStorage>,
     backups: Arc<Backups>,
-    /// Whether another process may have the store.
+    /// True if another process may have the store.
     is_given_up: AtomicBool,
 }
 
@@ -30,7 +30,7 @@ impl Tenancy {
         Tenancy { journal, storage, backups, is_given_up: AtomicBool::new(false) }
     }
 
-    /// What makes backups of it, and ends with this process.
+    /// Makes backups of it, and ends with this process.
     pub(crate) fn backups(&self) -> Arc<Backups> {
         Arc::clone(&self.backups)
     }

@@ -68,7 +68,7 @@ fn store(directory: &Path) -> io::Result<Option<(u64, u64)>> {
     }
 }
 
-/// Whether a storage has been made between two looks. One that may not look, such as root on some
+/// True if a storage has been made between two looks. One that may not look, such as root on some
 /// file systems of networks, believes the server.
 fn is_here(
     before: &io::Result<Option<(u64, u64)>>,

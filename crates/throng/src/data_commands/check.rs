@@ -17,11 +17,11 @@ use crate::terminal::{self, EXIT_RUNTIME};
 /// use.
 const PRINTED_MAX: u64 = 1_000;
 
-/// What is found, as it is printed.
+/// The faults found, as they are printed.
 #[derive(Default)]
 struct Faults {
     count: u64,
-    /// What could not be printed.
+    /// The error that stopped printing.
     failure: Option<std::io::Error>,
 }
 

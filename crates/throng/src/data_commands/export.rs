@@ -15,7 +15,7 @@ use throng_core::records::Table;
 use super::store::Store;
 use crate::terminal::ignore_closed_pipe;
 
-/// What the file is written in: fewer, larger writes.
+/// Size of the file's buffer: fewer, larger writes.
 const BUFFER_BYTES: usize = 1 << 20;
 
 /// Why an export ended early.
@@ -24,7 +24,7 @@ enum ExportError {
     /// Where it goes takes no more.
     #[error("{0}")]
     Out(#[from] io::Error),
-    /// What it is about cannot be read.
+    /// The storage cannot be read.
     #[error("the data directory cannot be read: {0}")]
     Store(#[from] throng_data::storage::StorageError),
     /// An entry that this build does not write.

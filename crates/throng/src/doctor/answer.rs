@@ -1,4 +1,4 @@
-//! What `throng doctor` has found, for the reports.
+//! The findings of `throng doctor`, for the reports.
 
 use throng_host::limits::{Cores, MemoryLimit};
 use throng_host::preflight::{Applied, Preflight};

@@ -78,7 +78,7 @@ fn assumption(arguments: &Arguments, paint: Paint) -> String {
     paint.ink(Ink::Dim, format!("Assumes that {here} {others},\nand that {broadcast}.")).to_string()
 }
 
-/// What a program here may use, and what says so.
+/// Resource limits of programs here, and their sources.
 fn limits(answer: &Answer<'_>) -> String {
     let cores = &answer.cores;
     let quota = match cores.quota {

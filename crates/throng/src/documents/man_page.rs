@@ -54,7 +54,7 @@ fn synopsis(command: &Command) -> String {
     format!(".SH SYNOPSIS\n{}\n", lines.collect::<Vec<_>>().join("\n.br\n"))
 }
 
-/// What follows the options in the help. Lines that are indented there stay as they are.
+/// The text after the options in the help. Indented lines stay as they are.
 fn notes(command: &Command) -> String {
     let text = command.get_after_long_help().or_else(|| command.get_after_help());
     let Some(text) = text.map(ToString::to_string) else {

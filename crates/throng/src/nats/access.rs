@@ -31,7 +31,7 @@ pub(crate) struct NatsAccess {
     pub(crate) ca: Option<PathBuf>,
     /// The files of `nats-cert` and `nats-key`.
     pub(crate) certificate: Option<(PathBuf, PathBuf)>,
-    /// Whether `nats-tls-first` is set.
+    /// True if `nats-tls-first` is set.
     pub(crate) is_tls_first: bool,
 }
 

@@ -51,8 +51,8 @@ impl NatsFlags {
         "nats_prefix",
     ];
 
-    /// The settings of a node, with these flags and these servers in place of those of the file.
-    /// `replace` replaces more of them.
+    /// The settings of a node, with these flags and these servers in place of the file's. `replace`
+    /// replaces more of them.
     pub(crate) fn settings(
         &self,
         servers: Option<&NatsServers>,

@@ -1,4 +1,4 @@
-//! What a node says of itself to the others, and what is suspect in what they say.
+//! A node's description of itself for the others, and suspicions about theirs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(super) const LATE_MS: u64 = 2_000;
 /// A node says once a second that it is there.
 const SILENT_MS: u64 = 2_500;
 
-/// Lets the node say what it is, where it is, and how. `port` is that of its public listener.
+/// Gives the node its description: name, address and state. `port` is its public listener's.
 pub(crate) fn describe(node: Option<&Arc<NatsEngine>>, control: &Arc<Control>, port: u16) {
     let Some(node) = node else { return };
     // The engine must not keep the control plane, which has the engine.
@@ -61,8 +61,8 @@ pub(crate) fn epoch_of_most<'a>(nodes: impl Iterator<Item = &'a NodeFacts>) -> S
     most.map_or_else(String::new, |(epoch, _)| epoch.to_owned())
 }
 
-/// What is not as it should be with a node, which was heard some time ago: a sentence each, without
-/// its name. `epoch` is the one that most nodes know.
+/// Faults of a node that was last heard some time ago: a sentence each, without its name. `epoch`
+/// is the one that most nodes know.
 pub(crate) fn suspicions(facts: Option<&NodeFacts>, silent_ms: u64, epoch: &str) -> Vec<String> {
     let mut said = Vec::new();
     let time = |ms: u64| seconds(ms as f64 / 1e3);
@@ -76,7 +76,7 @@ pub(crate) fn suspicions(facts: Option<&NodeFacts>, silent_ms: u64, epoch: &str)
     if !facts.is_open {
         said.push(format!("cannot use the stream, for {}", time(facts.since_ms)));
     }
-    // What is said of NATS below says more.
+    // The reason about NATS below says more.
     let reasons = facts.reasons.iter().filter(|reason| !reason.starts_with("nats_"));
     let reasons: Vec<&str> = reasons.map(String::as_str).collect();
     match facts.status.as_str() {

@@ -4,9 +4,8 @@
 //!
 //! Before the node knows the table, nobody follows anything here, and entries are taken on the
 //! thread of the connection. Later ones are taken on a thread of their own: connections may have to
-//! follow channels that are fetched from NATS first, which that thread cannot wait for. What
-//! becomes of changes passes through it, too, so that they are answered after their entries were
-//! taken.
+//! follow channels that are fetched from NATS first, which that thread cannot wait for. Outcomes of
+//! changes pass through it, too, so that they are answered after their entries were taken.
 
 use std::collections::HashSet;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -23,7 +22,7 @@ use throng_nats::engine::{NatsEngine, TableNews};
 
 use super::tables::{self, Entry, Lost, SUBSCRIPTIONS, Written};
 
-/// What the thread does, in this order.
+/// The thread's work, in this order.
 enum Step {
     Take(TableNews),
     Answer(Box<dyn FnOnce() + Send>),
@@ -33,7 +32,7 @@ enum Step {
 ///
 /// # Errors
 ///
-/// What the system reports if the thread cannot be started.
+/// An error of the system, if the thread cannot be started.
 pub(super) fn share(node: &Arc<NatsEngine>, access: &AccessControl) -> Result<()> {
     let (sender, steps) = mpsc::channel();
     let table = table(Arc::downgrade(node), sender.clone());
@@ -104,13 +103,12 @@ fn to_write(KeptEntry { key, value, replaces }: KeptEntry) -> Entry {
 struct Reading {
     /// Users that it has an entry of, even if they follow nothing.
     seen: HashSet<String>,
-    /// Whether it has lost entries. Otherwise who is not in it is kept no more.
+    /// True if it has lost entries. Otherwise who is not in it is kept no more.
     is_after_loss: bool,
 }
 
 /// Makes what the table has.
 struct Keeper {
-    /// The node has this.
     node: Weak<NatsEngine>,
     shared: Arc<SharedKept>,
     taker: KeptTaker,
@@ -169,7 +167,7 @@ impl Keeper {
         if *is_after_loss {
             return self.lost.are(unseen.into_iter().map(|(_, entry)| to_write(entry)));
         }
-        // What another process kept when this one began. It has followed nothing since.
+        // Entries of another process before this one began. It has followed nothing since.
         let nothing = |(user, _)| KeptState { user, channels: Vec::new(), sequence: 0 };
         self.taker.take(unseen.into_iter().map(nothing).collect());
     }

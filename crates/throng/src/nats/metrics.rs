@@ -139,7 +139,7 @@ fn gauge(name: &'static str, help: &'static str, value: u64) -> OtherMetric {
     OtherMetric { name, help, value: OtherValue::Gauge(value) }
 }
 
-/// What has happened since the start.
+/// Counters since the start.
 fn counted(figures: Figures) -> [OtherMetric; 3] {
     let Figures { accepted, refused, busy, delivered, losses, gaps, epochs, read, publish, .. } =
         figures;
@@ -174,7 +174,7 @@ fn counted(figures: Figures) -> [OtherMetric; 3] {
     ]
 }
 
-/// What the metrics show of all nodes.
+/// The state of all nodes, for the metrics.
 #[derive(Default)]
 struct Standing {
     versions: Vec<(String, u64)>,

@@ -30,7 +30,7 @@ impl Peer {
         peers.collect()
     }
 
-    /// What is wrong with it, in a sentence that begins with its name.
+    /// A fault of it, in a sentence that begins with its name.
     pub(crate) fn fault(&self) -> Option<String> {
         let state = match (self.is_offline, self.is_current) {
             (true, _) => "is offline",

@@ -57,7 +57,6 @@ fn entry(change: &SharedChange) -> Entry {
 
 /// Makes what the table has.
 struct Keeper {
-    /// The node has this.
     node: Weak<NatsEngine>,
     shared: Arc<SharedRevocations>,
     tagger: Tagger,

@@ -38,8 +38,8 @@ pub(crate) struct Joining {
 }
 
 impl Joining {
-    /// Connects as the process that is to be the node whose name is in a pipe; `None` if neither
-    /// that nor the settings are those of a node.
+    /// Connects as the successor of the node whose name is in a pipe; `None` if neither it nor the
+    /// settings are a node's.
     ///
     /// # Errors
     ///
@@ -83,7 +83,7 @@ impl Joining {
     ///
     /// # Errors
     ///
-    /// The state is not that of a node, or NATS cannot be used any more.
+    /// The state is no node's, or NATS cannot be used any more.
     pub(crate) fn take_over(
         self,
         thaw: NodeThaw,

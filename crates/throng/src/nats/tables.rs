@@ -14,17 +14,17 @@ use throng_nats::engine::{Changed, NatsEngine, TableId};
 
 use crate::settings::Settings;
 
-/// What users follow.
+/// The subscriptions of users.
 pub(super) const SUBSCRIPTIONS: TableId = TableId(0);
 
 /// How far users have read their inboxes.
 pub(super) const MARKERS: TableId = TableId(1);
 
-/// What is revoked; of nodes with keys only.
+/// Revocations; only of nodes with keys.
 pub(super) const REVOCATIONS: TableId = TableId(2);
 
-/// Room for some million subscriptions, which the guide says in more detail. Whoever has more edits
-/// the bucket.
+/// Room for some million subscriptions, which the guide says in more detail. For more, edit the
+/// bucket.
 const SUBSCRIPTIONS_BYTES: u64 = 256 << 20;
 
 /// All channels of a user are one entry: 10,000 names of a hundred bytes.
@@ -80,7 +80,7 @@ pub(super) fn revocations_age_ms(node: &NatsEngine) -> Option<u64> {
 /// An entry to be written, with the place of the one that it replaces if that matters.
 pub(super) type Entry = (TableEntry, Option<u64>);
 
-/// What became of an entry that was to be written.
+/// The outcome of writing an entry.
 pub(super) enum Written {
     /// The table has it.
     Stored,
@@ -118,8 +118,8 @@ pub(super) fn compare(node: &Weak<NatsEngine>, table: TableId, done: Ticket<()>)
     }
 }
 
-/// What a table has lost and this node knows. It is written again, one entry after the other, so
-/// that what is changed meanwhile does not wait.
+/// Entries that a table has lost and this node knows. They are written again one by one, so that
+/// changes do not wait meanwhile.
 pub(super) struct Lost {
     table: TableId,
     entries: Mutex<VecDeque<Entry>>,

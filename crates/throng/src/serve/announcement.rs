@@ -1,4 +1,4 @@
-//! What the server says of itself when it starts, on standard output and in the log.
+//! The server's announcement of its start, on standard output and in the log.
 
 use std::io::{self, Write as _};
 use std::net::TcpListener;
@@ -26,7 +26,7 @@ fn preflight(settings: &Settings, plan: &Plan) -> Preflight {
     preflight::check(&demand)
 }
 
-/// What is printed when the server starts.
+/// The text printed at the start.
 pub(super) fn banner(
     loaded: &Loaded,
     plan: &Plan,
@@ -82,7 +82,7 @@ pub(super) fn log_send_method(method: &SendMethod) {
     }
 }
 
-/// What the first line of the log says.
+/// The first line of the log.
 pub(super) fn start_line<'a>(
     settings: &'a Settings,
     plan: &Plan,

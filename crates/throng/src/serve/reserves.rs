@@ -1,4 +1,4 @@
-//! What the server needs once it serves, and what the system may refuse: threads and descriptors.
+//! Threads and descriptors that the server needs once it serves, and that the system may refuse.
 //!
 //! A process that takes over makes them before the last word. If they cannot be had, the running
 //! server goes on.
@@ -14,7 +14,7 @@ use tokio::runtime::Runtime;
 use crate::planes::HandoffEvents;
 use crate::watch::{self, Rest, Turns};
 
-/// What could be refused, and was not.
+/// The reserved threads and descriptors.
 pub(super) struct Reserves {
     /// The turns of the control plane, which the thread compares.
     pub(super) turns: Turns,
@@ -31,7 +31,7 @@ impl Reserves {
     ///
     /// # Errors
     ///
-    /// What the process is short of.
+    /// The resource that the process is short of.
     pub(super) fn make(
         runtime: &Runtime,
         (edge, node): (&Edge, Option<&NatsEngine>),

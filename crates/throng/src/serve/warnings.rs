@@ -1,4 +1,4 @@
-//! What should be changed about a server that starts, although it works.
+//! Faults of a server that starts nevertheless.
 
 use throng_certificates::ServerTls;
 

@@ -44,11 +44,11 @@ const ASKED_BYTES: usize = 2 << 20;
 /// The size of the buffer for the file.
 const READ_BYTES: usize = 1 << 20;
 
-/// What is imported.
+/// The file to import.
 struct Input {
     file: Box<dyn io::Read>,
     size: Option<u64>,
-    /// Whether it can be opened and read a second time.
+    /// True if it can be opened and read a second time.
     is_repeatable: bool,
 }
 
@@ -88,7 +88,7 @@ pub(super) fn import(arguments: &ImportArguments) -> Result<()> {
     found.fail_if_wrong(others)
 }
 
-/// What the server says about a part.
+/// The server's answer about a part.
 #[derive(Debug, Default, Deserialize)]
 struct Answer {
     #[serde(default)]
@@ -107,7 +107,7 @@ struct WrongLine {
     message: String,
 }
 
-/// What a pass has found so far.
+/// The findings of a pass so far.
 #[derive(Debug, Default)]
 struct Found {
     /// Lines of the file, empty ones included.

@@ -12,7 +12,7 @@ const PART_LINES: usize = 10_000;
 /// than servers take.
 const LINE_BYTES_MAX: usize = 64 << 20;
 
-/// What programs on Windows begin text files with.
+/// First bytes of text files by programs on Windows.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// Lines that are sent together, each with its line feed except perhaps the last one.

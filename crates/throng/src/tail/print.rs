@@ -36,7 +36,6 @@ impl Printer {
         Printer { out, is_terminal, paint, has_channel_names }
     }
 
-    /// Prints one envelope.
     pub(super) fn print(&mut self, envelope: &str) -> io::Result<()> {
         let mut line = if self.is_terminal {
             describe(envelope, self.paint, self.has_channel_names)

@@ -58,7 +58,7 @@ pub(super) fn check(arguments: &Arguments) -> Result<ExitCode> {
     }
 }
 
-/// What a valid token says.
+/// The claims of a valid token, in words.
 pub(super) fn describe(identity: &Identity, now_s: u64) -> String {
     let user = identity
         .user()

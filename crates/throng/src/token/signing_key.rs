@@ -35,7 +35,6 @@ fn algorithm(name: &str) -> Result<Algorithm, String> {
     Algorithm::from_name(name).ok_or_else(|| format!("this is none of {names}"))
 }
 
-/// A key that signs.
 pub(super) enum SigningKey {
     Secret(Signer),
     Private(Box<KeyPair>),

@@ -32,7 +32,7 @@ use crate::version;
 /// Says that standard input leads to a server to take over from.
 pub(super) const VARIABLE: &str = "TAKE_OVER_FROM_THRONG";
 
-/// Whether this process has been started to take over.
+/// True if this process has been started to take over.
 pub(crate) fn takes_over() -> bool {
     std::env::var_os(VARIABLE).is_some()
 }
@@ -45,7 +45,7 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 pub(crate) struct Arrival {
     channel: Channel,
     phase: phase::Successor,
-    /// What both processes speak.
+    /// The protocol version of both processes.
     protocol: u16,
     welcome: Welcome,
     descriptors: HashMap<u8, OwnedFd>,
@@ -177,8 +177,8 @@ impl Arrival {
         Ok(self.channel.send(&has_ahead)?)
     }
 
-    /// Waits for what subscribers of presence events have been told, of a server with these
-    /// settings. `watched` is that of the engine, whose workers have not been thawed.
+    /// Waits for the presence events already sent to subscribers, of a server with these settings.
+    /// `watched` is from the engine, whose workers have not been thawed.
     ///
     /// # Errors
     ///
@@ -245,7 +245,7 @@ impl Arrival {
     ///
     /// It has given up or ended.
     pub(crate) fn finish(&mut self, begin: impl FnOnce()) -> Result<()> {
-        // What was needed to read the state, while most of the memory is that of the state.
+        // Memory used to read the state, while the state itself takes most of it.
         throng_edge::release_unused_memory();
         let has_all = self.phase.has_all()?;
         self.channel.send(&has_all)?;

@@ -1,8 +1,8 @@
 //! Which binary takes over, and its start.
 //!
 //! It is found when the server starts, by the path that started it: a file that is replaced later
-//! is the new version, and so is that of a symbolic link that points elsewhere later. Nobody can
-//! name another one to the running server.
+//! is the new version, and so is a new target of a symbolic link. Nobody can name another one to
+//! the running server.
 
 use std::env;
 use std::ffi::OsString;
@@ -44,7 +44,7 @@ impl Successor {
         // A later version, which may speak others too, then knows which one to greet with.
         let protocol = PROTOCOL.to_string();
         command.arg0(&self.name).args(&self.arguments).env(VARIABLE, protocol);
-        // What the service manager has passed comes through the channel.
+        // The service manager's sockets and variables come through the channel.
         for variable in ["LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "WATCHDOG_PID"] {
             command.env_remove(variable);
         }

@@ -1,6 +1,6 @@
-//! The first process stays as a small parent of the one that serves, where its end would be taken
-//! for that of the service: as the first one of a container, which ends with it, and under an init
-//! that is not told of the new process.
+//! The first process stays as a small parent of the serving one where its end would be taken for
+//! the end of the service: as the first process of a container, which ends with it, and under an
+//! init that is not told of the new process.
 //!
 //! ```text
 //! first ──── starts ───> second ──── starts ───> third
@@ -53,7 +53,7 @@ const SYSTEMD_DIRECTORY: &str = "/run/systemd/system";
 /// passed on, a terminal's.
 const SI_KERNEL: i32 = 0x80;
 
-/// Whether the end of this process would be taken for that of the service once another one serves.
+/// True if this process's end would be taken for the end of the service once another one serves.
 ///
 /// One that has taken over itself has such a parent, or needs none.
 pub(super) fn is_needed() -> bool {
@@ -66,7 +66,7 @@ pub(super) fn is_needed() -> bool {
     is_waited_for && env::var_os(VARIABLE).is_none()
 }
 
-/// Whether process 1 learns which process serves instead: systemd does. `NOTIFY_SOCKET` alone does
+/// True if process 1 learns which process serves instead: systemd does. `NOTIFY_SOCKET` alone does
 /// not say that, for a container with an init of its own may have got it from outside.
 fn is_init_told() -> bool {
     // It may be hidden, by `ProtectProc=` in a unit.
@@ -80,7 +80,7 @@ pub(super) fn adopt() -> io::Result<()> {
     Ok(set_child_subreaper(Some(Pid::INIT))?)
 }
 
-/// Whether this process could become such a parent.
+/// True if this process could become such a parent.
 pub(super) fn is_possible() -> bool {
     fs::exists(OWN_FILE).unwrap_or(false)
 }
@@ -126,7 +126,7 @@ fn stay(server: Pid) -> Result<ExitCode> {
     Ok(watched.ended().unwrap_or(ExitCode::SUCCESS))
 }
 
-/// The signals that a server acts on, and that of a child which has ended, as a descriptor.
+/// The signals that a server acts on, and SIGCHLD, as a descriptor.
 struct Signals(SignalFd);
 
 impl Signals {
@@ -153,7 +153,7 @@ impl Signals {
 /// The process that serves.
 struct Watched {
     server: Pid,
-    /// The name of its program, which that of its successor has as well.
+    /// The name of its program, which its successor has as well.
     program: Option<String>,
     /// How it has ended, if no other has taken over.
     ended: Option<WaitStatus>,
@@ -168,7 +168,6 @@ impl Watched {
         watched
     }
 
-    /// With what it has ended.
     fn ended(&self) -> Option<ExitCode> {
         let status = self.ended?;
         let code = status.exit_status().or(status.terminating_signal().map(|number| 128 + number));
@@ -215,7 +214,7 @@ fn wait_for_child() -> io::Result<Option<(Pid, WaitStatus)>> {
     }
 }
 
-/// What the kernel says of a process.
+/// The kernel's facts about a process.
 struct Child {
     program: String,
     is_dead: bool,
@@ -236,7 +235,7 @@ fn parse(stat: &str) -> Option<Child> {
     Some(Child { program: program.to_owned(), is_dead, parent })
 }
 
-/// Whether it was started to take over; where the kernel does not show that, it may have been.
+/// True if it was started to take over; where the kernel does not show that, it may have been.
 fn may_have_taken_over(process: Pid) -> bool {
     let Ok(variables) = fs::read(format!("/proc/{process}/environ")) else { return true };
     let is_it =

@@ -1,4 +1,4 @@
-//! What is moved beside workers, as bytes.
+//! The state that moves besides the workers', as bytes.
 
 use std::io;
 use std::net::TcpStream;
@@ -83,8 +83,8 @@ pub(super) fn unpack_pause(bytes: &[u8]) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.try_into().ok()?))
 }
 
-/// What the server keeps for users: a record for each, with the user's name and the channels, each
-/// behind its length in two bytes.
+/// Subscriptions that the server keeps for users: a record for each, with the user's name and the
+/// channels, each behind its length in two bytes.
 fn freeze_kept(kept: &KeptSubscriptions, mut write: impl FnMut(&[u8])) {
     let mut record = Vec::new();
     kept.each_user(|user, channels| {

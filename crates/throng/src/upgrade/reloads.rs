@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process};
 /// one that never ends.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What reloads and upgrades know of each other.
+/// Keeps reloads and upgrades from overlapping.
 #[derive(Debug, Default)]
 pub(crate) struct Reloads {
     state: Mutex<State>,
@@ -96,7 +96,6 @@ impl Reloads {
         true
     }
 
-    /// The upgrade has failed.
     pub(super) fn fail_upgrade(&self) {
         self.lock().upgrade = Upgrade::None;
     }

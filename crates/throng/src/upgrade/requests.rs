@@ -37,7 +37,7 @@ const HANDLED: Duration = Duration::from_millis(20);
 /// Where commands ask for an upgrade.
 pub(crate) type Asking = mpsc::Sender<Conversation>;
 
-/// What asks for an upgrade: SIGUSR2, and commands.
+/// Requests for an upgrade: SIGUSR2, and commands.
 #[derive(Debug)]
 pub(crate) struct Requests {
     signals: UpgradeSignals,
@@ -47,7 +47,7 @@ pub(crate) struct Requests {
     asked: mpsc::Receiver<Conversation>,
 }
 
-/// What ends with this process when another one has taken over.
+/// Resources that end with this process when another one has taken over.
 pub(crate) struct Ending {
     pub(crate) control: Arc<Control>,
     pub(crate) beside: Beside,

@@ -28,7 +28,7 @@ use crate::nats::{self, Joining};
 use crate::presence_events;
 use crate::settings::Settings;
 
-/// What logs and workers are made of.
+/// The parts of logs and workers.
 pub(crate) struct Logs {
     pub(crate) plan: Plan,
     pub(crate) rules: Arc<Rules>,
@@ -55,7 +55,7 @@ pub(crate) enum DataSource {
     Taken(Directory, Box<Settings>),
 }
 
-/// What has been started.
+/// The started parts.
 pub(crate) struct Started {
     pub(crate) data: Option<Data>,
     pub(crate) edge: Edge,
@@ -63,7 +63,7 @@ pub(crate) struct Started {
     pub(crate) node: Option<Arc<NatsEngine>>,
     pub(crate) pressure: Arc<MemoryPressure>,
     pub(crate) presence_events: Option<presence_events::Shared>,
-    /// What the control plane of the running server has counted, if there is one.
+    /// The counters of the running server's control plane, if there is one.
     pub(crate) counted: Option<Vec<Vec<u8>>>,
 }
 
@@ -71,9 +71,9 @@ pub(crate) struct Started {
 pub(crate) type Engines = (Arc<MemoryEngine>, Arc<dyn Engine>);
 
 impl Logs {
-    /// Makes the logs and starts the workers, empty ones or those of the running server, with what
-    /// it keeps for users. Those act after [`take_over`]; if this fails, the running server goes
-    /// on.
+    /// Makes the logs and starts the workers, empty or with the state of the running server, and
+    /// with the subscriptions that it keeps for users. Taken-over workers act after [`take_over`];
+    /// if this fails, the running server goes on.
     pub(crate) fn start(
         self,
         access: &Arc<AccessControl>,
@@ -139,12 +139,12 @@ impl Logs {
 }
 
 impl DataSource {
-    /// That of a new process: in use, unless it is that of the running server. `memory` makes the
-    /// engine for all that is not in it.
+    /// The source of a new process: in use, unless it is the running server's. `memory` makes the
+    /// engine for everything outside of it.
     ///
     /// # Errors
     ///
-    /// It cannot be used, or is another one than that of the running server.
+    /// It cannot be used, or differs from the running server's.
     pub(crate) fn new(
         settings: &Settings,
         arrival: Option<&mut Arrival>,
@@ -257,8 +257,7 @@ pub(crate) fn receive_rest(runtime: &Runtime, arrival: Option<Arrival>, control:
     runtime.spawn_blocking(move || arrival.receive_rest(&control));
 }
 
-/// What makes tags of sessions, keys of limits and logins: that of the running server, if there is
-/// one.
+/// Makes tags of sessions, keys of limits and logins: the running server's, if there is one.
 pub(crate) fn tagger(arrival: Option<&Arrival>) -> Result<Tagger> {
     match arrival {
         Some(arrival) => Ok(arrival.tagger()),

@@ -67,7 +67,7 @@ const HANDSHAKES_PATIENCE: Duration = Duration::from_secs(1);
 const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 const CHECKS: u32 = 2;
 
-/// What an upgrade needs of the running server.
+/// The parts of the running server that an upgrade needs.
 pub(crate) struct Running {
     pub(crate) engine: Arc<MemoryEngine>,
     pub(crate) node: Option<Arc<NatsEngine>>,
@@ -79,7 +79,7 @@ pub(crate) struct Running {
     pub(crate) listeners: Vec<(Listener, OwnedFd)>,
     /// The reloads here meanwhile.
     pub(crate) reloads: Arc<Reloads>,
-    /// What the keys of `--dev` are made of.
+    /// The secrets of `--dev`.
     pub(crate) dev: Option<DevSecrets>,
     /// Whether the workers are expected to stand still.
     pub(crate) rest: Rest,
@@ -103,13 +103,12 @@ pub(crate) struct Upgrader {
 pub(crate) struct Upgraded {
     control: Arc<Control>,
     channel: Channel,
-    /// The id of the process.
     pub(crate) process: Pid,
     /// How long nothing was delivered.
     pub(crate) pause: Duration,
     /// Why the new process has ended since, and all connections with it.
     pub(crate) lost: Option<String>,
-    /// What makes backups of the directory, which the new process has.
+    /// Makes backups of the directory, which the new process has.
     backups: Option<Arc<Backups>>,
 }
 
@@ -343,7 +342,7 @@ impl Upgrader {
 
     /// Tells the new process that it serves. There is no way back after that.
     fn commit(&self, channel: &mut Channel, phase: &mut Predecessor) -> Result<()> {
-        // Whoever takes it decides: a channel that is shut now would leave nobody who serves.
+        // The holder decides: shutting a channel now would leave nobody who serves.
         let attempt = self.attempt.lock().unwrap_or_else(PoisonError::into_inner).take();
         ensure!(attempt.is_some(), "a signal has come that ends the server");
         let commit = phase.give_up().ok_or_else(|| anyhow!("it does not have everything"))?;
@@ -381,7 +380,7 @@ impl Upgrader {
         Ok(())
     }
 
-    /// Whether a connection is on its way from a worker to the control plane.
+    /// True if a connection is on its way from a worker to the control plane.
     fn is_handing_off(&self) -> bool {
         let mut waits = [PollFd::new(&self.edge.to_control, PollFlags::IN)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -413,7 +412,7 @@ impl Upgraded {
         self.backups.iter().for_each(|backups| backups.stop());
     }
 
-    /// Whether a backup has not removed yet what it had written.
+    /// True if a backup has not removed yet what it had written.
     pub(crate) fn has_backup(&self) -> bool {
         self.backups.as_ref().is_some_and(|backups| backups.is_under_way())
     }

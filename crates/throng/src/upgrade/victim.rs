@@ -14,7 +14,7 @@ const HIGHEST: &str = "1000";
 /// This process, while it is to be ended before all others.
 #[derive(Debug)]
 pub(super) struct Victim {
-    /// What its score was; `None` if it could not be raised.
+    /// Its earlier score; `None` if it could not be raised.
     before: Option<String>,
 }
 

@@ -50,7 +50,7 @@ fn stored(text: &str) -> Result<usize, String> {
 }
 
 impl NatsArguments {
-    /// The settings of a node, with these flags in place of those of the file.
+    /// The settings of a node, with these flags in place of the file's.
     pub(super) fn settings(&self) -> Result<Settings> {
         let servers = self.nats.as_ref().and_then(Option::as_ref);
         self.flags.settings(servers, |settings| {

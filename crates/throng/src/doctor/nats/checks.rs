@@ -13,7 +13,7 @@ use throng_units::format::{bytes, count, counted, milliseconds};
 use super::findings::{Examined, ExaminedTable, Existing, Findings, JetStream, Monitor, Stream};
 use crate::nats::Peer;
 
-/// What the headers of a message take, at most mostly.
+/// Size of a message's headers, mostly an upper bound.
 const HEADER_BYTES: usize = 1 << 10;
 
 /// Longer names are identities.
@@ -29,7 +29,7 @@ const ROUND_TRIP: Duration = Duration::from_millis(5);
 /// The same, with what the servers do to store it.
 const STORED: Duration = Duration::from_millis(10);
 
-/// What the settings of the node want.
+/// The demands of the node's settings.
 pub(super) struct Wanted<'a> {
     pub(super) stream: &'a StreamSettings,
     /// The largest message of a client.
@@ -93,7 +93,7 @@ fn check(
     }
 }
 
-/// What cannot be seen, and what to do about it.
+/// A check that cannot be made, with advice.
 fn unread(name: &'static str, needed: &str, advice: &str) -> Check {
     let mut check = check(name, (String::new(), needed), Verdict::Unknown, "it cannot be seen");
     check.found = None;

@@ -26,7 +26,7 @@ const ROUND_TRIPS: usize = 50;
 /// A server that has room for so many subscriptions has no limit that matters.
 pub(super) const SUBSCRIPTIONS: usize = 10_000;
 
-/// What is to be examined, and how.
+/// The servers to examine, and how.
 pub(super) struct Plan {
     pub(super) servers: Vec<ServerAddress>,
     pub(super) login: Source<Login>,
@@ -68,7 +68,7 @@ struct Examination<'a> {
     session: Session,
     address: &'a ServerAddress,
     ahead_ms: Option<i64>,
-    /// Whether a request of JetStream found nobody to answer it.
+    /// True if a request of JetStream found nobody to answer it.
     is_alone: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What was found out about the servers, before it is judged.
+//! Facts about the servers, before they are judged.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use crate::nats::Peer;
 pub(super) struct Findings {
     /// Each server of the settings, and why it cannot be used.
     pub(super) servers: Vec<(String, Option<String>)>,
-    /// What the first one says that can be used.
+    /// The account on the first server that can be used.
     pub(super) examined: Option<Examined>,
-    /// What its monitoring says, if it was asked.
+    /// Its monitoring data, if it was asked.
     pub(super) monitor: Option<Result<Monitor, String>>,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Examined {
     pub(super) tables: Vec<ExaminedTable>,
     /// How far the servers' clock is ahead of ours, in milliseconds.
     pub(super) ahead_ms: Option<i64>,
-    /// What a node has to be allowed, and this user is not.
+    /// Permissions that a node needs and this user lacks.
     pub(super) denied: Vec<Permission>,
     /// How many subscriptions there is room for; `None` for very many, or if that is not known.
     pub(super) subscriptions: Option<usize>,
@@ -64,13 +64,13 @@ pub(super) enum JetStream {
     Unknown,
 }
 
-/// What an account may use of JetStream, and does.
+/// Limits and use of JetStream by an account.
 #[derive(Default)]
 pub(super) struct Account {
     /// `None` for no limit.
     pub(super) storage_max: Option<u64>,
     pub(super) storage: u64,
-    /// What streams that are there may take.
+    /// Limits of the existing streams, added up.
     pub(super) reserved: u64,
 }
 
@@ -78,7 +78,7 @@ pub(super) struct Account {
 pub(super) enum Existing {
     There(Box<Stream>),
     Missing,
-    /// What the servers say instead.
+    /// The servers' error.
     Failed(String),
     /// Nobody has answered.
     Unknown,
@@ -99,7 +99,7 @@ pub(super) struct Stored {
     pub(super) delivered: Vec<Duration>,
 }
 
-/// What the monitoring of a server says.
+/// The monitoring data of a server.
 pub(super) struct Monitor {
     pub(super) connections: u64,
     pub(super) connections_max: u64,
