@@ -19,8 +19,8 @@ static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
     serde_json::from_str(text).unwrap_or_default()
 });
 
-/// Fails with a sentence if the document lacks this answer: its status, its error code or its
-/// content type.
+/// Fails with a sentence if the document lacks this answer: its status, its error code, its content
+/// type or one of its headers.
 ///
 /// `HEAD` is answered as `GET` is, and `OPTIONS` with the methods: the document says so once, not
 /// for each path. A path that it lacks may only refuse.
@@ -51,7 +51,12 @@ pub(crate) fn check(method: &Method, path: &str, answer: &Answer) -> Result<(), 
     if !answer.body().is_end_stream() && response["content"].get(content_type).is_none() {
         return lacks(&format!("the content type '{content_type}'"));
     }
-    Ok(())
+    let headers = DOCUMENT["components"]["headers"].as_object().into_iter().flat_map(Map::keys);
+    let mut lacking = headers.filter(|name| response["headers"].get(name).is_none());
+    match lacking.find(|name| answer.headers().contains_key(name.as_str())) {
+        Some(name) => lacks(&format!("the header {name}")),
+        None => Ok(()),
+    }
 }
 
 /// The operations of a path, by method.
@@ -98,7 +103,7 @@ fn is_segment(expected: &str, segment: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use http::StatusCode;
-    use http::header::HeaderValue;
+    use http::header::{ETAG, HeaderValue};
 
     use super::*;
     use crate::http::answer::{THRONG_ID, json};
@@ -130,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_have_a_documented_content_type() {
+    fn answers_have_documented_headers_and_content() {
         let with = |name, value| {
             let mut answer = json(StatusCode::OK, b"{}".to_vec());
             answer.headers_mut().insert(name, HeaderValue::from_static(value));
@@ -139,5 +144,6 @@ mod tests {
         assert!(with(CONTENT_TYPE, "application/json; charset=utf-8"));
         assert!(!with(CONTENT_TYPE, "text/plain"));
         assert!(with(THRONG_ID, "a-1"));
+        assert!(!with(ETAG, "\"1\""));
     }
 }
