@@ -4,13 +4,13 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::error::ErrorKind;
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use throng_units::paint::sanitized;
 use throng_units::{Count, Invalid, Time};
 
 use crate::client::{Client, Credential, ServerUrl, TrustArguments};
-use crate::settings::{Sources, present_name};
+use crate::settings::Sources;
 
 /// The end of `throng --help`.
 const EXAMPLES: &str = "\
@@ -196,20 +196,6 @@ pub(crate) fn refuse_pattern(name: &str, is_user: bool) -> Result<(), clap::Erro
          name each {noun}; `throng {list} '{name}'` lists those that match"
     );
     Err(Arguments::command().error(ErrorKind::InvalidValue, message))
-}
-
-/// Replaces the error about a renamed flag with one that names the present flag.
-pub(crate) fn with_present_name(error: clap::Error) -> clap::Error {
-    let unknown = match error.get(ContextKind::InvalidArg) {
-        Some(ContextValue::String(flag)) if error.kind() == ErrorKind::UnknownArgument => flag,
-        _ => return error,
-    };
-    let name = unknown.trim_start_matches("--").split('=').next().unwrap_or_default();
-    match present_name(name) {
-        Some(present) => Arguments::command()
-            .error(ErrorKind::UnknownArgument, format!("the flag --{name} is now --{present}")),
-        None => error,
-    }
 }
 
 /// Arguments of a program of the laboratory, which reads them itself.
@@ -429,19 +415,6 @@ fn receipt_wait(text: &str) -> Result<Time, Invalid> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_error_about_a_renamed_flag_names_the_present_one() {
-        for line in [["serve", "--behind-messages=5"], ["check", "--behind-messages"]] {
-            let words = ["throng"].into_iter().chain(line);
-            let error = with_present_name(Arguments::try_parse_from(words).unwrap_err());
-            let expected = "the flag --behind-messages is now --max-lag-messages";
-            assert!(error.to_string().contains(expected), "{error}");
-        }
-        let error = Arguments::try_parse_from(["throng", "serve", "--no-such-flag"]).unwrap_err();
-        let text = error.to_string();
-        assert_eq!(with_present_name(error).to_string(), text);
-    }
 
     #[test]
     fn clap_accepts_the_definition() {

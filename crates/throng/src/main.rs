@@ -130,7 +130,7 @@ fn main() -> ExitCode {
     }
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
-        Err(error) => return explain(&cli::with_present_name(error)),
+        Err(error) => return explain(&error),
     };
     match run(arguments.command, &early_hangups) {
         Ok(code) => code,

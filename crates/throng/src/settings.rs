@@ -59,7 +59,7 @@ pub(crate) use key_tables::{ServerKeyTable, TokenKeyTable};
 pub(crate) use nats_values::{NatsPrefix, NatsReplicas, NatsServers};
 pub(crate) use rules::rules;
 pub(crate) use secret::Secret;
-pub(crate) use table::{Options, Settings, SettingsError, present_name};
+pub(crate) use table::{Options, Settings, SettingsError};
 pub(crate) use values::ControlChoice;
 
 /// The sources of settings, except variables.

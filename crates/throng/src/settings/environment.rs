@@ -9,7 +9,7 @@ use std::ffi::OsString;
 
 use throng_units::suggest::{is_slip, nearest};
 
-use super::table::{Names, Options, SettingsError, names, present_name};
+use super::table::{Names, Options, SettingsError, names};
 
 /// The prefix of every setting's variable.
 const PREFIX: &str = "THRONG_";
@@ -26,7 +26,7 @@ const OF_TESTS: [&str; 12] = [
     "THRONG_FAULT_SECONDS",
     "THRONG_FLOOD_SAMPLES",
     "THRONG_FUZZ_SECONDS",
-    "THRONG_KEEP_STATE",
+    "THRONG_KEEP",
     "THRONG_KILLS",
     "THRONG_NODE_UPGRADES",
     "THRONG_PICTURES",
@@ -118,15 +118,10 @@ pub(super) fn warnings(variables: impl Iterator<Item = (OsString, OsString)>) ->
     unknown.into_iter().map(|name| format!("the variable {name} {}", hint(&name, &known))).collect()
 }
 
-/// The error for a variable that is nearly, or was once, the name of a setting.
+/// The error for a variable that is nearly the name of a setting.
 fn meant(name: &str, known: &[Names]) -> Option<String> {
     // Compared without the prefix: it makes all names look similar.
     let written = own_part(name);
-    let former = written.to_ascii_lowercase().replace('_', "-");
-    if let Some(present) = present_name(&former) {
-        let present = present.to_ascii_uppercase().replace('-', "_");
-        return Some(format!("the variable {name} is now {PREFIX}{present}"));
-    }
     nearest_setting(written, known)
         .filter(|meant| is_slip(written, meant))
         .map(|meant| format!("unknown variable {name}; did you mean {PREFIX}{meant}?"))
@@ -282,11 +277,6 @@ mod tests {
                 "THRONG_MAX_MESAGE_BYTE",
                 "1",
                 "unknown variable THRONG_MAX_MESAGE_BYTE; did you mean THRONG_MAX_MESSAGE_BYTES?",
-            ),
-            (
-                "THRONG_BEHIND_POLICY",
-                "skip",
-                "the variable THRONG_BEHIND_POLICY is now THRONG_LAG_POLICY",
             ),
             ("THRONG_WELCOME", "so", "the variable THRONG_WELCOME: \"so\" is not true or false"),
             (

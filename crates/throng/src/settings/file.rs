@@ -17,7 +17,7 @@ use super::callout_tables::CALLOUTS;
 use super::certificate_tables::CERTIFICATES;
 use super::channels::KEYS as CHANNEL_KEYS;
 use super::key_tables::{SERVER_KEYS, TOKEN_KEYS};
-use super::table::{Options, SettingsError, names, present_name};
+use super::table::{Options, SettingsError, names};
 
 /// The file that is read, if it exists, when none is named.
 const DEFAULT_FILE: &str = "throng.toml";
@@ -189,14 +189,6 @@ impl Source<'_> {
         name: &str,
         candidates: impl IntoIterator<Item = &'a str>,
     ) -> SettingsError {
-        if name == "behind" {
-            let message = "the table [behind] is now [lag], with the keys \"max-messages\", \
-                           \"max-bytes\" and \"policy\"";
-            return self.at(&key.span(), message);
-        }
-        if let Some(present) = present_name(name) {
-            return self.at(&key.span(), &format!("the key {name:?} is now {present:?}"));
-        }
         let hint = elsewhere(name).unwrap_or_else(|| match nearest(name, candidates) {
             Some(meant) => match meant.split_once('.') {
                 Some((table, key)) => format!("did you mean {key:?} in the table [{table}]?"),
@@ -265,19 +257,6 @@ mod tests {
             (
                 "[[channels]]\nmatch = '*'\n  lag-polcy = 'skip'",
                 "line 3, column 3: unknown key \"lag-polcy\"; did you mean \"lag-policy\"?",
-            ),
-            (
-                "[[channels]]\nmatch = '*'\nbehind-policy = 'skip'",
-                "line 3, column 1: the key \"behind-policy\" is now \"lag-policy\"",
-            ),
-            (
-                "max-held-bytes = '1G'",
-                "line 1, column 1: the key \"max-held-bytes\" is now \"max-buffered-bytes\"",
-            ),
-            (
-                "[behind]\nmessages = 1",
-                "line 1, column 2: the table [behind] is now [lag], with the keys \
-                 \"max-messages\", \"max-bytes\" and \"policy\"",
             ),
             (
                 "[tls]\ncertificate = 'a'",

@@ -533,19 +533,6 @@ impl Options {
     }
 }
 
-/// Former names of settings (as flags, without `--`) and the present ones.
-const RENAMED: [(&str, &str); 4] = [
-    ("behind-messages", "max-lag-messages"),
-    ("behind-bytes", "max-lag-bytes"),
-    ("behind-policy", "lag-policy"),
-    ("max-held-bytes", "max-buffered-bytes"),
-];
-
-/// The present name of the setting that was called `former`.
-pub(crate) fn present_name(former: &str) -> Option<&'static str> {
-    RENAMED.iter().find(|(name, _)| *name == former).map(|(_, present)| *present)
-}
-
 /// The three names of a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Names {
