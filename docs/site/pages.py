@@ -49,6 +49,7 @@ MENU = {
         "reference/settings",
         "reference/status",
         "reference/control-socket",
+        "reference/formats",
         "reference/frozen-state",
         "lexicon",
     ],

@@ -2,7 +2,7 @@
 // developers of Throng need.
 var Scorer = {
   score: ([page, , , , score]) =>
-    /^(decisions\/|architecture|contributing|changelog|lexicon|reference\/frozen-state)/.test(page) ? score - 20 : score,
+    /^(decisions\/|architecture|contributing|changelog|lexicon|reference\/(formats|frozen-state))/.test(page) ? score - 20 : score,
   objNameMatch: 11,
   objPartialMatch: 6,
   objPrio: { 0: 15, 1: 5, 2: -5 },

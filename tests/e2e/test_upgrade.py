@@ -271,7 +271,7 @@ def hear_message():
     hear(length)
     return length, descriptors
 
-say(1, struct.pack("<HHI", {protocol}, 65535, 0))
+say(1, b"throng" + struct.pack("<HHI", {protocol}, 65535, 0))
 hear_message()
 last = "{last}"
 if last == "welcome":

@@ -25,7 +25,7 @@ def hear(count):
         assert piece, "the other end has ended"
         count -= len(piece)
 
-say(1, struct.pack("<HHI", {protocol}, 65535, 0))
+say(1, b"throng" + struct.pack("<HHI", {protocol}, 65535, 0))
 length, _, _ = struct.unpack("<IBH", channel.recv(7))
 hear(length)
 say(3)

@@ -3,7 +3,7 @@
 //! Frozen state is a sequence of **records**. The first byte of a record is its [`RecordKind`];
 //! the transport keeps records apart, and passes a descriptor beside each connection's record. The
 //! first record of a sequence has the version of the format. `docs/reference/frozen-state.md`
-//! describes all records byte by byte.
+//! describes all records byte by byte, `docs/reference/formats.md` the promise.
 //!
 //! # Contract
 //!
@@ -19,21 +19,14 @@
 mod content;
 
 pub(crate) use content::{Head, encode_content_at};
-pub use content::{
-    OFFSET_MAX, decode_begun_content, decode_content, decode_name, encode_content, encode_name,
-};
+pub use content::{OFFSET_MAX, decode_content, decode_name, encode_content, encode_name};
 
 /// The version of the format that this build writes, and the newest one that it reads.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 1;
 
-/// The first version with stamps.
-pub(crate) const STAMPS_SINCE: u16 = 2;
-
-/// The first version with quiet channels, and in which a channel says whether it is durable.
-pub(crate) const QUIET_SINCE: u16 = 4;
-
-/// The bytes after the kind of a sequence's first record.
-const MAGIC: &[u8; 6] = b"throng";
+/// The bytes after the kind of a sequence's first record. Builds from before version 0.1.0, which
+/// counted otherwise, wrote `throng`.
+const MAGIC: &[u8; 6] = b"frozen";
 
 /// Why bytes are not frozen state that this build can read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -17,9 +17,7 @@
 //! | `k` | the key's name | a server key |
 //! | `n` | a number | a user whose name this node does not know |
 //!
-//! Neither names nor keys contain control characters. The [unscoped](IdempotencyKey::unscoped) text
-//! is the whole key of publications before publishers were told apart, which the state of such a
-//! server may still have for [`IDEMPOTENCY_MS`](crate::publication::IDEMPOTENCY_MS).
+//! Neither names nor keys contain control characters.
 
 /// The publisher of a message, for idempotency keys and shares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -77,11 +75,6 @@ impl IdempotencyKey {
         &self.scoped
     }
 
-    /// The text of the key alone, by which earlier versions knew it.
-    pub fn unscoped(&self) -> &str {
-        &self.scoped[self.text_at..]
-    }
-
     /// The part of the text that names the publisher.
     pub(crate) fn publisher(&self) -> &str {
         &self.scoped[..self.text_at]
@@ -126,7 +119,6 @@ mod tests {
             for other in &publishers[at + 1..] {
                 let keys = [one, *other].map(|publisher| IdempotencyKey::new(publisher, "k"));
                 assert_ne!(keys[0].scoped(), keys[1].scoped());
-                assert_eq!(keys.map(|key| key.unscoped().to_owned()), ["k", "k"]);
             }
         }
     }

@@ -96,8 +96,8 @@ impl Body {
         Ok((Body::Text(text.into()), (!is_usual).then(|| content_type.into())))
     }
 
-    /// JSON that was published as such, before [`interchange`] was checked or by somebody else than
-    /// a node. JSON that not every subscriber can read is text.
+    /// JSON that another program than a node may have stored. JSON that not every subscriber can
+    /// read becomes text.
     pub fn stored_json(text: &str) -> Body {
         match interchange::check(text) {
             Ok(()) => Body::Json(text.into()),

@@ -2,6 +2,7 @@
 //!
 //! | path | contents |
 //! |---|---|
+//! | `format` | `throng data` and the number of the format of all that is here, in a line |
 //! | `lock` | nothing: a server that runs holds a lock on it |
 //! | `store` | the tables of the [storage](crate::storage) |
 //! | `store.running` | nothing: while it is there, the last server has not ended cleanly |
@@ -11,7 +12,7 @@
 //! Names of channels and users are keys in tables, never parts of paths.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::{
     DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
@@ -28,6 +29,21 @@ const LOCK: &str = "lock";
 
 const STORE: &str = "store";
 
+/// The file with [`FORMAT`]. It is read before the storage, which changes when it is opened.
+const FORMAT_FILE: &str = "format";
+
+/// [`FORMAT_FILE`] while it is written.
+const FORMAT_PART: &str = "format.part";
+
+/// The text before the number in [`FORMAT_FILE`].
+const FORMAT_MARK: &str = "throng data ";
+
+/// The format that is written: of the files, and of the keys and values in the tables.
+pub const FORMAT: u32 = 1;
+
+/// Bytes of [`FORMAT_FILE`] that are read.
+const FORMAT_BYTES_MAX: u64 = 32;
+
 /// The storage of a copy while it is written.
 const PART: &str = "store.part";
 
@@ -35,7 +51,8 @@ const PART: &str = "store.part";
 pub const REVOCATIONS: &str = "revocations";
 
 /// Files of a copy before it is complete.
-const OF_INCOMPLETE: [&str; 5] = [LOCK, PART, "store.running", "store.probe", REVOCATIONS];
+const OF_INCOMPLETE: [&str; 7] =
+    [LOCK, PART, FORMAT_FILE, FORMAT_PART, "store.running", "store.probe", REVOCATIONS];
 
 /// Why a directory cannot be used. The texts follow `the data directory PATH`.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +63,18 @@ pub enum DirectoryError {
     /// It has files, but none of a server.
     #[error("is not empty, and not of Throng; name one that is empty or does not exist")]
     NotOurs,
+    /// It has no number of a format, as builds from before version 0.1.0 left it.
+    #[error(
+        "is of a build of Throng from before version 0.1.0, which this version does not read; \
+         name an empty directory, or export its messages with that build first"
+    )]
+    Unreleased,
+    /// A later version wrote it.
+    #[error(
+        "has format {0}, and this version reads format {FORMAT}; use the version of Throng that \
+         wrote it"
+    )]
+    Newer(u32),
     /// There is no room for a copy beside what is there.
     #[error("has data of Throng already; name one that is empty or does not exist")]
     NotEmpty,
@@ -87,17 +116,27 @@ impl Directory {
     ///
     /// Why it cannot be used.
     pub fn open(path: &Path) -> Result<Directory, DirectoryError> {
+        let directory = Directory::take(path)?;
+        directory.note_format()?;
+        Ok(directory)
+    }
+
+    /// Takes the directory, and creates it if it is not there. Nothing is changed in one that has
+    /// files of anybody else.
+    fn take(path: &Path) -> Result<Directory, DirectoryError> {
         let is_new = match DirBuilder::new().mode(DIRECTORY_MODE).create(path) {
             Ok(()) => true,
             Err(error) if error.kind() == ErrorKind::AlreadyExists => false,
             Err(error) => return Err(of_parent(error)),
         };
-        let (lock, store) = (path.join(LOCK), path.join(STORE));
-        // Others have files of this name, too. A server that has just begun has no store.
-        let is_ours = lock.try_exists()? && store.try_exists()?;
-        if !is_ours && has_files(path)? {
-            return Err(if is_incomplete(path)? {
-                DirectoryError::Incomplete
+        let lock = path.join(LOCK);
+        if is_incomplete(path)? {
+            return Err(DirectoryError::Incomplete);
+        }
+        if !has_format(path)? && has_files(path)? {
+            let is_unreleased = lock.try_exists()? && path.join(STORE).try_exists()?;
+            return Err(if is_unreleased {
+                DirectoryError::Unreleased
             } else {
                 DirectoryError::NotOurs
             });
@@ -118,6 +157,25 @@ impl Directory {
             .open(lock)?;
         take(&lock)?;
         Ok(Directory { path: path.to_owned(), lock, is_new })
+    }
+
+    /// Notes the format durably, if that has not been done.
+    fn note_format(&self) -> io::Result<()> {
+        let path = self.path.join(FORMAT_FILE);
+        if path.try_exists()? {
+            return Ok(());
+        }
+        let part = self.path.join(FORMAT_PART);
+        let mut file = OpenOptions::new()
+            .create(true)
+            .truncate(true)
+            .write(true)
+            .mode(FILE_MODE)
+            .open(&part)?;
+        writeln!(file, "{FORMAT_MARK}{FORMAT}")?;
+        file.sync_all()?;
+        fs::rename(part, path)?;
+        File::open(&self.path)?.sync_all()
     }
 
     /// Takes the directory of a server that does not run.
@@ -150,7 +208,7 @@ impl Directory {
         if path.join(STORE).try_exists()? {
             return Err(DirectoryError::NotEmpty);
         }
-        Directory::open(path)
+        Directory::take(path)
     }
 
     /// Gives the storage of a copy its name, durably.
@@ -159,6 +217,7 @@ impl Directory {
     ///
     /// An error of the system.
     pub fn complete(&self) -> io::Result<()> {
+        self.note_format()?;
         fs::rename(self.incomplete_store(), self.store())?;
         let directory = File::open(&self.path)?;
         directory.sync_all()?;
@@ -206,11 +265,13 @@ impl Directory {
             }
             found => found?,
         };
-        if (at_path.dev(), at_path.ino()) == (its.dev(), its.ino()) {
-            Ok(Directory { path: path.to_owned(), lock, is_new: false })
-        } else {
-            Err(DirectoryError::Another)
+        if (at_path.dev(), at_path.ino()) != (its.dev(), its.ino()) {
+            return Err(DirectoryError::Another);
         }
+        if !has_format(path)? {
+            return Err(DirectoryError::Unreleased);
+        }
+        Ok(Directory { path: path.to_owned(), lock, is_new: false })
     }
 
     /// The lock, for [`Directory::take_over`].
@@ -230,6 +291,23 @@ impl Directory {
     /// Where the storage is.
     pub fn store(&self) -> PathBuf {
         self.path.join(STORE)
+    }
+}
+
+/// True if the directory has the format that this version reads; false if it has none.
+fn has_format(path: &Path) -> Result<bool, DirectoryError> {
+    let file = match File::open(path.join(FORMAT_FILE)) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+        file => file?,
+    };
+    let mut bytes = Vec::new();
+    file.take(FORMAT_BYTES_MAX).read_to_end(&mut bytes)?;
+    let text = String::from_utf8_lossy(&bytes);
+    let number = text.strip_prefix(FORMAT_MARK).and_then(|number| number.trim_end().parse().ok());
+    match number {
+        Some(FORMAT) => Ok(true),
+        Some(newer @ FORMAT..) => Err(DirectoryError::Newer(newer)),
+        _ => Err(DirectoryError::NotOurs),
     }
 }
 
@@ -295,11 +373,11 @@ fn is_incomplete(path: &Path) -> Result<bool, DirectoryError> {
     Ok(true)
 }
 
-/// Whether anything is there but the lock, which a new file system does not have.
+/// Whether anything is there but what a new file system or a server that has just begun has.
 fn has_files(path: &Path) -> io::Result<bool> {
     for entry in fs::read_dir(path)? {
         let name = entry?.file_name();
-        if name != "lost+found" && name != LOCK {
+        if !["lost+found", LOCK, FORMAT_PART].iter().any(|known| name == *known) {
             return Ok(true);
         }
     }
@@ -384,6 +462,43 @@ mod tests {
         }
         fs::write(path.join("letter"), "dear ann").unwrap();
         assert!(matches!(Directory::create(&path, &data), Err(DirectoryError::NotOurs)));
+    }
+
+    #[test]
+    fn a_directory_of_another_format_stays_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("data");
+        let data = Directory::open(&path).unwrap();
+        fs::create_dir(data.store()).unwrap();
+        let lock = data.pass().unwrap();
+        drop(data);
+        let format = path.join(FORMAT_FILE);
+        assert_eq!(fs::read_to_string(&format).unwrap(), "throng data 1\n");
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+        let refused = || {
+            let refused = Directory::open(&path).unwrap_err().to_string();
+            for again in [
+                Directory::open_existing(&path),
+                Directory::take_over(&path, lock.try_clone().unwrap()),
+            ] {
+                assert_eq!(again.unwrap_err().to_string(), refused);
+            }
+            assert_eq!(mode(&path), 0o755);
+            refused
+        };
+        fs::write(&format, "throng data 2\n").unwrap();
+        assert!(refused().starts_with("has format 2, and this version reads format 1; "));
+        for foreign in ["throng data 0\n", "throng data\n", "", "anything"] {
+            fs::write(&format, foreign).unwrap();
+            assert!(refused().starts_with("is not empty, and not of Throng"), "{foreign}");
+        }
+        fs::remove_file(&format).unwrap();
+        let unreleased = "is of a build of Throng from before version 0.1.0, which this version ";
+        assert!(refused().starts_with(unreleased));
+        let mut left: Vec<_> =
+            fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, [LOCK, STORE]);
     }
 
     #[test]

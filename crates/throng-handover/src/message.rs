@@ -4,11 +4,11 @@
 //! message raises [`PROTOCOL`].
 
 /// The version of the messages.
-pub const PROTOCOL: u16 = 4;
+pub const PROTOCOL: u16 = 1;
 
-/// The oldest version of a process that this one can take over from. Its workers have all of their
-/// state in messages of the kind [`Kind::State`].
-pub const PROTOCOL_MIN: u16 = 3;
+/// Precedes the version in [`Message::Hello`], and with a slash in what the new process is told.
+/// Builds from before version 0.1.0, which counted otherwise, had nothing there.
+pub const MARK: &str = "throng";
 
 /// The content of a message with a worker's channel.
 pub const OF_WORKER: &[u8] = b"worker";
@@ -96,9 +96,8 @@ pub enum Message {
     HasAll,
     /// The successor serves from now on.
     Commit,
-    /// The successor has heard it, and serves. Since protocol 4 it says how many microseconds
-    /// later its workers began to.
-    Serves(Option<u64>),
+    /// The successor serves: its workers began so many microseconds after it was told to.
+    Serves(u64),
     /// The successor has checked what came ahead.
     HasAhead,
 }
@@ -156,6 +155,9 @@ impl Listener {
 #[error("a message is not valid: {0}")]
 pub struct Malformed(pub &'static str);
 
+const UNRELEASED: Malformed =
+    Malformed("it is of a build from before version 0.1.0; restart instead");
+
 impl Message {
     /// What is sent in front of the bytes.
     pub fn kind(&self) -> Kind {
@@ -176,6 +178,7 @@ impl Message {
         let mut out = Vec::new();
         match self {
             Message::Hello { protocol, frozen, build } => {
+                out.extend_from_slice(MARK.as_bytes());
                 out.extend_from_slice(&protocol.to_le_bytes());
                 out.extend_from_slice(&frozen.to_le_bytes());
                 put(&mut out, build.as_bytes());
@@ -190,12 +193,8 @@ impl Message {
             Message::Refused(reason) => {
                 put(&mut out, &reason.as_bytes()[..reason.len().min(REASON_BYTES_MAX)]);
             }
-            Message::Ready
-            | Message::HasAhead
-            | Message::HasAll
-            | Message::Commit
-            | Message::Serves(None) => {}
-            Message::Serves(Some(later_us)) => out.extend_from_slice(&later_us.to_le_bytes()),
+            Message::Ready | Message::HasAhead | Message::HasAll | Message::Commit => {}
+            Message::Serves(later_us) => out.extend_from_slice(&later_us.to_le_bytes()),
         }
         out
     }
@@ -205,6 +204,7 @@ impl Message {
         let mut rest = bytes;
         let message = match kind {
             Kind::Hello => {
+                rest = rest.strip_prefix(MARK.as_bytes()).ok_or(UNRELEASED)?;
                 let (protocol, frozen) = (u16(&mut rest)?, u16(&mut rest)?);
                 // What follows may differ in other versions.
                 if protocol != PROTOCOL {
@@ -227,8 +227,7 @@ impl Message {
             Kind::Ready => Message::Ready,
             Kind::HasAll => Message::HasAll,
             Kind::Commit => Message::Commit,
-            Kind::Serves if rest.is_empty() => Message::Serves(None),
-            Kind::Serves => Message::Serves(Some(u64::from_le_bytes(array(&mut rest)?))),
+            Kind::Serves => Message::Serves(u64::from_le_bytes(array(&mut rest)?)),
             Kind::HasAhead => Message::HasAhead,
             Kind::State | Kind::Ahead | Kind::Memory => {
                 return Err(Malformed("state is no message"));
@@ -285,7 +284,7 @@ mod tests {
             Message::Refused("the settings ask for 3 workers".to_owned()),
             Message::HasAll,
             Message::Commit,
-            Message::Serves(None),
+            Message::Serves(70_000),
             Message::HasAhead,
         ]
     }
@@ -304,19 +303,44 @@ mod tests {
     }
 
     #[test]
-    fn who_serves_may_say_since_when() {
-        let serves = Message::Serves(Some(70_000));
-        let bytes = serves.encode();
-        assert_eq!(Message::decode(Kind::Serves, &bytes).unwrap(), serves);
-        let cut = Message::decode(Kind::Serves, &bytes[..7]);
-        assert!(cut.is_err(), "{cut:?}");
+    fn the_versions_of_any_hello_can_be_read() {
+        let bytes = [&b"throng"[..], &[9, 0, 5, 0], b"who knows"].concat();
+        let hello = Message::decode(Kind::Hello, &bytes).unwrap();
+        assert_eq!(hello, Message::Hello { protocol: 9, frozen: 5, build: String::new() });
     }
 
     #[test]
-    fn the_versions_of_any_hello_can_be_read() {
-        let bytes = [&9u16.to_le_bytes()[..], &[5, 0], b"who knows"].concat();
-        let hello = Message::decode(Kind::Hello, &bytes).unwrap();
-        assert_eq!(hello, Message::Hello { protocol: 9, frozen: 5, build: String::new() });
+    fn the_hello_of_an_unreleased_build_is_refused() {
+        for protocol in [1, PROTOCOL, 4] {
+            let bytes = [&protocol.to_le_bytes()[..], &[4, 0, 1, 0, 0, 0], b"x"].concat();
+            assert_eq!(Message::decode(Kind::Hello, &bytes), Err(UNRELEASED));
+        }
+    }
+
+    /// Messages as version N wrote them are kept in `kept/N`: for each the number of its kind, its
+    /// length and its bytes, as on the channel. `THRONG_KEEP=1 cargo test -p throng-handover kept`
+    /// writes those of a new version; no kept file is written anew.
+    #[test]
+    fn kept_messages_are_read() {
+        let kept = concat!(env!("CARGO_MANIFEST_DIR"), "/src/message/kept");
+        let path = std::path::Path::new(kept).join(PROTOCOL.to_string());
+        if !path.exists() && std::env::var_os("THRONG_KEEP").is_some() {
+            let framed = |message: Message| {
+                let bytes = message.encode();
+                [&[message.kind() as u8, bytes.len() as u8], &*bytes].concat()
+            };
+            let bytes: Vec<u8> = all().into_iter().flat_map(framed).collect();
+            std::fs::write(&path, bytes).unwrap();
+        }
+        let bytes = std::fs::read(&path).expect("kept messages of this version");
+        let (mut rest, mut read) = (&*bytes, Vec::new());
+        while let [kind, length, behind @ ..] = rest {
+            let (message, behind) = behind.split_at(usize::from(*length));
+            let kind = Kind::numbered(*kind).expect("a kind");
+            read.push(Message::decode(kind, message).expect("a message"));
+            rest = behind;
+        }
+        assert_eq!(read, all());
     }
 
     proptest! {

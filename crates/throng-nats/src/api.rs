@@ -14,6 +14,14 @@ use throng_core::Retention;
 /// for a client is still there to tell whether it missed it.
 const AGE_PERCENT: u64 = 125;
 
+/// The key in the metadata of a stream under which [`FORMAT`] is. Builds from before version 0.1.0
+/// used another one, or none.
+const FORMAT_KEY: &str = "throng.version";
+
+/// The format of all that the nodes of an installation store and say to each other. Nodes of
+/// different formats use no stream together, so they never meet.
+pub(crate) const FORMAT: &str = "1";
+
 /// An error of JetStream.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, thiserror::Error)]
 #[error("{description} (error {err_code})")]

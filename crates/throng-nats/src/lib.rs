@@ -37,6 +37,8 @@ pub mod api;
 pub mod client;
 pub mod engine;
 pub mod journal;
+#[cfg(test)]
+mod kept;
 mod names;
 pub mod permissions;
 pub mod protocol;

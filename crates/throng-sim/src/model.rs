@@ -305,7 +305,7 @@ impl Model {
         answer: &Published,
     ) -> Check<usize> {
         let topic = self.topic(&publication.channel)?;
-        let key = publication.idempotency_key.as_ref().map(|key| key.unscoped());
+        let key = publication.idempotency_key.as_ref().map(|key| key.scoped());
         let known = key.and_then(|key| self.logs[topic].keys.get(key)).copied();
         let known = known.filter(|(_, time_ms)| time_ms + IDEMPOTENCY_MS > now_ms);
         let head = self.head(topic);

@@ -67,7 +67,7 @@ signal.alarm(300)
 HEARD = [signal.SIGTERM, signal.SIGHUP]
 signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)
 channel = Channel(socket.socket(fileno=0))
-channel.say(1, struct.pack("<HHI", {protocol}, 65535, 0))
+channel.say(1, b"throng" + struct.pack("<HHI", {protocol}, 65535, 0))
 workers = struct.unpack("<I", channel.hear()[0][:4])[0]
 channel.say(3)
 of_workers = [Channel(socket.socket(fileno=channel.hear()[1][0])) for _ in range(workers)]

@@ -11,7 +11,7 @@ from .server import Server, eventually
 TAKEN_OVER = re.compile(r"process (\d+) has taken over after a pause of (\d+) ms")
 FAILED = "the upgrade has failed: "
 # The version of what two processes say to each other.
-PROTOCOL = 4
+PROTOCOL = 1
 # Flags of a server that sends only what is published, and ends at once.
 QUIET = ["--heartbeat", "1h", "--drain-window", "0ms"]
 

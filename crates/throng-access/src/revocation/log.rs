@@ -21,6 +21,13 @@ pub enum OpenError {
     /// A line before the last good one is damaged.
     #[error("line {0} of the file of revocations is damaged: repair or remove it")]
     Damaged(usize),
+    /// A later version wrote it.
+    #[error(
+        "the file of revocations begins with {0:?}, and this version reads {own:?}; use the \
+         version of Throng that wrote it",
+        own = record::HEADER.trim_end()
+    )]
+    Newer(String),
 }
 
 /// Why a revocation was not made. The tokens stay valid.
@@ -90,6 +97,9 @@ impl<S: Storage> RevocationLog<S> {
         now_s: u64,
     ) -> Result<RevocationLog<S>, OpenError> {
         let stored = storage.read()?;
+        if let Some(header) = record::other_version(&stored) {
+            return Err(OpenError::Newer(header.into()));
+        }
         let contents = record::read(&stored).map_err(|Damaged(line)| OpenError::Damaged(line))?;
         let log = RevocationLog {
             storage,
@@ -354,6 +364,13 @@ mod tests {
         }
         medium.0.borrow_mut().bytes[HEADER.len() + 10] ^= 1;
         assert!(matches!(open(&medium, NOW_S), Err(OpenError::Damaged(2))));
+        let newer = b"throng revocations 2\nanything\n".to_vec();
+        medium.0.borrow_mut().bytes = newer.clone();
+        let Err(refused) = open(&medium, NOW_S) else { panic!("it is opened") };
+        let expected = "begins with \"throng revocations 2\", and this version reads \"throng \
+                        revocations 1\"; use the version of Throng that wrote it";
+        assert_eq!(refused.to_string(), format!("the file of revocations {expected}"));
+        assert_eq!(medium.0.borrow().bytes, newer);
     }
 
     #[test]

@@ -21,6 +21,9 @@ use crate::token::TokenId;
 /// The first line, with its newline.
 pub(super) const HEADER: &str = "throng revocations 1\n";
 
+/// The beginning of the first line of every version.
+const MARK: &[u8] = b"throng revocations ";
+
 /// Prefix of a line's kind that takes a revocation back.
 const LIFT: &str = "lift-";
 
@@ -111,6 +114,13 @@ fn parse(line: &[u8]) -> Option<Record> {
     } else {
         Some(Record::Revoked(Revocation::of(subject, moment_s)))
     }
+}
+
+/// The first line of a file of another version.
+pub(super) fn other_version(bytes: &[u8]) -> Option<&str> {
+    let line = bytes.split(|byte| *byte == b'\n').next()?;
+    let is_other = line.starts_with(MARK) && !HEADER.as_bytes().starts_with(line);
+    std::str::from_utf8(line).ok().filter(|_| is_other)
 }
 
 fn check(body: &str) -> String {

@@ -24,14 +24,12 @@ const BINARY: u8 = 2;
 const BODY_KIND: u8 = 3;
 const HAS_CONTENT_TYPE: u8 = 1 << 2;
 const HAS_EXCLUDED: u8 = 1 << 3;
-/// Always set since version 2.
-const HAS_STAMP: u8 = 1 << 4;
-const HAS_EXPIRY: u8 = 1 << 5;
+const HAS_EXPIRY: u8 = 1 << 4;
 /// The excluded connection is one of several nodes'.
-const HAS_NODE: u8 = 1 << 6;
+const HAS_NODE: u8 = 1 << 5;
 
 /// All flags there are.
-const FLAGS: u8 = BODY_KIND | HAS_CONTENT_TYPE | HAS_EXCLUDED | HAS_STAMP | HAS_EXPIRY | HAS_NODE;
+const FLAGS: u8 = BODY_KIND | HAS_CONTENT_TYPE | HAS_EXCLUDED | HAS_EXPIRY | HAS_NODE;
 
 /// Appends the name of a channel: its kind, its length in one byte, its text.
 pub fn encode_name(encoder: &mut Encoder, name: &ChannelName) {
@@ -89,7 +87,7 @@ pub(crate) fn encode_content_at(encoder: &mut Encoder, content: &Content, ahead_
     let node = content.excluded.map(ConnectionName::node).filter(|&node| node != NodeTag::ALONE);
     let has_node = if node.is_some() { HAS_NODE } else { 0 };
     let has_expiry = if content.expires_ms.is_some() { HAS_EXPIRY } else { 0 };
-    encoder.u8(kind | has_content_type | has_excluded | has_node | has_expiry | HAS_STAMP);
+    encoder.u8(kind | has_content_type | has_excluded | has_node | has_expiry);
     encoder.u64(content.stamp.0);
     if let Some(content_type) = &content.content_type {
         encoder.bytes(content_type.as_bytes());
@@ -107,8 +105,7 @@ pub(crate) fn encode_content_at(encoder: &mut Encoder, content: &Content, ahead_
 }
 
 /// A message of `channel`. Checks what the code relies on: that texts are UTF-8, and that the
-/// offset is above its predecessor's. JSON of an older version that not every subscriber can read
-/// becomes text.
+/// offset is above its predecessor's.
 pub fn decode_content(
     decoder: &mut Decoder<'_>,
     epoch: Epoch,
@@ -116,23 +113,6 @@ pub fn decode_content(
 ) -> Result<Content, ThawError> {
     let head = Head::decode(decoder, clock::ahead_ms())?;
     Ok(head.body(decoder)?.content(&head, epoch, channel.clone()))
-}
-
-/// [`decode_content`] for a message that is written in part: the rest of it is written as its
-/// beginning was, whatever its subscriber can read.
-pub fn decode_begun_content(
-    decoder: &mut Decoder<'_>,
-    epoch: Epoch,
-    channel: &ChannelName,
-) -> Result<Content, ThawError> {
-    let head = Head::decode(decoder, clock::ahead_ms())?;
-    let body = head.body(decoder)?;
-    let mut content = body.content(&head, epoch, channel.clone());
-    if let BodyBytes::Json(text) = body {
-        content.body = Body::Json(text.into());
-        content.content_type = head.content_type.map(Into::into);
-    }
-    Ok(content)
 }
 
 /// The part of a message before its body.
@@ -170,7 +150,7 @@ impl<'a> Head<'a> {
         if flags & !FLAGS != 0 || flags & (HAS_EXCLUDED | HAS_NODE) == HAS_NODE {
             return Err(ThawError::Invalid("the flags of a message"));
         }
-        let stamp = Stamp(if flags & HAS_STAMP == 0 { 0 } else { decoder.u64()? });
+        let stamp = Stamp(decoder.u64()?);
         let content_type = if flags & HAS_CONTENT_TYPE == 0 { None } else { Some(decoder.text()?) };
         let mut excluded = None;
         if flags & HAS_EXCLUDED != 0 {
@@ -214,11 +194,9 @@ impl BodyBytes<'_> {
     pub(crate) fn content(self, head: &Head<'_>, epoch: Epoch, channel: ChannelName) -> Content {
         let body = match self {
             BodyBytes::Text(text) => Body::Text(text.into()),
-            BodyBytes::Json(text) => Body::stored_json(text),
+            BodyBytes::Json(text) => Body::Json(text.into()),
             BodyBytes::Binary(bytes) => Body::Binary(bytes.into()),
         };
-        // The type of JSON would be wrong for text.
-        let is_degraded = matches!((self, &body), (BodyBytes::Json(_), Body::Text(_)));
         Content {
             id: MessageId { epoch, offset: head.offset },
             stamp: head.stamp,
@@ -226,7 +204,7 @@ impl BodyBytes<'_> {
             time_ms: head.time_ms,
             channel,
             body,
-            content_type: head.content_type.filter(|_| !is_degraded).map(Into::into),
+            content_type: head.content_type.map(Into::into),
             excluded: head.excluded,
             expires_ms: head.expires_ms,
         }
@@ -239,31 +217,6 @@ mod tests {
 
     use super::super::RecordKind;
     use super::*;
-
-    #[test]
-    fn json_that_not_everybody_reads_becomes_text_unless_it_is_half_written() {
-        let channel = ChannelName::channel("a");
-        let epoch = Epoch::numbered(7);
-        for (json, is_read) in [("{}", true), (r#""\ud83d""#, false), (&"[".repeat(200), false)] {
-            let id = MessageId { epoch, offset: 2 };
-            let body = Body::Json(json.into());
-            let message = crate::message::Message::new(id, 1, 1000, channel.clone(), body.clone());
-            let content =
-                Content { content_type: Some("a/b+json".into()), ..message.with_stamp(Stamp(2)) };
-            let mut encoder = Encoder::new(RecordKind::Message);
-            encode_content(&mut encoder, &content);
-            let record = encoder.finish();
-            let decode = |decode: fn(&mut _, _, &_) -> Result<Content, ThawError>| {
-                let (_, mut decoder) = Decoder::new(&record).unwrap();
-                let content = decode(&mut decoder, epoch, &channel).unwrap();
-                (content.body, content.content_type)
-            };
-            let whole = (body, Some("a/b+json".into()));
-            assert_eq!(decode(decode_begun_content), whole);
-            let text = (Body::Text(json.into()), None);
-            assert_eq!(decode(decode_content), if is_read { whole } else { text }, "{json}");
-        }
-    }
 
     fn any_body() -> impl Strategy<Value = Body> {
         prop_oneof![

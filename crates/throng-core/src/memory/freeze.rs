@@ -15,9 +15,7 @@ use super::shard::frozen::FrozenChannel;
 use super::{MemoryEngine, SHARDS};
 use crate::clock;
 use crate::engine::EngineMetrics;
-use crate::frozen::{
-    Decoder, Encoder, OFFSET_MAX, QUIET_SINCE, RecordKind, STAMPS_SINCE, ThawError, decode_content,
-};
+use crate::frozen::{Decoder, Encoder, OFFSET_MAX, RecordKind, ThawError, decode_content};
 use crate::id::Epoch;
 use crate::log::segment::{Segment, SharedBytes};
 use crate::name::ChannelName;
@@ -64,8 +62,6 @@ impl MemoryEngine {
 #[derive(Debug)]
 pub struct MemoryThaw {
     engine: MemoryEngine,
-    /// The version of the records.
-    version: u16,
     has_begun: bool,
     is_ended: bool,
     has_failed: bool,
@@ -93,7 +89,6 @@ impl MemoryThaw {
     pub fn new(rules: Arc<Rules>, queues: Vec<Arc<WorkerQueue>>, max_bytes: usize) -> MemoryThaw {
         MemoryThaw {
             engine: MemoryEngine::new(Epoch::numbered(0), rules, queues, max_bytes),
-            version: 0,
             has_begun: false,
             is_ended: false,
             has_failed: false,
@@ -157,7 +152,7 @@ impl MemoryThaw {
     }
 
     fn begin(&mut self, mut decoder: Decoder<'_>) -> Result<(), ThawError> {
-        self.version = decoder.version()?;
+        decoder.version()?;
         let shared = &mut self.engine.shared;
         shared.epoch = Epoch::numbered(decoder.u64()?);
         shared.positions = shared.epoch;
@@ -167,26 +162,22 @@ impl MemoryThaw {
         for counter in [&shared.published, &shared.busy, &shared.duplicates, &shared.evicted] {
             counter.store(count(&mut decoder)?, Ordering::Relaxed);
         }
-        if self.version >= STAMPS_SINCE {
-            let newest = decoder.u64()?;
-            if newest > OFFSET_MAX {
-                return Err(ThawError::Invalid("the newest stamp"));
-            }
-            shared.stamps.resume_after(Stamp(newest));
-            // Which rule it was of is not known: the rules may have changed since.
-            shared.lose_all(Stamp(decoder.u64()?));
-            shared.expired.store(count(&mut decoder)?, Ordering::Relaxed);
+        let newest = decoder.u64()?;
+        if newest > OFFSET_MAX {
+            return Err(ThawError::Invalid("the newest stamp"));
         }
-        if self.version >= QUIET_SINCE {
-            shared.hasher = NameHasher::new(Seed(key_bytes(&mut decoder)?));
-        }
+        shared.stamps.resume_after(Stamp(newest));
+        // Which rule it was of is not known: the rules may have changed since.
+        shared.lose_all(Stamp(decoder.u64()?));
+        shared.expired.store(count(&mut decoder)?, Ordering::Relaxed);
+        shared.hasher = NameHasher::new(Seed(key_bytes(&mut decoder)?));
         self.has_begun = true;
         decoder.finish()
     }
 
     fn channel(&mut self, decoder: Decoder<'_>) -> Result<(), ThawError> {
         let shared = &self.engine.shared;
-        let frozen = FrozenChannel::decode(decoder, shared.workers(), self.version)?;
+        let frozen = FrozenChannel::decode(decoder, shared.workers())?;
         let (at, hashed) = self.engine.find(&frozen.name);
         let slot = self.engine.lock(at).thaw_channel(shared, hashed.hash, &frozen)?;
         self.channels += 1;

@@ -203,7 +203,7 @@ impl Shard {
         let key = shared.idempotency_key(&publication);
         let known = key.and_then(|(key, _)| {
             let known = self.idempotency.find(now_ms, key, &shared.keys);
-            known.or_else(|| shared.thawed_offset(now_ms, key, &publication))
+            known.or_else(|| shared.thawed_offset(now_ms, key))
         });
         if let Some(offset) = known {
             shared.duplicates.fetch_add(1, Ordering::Relaxed);

@@ -146,24 +146,12 @@ impl Shared {
         Some((hash, Owner { publisher: of(publisher), channel: of(channel) }))
     }
 
-    /// The offset of the message that was published with the key of `publication`, whose hash is
-    /// `key`, before the engine was frozen.
-    pub(super) fn thawed_offset(
-        &self,
-        now_ms: u64,
-        key: Key,
-        publication: &Publication,
-    ) -> Option<u64> {
+    /// The offset of the message that was published with this key before the engine was frozen.
+    pub(super) fn thawed_offset(&self, now_ms: u64, key: Key) -> Option<u64> {
         if !self.has_thawed_keys.load(Ordering::Relaxed) {
             return None;
         }
-        let mut thawed = self.thawed_keys();
-        thawed.find(now_ms, key, &self.keys).or_else(|| {
-            // A version before publishers were told apart may have frozen it.
-            let text = publication.idempotency_key.as_ref()?.unscoped();
-            let key = self.idempotency_seed.key(publication.channel.key(), text);
-            thawed.find(now_ms, key, &self.keys)
-        })
+        self.thawed_keys().find(now_ms, key, &self.keys)
     }
 
     /// Keys of the engine that this one was thawed from.

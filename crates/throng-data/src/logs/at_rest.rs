@@ -18,9 +18,8 @@ impl Logs {
     ///
     /// # Errors
     ///
-    /// An error of the storage; a format that this build does not know.
+    /// An error of the storage.
     pub fn at_rest(storage: Arc<dyn Storage>) -> Result<Logs, StorageError> {
-        format::check_version(&*storage)?;
         let epoch = storage.get(Space::Meta, format::EPOCH)?;
         let epoch = epoch.map(|value| format::epoch(&value)).transpose().map_err(unreadable)?;
         // Without one there is no message.

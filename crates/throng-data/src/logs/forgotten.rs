@@ -284,41 +284,6 @@ mod tests {
         assert_eq!((content.previous, content.id.offset), (10, 11));
     }
 
-    /// Directories of the version before have empty logs of which no note says when they go.
-    #[test]
-    fn an_older_directory_is_marked_and_its_empty_logs_go() {
-        let storage = MemoryStorage::default();
-        let mut run = Run::open(&storage);
-        run.publish(NOW_MS, "a");
-        run.settle(NOW_MS);
-        run.settle(NOW_MS + AGE_MS);
-        let mut head = run.logs.committed_head(&name("a")).expect("it is read");
-        let at_ms = head.expires_ms.take().expect("it is noted");
-        let version =
-            |number: u32| Write::put(Space::Meta, format::VERSION_KEY, number.to_be_bytes());
-        let older = [
-            version(format::OLDER_VERSION),
-            Write::put(
-                Space::Heads,
-                format::name(&name("a")),
-                format::Scratch::default().head(&head),
-            ),
-            Write::remove(Space::Expiry, format::at(at_ms, &format::name(&name("a")))),
-        ];
-        storage.commit(&older).expect("it writes");
-        let mut run = Run::open(&storage);
-        assert_eq!(run.names(), [1, 1, 0]);
-        let marked = storage.get(Space::Meta, format::VERSION_KEY).expect("it is read");
-        assert_eq!(marked.as_deref(), Some(&format::VERSION.to_be_bytes()[..]));
-        run.settle(QUIET_AT_MS);
-        assert_eq!((run.names(), run.bounds("a")), ([1; 3], (1, 1)), "its time begins");
-        run.settle(QUIET_AT_MS + AGE_MS);
-        assert_eq!((run.names(), run.bounds("a")), ([0; 3], (1, 1)));
-        storage.commit(&[version(format::VERSION + 1)]).expect("it writes");
-        let refused = Logs::open(Arc::new(storage.clone()), "boot").err().expect("it is newer");
-        assert!(refused.to_string().contains("another version of the program"), "{refused}");
-    }
-
     #[test]
     fn names_are_counted() {
         let storage = MemoryStorage::default();

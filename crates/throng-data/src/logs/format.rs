@@ -1,4 +1,5 @@
-//! Keys and values. Numbers in keys are big-endian, so that they sort.
+//! Keys and values. Numbers in keys are big-endian, so that they sort. A change of either raises
+//! the number of the directory's [format](crate::directory::FORMAT).
 
 use throng_core::frozen::{
     Decoder, Encoder, RecordKind, ThawError, decode_content, decode_name, encode_content,
@@ -8,16 +9,8 @@ use throng_core::{ChannelName, Content, Epoch, Kind, Retention, clock};
 
 use super::ages::Now;
 use crate::promise::Sync;
-use crate::storage::{Bytes, Space, Storage, StorageError};
+use crate::storage::Bytes;
 
-/// The version of the format.
-pub(super) const VERSION: u32 = 3;
-
-/// The version before channels were forgotten. What has it is read, and marked as [`VERSION`] when
-/// it is written.
-pub(super) const OLDER_VERSION: u32 = 2;
-
-pub(super) const VERSION_KEY: &[u8] = b"version";
 pub(super) const EPOCH: &[u8] = b"epoch";
 pub(super) const RUN: &[u8] = b"run";
 
@@ -45,18 +38,6 @@ pub(super) const SYNCED: &[u8] = b"always ";
 
 /// Bytes of the time in the keys of tables that are ordered by it.
 pub(super) const TIME_BYTES: usize = 8;
-
-pub(super) fn check_version(storage: &dyn Storage) -> Result<(), StorageError> {
-    let known = storage.get(Space::Meta, VERSION_KEY)?;
-    match known {
-        Some(value) if ![VERSION, OLDER_VERSION].iter().any(|it| value == it.to_be_bytes()) => {
-            let message =
-                "another version of the program wrote it, in a format that this one does not know";
-            Err(StorageError::Failed(message.into()))
-        }
-        _ => Ok(()),
-    }
-}
 
 /// The value of [`RUN`] while the server runs.
 pub(super) fn run(sync: Sync, boot: &str) -> Vec<u8> {
@@ -229,7 +210,7 @@ pub(super) struct Head {
     pub(super) lost: u64,
     /// The messages between them that expire, or have expired.
     pub(super) expiring: u64,
-    /// The number of the channel in [`Space::Numbers`]; 0 before its first message.
+    /// The number of the channel in [`Space::Numbers`](crate::storage::Space::Numbers); 0 before its first message.
     pub(super) number: u64,
     /// Where the channel is in the table of expiries: when its oldest message expires, or earlier.
     pub(super) expires_ms: Option<u64>,

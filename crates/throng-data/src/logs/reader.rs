@@ -62,9 +62,8 @@ impl Logs {
     ///
     /// # Errors
     ///
-    /// An error of the storage; a format that this build does not know.
+    /// An error of the storage.
     pub fn open(storage: Arc<dyn Storage>, boot: &str) -> Result<(Logs, Opened), StorageError> {
-        format::check_version(&*storage)?;
         let known = storage.get(Space::Meta, format::EPOCH)?.map(|value| format::epoch(&value));
         let run = storage.get(Space::Meta, format::RUN)?;
         if run.as_deref().is_some_and(|run| run != format::CLEAN) {

@@ -448,30 +448,6 @@ mod tests {
 
     /// Keys were stored by their text alone before publishers were told apart.
     #[test]
-    fn a_key_that_an_older_version_has_stored_is_known_for_its_time() {
-        let storage = MemoryStorage::default();
-        let (_, mut writer) = open(&storage);
-        let publication = Publication { idempotency_key: Some("k".into()), ..publication("a") };
-        let one = [(publication, LONG)];
-        let appended = append_at(&mut writer, NOW_MS, &one);
-        let Appended::New(first) = &appended[0] else { panic!("it is new") };
-        let name = ChannelName::channel("a");
-        let scoped = format::key(&name, throng_core::IdempotencyKey::from("k").scoped());
-        let value = storage.get(Space::Keys, &scoped).unwrap().expect("it is stored");
-        let older = [
-            Write::remove(Space::Keys, scoped),
-            Write::put(Space::Keys, format::key(&name, "k"), value),
-        ];
-        storage.commit(&older).expect("it writes");
-        let (_, mut writer) = open(&storage);
-        let appended = append_at(&mut writer, NOW_MS + 1, &one);
-        let Appended::Known(id) = appended[0] else { panic!("it is known") };
-        assert_eq!(id, first.id);
-        let appended = append_at(&mut writer, NOW_MS + IDEMPOTENCY_MS, &one);
-        assert!(matches!(appended[0], Appended::New(_)), "its time is over");
-    }
-
-    #[test]
     fn channels_that_expire_do_not_fill_the_memory() {
         let (logs, mut writer) = open(&MemoryStorage::default());
         let names: Vec<_> = (0..HEADS_MAX + 1_000).map(|n| n.to_string()).collect();

@@ -42,7 +42,7 @@ impl Unreadable {
 mod tests {
     use std::sync::Arc;
 
-    use throng_core::{Body, IDEMPOTENCY_MS, Publication, Retention, Stamp};
+    use throng_core::{Body, IDEMPOTENCY_MS, IdempotencyKey, Publication, Retention, Stamp};
 
     use super::super::{Appended, Logs, Writer};
     use super::*;
@@ -154,12 +154,13 @@ mod tests {
     fn a_key_that_is_damaged_stands_for_itself_alone() {
         let storage = MemoryStorage::default();
         let (_, mut writer) = open(&storage);
-        let key = format::key(&name("damaged"), &NOW_MS.to_string());
+        let text = IdempotencyKey::from(NOW_MS.to_string());
+        let key = format::key(&name("damaged"), text.scoped());
         storage.damage(Space::Keys, &key);
         assert_eq!(publish(&mut writer, NOW_MS), [false, true]);
         assert_eq!(publish(&mut writer, NOW_MS + 1), [true, true]);
         expire(&mut writer, NOW_MS + 1 + IDEMPOTENCY_MS);
-        let other = format::key(&name("whole"), &NOW_MS.to_string());
+        let other = format::key(&name("whole"), text.scoped());
         assert_eq!(storage.get(Space::Keys, &other), Ok(None), "others are forgotten");
     }
 }

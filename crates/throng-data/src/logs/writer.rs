@@ -4,8 +4,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use throng_core::{
-    ChannelName, Content, IDEMPOTENCY_MS, IdempotencyKey, MessageId, Publication, Retention, Stamp,
-    clock,
+    ChannelName, Content, IDEMPOTENCY_MS, MessageId, Publication, Retention, Stamp, clock,
 };
 
 use super::ages::{Ages, Note, Now};
@@ -64,8 +63,6 @@ pub struct Writer {
     /// The time by the machine's clock that was noted last.
     seen_ms: u64,
     pub(super) unreadable: Unreadable,
-    /// Until when keys of an older version may be known; `None` before the first append.
-    older_keys_until_ms: Option<u64>,
     followed_head: Option<Box<FollowedHead>>,
     pub(super) names: Names,
     /// Where what is due begins.
@@ -119,7 +116,6 @@ impl Writer {
             ages: Ages::default(),
             seen_ms: 0,
             unreadable: Unreadable::default(),
-            older_keys_until_ms: None,
             followed_head: None,
             names: Names::new(newest_number),
             earliest: Earliest::UNKNOWN,
@@ -175,17 +171,10 @@ impl Writer {
 
     /// Notes durably what this run promises, and under which epoch.
     fn note_run(&self, run: Vec<u8>) -> Result<(), StorageError> {
-        let version = format::VERSION.to_be_bytes();
-        let known = self.storage().get(Space::Meta, format::VERSION_KEY)?;
-        let mut writes = vec![
-            Write::put(Space::Meta, format::VERSION_KEY, version),
+        let writes = [
             Write::put(Space::Meta, format::EPOCH, format::epoch_value(self.logs.epoch())),
             Write::put(Space::Meta, format::RUN, run),
         ];
-        if known.is_some_and(|known| known != version) {
-            // Nothing says when its empty logs are forgotten: all channels are visited.
-            writes.push(Write::remove(Space::Meta, format::RETENTION));
-        }
         self.storage().commit(&writes)?;
         self.storage().sync()
     }
@@ -226,8 +215,6 @@ impl Writer {
         next_stamp: &mut dyn FnMut() -> Stamp,
     ) -> Result<Vec<Appended>, StorageError> {
         let now = self.ages.read(now_ms);
-        let older_keys_until_ms = now.aged_ms.saturating_add(IDEMPOTENCY_MS);
-        self.older_keys_until_ms.get_or_insert(older_keys_until_ms);
         let trims_left = TRIMMED_PER_COMMIT + publications.len() * TRIMMED_PER_PUBLICATION;
         let mut group = Group::of(publications.len(), changes, trims_left);
         // An earlier time would hide from the next run that a visit is due.
@@ -328,10 +315,10 @@ impl Writer {
     ) -> Result<Appended, StorageError> {
         let name = &publication.channel;
         let epoch = self.logs.epoch();
-        let text = publication.idempotency_key.as_ref();
-        let key = text.map(|key| format::key(name, key.scoped()));
-        if let (Some(text), Some(key)) = (text, &key)
-            && let Some(known) = self.known_key_of(group, now, (name, text, key))?
+        let key = publication.idempotency_key.as_ref().map(|key| format::key(name, key.scoped()));
+        if let Some(key) = &key
+            && let Some(known) = self.known_key(group, key)?
+            && self.is_known(now, known)
         {
             if self.ages.published_ms(now, known.at_ms).is_none() {
                 // It would be known until then.
@@ -398,21 +385,6 @@ impl Writer {
             group.remember(&key, KnownKey { offset: content.id.offset, at_ms: now.wall_ms });
         }
         Ok(Appended::New(Arc::new(content)))
-    }
-
-    /// The publication with an idempotency key that is still known. A version before publishers
-    /// were told apart may have stored it by its text alone, before this run.
-    fn known_key_of(
-        &self,
-        group: &Group,
-        now: Now,
-        (name, text, key): (&ChannelName, &IdempotencyKey, &[u8]),
-    ) -> Result<Option<KnownKey>, StorageError> {
-        let mut known = self.known_key(group, key)?;
-        if known.is_none() && self.older_keys_until_ms.is_none_or(|until| now.aged_ms < until) {
-            known = self.known_key(group, &format::key(name, text.unscoped()))?;
-        }
-        Ok(known.filter(|known| self.is_known(now, *known)))
     }
 
     /// True if an idempotency key is known still.

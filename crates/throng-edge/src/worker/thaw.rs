@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use throng_access::{CountedAddress, Grants, Session};
-use throng_core::frozen::{Decoder, RecordKind, ThawError, decode_begun_content, decode_name};
+use throng_core::frozen::{Decoder, RecordKind, ThawError, decode_content, decode_name};
 use throng_core::subscriptions::OpenChannel;
 use throng_core::{ChannelId, ChannelName, Epoch, Listener, LocalId, Message, clock};
 use throng_wire::websocket::Reader;
@@ -206,7 +206,7 @@ impl<N: Net> WorkerThaw<N> {
             RecordKind::PartialMessage => {
                 let name = decode_name(&mut decoder)?;
                 let epoch = Epoch::numbered(decoder.u64()?);
-                let content = decode_begun_content(&mut decoder, epoch, &name)?;
+                let content = decode_content(&mut decoder, epoch, &name)?;
                 let message = Message::from(Arc::new(content));
                 for encoding in Encoding::COMPRESSED {
                     let bytes = decoder.bytes()?;

@@ -1,9 +1,9 @@
-//! Frozen states that earlier versions have written, which every later version has to thaw.
+//! Frozen states of all versions of the format, which every later version has to thaw.
 //!
-//! `kept/N` has what the version N of the format makes of one scenario: the engine, a segment of
-//! its messages, and a worker with clients in all kinds of states. To keep that of a new version:
-//! `THRONG_KEEP_STATE=1 cargo test -p throng-edge --test worker kept_states`, and commit it. What
-//! was kept is never written anew.
+//! `kept/N` has the state that version N writes at the end of one scenario: the engine, a segment
+//! of its messages, and a worker with clients in all kinds of states. To keep that of a new version
+//! run `THRONG_KEEP=1 cargo test -p throng-edge --test worker kept_states`, and commit the files.
+//! Kept files are never written anew.
 
 use std::convert::Infallible;
 use std::fs;
@@ -20,9 +20,6 @@ use throng_edge::Settings;
 use throng_edge::worker::WorkerThaw;
 
 use crate::rig::{Client, Rig};
-
-/// The oldest version that a state is kept of.
-const OLDEST: u16 = 3;
 
 const WEBSOCKET: &str = "GET /channels/a HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n\
      Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
@@ -190,15 +187,15 @@ fn thawed(version: u16) -> (Rig, Vec<Client>) {
 
 #[test]
 fn the_state_of_this_version_is_kept() {
-    if !directory(VERSION).exists() && std::env::var_os("THRONG_KEEP_STATE").is_some() {
+    if !directory(VERSION).exists() && std::env::var_os("THRONG_KEEP").is_some() {
         keep();
     }
     assert!(directory(VERSION).exists(), "no state of version {VERSION}: see the top of this file");
 }
 
 #[test]
-fn every_version_goes_on_with_what_an_earlier_one_has_frozen() {
-    for version in OLDEST..=VERSION {
+fn every_version_thaws_the_states_of_all_before() {
+    for version in 1..=VERSION {
         let (mut rig, clients) = thawed(version);
         let next = publish_once(&rig);
         rig.send(&clients[HALF_FRAME], b"llo");

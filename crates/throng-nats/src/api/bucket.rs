@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::ApiError;
+use super::{ApiError, FORMAT, FORMAT_KEY};
 
 /// Size limit of a bucket in bytes: entries are small, one for each stream.
 const BYTES_MAX: u64 = 1 << 20;
@@ -50,6 +50,7 @@ pub fn config(prefix: &str, replicas: u8, is_in_memory: bool) -> Value {
         "allow_direct": true,
         "allow_rollup_hdrs": true,
         "deny_delete": true,
+        "metadata": { FORMAT_KEY: FORMAT },
     })
 }
 

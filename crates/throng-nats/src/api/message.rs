@@ -160,6 +160,61 @@ mod tests {
         assert_eq!(parse(b"NATS/1.0\r\n\r\n", b"x"), None);
     }
 
+    /// A message for each kind of body and each header.
+    fn all() -> Vec<Publication> {
+        let plain = Publication {
+            channel: ChannelName::channel("a"),
+            body: Body::Text("plain text, é".into()),
+            content_type: None,
+            idempotency_key: None,
+            excluded: None,
+            expires_in_ms: None,
+            receipt: None,
+        };
+        let json = Publication {
+            body: Body::Json("{\"n\":1}".into()),
+            content_type: Some("application/cloudevents+json".into()),
+            excluded: Some(ConnectionName::numbered(7).on(NodeTag::numbered(9))),
+            ..plain.clone()
+        };
+        let binary = Publication {
+            body: Body::Binary(b"\x00\x01".as_slice().into()),
+            content_type: Some("image/png".into()),
+            expires_in_ms: Some(60_000),
+            ..plain.clone()
+        };
+        vec![plain, json, binary]
+    }
+
+    #[test]
+    fn kept_messages_are_read() {
+        let line = |publication: &Publication| {
+            let block = headers(publication, "throng-default", "id", Some("r.1"));
+            let block = String::from_utf8(block).unwrap();
+            let payload = String::from_utf8(publication.body.bytes().to_vec()).unwrap();
+            serde_json::json!([block, payload]).to_string()
+        };
+        let current: Vec<String> = all().iter().map(line).collect();
+        let kept = crate::kept::lines("messages", &current);
+        assert_eq!(kept.len(), all().len());
+        for (kept, publication) in kept.iter().zip(all()) {
+            let (block, payload): (String, String) = serde_json::from_str(kept).unwrap();
+            let stored = "Nats-Sequence: 7\r\nNats-Time-Stamp: 1970-01-01T00:00:05Z\r\n\r\n";
+            let block = format!("{}{stored}", block.strip_suffix("\r\n").unwrap());
+            let found = parse(Headers::new(block.as_bytes()), payload.as_bytes());
+            let expected = StoredMessage {
+                sequence: 7,
+                wall_ms: 5_000,
+                body: publication.body,
+                content_type: publication.content_type,
+                excluded: publication.excluded,
+                expires_in_ms: publication.expires_in_ms,
+                receipt: Some("r.1".into()),
+            };
+            assert_eq!(found, Some(expected), "{kept}");
+        }
+    }
+
     fn bodies() -> impl Strategy<Value = Body> {
         prop_oneof![
             "(?s).{0,20}".prop_map(|text| Body::Text(text.into())),

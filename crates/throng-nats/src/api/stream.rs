@@ -3,10 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{AGE_PERCENT, ApiError, StreamSettings};
-
-/// The format of what a stream stores. Another one is another stream.
-const FORMAT: &str = "1";
+use super::{AGE_PERCENT, ApiError, FORMAT, FORMAT_KEY, StreamSettings};
 
 /// A server's description of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,24 +77,11 @@ fn majority_silent_ms(peers: &[Peer]) -> u64 {
 
 /// The configuration of a stream of messages.
 pub fn config(settings: &StreamSettings) -> Value {
+    let StreamSettings { prefix, class, .. } = settings;
     let window_ns = settings.duplicate_window_ms.saturating_mul(1_000_000);
     // The window may not be longer than messages are kept: so short ages are longer here.
-    with_age(settings, age_ns(settings).max(window_ns))
-}
-
-/// How long messages are kept for the settings alone.
-fn age_ns(settings: &StreamSettings) -> u64 {
-    settings.retention.max_age_ms.saturating_mul(1_000_000) / 100 * AGE_PERCENT
-}
-
-/// The configurations with which a node uses a stream: the first one is its own; with the other one
-/// earlier versions have made the stream, for which ids are known for as long only as messages.
-pub fn accepted(settings: &StreamSettings) -> Value {
-    json!([config(settings), with_age(settings, age_ns(settings))])
-}
-
-fn with_age(settings: &StreamSettings, age_ns: u64) -> Value {
-    let StreamSettings { prefix, class, .. } = settings;
+    let age_ns = settings.retention.max_age_ms.saturating_mul(1_000_000) / 100 * AGE_PERCENT;
+    let age_ns = age_ns.max(window_ns);
     json!({
         "name": settings.name(),
         "subjects": [format!("{prefix}.in.{class}.>")],
@@ -111,7 +95,7 @@ fn with_age(settings: &StreamSettings, age_ns: u64) -> Value {
         "max_msgs": -1,
         "max_msg_size": settings.message_bytes_max,
         "max_consumers": -1,
-        "duplicate_window": settings.duplicate_window_ms.saturating_mul(1_000_000).min(age_ns),
+        "duplicate_window": window_ns,
         "allow_direct": true,
         "mirror_direct": false,
         "allow_msg_ttl": false,
@@ -122,7 +106,7 @@ fn with_age(settings: &StreamSettings, age_ns: u64) -> Value {
             "src": format!("{prefix}.in.{class}.>"),
             "dest": format!("{prefix}.live.{class}.>"),
         },
-        "metadata": { "throng.format": FORMAT },
+        "metadata": { FORMAT_KEY: FORMAT },
     })
 }
 
@@ -152,19 +136,6 @@ pub fn parse(payload: &[u8], wanted: &Value) -> Result<StreamInfo, ApiError> {
     })
 }
 
-/// The same with several configurations that are [accepted]. Differences are told from the first.
-///
-/// # Errors
-///
-/// As [`parse`].
-pub fn parse_accepted(payload: &[u8], accepted: &Value) -> Result<StreamInfo, ApiError> {
-    let mut wanted = accepted.as_array().map_or(&[][..], Vec::as_slice).iter();
-    let info = parse(payload, wanted.next().unwrap_or(&Value::Null))?;
-    let as_of_others = wanted.map(|wanted| parse(payload, wanted));
-    let fitting = as_of_others.flatten().find(|info| info.differences.is_empty());
-    Ok(if info.differences.is_empty() { info } else { fitting.unwrap_or(info) })
-}
-
 /// How `found` differs in what is `wanted`. Servers leave out what is false or nothing.
 fn differences(wanted: &Value, found: &Value) -> Vec<String> {
     let empty = Map::new();
@@ -174,14 +145,24 @@ fn differences(wanted: &Value, found: &Value) -> Vec<String> {
     for (key, wanted) in wanted {
         let found = &found[key];
         if key == "metadata" {
-            // Servers add their own.
-            let inner = differences(wanted, found);
-            said.extend(inner.into_iter().map(|difference| format!("metadata {difference}")));
+            said.extend(other_format(found));
         } else if found != wanted && !(is_nothing(found) && is_nothing(wanted)) {
             said.push(format!("{key} is {found}, but should be {wanted}"));
         }
     }
     said
+}
+
+/// Why a stream with this metadata, to which servers add their own, is of another format.
+fn other_format(metadata: &Value) -> Option<String> {
+    match metadata[FORMAT_KEY].as_str() {
+        Some(FORMAT) => None,
+        Some(other) => Some(format!("its format is {other}, and this version reads {FORMAT}")),
+        None => Some(
+            "no released version of Throng has made it; remove it, or set another nats-prefix"
+                .into(),
+        ),
+    }
 }
 
 #[cfg(test)]
@@ -221,7 +202,7 @@ mod tests {
         object["metadata"]["_nats.ver"] = "2.15.2".into();
         assert_eq!(differences(&wanted, &found), [""; 0]);
         found["max_age"] = 1.into();
-        found["metadata"]["throng.format"] = "2".into();
+        found["metadata"][FORMAT_KEY] = "2".into();
         found["deny_purge"] = Value::Null;
         let mut said = differences(&wanted, &found);
         said.sort();
@@ -229,26 +210,16 @@ mod tests {
             said,
             [
                 "deny_purge is null, but should be true",
+                "its format is 2, and this version reads 1",
                 "max_age is 1, but should be 300000000000",
-                "metadata throng.format is \"2\", but should be \"1\"",
             ]
         );
-    }
-
-    #[test]
-    fn a_stream_of_an_earlier_version_keeps_short_ages_and_windows() {
-        let accepted = accepted(&settings());
-        let differences = |age_s: u64, window_s: u64| {
-            let mut found = accepted[0].clone();
-            found["max_age"] = (age_s * 1_000_000_000).into();
-            found["duplicate_window"] = (window_s * 1_000_000_000).into();
-            let answer = json!({ "config": found }).to_string();
-            parse_accepted(answer.as_bytes(), &accepted).map(|info| info.differences.len())
-        };
-        assert_eq!(differences(300, 300), Ok(0));
-        assert_eq!(differences(75, 75), Ok(0));
-        assert_eq!(differences(75, 60), Ok(2));
-        assert_eq!(differences(60, 60), Ok(2));
+        let mut unreleased = wanted.clone();
+        for metadata in [json!({ "throng.format": "1" }), Value::Null] {
+            unreleased["metadata"] = metadata;
+            let said = differences(&wanted, &unreleased);
+            assert!(said.len() == 1 && said[0].starts_with("no released version"), "{said:?}");
+        }
     }
 
     #[test]

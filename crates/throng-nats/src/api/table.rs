@@ -11,15 +11,12 @@
 use serde_json::{Value, json};
 
 use super::stream::{self, StreamInfo};
-use super::{ApiError, StreamSettings};
+use super::{ApiError, FORMAT, FORMAT_KEY, StreamSettings};
 use crate::protocol::headers::Headers;
 
 /// Entries of one key of a table of changes, of which the last one holds for who reads it with the
 /// tools of NATS.
 const CHANGES_PER_KEY: u32 = 8;
-
-/// The format of what a table stores. Another one is another table.
-const FORMAT: &str = "1";
 
 /// The kind of a table's entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,7 +120,7 @@ pub(crate) fn config(
         "allow_rollup_hdrs": true,
         "deny_delete": true,
         "republish": republish,
-        "metadata": { "throng.format": FORMAT },
+        "metadata": { FORMAT_KEY: FORMAT },
     })
 }
 

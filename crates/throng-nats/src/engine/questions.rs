@@ -126,7 +126,7 @@ impl Action {
 }
 
 /// The answer to [`Question::Presence`].
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct PresenceAnswer {
     pub(super) connections: usize,
     pub(super) users: Vec<Box<str>>,
@@ -144,14 +144,14 @@ impl From<&Presence> for PresenceAnswer {
 }
 
 /// The answer to [`Question::Scan`].
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ScanAnswer {
     pub(super) count: u64,
     pub(super) connections: Vec<Found>,
 }
 
 /// A listed connection.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Found {
     name: String,
     transport: String,
@@ -205,6 +205,7 @@ impl ScanAnswer {
 
 #[cfg(test)]
 mod tests {
+    use super::super::cluster::{ClusterView, NodeFacts, OtherNode};
     use super::*;
 
     fn again<T: Serialize + for<'a> Deserialize<'a>>(one: &T) -> T {
@@ -236,6 +237,68 @@ mod tests {
         assert_eq!(Action::of(&action).unwrap().scan_action(), action);
         assert!(Target::of(&ScanTarget::Behind).is_none());
         assert!(Action::of(&ScanAction::Recheck).is_none());
+    }
+
+    /// Reads kept lines as values of a type, which have to be these.
+    fn reads<T>(kind: &str, values: &[T])
+    where
+        T: Serialize + for<'a> Deserialize<'a> + PartialEq + std::fmt::Debug,
+    {
+        let current: Vec<String> =
+            values.iter().map(|value| serde_json::to_string(value).unwrap()).collect();
+        let kept = crate::kept::lines(kind, &current);
+        let read: Vec<T> = kept.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(read, values);
+    }
+
+    #[test]
+    fn kept_questions_and_answers_are_read() {
+        let close = Action::Close { code: 4100, reason: "why".into(), may_return: true };
+        reads(
+            "questions",
+            &[
+                Question::Presence { of: Log::User("ann".into()), users: 3 },
+                Question::Subscribers(Log::Channel("a/b".into())),
+                Question::Node,
+                Question::Scan { target: Target::User("ann".into()), action: Action::List(9) },
+                Question::Scan { target: Target::Channel("a".into()), action: close.clone() },
+                Question::Scan { target: Target::Connections(vec!["7".into()]), action: close },
+            ],
+        );
+        let users = vec!["ann".into(), "bob".into()];
+        reads("presence", &[PresenceAnswer { connections: 7, users, more: true }]);
+        let found = |transport: FoundTransport| Found {
+            name: "0000000000000007".into(),
+            transport: transport.word().into(),
+            since_ms: Some(5),
+            peer: "192.0.2.7:50412".parse().ok(),
+            proxied: "2001:db8::1".parse().ok(),
+        };
+        let connections = TRANSPORTS.map(found).into();
+        reads("scans", &[ScanAnswer { count: 9, connections }]);
+    }
+
+    #[test]
+    fn kept_descriptions_of_nodes_are_read() {
+        let facts = NodeFacts {
+            name: "a:1".into(),
+            version: "0.1.0".into(),
+            up_ms: 1,
+            connections: 2,
+            status: "ready".into(),
+            reasons: vec!["nats".into()],
+            followed: 3,
+            behind: 4,
+            lag_ms: 5,
+            under_way: 6,
+            revocations_age_ms: Some(7),
+            is_open: true,
+            since_ms: 8,
+            epoch: "8vn2ybqk".into(),
+            leader: "n1".into(),
+        };
+        let other = OtherNode { id: "b".into(), silent_ms: 9, facts: Some(facts.clone()) };
+        reads("nodes", &[ClusterView { id: "a".into(), facts, others: vec![other] }]);
     }
 
     #[test]

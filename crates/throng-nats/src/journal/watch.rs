@@ -76,7 +76,7 @@ pub(super) enum Watched {
 /// The stream, as servers describe it.
 pub(super) struct Watch {
     settings: StreamSettings,
-    accepted_streams: Value,
+    wanted_stream: Value,
     wanted_bucket: Value,
     step: Step,
     token: u64,
@@ -116,7 +116,7 @@ impl Watch {
     pub(super) fn new(settings: StreamSettings, nonce: &str) -> Watch {
         let StreamSettings { prefix, replicas, is_in_memory, .. } = &settings;
         Watch {
-            accepted_streams: stream::accepted(&settings),
+            wanted_stream: stream::config(&settings),
             wanted_bucket: bucket::config(prefix, *replicas, *is_in_memory),
             step: Step::Idle,
             token: 0,
@@ -322,7 +322,7 @@ impl Watch {
                 }
             },
             Step::FindStream | Step::MakeStream => {
-                match stream::parse_accepted(payload, &self.accepted_streams) {
+                match stream::parse(payload, &self.wanted_stream) {
                     Ok(info) if info.differences.is_empty() => self.found(now_ms, info, outbox),
                     Ok(info) => self.differs(&self.settings.name(), &info),
                     Err(error) if error.err_code == ApiError::STREAM_NOT_FOUND => {

@@ -18,9 +18,7 @@ use throng_core::{
 };
 use throng_edge::{Arrivals, PassedPorts};
 use throng_handover::channel::{Channel, ChannelError, Received};
-use throng_handover::message::{
-    Kind, Listener, Message, OF_WORKER, PROTOCOL, PROTOCOL_MIN, Welcome,
-};
+use throng_handover::message::{Kind, Listener, MARK, Message, OF_WORKER, PROTOCOL, Welcome};
 use throng_handover::phase;
 use throng_handover::records;
 use throng_nats::engine::NodeThaw;
@@ -45,15 +43,13 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 pub(crate) struct Arrival {
     channel: Channel,
     phase: phase::Successor,
-    /// The protocol version of both processes.
-    protocol: u16,
     welcome: Welcome,
     descriptors: HashMap<u8, OwnedFd>,
     victim: Victim,
     /// The id of the running server.
     predecessor: i32,
     /// How long after the last word the workers acted.
-    later: Option<Duration>,
+    later: Duration,
 }
 
 impl Arrival {
@@ -75,10 +71,15 @@ impl Arrival {
         let victim = Victim::volunteer();
         rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
         let mut channel = Channel::new(channel, TIMEOUT)?;
-        let protocol = spoken(std::env::var(VARIABLE).ok().as_deref());
-        let hello =
-            Message::Hello { protocol, frozen: frozen::VERSION, build: version::BUILD.into() };
-        channel.send(&hello)?;
+        if !is_released(std::env::var(VARIABLE).ok().as_deref()) {
+            channel.send(&Message::Refused(UNRELEASED.into()))?;
+            bail!(UNRELEASED);
+        }
+        channel.send(&Message::Hello {
+            protocol: PROTOCOL,
+            frozen: frozen::VERSION,
+            build: version::BUILD.into(),
+        })?;
         let mut phase = phase::Successor::default();
         let (message, descriptors) = channel.receive_message()?;
         phase.received(message.kind())?;
@@ -87,18 +88,8 @@ impl Arrival {
         let numbers = welcome.listeners.iter().map(|listener| *listener as u8);
         let descriptors = numbers.zip(descriptors).collect();
         let predecessor = parent.map_or(0, |parent| parent.as_raw_nonzero().get());
-        let own = (channel, phase, protocol);
-        Ok(Some(Arrival::new(own, welcome, descriptors, (victim, predecessor))))
-    }
-
-    fn new(
-        (channel, phase, protocol): (Channel, phase::Successor, u16),
-        welcome: Welcome,
-        descriptors: HashMap<u8, OwnedFd>,
-        (victim, predecessor): (Victim, i32),
-    ) -> Arrival {
-        let later = None;
-        Arrival { channel, phase, protocol, welcome, descriptors, victim, predecessor, later }
+        let later = Duration::ZERO;
+        Ok(Some(Arrival { channel, phase, welcome, descriptors, victim, predecessor, later }))
     }
 
     /// Takes a descriptor that came with the greeting.
@@ -255,18 +246,15 @@ impl Arrival {
         let heard = Instant::now();
         self.victim.serve();
         begin();
-        self.later = Some(heard.elapsed());
+        self.later = heard.elapsed();
         Ok(())
     }
 
     /// Says that this process serves, and receives the connections between two requests that no
     /// worker had.
     pub(crate) fn receive_rest(mut self, control: &Control) {
-        let later = self.later.map(|later| later.as_micros() as u64);
-        // One of an earlier version does not ask since when.
-        let serves = Message::Serves(later.filter(|_| self.protocol > PROTOCOL_MIN));
         // It may have died.
-        let _ = self.channel.send(&serves);
+        let _ = self.channel.send(&Message::Serves(self.later.as_micros() as u64));
         let done = |pause_ms| {
             let (own, old) = (std::process::id(), self.predecessor);
             let message = format!("process {own} has taken over from process {old}");
@@ -297,10 +285,14 @@ impl Arrival {
     }
 }
 
-/// The protocol to speak with a server that says that it speaks this one.
-fn spoken(its: Option<&str>) -> u16 {
-    let its = its.and_then(|its| its.parse().ok());
-    its.filter(|its| (PROTOCOL_MIN..=PROTOCOL).contains(its)).unwrap_or(PROTOCOL)
+const UNRELEASED: &str = "the running server is of a build from before version 0.1.0, which this \
+                          version cannot take over from; restart instead";
+
+/// True if the server that set [`VARIABLE`] to this counts the versions of the protocol as this one
+/// does. The number behind the mark tells a later version which one to greet it with.
+fn is_released(value: Option<&str>) -> bool {
+    let number = value.and_then(|value| value.strip_prefix(MARK)?.strip_prefix('/'));
+    number.is_some_and(|number| number.parse::<u16>().is_ok())
 }
 
 fn handoff(received: Received) -> Option<(throng_core::Listener, Handoff)> {
@@ -326,12 +318,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_is_spoken_to_in_its_own_version_if_it_is_known() {
-        let (newest, oldest) = (PROTOCOL.to_string(), PROTOCOL_MIN.to_string());
-        assert_eq!(spoken(Some(&newest)), PROTOCOL);
-        assert_eq!(spoken(Some(&oldest)), PROTOCOL_MIN);
-        for other in [Some("0"), Some("65535"), Some("yes"), None] {
-            assert_eq!(spoken(other), PROTOCOL, "{other:?}");
+    fn an_unreleased_server_is_known_by_its_variable() {
+        assert!(is_released(Some("throng/1")) && is_released(Some("throng/2")));
+        for unreleased in [Some("1"), Some("4"), Some("throng/"), Some("yes"), None] {
+            assert!(!is_released(unreleased), "{unreleased:?}");
         }
     }
 

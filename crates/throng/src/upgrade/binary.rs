@@ -12,7 +12,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use throng_handover::message::PROTOCOL;
+use throng_handover::message::{MARK, PROTOCOL};
 
 use super::arrival::VARIABLE;
 use crate::signal_thread;
@@ -42,8 +42,8 @@ impl Successor {
     pub(super) fn start(&self, channel: OwnedFd) -> io::Result<Child> {
         let mut command = Command::new(&self.path);
         // A later version, which may speak others too, then knows which one to greet with.
-        let protocol = PROTOCOL.to_string();
-        command.arg0(&self.name).args(&self.arguments).env(VARIABLE, protocol);
+        command.arg0(&self.name).args(&self.arguments);
+        command.env(VARIABLE, format!("{MARK}/{PROTOCOL}"));
         // The service manager's sockets and variables come through the channel.
         for variable in ["LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "WATCHDOG_PID"] {
             command.env_remove(variable);

@@ -443,9 +443,9 @@ fn await_service(channel: &mut Channel) -> Result<Duration, String> {
     // Fails for no socket.
     let _ = channel.set_timeout(SERVES_TIMEOUT);
     match said {
-        Ok((Message::Serves(Some(later_us)), _)) => Ok(Duration::from_micros(later_us)),
+        Ok((Message::Serves(later_us), _)) => Ok(Duration::from_micros(later_us)),
         // One that is slow is there.
-        Ok((Message::Serves(None), _)) | Err(ChannelError::TimedOut) => Ok(began.elapsed()),
+        Err(ChannelError::TimedOut) => Ok(began.elapsed()),
         Ok((Message::Refused(reason), _)) => Err(reason),
         Ok(_) => Err(OutOfOrder.to_string()),
         Err(error) => Err(ended(error).to_string()),

@@ -8,8 +8,8 @@ use super::super::forgotten::{Forgotten, Quiet};
 use super::super::shared::Shared;
 use super::{Hashed, Shard, oldest_ms};
 use crate::frozen::{
-    Decoder, Encoder, Head, OFFSET_MAX, QUIET_SINCE, RecordKind, STAMPS_SINCE, ThawError,
-    decode_name, encode_content, encode_name,
+    Decoder, Encoder, Head, OFFSET_MAX, RecordKind, ThawError, decode_name, encode_content,
+    encode_name,
 };
 use crate::id::{LocalId, WorkerId};
 use crate::log::segment::{SealedName, Segment};
@@ -31,8 +31,8 @@ pub(in crate::memory) struct FrozenChannel {
     read: u64,
     /// How many messages follow.
     pub(in crate::memory) messages: u32,
-    /// Whether its log is elsewhere; `None` from an earlier version, which does not say it.
-    is_durable: Option<bool>,
+    /// True if its log is in a journal.
+    is_durable: bool,
 }
 
 impl FrozenChannel {
@@ -40,9 +40,7 @@ impl FrozenChannel {
     pub(in crate::memory) fn decode(
         mut decoder: Decoder<'_>,
         workers: usize,
-        version: u16,
     ) -> Result<FrozenChannel, ThawError> {
-        let has_stamps = version >= STAMPS_SINCE;
         let name = decode_name(&mut decoder)?;
         let head = decoder.u64()?;
         if head > OFFSET_MAX {
@@ -58,9 +56,8 @@ impl FrozenChannel {
             followers.push(Follower { local, subscribers, worker: WorkerId(worker) });
         }
         let messages = decoder.u32()?;
-        let lost = Stamp(if has_stamps { decoder.u64()? } else { 0 });
-        let read = if has_stamps { decoder.u64()? } else { 0 };
-        let is_durable = if version >= QUIET_SINCE { Some(decoder.u8()? != 0) } else { None };
+        let (lost, read) = (Stamp(decoder.u64()?), decoder.u64()?);
+        let is_durable = decoder.u8()? != 0;
         decoder.finish()?;
         if read > head {
             return Err(ThawError::Invalid("the read marker of a channel"));
@@ -175,8 +172,7 @@ impl Shard {
         let channel = &mut self.channels[slot];
         // Its followers and their clients have ids of the other log.
         let is_durable = shared.rules.get(channel.rule).is_durable;
-        let was_durable = frozen.is_durable.unwrap_or(is_durable && frozen.messages == 0);
-        if was_durable != is_durable {
+        if frozen.is_durable != is_durable {
             return Err(ThawError::Moved(frozen.name.name().into()));
         }
         channel.head = frozen.head;

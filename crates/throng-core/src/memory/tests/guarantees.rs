@@ -313,14 +313,3 @@ fn an_idempotency_key_is_its_publishers_own() {
     assert_eq!(publishers.map(publish), [false; 3]);
     assert_eq!(publishers.map(publish), [true; 3]);
 }
-
-#[test]
-fn a_key_that_a_version_without_publishers_has_frozen_is_recognised() {
-    let fixture = Fixture::new(retention(9), 1, usize::MAX);
-    let key = fixture.engine.shared.idempotency_seed.key(name().key(), "k");
-    fixture.engine.shared.thaw_keys([(0, key, 7)].into_iter());
-    let idempotency_key = Some(IdempotencyKey::new(Publisher::User("ann"), "k"));
-    let publication = Publication { idempotency_key, ..publication(&name(), "a") };
-    let published = fixture.engine.publish(1, publication).expect("a duplicate");
-    assert!(published.is_duplicate && published.id.offset == 7);
-}

@@ -90,8 +90,8 @@ impl<'a> Examination<'a> {
             round_trips.push(self.session.round_trip().await?);
         }
         let mut jetstream = self.jetstream().await?;
-        let wanted = stream::accepted(settings);
-        let stream = self.existing(&settings.name(), (&wanted, stream::parse_accepted)).await?;
+        let wanted = stream::config(settings);
+        let stream = self.existing(&settings.name(), (&wanted, stream::parse)).await?;
         let StreamSettings { prefix, replicas, is_in_memory, .. } = settings;
         let wanted = bucket::config(prefix, *replicas, *is_in_memory);
         let bucket = self.existing(&bucket::stream(prefix), (&wanted, stream::parse)).await?;
