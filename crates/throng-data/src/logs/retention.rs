@@ -281,7 +281,6 @@ mod tests {
     use crate::logs::{Bounds, Logs};
     use crate::promise::Sync;
     use crate::storage::memory::MemoryStorage;
-    use crate::storage::{Storage as _, Write};
 
     const NOW_MS: u64 = 1_700_000_000_000;
     const LONG: Retention =
