@@ -210,7 +210,8 @@ pub(super) struct Head {
     pub(super) lost: u64,
     /// The messages between them that expire, or have expired.
     pub(super) expiring: u64,
-    /// The number of the channel in [`Space::Numbers`](crate::storage::Space::Numbers); 0 before its first message.
+    /// The number of the channel in the [table](crate::storage::Space::Numbers) of numbers; 0
+    /// before its first message.
     pub(super) number: u64,
     /// Where the channel is in the table of expiries: when its oldest message expires, or earlier.
     pub(super) expires_ms: Option<u64>,
