@@ -19,7 +19,6 @@ use crate::session::Tagger;
 /// Access control, shared by both planes. It does not change while the server runs, except through
 /// its parts: keys rotate, and tokens are revoked.
 pub struct AccessControl {
-    /// Decides what is allowed.
     pub policy: Arc<dyn Access>,
     /// Verifies tokens. `None` if the server has no keys for tokens; then every token is refused.
     pub tokens: Option<Arc<Authenticator>>,

@@ -26,13 +26,9 @@ pub enum Algorithm {
 pub enum Family {
     /// A secret that signs and verifies.
     Hmac,
-    /// An RSA key.
     Rsa,
-    /// An elliptic-curve key on P-256.
     P256,
-    /// An elliptic-curve key on P-384.
     P384,
-    /// An Ed25519 key.
     Ed25519,
 }
 

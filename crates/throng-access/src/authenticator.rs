@@ -33,7 +33,6 @@ pub const WAITING_MAX: usize = 1024;
 /// The result of a fetch: the keys, and their lifetime in milliseconds if the response names one.
 #[derive(Debug)]
 pub struct Fetched {
-    /// The keys of the set.
     pub keys: Vec<Arc<Key>>,
     /// The lifetime that the response names.
     pub lifetime_ms: Option<u64>,

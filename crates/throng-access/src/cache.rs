@@ -55,7 +55,6 @@ pub struct CacheCounts {
     pub misses: u64,
     /// Entries that gave way to newer ones.
     pub evictions: u64,
-    /// Entries that are there now.
     pub entries: usize,
 }
 

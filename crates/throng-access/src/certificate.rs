@@ -14,7 +14,6 @@ use crate::token::Identity;
 /// The identity in a client's certificate, after TLS has verified it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Certified<'a> {
-    /// The name of the user.
     pub user: &'a str,
     /// From when on the certificate is valid, in seconds since 1970. It counts as issued then.
     pub from_s: u32,

@@ -11,7 +11,6 @@ use crate::session::Session;
 /// Settings about clients, shared by both planes. The default knows no proxies and limits nothing.
 #[derive(Debug, Default)]
 pub struct Clients {
-    /// Where their addresses come from.
     pub source: AddressSource,
     /// Limits of each client.
     pub limiter: Limiter,

@@ -58,7 +58,6 @@ pub trait Connect: fmt::Debug + Send + Sync {
 /// A client that connects or sends a request.
 #[derive(Debug, Clone, Copy)]
 pub struct Newcomer<'a> {
-    /// How it connects.
     pub transport: &'static str,
     /// The rest of its request.
     pub details: Details<'a>,

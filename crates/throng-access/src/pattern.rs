@@ -24,7 +24,6 @@ pub(crate) const PATTERN_BYTES_MAX: usize = NAME_BYTES_MAX;
 /// Why a pattern is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
-    /// It has no text.
     #[error("a pattern is empty")]
     Empty,
     /// It is longer than [`PATTERN_BYTES_MAX`].

@@ -15,7 +15,6 @@ use crate::permission::Permission;
 /// The verified credential of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Credentials<'a> {
-    /// It has shown nothing.
     #[default]
     Anonymous,
     /// It has named a user, and nothing backs the name: the server has no keys.
@@ -94,7 +93,6 @@ impl<'a> Action<'a> {
 /// The answer to an [`Action`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// The client may do it.
     Allowed,
     /// The client may do it until this time, in milliseconds since 1970. A connection whose
     /// subscription is allowed so is closed then, with all that it follows. For any other action it

@@ -35,13 +35,11 @@ pub enum Revocation {
     Token {
         /// The hash of their `jti`.
         id: TokenId,
-        /// When they were revoked.
         at_s: u32,
     },
     /// Of everything that a user was issued before a moment. A token without `iat` counts as issued
     /// before any moment.
     User {
-        /// The user's name.
         user: Box<str>,
         /// Tokens with an earlier `iat` are refused. Times of issue have no fractions, so that a
         /// revocation of everything until now names the next second.

@@ -21,12 +21,10 @@ pub enum ScanTarget {
     /// The connections of a user: those with a token of the user, and without keys those that
     /// follow the user's inbox.
     User {
-        /// The user's inbox.
         inbox: ChannelName,
         /// The tags of the user's tokens.
         tags: WantedTags,
     },
-    /// The connections with these names.
     Connections(Vec<ConnectionName>),
     /// Connections with unwritten messages, because their sockets take no more. A list has the ones
     /// that hold most.
@@ -87,11 +85,8 @@ pub struct ScanClose {
 /// How a connection gets its messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FoundTransport {
-    /// Over a WebSocket.
     WebSocket,
-    /// As server-sent events.
     Sse,
-    /// As an HTTP stream.
     Stream,
     LongPoll,
 }
@@ -112,7 +107,6 @@ impl FoundTransport {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundConnection {
     pub name: ConnectionName,
-    /// How it gets its messages.
     pub transport: FoundTransport,
     /// When it was accepted, to about a second, in milliseconds since 1970; `None` if that is too
     /// long ago to be known.
@@ -167,14 +161,12 @@ impl FoundLag {
 pub struct Scanned {
     /// How many connections it was about.
     pub count: u64,
-    /// Those that it lists.
     pub connections: Vec<FoundConnection>,
 }
 
 /// A scan on its way through the workers.
 #[derive(Debug)]
 pub struct ConnectionScan {
-    /// Which connections it is about.
     pub target: ScanTarget,
     pub action: ScanAction,
     found: Mutex<Scanned>,

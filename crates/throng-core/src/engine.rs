@@ -21,13 +21,10 @@ use crate::worker_queue::Notification;
 /// A worker's request to follow a channel for one more subscription.
 #[derive(Debug, Clone)]
 pub struct Follow<'a> {
-    /// The channel to follow.
     pub channel: &'a ChannelName,
-    /// The worker that follows it.
     pub worker: WorkerId,
     /// The worker's id for the channel, unless it follows the channel already.
     pub local_if_new: LocalId,
-    /// Where the subscription starts.
     pub start: StartAt,
 }
 
@@ -72,7 +69,6 @@ pub struct History {
 /// The followers of a channel.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Audience {
-    /// The number of subscriptions.
     pub subscribers: u64,
     /// The workers that have subscriptions, with their ids for the channel.
     pub workers: Vec<(WorkerId, LocalId, ChannelId)>,

@@ -15,7 +15,6 @@ pub enum Event<'a> {
         user: Option<&'a str>,
         /// Nothing backs the user's name: the server has no keys.
         is_claimed: bool,
-        /// How it gets its messages.
         transport: &'static str,
     },
     /// Such a connection has ended.

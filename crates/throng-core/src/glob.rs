@@ -57,7 +57,6 @@ enum Unit {
     Star,
     /// A byte that stands for itself.
     Byte(u8),
-    /// The end of the pattern.
     End,
 }
 

@@ -13,7 +13,6 @@ const SUBBUCKET_BITS: u32 = 4;
 /// Longer durations count as this one: over an hour.
 const VALUE_MAX_US: u64 = (1 << 32) - 1;
 
-/// The number of buckets.
 pub(crate) const BUCKETS: usize = (33 - SUBBUCKET_BITS as usize) * SUBBUCKETS;
 
 const _: () = assert!(bucket_of(VALUE_MAX_US) == BUCKETS - 1);

@@ -25,7 +25,6 @@ pub struct ListedChannel {
     pub place: ListPlace,
     /// The name of the channel or user.
     pub name: ChannelName,
-    /// The number of subscriptions.
     pub subscribers: u64,
     /// The id of the newest message.
     pub head: MessageId,

@@ -120,7 +120,6 @@ pub const ENCODINGS: usize = 8;
 /// A publication, with the engine's additions.
 #[derive(Debug)]
 pub struct Content {
-    /// The message's id.
     pub id: MessageId,
     /// Its place among the messages of all channels.
     pub stamp: Stamp,
@@ -130,7 +129,6 @@ pub struct Content {
     pub time_ms: u64,
     /// The channel or user that it was published to.
     pub channel: ChannelName,
-    /// The message itself.
     pub body: Body,
     /// The body's content type; `None` for the usual one of its kind.
     pub content_type: Option<Box<str>>,

@@ -69,9 +69,7 @@ pub struct Page {
 /// A part of a log, once it is read.
 #[derive(Debug)]
 pub enum Part {
-    /// For a subscription.
     Start(Start),
-    /// For a page of history.
     Page(Page),
 }
 

@@ -69,7 +69,6 @@ pub struct PresenceEventSettings {
 /// Answers to queries, by channel. `None` if there will be none.
 type Found = Arc<Mutex<Vec<(ChannelName, Option<Presence>)>>>;
 
-/// A watched channel.
 #[derive(Debug, Default)]
 struct Channel {
     /// When to look at it; `None` while a query is under way.

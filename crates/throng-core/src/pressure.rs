@@ -11,14 +11,12 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 #[repr(u8)]
 pub enum MemoryStep {
-    /// Nothing is given up.
     #[default]
     None,
     /// Replay buffers, logs and spare memory shrink: the oldest messages are dropped early.
     Shrink,
     /// Pages of history and batches are refused.
     RefuseReads,
-    /// New subscriptions are refused.
     RefuseSubscriptions,
     /// Of the connections that are behind, those that hold most are closed.
     CloseSlow,
@@ -67,11 +65,8 @@ impl MemoryStep {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub enum RefusedForMemory {
-    /// A page of history.
     History,
-    /// A batch of messages.
     Batch,
-    /// A new subscription.
     Subscription,
 }
 

@@ -16,7 +16,6 @@ use crate::receipt::Receipt;
 pub struct Publication {
     /// The channel or user that it is published to.
     pub channel: ChannelName,
-    /// The message itself.
     pub body: Body,
     /// The body's content type; `None` for the usual one of its kind.
     pub content_type: Option<Box<str>>,
@@ -38,7 +37,6 @@ pub const IDEMPOTENCY_MS: u64 = 5 * 60 * 1000;
 /// The result of a publication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Published {
-    /// The message's id.
     pub id: MessageId,
     /// The number of subscriptions that the message is delivered to.
     pub subscribers: u64,

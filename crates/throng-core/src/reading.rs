@@ -57,7 +57,6 @@ impl StartAt {
 /// The part of a channel's history that a page shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum HistoryQuery {
-    /// The newest messages.
     Newest,
     /// The newest messages before this id.
     Before(MessageId),

@@ -48,7 +48,6 @@ pub enum StoreError {
          limit, or let channels keep less"
     )]
     OverLimit,
-    /// The disk fails.
     #[error("the disk of the data directory fails, so the change is not made")]
     Failed,
 }

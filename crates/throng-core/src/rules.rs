@@ -177,7 +177,6 @@ impl Rules {
         self.list.iter().take(self.list.len() - 2).map(|rule| rule.retention)
     }
 
-    /// The number of rules.
     pub(crate) fn len(&self) -> usize {
         self.list.len()
     }

@@ -70,7 +70,6 @@ struct UnderWay(AtomicU64);
 /// Gives out stamps.
 #[derive(Debug)]
 pub(crate) struct Stamps {
-    /// The newest stamp.
     newest: AtomicU64,
     /// For each shard a stamp below the publication under way; [`NONE`] without one.
     under_way: Box<[UnderWay]>,

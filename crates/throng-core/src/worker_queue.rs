@@ -31,7 +31,6 @@ pub enum Notification {
         local: LocalId,
         /// The engine's id for the channel, which tells.
         channel: ChannelId,
-        /// The message to deliver.
         message: Arc<Message>,
         /// Counts what becomes of it, if its publisher wants to know.
         receipt: Option<Box<ReceiptPart>>,
@@ -103,7 +102,6 @@ impl Notification {
 /// have changed again.
 #[derive(Debug)]
 pub struct KeptNotice {
-    /// The user's inbox.
     pub inbox: ChannelName,
     /// The worker's id for the inbox.
     pub local: LocalId,

@@ -19,10 +19,8 @@ use std::os::unix::fs::{
 };
 use std::path::{Path, PathBuf};
 
-/// The mode of directories.
 const DIRECTORY_MODE: u32 = 0o700;
 
-/// The mode of files.
 const FILE_MODE: u32 = 0o600;
 
 const LOCK: &str = "lock";
@@ -96,7 +94,6 @@ pub enum DirectoryError {
     /// A process that takes over would have another one.
     #[error("is not the one of the running server; restart instead")]
     Another,
-    /// An error of the system.
     #[error("cannot be used: {0}")]
     Io(#[from] io::Error),
 }

@@ -117,7 +117,6 @@ fn write_bytes(write: &Write) -> usize {
 /// Whether the thread writes.
 #[derive(Default)]
 enum Pause {
-    /// The thread writes.
     #[default]
     No,
     /// It is to stop once nothing waits, and to say so.
@@ -147,7 +146,6 @@ struct Queue {
 struct Shared {
     /// How the disk is: see [`Journal::state`].
     state: AtomicU8,
-    /// The storage's last error.
     failure: Mutex<String>,
     /// True if the directory took more than it may at the last look.
     is_over_limit: AtomicBool,
@@ -165,7 +163,6 @@ struct Shared {
 /// Counters of a journal since its start.
 #[derive(Debug)]
 pub struct Figures {
-    /// How many messages.
     pub messages: u64,
     /// Bytes of their bodies.
     pub message_bytes: u64,
@@ -189,7 +186,6 @@ const FAILED: u8 = 2;
 
 /// Settings of the thread, and the server.
 pub struct Setup {
-    /// The promise of an acknowledgement.
     pub sync: Sync,
     /// Bytes on the disk beyond which publications and changes are refused. The ones that wait when
     /// the thread notices are taken nevertheless.

@@ -60,9 +60,7 @@ pub type Bytes = fjall::Slice;
 /// A change of one entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Write {
-    /// The table of the entry.
     pub space: Space,
-    /// The key of the entry.
     pub key: Bytes,
     /// Its new value; `None` removes it.
     pub value: Option<Bytes>,
@@ -83,10 +81,8 @@ impl Write {
 /// Why something could not be stored or read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StorageError {
-    /// There is no space left.
     #[error("no space is left")]
     Full,
-    /// The disk fails.
     #[error("{0}")]
     Failed(String),
     /// A part of what is on the disk cannot be read or understood.

@@ -13,7 +13,6 @@ const FIELDS: [&str; 8] =
 pub struct BatchItem {
     /// The channel or user to publish to.
     pub target: Target,
-    /// The message to publish.
     pub publication: Publication,
     /// The connection that does not receive the message.
     pub exclude: Option<String>,

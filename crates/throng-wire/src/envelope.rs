@@ -23,7 +23,6 @@ pub struct Envelope<'a> {
     pub kind: Kind,
     /// The name of that channel or user.
     pub name: &'a str,
-    /// The message's id.
     pub id: &'a str,
     /// When the message was published, in milliseconds since 1970.
     pub time_ms: u64,
@@ -31,7 +30,6 @@ pub struct Envelope<'a> {
     pub expires_ms: Option<u64>,
     /// The content type; `None` if it is the default of this kind of data.
     pub content_type: Option<&'a str>,
-    /// The message's body.
     pub data: Data<'a>,
 }
 

@@ -49,7 +49,6 @@ pub enum Parsed<'a> {
     Incomplete,
     /// A well-formed head.
     Complete {
-        /// The parsed head.
         head: Head<'a>,
         /// Its length in bytes, with the empty lines before it and the one that ends it.
         length: usize,
@@ -59,9 +58,7 @@ pub enum Parsed<'a> {
 /// The HTTP version of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
-    /// The version HTTP/1.0.
     Http10,
-    /// The version HTTP/1.1.
     Http11,
 }
 
@@ -72,7 +69,6 @@ pub struct Head<'a> {
     pub method: &'a str,
     /// The path and query, beginning with a slash; or `*`.
     pub target: &'a str,
-    /// The HTTP version.
     pub version: Version,
     host: Option<&'a str>,
     body: BodyLength,

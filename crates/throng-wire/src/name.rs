@@ -6,7 +6,6 @@ use crate::error::{ErrorCode, ErrorResponse};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     Channel,
-    /// A user's inbox, `/users/{user}`.
     User,
     /// A log of the server's own. No request can name one or publish to it.
     Internal,
@@ -44,7 +43,6 @@ pub const NAME_BYTES_MAX: usize = 255;
 /// Why a name is invalid. The field is the noun for the message, `channel` or `user`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// The name is empty.
     #[error("the {0} name is empty")]
     Empty(&'static str),
     /// The name is longer than [`NAME_BYTES_MAX`].

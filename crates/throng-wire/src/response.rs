@@ -41,7 +41,6 @@ pub struct SubscriptionHeaders<'a> {
     pub allow_credentials: bool,
     /// True if browsers must not tell others the URL, because it contains a token.
     pub no_referrer: bool,
-    /// The header `Date`.
     pub date: Option<Date>,
 }
 
@@ -50,7 +49,6 @@ pub struct SubscriptionHeaders<'a> {
 pub struct PollBody<'a> {
     /// `Content-Type`; left out if the message has none.
     pub content_type: Option<&'a str>,
-    /// The header `Content-Length`.
     pub length: usize,
 }
 

@@ -45,7 +45,6 @@ pub struct WantedPresence {
 pub struct Request {
     /// The channels in the order of the URL, then the user. No two are equal.
     pub targets: Vec<Target>,
-    /// How messages arrive.
     pub transport: Transport,
     /// The id to resume after, or one id for each target, joined by commas.
     pub since: Option<String>,

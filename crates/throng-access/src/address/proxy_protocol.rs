@@ -27,7 +27,6 @@ pub enum ProxyHeader {
     Complete {
         /// Whom the proxy speaks for.
         proxied: Proxied,
-        /// The bytes of the header.
         length: usize,
     },
 }
@@ -35,7 +34,6 @@ pub enum ProxyHeader {
 /// Whom the proxy speaks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Proxied {
-    /// A client with this address.
     Client(SocketAddr),
     /// The proxy itself, which checks whether the server is alive (`LOCAL`).
     Itself,

@@ -9,7 +9,6 @@ use super::proxy_protocol::Proxied;
 /// How proxies pass the client's address on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AddressMethod {
-    /// Not at all.
     #[default]
     None,
     /// Each connection begins with a PROXY header.

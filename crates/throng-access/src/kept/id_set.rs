@@ -6,7 +6,6 @@
 /// The most ids of one chunk.
 const CHUNK_MAX: usize = 1024;
 
-/// A sorted set of ids.
 #[derive(Debug)]
 pub(super) enum IdSet {
     /// At most [`CHUNK_MAX`] ids.
@@ -35,7 +34,6 @@ impl IdSet {
         chunks.partition_point(|chunk| chunk[0] <= id).saturating_sub(1)
     }
 
-    /// The number of ids.
     pub(super) fn len(&self) -> usize {
         self.chunks().iter().map(Vec::len).sum()
     }

@@ -25,7 +25,6 @@ impl NamedSets {
         std::hash::BuildHasher::hash_one(&self.hasher, name)
     }
 
-    /// The number of sets.
     pub(super) fn len(&self) -> usize {
         self.slab.len()
     }

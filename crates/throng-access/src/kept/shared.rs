@@ -70,7 +70,6 @@ pub struct SharedKept {
 /// How an entry has changed what a user follows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeptTaken {
-    /// The inbox of the user.
     pub inbox: ChannelName,
     /// Channels that the user did not follow before.
     pub added: Vec<ChannelName>,

@@ -13,7 +13,6 @@ use super::{KeptPlan, KeptSubscriptions};
 /// Why subscriptions cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
-    /// An error of the store.
     #[error("{0}")]
     Store(String),
     /// An entry that this build does not write.

@@ -15,7 +15,6 @@ use super::key::LimitKey;
 use super::rate::RateLimiter;
 use super::refusal::{Quantity, Subject};
 
-/// Bytes of a number.
 const NUMBER_BYTES: usize = size_of::<u64>();
 
 /// The use of a rate by some clients.

@@ -8,9 +8,7 @@ use throng_wire::{ErrorCode, ErrorResponse};
 pub enum Subject {
     /// An address; of IPv6, a /64.
     Address,
-    /// The user of a token.
     User,
-    /// A server key.
     Key,
 }
 
@@ -112,7 +110,6 @@ impl Quantity {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{} {}", self.subject.noun(), self.quantity.excess())]
 pub struct Refusal {
-    /// Whose limit it is.
     pub subject: Subject,
     pub quantity: Quantity,
     /// After this time there is room again if nothing else happens, in milliseconds; `None` if that

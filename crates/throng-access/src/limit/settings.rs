@@ -34,7 +34,6 @@ pub struct LimitSettings {
     pub address: ClientLimits,
     /// Of each user of a token.
     pub user: ClientLimits,
-    /// Of each server key.
     pub key: ClientLimits,
     /// Tokens with a bad signature per second of an address. 0 for no limit.
     pub bad_tokens_per_s: u32,

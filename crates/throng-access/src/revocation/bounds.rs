@@ -3,7 +3,6 @@
 use super::{Revocation, Revocations, RevokeError};
 use crate::token::Policy;
 
-/// See the module.
 #[derive(Debug, Clone)]
 pub(super) struct Bounds {
     max_entries: usize,

@@ -15,7 +15,6 @@ const SPARE_LINES_MAX: usize = 1000;
 /// Why the file cannot be used. The server must not start then: it would accept revoked tokens.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The medium reports an error.
     #[error("the file of revocations cannot be read: {0}")]
     Storage(#[from] io::Error),
     /// A line before the last good one is damaged.

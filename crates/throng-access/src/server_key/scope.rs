@@ -11,9 +11,7 @@ pub enum Scope {
     History,
     /// To read who follows a channel.
     Presence,
-    /// To follow channels.
     Subscribe,
-    /// To list channels and users.
     Listing,
     /// To say which channels users follow.
     Subscriptions,

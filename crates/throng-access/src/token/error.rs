@@ -42,7 +42,6 @@ pub enum TokenError {
     /// It has no `exp`.
     #[error("the token has no expiry (`exp`)")]
     NoExpiry,
-    /// Its `exp` is over.
     #[error("the token has expired")]
     Expired,
     /// Its `nbf` or its `iat` is yet to come.
@@ -60,7 +59,6 @@ pub enum TokenError {
     /// Its `sub` is no valid name of a user.
     #[error("the user (`sub`) of the token is invalid: {0}")]
     User(NameError),
-    /// Its claim `throng` is invalid.
     #[error("{0}")]
     Grants(#[from] GrantsError),
     /// It was revoked, or everything that its user was issued at that time.

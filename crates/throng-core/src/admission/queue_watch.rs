@@ -36,7 +36,6 @@ pub struct QueueWatch {
 /// The result of one look at a queue.
 #[derive(Debug, Clone, Copy)]
 pub struct QueueLook {
-    /// When it is.
     pub at: Instant,
     /// How long the first connection has waited.
     pub waited: Duration,

@@ -123,7 +123,6 @@ struct ModelClient {
     is_rude: bool,
 }
 
-/// How a storm went.
 struct Outcome {
     clients: Vec<ModelClient>,
     /// Waits of those that were admitted, in milliseconds, in order.

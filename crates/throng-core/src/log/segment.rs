@@ -123,7 +123,6 @@ impl Segment {
         self.ahead_ms
     }
 
-    /// The number of messages.
     pub(crate) fn len(&self) -> u32 {
         self.starts.len() as u32 - 1
     }
@@ -237,7 +236,6 @@ impl SegmentWriter {
         self.len() - 1
     }
 
-    /// The number of messages.
     pub(crate) fn len(&self) -> u32 {
         self.starts.len() as u32 - 1
     }

@@ -29,7 +29,6 @@ pub trait SegmentSink {
     /// Why it cannot be written.
     type Error;
 
-    /// Appends bytes to the segment.
     fn append(&mut self, bytes: &[u8]) -> Result<(), Self::Error>;
 
     /// Ends the segment, and begins the next one. Returns what was appended, in memory that nobody

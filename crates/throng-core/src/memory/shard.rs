@@ -81,7 +81,6 @@ impl Shard {
         }
     }
 
-    /// The number of channels.
     pub(super) fn len(&self) -> usize {
         self.channels.len()
     }

@@ -187,7 +187,6 @@ impl Shared {
         &self.queues[usize::from(worker.0)]
     }
 
-    /// The number of workers.
     pub(super) fn workers(&self) -> usize {
         self.queues.len()
     }

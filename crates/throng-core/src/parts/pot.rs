@@ -37,7 +37,6 @@ pub(super) enum Room {
     Full,
 }
 
-/// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Pot {
     max_bytes: usize,

@@ -17,7 +17,6 @@ pub struct Limits {
 /// The bytes of an entry beside its message.
 const ENTRY_BYTES: usize = size_of::<Arc<Content>>();
 
-/// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Tail {
     messages: VecDeque<Arc<Content>>,
@@ -67,7 +66,6 @@ impl Tail {
         }
     }
 
-    /// The bytes of its messages.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }

@@ -49,7 +49,6 @@ impl Run {
     }
 }
 
-/// See the module.
 #[derive(Debug, Default)]
 pub(super) struct ExpiredRuns(Mutex<HashMap<ChannelName, Vec<Run>>>);
 

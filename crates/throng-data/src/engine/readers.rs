@@ -37,7 +37,6 @@ const TURN_US_MIN: u64 = 20;
 /// The outcome of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// The reading is done.
     Done,
     /// It has more to read, in its next turn.
     Again,

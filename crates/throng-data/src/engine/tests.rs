@@ -55,7 +55,6 @@ impl Server for StandingServer {
     }
 }
 
-/// An engine on a storage.
 fn engine(
     storage: Arc<dyn Storage>,
     sync: Sync,

@@ -51,7 +51,6 @@ struct Step {
     ahead_ms: u64,
 }
 
-/// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Ages {
     clock: AgeClock,

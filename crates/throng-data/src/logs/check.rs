@@ -20,9 +20,7 @@ pub struct Checked {
     pub channels: u64,
     /// Messages that were read.
     pub messages: u64,
-    /// Idempotency keys that were read.
     pub keys: u64,
-    /// Faults found.
     pub faults: u64,
 }
 

@@ -58,7 +58,6 @@ pub(super) struct Known {
 /// A group's state of a channel.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Channel {
-    /// The new head.
     pub(super) head: Head,
     /// The head as it was stored last.
     pub(super) stored: Head,
@@ -136,13 +135,11 @@ impl Channel {
     }
 }
 
-/// See the module.
 #[derive(Default)]
 pub(super) struct Group {
     pub(super) batch: Batch,
     /// Channels with their new heads, which have not been committed.
     pub(super) channels: Channels<Channel>,
-    /// New idempotency keys.
     pub(super) keys: HashMap<Vec<u8>, KnownKey, RandomState>,
     /// Where the new messages are, in the writes and among what became of the publications.
     pub(super) messages: Vec<(usize, usize)>,

@@ -80,7 +80,6 @@ impl Image {
     }
 }
 
-/// See the module.
 struct Disk {
     path: PathBuf,
     files: DiskStorage,

@@ -14,9 +14,7 @@ pub(super) const RETRY_MS: u64 = 60_000;
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Unreadable {
-    /// How many reads failed.
     pub count: u64,
-    /// The last error.
     pub last: String,
 }
 

@@ -12,7 +12,6 @@ use crate::origin::OriginPolicy;
 /// The facts that decide whether a request's cookie counts.
 #[derive(Debug, Clone, Copy)]
 pub struct CookieRequest<'a> {
-    /// The header `Origin`.
     pub origin: Option<&'a str>,
     /// The header `Sec-Fetch-Site`, which pages cannot set.
     pub fetch_site: Option<&'a [u8]>,

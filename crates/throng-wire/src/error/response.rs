@@ -14,7 +14,6 @@ use crate::json::write_json_string;
 /// Why a request, a command or a line of a batch is refused, as the client is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErrorResponse {
-    /// The code, for programs.
     pub code: ErrorCode,
     /// One sentence for people: what is wrong and, where it helps, what would be right.
     pub message: Cow<'static, str>,

@@ -14,7 +14,6 @@ pub(super) enum BodyLength {
     None,
     /// `Content-Length`, in bytes.
     Known(u64),
-    /// The chunked transfer coding.
     Chunked,
 }
 

@@ -25,7 +25,6 @@ pub enum Transport {
         /// The offer of `permessage-deflate` to accept, if the server compresses.
         deflate: Option<Deflate>,
     },
-    /// A stream of server-sent events.
     Sse,
     /// An endless chunked body, one message per line.
     Stream,

@@ -45,7 +45,6 @@ pub(super) enum Presence {
 /// A client's request for the presence of one channel.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum PresenceOfChannel {
-    /// No presence events.
     Nothing,
     /// The present members, and events.
     Events,

@@ -38,9 +38,7 @@ pub const COMMANDS: [(&str, &[&str]); 8] = [
 /// A command of `throng.v1`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// Subscribes to a target.
     Subscribe {
-        /// The channel or user.
         target: Target,
         /// The id to resume after.
         since: Option<String>,
@@ -49,23 +47,17 @@ pub enum Command {
         /// True if to tell who is in the channel.
         presence: bool,
     },
-    /// Ends a subscription.
     Unsubscribe {
-        /// The channel or user.
         target: Target,
     },
-    /// Publishes a message.
     Publish {
-        /// The channel or user.
         target: Target,
-        /// The message to publish.
         publication: Publication,
         /// True if this connection receives the message too.
         echo: bool,
     },
     /// Lists messages of a channel.
     History {
-        /// The channel or user.
         target: Target,
         /// The largest number of messages, 1 to [`LIMIT_MAX`].
         limit: Option<u32>,
@@ -76,7 +68,6 @@ pub enum Command {
     },
     /// Lists the connected users.
     Presence {
-        /// The channel or user.
         target: Target,
         /// The largest number of users, 1 to [`LIMIT_MAX`].
         limit: Option<u32>,
@@ -95,7 +86,6 @@ pub enum Command {
         /// The newer token, not verified yet.
         token: Token,
     },
-    /// Asks for a pong.
     Ping,
 }
 

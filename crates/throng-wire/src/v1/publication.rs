@@ -27,7 +27,6 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 /// are not checked yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Publication {
-    /// The message's body.
     pub body: Vec<u8>,
     /// The content type; `None` is plain text.
     pub content_type: Option<String>,

@@ -332,7 +332,6 @@ pub fn presence_body(out: &mut Vec<u8>, target: &Target, present: Present<'_, im
 /// The members of a channel.
 #[derive(Debug, Clone, Copy)]
 pub struct Present<'a, U> {
-    /// The number of connections.
     pub connections: usize,
     /// The users that they belong to.
     pub users: &'a [U],
@@ -357,11 +356,9 @@ fn presence_fields<'o>(
 /// The members of a channel, for subscribers of its presence events.
 #[derive(Debug, Clone, Copy)]
 pub struct PresenceEvent<'a> {
-    /// The name of the channel.
     pub channel: &'a str,
     /// The time of the event, in milliseconds since 1970.
     pub time_ms: u64,
-    /// The number of connections.
     pub connections: usize,
     /// The users; `None` if there are too many connections to name them.
     pub users: Option<&'a [&'a str]>,
@@ -433,7 +430,6 @@ fn read_fields<'o>(
 /// A page of messages, without the messages.
 #[derive(Debug, Clone, Copy)]
 pub struct HistoryPage<'a> {
-    /// The channel or user.
     pub target: &'a Target,
     /// The id of the newest message of the log.
     pub id: &'a str,

@@ -222,7 +222,6 @@ pub(super) fn apply_mask(payload: &mut [u8], mask: [u8; 4]) {
 /// A frame from a server in a client's buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerFrame {
-    /// The type of the frame.
     pub opcode: Opcode,
     pub is_final: bool,
     /// True if it begins a compressed message.

@@ -97,7 +97,6 @@ pub struct HalfFrame {
 /// after it.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step<'b> {
-    /// The reader needs more input.
     Incomplete {
         /// How many bytes were consumed.
         consumed: usize,
@@ -108,9 +107,7 @@ pub enum Step<'b> {
         /// How many bytes were consumed.
         consumed: usize,
     },
-    /// An event is complete.
     Event {
-        /// The event that is complete.
         event: Event<'b>,
         /// How many bytes were consumed. More events may follow them.
         consumed: usize,
@@ -127,7 +124,6 @@ pub enum Event<'b> {
         /// True if the payload has to be inflated, and its text to be checked; see
         /// [`Inflater`](super::deflate::Inflater).
         is_compressed: bool,
-        /// The body of the message.
         payload: Cow<'b, [u8]>,
     },
     /// A ping, which requests a pong with the same payload.

@@ -29,7 +29,6 @@ pub(in crate::memory) struct FrozenChannel {
     lost: Stamp,
     /// The offset up to which the user has read; 0 if that is not known.
     read: u64,
-    /// How many messages follow.
     pub(in crate::memory) messages: u32,
     /// True if its log is in a journal.
     is_durable: bool,
@@ -149,7 +148,6 @@ impl Shard {
         encoder.finish()
     }
 
-    /// Writes the idempotency keys.
     pub(in crate::memory) fn freeze_keys<E>(
         &self,
         write: &mut dyn FnMut(Vec<u8>) -> Result<(), E>,

@@ -9,7 +9,6 @@ use super::*;
 const NAMES: usize = 5;
 const WORKERS: u16 = 3;
 
-/// A published message.
 #[derive(Debug, Clone)]
 struct Sent {
     offset: u64,

@@ -68,7 +68,6 @@ type OfEach = [Option<Weak<Memtable>>; Space::ALL.len()];
 struct State {
     /// The last memtable handed over, of each table.
     last: OfEach,
-    /// When the last commit was.
     committed: Instant,
     /// True if nothing was committed since all was written to files.
     is_idle: bool,
