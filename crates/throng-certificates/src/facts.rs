@@ -36,7 +36,6 @@ pub(crate) struct Facts {
     pub(crate) title: String,
     /// From when on it is valid.
     pub(crate) not_before: SystemTime,
-    /// Until when it is valid.
     pub(crate) not_after: SystemTime,
     pub(crate) is_rsa: bool,
 }

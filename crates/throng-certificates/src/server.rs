@@ -73,7 +73,6 @@ pub struct CertificateState {
     pub name: String,
     /// All DNS names that it is valid for, in lower case.
     pub names: Vec<String>,
-    /// Until when it is valid.
     pub not_after: SystemTime,
     /// From when on it is valid.
     pub not_before: SystemTime,

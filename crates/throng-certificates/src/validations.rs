@@ -17,11 +17,8 @@ const ALPN: &[u8] = b"acme-tls/1";
 /// The certificate for one name.
 #[derive(Debug)]
 pub struct Validation {
-    /// The name, in lower case.
     pub name: String,
-    /// The certificate that proves it.
     pub certificate: CertificateDer<'static>,
-    /// The certificate's key.
     pub key: PrivateKeyDer<'static>,
 }
 

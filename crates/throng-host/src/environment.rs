@@ -33,11 +33,9 @@ const SETTINGS: [&str; 17] = [
 pub struct Environment {
     /// Kernel release, as in `uname -r`.
     pub kernel: String,
-    /// Cores available to this process.
     pub cores: usize,
     /// Model name of the processor; empty if the kernel does not report one.
     pub processor: String,
-    /// Total memory of the machine.
     pub memory_bytes: u64,
     /// Hard limit of a process's descriptors.
     pub descriptors_max: u64,

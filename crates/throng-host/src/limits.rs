@@ -31,7 +31,6 @@ impl fmt::Display for Source {
 /// The memory that this process may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryLimit {
-    /// The limit in bytes.
     pub bytes: u64,
     pub source: Source,
 }
@@ -90,7 +89,6 @@ pub struct Cores {
     pub count: usize,
     /// The quota of processor time, if there is one: it may be part of a core.
     pub quota: Option<f64>,
-    /// The source of the number.
     pub source: Source,
 }
 

@@ -29,7 +29,6 @@ pub fn socket_slab_bytes() -> Option<u64> {
 /// One thread of this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Thread {
-    /// The thread id.
     pub id: u32,
     /// The name, truncated to 15 bytes by the kernel.
     pub name: String,

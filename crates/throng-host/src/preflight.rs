@@ -48,7 +48,6 @@ pub use demand::{CLIENTS_APART, Clients, Demand, Server, Tables};
 /// The checks of a request on a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Preflight {
-    /// The requested number of connections.
     pub connections: u64,
     /// All checks, in display order.
     pub checks: Vec<Check>,

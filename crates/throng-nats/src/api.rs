@@ -32,7 +32,6 @@ pub struct ApiError {
     /// The very error.
     #[serde(default)]
     pub err_code: u32,
-    /// The error in words.
     #[serde(default)]
     pub description: String,
 }

@@ -92,7 +92,6 @@ const COMPLAINT: Duration = Duration::from_secs(5);
 /// How long telling the others that the node ends may take.
 const LEAVE: Duration = Duration::from_millis(400);
 
-/// Size of one read.
 const READ_BYTES: usize = 64 << 10;
 
 /// While more than this waits to be written, the owner of the journal waits.
@@ -122,18 +121,14 @@ pub struct ClientSettings {
 /// News for the owner of the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
-    /// A report of the journal.
     Report(Report),
     /// A server cannot be reached, or has refused something.
     Trouble {
-        /// Which server it is.
         server: String,
-        /// The reason.
         error: String,
     },
     /// A server is too old for nodes: [`version`](super::version) says why.
     Old {
-        /// Which server it is.
         server: String,
         /// As it says in its INFO.
         version: String,
@@ -428,7 +423,6 @@ impl<F: FnMut(Notice) + Send> Client<F> {
         Ok(())
     }
 
-    /// Takes a single event.
     fn step(&mut self, event: Event<'_>) {
         self.hear(event);
         (self.notify)(Notice::Rest);

@@ -11,7 +11,6 @@ use throng_core::names::{NameRef, Names};
 /// packed while nothing else goes on.
 const PARTS: u32 = 16;
 
-/// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct NamesByNumber {
     parts: [Names; PARTS as usize],

@@ -15,9 +15,7 @@ const TABLES: [&str; 3] = ["subscriptions", "markers", "revocations"];
 /// An operation on a subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
-    /// Publishing to a subject.
     Publish,
-    /// Subscribing to a subject.
     Subscribe,
 }
 
@@ -34,7 +32,6 @@ impl Verb {
 /// One thing that a node has to be allowed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Permission {
-    /// The operation.
     pub verb: Verb,
     /// The subjects, as the permissions of a user have them.
     pub grant: String,

@@ -37,14 +37,11 @@ use plan::{Plan, Transport};
 pub use receive::Tamper;
 use view::View;
 
-/// A simulated client.
 #[derive(Debug)]
 pub(crate) struct Client {
     /// Its index among the clients of its world.
     pub(crate) number: usize,
-    /// Its end of the connection.
     pub(crate) pipe: SharedPipe,
-    /// Its first request that subscribes.
     pub(crate) plan: Plan,
     pub(crate) is_reading: bool,
     pub(crate) answers_pings: bool,
@@ -99,7 +96,6 @@ pub(crate) struct Client {
     has_ended: bool,
     /// True if the server gave up messages that it had for the client.
     pub(crate) is_given_up: bool,
-    /// The number of messages received.
     pub(crate) messages: u64,
     /// Channel and offset of each of them.
     received: Vec<(usize, u64)>,
@@ -338,6 +334,5 @@ pub(crate) enum Leave {
     HalfClose,
     /// Closes the socket.
     Vanish,
-    /// Resets the connection.
     Reset,
 }

@@ -56,7 +56,6 @@ impl Control {
         self.held.push(Held { client: header.address.map(arrived), socket, bytes });
     }
 
-    /// Closes all connections.
     pub(crate) fn end(&mut self) {
         self.held.clear();
     }

@@ -15,13 +15,10 @@ use http::Head;
 /// A complete piece of what the server sends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Piece {
-    /// The head of a response.
     Head(Head),
     /// The body of a response of known length.
     Body(Vec<u8>),
-    /// A WebSocket frame.
     Frame(Frame),
-    /// A server-sent event.
     Event(Event),
     /// A line of a stream, without its line feed.
     Line(Vec<u8>),
@@ -50,7 +47,6 @@ enum Content {
     Lines,
 }
 
-/// Splits bytes into pieces.
 #[derive(Debug)]
 pub(crate) struct Decoder {
     mode: Mode,

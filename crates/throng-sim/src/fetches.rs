@@ -37,7 +37,6 @@ impl Drop for Hold {
     }
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(crate) struct Fetches {
     readable: Readable,

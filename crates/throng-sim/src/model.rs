@@ -14,22 +14,17 @@ use throng_core::{
 use crate::topics::Topic;
 use crate::{Check, ensure};
 
-/// A message that was accepted.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    /// Its offset in its channel.
     pub(crate) offset: u64,
     /// Its number among all messages of the world, from one.
     number: u64,
-    /// When it was published.
     pub(crate) time_ms: u64,
-    /// The published body.
     pub(crate) body: Body,
     /// Its content type; `None` for the usual one of its kind.
     pub(crate) content_type: Option<Box<str>>,
     /// The connection that does not get it.
     pub(crate) excluded: Option<u64>,
-    /// When it expires.
     pub(crate) expires_ms: Option<u64>,
     weight_bytes: usize,
     /// The part of `weight_bytes` that is left once it has expired.
@@ -51,7 +46,6 @@ impl Entry {
 pub(crate) struct Reader {
     /// The connection's name, by which publications exclude it.
     pub(crate) name: Option<u64>,
-    /// When they are written.
     pub(crate) now_ms: u64,
 }
 
@@ -80,10 +74,8 @@ struct Log {
     keys: HashMap<Box<str>, (u64, u64)>,
 }
 
-/// The logs of all channels.
 #[derive(Debug)]
 pub(crate) struct Model {
-    /// The world's channels.
     pub(crate) topics: Vec<Topic>,
     /// The epoch of each channel, as ids have it.
     epochs: Vec<String>,
@@ -110,7 +102,6 @@ pub(crate) fn weight_bytes(publication: &Publication) -> usize {
 /// The expected start of a subscription.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Begin {
-    /// The index of the channel.
     pub(crate) topic: usize,
     /// The subscription gets the messages after this offset.
     pub(crate) cursor: u64,
@@ -121,7 +112,6 @@ pub(crate) struct Begin {
 /// A page of history that the engine must return.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Page {
-    /// The offsets of its messages.
     pub(crate) offsets: Vec<u64>,
     /// True if the next page has messages.
     pub(crate) has_more: bool,
@@ -187,7 +177,6 @@ impl Model {
         log.before(count.min(log.entries.len())) + count.saturating_sub(log.entries.len()) as u64
     }
 
-    /// The message with an offset.
     pub(crate) fn entry(&self, topic: usize, offset: u64) -> Option<&Entry> {
         let entries = &self.logs[topic].entries;
         let at = entries.binary_search_by_key(&offset, |entry| entry.offset).ok()?;
@@ -437,7 +426,6 @@ impl Model {
         (if is_recovered { id.offset } else { floor }, Some(is_recovered))
     }
 
-    /// Removes a subscription.
     pub(crate) fn unfollowed(&mut self, channel: &ChannelName) -> Check {
         let topic = self.topic(channel)?;
         let subscribers = &mut self.logs[topic].subscribers;
@@ -446,7 +434,6 @@ impl Model {
         Ok(())
     }
 
-    /// The expected page of history.
     pub(crate) fn page(
         &self,
         now_ms: u64,

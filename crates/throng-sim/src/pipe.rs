@@ -28,9 +28,7 @@ pub type SharedPipe = Rc<RefCell<Pipe>>;
 /// The queues, and the state of both ends.
 #[derive(Debug)]
 pub struct Pipe {
-    /// The client's number.
     pub(crate) client: usize,
-    /// The address of the client.
     pub(crate) address: SocketAddr,
     stamp: Arc<Stamp>,
     /// Bytes for the server.
@@ -82,7 +80,6 @@ struct Watch {
 /// The state of a pipe when the server ended its side.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct End {
-    /// The moment of the end.
     pub(crate) at: Moment,
     /// How long ago the server had last read bytes.
     pub(crate) silent_ms: u64,

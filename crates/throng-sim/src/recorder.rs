@@ -28,22 +28,17 @@ use crate::stream_ids::StreamIds;
 pub(crate) enum Record {
     /// A message was published or refused.
     Published {
-        /// The time of the call.
         now_ms: u64,
         /// Its number among the accepted messages; 0 if it was not accepted.
         number: u64,
-        /// The message to publish.
         publication: Publication,
         /// True if the queue of each worker that follows the channel had capacity.
         has_capacity: bool,
-        /// The engine's answer.
         result: Outcome,
         /// The client on whose behalf a worker called.
         client: Option<usize>,
     },
-    /// A subscription began.
     Followed(FollowCall),
-    /// A subscription ended.
     Unfollowed {
         /// The channel; `None` if the engine does not know it.
         channel: Option<ChannelName>,
@@ -52,36 +47,24 @@ pub(crate) enum Record {
     Paged(HistoryCall),
 }
 
-/// A call of [`Engine::follow`].
 #[derive(Debug)]
 pub(crate) struct FollowCall {
-    /// The time of the call.
     pub(crate) now_ms: u64,
-    /// The channel that is followed.
     pub(crate) channel: ChannelName,
-    /// The requested start.
     pub(crate) start: StartAt,
-    /// The actual start.
     pub(crate) cursor: MessageId,
     pub(crate) is_recovered: Option<bool>,
-    /// The ids of its backlog.
     pub(crate) backlog: Vec<MessageId>,
     /// The client on whose behalf a worker called.
     pub(crate) client: Option<usize>,
 }
 
-/// A call of [`Engine::history`].
 #[derive(Debug)]
 pub(crate) struct HistoryCall {
-    /// The time of the call.
     pub(crate) now_ms: u64,
-    /// The channel that is read.
     pub(crate) channel: ChannelName,
-    /// The part of the log.
     pub(crate) query: HistoryQuery,
-    /// The maximum number of messages.
     pub(crate) limit: usize,
-    /// The ids of its messages.
     pub(crate) ids: Vec<MessageId>,
     pub(crate) has_more: bool,
     /// Whether the page is recovered.
@@ -114,7 +97,6 @@ impl Deref for Tested {
 pub(crate) struct Parts {
     /// Rules per channel.
     pub(crate) rules: Arc<Rules>,
-    /// The workers' queues.
     pub(crate) queues: Vec<Arc<WorkerQueue>>,
     /// The limit of all logs together.
     pub(crate) max_logs_bytes: usize,

@@ -13,11 +13,8 @@ pub const SEEDS: u64 = 256;
 /// The result of one seed.
 #[derive(Debug)]
 pub struct Outcome {
-    /// The seed itself.
     pub seed: u64,
-    /// A hash of the trace.
     pub hash: u64,
-    /// The events that happened.
     pub coverage: Coverage,
     /// The objection, and the end of the trace.
     pub failure: Option<(String, String)>,

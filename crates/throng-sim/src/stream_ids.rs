@@ -17,7 +17,6 @@ use throng_core::{
 
 use crate::random::Random;
 
-/// The number of streams.
 const STREAMS: u64 = 3;
 
 /// Steps of a sequence number around the limits of cursors of 32 bits.
@@ -38,7 +37,6 @@ fn stream_of(channel: &ChannelName) -> u64 {
     channel.name().len() as u64 % STREAMS
 }
 
-/// See the module.
 pub(crate) struct StreamIds {
     engine: Box<dyn Engine>,
     queues: Vec<Arc<WorkerQueue>>,

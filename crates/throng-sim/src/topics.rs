@@ -2,14 +2,11 @@
 
 use throng_core::{ChannelName, Kind, LagPolicy, Retention, Rule, Rules};
 
-/// A channel or a user.
 #[derive(Debug)]
 pub(crate) struct Topic {
-    /// Its public name.
     pub(crate) name: &'static str,
     /// Whether it is a channel or a user.
     pub(crate) kind: Kind,
-    /// Its retention and lag limits.
     pub(crate) rule: Rule,
     /// True if the world's witness follows it, so that the engine never forgets it.
     pub(crate) is_pinned: bool,
@@ -88,7 +85,6 @@ fn topic(
     Topic { name, kind, rule, is_pinned: true }
 }
 
-/// The rules of all channels.
 pub(crate) fn rules(topics: &[Topic]) -> Rules {
     Rules::new(topics.iter().map(|topic| topic.rule.clone()).collect(), Rule::default())
 }

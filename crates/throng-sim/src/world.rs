@@ -67,7 +67,6 @@ const BEGINNING_MS: u64 = 1_700_000_000_000;
 /// The minimum time for a drain, even if the drain timeout has passed when it starts.
 const DRAIN_MS_MIN: u64 = 1000;
 
-/// The kind of a world.
 #[derive(Debug, Clone, Copy)]
 struct Kind {
     /// True if a fan-out pass over one channel takes several slices.
@@ -84,7 +83,6 @@ struct Kind {
     stirs: usize,
 }
 
-/// A server with its clients.
 pub(crate) struct World {
     random: Random,
     notes: Rc<Notes>,

@@ -16,10 +16,8 @@ use crate::tickets::{CurrentTicket, Ticket};
 /// The lowest protocol version that is spoken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LeastVersion {
-    /// TLS 1.2 and 1.3.
     #[default]
     Tls12,
-    /// Only TLS 1.3.
     Tls13,
 }
 

@@ -60,7 +60,6 @@ pub enum FrozenError {
     /// Written by another version.
     #[error("frozen TLS state has version {0}, and this program reads version {VERSION}")]
     Version(u8),
-    /// The bytes are no connection's.
     #[error("frozen TLS state is damaged: it has a wrong length or an unknown value")]
     Damaged,
 }

@@ -139,9 +139,7 @@ pub struct Handshake {
 /// A connection after its handshake.
 #[derive(Debug)]
 pub struct Established {
-    /// The half that seals.
     pub outgoing: Outgoing,
-    /// The half that opens.
     pub incoming: Incoming,
     pub peer: Peer,
 }

@@ -23,9 +23,7 @@ const MESSAGE_HEADER_BYTES: usize = 4;
 /// Which side of the connection this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It accepted the connection.
     Server,
-    /// It made the connection.
     Client,
 }
 

@@ -26,7 +26,6 @@ impl std::fmt::Debug for Ticket {
     }
 }
 
-/// The tickets of one handshake.
 #[derive(Debug, Default)]
 pub(crate) struct Tickets {
     /// The one to show.

@@ -36,11 +36,8 @@ pub(crate) struct Banner<'a> {
     /// True if the documentation is served.
     pub(crate) has_docs: bool,
     pub(crate) do_clients_publish: bool,
-    /// The setting `allowed-origins`.
     pub(crate) origins: &'a [String],
-    /// The setting `allowed-hosts`.
     pub(crate) hosts: &'a [String],
-    /// Number of worker threads.
     pub(crate) workers: usize,
     /// Descriptor limit of each worker.
     pub(crate) descriptors_max: u64,
@@ -54,22 +51,18 @@ pub(crate) struct Banner<'a> {
     pub(crate) allows_anyone: bool,
     /// True if nobody gets through TLS without a certificate.
     pub(crate) demands_certificates: bool,
-    /// The keys of the server.
     pub(crate) keys: Keys,
     /// Those of `--dev`.
     pub(crate) dev_keys: Option<&'a DevKeys>,
-    /// The certificate of `--dev-tls`.
     pub(crate) dev_certificate: Option<&'a Path>,
 }
 
-/// The keys of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keys {
     /// There is none: everyone may do everything.
     Missing,
     /// There are keys that verify tokens, and no server keys.
     Tokens,
-    /// There are server keys.
     Server(ServerScopes),
 }
 

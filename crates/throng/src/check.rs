@@ -23,7 +23,6 @@ use crate::terminal;
 use crate::tls;
 use crate::token::{moment, refuse_key};
 
-/// The end of the help.
 const EXAMPLES: &str = "\
 Accepts the flags of `throng serve`, reads the same variables and file, and prints the effective
 settings as a file for --config, without secrets. Exits with 78 if a setting is wrong.
@@ -60,7 +59,6 @@ pub(crate) struct Arguments {
     sources: Sources,
 }
 
-/// Runs the command.
 pub(crate) fn check(arguments: Arguments) -> Result<ExitCode> {
     let Arguments { channel, inbox, token, sources } = arguments;
     let printed = settings::absolute(sources.options.clone(), sources.config.as_deref());

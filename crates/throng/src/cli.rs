@@ -12,7 +12,6 @@ use throng_units::{Count, Invalid, Time};
 use crate::client::{Client, Credential, ServerUrl, TrustArguments};
 use crate::settings::Sources;
 
-/// The end of `throng --help`.
 const EXAMPLES: &str = "\
 Try it, in three terminals:
   throng serve

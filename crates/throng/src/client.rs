@@ -34,7 +34,6 @@ struct ErrorBody {
     message: String,
 }
 
-/// A client of one server.
 #[derive(Debug)]
 pub(crate) struct Client {
     url: String,

@@ -25,7 +25,6 @@ use crate::terminal;
 
 use ask::Plan;
 
-/// The end of the help.
 const EXAMPLES: &str = "\
 Asks all nodes over NATS. Reads the same variables and file as `throng serve`, and changes nothing.
 Exits with 0 if nothing is suspect, otherwise with 1.

@@ -16,13 +16,11 @@ use crate::list::print;
 /// The most connections that the server lists.
 const LIMIT_MAX: usize = 1000;
 
-/// The server's answer.
 #[derive(Debug, Deserialize)]
 struct Found {
     connections: Vec<Box<RawValue>>,
 }
 
-/// A connection of the list.
 #[derive(Debug, Deserialize)]
 struct Entry {
     connection: String,
@@ -37,7 +35,6 @@ struct Entry {
     kernel_bytes: u64,
 }
 
-/// Runs the command.
 pub(crate) fn connections(arguments: &ConnectionsArguments) -> Result<()> {
     let client = arguments.server.client(None)?;
     let ConnectionOrder::Behind = arguments.sort;

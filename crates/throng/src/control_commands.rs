@@ -10,7 +10,6 @@ use crate::control_socket::{Connection, Request};
 use crate::operator::DEADLINE_MAX;
 use crate::settings::Sources;
 
-/// The end of the help.
 const RELOAD_EXAMPLES: &str = "\
 The server reads its settings and the files they name again, as on SIGHUP, from the sources it was
 started with; the command prints which settings took effect and which need a restart. If this user
@@ -68,7 +67,6 @@ fn deadline(text: &str) -> Result<Time, Invalid> {
     deadline.ok_or_else(|| Invalid::new(text, "a time of at most 24h, like 30s or 10m"))
 }
 
-/// Runs `throng drain`.
 pub(crate) fn drain(arguments: DrainArguments) -> Result<ExitCode> {
     let request = if arguments.cancel {
         Request::CancelDrain
@@ -90,7 +88,6 @@ pub(crate) struct ReloadArguments {
     sources: Sources,
 }
 
-/// The end of the help.
 const UPGRADE_EXAMPLES: &str = "\
 Starts a new process from the server's binary, which you may have replaced, with the same arguments.
 The new process takes over all connections, listeners and logs without clients noticing, and the old
@@ -110,12 +107,10 @@ pub(crate) struct UpgradeArguments {
     sources: Sources,
 }
 
-/// Runs `throng upgrade`.
 pub(crate) fn upgrade(arguments: UpgradeArguments) -> Result<ExitCode> {
     Connection::open(arguments.sources)?.ask(&Request::Upgrade)
 }
 
-/// Runs `throng reload`.
 pub(crate) fn reload(arguments: ReloadArguments) -> Result<ExitCode> {
     Connection::open(arguments.sources)?.ask(&Request::Reload)
 }

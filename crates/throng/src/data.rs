@@ -39,7 +39,6 @@ const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 /// How often the log looks whether the disk takes messages.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The open directory.
 struct Store {
     storage: Arc<DiskStorage>,
     logs: Arc<Logs>,

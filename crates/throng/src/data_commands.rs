@@ -45,7 +45,6 @@ pub(crate) struct Arguments {
     command: DataCommand,
 }
 
-/// The subcommands of `throng data`.
 #[derive(Debug, Subcommand)]
 enum DataCommand {
     /// Read everything and report each fault and its place; exits with 1 if there is one
@@ -60,7 +59,6 @@ enum DataCommand {
     Backup(Box<BackupArguments>),
 }
 
-/// The directory of a command.
 #[derive(Debug, Args)]
 struct DirectoryArguments {
     /// The data directory (the setting `data`)
@@ -80,7 +78,6 @@ struct ExportArguments {
     file: Option<PathBuf>,
 }
 
-/// Runs the command.
 pub(crate) fn data(arguments: Arguments) -> Result<ExitCode> {
     match arguments.command {
         DataCommand::Check(arguments) => check::check(&Store::open(&arguments.directory)?),

@@ -53,7 +53,6 @@ pub(crate) struct DepartureSettings {
     pub(crate) has_tls: bool,
 }
 
-/// An operator's request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Wanted {
     /// Clients that come back a second; `None` for as many as servers like this one accept.

@@ -41,7 +41,6 @@ pub(crate) struct DevKeys {
 pub(crate) struct DevSecrets {
     /// Signs the token and verifies it.
     secret: String,
-    /// The server key as text.
     key: String,
 }
 

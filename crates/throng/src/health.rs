@@ -12,7 +12,6 @@ use crate::settings::{self, Options, Settings};
 use crate::terminal;
 use crate::without_ipv6;
 
-/// The end of the help.
 const EXAMPLES: &str = "\
 Requests /health from the server that the settings describe; reads the same variables and file as
 `throng serve`. Meant for images without a shell or curl. Prints the server's answer. Exits with 0

@@ -14,7 +14,6 @@ use throng_units::paint::{Ink, Paint};
 use crate::access::{NAME_BYTES_MAX, is_key_name, pattern};
 use crate::terminal;
 
-/// The end of the help.
 const EXAMPLES: &str = "\
 Prints the key to standard output, once: the server stores only its hash. The table for throng.toml,
 which contains the hash, goes to standard error.
@@ -78,7 +77,6 @@ fn checked_pattern(kind: Kind, text: &str) -> Result<String, String> {
     read.map(|pattern: Pattern| pattern.text().to_owned()).map_err(|error| error.to_string())
 }
 
-/// Runs the command.
 pub(crate) fn key(arguments: &Arguments) -> Result<()> {
     if arguments.hash {
         let hash = KeyHash::of(given_key()?.trim())?;

@@ -16,7 +16,6 @@ use crate::client::{Client, escaped};
 /// Entries of a page: the most that the server gives.
 const PAGE_MAX: usize = 1000;
 
-/// A page of the list.
 #[derive(Debug, Deserialize)]
 struct Page {
     #[serde(alias = "channels", alias = "users")]
@@ -25,7 +24,6 @@ struct Page {
     after: Option<String>,
 }
 
-/// An entry of a page.
 #[derive(Debug, Deserialize)]
 struct Entry {
     #[serde(alias = "channel", alias = "user")]
@@ -34,7 +32,6 @@ struct Entry {
     messages: u64,
 }
 
-/// Runs the command.
 pub(crate) fn list(kind: Kind, arguments: &ListArguments) -> Result<()> {
     let client = arguments.server.client(None)?;
     let mut left = arguments.limit.map_or(usize::MAX, |limit| limit.0);

@@ -16,7 +16,6 @@ use crate::without_ipv6;
 pub(crate) struct Loaded {
     pub(crate) settings: Settings,
     pub(crate) dev_keys: Option<DevKeys>,
-    /// The certificate of `--dev-tls`.
     pub(crate) dev_certificate: Option<PathBuf>,
 }
 

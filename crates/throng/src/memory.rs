@@ -128,7 +128,6 @@ pub(crate) fn watch(
     Ok(())
 }
 
-/// State of the thread.
 struct Watch {
     meter: MemoryMeter,
     pressure: Arc<MemoryPressure>,

@@ -45,7 +45,6 @@ pub(crate) struct Handover {
 pub(crate) struct HandoffEvents(UnixDatagram);
 
 impl HandoffEvents {
-    /// Requires the runtime.
     pub(crate) fn of(edge: &Edge) -> io::Result<HandoffEvents> {
         let duplicate = edge.to_control.as_fd().try_clone_to_owned()?;
         Ok(HandoffEvents(UnixDatagram::from_std(StdUnixDatagram::from(duplicate))?))
@@ -99,7 +98,6 @@ pub(crate) struct Workers {
     pub(crate) handoffs: WorkerHandoffs,
     /// Their queues of notifications, one for each.
     pub(crate) queues: Vec<Arc<WorkerQueue>>,
-    /// Their load and their counters.
     pub(crate) metrics: Metrics,
     /// The moments that clients were told.
     pub(crate) admission: Arc<Admission>,

@@ -51,7 +51,6 @@ impl Target {
     }
 }
 
-/// Runs the command.
 pub(crate) fn publish(arguments: PublishArguments) -> Result<()> {
     let client = arguments.server.client(None)?;
     let content_type =
@@ -154,7 +153,6 @@ struct PublishResult {
     receipt: Option<Receipt>,
 }
 
-/// The outcome of a message.
 #[derive(Debug, Deserialize)]
 struct Receipt {
     matched: u64,
@@ -227,7 +225,6 @@ enum Data<'a> {
     Text(&'a str),
 }
 
-/// Publishes lines in batches.
 struct Batches {
     client: Client,
     target: Target,

@@ -51,7 +51,6 @@ pub(crate) fn prepare(
 }
 
 impl Redirect {
-    /// Its counters, for the metrics.
     pub(crate) fn counts(&self) -> Arc<RedirectCounts> {
         Arc::clone(&self.counts)
     }

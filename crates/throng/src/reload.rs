@@ -23,7 +23,6 @@ use crate::settings::{self, Settings, SettingsError};
 use crate::tls;
 use changes::Changes;
 
-/// The result of a reload.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Report {
     /// The replaced settings, in words for the log.
@@ -37,7 +36,6 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// The report in one sentence.
     pub(crate) fn sentence(&self) -> String {
         let replaced = match self.replaced.as_slice() {
             [] => "nothing that a reload replaces has changed".to_owned(),

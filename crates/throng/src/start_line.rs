@@ -19,7 +19,6 @@ const THIS_MACHINE: &str = "this-machine";
 /// Credentials are checked, and the rules of access apply.
 const CONTROLLED: &str = "controlled";
 
-/// The facts of the line.
 #[derive(Debug)]
 pub(crate) struct StartLine<'a> {
     pub(crate) settings: &'a Settings,
@@ -29,7 +28,6 @@ pub(crate) struct StartLine<'a> {
     pub(crate) tls_listen: Option<SocketAddr>,
     /// The address of the admin listener, if there is one.
     pub(crate) admin_listen: Option<SocketAddr>,
-    /// Capacity of all workers together.
     pub(crate) max_connections: usize,
     /// The memory that the server may use, if that is known.
     pub(crate) memory: Option<&'a MemoryLimit>,

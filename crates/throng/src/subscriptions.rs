@@ -14,7 +14,6 @@ use anyhow::Result;
 
 use crate::cli::{SubscriptionsArguments, SubscriptionsCommand};
 
-/// Runs the command.
 pub(crate) fn subscriptions(arguments: &SubscriptionsArguments) -> Result<()> {
     let SubscriptionsCommand::Import(arguments) = &arguments.command;
     import::import(arguments)

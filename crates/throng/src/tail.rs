@@ -41,7 +41,6 @@ const PAUSE_MIN: Duration = Duration::from_millis(250);
 /// Limit of that upper bound.
 const PAUSE_MAX: Duration = Duration::from_secs(15);
 
-/// Runs the command.
 pub(crate) fn tail(arguments: &TailArguments) -> Result<()> {
     for channel in &arguments.channels {
         cli::refuse_pattern(channel, false)?;
@@ -107,7 +106,6 @@ fn followed(arguments: &TailArguments) -> String {
     }
 }
 
-/// Why a connection ended.
 enum Ended {
     /// All requested messages have been printed, or the reader of the output has gone.
     Done,

@@ -6,7 +6,6 @@ use throng_units::paint::{Ink, Paint};
 
 /// Exit code for a wrong command line.
 pub(crate) const EXIT_USAGE: u8 = 64;
-/// Exit code for wrong settings.
 pub(crate) const EXIT_CONFIGURATION: u8 = 78;
 /// Exit code for every other error.
 pub(crate) const EXIT_RUNTIME: u8 = 1;

@@ -42,7 +42,6 @@ enum Command {
     Check(check::Arguments),
 }
 
-/// Runs the command.
 pub(crate) fn token(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.command {
         Command::New(arguments) => new::new(arguments)?,

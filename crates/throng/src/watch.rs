@@ -138,7 +138,6 @@ fn watchdog(variable: impl Fn(&str) -> Option<String>, process: u32) -> Option<D
     (us > 0).then(|| Duration::from_micros(us))
 }
 
-/// State of each loop.
 #[derive(Debug)]
 struct Watch {
     standstill: Duration,

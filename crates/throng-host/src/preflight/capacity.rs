@@ -20,14 +20,12 @@ pub struct Capacity {
     pub files_open: u64,
     /// How many threads can still be started, and by which limit.
     pub threads: Option<Threads>,
-    /// The ephemeral port range.
     pub local_ports: Option<(u16, u16)>,
     /// Ports excluded from the ephemeral range, in the kernel's form: `8080,28000-28199`.
     pub reserved_ports: Option<String>,
     /// `tcp_tw_reuse`: whether ports in `TIME_WAIT` may be reused. 0 for never, 1 for always, 2 for
     /// loopback only.
     pub tw_reuse: Option<u64>,
-    /// Connection tracking of the firewall.
     pub firewall: Firewall,
     /// Maximum length of an accept queue.
     pub somaxconn: Option<u64>,
@@ -42,16 +40,13 @@ pub struct Capacity {
     /// `tcp_mem`, in pages: no limits apply below the first, memory pressure begins at the second,
     /// allocation fails above the third.
     pub tcp_pages: Option<[u64; 3]>,
-    /// The available memory.
     pub memory: Option<Memory>,
 }
 
 /// How many threads can still be started, and by which limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Threads {
-    /// The number of further threads.
     pub more: u64,
-    /// The tightest limit.
     pub by: ThreadLimit,
 }
 
@@ -69,14 +64,12 @@ pub enum ThreadLimit {
 /// The state of connection tracking.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Firewall {
-    /// No connection tracking.
     #[default]
     Absent,
     /// Connection tracking exists, but cannot be read.
     Unknown,
     /// Connection tracking is loaded; `now` is 0 if no rule uses it.
     Tracking {
-        /// Connections tracked now.
         now: u64,
         /// Maximum number of tracked connections.
         most: u64,
@@ -88,7 +81,6 @@ pub enum Firewall {
 /// The available memory and what limits it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Memory {
-    /// Free memory in bytes.
     pub bytes: u64,
     /// The control group that limits it; `None` if the machine does.
     pub group: Option<String>,

@@ -12,7 +12,6 @@ const UNLIMITED_FROM: u64 = 1 << 60;
 /// The outcome of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// The machine has enough.
     Ok,
     /// The value could not be read, which never counts as enough.
     Unknown,
@@ -49,7 +48,6 @@ pub struct Check {
     pub found: Option<String>,
     /// The needed value as text.
     pub needed: String,
-    /// Whether it is enough.
     pub verdict: Verdict,
     /// Why it matters, as a short phrase.
     pub why: String,
@@ -73,9 +71,7 @@ pub struct Limit {
 /// A kernel setting, its current value and the required one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
-    /// Name, as for sysctl(8).
     pub name: &'static str,
-    /// The current value.
     pub found: String,
     /// The required value: at least the current one, and equal to it if that is enough.
     pub value: String,

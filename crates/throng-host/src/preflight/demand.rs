@@ -12,7 +12,6 @@ pub const CLIENTS_APART: u64 = 512;
 /// A number of connections, and which of their ends are on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Demand {
-    /// Peak number of concurrent connections.
     pub connections: u64,
     /// The server, if it is on this machine.
     pub server: Option<Server>,
@@ -28,7 +27,6 @@ pub struct Demand {
 pub struct Server {
     /// How it spreads its connections; `None` for a running server, whose limits cannot change.
     pub tables: Option<Tables>,
-    /// Its port, if known.
     pub port: Option<u16>,
     /// Number of connections that may arrive at once, per listener.
     pub burst: u64,

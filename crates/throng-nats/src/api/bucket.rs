@@ -16,7 +16,6 @@ const BYTES_MAX: u64 = 1 << 20;
 /// The entry of a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EpochRecord {
-    /// The number of the epoch.
     pub epoch: u64,
     /// When the stream was created, as the server writes it. Another time is another stream.
     pub created: String,

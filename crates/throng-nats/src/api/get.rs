@@ -40,7 +40,6 @@ pub fn heads(subjects: &[String]) -> Vec<u8> {
 pub enum Part {
     /// A message that was found.
     Message {
-        /// Its sequence in the stream.
         sequence: u64,
         /// The sequence of the message before it in this answer; 0 for the first one.
         previous: u64,

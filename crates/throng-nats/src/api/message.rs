@@ -11,7 +11,6 @@ pub struct StoredMessage {
     pub sequence: u64,
     /// When the stream stored it, in milliseconds since 1970 by the server's clock.
     pub wall_ms: u64,
-    /// The message itself.
     pub body: Body,
     /// The body's content type; `None` for the usual one of its kind.
     pub content_type: Option<Box<str>>,

@@ -13,7 +13,6 @@ const HOST_BYTES_MAX: usize = 253;
 pub struct ServerAddress {
     /// A name, or an address; one of IPv6 without its brackets.
     pub host: String,
-    /// The port of clients.
     pub port: u16,
     /// True if nothing is said to it without TLS.
     pub is_tls: bool,

@@ -17,7 +17,6 @@ use super::stream::Stream;
 use crate::protocol::decoder::{Decoder, ServerOp};
 use crate::protocol::encoder;
 
-/// Size of one read.
 const READ_BYTES: usize = 8 << 10;
 
 /// How TLS is spoken to servers.

@@ -14,14 +14,10 @@ pub enum Login {
     /// Nobody: the server asks for nothing.
     #[default]
     Anonymous,
-    /// A user with a password.
     User {
-        /// The name of the user.
         user: String,
-        /// The password of the user.
         password: String,
     },
-    /// A bearer token.
     Token(String),
     /// A key that the servers know.
     Nkey(UserKey),

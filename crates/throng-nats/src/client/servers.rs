@@ -50,7 +50,6 @@ impl Servers {
         self.known.iter().chain(&self.announced).nth(at).cloned()
     }
 
-    /// How many there are.
     pub(super) fn count(&self) -> usize {
         self.known.len() + self.announced.len()
     }

@@ -19,7 +19,6 @@ use crate::protocol::encoder;
 /// How long connecting and logging in may take.
 const CONNECT: Duration = Duration::from_secs(2);
 
-/// Size of one read.
 const READ_BYTES: usize = 8 << 10;
 
 /// Subscriptions that are tried before the server is asked whether it has refused some.
@@ -50,7 +49,6 @@ pub struct Session {
 pub struct Reply {
     /// The status if it is no message: 503 if no subscriber listens to the subject.
     pub status: Option<u16>,
-    /// The body of the message.
     pub payload: Vec<u8>,
 }
 

@@ -20,7 +20,6 @@ const STANDING_MS: u64 = 2_000;
 pub struct NodeFacts {
     /// Where it is, for people: host and port.
     pub name: String,
-    /// The version of the server.
     pub version: String,
     /// How long it has run, in milliseconds.
     pub up_ms: u64,
@@ -90,7 +89,6 @@ struct State {
     described_ms: u64,
 }
 
-/// See the module.
 #[derive(Default)]
 pub(super) struct Cluster {
     own: OnceLock<OwnFacts>,

@@ -62,7 +62,6 @@ pub(super) struct Source {
 pub(super) enum Next {
     /// Read what comes after this sequence.
     Read(u64),
-    /// All is read.
     Finish,
 }
 
@@ -194,7 +193,6 @@ impl Collect {
         }
     }
 
-    /// The requested part.
     pub(super) fn finish(self, limits: Limits) -> Part {
         match self.reading {
             Reading::Start(start) => Part::Start(self.start(start, limits)),

@@ -28,7 +28,6 @@ struct State {
     count: usize,
 }
 
-/// See the module.
 #[derive(Default)]
 pub(super) struct Deferred {
     state: Mutex<State>,

@@ -18,11 +18,9 @@ struct State {
     /// How many other nodes are there. It is reported only when it changes.
     nodes: usize,
     is_open: bool,
-    /// The obstacle to serving.
     trouble: Option<String>,
 }
 
-/// See the module.
 #[derive(Default)]
 pub(super) struct Early {
     state: Mutex<State>,

@@ -34,7 +34,6 @@ struct Queue {
     others: Vec<Waiting>,
 }
 
-/// A followed channel.
 pub(super) struct Entry {
     id: u32,
     name: NameRef,
@@ -89,7 +88,6 @@ impl Entry {
     }
 }
 
-/// All followed channels.
 pub(super) struct Followed {
     /// In any order.
     entries: Vec<Entry>,

@@ -17,7 +17,6 @@ const HAS_GAP: u8 = 2;
 /// Whether it may have subscribers from before the stream lost messages.
 const IS_STALE: u8 = 4;
 
-/// A followed channel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FrozenChannel {
     pub(super) name: ChannelName,

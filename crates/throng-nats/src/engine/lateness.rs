@@ -12,7 +12,6 @@ const LAG_MS: u64 = 2_000;
 /// They are not late any more if they take less than that.
 const LAG_MS_AGAIN: u64 = 1_000;
 
-/// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Lateness {
     /// The last notice to clients; `None` before an earlier process's is known.

@@ -25,7 +25,6 @@ pub enum LinkState {
     },
     /// The servers can be reached, and the stream cannot be used.
     Refused {
-        /// The problem and its remedy.
         reason: String,
     },
 }

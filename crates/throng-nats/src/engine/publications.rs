@@ -67,7 +67,6 @@ struct AllUnderWay {
     of_channels: HashMap<ChannelName, Load>,
 }
 
-/// See the module.
 #[derive(Default)]
 pub(super) struct Publications {
     under_way: Mutex<AllUnderWay>,
@@ -112,7 +111,6 @@ impl Publications {
         lock(&self.under_way).by_token.insert(token, under_way);
     }
 
-    /// The publication has an answer.
     pub(super) fn end(&self, token: u64) -> Option<UnderWay> {
         let mut under_way = lock(&self.under_way);
         let ended = under_way.by_token.remove(&token)?;

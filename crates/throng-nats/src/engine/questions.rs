@@ -39,7 +39,6 @@ pub fn question_of_nodes(id: &str) -> (Vec<u8>, Vec<u8>) {
     (headers_of(id), serde_json::to_vec(&Question::Node).unwrap_or_default())
 }
 
-/// A channel or an inbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Log {

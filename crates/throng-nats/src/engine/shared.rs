@@ -42,7 +42,6 @@ pub(super) enum ReadFor {
     Page(HeldPart, Ticket<Fetched>),
 }
 
-/// A part that is read.
 pub(super) struct Read {
     pub(super) collect: Collect,
     pub(super) to: ReadFor,
@@ -51,7 +50,6 @@ pub(super) struct Read {
 /// The tags of the tokens of a user.
 pub(super) type TagsOfUser = Box<dyn Fn(&str) -> WantedTags + Send + Sync>;
 
-/// See the module.
 pub(super) struct Shared {
     pub(super) memory: Arc<MemoryEngine>,
     pub(super) parts: Arc<Parts>,

@@ -32,7 +32,6 @@ struct Told {
     early: Vec<TableNews>,
 }
 
-/// One of the tables.
 #[derive(Default)]
 struct Table {
     told: Mutex<Told>,
@@ -46,7 +45,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// See the module.
 #[derive(Default)]
 pub(super) struct Tables {
     all: Vec<Table>,

@@ -61,7 +61,6 @@ struct Heads {
     asked_ms: u64,
 }
 
-/// The channels that are followed.
 pub(super) struct Following {
     channels: Channels,
     /// Slots whose heads are to be asked for, and what was known when they were queued.

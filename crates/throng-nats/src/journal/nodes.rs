@@ -69,7 +69,6 @@ struct Open {
     repeat_ms: Option<u64>,
 }
 
-/// See the module.
 pub(super) struct Nodes {
     own: Box<str>,
     /// True if another process is this node, so that this one only listens.

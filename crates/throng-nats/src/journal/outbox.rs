@@ -20,26 +20,18 @@ pub(super) const TABLE_SID: u64 = 5;
 /// An action that a journal requests, in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Subscribe to a subject.
     Subscribe {
         subject: String,
-        /// The number of the subscription.
         sid: u64,
     },
-    /// End a subscription.
     Unsubscribe {
-        /// The number of the subscription.
         sid: u64,
     },
-    /// Publish a message.
     Publish {
-        /// Where it goes to.
         subject: String,
-        /// Where answers go.
         reply: Option<String>,
         /// The block of headers; may be empty.
         headers: Arc<[u8]>,
-        /// The body; may be empty.
         payload: Arc<[u8]>,
     },
     /// Tell the owner of the journal.
@@ -61,7 +53,6 @@ pub(super) enum Question {
     Bounds,
     /// Something that all other nodes were asked.
     Nodes,
-    /// About a table.
     Table(TableId),
     Change(TableId),
     Entry(TableId),
@@ -167,7 +158,6 @@ impl Outbox {
         self.questions.get(&token).cloned().map(|question| (token, question))
     }
 
-    /// No more answers are wanted.
     pub(super) fn answered(&mut self, token: u64) {
         self.questions.remove(&token);
     }

@@ -56,7 +56,6 @@ pub fn token_of_receipt(nonce: &str, receipt: &str) -> Option<u64> {
 /// News from an answer for the rest of the journal.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Stored {
-    /// The stream has the message.
     At {
         sequence: u64,
         /// True if other nodes may not have got it.

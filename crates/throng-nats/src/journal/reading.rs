@@ -26,7 +26,6 @@ const AGAIN_MS: u64 = 50;
 /// For how long that goes on: then the message is gone.
 const LAGS_MS: u64 = 2_000;
 
-/// The purpose of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// A channel that is behind.
@@ -35,7 +34,6 @@ pub(super) enum Purpose {
     Read { token: u64 },
 }
 
-/// A batch that is complete.
 pub(super) struct Done {
     pub(super) purpose: Purpose,
     pub(super) batch: Reading,

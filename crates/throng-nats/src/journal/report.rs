@@ -17,17 +17,12 @@ pub enum Event<'a> {
         /// The largest message that the server accepts, in bytes, with its headers.
         payload_bytes_max: usize,
     },
-    /// The connection is lost.
     Disconnected,
-    /// A message came.
     Received(Delivery<'a>),
     /// The server does not let this user do something, which was asked for on this connection.
     Denied {
-        /// The denied operation.
         verb: Verb,
-        /// As it was asked for.
         subject: String,
-        /// The server's words.
         error: String,
     },
     /// The server is asked whether it is there, after all that was to be done until now.
@@ -47,9 +42,7 @@ pub enum Event<'a> {
     Read {
         /// Comes back with what was read.
         token: u64,
-        /// The channel to read.
         channel: ChannelName,
-        /// The messages after this sequence.
         after: u64,
         /// The head that the reader knows of: an answer that ends before it is not yet complete.
         at_least: u64,
@@ -60,12 +53,10 @@ pub enum Event<'a> {
     Answer {
         /// Where the answer goes to: as in [`Report::Question`].
         reply: String,
-        /// This node's answer.
         answer: Vec<u8>,
     },
     /// To write an entry of a table. The token comes back with the outcome.
     Change {
-        /// Which table it is.
         table: TableId,
         /// Comes back with the outcome.
         token: u64,
@@ -76,11 +67,9 @@ pub enum Event<'a> {
     },
     /// To read the last entry of a key of a table on demand. The token comes back with it.
     Look {
-        /// Which table it is.
         table: TableId,
         /// Comes back with the entry.
         token: u64,
-        /// The key of the entry.
         key: String,
     },
     /// To compare a table with what was read of it, at once.
@@ -152,14 +141,12 @@ pub enum Report {
     Opened {
         /// The stream's last sequence when it was found.
         last: u64,
-        /// The number of the epoch.
         epoch: u64,
     },
     /// The server cannot be reached. Publications are refused, followed channels stay followed.
     Away,
     /// The stream cannot be used, and why. It is tried again every few seconds.
     Refused {
-        /// The problem and its remedy.
         reason: String,
     },
     /// Whether the stream stores nothing, although it says how it is. Publications are
@@ -167,7 +154,6 @@ pub enum Report {
     Stalled(bool),
     /// A channel is followed: all messages after `head` are reported from now on.
     Followed {
-        /// Which channel it is.
         channel: ChannelId,
         /// The sequence of its last message, or a later one that belongs to no message of it.
         head: u64,
@@ -188,25 +174,19 @@ pub enum Report {
     },
     /// The next message of a followed channel.
     Message {
-        /// Which channel it is.
         channel: ChannelId,
-        /// The message itself.
         message: StoredMessage,
     },
     /// Messages of a followed channel are gone from the stream, before it could be read.
     Gap {
-        /// Which channel it is.
         channel: ChannelId,
     },
     /// The outcome of a publication.
     Published {
-        /// The token of [`Event::Publish`].
         token: u64,
         outcome: Outcome,
     },
-    /// The result of a read.
     Read {
-        /// The token of [`Event::Read`].
         token: u64,
         /// The messages; `None` if the stream is away.
         reading: Option<Reading>,
@@ -232,7 +212,6 @@ pub enum Report {
     Asked(Asked),
     /// Another node asks. [`Event::Answer`] answers.
     Question {
-        /// Where the answer goes to.
         reply: String,
         question: Vec<u8>,
     },
@@ -244,7 +223,6 @@ pub enum Report {
     Entries(TableId, Vec<StoredEntry>),
     /// All entries that were there at this time were reported.
     Current {
-        /// Which table it is.
         table: TableId,
         /// When the servers were asked, by the clock of the events.
         as_of_ms: u64,
@@ -253,19 +231,16 @@ pub enum Report {
     TableLost(TableId),
     /// A table cannot be used, and why. It is tried again every few seconds.
     TableRefused {
-        /// The problem and its remedy.
         reason: String,
     },
     /// The entry of a table's key.
     Looked {
-        /// The token of [`Event::Look`].
         token: u64,
         /// Its last entry, if there is one; `None` if that cannot be read.
         found: Option<Option<StoredEntry>>,
     },
     /// The outcome of a change to a table.
     Changed {
-        /// The token of [`Event::Change`].
         token: u64,
         outcome: Changed,
     },
@@ -336,9 +311,7 @@ impl Settings {
 /// The outcome of a publication.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// The stream has it.
     Stored {
-        /// Its sequence in the stream.
         sequence: u64,
         /// True if its idempotency key was known, and the sequence is the first publication's.
         is_duplicate: bool,
@@ -363,7 +336,6 @@ pub enum Outcome {
 /// The result of a read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reading {
-    /// The messages, oldest first.
     pub messages: Vec<StoredMessage>,
     /// Later messages that were left out, because there are too many for one batch. The next
     /// reading starts after the last message.

@@ -22,7 +22,6 @@ const TRY_MS: u64 = 1_000;
 /// the stream for stalled.
 const TICK_MS_MAX: u64 = 200;
 
-/// See the module.
 #[derive(Default)]
 pub(super) struct Stall {
     ticked_ms: u64,

@@ -62,7 +62,6 @@ enum Step {
     Read,
 }
 
-/// A change under way.
 struct Change {
     token: u64,
     subject: String,
@@ -79,7 +78,6 @@ enum Awaited {
     Other(u64),
 }
 
-/// See the module.
 pub(super) struct Table {
     id: TableId,
     names: TableNames,

@@ -60,7 +60,6 @@ enum Step {
 pub(super) enum Watched {
     /// Nothing that concerns others.
     Nothing,
-    /// The stream cannot be used.
     Refused(String),
     /// The stream can be used, as of now or under another epoch than before.
     Opened {
@@ -69,7 +68,6 @@ pub(super) enum Watched {
         /// True if messages have come and expired while nothing could be heard of them.
         has_missed: bool,
     },
-    /// Another server leads.
     NewLeader,
 }
 
@@ -90,7 +88,6 @@ pub(super) struct Watch {
     has_read: bool,
     /// For how long cycles have failed for a reason that may pass.
     failing_ms: u64,
-    /// The record to write.
     candidate: Option<EpochRecord>,
     epoch: Option<u64>,
     created: String,

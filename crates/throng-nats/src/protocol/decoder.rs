@@ -16,13 +16,10 @@ const BUFFER_BYTES_KEPT: usize = 256 << 10;
 pub struct Delivery<'a> {
     /// The subject that it was published to.
     pub subject: &'a str,
-    /// The subscription that matched.
     pub sid: u64,
     /// Where an answer goes, if one is wanted.
     pub reply: Option<&'a str>,
-    /// The headers of the message.
     pub headers: Headers<'a>,
-    /// The body of the message.
     pub payload: &'a [u8],
 }
 
@@ -31,13 +28,9 @@ pub struct Delivery<'a> {
 pub enum ServerOp<'a> {
     /// The server's description and demands, as JSON.
     Info(&'a [u8]),
-    /// A message to a subscription.
     Message(Delivery<'a>),
-    /// Asks for a PONG.
     Ping,
-    /// Answers a PING.
     Pong,
-    /// Confirms an operation.
     Ok,
     /// An error. The server mostly hangs up after it.
     Error(&'a str),

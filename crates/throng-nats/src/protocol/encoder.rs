@@ -30,7 +30,6 @@ pub(crate) struct Connect<'a> {
     /// The user to log in as.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) user: Option<&'a str>,
-    /// The password of the user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) pass: Option<&'a str>,
     /// The token to log in with.

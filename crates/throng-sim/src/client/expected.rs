@@ -20,7 +20,6 @@ pub(super) enum Request {
 /// A subscription as the client knows it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cursor {
-    /// The index of the channel.
     pub(super) topic: usize,
     /// The offset of the last message received.
     pub(super) offset: u64,

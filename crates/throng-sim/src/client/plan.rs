@@ -8,15 +8,10 @@ use crate::topics::Topic;
 /// The transport of a subscription; for WebSocket, also the sub-protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Transport {
-    /// A WebSocket without a sub-protocol.
     Plain,
-    /// A WebSocket with `throng.v1`.
     V1,
-    /// A stream of server-sent events.
     Sse,
-    /// A chunked stream.
     Stream,
-    /// Long polls on one connection.
     Poll,
 }
 
@@ -32,7 +27,6 @@ pub(crate) enum SinceId {
 /// Where a subscription is to start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Start {
-    /// At the next message.
     Live,
     /// With this many of the last messages.
     History(usize),
@@ -43,10 +37,8 @@ pub(crate) enum Start {
     Nonsense,
 }
 
-/// A request that subscribes.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
-    /// The transport that it requests.
     pub(crate) transport: Transport,
     /// The indices of the channels in order, then the user's.
     pub(crate) targets: Vec<usize>,
@@ -54,7 +46,6 @@ pub(crate) struct Plan {
     pub(crate) start: Start,
     /// True if messages are to come in envelopes.
     pub(crate) envelope: bool,
-    /// The parameter `welcome`.
     pub(crate) welcome: Option<bool>,
     pub is_http10: bool,
     /// True if the connection is to stay open after a long poll.

@@ -16,13 +16,10 @@ const ASKED_MS: u64 = 1000;
 /// State that the checks of a client may read, besides the client itself.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct View<'a> {
-    /// The expected logs and subscriptions.
     pub(crate) model: &'a Model,
     /// Trace and coverage of the run.
     pub(crate) notes: &'a Notes,
-    /// The current moment.
     pub(crate) now: Moment,
-    /// The server's settings.
     pub(crate) terms: &'a Terms,
     /// True if the server has stopped accepting connections, if only for some time.
     pub(crate) has_stopped_accepting: bool,

@@ -5,25 +5,18 @@ use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress};
 
 use crate::{Check, ensure};
 
-/// A WebSocket frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Frame {
-    /// The kind of frame.
     pub(crate) opcode: u8,
     /// Its payload, complete, and inflated if it was compressed.
     pub(crate) payload: Vec<u8>,
     pub(crate) was_compressed: bool,
 }
 
-/// A text frame's opcode.
 pub(crate) const TEXT: u8 = 1;
-/// A binary frame's opcode.
 pub(crate) const BINARY: u8 = 2;
-/// A close frame's opcode.
 pub(crate) const CLOSE: u8 = 8;
-/// A ping's opcode.
 pub(crate) const PING: u8 = 9;
-/// A pong's opcode.
 pub(crate) const PONG: u8 = 10;
 /// The bit beside the opcode that marks a compressed message, RSV1.
 pub(crate) const COMPRESSED: u8 = 0x40;

@@ -2,10 +2,8 @@
 
 use crate::{Check, ensure};
 
-/// A response head.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Head {
-    /// The status code.
     pub(crate) status: u16,
     headers: Vec<(String, String)>,
 }

@@ -14,7 +14,6 @@ use crate::{Check, ensure};
 /// Rounds in which answers of presence queries go from worker to worker.
 const ROUNDS_MAX: usize = 1000;
 
-/// The rest of a worker.
 struct Frozen {
     /// Bytes that its sockets accepted.
     sent_bytes: u64,

@@ -21,7 +21,6 @@ pub(super) struct Open {
     pub(super) is_complete: Arc<AtomicBool>,
 }
 
-/// The receipts of a world.
 pub(super) struct ReceiptDesk {
     /// Its own, so that receipts change nothing else of what the seed does.
     random: Random,

@@ -11,7 +11,6 @@ use crate::settings::{ServerKeyTable, SettingsError};
 /// The longest name, in bytes. It is a label of metrics.
 pub(crate) const NAME_BYTES_MAX: usize = 64;
 
-/// The keys of all tables.
 pub(crate) fn read(tables: &[ServerKeyTable]) -> Result<ServerKeys, SettingsError> {
     let keys = tables.iter().map(read_one).collect::<Result<Vec<_>, _>>()?;
     ServerKeys::new(keys).map_err(|error| SettingsError(format!("[[server-keys]]: {error}")))

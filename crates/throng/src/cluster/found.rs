@@ -13,7 +13,6 @@ use crate::nats::{Peer, epoch_of_most, suspicions};
 /// A node that runs for less than this need not be known to all others yet, in milliseconds.
 const YOUNG_MS: u64 = 3_000;
 
-/// Everything that was found.
 #[derive(Debug, Serialize)]
 pub(super) struct Found {
     /// The server that was asked, and its version.

@@ -19,7 +19,6 @@ use crate::terminal;
 /// The time for a server to say which one it is. It does so at once.
 const ABOUT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A connection to the server.
 #[derive(Debug)]
 pub(crate) struct Connection {
     path: PathBuf,

@@ -30,7 +30,6 @@ pub(super) struct Wanted {
     pub(super) is_file_named: bool,
 }
 
-/// A server that runs.
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) path: PathBuf,

@@ -25,7 +25,6 @@ pub(crate) enum Request {
         /// The time after which the server ends with those who are left.
         deadline_ms: u64,
     },
-    /// Take the drain back.
     CancelDrain,
     /// Copy the data directory as it is now.
     Backup {

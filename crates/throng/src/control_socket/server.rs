@@ -145,7 +145,6 @@ impl ControlSocket {
         found.is_ok_and(|found| (found.dev(), found.ino()) == self.file)
     }
 
-    /// Where it is.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }

@@ -13,7 +13,6 @@ use throng_units::paint::sanitized;
 use crate::control_socket::{Connection, Request};
 use crate::settings::Sources;
 
-/// The end of the help.
 const EXAMPLES: &str = "\
 The server itself writes the copy. The directory must be outside the data directory, in a place that
 the server may write to, with room for the data and 64 MiB more. A server with PrivateTmp= in its

@@ -21,7 +21,6 @@ const PRINTED_MAX: u64 = 1_000;
 #[derive(Default)]
 struct Faults {
     count: u64,
-    /// The error that stopped printing.
     failure: Option<std::io::Error>,
 }
 

@@ -24,7 +24,6 @@ enum ExportError {
     /// Where it goes takes no more.
     #[error("{0}")]
     Out(#[from] io::Error),
-    /// The storage cannot be read.
     #[error("the data directory cannot be read: {0}")]
     Store(#[from] throng_data::storage::StorageError),
     /// An entry that this build does not write.

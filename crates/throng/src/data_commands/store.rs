@@ -17,7 +17,6 @@ use crate::settings::SettingsError;
 /// Memory for blocks that were read.
 const CACHE_BYTES: u64 = 64 << 20;
 
-/// The open directory.
 pub(super) struct Store {
     pub(super) logs: Logs,
     pub(super) storage: Arc<DiskStorage>,

@@ -8,7 +8,6 @@ use super::handshakes::Handshakes;
 
 /// The flags and the result of the checks.
 pub(super) struct Answer<'a> {
-    /// The flags of the command.
     pub(super) arguments: &'a Arguments,
     /// The number asked for, or else the most that fit.
     pub(super) connections: u32,

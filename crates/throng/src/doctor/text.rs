@@ -18,7 +18,6 @@ const DELIVERIES_PER_SECOND: f64 = 175_308.0;
 /// Fewer connections connect within two seconds; more have not been measured.
 const WORTH_TELLING: std::ops::RangeInclusive<u32> = 50_000..=2_000_000;
 
-/// The whole report.
 pub(super) fn text(answer: &Answer<'_>, paint: Paint) -> String {
     let mut text = format!("{}\n{}\n", verdict(answer, paint), assumption(answer.arguments, paint));
     let _ = writeln!(text, "{}", paint.ink(Ink::Dim, limits(answer)));

@@ -82,7 +82,6 @@ pub(super) type Entry = (TableEntry, Option<u64>);
 
 /// The outcome of writing an entry.
 pub(super) enum Written {
-    /// The table has it.
     Stored,
     /// The table has another one, at this place; 0 if the place is not known.
     Conflict(u64),

@@ -57,7 +57,6 @@ pub(super) fn banner(
     Ok(banner.text(Paint::on(&io::stdout())))
 }
 
-/// Prints what [`banner`] returns.
 pub(super) fn print(text: &str) {
     let mut out = io::stdout().lock();
     // A closed standard output is no reason to stop the server.

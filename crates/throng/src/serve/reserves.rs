@@ -14,7 +14,6 @@ use tokio::runtime::Runtime;
 use crate::planes::HandoffEvents;
 use crate::watch::{self, Rest, Turns};
 
-/// The reserved threads and descriptors.
 pub(super) struct Reserves {
     /// The turns of the control plane, which the thread compares.
     pub(super) turns: Turns,

@@ -67,7 +67,6 @@ fn open(path: &Path) -> Result<Input> {
     Ok(Input { file: Box::new(file), size, is_repeatable: size.is_some() })
 }
 
-/// Runs the command.
 pub(super) fn import(arguments: &ImportArguments) -> Result<()> {
     let client = arguments.server.client(None)?;
     let mut input = open(&arguments.file)?;
@@ -131,7 +130,6 @@ impl Found {
     }
 }
 
-/// One pass over the file.
 struct Pass<'a> {
     client: &'a Client,
     is_check: bool,

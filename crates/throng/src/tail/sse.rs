@@ -8,7 +8,6 @@ use std::io::{self, BufRead, Read};
 /// Maximum size of an event. Messages are smaller; a stream of one endless line is an error.
 const EVENT_BYTES_MAX: u64 = 128 << 20;
 
-/// An event of the stream.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Event {
     /// The event's type; empty for a message.
@@ -17,7 +16,6 @@ pub(super) struct Event {
     pub(crate) data: String,
 }
 
-/// The events of one response.
 #[derive(Debug)]
 pub(super) struct Events<R> {
     input: R,

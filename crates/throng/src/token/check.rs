@@ -15,7 +15,6 @@ use crate::access::{AccessSettings, OfflineVerifier, now_s};
 use crate::settings::{self, Options};
 use crate::terminal::{self, EXIT_RUNTIME};
 
-/// The end of the help.
 const EXAMPLES: &str = "\
 Reads the settings of the server: throng.toml and the THRONG_* variables. Fetches the key sets of
 token-key-urls and reports the result. Exits with 1 if the server would refuse the token. To see
@@ -37,7 +36,6 @@ pub(super) struct Arguments {
     config: Option<PathBuf>,
 }
 
-/// Runs the command.
 pub(super) fn check(arguments: &Arguments) -> Result<ExitCode> {
     let config = arguments.config.as_deref();
     let settings = settings::load(Options::default(), std::env::vars_os(), config)?;

@@ -15,7 +15,6 @@ use crate::access::{AccessSettings, OfflineVerifier, now_s};
 use crate::settings::{self, Options};
 use crate::terminal;
 
-/// The end of the help.
 const EXAMPLES: &str = "\
 Signs with a secret from [[token-keys]] in the settings (throng.toml and the THRONG_* variables), or
 with the key that a flag names. In production, your application signs the tokens.
@@ -90,7 +89,6 @@ fn grants(json: &str) -> Result<Value, String> {
     serde_json::from_str(json).map_err(|error| error.to_string())
 }
 
-/// Runs the command.
 pub(super) fn new(arguments: &Arguments) -> Result<()> {
     let config = arguments.config.as_deref();
     let settings = settings::load(Options::default(), std::env::vars_os(), config)?;

@@ -13,7 +13,6 @@ use super::moment::moment;
 use crate::access::now_s;
 use crate::terminal;
 
-/// The end of the help.
 const EXAMPLES: &str = "\
 Nothing is verified: anyone can make such a token. Use `throng token check` to verify one.
 
@@ -29,7 +28,6 @@ pub(super) struct Arguments {
     token: GivenToken,
 }
 
-/// Runs the command.
 pub(super) fn show(arguments: &Arguments) -> Result<()> {
     let token = arguments.token.read()?;
     let untrusted = decode(&token)?;

@@ -53,7 +53,6 @@ impl Successor {
         signal_thread::unblocked(|| command.spawn())?
     }
 
-    /// Where it is.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }

@@ -36,7 +36,6 @@ enum Upgrade {
     None,
     /// Another process may take over; and whether it has to reload then.
     Starting { has_to_reload: bool },
-    /// This process serves instead.
     Done(Pid),
 }
 

@@ -42,20 +42,17 @@ pub(crate) struct Logs {
 
 /// Where the data directory comes from.
 pub(crate) enum DataSource {
-    /// There is none.
     None,
     /// There is none: a node keeps the logs elsewhere.
     Node(Arc<NatsEngine>),
     /// There is none: this process is to be the node that the running server is.
     Joining(Box<Joining>),
-    /// It is in use here.
     Open(Data),
     /// The running server has it, and closes what is in it before it sends its logs. These are the
     /// settings for it.
     Taken(Directory, Box<Settings>),
 }
 
-/// The started parts.
 pub(crate) struct Started {
     pub(crate) data: Option<Data>,
     pub(crate) edge: Edge,

@@ -77,7 +77,6 @@ pub(crate) struct Running {
     pub(crate) data: Option<Tenancy>,
     /// The listeners that no worker has.
     pub(crate) listeners: Vec<(Listener, OwnedFd)>,
-    /// The reloads here meanwhile.
     pub(crate) reloads: Arc<Reloads>,
     /// The secrets of `--dev`.
     pub(crate) dev: Option<DevSecrets>,

@@ -25,7 +25,6 @@ struct Ports<'a> {
     clients: &'a Clients,
     connections: u64,
     reserved: &'a str,
-    /// The current range.
     range: (u16, u16),
     /// The required range, at least the current one.
     required: (u16, u16),

@@ -13,7 +13,6 @@ use crate::subject;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
-    /// No channel has this slot.
     Free,
     /// The head is not known yet.
     Joining,
@@ -23,7 +22,6 @@ pub(super) enum State {
     Behind,
 }
 
-/// A followed channel.
 pub(super) struct Channel {
     /// While it joins, a sequence that the stream had reached before.
     pub(super) head: u64,
@@ -55,7 +53,6 @@ impl Channel {
     }
 }
 
-/// See the module.
 #[derive(Default)]
 pub(super) struct Channels {
     slots: Vec<Channel>,
@@ -81,7 +78,6 @@ impl IndexMut<u32> for Channels {
 }
 
 impl Channels {
-    /// The number of channels.
     pub(super) fn len(&self) -> usize {
         self.index.len()
     }
@@ -101,7 +97,6 @@ impl Channels {
         self.slots.iter_mut()
     }
 
-    /// The slot of a channel.
     pub(super) fn find(&self, name: &ChannelName) -> Option<u32> {
         let key = name.key();
         let is_it = |slot: &u32| self.names.is((*slot, self[*slot].name), key);

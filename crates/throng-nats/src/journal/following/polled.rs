@@ -13,10 +13,8 @@ pub(super) struct Round {
     pub(super) pings: u64,
 }
 
-/// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Polled {
-    /// How many channels are polled.
     pub(super) count: usize,
     /// The same channels, and some that are no more.
     pub(super) queue: VecDeque<Subscription>,

@@ -16,7 +16,6 @@ const KEYS_MAX: usize = 1 << 18;
 /// Identifies a key, with its channel and its publisher.
 pub(super) type KeyId = [u8; 16];
 
-/// See the module.
 #[derive(Debug, Default)]
 pub(super) struct KnownKeys {
     /// The sequence of the message, and when it was stored.

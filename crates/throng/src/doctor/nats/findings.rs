@@ -9,7 +9,6 @@ use throng_nats::permissions::Permission;
 
 use crate::nats::Peer;
 
-/// Everything that was found.
 pub(super) struct Findings {
     /// Each server of the settings, and why it cannot be used.
     pub(super) servers: Vec<(String, Option<String>)>,
@@ -22,7 +21,6 @@ pub(super) struct Findings {
 /// A table that nodes share.
 pub(super) struct ExaminedTable {
     pub(super) table: TableSettings,
-    /// The name of its bucket.
     pub(super) name: String,
     pub(super) found: Existing,
 }
@@ -78,13 +76,11 @@ pub(super) struct Account {
 pub(super) enum Existing {
     There(Box<Stream>),
     Missing,
-    /// The servers' error.
     Failed(String),
     /// Nobody has answered.
     Unknown,
 }
 
-/// A stream that is there.
 pub(super) struct Stream {
     pub(super) info: StreamInfo,
     pub(super) has_leader: bool,
