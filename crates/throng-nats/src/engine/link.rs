@@ -24,9 +24,7 @@ pub enum LinkState {
         version: String,
     },
     /// The servers can be reached, and the stream cannot be used.
-    Refused {
-        reason: String,
-    },
+    Refused { reason: String },
 }
 
 /// Counters of a node.

@@ -35,7 +35,9 @@ enum Upgrade {
     #[default]
     None,
     /// Another process may take over; and whether it has to reload then.
-    Starting { has_to_reload: bool },
+    Starting {
+        has_to_reload: bool,
+    },
     Done(Pid),
 }
 
