@@ -62,7 +62,7 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3600);
 
     #[test]
-    fn a_certificate_is_renewed_when_a_third_of_its_life_is_left_or_a_little_more() {
+    fn a_certificate_is_renewed_in_its_last_third() {
         let from = SystemTime::UNIX_EPOCH;
         let until = from + 90 * HOUR;
         let at = |chance| renewal(from, until, chance).duration_since(from).unwrap();
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_of_the_authority_is_heeded_while_the_certificate_is_valid() {
+    fn the_authoritys_renewal_window_is_heeded() {
         let from = SystemTime::UNIX_EPOCH + 1000 * HOUR;
         let life = (from, from + 100 * HOUR);
         let at = |first: u32, last: u32, chance| {

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn tickets_survive_the_next_key_and_not_the_one_after_their_lifetime() {
+    fn tickets_survive_the_next_key_within_their_lifetime() {
         let tickets = Tickets::random(100).unwrap();
         let now_s = now_s();
         let first = tickets.seal(now_s, b"first").unwrap();

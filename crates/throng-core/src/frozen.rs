@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_version_is_named_and_bytes_of_something_else_are_refused() {
+    fn newer_versions_and_foreign_bytes_are_refused() {
         let first = Encoder::first(RecordKind::Worker).finish();
         let version = |record: &[u8]| Decoder::new(record).unwrap().1.version();
         assert_eq!(version(&first), Ok(VERSION));

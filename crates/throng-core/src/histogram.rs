@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_within_a_bound_grow_with_it_and_miss_less_than_a_sixteenth() {
+    fn counts_within_a_bound_are_exact_to_a_sixteenth() {
         let histogram = Histogram::default();
         (1..=10_000).for_each(|value| histogram.record(value));
         let all = Snapshot::of([&histogram].into_iter());

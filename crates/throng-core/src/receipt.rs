@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receipt_is_complete_once_every_worker_has_settled_its_subscriptions() {
+    fn a_receipt_completes_once_every_worker_has_settled() {
         let (receipt, done) = open(&Arc::default());
         receipt.begin(6);
         let (mut one, mut two) = (receipt.part(4), receipt.part(2));
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_dropped_part_has_not_settled_is_unknown_and_still_behind() {
+    fn a_dropped_part_leaves_its_subscriptions_unknown() {
         let (receipt, done) = open(&Arc::default());
         receipt.begin(3);
         let mut part = receipt.part(3);
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn receipts_are_limited_until_publisher_and_workers_have_dropped_them() {
+    fn a_receipt_counts_until_publisher_and_workers_drop_it() {
         let all = Arc::<Receipts>::default();
         let mut kept: Vec<_> = (0..RECEIPTS_MAX / 2).map(|_| open(&all)).collect();
         let own = || is_open_to(&all, Publisher::Anonymous, "a");

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_setting_there_is_a_limit_and_it_says_what_it_comes_from() {
+    fn a_default_limit_names_its_source() {
         let meter = MemoryMeter::new(None).expect("on Linux");
         assert!(meter.limit().bytes > 1 << 20 && meter.limit().source != Source::Setting);
         assert!(meter.read().is_some_and(|(used, limit)| used > 0 && used <= limit));

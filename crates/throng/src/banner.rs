@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn the_banner_of_an_admin_listener_shows_status_and_publishing_there() {
+    fn the_banner_shows_pages_on_the_admin_listener() {
         let capacity = Capacity::default();
         let banner = Banner {
             address: "0.0.0.0:80".parse().unwrap(),

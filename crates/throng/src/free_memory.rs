@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_returned_after_a_storm_of_handshakes_and_not_meanwhile() {
+    fn memory_is_returned_after_a_storm_of_handshakes() {
         let mut handshakes = Storm::of(HANDSHAKES);
         let counts = [0, 100, 4_000, 9_000, 15_000, 15_010, 15_010, 15_050, 15_265, 15_266, 15_266];
         let over: Vec<bool> = counts.map(|count| handshakes.is_over(count)).into();

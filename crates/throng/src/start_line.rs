@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn only_tables_with_permissions_are_rules_of_access_and_only_with_keys() {
+    fn only_tables_with_permissions_are_access_rules() {
         let tables = "[[channels]]\nmatch = 'a'\nmessages = 1
             [[channels]]\nmatch = 'b'\npublish = 'user'\n";
         let rules = |text: &str| access_rules(&read_text(text).unwrap());

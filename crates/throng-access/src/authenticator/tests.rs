@@ -268,7 +268,7 @@ fn few_tokens_of_one_address_wait_for_keys() {
 }
 
 #[test]
-fn tokens_that_expired_or_wait_for_a_url_that_is_down_are_not_forged() {
+fn expired_and_waiting_tokens_do_not_count_as_forged() {
     let world = limited_world();
     let here = Some("192.0.2.1");
     let waiting: Vec<_> = (0..5).map(|_| world.verify_from(here, &token("a"), now(0))).collect();

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_back_in_between_is_there_and_other_rates_give_it_back_at_their_pace() {
+    fn used_rates_recover_at_their_own_pace() {
         let before = limiter(10);
         before.publish(user(&before, 1), 30, 0, NOW_MS).unwrap();
         let next = after(&before, 10, 500);

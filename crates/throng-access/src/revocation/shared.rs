@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_holds_once_the_table_has_it_and_the_later_moment_is_written() {
+    fn the_later_of_two_revocations_is_written() {
         let written = Arc::new(std::sync::Mutex::new(Vec::new()));
         let log = Arc::clone(&written);
         let revocations = Arc::new(Revocations::default());

@@ -10,7 +10,7 @@ fn refusal(files: CertificateFiles) -> String {
 }
 
 #[test]
-fn each_fault_is_one_sentence_that_names_the_setting_and_the_file() {
+fn each_fault_names_the_setting_and_the_file() {
     let files = Files::new();
     let good = files.certificate("good", &["a.example"]);
     files.certificate("other", &["b.example"]);

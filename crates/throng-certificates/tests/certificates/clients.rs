@@ -18,7 +18,7 @@ fn with_clients(files: &Files, authority: &Authority, is_required: bool) -> TlsS
 }
 
 #[test]
-fn the_part_of_the_certificate_that_the_setting_names_is_the_user() {
+fn the_configured_field_of_the_certificate_is_the_user() {
     let (files, authority) = (Files::new(), Authority::new("ca"));
     let mut settings = with_clients(&files, &authority, true);
     let client = Client::with_certificate(&TLS13, Some(authority.client(1)));
@@ -37,7 +37,7 @@ fn the_part_of_the_certificate_that_the_setting_names_is_the_user() {
 }
 
 #[test]
-fn strangers_and_clients_without_a_certificate_are_refused_if_it_is_required() {
+fn a_required_certificate_keeps_strangers_out() {
     let (files, authority) = (Files::new(), Authority::new("ca"));
     for version in [&TLS12, &TLS13] {
         let stranger = Client::with_certificate(version, Some(Authority::new("ca").client(1)));

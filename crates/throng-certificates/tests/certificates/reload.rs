@@ -17,7 +17,7 @@ fn der(files: &CertificateFiles) -> Vec<u8> {
 }
 
 #[test]
-fn a_client_is_shown_the_certificate_for_the_name_that_it_asks_for() {
+fn a_client_gets_the_certificate_for_its_name() {
     let files = Files::new();
     let first = files.certificate("first", &["a.example"]);
     let second = files.certificate("second", &["b.example", "*.c.example"]);
@@ -135,7 +135,7 @@ fn expired(files: &Files, name: &str) {
 }
 
 #[test]
-fn an_expired_certificate_is_better_than_none_and_replaces_no_valid_one() {
+fn an_expired_certificate_replaces_no_valid_one() {
     let files = Files::new();
     let own = files.certificate("own", &["a.example"]);
     expired(&files, "own");
@@ -177,7 +177,7 @@ fn a_certificate_of_acme_may_come_later_and_in_one_file() {
 }
 
 #[test]
-fn an_authority_that_validates_sees_the_answer_and_needs_no_certificate() {
+fn a_validating_authority_gets_the_challenge_certificate() {
     let files = Files::new();
     let authority = crate::files::Authority::new("ca");
     let clients = throng_certificates::ClientSettings {

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_that_a_queue_takes_follows_from_that_of_those_before() {
+    fn the_wait_in_a_queue_follows_from_earlier_waits() {
         let mut watch = QueueWatch::default();
         let mut at = Instant::now();
         for _ in 0..13 {

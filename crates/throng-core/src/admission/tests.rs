@@ -39,7 +39,7 @@ fn no_moment_is_further_ahead_than_a_minute() {
 }
 
 #[test]
-fn a_moment_lets_one_in_from_when_it_comes_until_it_is_forgotten() {
+fn a_retry_time_admits_one_client_until_it_is_forgotten() {
     let admission = admission(1000);
     assert!(!admission.take_due(START_MS));
     assert_eq!(admission.tell(START_MS, NO_QUEUE), 250);

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_passes_over_a_known_run_of_expired_messages_in_one_step() {
+    fn a_page_skips_a_known_run_of_expired_messages_at_once() {
         let last = 3 * LOOKED_AT_MAX as u64;
         let mut log = log(&[1, 2, last]);
         let first = log.page_before(u64::MAX, 9);

@@ -188,7 +188,7 @@ mod tests {
     use crate::id::Epoch;
 
     #[test]
-    fn what_is_released_while_the_last_segment_is_emptied_goes_back_too() {
+    fn a_release_while_the_last_segment_empties_gives_all_back() {
         let mut writer = SegmentWriter::new(Epoch::numbered(1));
         let bytes = writer.take();
         let sealing = Sealing::default();

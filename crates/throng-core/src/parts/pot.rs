@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_holds_a_quarter_and_half_is_for_those_who_hold_nothing() {
+    fn a_client_holds_at_most_a_quarter_of_the_pot() {
         let mut pot = Pot::new(1_000);
         let [a, b, c, d] = std::array::from_fn(|_| AskerId::next());
         assert_eq!(hold(&mut pot, a, 200), Room::Bytes(200));

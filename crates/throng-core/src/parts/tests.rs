@@ -96,7 +96,7 @@ fn all_that_wait_for_a_part_are_told_that_it_is_not_read() {
 }
 
 #[test]
-fn a_tail_is_shared_counted_once_and_as_long_as_the_oldest_part_needs() {
+fn parts_share_a_tail_as_long_as_the_oldest_needs() {
     let parts = Arc::<Parts>::default();
     let open = || parts.open(&name(), LAST, LIMITS, AskerId::next());
     let first = open();

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_comes_out_as_it_went_in_and_is_refused_when_cut() {
+    fn sent_events_survive_a_freeze_and_cut_ones_are_refused() {
         let name = ChannelName::channel("room");
         let state = Arc::new(PresenceState { time_ms: 17, json: "{}".into() });
         let watched = WatchedPresence::default();

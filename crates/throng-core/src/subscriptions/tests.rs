@@ -101,7 +101,7 @@ proptest! {
 }
 
 #[test]
-fn a_burst_beyond_the_lag_limit_reaches_a_subscription_that_keeps_up() {
+fn a_burst_beyond_the_lag_limit_reaches_a_quick_reader() {
     let mut world = World::new(rules(0, 1, 1, LagPolicy::Close), Offsets::CountingFrom(0));
     for connection in 0..3 {
         world.subscribe(connection, 0, crate::StartAt::Live);
@@ -160,7 +160,7 @@ fn a_gap_caused_by_a_leap_survives_a_later_backlog() {
 }
 
 #[test]
-fn a_hole_before_a_leap_is_a_gap_for_a_subscription_that_had_all() {
+fn a_hole_before_a_leap_is_a_gap_for_a_complete_reader() {
     let mut table = SubscriptionTable::new(rules(0, 9, 9, LagPolicy::Skip));
     let (channel, local) = (ChannelId(0), table.next_local());
     let id = table.join(ConnectionId::new(0), &model::followed(channel, local, 5), false, None);

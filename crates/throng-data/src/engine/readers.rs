@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_asks_for_little_does_not_wait_for_one_that_asks_for_much() {
+    fn a_small_read_does_not_wait_for_a_large_one() {
         let mut queue = Queue::default();
         let (greedy, modest) = (AskerId::next(), AskerId::next());
         for channel in 0..100 {

@@ -242,7 +242,7 @@ fn many_publishers_are_answered_where_the_server_says() {
 }
 
 #[test]
-fn what_was_taken_before_the_disk_failed_is_answered_and_what_comes_is_refused() {
+fn a_failing_disk_refuses_new_work_and_answers_old() {
     for (fault, refused) in [
         (Fault::CommitLost(true), Refused::Full),
         (Fault::CommitLost(false), Refused::Failed),
@@ -298,7 +298,7 @@ fn a_pause_is_a_clean_end_behind_which_the_run_goes_on() {
 }
 
 #[test]
-fn a_journal_that_starts_paused_writes_nothing_before_it_goes_on() {
+fn a_paused_journal_writes_nothing() {
     let storage = MemoryStorage::default();
     drop(start(&logs(&storage, "boot"), Sync::Never));
     let setup = Setup { sync: Sync::Never, max_bytes: u64::MAX, server: Arc::<Alone>::default() };
@@ -351,7 +351,7 @@ fn an_end_while_the_disk_fails_leaves_the_outcome_open() {
 }
 
 #[test]
-fn what_is_taken_while_the_limit_is_found_does_not_open_the_directory_again() {
+fn work_in_hand_does_not_reopen_a_full_directory() {
     let (stopped, stops) = mpsc::channel();
     let (go_on, goes_on) = mpsc::channel();
     let server = Arc::new(Stopped {

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_of_the_future_expire_as_far_apart_as_they_were_published() {
+    fn messages_of_the_future_keep_their_distance_in_time() {
         let mut ages = Ages::default();
         let now = ages.read_at(START_MS, START_MS);
         let age_ms = 1_000;

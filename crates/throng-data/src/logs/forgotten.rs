@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_empty_for_its_age_is_forgotten_and_begins_after_the_mark() {
+    fn a_long_empty_channel_is_forgotten() {
         let mut run = Run::open(&MemoryStorage::default());
         for _ in 0..7 {
             run.publish(NOW_MS, "long");

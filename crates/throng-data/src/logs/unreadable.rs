@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_is_damaged_is_read_again_later_before_it_is_dropped() {
+    fn a_damaged_message_is_read_again_before_it_is_dropped() {
         let storage = MemoryStorage::default();
         let (logs, mut writer) = open(&storage);
         publish(&mut writer, NOW_MS);

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_visit_that_did_not_end_begins_anew_and_one_that_did_does_not() {
+    fn only_an_unfinished_visit_begins_anew() {
         let storage = MemoryStorage::default();
         let names: Vec<_> = (0..2 * VISITED_PER_STEP).map(|n| format!("{n:06}")).collect();
         let mut before = Run::new(&storage, Some(MANY));

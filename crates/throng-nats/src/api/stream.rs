@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_without_a_majority_is_known_by_the_silence_of_the_others() {
+    fn silent_peers_reveal_a_leader_without_a_majority() {
         let silent_ms = |replicas: Value| {
             let answer = json!({ "cluster": { "replicas": replicas } }).to_string();
             parse(answer.as_bytes(), &json!({})).map(|info| info.majority_silent_ms)

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_was_announced_has_to_be_as_good_as_who_announced_it() {
+    fn an_announced_server_is_held_to_its_announcers_name() {
         let urls = ["10.0.0.2:4222", "n3.example:1", "[fd00::2]:2", "bad url"];
         assert_eq!(
             announce("nats://n1.example", &urls, Said::Plainly),

@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_later_version_says_is_read_and_what_an_earlier_one_leaves_out_is_nothing() {
+    fn descriptions_by_other_versions_are_read() {
         let cluster = Cluster::default();
         cluster.heard(1_000, "later".into(), br#"{"name":"a:1","connections":7,"more":[]}"#);
         cluster.heard(1_000, "earlier".into(), b"");

@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_version_may_say_more_and_what_it_asks_anew_is_not_answered() {
+    fn unknown_questions_of_later_versions_get_no_answer() {
         let more = r#"{"presence":{"of":{"user":"ann"},"users":3,"more":[1]}}"#;
         let presence = Question::Presence { of: Log::User("ann".into()), users: 3 };
         assert_eq!(serde_json::from_str::<Question>(more).unwrap(), presence);

@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_this_node_is_known_also_if_the_stream_has_forgotten_it() {
+    fn a_node_knows_its_own_keys_when_the_stream_forgets_them() {
         let mut sent = Sent::with(Some("key"));
         sent.answer(8, false);
         let again = publication(Some("key"));

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_answers_no_publication_stalls_until_it_answers_one() {
+    fn a_stream_without_answers_is_stalled() {
         let mut stall = Stall::default();
         assert_eq!(tick(&mut stall, 0, 10_000, false), []);
         assert_eq!(tick(&mut stall, 10_000, 20_000, true), [(11_950, true)]);
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stalled_stream_that_nobody_publishes_to_is_taken_for_sound_again() {
+    fn an_idle_stalled_stream_counts_as_sound_again() {
         let mut stall = Stall::default();
         assert_eq!(tick(&mut stall, 0, 3_000, true).len(), 1);
         assert_eq!(tick(&mut stall, 3_000, 7_000, false), []);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_without_a_majority_stalls_until_it_or_another_has_one() {
+    fn a_leader_without_a_majority_is_stalled() {
         let mut stall = Stall::default();
         stall.majority_is(false);
         assert_eq!(stall.tick(0, false), Some(true));

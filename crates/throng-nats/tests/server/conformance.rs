@@ -101,7 +101,7 @@ fn an_engine_over_three_servers_conforms() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nodes_have_tags_of_their_own_that_names_of_connections_begin_with() {
+async fn connection_names_begin_with_their_nodes_tag() {
     let server = NatsServer::start("").await;
     let addresses = [server.address.clone()];
     let tags = tokio::task::spawn_blocking(move || {
@@ -176,7 +176,7 @@ fn resume_again_and_again(engine: &NatsEngine, queue: &WorkerQueue, first: Messa
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_resumes_on_any_node_while_others_publish_misses_nothing() {
+async fn a_resume_on_any_node_misses_nothing() {
     let server = NatsServer::start("").await;
     let addresses = [server.address.clone()];
     let test = move || {

@@ -269,7 +269,7 @@ async fn following(server: &NatsServer, settings: &StreamSettings) -> [Node; 2] 
 }
 
 #[tokio::test]
-async fn a_server_that_is_killed_and_comes_back_loses_and_repeats_nothing() {
+async fn a_killed_server_loses_and_repeats_nothing() {
     let mut server = NatsServer::start("").await;
     let mut settings = stream();
     settings.retention.max_messages = 100_000;
@@ -292,7 +292,7 @@ async fn a_server_that_is_killed_and_comes_back_loses_and_repeats_nothing() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_silent_for_a_while_loses_and_repeats_nothing() {
+async fn a_silent_server_loses_and_repeats_nothing() {
     let server = NatsServer::start("").await;
     let mut settings = stream();
     settings.retention.max_messages = 100_000;

@@ -15,7 +15,7 @@ fn number(name: &str) -> Option<u64> {
 }
 
 #[test]
-fn whatever_happens_followers_get_each_message_once_and_in_order() {
+fn followers_get_each_message_once_and_in_order() {
     let seeds = match number("THRONG_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..number("THRONG_SEEDS").unwrap_or(256),

@@ -137,7 +137,7 @@ fn alert(output: &[u8]) -> Option<u8> {
 }
 
 #[test]
-fn a_record_of_the_handshake_that_is_too_long_is_refused_by_its_header() {
+fn an_oversized_handshake_record_is_refused_early() {
     let (server, _) = configs(Suite::Tls13Aes128Gcm);
     let mut handshake = Acceptor::new(server).handshake().unwrap();
     let mut output = Vec::new();

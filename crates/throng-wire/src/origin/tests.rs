@@ -243,7 +243,7 @@ fn listed_origins_are_allowed() {
 }
 
 #[test]
-fn pages_of_other_ports_are_refused_if_only_the_same_port_is_allowed() {
+fn pages_of_other_ports_are_refused() {
     let policy = OriginPolicy { listen: LOCAL, origins: &[], hosts: &[], is_same_port_only: true };
     for (origin, host, is_allowed) in [
         ("http://localhost:9090", "localhost:9090", true),

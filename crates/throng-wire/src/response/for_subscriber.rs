@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_websocket_opens_and_closes_with_what_is_wrong_with_its_token() {
+    fn a_websocket_with_a_bad_token_opens_and_closes() {
         let plain = "Sec-WebSocket-Protocol: throng.token.abc, throng.plain\r\n";
         for (error, code) in [
             (ErrorCode::Unauthorized, 4003u16),

@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_channel_does_not_say_that_the_other_server_goes_on() {
+    fn the_end_of_the_channel_says_nothing_about_the_other() {
         let message = given_up(ChannelError::Ended).to_string();
         assert_eq!(message, "the running server has given up or ended");
     }

@@ -147,7 +147,7 @@ fn a_quiet_channel_that_was_forgotten_resumes_after_a_thaw() {
 }
 
 #[test]
-fn a_channel_at_the_last_offset_refuses_messages_and_can_be_thawed() {
+fn a_channel_at_the_last_offset_can_be_thawed() {
     for retention in [retention(3), retention(0)] {
         let mut fixture = Fixture::new(retention, 1, usize::MAX);
         let (known, new) = (ChannelName::channel("known"), ChannelName::channel("new"));
@@ -224,7 +224,7 @@ fn channels_and_messages_out_of_place_are_refused() {
 }
 
 #[test]
-fn a_channel_in_use_whose_log_would_be_elsewhere_is_refused_by_name() {
+fn a_channel_in_use_cannot_move_to_a_journal() {
     let (followed, with_messages) = (ChannelName::channel("followed"), ChannelName::user("ann"));
     let with_rules = |is_durable| {
         let mut fixture = Fixture::new(retention(3), 1, usize::MAX);

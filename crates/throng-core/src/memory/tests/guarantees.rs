@@ -89,7 +89,7 @@ fn offsets_of_forgotten_channels_are_never_repeated() {
 }
 
 #[test]
-fn a_quiet_channel_resumes_though_it_was_forgotten_and_others_have_advanced() {
+fn a_forgotten_quiet_channel_resumes_without_a_gap() {
     let fixture = Fixture::new(retention(2), 1, usize::MAX);
     let (shard, _) = fixture.engine.find(&name());
     let mut others = (0..).map(|number| ChannelName::channel(&format!("other-{number}")));
@@ -274,7 +274,7 @@ fn names_are_those_of_followed_channels() {
 }
 
 #[test]
-fn the_head_of_a_log_that_is_elsewhere_is_not_that_of_forgotten_channels() {
+fn a_log_elsewhere_does_not_start_after_forgotten_channels() {
     let fixture = Fixture::new(retention(0), 1, usize::MAX);
     let follow = |number: u32, offset| {
         let channel = ChannelName::channel(&number.to_string());

@@ -45,7 +45,7 @@ fn listen(fixture: &Fixture, name: &ChannelName, start: StartAt, is_over: &Atomi
 }
 
 #[test]
-fn a_follower_gets_backlog_and_notifications_exactly_once_in_order() {
+fn a_follower_gets_each_message_once_and_in_order() {
     for nth in 0..20 {
         let fixture = Fixture::new(retention(50), 1, usize::MAX);
         let name = ChannelName::channel("busy");

@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_connection_has_no_more_subscriptions_than_the_last_had_room_for() {
+    fn a_new_connection_respects_the_last_ones_limit() {
         let mut world = World::following(0..6);
         world.answer(2);
         world.done();

@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_as_nodes_want_it_lacks_nothing_but_what_cannot_be_seen() {
+    fn a_proper_server_passes_all_visible_checks() {
         let found = Findings {
             servers: vec![("tls://10.0.0.1:4222".into(), None)],
             examined: Some(examined()),
