@@ -1,14 +1,11 @@
-"""`throng flood agent`: one flood from several processes that meet at a real NATS server."""
+"""`throng flood agent`: one flood from several processes."""
 
-import contextlib
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -49,6 +46,11 @@ class Agent:
     def says(self, words):
         eventually(lambda: words in self.log(), lambda: f"{words!r} in:\n{self.log()}")
 
+    def address(self):
+        """Where it listens, which it says first."""
+        self.says("listens at ")
+        return re.search(r"listens at (\S+)", self.log()).group(1)
+
     def counted(self):
         """Clients subscribed and messages received in its last run."""
         found = OVER.findall(self.log())
@@ -68,51 +70,26 @@ class Agent:
         assert "panicked" not in self.log(), self.log()
 
 
-@contextlib.contextmanager
-def nats_server(directory):
-    """A real NATS server: its URL and its process."""
-    program = shutil.which("nats-server") or shutil.which("nats-server", path="/usr/sbin")
-    assert program, "nats-server is missing: scripts/setup"
-    # It says in a file which port it has found free.
-    command = [program, "--addr", "127.0.0.1", "--port", "-1", "--ports_file_dir", str(directory)]
-    command += ["--log", str(directory / "nats.log")]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    ports = directory / f"{Path(program).name}_{process.pid}.ports"
-
-    def is_there():
-        assert process.poll() is None, (directory / "nats.log").read_text()
-        return ports.exists() and ports.read_text().endswith("}")
-
-    try:
-        eventually(is_there, "the NATS server")
-        yield json.loads(ports.read_text())["nats"][0], process
-    finally:
-        process.terminate()
-        process.wait(TIMEOUT_SECONDS)
-
-
-@pytest.fixture(scope="module")
-def nats(tmp_path_factory):
-    """A NATS server of this module's own; its URL."""
-    with nats_server(tmp_path_factory.mktemp("nats")) as (url, _):
-        yield url
+@pytest.fixture
+def secret(tmp_path):
+    """A file with a secret."""
+    path = tmp_path / "secret"
+    path.write_text("a secret that agents and coordinators share\n")
+    return path
 
 
 @pytest.fixture
-def agents(tmp_path, nats, request):
-    """Starts agents of a group that no other test uses; returns the flags and the agents."""
+def agents(tmp_path, secret):
+    """Starts agents; returns the coordinator's flags and the agents."""
     started = []
-    group = re.sub(r"\W", "-", request.node.name)
-    meeting = ["--nats", nats, "--group", group]
 
-    def start(sources, wrappers=None):
+    def start(sources, wrappers=None, flags=()):
         for number, source in enumerate(sources):
             wrapper = (wrappers or {}).get(number, ())
-            flags = [*meeting, "--source", source]
-            started.append(Agent(tmp_path, f"agent-{number}", *flags, wrapper=wrapper))
-        for agent in started:
-            agent.says("waits for a coordinator")
-        return [*meeting, "--agents", len(started), "--agents-wait", "20s"], started
+            own = ["--listen", "127.0.0.1:0", "--secret-file", secret, "--source", source, *flags]
+            started.append(Agent(tmp_path, f"agent-{number}", *own, wrapper=wrapper))
+        addresses = ",".join(agent.address() for agent in started)
+        return ["--secret-file", secret, "--agents", addresses, "--agents-wait", "20s"], started
 
     yield start
     for agent in started:
@@ -132,6 +109,21 @@ def flood(tmp_path):
         return done, json.loads(report.read_text()) if report.exists() else None
 
     return run
+
+
+def start_coordinator(tmp_path, url, *arguments):
+    """A coordinator, and where its report will be."""
+    path = tmp_path / "report.json"
+    command = [BINARY, "flood", url, *arguments, "--json", path]
+    process = subprocess.Popen(
+        list(map(str, command)),
+        cwd=tmp_path,
+        env=clean_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    return process, path
 
 
 def until_held(process, clients):
@@ -200,17 +192,8 @@ def test_storms_and_churn_lose_nothing(server, agents, flood):
 
 def test_an_agent_that_is_killed_is_counted(server, agents, tmp_path):
     flags, started = agents(SOURCES)
-    path = tmp_path / "report.json"
-    command = [BINARY, "flood", server.url, *flags, "--clients", "600", "--hold", "5s"]
-    command += ["--publish", "10", "--json", path]
-    process = subprocess.Popen(
-        list(map(str, command)),
-        cwd=tmp_path,
-        env=clean_environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    load = [*flags, "--clients", "600", "--hold", "5s", "--publish", "10"]
+    process, path = start_coordinator(tmp_path, server.url, *load)
     until_held(process, 600)
     started[1].process.kill()
     out, err = process.communicate(timeout=TIMEOUT_SECONDS)
@@ -226,6 +209,19 @@ def test_an_agent_that_is_killed_is_counted(server, agents, tmp_path):
     assert [report["agents"][number]["received"] for number in (0, 2)] == [10000, 10000]
     warnings = [warning for warning in report["warnings"] if "agent-1 was lost" in warning]
     assert len(warnings) == 1 and "200 clients count as failed" in warnings[0]
+
+
+def test_a_run_that_has_lost_all_agents_ends_with_a_report(server, agents, tmp_path):
+    flags, started = agents(SOURCES[:1])
+    load = [*flags, "--clients", "50", "--hold", "60s"]
+    process, path = start_coordinator(tmp_path, server.url, *load)
+    until_held(process, 50)
+    started[0].process.kill()
+    _, said = process.communicate(timeout=TIMEOUT_SECONDS)
+    assert process.returncode == 1, said
+    report = json.loads(path.read_text())
+    assert report["cut_short"] == "all agents were lost"
+    assert report["total"]["failures"] == {"agent lost": 50}
 
 
 def test_another_clock_is_measured_and_corrected(server, agents, flood, tmp_path):
@@ -254,72 +250,157 @@ def sentence(done, words):
     assert len(errors) == 1 and words in errors[0], done.stderr
 
 
-def test_a_missing_nats_server_is_one_message(server, flood, tmp_path):
-    nowhere = "nats://127.0.0.1:1"
-    done, report = flood(server.url, "--agents", "3", "--nats", nowhere, check=False)
-    sentence(done, f"there is no NATS server at {nowhere}: ")
-    assert report is None
-    done = run_throng("flood", "agent", "--nats", nowhere, directory=tmp_path)
-    sentence(done, f"there is no NATS server at {nowhere}: ")
+def test_the_end_of_the_coordinator_ends_the_clients(server, agents, tmp_path):
+    flags, started = agents(SOURCES[:2])
+    load = [*flags, "--clients", "200", "--hold", "60s", "--publish", "10"]
+    process, _ = start_coordinator(tmp_path, server.url, *load)
+    until_held(process, 200)
+    process.kill()
+    process.communicate(timeout=TIMEOUT_SECONDS)
+    for agent in started:
+        agent.says("the coordinator is gone")
+        assert re.search(r"is gone \(.*\): 100 clients were subscribed", agent.log()), agent.log()
+    # They are there for the next one.
+    done = run_throng(
+        *["flood", server.url, *flags, "--clients", "20", "--hold", "500ms"],
+        directory=tmp_path,
+        timeout=3 * TIMEOUT_SECONDS,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_silent_coordinator_ends_the_clients(server, agents, tmp_path):
+    flags, started = agents(SOURCES[:1], flags=["--once"])
+    load = [*flags, "--clients", "50", "--hold", "60s"]
+    process, _ = start_coordinator(tmp_path, server.url, *load)
+    until_held(process, 50)
+    process.send_signal(signal.SIGSTOP)
+    try:
+        assert started[0].process.wait(TIMEOUT_SECONDS) == 1
+    finally:
+        process.kill()
+        process.communicate(timeout=TIMEOUT_SECONDS)
+    started[0].says("the coordinator is gone (it did not answer in time): 50 clients")
+
+
+def test_an_agent_without_a_secret_listens_on_loopback_only(tmp_path):
+    done = run_throng("flood", "agent", "--listen", "0.0.0.0:0", directory=tmp_path)
+    assert done.returncode == 64
+    assert "0.0.0.0:0 is not loopback: give --secret-file or THRONG_FLOOD_SECRET" in done.stderr
+    short = tmp_path / "short"
+    short.write_text("short\n")
+    done = run_throng("flood", "agent", "--secret-file", short, directory=tmp_path)
+    assert done.returncode == 64
+    assert f"{short}: the secret is shorter than 16 bytes" in done.stderr
+
+
+def test_another_secret_is_refused_by_both_sides(server, agents, flood, tmp_path):
+    flags, started = agents(SOURCES[:1])
+    other = tmp_path / "other"
+    other.write_text("another secret of the same length or so")
+    for secret in [["--secret-file", other], []]:
+        done, report = flood(server.url, *secret, *flags[2:], check=False)
+        sentence(done, f"the agent at {flags[3]} has another secret: see --secret-file")
+        assert report is None
+    started[0].says("was refused: it has another secret")
+    # An impostor, which echoes what it gets, learns nothing that it could use.
+    with socket.create_server(("127.0.0.1", 0)) as impostor:
+        impostor.settimeout(TIMEOUT_SECONDS)
+        address = "127.0.0.1:%d" % impostor.getsockname()[1]
+        load = [*flags[:2], "--agents", address, "--agents-wait", "20s"]
+        process, _ = start_coordinator(tmp_path, server.url, *load)
+        connection, _ = impostor.accept()
+        with connection:
+            while data := connection.recv(4096):
+                connection.sendall(data)
+        _, err = process.communicate(timeout=TIMEOUT_SECONDS)
+        assert process.returncode == 1
+        assert f"the agent at {address} has another secret" in err
+
+
+def test_the_secret_may_come_from_the_environment(server, secret, tmp_path):
+    environment = {**clean_environment(), "THRONG_FLOOD_SECRET": secret.read_text()}
+    command = [BINARY, "flood", "agent", "--listen", "127.0.0.1:0", "--once"]
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as agent:
+        address = re.search(r"listens at (\S+)", agent.stderr.readline()).group(1)
+        load = ["--clients", "20", "--hold", "500ms"]
+        flags = ["--secret-file", secret, "--agents", address]
+        done = run_throng(
+            "flood", server.url, *flags, *load, directory=tmp_path, timeout=3 * TIMEOUT_SECONDS
+        )
+        assert done.returncode == 0, done.stderr
+        agent.communicate(timeout=TIMEOUT_SECONDS)
+        assert agent.returncode == 0
+
+
+def test_strangers_cost_a_deadline_and_a_small_buffer(server, agents, flood):
+    flags, started = agents(SOURCES[:1])
+    host, port = flags[3].split(":")
+
+    def stranger():
+        connection = socket.create_connection((host, int(port)), TIMEOUT_SECONDS)
+        connection.settimeout(TIMEOUT_SECONDS)
+        return connection
+
+    def heard(connection):
+        """All that an agent says to a stranger."""
+        received = b""
+        try:
+            while data := connection.recv(4096):
+                received += data
+        except ConnectionResetError:
+            pass
+        connection.close()
+        return received
+
+    # A frame that would be huge, and one that nobody has signed.
+    for frame in [b"\xff" * 68, b"\0" * 32 + b"\0\0\0\2" + b"\0" * 32 + b"{}"]:
+        connection = stranger()
+        connection.sendall(frame)
+        assert len(heard(connection)) == 32
+    silent = [stranger() for _ in range(30)]
+    # The places of silent ones are free after a few seconds.
+    assert {len(heard(connection)) for connection in silent} <= {0, 32}
+    flood(server.url, *flags, "--clients", "20", "--hold", "500ms")
+    assert started[0].counted()[0] == 20
+
+
+def test_an_agent_keeps_to_its_bounds(server, agents, flood):
+    host = server.url.removeprefix("http://")
+    bounds = ["--max-clients", "100", "--allow-target", host]
+    flags, started = agents(SOURCES[:1], flags=bounds)
+    load = ["--hold", "500ms", "--rate", "1000"]
+    _, report = flood(server.url, *flags, "--clients", "100", *load)
+    assert report["total"]["active"] == 100
+    # It says what it is asked for before it starts.
+    log = started[0].log()
+    assert re.search(r"run [0-9a-f]{8} of 127\.0\.0\.1: agent 1 of 1, up to 100 clients", log), log
+    assert host in log and "connects/s" in log and "for at most" in log
+    done, report = flood(server.url, *flags, "--clients", "101", *load, check=False)
+    assert done.returncode == 1
+    assert "it allows 100 and not 101 clients (--max-clients)" in report["cut_short"]
+    done, report = flood("http://127.0.0.1:1", *flags, "--clients", "5", *load, check=False)
+    assert done.returncode == 1
+    assert "it does not allow the target 127.0.0.1:1 (--allow-target)" in report["cut_short"]
+    assert "a run was refused" in started[0].log()
+
+
+def test_public_targets_are_refused_unless_allowed(server, agents, flood):
+    flags, started = agents(SOURCES[:1])
+    # Of a network for documentation: nobody has this address.
+    done, report = flood("http://203.0.113.9:80", *flags, "--clients", "5", check=False)
+    assert done.returncode == 1
+    assert "it does not allow the target 203.0.113.9:80" in report["cut_short"]
+    assert "up to" not in started[0].log()
 
 
 def test_too_few_agents_is_one_message(server, agents, flood):
-    flags, _ = agents(SOURCES[:2])
-    flags[flags.index("--agents") + 1] = 3
-    # Those who are there answer within this time, on a busy machine as well.
+    flags, started = agents(SOURCES[:1])
+    flags[3] += ",127.0.0.1:1"
+    # The agent that is there answers within this time, on a busy machine as well.
     flags[-1] = "3s"
     done, _ = flood(server.url, *flags, check=False)
-    sentence(done, "2 of 3 agents are there after 3 s")
-
-
-def test_an_agent_of_another_version_is_named(server, nats, flood, tmp_path):
-    """A stand-in answers the call as a later version would."""
-    host, port = nats.removeprefix("nats://").split(":")
-    with socket.create_connection((host, int(port)), TIMEOUT_SECONDS) as connection:
-        lines = connection.makefile("rb")
-        connection.sendall(b'CONNECT {"verbose":false}\r\nSUB throng.flood.later.call 1\r\nPING\r\n')
-        while lines.readline() != b"PONG\r\n":
-            pass
-        flags = ["--nats", nats, "--group", "later", "--agents", "1", "--agents-wait", "20s"]
-        coordinator = subprocess.Popen(
-            [BINARY, "flood", server.url, *flags],
-            cwd=tmp_path,
-            env=clean_environment(),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        line = lines.readline()
-        while not line.startswith(b"MSG"):
-            line = lines.readline()
-        reply = line.split()[3]
-        answer = json.dumps({"version": 99, "program": "9.9.9", "name": "later"}).encode()
-        connection.sendall(b"PUB %s %d\r\n%s\r\n" % (reply, len(answer), answer))
-        _, err = coordinator.communicate(timeout=TIMEOUT_SECONDS)
-    assert coordinator.returncode == 1
-    assert "the agent later is of version 99 (9.9.9) and this is version 2" in err
-
-
-def test_a_lost_nats_server_ends_the_run_with_a_report(server, tmp_path):
-    with nats_server(tmp_path) as (url, process):
-        agent = Agent(tmp_path, "agent", "--nats", url, "--source", SOURCES[0])
-        agent.says("waits for a coordinator")
-        path = tmp_path / "report.json"
-        flags = ["--agents", "1", "--nats", url, "--clients", "50", "--hold", "60s"]
-        command = [BINARY, "flood", server.url, *flags, "--json", path]
-        coordinator = subprocess.Popen(
-            list(map(str, command)),
-            cwd=tmp_path,
-            env=clean_environment(),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        until_held(coordinator, 50)
-        process.kill()
-        _, said = coordinator.communicate(timeout=TIMEOUT_SECONDS)
-        assert coordinator.returncode == 1, said
-        report = json.loads(path.read_text())
-        assert report["cut_short"] == f"the NATS server at {url} is gone"
-        assert report["total"]["failures"] == {"agent lost": 50}
-        agent.stop()
+    sentence(done, "1 of 2 agents are there after 3 s: 127.0.0.1:1: Connection refused")
+    flags[3] = f"{started[0].address()},{started[0].address()}"
+    done, _ = flood(server.url, *flags, check=False)
+    assert done.returncode == 64 and "is given twice" in done.stderr

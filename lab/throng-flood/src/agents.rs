@@ -1,24 +1,17 @@
 //! Clients on several machines: agents, and the coordinator that divides a plan among them.
 //!
-//! They communicate through a NATS server: core NATS, no streams, nothing stored. The coordinator
-//! sends commands and agents reply, never the other way round, so every message belongs to a
-//! command.
-//!
-//! | subject | sent by | |
-//! |---|---|---|
-//! | `throng.flood.GROUP.call` | the coordinator, until enough agents have replied | asks which
-//! agents there are |
-//! | `throng.flood.GROUP.agent.ID` | the coordinator | all commands to the agent `ID` |
+//! The coordinator connects to each agent over TCP. It sends commands, and agents answer each; see
+//! `message`. The connection is authenticated with a shared secret, and not encrypted.
 //!
 //! # Layout
 //!
 //! | module | contents |
 //! |---|---|
+//! | `connection` | authenticated frames with deadlines |
 //! | `message` | commands and replies |
-//! | `counts` | counts and histograms in messages, without loss |
+//! | [`bounds`] | the load that an agent allows |
 //! | [`split`] | which agent has which clients |
 //! | [`clock`] | the offset of another machine's clock |
-//! | `nats` | the connection to the NATS server |
 //! | [`agent`] | `throng flood agent` |
 //! | [`coordinator`] | finds agents, and runs a plan with them |
 //! | `updates` | sends agents the counters of published messages |
@@ -34,80 +27,35 @@
 //! * Deliveries are measured by the agent's clock, corrected by its offset from the publisher's.
 //!   The report has the offset and its uncertainty.
 
+use std::io::{Error, ErrorKind};
+use std::time::Duration;
+
 pub(crate) mod agent;
+pub(crate) mod bounds;
 mod clients;
 pub(crate) mod clock;
+pub(crate) mod connection;
 pub(crate) mod coordinator;
-mod counts;
 mod message;
-mod nats;
 pub(crate) mod split;
 mod updates;
 
-/// The version of the messages between agents and coordinator.
-pub(crate) const VERSION: u32 = 2;
+#[cfg(test)]
+mod tests;
 
-/// Why agents and coordinator cannot work together.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum AgentsError {
-    /// No NATS server answers at the URL.
-    #[error("there is no NATS server at {url}: {reason}")]
-    NoServer {
-        /// The URL without its password.
-        url: String,
-        /// Why the connection failed.
-        reason: String,
-    },
-    /// The NATS server reported an error.
-    #[error("the NATS server at {url}: {reason}")]
-    Server {
-        /// The URL without its password.
-        url: String,
-        /// The error that it reported.
-        reason: String,
-    },
-    /// Not enough agents have replied in time.
-    #[error("{found} of {wanted} agents are there after {seconds} s (group {group:?}){hint}")]
-    TooFew {
-        /// Agents that have replied.
-        found: usize,
-        /// Agents that were asked for.
-        wanted: usize,
-        /// How long the coordinator has waited.
-        seconds: u64,
-        /// The group that was called.
-        group: String,
-        /// What may help; may be empty.
-        hint: String,
-    },
-    /// An agent has another version.
-    #[error(
-        "the agent {agent} is of version {theirs} and this is version {ours}: run the same one on \
-         all machines"
-    )]
-    Version {
-        /// The name of the agent.
-        agent: String,
-        /// The version of the agent.
-        theirs: String,
-        /// The version of the coordinator.
-        ours: String,
-    },
-    /// An agent refused to take part.
-    #[error("the agent {agent} cannot take part: {reason}")]
-    Refused {
-        /// The name of the agent.
-        agent: String,
-        /// Why the agent refused.
-        reason: String,
-    },
-    /// A group's name must be usable in a NATS subject.
-    #[error("{0:?} is no name of a group: letters, digits, - and _ are allowed")]
-    Group(String),
-    /// The user has stopped the coordinator before the run.
-    #[error("stopped while waiting for agents")]
-    Stopped,
-    /// The runtime cannot be started.
-    #[error("the network cannot be used: {0}")]
-    Runtime(std::io::Error),
+/// The version of the messages between agents and coordinator.
+pub(crate) const VERSION: u32 = 3;
+
+/// A side that does not take or answer a message for this long is lost.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// Why a connection failed, in words.
+fn reason(error: &Error) -> String {
+    match error.kind() {
+        ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
+            "it has closed the connection".to_owned()
+        }
+        ErrorKind::TimedOut => "it did not answer in time".to_owned(),
+        _ => error.to_string(),
+    }
 }

@@ -1,9 +1,10 @@
 //! What a client thread counts. The counts of all threads are merged.
 
 use std::collections::BTreeMap;
+use std::ops::AddAssign;
 
 use hdrhistogram::Histogram;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::failure::Failure;
 use crate::protocol::refusal;
@@ -19,7 +20,7 @@ pub(crate) fn nanoseconds() -> Nanoseconds {
 }
 
 /// What one thread has counted since it was last asked.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct ClientCounts {
     /// The current states of its clients.
     pub states: States,
@@ -32,6 +33,7 @@ pub struct ClientCounts {
     /// Clients that the server told when to come back, and that did.
     pub told: u64,
     /// Failures by reason.
+    #[serde(serialize_with = "by_text")]
     pub failures: BTreeMap<Failure, u64>,
     /// Messages with a mark.
     pub received: u64,
@@ -47,13 +49,18 @@ pub struct ClientCounts {
     pub pings: u64,
     /// Heartbeats that need no answer: pongs, comments of an event stream, empty lines of a stream.
     pub heartbeats: u64,
-    /// From the start of the first connect to the last subscription.
+    /// From the start of the first connect to the last subscription. Other machines have other
+    /// clocks, here and below.
+    #[serde(skip)]
     pub connecting: TimeSpan,
     /// From the first message to the last, with or without a mark.
+    #[serde(skip)]
     pub arriving: TimeSpan,
     /// From the start of a connect to the subscription.
+    #[serde(with = "crate::buckets")]
     pub connect: Nanoseconds,
     /// From the scheduled time of a message to each delivery.
+    #[serde(with = "crate::buckets")]
     pub delivery: Nanoseconds,
     /// The longest time between two polls for events. Receive timestamps are late by up to this.
     pub lag_ns: u64,
@@ -109,6 +116,14 @@ pub struct States {
     pub active: u64,
     /// Clients that were closed by either side, and are not reconnecting.
     pub closed: u64,
+}
+
+impl AddAssign for States {
+    fn add_assign(&mut self, other: States) {
+        self.connecting += other.connecting;
+        self.active += other.active;
+        self.closed += other.closed;
+    }
 }
 
 impl Default for ClientCounts {
@@ -178,9 +193,7 @@ impl ClientCounts {
     /// Adds the counts of another thread, or later ones of the same. States are added, too: merge
     /// counts of different threads at one time, or set the states afterwards.
     pub fn merge(&mut self, other: &ClientCounts) {
-        self.states.connecting += other.states.connecting;
-        self.states.active += other.states.active;
-        self.states.closed += other.states.closed;
+        self.states += other.states;
         self.attempts += other.attempts;
         self.subscribed += other.subscribed;
         self.ended += other.ended;
@@ -206,8 +219,19 @@ impl ClientCounts {
     }
 }
 
+/// Serializes failures by their texts, of which several failures may have the same.
+fn by_text<S: Serializer>(failures: &BTreeMap<Failure, u64>, to: S) -> Result<S::Ok, S::Error> {
+    let mut texts = BTreeMap::<String, u64>::new();
+    for (failure, count) in failures {
+        *texts.entry(failure.to_string()).or_default() += count;
+    }
+    texts.serialize(to)
+}
+
 #[cfg(test)]
 mod tests {
+    use throng_tls::Suite;
+
     use super::*;
 
     #[test]
@@ -222,5 +246,29 @@ mod tests {
         span.merge(other);
         assert_eq!((span.first_ns(), span.last_ns()), (Some(5_000_000_000), Some(7_000_000_000)));
         assert_eq!(span.seconds(), Some(2.0));
+    }
+
+    #[test]
+    fn counts_survive_the_round_trip() {
+        let mut counts = ClientCounts {
+            attempts: 5,
+            received: 3,
+            lag_ns: 9,
+            repeated: 4,
+            ..ClientCounts::default()
+        };
+        counts.states = States { connecting: 1, active: 2, closed: 3 };
+        counts.tls.add(Suite::Tls12Aes256Gcm, true, 7_000);
+        counts.fail(Failure::Handshake("no upgrade"));
+        counts.fail(Failure::Status(503));
+        counts.delivery.record_n(1_234_567, 3).unwrap();
+        let json = serde_json::to_string(&counts).unwrap();
+        let back: ClientCounts = serde_json::from_str(&json).unwrap();
+        assert_eq!((back.states, back.attempts, back.received), (counts.states, 5, 3));
+        assert_eq!((&back.delivery, back.lag_ns, back.repeated), (&counts.delivery, 9, 4));
+        assert_eq!((back.tls.kinds, back.tls.resumed()), (counts.tls.kinds, 1));
+        assert_eq!(back.tls.time, counts.tls.time);
+        let words: Vec<String> = back.failures.keys().map(ToString::to_string).collect();
+        assert_eq!(words, ["handshake: no upgrade", "status 503"]);
     }
 }

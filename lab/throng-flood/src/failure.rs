@@ -3,13 +3,12 @@
 use std::fmt;
 
 use rustix::io::Errno;
-use serde::Serialize;
+use serde::{Deserialize, Deserializer};
 
 use crate::tls::TlsFailure;
 
 /// Why a client failed.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Failure {
     /// The connection was refused.
     Refused,
@@ -97,6 +96,13 @@ impl Failure {
             Failure::Message(_) => Failure::Message("more".to_owned()),
             other => other.clone(),
         }
+    }
+}
+
+/// Failures that an agent has counted are texts.
+impl<'de> Deserialize<'de> for Failure {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Failure, D::Error> {
+        String::deserialize(from).map(Failure::Reported)
     }
 }
 

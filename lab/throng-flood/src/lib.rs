@@ -16,16 +16,16 @@
 //! | [`marker`] | the mark in each payload |
 //! | [`audit`] | whether every client got every message |
 //! | [`counts`], [`failure`] | what threads count, and why clients fail |
+//! | `buckets` | histograms in messages |
 //! | [`machine`] | what a run costs the whole machine |
 //! | [`report`] | the report of a run |
-//! | [`agents`] | clients on several machines, coordinated through a NATS server |
+//! | [`agents`] | clients on several machines, and the coordinator that commands them |
 //! | [`redact`] | what reports must not contain |
 //! | `random` | random numbers by position |
 //!
 //! # Invariants
 //!
-//! * No runtime on the load path: plain threads, one epoll each. Agents speak to each other from
-//!   one thread of their own.
+//! * No runtime on the load path: plain threads, one epoll each.
 //! * Nothing that a server sends makes a thread panic or grow without bound.
 //! * A delivery's latency counts from the intended time of its publish.
 //! * A failure has a reason and is counted.
@@ -33,6 +33,7 @@
 mod agents;
 mod assertions;
 mod audit;
+mod buckets;
 pub mod cli;
 mod clients;
 mod counts;

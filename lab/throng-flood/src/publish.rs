@@ -44,7 +44,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::plan::{PublishBy, Target};
+use crate::plan::{Plan, PublishBy, Target};
 use crate::protocol::url::HttpUrl;
 use crate::streams::StreamCounters;
 use crate::template::TemplateValues;
@@ -116,6 +116,22 @@ struct PublisherHandle {
 }
 
 impl Publishers {
+    /// Starts the threads, if the plan publishes; nothing connects yet.
+    pub(crate) fn of_plan(
+        plan: &Plan,
+        run: u32,
+        counters: &Arc<StreamCounters>,
+    ) -> Result<Option<Publishers>, PublishError> {
+        let settings = |max_rate| PublisherSettings {
+            target: &plan.target,
+            run,
+            counters: Arc::clone(counters),
+            max_clients: plan.max_clients(),
+            max_rate,
+        };
+        plan.max_rate().map(|max_rate| Publishers::start(&settings(max_rate))).transpose()
+    }
+
     /// Starts the threads; nothing connects yet.
     pub(crate) fn start(settings: &PublisherSettings<'_>) -> Result<Publishers, PublishError> {
         let publish = settings.target.publish.as_ref().ok_or(PublishError::NoTarget)?;

@@ -4,7 +4,7 @@ use crate::agents::coordinator::Coordinator;
 use crate::clients::ClientPool;
 use crate::machine::{self, Machine, is_loopback};
 use crate::plan::Plan;
-use crate::publish::{PublisherSettings, Publishers};
+use crate::publish::Publishers;
 use crate::report::{Environment, Report, RunDescription, VERSION};
 use crate::runner::{Observer, RunContext, run_phases};
 
@@ -16,7 +16,7 @@ pub fn run(plan: Plan, observer: &mut dyn Observer) -> Report {
 
 /// Runs the plan, which is also given as TOML, with the clients of several machines.
 pub(crate) fn run_with(
-    coordinator: &Coordinator,
+    coordinator: Coordinator,
     plan: &Plan,
     toml: &str,
     observer: &mut dyn Observer,
@@ -46,21 +46,10 @@ fn execute(plan: &Plan, observer: &mut dyn Observer) -> Result<Report, String> {
         is_here.then(|| Machine::watch(machine::server(plan), || observer.should_stop())).flatten();
     let max_clients = plan.max_clients();
     let pool = ClientPool::start(plan, max_clients).map_err(|error| error.to_string())?;
-    let max_rate = plan.max_rate();
-    let publishers = max_rate.map(|max_rate| {
-        let (run, counters) = (pool.run(), pool.counters());
-        Publishers::start(&PublisherSettings {
-            target: &plan.target,
-            run,
-            counters,
-            max_clients,
-            max_rate,
-        })
-    });
-    let report = match publishers.transpose() {
+    let counters = pool.counters();
+    let report = match Publishers::of_plan(plan, pool.run(), &counters) {
         Ok(publishers) => {
-            let context =
-                RunContext { client_set: &pool, counters: pool.counters(), publishers, machine };
+            let context = RunContext { client_set: &pool, counters, publishers, machine };
             Ok(run_phases(plan, context, observer))
         }
         Err(error) => Err(error.to_string()),

@@ -1,121 +1,215 @@
-//! `throng flood agent`: waits for a coordinator, and runs a pool of clients for it.
+//! `throng flood agent`: serves one coordinator at a time with a pool of clients.
+//!
+//! # Invariants
+//!
+//! * A stranger learns and starts nothing. It costs a thread with a small buffer until the deadline
+//!   of the greeting, and at most [`STRANGERS_MAX`] connections are greeted at a time.
+//! * Nothing connects before the agent's own bounds allow the plan and the resolved addresses.
+//! * A run ends with the connection of its coordinator, or when that is silent for too long.
 
-use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use async_nats::{Message, Subscriber};
-use futures_util::StreamExt as _;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::Serialize;
+use serde_json::Value;
 use throng_host::proc;
+use throng_units::format;
 
-use super::counts::{WireCounts, WireDeliveries};
-use super::message::{AgentCommand, AgentCost, AgentInfo, BeginRun, Discovery, Reply, RunCommand};
-use super::nats::{Group, NatsConnection, encode};
+use super::bounds::Bounds;
+use super::connection::{
+    Connection, GREETING_BYTES_MAX, GREETING_TIME_MAX, MESSAGE_BYTES_MAX, Role, Secret,
+};
+use super::message::{AgentCommand, AgentCost, AgentInfo, BeginRun, Deliveries, Greeting};
 use super::split::AgentShare;
-use super::{AgentsError, VERSION, clock};
+use super::{ANSWER_TIME_MAX, VERSION, clock, reason};
 use crate::clients::{ClientPool, ClientShare, PublishDeliveries};
 use crate::counts::ClientCounts;
 use crate::marker::now_ns;
-use crate::plan::Plan;
+use crate::plan::{Phase, Plan};
 use crate::publish;
-use throng_units::format;
 
-/// A coordinator sends a command at least once a second. After this time without one it is gone,
-/// and the agent closes its clients.
-const COORDINATOR_LOST: Duration = Duration::from_secs(15);
+/// A coordinator sends a command at least once a second. After this time without one the agent
+/// closes its clients.
+const SILENCE_MAX: Duration = Duration::from_secs(15);
+
+/// Connections that have proven nothing yet.
+const STRANGERS_MAX: usize = 8;
+
+/// Refused secrets that are reported, so that strangers cannot fill the terminal.
+const REFUSALS_SAID_MAX: usize = 10;
 
 /// How often the agent checks whether to stop.
 const STEP: Duration = Duration::from_millis(100);
 
-/// How long the last reply may take to reach the NATS server.
-const LAST_REPLY_TIME_MAX: Duration = Duration::from_secs(1);
-
-/// Bytes of deliveries in one reply: well below the 1 MiB that a NATS server accepts.
-const ANSWER_BYTES_MAX: usize = 400_000;
+/// Messages whose deliveries fit into one reply, whatever their histograms.
+const DELIVERIES_MAX: usize = 1000;
 
 /// How often memory is read; reading it blocks the process.
 const MEMORY_EVERY: Duration = Duration::from_secs(5);
 
-/// The options of an agent.
-pub(crate) struct AgentOptions<'a> {
-    /// The NATS server.
-    pub(crate) nats: &'a str,
-    /// The group whose coordinators it serves.
-    pub group: &'a str,
-    /// The agent's name in reports; host name and process id by default.
-    pub name: Option<String>,
-    /// Whether it ends after the first run.
-    pub is_once: bool,
-    /// Turns the text of a plan into this machine's part of it, or says why that is impossible.
-    pub plan: &'a dyn Fn(&str, AgentShare) -> Result<Plan, String>,
-    /// Prints one line about what happens.
-    pub say: &'a dyn Fn(&str),
-    /// Called often. Whether to end.
-    pub is_stopped: &'a dyn Fn() -> bool,
+/// Turns the text of a plan into this machine's part of it, or says why that is impossible.
+type ReadPlan = dyn Fn(&str, AgentShare) -> Result<Plan, String> + Send + Sync;
+
+/// An agent that waits for coordinators.
+pub(crate) struct Agent {
+    /// Its name in reports.
+    pub(crate) name: String,
+    pub(crate) secret: Secret,
+    pub(crate) bounds: Bounds,
+    pub(crate) plan: Box<ReadPlan>,
+    /// Prints one line.
+    pub(crate) say: fn(&str),
+    pub(crate) state: AgentState,
 }
 
-/// How an agent ended by itself.
+#[derive(Default)]
+pub(crate) struct AgentState {
+    strangers: AtomicUsize,
+    refusals: AtomicUsize,
+    /// The socket of the coordinator.
+    coordinator: Mutex<Option<TcpStream>>,
+    ended: Mutex<Option<AgentEnd>>,
+}
+
+/// How a run has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AgentEnd {
-    /// After its run, or because it was stopped.
+    /// Its coordinator ended it, or the user stopped the agent.
     Done,
-    /// Without its coordinator.
+    /// The coordinator was lost.
     Lost,
 }
 
-/// Serves coordinators until it is stopped, or for one run.
-pub(crate) fn serve(options: &AgentOptions<'_>) -> Result<AgentEnd, AgentsError> {
-    let group = Group::new(options.group)?;
-    let nats = NatsConnection::connect(options.nats)?;
-    let id = unique_id();
-    let host = clock::host_name();
-    let pid = std::process::id();
-    let name = options.name.clone().unwrap_or_else(|| format!("{host}-{pid}"));
-    let mut agent = Agent { options, name, host, id, active: None };
-    nats.runtime.block_on(async {
-        let client = &nats.client;
-        let subscribe = |subject: String| client.subscribe(subject);
-        let refuse = |error: async_nats::SubscribeError| nats.server_error(error);
-        let calls = subscribe(group.call()).await.map_err(refuse)?;
-        let commands = subscribe(group.agent(&agent.id)).await.map_err(refuse)?;
-        client.flush().await.map_err(|error| nats.server_error(error))?;
-        (options.say)(&format!(
-            "agent {} waits for a coordinator at {} in group {:?}",
-            agent.name,
-            nats.url,
-            group.name()
-        ));
-        let ended = agent.listen(&nats, calls, commands).await;
-        // The last reply is on its way, unless the NATS server is gone.
-        let _ = tokio::time::timeout(LAST_REPLY_TIME_MAX, client.flush()).await;
-        ended
-    })
+impl Agent {
+    /// Serves coordinators until it is stopped or, if it serves only once, for one run.
+    pub(crate) fn serve(
+        self: &Arc<Agent>,
+        listener: &TcpListener,
+        is_once: bool,
+        is_stopped: &dyn Fn() -> bool,
+    ) -> io::Result<AgentEnd> {
+        listener.set_nonblocking(true)?;
+        (self.say)(&format!("agent {} listens at {}", self.name, listener.local_addr()?));
+        let step = Timespec { tv_sec: 0, tv_nsec: STEP.as_nanos() as i64 };
+        loop {
+            if let Some(end) = lock(&self.state.ended).filter(|_| is_once) {
+                return Ok(end);
+            }
+            if is_stopped() {
+                self.stop();
+                return Ok(AgentEnd::Done);
+            }
+            // A signal interrupts it.
+            let _ = poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&step));
+            match listener.accept() {
+                Ok((socket, peer)) => self.meet(socket, peer),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                // No descriptor is free, for example.
+                Err(_) => thread::sleep(STEP),
+            }
+        }
+    }
+
+    /// Disconnects the coordinator, and waits until the clients are closed.
+    fn stop(&self) {
+        loop {
+            match &*lock(&self.state.coordinator) {
+                // An error means that it is closed already.
+                Some(coordinator) => drop(coordinator.shutdown(Shutdown::Both)),
+                None => return,
+            }
+            thread::sleep(STEP);
+        }
+    }
+
+    /// Greets a stranger on a thread of its own.
+    fn meet(self: &Arc<Agent>, socket: TcpStream, peer: SocketAddr) {
+        if self.state.strangers.fetch_add(1, Ordering::Relaxed) >= STRANGERS_MAX {
+            self.state.strangers.fetch_sub(1, Ordering::Relaxed);
+            return;
+        }
+        let agent = Arc::clone(self);
+        let spawned = thread::Builder::new().name("coordinator".to_owned()).spawn(move || {
+            let greeted = agent.greet(socket);
+            agent.state.strangers.fetch_sub(1, Ordering::Relaxed);
+            match greeted {
+                Ok((connection, greeting)) => agent.attend(connection, peer.ip(), &greeting),
+                Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                    if agent.state.refusals.fetch_add(1, Ordering::Relaxed) < REFUSALS_SAID_MAX {
+                        (agent.say)(&format!("{peer} was refused: it has another secret"));
+                    }
+                }
+                Err(_) => {}
+            }
+        });
+        if spawned.is_err() {
+            self.state.strangers.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn greet(&self, socket: TcpStream) -> io::Result<(Connection, Greeting)> {
+        let deadline = Instant::now() + GREETING_TIME_MAX;
+        let mut connection = Connection::open(socket, &self.secret, Role::Agent, deadline)?;
+        let greeting = connection.receive(GREETING_BYTES_MAX, deadline)?;
+        Ok((connection, greeting))
+    }
+
+    /// Serves a coordinator to its end, unless there is another one.
+    fn attend(&self, mut connection: Connection, peer: IpAddr, greeting: &Greeting) {
+        let own = connection.handle().ok();
+        let is_free = {
+            let mut coordinator = lock(&self.state.coordinator);
+            let is_free = coordinator.is_none() && own.is_some();
+            if is_free {
+                *coordinator = own;
+            }
+            is_free
+        };
+        let info = AgentInfo {
+            version: VERSION,
+            program: env!("CARGO_PKG_VERSION").to_owned(),
+            name: self.name.clone(),
+            host: clock::host_name(),
+            boot_id: clock::boot_id(),
+            is_busy: !is_free,
+        };
+        let is_sent = connection.send(&info, Instant::now() + ANSWER_TIME_MAX).is_ok();
+        if !is_free {
+            return;
+        }
+        let mut session = Session { agent: self, connection, peer, run: None, ended: None };
+        if is_sent && greeting.version == VERSION {
+            let error = session.follow();
+            let reason = format!("the coordinator is gone ({})", reason(&error));
+            session.end_run(&reason, AgentEnd::Lost);
+        }
+        if let Some(end) = session.ended {
+            *lock(&self.state.ended) = Some(end);
+        }
+        *lock(&self.state.coordinator) = None;
+    }
 }
 
-/// An id that no other agent has.
-fn unique_id() -> String {
-    // Process id and time are unique on a machine, and machines differ in name or boot id.
-    let machine = format!("{}{}", clock::boot_id(), clock::host_name());
-    let hash = machine.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    format!("{hash:016x}-{:x}-{:x}", std::process::id(), now_ns())
-}
-
-struct Agent<'a> {
-    options: &'a AgentOptions<'a>,
-    name: String,
-    host: String,
-    id: String,
-    active: Option<ActiveRun>,
+/// The connection of a coordinator.
+struct Session<'a> {
+    agent: &'a Agent,
+    connection: Connection,
+    peer: IpAddr,
+    run: Option<ActiveRun>,
+    ended: Option<AgentEnd>,
 }
 
 /// The run that the agent takes part in.
 struct ActiveRun {
-    run: u32,
     pool: ClientPool,
-    asked_at: Instant,
+    clients_max: usize,
     /// Deliveries that did not fit into the last reply.
-    rest: VecDeque<PublishDeliveries>,
+    rest: std::vec::IntoIter<PublishDeliveries>,
     memory_at: Option<Instant>,
     /// Processor time of the process before the run.
     cpu_before_ns: u64,
@@ -123,208 +217,135 @@ struct ActiveRun {
     received: u64,
 }
 
-impl Agent<'_> {
-    async fn listen(
-        &mut self,
-        nats: &NatsConnection,
-        mut calls: Subscriber,
-        mut commands: Subscriber,
-    ) -> Result<AgentEnd, AgentsError> {
-        let mut step = tokio::time::interval(STEP);
+impl Session<'_> {
+    /// Executes commands until the connection ends. Returns why it did.
+    fn follow(&mut self) -> io::Error {
         loop {
-            let (message, is_call) = tokio::select! {
-                message = calls.next() => (message, true),
-                message = commands.next() => (message, false),
-                _ = step.tick() => {
-                    if (self.options.is_stopped)() {
-                        return Ok(AgentEnd::Done);
-                    }
-                    if self.is_coordinator_lost() && self.options.is_once {
-                        return Ok(AgentEnd::Lost);
-                    }
-                    continue;
-                }
-            };
-            let Some(message) = message else {
-                return Err(nats.server_error("the connection was closed"));
-            };
-            let Some(reply) = message.reply.clone() else { continue };
-            let (answer, is_over) =
-                if is_call { (self.called(&message), false) } else { self.asked(&message) };
-            let Some(answer) = answer else { continue };
-            let sent = nats.client.publish(reply, answer.into()).await;
-            sent.map_err(|error| nats.server_error(error))?;
-            if is_over && self.options.is_once {
-                return Ok(AgentEnd::Done);
+            let command = self.connection.receive(MESSAGE_BYTES_MAX, Instant::now() + SILENCE_MAX);
+            let sent = command.and_then(|command| {
+                let reply = self.execute(command);
+                self.connection.send(&reply, Instant::now() + ANSWER_TIME_MAX)
+            });
+            if let Err(error) = sent {
+                return error;
             }
         }
     }
 
-    /// Ends a run whose coordinator is gone.
-    fn is_coordinator_lost(&mut self) -> bool {
-        let is_late = |active: &ActiveRun| active.asked_at.elapsed() >= COORDINATOR_LOST;
-        if !self.active.as_ref().is_some_and(is_late) {
-            return false;
+    fn execute(&mut self, command: AgentCommand) -> Result<Value, String> {
+        match (command, &mut self.run) {
+            (AgentCommand::Clock, _) => reply(now_ns()),
+            (AgentCommand::Begin(begin), None) => {
+                self.run = Some(self.begin(&begin).inspect_err(|reason| {
+                    (self.agent.say)(&format!("a run was refused: {reason}"));
+                })?);
+                reply(())
+            }
+            (AgentCommand::End, _) => {
+                self.end_run("the run is over", AgentEnd::Done);
+                reply(())
+            }
+            (command, Some(run)) => run.execute(command),
+            (_, None) => Err("it does not take part".to_owned()),
         }
-        let clients = self.end_run();
-        (self.options.say)(&format!(
-            "the coordinator has not asked for {} s: {clients}",
-            COORDINATOR_LOST.as_secs()
+    }
+
+    /// Starts the threads, within the bounds of the agent.
+    fn begin(&self, begin: &BeginRun) -> Result<ActiveRun, String> {
+        let Agent { bounds, say, plan, .. } = self.agent;
+        let of_run = AgentShare { agent: begin.agent, agents: begin.agents.max(1) };
+        let plan = plan(&begin.plan, of_run)?;
+        let clients_max = plan.max_clients();
+        bounds.check_clients(clients_max)?;
+        let share = ClientShare {
+            run: begin.run,
+            first: of_run.agent,
+            step: of_run.agents,
+            total: begin.clients,
+            clock_ahead_ns: begin.clock_ahead_ns,
+        };
+        let pool = ClientPool::start_share(&plan, clients_max, share);
+        let pool = pool.map_err(|error| error.to_string())?;
+        let targets = pool.targets();
+        bounds.check_targets(&targets)?;
+        say(&format!(
+            "run {:08x} of {}: agent {} of {}, {}",
+            begin.run,
+            self.peer,
+            of_run.agent + 1,
+            of_run.agents,
+            requested(&plan, &targets),
         ));
-        true
-    }
-
-    fn called(&mut self, message: &Message) -> Option<Vec<u8>> {
-        let call: Discovery = serde_json::from_slice(&message.payload).ok()?;
-        if call.version != VERSION {
-            (self.options.say)(&format!(
-                "a coordinator of version {} ({}) called; this is version {VERSION} ({}): run the \
-                 same one on all machines",
-                call.version,
-                call.program,
-                env!("CARGO_PKG_VERSION"),
-            ));
-        }
-        Some(encode(&AgentInfo {
-            version: VERSION,
-            program: env!("CARGO_PKG_VERSION").to_owned(),
-            id: self.id.clone(),
-            name: self.name.clone(),
-            host: self.host.clone(),
-            boot_id: clock::boot_id(),
-            is_busy: self.active.is_some(),
-        }))
-    }
-
-    /// The reply, and whether the run ends with it.
-    fn asked(&mut self, message: &Message) -> (Option<Vec<u8>>, bool) {
-        let command: RunCommand = match serde_json::from_slice(&message.payload) {
-            Ok(command) => command,
-            Err(error) => {
-                let words = format!("the command cannot be read: {error}");
-                return (Some(encode(&Reply::Refused(words))), false);
-            }
-        };
-        if self.active.as_ref().is_some_and(|active| active.run != command.run) {
-            return (Some(encode(&Reply::Refused("it takes part in another run".into()))), false);
-        }
-        let is_over = matches!(command.command, AgentCommand::End);
-        let answer = match command.command {
-            AgentCommand::Clock => {
-                self.active.iter_mut().for_each(|active| active.asked_at = Instant::now());
-                Reply::Clock { now_ns: now_ns() }
-            }
-            AgentCommand::Begin(begin) => self.begin(command.run, &begin),
-            AgentCommand::End => {
-                if self.active.is_some() {
-                    let clients = self.end_run();
-                    (self.options.say)(&format!("the run is over: {clients}"));
-                }
-                Reply::Done
-            }
-            ask => match &mut self.active {
-                Some(active) => active.answer(ask),
-                None => Reply::Refused("it does not take part any more".to_owned()),
-            },
-        };
-        (Some(encode(&answer)), is_over)
-    }
-
-    fn begin(&mut self, run: u32, begin: &BeginRun) -> Reply {
-        let share_of_agent = AgentShare { agent: begin.agent, agents: begin.agents };
-        let pool = (self.options.plan)(&begin.plan, share_of_agent).and_then(|plan| {
-            let share = ClientShare {
-                run,
-                first: begin.agent,
-                step: begin.agents,
-                total: begin.clients,
-                clock_ahead_ns: begin.clock_ahead_ns,
-            };
-            let own = plan.max_clients();
-            ClientPool::start_share(&plan, own, share).map_err(|error| error.to_string())
-        });
-        let pool = match pool {
-            Ok(pool) => pool,
-            Err(reason) => {
-                (self.options.say)(&format!("a run was refused: {reason}"));
-                return Reply::Refused(reason);
-            }
-        };
-        (self.options.say)(&format!(
-            "run {run:08x}: agent {} of {}, up to {}",
-            begin.agent + 1,
-            begin.agents,
-            format::counted(share_of_agent.of(begin.clients) as u64, "client", "clients"),
-        ));
-        self.active = Some(ActiveRun {
-            run,
+        Ok(ActiveRun {
             pool,
-            asked_at: Instant::now(),
-            rest: VecDeque::new(),
+            clients_max,
+            rest: Vec::new().into_iter(),
             memory_at: None,
             cpu_before_ns: proc::cpu_ns(std::process::id()).unwrap_or_default(),
             subscribed: 0,
             received: 0,
-        });
-        Reply::Done
+        })
     }
 
-    /// Ends the run. Returns a summary.
-    fn end_run(&mut self) -> String {
-        let Some(mut active) = self.active.take() else { return String::new() };
-        active.count(&active.pool.counts());
-        active.pool.stop();
-        format!(
-            "{} were subscribed, {} received",
-            format::counted(active.subscribed, "client", "clients"),
-            format::counted(active.received, "message", "messages"),
-        )
+    /// Closes the clients and reports what they did, if there is a run.
+    fn end_run(&mut self, reason: &str, end: AgentEnd) {
+        let Some(mut run) = self.run.take() else { return };
+        run.counts();
+        run.pool.stop();
+        (self.agent.say)(&format!(
+            "{reason}: {} were subscribed, {} received",
+            format::counted(run.subscribed, "client", "clients"),
+            format::counted(run.received, "message", "messages"),
+        ));
+        self.ended = Some(end);
     }
 }
 
 impl ActiveRun {
-    fn answer(&mut self, command: AgentCommand) -> Reply {
-        self.asked_at = Instant::now();
+    fn execute(&mut self, command: AgentCommand) -> Result<Value, String> {
         let pool = &self.pool;
         match command {
             AgentCommand::Update { published, refused, has_more, is_behind } => {
                 let counters = pool.counters();
-                refused.iter().for_each(|&(stream, sequence)| counters.refused(stream, sequence));
-                published
-                    .iter()
-                    .for_each(|&(stream, sequence)| counters.published(stream, sequence));
+                for (stream, sequence) in refused {
+                    counters.refused(stream, sequence);
+                }
+                for (stream, sequence) in published {
+                    counters.published(stream, sequence);
+                }
                 if !has_more {
                     pool.counters_updated(is_behind);
                 }
             }
-            AgentCommand::Ramp { to, rate, in_flight } => pool.ramp(to, rate, in_flight),
+            AgentCommand::Ramp { to, rate, in_flight } if to <= self.clients_max => {
+                pool.ramp(to, rate, in_flight);
+            }
             AgentCommand::Churn { rate } => pool.churn(rate),
             AgentCommand::Storm { in_flight } => pool.storm(in_flight),
             AgentCommand::Slow { share, is_slow } => pool.slow(share, is_slow),
-            AgentCommand::Counts => {
-                let counts = pool.counts();
-                self.count(&counts);
-                return Reply::Counts(Box::new(WireCounts::of(&counts)));
-            }
-            AgentCommand::Cost => return Reply::Cost(self.cost()),
+            AgentCommand::Counts => return reply(self.counts()),
+            AgentCommand::Cost => return reply(self.cost()),
             AgentCommand::Publishes { until_ns } => {
-                let publishes = pool.publishes_until(until_ns);
-                self.rest.extend(publishes);
-                return self.publishes();
+                if self.rest.len() == 0 {
+                    self.rest = pool.publishes_until(until_ns).into_iter();
+                }
+                let publishes = self.rest.by_ref().take(DELIVERIES_MAX).collect();
+                return reply(Deliveries { publishes, has_more: self.rest.len() > 0 });
             }
-            AgentCommand::MorePublishes => return self.publishes(),
-            AgentCommand::Audit => {
-                return Reply::Audit(pool.audit(publish::sent(&pool.counters())));
+            AgentCommand::Audit => return reply(pool.audit(publish::sent(&pool.counters()))),
+            AgentCommand::Ramp { .. } => return Err("it has agreed to fewer clients".to_owned()),
+            AgentCommand::Clock | AgentCommand::Begin(_) | AgentCommand::End => {
+                return Err("it takes part already".to_owned());
             }
-            // Handled by the caller.
-            AgentCommand::Clock | AgentCommand::Begin(_) | AgentCommand::End => {}
         }
-        Reply::Done
+        reply(())
     }
 
-    fn count(&mut self, counts: &ClientCounts) {
+    fn counts(&mut self) -> ClientCounts {
+        let counts = self.pool.counts();
         self.subscribed += counts.subscribed;
         self.received += counts.received;
+        counts
     }
 
     fn cost(&mut self) -> AgentCost {
@@ -339,17 +360,36 @@ impl ActiveRun {
             pss_bytes: is_turn.then(|| proc::pss_bytes(pid)).flatten(),
         }
     }
+}
 
-    /// As many deliveries as fit into a reply.
-    fn publishes(&mut self) -> Reply {
-        let (mut publishes, mut bytes) = (Vec::new(), 0);
-        while bytes < ANSWER_BYTES_MAX
-            && let Some(publish) = self.rest.pop_front()
-        {
-            let counts = WireDeliveries::of(&publish);
-            bytes += counts.bytes();
-            publishes.push(counts);
+/// A run's demand on an agent: clients, targets, rates and time.
+fn requested(plan: &Plan, targets: &[SocketAddr]) -> String {
+    let mut parts = vec![format!(
+        "up to {} at {}",
+        format::counted(plan.max_clients() as u64, "client", "clients"),
+        targets.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+    )];
+    for phase in &plan.phases {
+        match phase {
+            Phase::Ramp { to, rate: Some(rate), .. } => {
+                parts.push(format!("to {to} at {rate:.1} connects/s"));
+            }
+            Phase::Ramp { to, in_flight, .. } => {
+                parts.push(format!("to {to} with {in_flight} connects at a time"));
+            }
+            Phase::Churn { rate, .. } => parts.push(format!("{rate:.1} reconnects/s")),
+            Phase::Hold { .. } | Phase::Storm { .. } | Phase::Slow { .. } => {}
         }
-        Reply::Publishes { publishes, has_more: !self.rest.is_empty() }
     }
+    parts.push(format!("for at most {} s", plan.deadline.as_secs()));
+    parts.join(", ")
+}
+
+fn reply(value: impl Serialize) -> Result<Value, String> {
+    serde_json::to_value(value).map_err(|error| error.to_string())
+}
+
+/// A panic with one of these locks held leaves its value whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

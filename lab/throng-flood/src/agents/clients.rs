@@ -2,14 +2,18 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::clock::Offset;
-use super::message::{AgentCommand, AgentInfo, Reply, RunCommand};
-use super::nats::{AgentRequest, NatsConnection};
+use serde::de::DeserializeOwned;
+
+use super::clock::{self, Offset, RoundTrip};
+use super::connection::{Connection, MESSAGE_BYTES_MAX};
+use super::message::{AgentCommand, AgentCost, AgentInfo, BeginRun, Deliveries};
 use super::split::AgentShare;
 use super::updates::CounterUpdates;
+use super::{ANSWER_TIME_MAX, reason};
 use crate::audit::Audit;
 use crate::clients::PublishDeliveries;
 use crate::counts::{ClientCounts, States};
@@ -21,15 +25,15 @@ use crate::runner::ClientSet;
 use crate::streams::StreamCounters;
 use throng_units::format;
 
-/// An agent that does not reply for this long is lost.
-const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
+/// How long an agent may take to start its threads, or to close its clients.
+const BEGIN_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// How many round trips measure an offset. The fastest of them is hardly delayed.
+const ROUND_TRIPS: usize = 100;
 
 /// The clients of all agents.
-pub(super) struct AgentClients<'a> {
-    pub(super) nats: &'a NatsConnection,
-    pub(super) run: u32,
-    pub(super) counters: Arc<StreamCounters>,
-    pub(super) members: Vec<AgentHandle>,
+pub(super) struct AgentClients {
+    agents: Vec<AgentHandle>,
     /// The counters as they were last sent.
     updates: RefCell<CounterUpdates>,
     /// Failures of lost agents' clients, which are added to the next counts.
@@ -38,18 +42,18 @@ pub(super) struct AgentClients<'a> {
 
 /// An agent that takes part in the run.
 pub(super) struct AgentHandle {
-    pub(super) info: AgentInfo,
-    pub(super) subject: String,
-    pub(super) share: AgentShare,
+    info: AgentInfo,
+    share: AgentShare,
     /// The offset of its clock before the run; `None` if it is the same clock.
-    pub(super) offset: Option<Offset>,
-    pub(super) state: RefCell<AgentState>,
+    offset: Option<Offset>,
+    connection: RefCell<Connection>,
+    state: RefCell<AgentState>,
 }
 
 /// The state of an agent, from its replies.
 #[derive(Debug, Default)]
-pub(super) struct AgentState {
-    pub(super) report: AgentReport,
+struct AgentState {
+    report: AgentReport,
     states: States,
     /// How many clients it was to have after the last ramp.
     clients: usize,
@@ -57,92 +61,155 @@ pub(super) struct AgentState {
 }
 
 impl AgentHandle {
-    pub(super) fn new(
-        info: AgentInfo,
-        subject: String,
-        share: AgentShare,
-        clients: usize,
-    ) -> AgentHandle {
-        let report = AgentReport {
-            name: info.name.clone(),
-            host: info.host.clone(),
-            clients: share.of(clients) as u64,
-            ..AgentReport::default()
-        };
+    pub(super) fn new(info: AgentInfo, connection: Connection, share: AgentShare) -> AgentHandle {
+        let (name, host) = (info.name.clone(), info.host.clone());
+        let report = AgentReport { name, host, ..AgentReport::default() };
         let state = RefCell::new(AgentState { report, ..AgentState::default() });
-        AgentHandle { info, subject, share, offset: None, state }
+        let connection = RefCell::new(connection);
+        AgentHandle { info, share, offset: None, connection, state }
     }
 
     fn is_lost(&self) -> bool {
         self.state.borrow().report.lost.is_some()
     }
+
+    /// Sends a command, whose reply has to be [received](Self::receive).
+    fn send(&self, command: &AgentCommand) -> Result<(), String> {
+        let deadline = Instant::now() + ANSWER_TIME_MAX;
+        let sent = self.connection.borrow_mut().send(command, deadline);
+        sent.map_err(|error| reason(&error))
+    }
+
+    fn receive<T: DeserializeOwned>(&self, time_max: Duration) -> Result<T, String> {
+        let mut connection = self.connection.borrow_mut();
+        let reply = connection.receive(MESSAGE_BYTES_MAX, Instant::now() + time_max);
+        reply.unwrap_or_else(|error| Err(reason(&error)))
+    }
+
+    /// Sends a command and waits for its reply.
+    pub(super) fn ask<T: DeserializeOwned>(&self, command: &AgentCommand) -> Result<T, String> {
+        self.send(command)?;
+        self.receive(ANSWER_TIME_MAX)
+    }
+
+    /// The offset of its clock.
+    fn offset(&self) -> Result<Offset, String> {
+        let mut trips = Vec::with_capacity(ROUND_TRIPS);
+        for _ in 0..ROUND_TRIPS {
+            let asked_ns = now_ns();
+            let theirs_ns = self.ask(&AgentCommand::Clock)?;
+            trips.push(RoundTrip { asked_ns, theirs_ns, answered_ns: now_ns() });
+        }
+        Offset::of(&trips).ok_or_else(|| "it does not report its time".to_owned())
+    }
+
+    /// The offset of its clock; `None` if it has the same clock.
+    fn other_clock(&self) -> Result<Option<Offset>, String> {
+        // A time namespace on the same machine has an offset of its own.
+        let is_same = self.info.boot_id == clock::boot_id() && !self.info.boot_id.is_empty();
+        Ok(Some(self.offset()?).filter(|offset| !(is_same && offset.may_be_none())))
+    }
 }
 
-impl<'a> AgentClients<'a> {
-    pub(super) fn new(
-        nats: &'a NatsConnection,
-        run: u32,
-        counters: Arc<StreamCounters>,
-        members: Vec<AgentHandle>,
-    ) -> AgentClients<'a> {
-        let updates = RefCell::new(CounterUpdates::new(counters.streams()));
-        AgentClients { nats, run, counters, members, updates, pending: RefCell::default() }
+impl AgentClients {
+    pub(super) fn new(counters: Arc<StreamCounters>, agents: Vec<AgentHandle>) -> AgentClients {
+        let updates = RefCell::new(CounterUpdates::new(counters));
+        AgentClients { agents, updates, pending: RefCell::default() }
     }
 
-    /// Whether all agents are lost.
-    pub(super) fn is_empty(&self) -> bool {
-        self.members.iter().all(AgentHandle::is_lost)
+    /// Measures the clocks, and starts the threads of all agents. Fails if one refuses.
+    pub(super) fn begin(&mut self, run: u32, plan: &str, clients: usize) -> Result<(), String> {
+        let refused = |agent: &AgentHandle, reason: String| {
+            format!("the agent {} cannot take part: {reason}", agent.info.name)
+        };
+        for agent in &mut self.agents {
+            agent.state.get_mut().report.clients = agent.share.of(clients) as u64;
+            agent.offset = agent.other_clock().map_err(|reason| refused(agent, reason))?;
+        }
+        for agent in &self.agents {
+            let AgentShare { agent: number, agents } = agent.share;
+            let begin = AgentCommand::Begin(Box::new(BeginRun {
+                run,
+                plan: plan.to_owned(),
+                agent: number,
+                agents,
+                clients,
+                clock_ahead_ns: agent.offset.map_or(0, |offset| offset.ahead_ns),
+            }));
+            agent.send(&begin).map_err(|reason| refused(agent, reason))?;
+        }
+        self.agents.iter().try_for_each(|agent| {
+            agent.receive::<()>(BEGIN_TIME_MAX).map_err(|reason| refused(agent, reason))
+        })
     }
 
-    /// Sends a command to all agents, after an update of the counters. Agents that do not reply
-    /// are lost.
-    fn ask(&self, ask: impl Fn(&AgentHandle) -> AgentCommand) -> Vec<(&AgentHandle, Reply)> {
-        self.update_agents();
-        self.send(|_| true, ask)
-    }
-
-    /// Sends a command to those agents that `to` selects and that are not lost.
-    fn send(
-        &self,
-        to: impl Fn(usize) -> bool,
-        ask: impl Fn(&AgentHandle) -> AgentCommand,
-    ) -> Vec<(&AgentHandle, Reply)> {
-        let addressed = self.members.iter().enumerate();
-        let addressed = addressed.filter(|(number, member)| to(*number) && !member.is_lost());
-        let requests = addressed.map(|(number, member)| {
-            AgentRequest::new(
-                number,
-                &member.subject,
-                &RunCommand { run: self.run, command: ask(member) },
-            )
-        });
-        let mut answers = Vec::new();
-        for (number, answer) in self.nats.ask(requests.collect(), ANSWER_TIME_MAX) {
-            let member = &self.members[number];
-            match answer {
-                Ok(Reply::Refused(reason)) => self.lose(member, reason),
-                Ok(answer) => answers.push((member, answer)),
-                Err(reason) => self.lose(member, reason),
+    /// Ends the run of all agents, and measures their clocks again, because clocks may drift.
+    pub(super) fn end(&self) {
+        for agent in self.agents.iter().filter(|agent| !agent.is_lost()) {
+            // An agent that misses it ends the run with the connection.
+            let _ = agent.send(&AgentCommand::End);
+        }
+        for agent in &self.agents {
+            let is_ended = !agent.is_lost() && agent.receive::<()>(BEGIN_TIME_MAX).is_ok();
+            if let Some(before) = agent.offset {
+                let after = is_ended.then(|| agent.offset().ok()).flatten();
+                agent.state.borrow_mut().report.clock = Some(before.clock(after));
             }
         }
-        answers
+    }
+
+    pub(super) fn into_reports(self) -> Vec<AgentReport> {
+        self.agents.into_iter().map(|agent| agent.state.into_inner().report).collect()
+    }
+
+    /// True if all agents are lost.
+    pub(super) fn is_empty(&self) -> bool {
+        self.agents.iter().all(AgentHandle::is_lost)
+    }
+
+    /// Sends a command to all agents, after an update of the counters, and waits for their replies.
+    fn ask<T: DeserializeOwned>(
+        &self,
+        command: impl Fn(AgentShare) -> AgentCommand,
+    ) -> Vec<(&AgentHandle, T)> {
+        self.update_agents();
+        self.exchange(self.agents.iter().collect(), command)
+    }
+
+    /// Sends a command to agents, except lost ones. Agents that do not reply are lost.
+    fn exchange<'a, T: DeserializeOwned>(
+        &'a self,
+        mut agents: Vec<&'a AgentHandle>,
+        command: impl Fn(AgentShare) -> AgentCommand,
+    ) -> Vec<(&'a AgentHandle, T)> {
+        agents.retain(|agent| !agent.is_lost());
+        let sent: Vec<_> = agents.iter().map(|agent| agent.send(&command(agent.share))).collect();
+        let mut replies = Vec::with_capacity(agents.len());
+        for (agent, sent) in agents.into_iter().zip(sent) {
+            match sent.and_then(|()| agent.receive(ANSWER_TIME_MAX)) {
+                Ok(reply) => replies.push((agent, reply)),
+                Err(reason) => self.lose(agent, reason),
+            }
+        }
+        replies
     }
 
     fn update_agents(&self) {
-        let updates = self.updates.borrow_mut().read(&self.counters);
+        let updates = self.updates.borrow_mut().read();
         self.send_each(updates);
     }
 
     /// Sends updates. Returns when all agents have replied, before the counters are read again.
     fn send_each(&self, updates: Vec<AgentCommand>) {
         for update in updates {
-            self.send(|_| true, |_| update.clone());
+            self.exchange::<()>(self.agents.iter().collect(), |_| update.clone());
         }
     }
 
     /// Counts the clients of a lost agent as failures. The run continues without them.
-    fn lose(&self, member: &AgentHandle, reason: String) {
-        let mut state = member.state.borrow_mut();
+    fn lose(&self, agent: &AgentHandle, reason: String) {
+        agent.connection.borrow().close();
+        let mut state = agent.state.borrow_mut();
         let (mut pending, states) = (self.pending.borrow_mut(), state.states);
         let open = states.active + states.connecting;
         // Clients that the agent was to open, and cannot open any more.
@@ -155,9 +222,9 @@ impl<'a> AgentClients<'a> {
 
     /// Counts clients of lost agents that would have been opened by now.
     fn count_missing(&self, to: usize) {
-        for member in self.members.iter().filter(|member| member.is_lost()) {
-            let mut state = member.state.borrow_mut();
-            let own = member.share.of(to);
+        for agent in self.agents.iter().filter(|agent| agent.is_lost()) {
+            let mut state = agent.state.borrow_mut();
+            let own = agent.share.of(to);
             let missing = own.saturating_sub(std::mem::replace(&mut state.clients, own)) as u64;
             let mut pending = self.pending.borrow_mut();
             // A ramp retries failed clients, so these fail once more.
@@ -167,36 +234,11 @@ impl<'a> AgentClients<'a> {
         }
     }
 
-    /// The deliveries of each message, of all agents together. Asks for more until all are there.
-    fn merge_publishes(&self, answers: Vec<(&AgentHandle, Reply)>) -> Vec<PublishDeliveries> {
-        let mut all: BTreeMap<(u32, u32), PublishDeliveries> = BTreeMap::new();
-        let mut answers = answers;
-        while !answers.is_empty() {
-            let mut more = vec![false; self.members.len()];
-            for (member, answer) in answers {
-                let Reply::Publishes { publishes, has_more } = answer else { continue };
-                more[member.share.agent] = has_more;
-                for state in publishes.into_iter().filter_map(|counts| counts.into_deliveries()) {
-                    match all.entry((state.stream, state.sequence)) {
-                        std::collections::btree_map::Entry::Occupied(mut entry) => {
-                            entry.get_mut().merge(&state);
-                        }
-                        std::collections::btree_map::Entry::Vacant(entry) => {
-                            entry.insert(state);
-                        }
-                    }
-                }
-            }
-            answers = self.send(|number| more[number], |_| AgentCommand::MorePublishes);
-        }
-        all.into_values().collect()
-    }
-
     /// Warnings for the report.
     pub(super) fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
-        for member in &self.members {
-            let state = member.state.borrow();
+        for agent in &self.agents {
+            let state = agent.state.borrow();
             let name = &state.report.name;
             if let Some(reason) = &state.report.lost {
                 warnings.push(format!(
@@ -205,8 +247,7 @@ impl<'a> AgentClients<'a> {
                     format::counted(state.states.closed, "client", "clients"),
                 ));
             }
-            if let Some(offset) = member.offset {
-                let us = |ns: u64| format::milliseconds(ns as f64 / 1e6);
+            if let Some(offset) = agent.offset {
                 let drift = state.report.clock.as_ref().and_then(|clock| clock.drift_ms);
                 let drift = drift.map_or_else(
                     || "not known after the run".to_owned(),
@@ -216,7 +257,7 @@ impl<'a> AgentClients<'a> {
                     "the agent {name} has another clock than the publisher: it was {} ahead ± {}, \
                      {drift}; its latencies are corrected by that and no surer than that",
                     signed_milliseconds(offset.ahead_ns as f64 / 1e6),
-                    us(offset.uncertainty_ns),
+                    format::milliseconds(offset.uncertainty_ns as f64 / 1e6),
                 ));
             }
         }
@@ -230,39 +271,34 @@ fn fail(counts: &mut ClientCounts, clients: u64) {
     }
 }
 
-impl ClientSet for AgentClients<'_> {
+impl ClientSet for AgentClients {
     fn ramp(&self, to: usize, rate: Option<f64>, in_flight: usize) {
         self.count_missing(to);
-        for member in self.members.iter().filter(|member| !member.is_lost()) {
-            member.state.borrow_mut().clients = member.share.of(to);
+        for agent in self.agents.iter().filter(|agent| !agent.is_lost()) {
+            agent.state.borrow_mut().clients = agent.share.of(to);
         }
-        self.ask(|member| {
-            let share = member.share;
-            let rate = rate.map(|rate| share.rate(rate));
-            AgentCommand::Ramp { to: share.of(to), rate, in_flight: share.in_flight(in_flight) }
+        self.ask::<()>(|share| AgentCommand::Ramp {
+            to: share.of(to),
+            rate: rate.map(|rate| share.rate(rate)),
+            in_flight: share.in_flight(in_flight),
         });
     }
 
     fn churn(&self, rate: f64) {
-        self.ask(|member| AgentCommand::Churn { rate: member.share.rate(rate) });
+        self.ask::<()>(|share| AgentCommand::Churn { rate: share.rate(rate) });
     }
 
     fn storm(&self, in_flight: usize) {
-        self.ask(|member| AgentCommand::Storm { in_flight: member.share.in_flight(in_flight) });
+        self.ask::<()>(|share| AgentCommand::Storm { in_flight: share.in_flight(in_flight) });
     }
 
     fn slow(&self, share: f64, is_slow: bool) {
-        self.ask(|_| AgentCommand::Slow { share, is_slow });
+        self.ask::<()>(|_| AgentCommand::Slow { share, is_slow });
     }
 
     fn counts(&self) -> ClientCounts {
-        for (member, answer) in self.ask(|_| AgentCommand::Counts) {
-            let Reply::Counts(counts) = answer else { continue };
-            let Some(counts) = counts.into_counts() else {
-                self.lose(member, "its counts cannot be read".to_owned());
-                continue;
-            };
-            let mut state = member.state.borrow_mut();
+        for (agent, counts) in self.ask::<ClientCounts>(|_| AgentCommand::Counts) {
+            let mut state = agent.state.borrow_mut();
             state.states = counts.states;
             state.report.subscribed += counts.subscribed;
             state.report.received += counts.received;
@@ -270,41 +306,49 @@ impl ClientSet for AgentClients<'_> {
         }
         let mut all = self.pending.take();
         all.states = States::default();
-        for member in &self.members {
-            let states = member.state.borrow().states;
-            all.states.connecting += states.connecting;
-            all.states.active += states.active;
-            all.states.closed += states.closed;
-        }
+        self.agents.iter().for_each(|agent| all.states += agent.state.borrow().states);
         all
     }
 
+    /// The deliveries of each message, of all agents together.
     fn publishes(&self, age: Duration) -> Vec<PublishDeliveries> {
         let age_ns = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
         // The same limit for all agents, so that no message is returned in two parts.
         let until_ns = if age_ns == 0 { u64::MAX } else { now_ns().saturating_sub(age_ns) };
-        let answers = self.ask(|_| AgentCommand::Publishes { until_ns });
-        self.merge_publishes(answers)
+        let command = |_| AgentCommand::Publishes { until_ns };
+        let mut all: BTreeMap<(u32, u32), PublishDeliveries> = BTreeMap::new();
+        let mut replies = self.ask::<Deliveries>(command);
+        while !replies.is_empty() {
+            let mut have_more = Vec::new();
+            for (agent, Deliveries { publishes, has_more }) in replies {
+                have_more.extend(has_more.then_some(agent));
+                for publish in publishes {
+                    match all.entry((publish.stream, publish.sequence)) {
+                        Entry::Occupied(mut entry) => entry.get_mut().merge(&publish),
+                        Entry::Vacant(entry) => _ = entry.insert(publish),
+                    }
+                }
+            }
+            replies = self.exchange(have_more, command);
+        }
+        all.into_values().collect()
     }
 
     fn audit(&self, _sent: Arc<[u64]>) -> Audit {
         // Agents have the counters, which are updated before any command.
-        for (member, answer) in self.ask(|_| AgentCommand::Audit) {
-            if let Reply::Audit(audit) = answer {
-                member.state.borrow_mut().audit = audit;
-            }
+        for (agent, audit) in self.ask(|_| AgentCommand::Audit) {
+            agent.state.borrow_mut().audit = audit;
         }
         let mut all = Audit::default();
-        self.members.iter().for_each(|member| all += member.state.borrow().audit);
+        self.agents.iter().for_each(|agent| all += agent.state.borrow().audit);
         all
     }
 
     fn busiest(&self) -> f64 {
         let mut busiest = 0.0_f64;
-        for (member, answer) in self.ask(|_| AgentCommand::Cost) {
-            let Reply::Cost(cost) = answer else { continue };
+        for (agent, cost) in self.ask::<AgentCost>(|_| AgentCommand::Cost) {
             busiest = busiest.max(cost.busiest);
-            let report = &mut member.state.borrow_mut().report;
+            let report = &mut agent.state.borrow_mut().report;
             report.cpu_s = cost.cpu_ns.map_or(report.cpu_s, |ns| ns as f64 / 1e9);
             report.pss_bytes = cost.pss_bytes.or(report.pss_bytes);
         }
@@ -312,7 +356,7 @@ impl ClientSet for AgentClients<'_> {
     }
 
     fn publishing(&self, is_publishing: bool) {
-        let updates = self.updates.borrow_mut().publishing(is_publishing, &self.counters);
+        let updates = self.updates.borrow_mut().publishing(is_publishing);
         self.send_each(updates);
     }
 

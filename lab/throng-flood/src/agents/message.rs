@@ -1,49 +1,41 @@
-//! Commands and replies, as JSON.
+//! Messages between a coordinator and an agent, as JSON.
+//!
+//! The coordinator sends a [`Greeting`], and the agent answers with an [`AgentInfo`]. Then the
+//! coordinator sends commands, and the agent answers each with a `Result`: what the command's
+//! documentation says, or why the agent does not execute it.
 
 use serde::{Deserialize, Serialize};
 
-use super::counts::{WireCounts, WireDeliveries};
-use crate::audit::Audit;
+use crate::clients::PublishDeliveries;
 
 /// A message: its stream, and its sequence in that stream.
 pub(super) type StreamSequence = (u32, u32);
 
-/// Asks which agents there are. The version is read first, so that others can be reported.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Discovery {
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Greeting {
     pub(super) version: u32,
-    /// The version of the program.
     pub(super) program: String,
 }
 
-/// The reply of an agent to [`Discovery`].
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// An agent describes itself. Fields that another version lacks are empty.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct AgentInfo {
     pub(super) version: u32,
     pub(super) program: String,
-    /// Identifies the process in the subject of its commands.
-    pub(super) id: String,
     pub(super) name: String,
     pub(super) host: String,
     pub(super) boot_id: String,
-    /// Whether the agent takes part in another run.
+    /// Whether another coordinator is connected. Then the agent closes this connection.
     pub(super) is_busy: bool,
 }
 
-/// A command to one agent.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct RunCommand {
-    /// The run. An agent serves only the coordinator of its run.
-    pub(super) run: u32,
-    pub(super) command: AgentCommand,
-}
-
-/// A task of an agent; each has one [`Reply`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum AgentCommand {
-    /// Report its clock.
+    /// Answered with `CLOCK_MONOTONIC` in nanoseconds.
     Clock,
-    /// Start a pool, which belongs to this run from now on.
+    /// Start the clients' threads. Nothing connects yet.
     Begin(Box<BeginRun>),
     /// Update the counters of published and rejected messages. Sent before any command that
     /// depends on it.
@@ -71,25 +63,25 @@ pub(super) enum AgentCommand {
         share: f64,
         is_slow: bool,
     },
-    /// Report the counts since the last time.
+    /// Answered with the [`ClientCounts`](crate::counts::ClientCounts) since the last time.
     Counts,
-    /// Report the cost of its process.
+    /// Answered with an [`AgentCost`].
     Cost,
-    /// Report the deliveries of messages scheduled up to this time.
+    /// Answered with the deliveries of messages scheduled up to this time, as one or more
+    /// [`Deliveries`].
     Publishes {
         until_ns: u64,
     },
-    /// Report those that did not fit into the last reply.
-    MorePublishes,
-    /// Audit against the counters.
+    /// Answered with an [`Audit`](crate::audit::Audit) against the counters.
     Audit,
-    /// End the run.
+    /// Close the clients and end their threads.
     End,
 }
 
 /// An agent's part of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct BeginRun {
+    pub(super) run: u32,
     /// The plan in TOML.
     pub(super) plan: String,
     pub(super) agent: usize,
@@ -99,25 +91,14 @@ pub(super) struct BeginRun {
     pub(super) clock_ahead_ns: i64,
 }
 
-/// The reply of an agent.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Reply {
-    Done,
-    Clock {
-        now_ns: u64,
-    },
-    Counts(Box<WireCounts>),
-    Cost(AgentCost),
-    Publishes {
-        publishes: Vec<WireDeliveries>,
-        has_more: bool,
-    },
-    Audit(Audit),
-    /// The agent does not execute the command, for this reason.
-    Refused(String),
+pub(super) struct Deliveries {
+    pub(super) publishes: Vec<PublishDeliveries>,
+    /// Another message with more of them follows.
+    pub(super) has_more: bool,
 }
 
-/// The cost of a process since the run started.
+/// The cost of an agent's process since its run started.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct AgentCost {
     /// The share of time that its busiest client thread was busy; see `ClientPool::busiest`.

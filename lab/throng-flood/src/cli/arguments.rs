@@ -1,11 +1,13 @@
 //! The command line of `throng flood`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use throng_units::{Count, Time};
 
-use crate::plan::{LocalAddresses, Options};
+use crate::agents::bounds::AllowedTarget;
+use crate::plan::{LocalAddresses, Node, Options};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -30,8 +32,9 @@ Examples:
   Print the plan, and whether this machine allows it:
     throng flood http://127.0.0.1:8080 --clients 1M --dry-run
 
-  From three machines, each of which runs `throng flood agent --nats nats://meeting:4222`:
-    throng flood http://10.0.0.1:8080 --clients 300k --agents 3 --nats nats://meeting:4222
+  From two machines, each of which runs `throng flood agent --listen 0.0.0.0:7400 --secret-file s`:
+    throng flood http://10.0.0.1:8080 --clients 300k --agents 10.0.0.2:7400,10.0.0.3:7400 \\
+      --secret-file s
 
   A plan in a file, and two results side by side:
     throng flood --plan evening.toml --json evening.json
@@ -49,7 +52,7 @@ In URLs, headers, hello messages and bodies {i} is the client's number, {i%N} th
     override_usage = "throng flood <URL> [OPTIONS]\n       \
         throng flood --plan <FILE> [OPTIONS]\n       \
         throng flood compare <FILE>... [--html <FILE>]\n       \
-        throng flood agent --nats <URL> [OPTIONS]"
+        throng flood agent [OPTIONS]"
 )]
 pub struct Arguments {
     /// A command other than a run.
@@ -65,28 +68,43 @@ pub struct Arguments {
 pub(super) enum FloodCommand {
     /// Put the results of two or more runs side by side
     Compare(CompareArguments),
-    /// Run part of the clients on this machine, for a coordinator (throng flood --agents N)
+    /// Run part of the clients on this machine, for a coordinator (throng flood --agents)
     Agent(AgentArguments),
 }
 
 /// Options of `throng flood agent`.
 #[derive(Debug, Clone, Args)]
 pub(super) struct AgentArguments {
-    /// The NATS server through which agents and coordinator communicate
-    #[arg(long, value_name = "URL")]
-    pub(super) nats: String,
-    /// Serve only coordinators of this group
-    #[arg(long, value_name = "NAME", default_value = "flood")]
-    pub(super) group: String,
+    /// Where to wait for coordinators; other addresses than loopback need a secret
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7400")]
+    pub(super) listen: SocketAddr,
+    #[command(flatten)]
+    pub(super) secret: SecretArguments,
     /// Names the agent in reports; by default the host name and process id
     #[arg(long, value_name = "NAME")]
     pub(super) name: Option<String>,
     /// Local addresses to connect from, instead of those of the plan
     #[arg(long, value_name = "ADDRESSES")]
     pub(super) source: Vec<LocalAddresses>,
+    /// Refuse runs with more clients on this agent
+    #[arg(long, value_name = "N")]
+    pub(super) max_clients: Option<Count>,
+    /// Load only these hosts, addresses or networks, like 10.0.0.2:8080 or 10.0.0.0/8; by default
+    /// loopback and private addresses
+    #[arg(long, value_name = "HOST[:PORT]", value_delimiter = ',')]
+    pub(super) allow_target: Vec<AllowedTarget>,
     /// End with the first run instead of waiting for the next
     #[arg(long)]
     pub(super) once: bool,
+}
+
+/// Where the secret of agents and coordinators is.
+#[derive(Debug, Clone, Args)]
+pub(super) struct SecretArguments {
+    /// File with the secret that agents and coordinator share, at least 16 bytes; by default the
+    /// variable THRONG_FLOOD_SECRET
+    #[arg(long, value_name = "FILE")]
+    pub(super) secret_file: Option<PathBuf>,
 }
 
 /// Options of `throng flood compare`.
@@ -122,20 +140,16 @@ pub(super) struct RunArguments {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Several machines")]
 pub(super) struct CoordinatorArguments {
-    /// Leave the clients to this many agents (throng flood agent); this process publishes and
-    /// measures the server
-    #[arg(long, value_name = "N", requires = "nats")]
+    /// Leave the clients to the agents at these addresses (throng flood agent); this process
+    /// publishes and measures the server
+    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
     #[arg(conflicts_with_all = ["target.urls", "target.data"])]
-    pub(super) agents: Option<Count>,
-    /// The NATS server through which agents and coordinator communicate
-    #[arg(long, value_name = "URL", requires = "agents")]
-    pub(super) nats: Option<String>,
-    /// Use only agents of this group
-    #[arg(long, value_name = "NAME", requires = "agents", default_value = "flood")]
-    pub(super) group: String,
+    pub(super) agents: Vec<Node>,
     /// How long to wait for agents
     #[arg(long, value_name = "TIME", requires = "agents", default_value = "60s")]
     pub(super) agents_wait: Time,
+    #[command(flatten)]
+    pub(super) secret: SecretArguments,
 }
 
 /// Where the results of a run are written.

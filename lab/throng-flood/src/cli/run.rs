@@ -72,7 +72,7 @@ pub(super) fn run(arguments: &RunArguments) -> Result<ExitCode, CommandError> {
     if results.dry_run {
         return Ok(dry_run(&plan));
     }
-    if arguments.agents.agents.is_some() {
+    if !arguments.agents.agents.is_empty() {
         return with_agents(arguments, plan);
     }
     let allowance = allowance::allowance(&plan);
@@ -96,10 +96,10 @@ pub(super) fn run(arguments: &RunArguments) -> Result<ExitCode, CommandError> {
 fn with_agents(arguments: &RunArguments, plan: Plan) -> Result<ExitCode, CommandError> {
     warn_if_silent(&plan);
     let interrupts = interrupts()?;
-    let coordinator = agents::gather(&arguments.agents, &interrupts.is_stopped)?;
+    let coordinator = agents::gather(&arguments.agents, &interrupts)?;
     let toml = agents::plan_for_others(&plan);
     let mut screen = Screen::new(interrupts);
-    let report = crate::run::run_with(&coordinator, &plan, &toml, &mut screen);
+    let report = crate::run::run_with(coordinator, &plan, &toml, &mut screen);
     Ok(screen.conclude(report, &arguments.results))
 }
 

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 
 use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
 
 use crate::marker::Mark;
 
@@ -13,7 +14,7 @@ use crate::marker::Mark;
 const FEW_MAX: usize = 256;
 
 /// A message and the latencies of its deliveries.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PublishDeliveries {
     /// The stream of the message.
     pub stream: u32,
@@ -22,6 +23,7 @@ pub struct PublishDeliveries {
     /// The scheduled time of the message, in nanoseconds of `CLOCK_MONOTONIC`.
     pub intended_ns: u64,
     /// Microseconds from then to each delivery, to two digits.
+    #[serde(with = "crate::buckets")]
     pub latencies_us: Histogram<u32>,
 }
 

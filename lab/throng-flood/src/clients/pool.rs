@@ -1,5 +1,6 @@
 //! The handle to all client threads of this process.
 
+use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -77,6 +78,11 @@ impl ClientPool {
     /// The number of the run, which marks and templates of publishers must use.
     pub fn run(&self) -> u32 {
         self.shared.share.run
+    }
+
+    /// All addresses that clients may connect to.
+    pub(crate) fn targets(&self) -> Vec<SocketAddr> {
+        self.shared.targets.iter().chain(&self.shared.failover).copied().collect()
     }
 
     /// The counters that publishers update and read: [`StreamCounters::published`] **before** each

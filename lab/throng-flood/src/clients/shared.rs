@@ -63,7 +63,7 @@ pub(super) struct Shared {
     /// The addresses of the target; see [`target`](Self::target).
     pub(super) targets: Vec<SocketAddr>,
     /// The addresses of clients that have come back from another one.
-    failover: Vec<SocketAddr>,
+    pub(super) failover: Vec<SocketAddr>,
     /// The same addresses as `targets` for clients of a tunnel; `None` for sockets.
     tunnel_targets: Option<Vec<SocketAddrV4>>,
     /// How clients shake hands; `None` without TLS.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use throng_tls::Suite;
 
 use crate::counts::{Nanoseconds, nanoseconds};
@@ -10,11 +11,12 @@ use crate::counts::{Nanoseconds, nanoseconds};
 pub(crate) const KINDS: usize = Suite::ALL.len() * 2;
 
 /// The handshakes of clients.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct TlsCounts {
     /// How many there are of each [`kind`](TlsCounts::kind).
     pub(crate) kinds: [u64; KINDS],
     /// From the first byte of a handshake to its end.
+    #[serde(with = "crate::buckets")]
     pub(crate) time: Nanoseconds,
 }
 
