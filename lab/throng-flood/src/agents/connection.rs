@@ -1,8 +1,8 @@
 //! The connection of a coordinator and an agent: authenticated frames over TCP.
 //!
 //! Each side sends a nonce of 32 random bytes. The shared secret and both nonces give two keys, one
-//! for each direction. A frame is the length of its body (four bytes, big-endian), an HMAC-SHA256 of
-//! the frame's number and its body under the key of its direction, and the body, which is JSON.
+//! for each direction. A frame is the length of its body (four bytes, big-endian), an HMAC-SHA256
+//! of the frame's number and its body under the key of its direction, and the body, which is JSON.
 //!
 //! # Invariants
 //!
