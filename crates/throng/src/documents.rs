@@ -1,14 +1,11 @@
 //! `throng completions`, `throng man` and `throng licenses`: what a package ships beside the
 //! binary. Completions and man pages come from the definition of the command line.
 
-mod man_page;
-
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
-use clap::{Args, Command, CommandFactory};
-use clap_complete::Shell;
+use clap::{Args, CommandFactory};
+use throng_manual::Shell;
 
 use crate::terminal;
 
@@ -43,32 +40,17 @@ pub(crate) struct ManArguments {
 
 /// Prints the completions of `A`'s command line.
 pub(crate) fn completions<A: CommandFactory>(arguments: &CompletionsArguments) -> Result<()> {
-    let mut text = Vec::new();
-    clap_complete::generate(arguments.shell, &mut A::command(), "throng", &mut text);
+    let text = throng_manual::completions(A::command(), arguments.shell);
     Ok(terminal::print(&String::from_utf8(text)?)?)
 }
 
 /// Prints or writes the man pages of `A`'s command line.
 pub(crate) fn man<A: CommandFactory>(arguments: &ManArguments) -> Result<()> {
-    // There is no page for `throng help`.
-    let mut command = A::command().disable_help_subcommand(true);
-    command.build();
     let Some(directory) = &arguments.directory else {
-        return Ok(terminal::print(&man_page::page(&command, &[])?)?);
+        return Ok(terminal::print(&throng_manual::page(A::command())?)?);
     };
-    fs::create_dir_all(directory)
-        .map_err(Into::into)
-        .and_then(|()| write_pages(&command, &[], directory))
+    throng_manual::write_pages(A::command(), directory)
         .with_context(|| format!("cannot write man pages to {}", directory.display()))
-}
-
-/// Writes the page of a command, whose parents have these names, and its subcommands' pages.
-fn write_pages(command: &Command, parents: &[&str], directory: &Path) -> Result<()> {
-    let page = man_page::page(command, parents)?;
-    fs::write(directory.join(format!("{}.1", man_page::name(command))), page)?;
-    let parents = [parents, &[man_page::name(command)]].concat();
-    let subcommands = command.get_subcommands().filter(|one| !one.is_hide_set());
-    subcommands.into_iter().try_for_each(|one| write_pages(one, &parents, directory))
 }
 
 /// Prints the licences.

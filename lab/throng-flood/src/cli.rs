@@ -26,8 +26,17 @@ pub use arguments::Arguments;
 pub use interrupts::{Interrupts, NoSignals, interrupts};
 
 /// The command line of this process. Prints an error of it, or the help it asks for, and returns
-/// the exit code.
+/// the exit code. A package's call for the documents of `P` is answered here, too.
 pub fn parse<P: clap::Parser>() -> Result<P, ExitCode> {
+    if let Some(written) = throng_manual::write_documents_if_asked(P::command) {
+        return Err(written.map_or_else(
+            |error| {
+                print_error(&format!("cannot write the documents: {error}"));
+                ExitCode::FAILURE
+            },
+            |()| ExitCode::SUCCESS,
+        ));
+    }
     P::try_parse().map_err(|error| {
         // An error means that the terminal is closed.
         let _ = error.print();

@@ -1,6 +1,7 @@
 //! A man page of a command, from its definition.
 
-use anyhow::Result;
+use std::io;
+
 use clap::Command;
 use clap_mangen::Man;
 
@@ -21,7 +22,7 @@ pub(super) fn name(command: &Command) -> &str {
 }
 
 /// The page of a command, whose parents have pages of these names.
-pub(super) fn page(command: &Command, parents: &[&str]) -> Result<String> {
+pub(super) fn page(command: &Command, parents: &[&str]) -> io::Result<String> {
     let man = Man::new(command.clone()).source(concat!("throng ", env!("CARGO_PKG_VERSION")));
     let mut page = Vec::new();
     man.render_title(&mut page)?;
@@ -44,7 +45,7 @@ pub(super) fn page(command: &Command, parents: &[&str]) -> Result<String> {
         page.extend(FILES.as_bytes());
     }
     page.extend(see_also(parents, &subcommands).into_bytes());
-    Ok(String::from_utf8(page)?)
+    Ok(String::from_utf8_lossy(&page).into_owned())
 }
 
 /// How the command is called: all of its options are in their own section.
@@ -102,15 +103,21 @@ fn escaped(line: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
+    use clap::Arg;
 
     use super::*;
-    use crate::cli::Arguments;
 
+    /// The page of a command `serve` with an option, notes and an example, and of its sibling.
     fn page_of(name: &str) -> String {
-        let mut all = Arguments::command().disable_help_subcommand(true);
-        all.build();
-        page(all.find_subcommand(name).unwrap(), &["throng"]).unwrap()
+        let config = Arg::new("config").long("config").help("A file");
+        let serve = Command::new("serve").about("Run it").arg(config).after_help(
+            "A note.\n\nExamples:\n  Quietly:\n    throng serve > /dev/null\n\nThe end.",
+        );
+        let tail =
+            Command::new("tail").override_usage("throng tail A\n       throng tail --user B");
+        let mut all = crate::built(Command::new("throng").subcommands([serve, tail]));
+        let command = all.find_subcommand_mut(name).unwrap();
+        page(command, &["throng"]).unwrap()
     }
 
     #[test]
@@ -124,7 +131,7 @@ mod tests {
         assert!(!serve.contains("EXTRA"));
         assert_eq!(serve.matches(".nf\n").count(), serve.matches(".fi\n").count());
         let tail = page_of("tail");
-        assert!(tail.contains("<CHANNEL>...\n.br\nthrong tail [OPTIONS] \\-\\-user"), "{tail}");
+        assert!(tail.contains("throng tail A\n.br\nthrong tail \\-\\-user B"), "{tail}");
         assert!(!tail.contains(".SH FILES"));
     }
 
