@@ -12,7 +12,7 @@ export PATH := $(CURDIR)/.cache/venv/bin:$(PATH)
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
-run: ## build a release and serve on 127.0.0.1:8080 (flags: ARGS='…')
+run: ## build the server and serve on 127.0.0.1:8080 (flags: ARGS='…')
 	@scripts/need-rust
 	@cargo build --release --locked -p throng
 	@THRONG_PRESENCE_EVENTS="$${THRONG_PRESENCE_EVENTS-true}" exec target/release/throng serve $(ARGS)
@@ -44,8 +44,10 @@ build:
 e2e: setup build ## end-to-end tests with real clients (pytest flags: ARGS='-k resume')
 	@pytest -q -n 6 --dist loadgroup --no-loadscope-reorder tests/e2e $(ARGS)
 
-packages: setup ## build the packages; install, upgrade and remove them in a container
-	@scripts/test packages
+packages: ## everything that a release has, into target/packages/release (scripts/test packages tries it)
+	@scripts/setup packages
+	@packaging/release target/packages
+	@ls -l target/packages/release
 
 autobahn: setup build ## the Autobahn WebSocket test suite
 	@tests/autobahn/run

@@ -3,6 +3,7 @@
 #
 #   sh install.sh                          into /usr/local for root, else into ~/.local
 #   sh install.sh --version 0.1.0 --prefix /opt/throng
+#   sh install.sh --laboratory             the load generator and the benchmarks, beside the server
 #   sh install.sh --from URL               from a copy of the release's files: a URL, or a directory
 #
 # Nothing is installed if the checksum is wrong. The checksum protects against a broken download; that the
@@ -10,7 +11,7 @@
 set -eu
 
 releases=https://github.com/throng-push/throng/releases
-version=latest from='' prefix=''
+version=latest from='' prefix='' package=throng programs=throng
 
 fail() {
     echo "install.sh: $*" >&2
@@ -21,10 +22,11 @@ usage() {
     cat <<'END'
 Installs a release of Throng, after checking its checksum.
 
-Usage: sh install.sh [--version VERSION] [--prefix DIRECTORY] [--from URL]
+Usage: sh install.sh [--version VERSION] [--prefix DIRECTORY] [--laboratory] [--from URL]
 
   --version VERSION   this release [default: the latest one]
   --prefix DIRECTORY  where to [default: /usr/local for root, else ~/.local]
+  --laboratory        the load generator and the benchmarks instead of the server
   --from URL          from a copy of the release's files: a URL, or a directory
   --help              print this
 END
@@ -36,6 +38,10 @@ while [ $# -gt 0 ]; do
         usage
         exit
         ;;
+    --laboratory)
+        package=throng-lab programs='throng-flood throng-bench'
+        shift
+        ;;
     --version | --prefix | --from)
         [ $# -ge 2 ] || fail "$1 needs a value"
         case "$1" in
@@ -45,7 +51,7 @@ while [ $# -gt 0 ]; do
         esac
         shift 2
         ;;
-    *) fail "'$1' is no option: use --version VERSION, --prefix DIRECTORY, --from URL" ;;
+    *) fail "'$1' is no option: use --version VERSION, --prefix DIRECTORY, --laboratory, --from URL" ;;
     esac
 done
 
@@ -81,7 +87,7 @@ get() {
     esac || fail "cannot get $from/$1"
 }
 
-archive="throng-$architecture-linux.tar.gz"
+archive="$package-$architecture-linux.tar.gz"
 get SHA256SUMS
 get "$archive"
 # The line of this archive only: the file has those of all files of the release.
@@ -95,21 +101,25 @@ found="$(sha256sum "$directory/$archive" | cut -d ' ' -f 1)"
 mkdir "$directory/files"
 tar -xzf "$directory/$archive" -C "$directory/files" --strip-components=1
 mkdir -p "$prefix/bin" "$prefix/share/man/man1" "$prefix/share/bash-completion/completions" \
-    "$prefix/share/zsh/site-functions" "$prefix/share/fish/vendor_completions.d" "$prefix/share/throng"
+    "$prefix/share/zsh/site-functions" "$prefix/share/fish/vendor_completions.d" "$prefix/share/$package"
 cd "$directory/files"
 cp man/*.1 "$prefix/share/man/man1/"
-cp completions/throng.bash "$prefix/share/bash-completion/completions/throng"
-cp completions/throng.zsh "$prefix/share/zsh/site-functions/_throng"
-cp completions/throng.fish "$prefix/share/fish/vendor_completions.d/throng.fish"
-cp LICENSE licenses.txt throng.toml throng.service throng.socket "$prefix/share/throng/"
-rm -rf "$prefix/share/throng/html"
-cp -R html "$prefix/share/throng/html"
-# A server that runs keeps its file: the new one takes the name in one step.
-cp throng "$prefix/bin/.throng.new"
-chmod 755 "$prefix/bin/.throng.new"
-mv -f "$prefix/bin/.throng.new" "$prefix/bin/throng"
-
-"$prefix/bin/throng" --version
+cp LICENSE licenses.txt "$prefix/share/$package/"
+if [ "$package" = throng ]; then
+    cp throng.toml throng.service throng.socket "$prefix/share/throng/"
+    rm -rf "$prefix/share/throng/html"
+    cp -R html "$prefix/share/throng/html"
+fi
+for program in $programs; do
+    cp "completions/$program.bash" "$prefix/share/bash-completion/completions/$program"
+    cp "completions/$program.zsh" "$prefix/share/zsh/site-functions/_$program"
+    cp "completions/$program.fish" "$prefix/share/fish/vendor_completions.d/$program.fish"
+    # A program that runs keeps its file: the new one takes the name in one step.
+    cp "$program" "$prefix/bin/.$program.new"
+    chmod 755 "$prefix/bin/.$program.new"
+    mv -f "$prefix/bin/.$program.new" "$prefix/bin/$program"
+    "$prefix/bin/$program" --version
+done
 case ":$PATH:" in
 *":$prefix/bin:"*) ;;
 *) echo "Add $prefix/bin to PATH." ;;

@@ -1,17 +1,24 @@
-"""What the tests of the packages share. They need what `packaging/build --profile dev target/packages`
-has built; `scripts/test packages` does that first."""
+"""What the tests of the packages share. They need the files that `packaging/release --profile dev
+target/test-packages` makes; `scripts/test packages` does that first."""
 
 import os
+import platform
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-BUILT = Path(os.environ.get("THRONG_PACKAGES", ROOT / "target" / "packages"))
+PACKAGES = Path(os.environ.get("THRONG_PACKAGES", ROOT / "target" / "test-packages"))
+BUILT = PACKAGES / "server"
+FILES = PACKAGES / "release"
+ARCHITECTURE = platform.machine()
 TIMEOUT_SECONDS = 120
 
 sys.dont_write_bytecode = True
@@ -19,8 +26,8 @@ sys.dont_write_bytecode = True
 
 def pytest_sessionstart():
     """Reports missing files once, instead of once per test."""
-    if not (BUILT / "throng").exists():
-        pytest.exit(f"{BUILT} has no binary: packaging/build --profile dev target/packages", 1)
+    if not (FILES / "SHA256SUMS").exists():
+        pytest.exit(f"{FILES} is incomplete: packaging/release --profile dev {PACKAGES}", 1)
 
 
 def run(*command, **options):
@@ -53,8 +60,48 @@ def in_root(directory):
 
 @pytest.fixture(scope="session")
 def built():
-    """The directory that packaging/build has filled."""
+    """The directory that packaging/build has filled with the server."""
     return BUILT
+
+
+@pytest.fixture(scope="session")
+def files():
+    """The directory of a release."""
+    return FILES
+
+
+@pytest.fixture(scope="session")
+def version():
+    """The version of the workspace."""
+    return tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]["version"]
+
+
+@pytest.fixture
+def served(built, tmp_path):
+    """The URL of the packaged server, which runs until the end of the test."""
+    command = [built / "throng", "serve", "--listen", "127.0.0.1:0"]
+    with started(command, cwd=tmp_path) as url:
+        yield url
+
+
+@contextmanager
+def started(command, **options):
+    """Runs a server until the end; yields its URL, and expects that it stops cleanly."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    server = subprocess.Popen(command, env=without_variables(), text=True, **pipes, **options)
+    try:
+        seen = []
+        for line in server.stdout:
+            seen.append(line)
+            if found := re.search(r"listening on (http://\S+)", line):
+                break
+        else:
+            pytest.fail("".join(seen))
+        yield found.group(1)
+    finally:
+        server.terminate()
+        server.communicate(timeout=TIMEOUT_SECONDS)
+    assert server.returncode == 0
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ step() { at="$*"; echo "== $*"; }
 fails() { ! "$@"; }
 second=$(echo /packages/throng_99.0_*.deb)
 first=$(find /packages -name 'throng_*.deb' -not -path "$second")
+laboratory=$(echo /packages/throng-lab_*.deb)
 pid() { systemctl show --property MainPID --value throng; }
 # `systemctl` returns once the server has said that it is ready, so this needs no second try. Through the
 # socket unit the request waits until the server has started.
@@ -21,6 +22,14 @@ step 'install: the server runs'
 dpkg -i "$first"
 healthy
 systemctl is-enabled throng
+
+step 'the laboratory is a package of its own, which the server finds'
+throng flood --help 2>&1 | grep -q 'throng-lab'
+dpkg -i "$laboratory"
+throng flood --help | grep -q 'Usage: throng flood'
+throng bench | grep -q c10k
+dpkg -r throng-lab
+fails command -v throng-flood
 
 step 'it is the user throng, and may do little'
 user=$(id -u throng)

@@ -1,13 +1,12 @@
 """The portable binary: it needs nothing of the machine but the kernel."""
 
 import re
-import subprocess
 import sys
 import urllib.request
 
 import pytest
 
-from conftest import HERE, TIMEOUT_SECONDS, in_root, output, run, without_variables
+from conftest import HERE, TIMEOUT_SECONDS, in_root, output, run, started, without_variables
 
 
 def test_it_is_static_and_stripped_and_its_symbols_are_apart(built):
@@ -33,26 +32,11 @@ def test_kernels_of_the_last_eight_years_run_it(built):
 
 def test_the_server_runs_with_nothing_but_the_binary(empty_root):
     command = [*in_root(empty_root), "/throng", "serve", "--listen", "127.0.0.1:0"]
-    server = subprocess.Popen(
-        command, env=without_variables(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    try:
-        seen = []
-        for line in server.stdout:
-            seen.append(line)
-            if found := re.search(r"listening on (http://\S+)", line):
-                break
-        else:
-            pytest.fail("".join(seen))
-        url = found.group(1)
+    with started(command) as url:
         done = run(*in_root(empty_root), "/throng", "health", "--url", url, env=without_variables())
         assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr
         with urllib.request.urlopen(f"{url}/channels/a", b"hello", TIMEOUT_SECONDS) as response:
             assert response.status == 201
-    finally:
-        server.terminate()
-        server.communicate(timeout=TIMEOUT_SECONDS)
-    assert server.returncode == 0
 
 
 NAMES = {

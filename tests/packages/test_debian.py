@@ -16,29 +16,26 @@ from conftest import HERE, ROOT, output, run
 
 BUILD = ROOT / "packaging" / "debian" / "build-deb"
 CHANGED = "# A line that a later version of the package has.\n"
-# The packages are used once.
-QUICKLY = {**os.environ, "DEB_COMPRESSION": "none"}
 # `systemd-analyze security` counts what a unit may do; 0 is nothing, 100 everything.
 EXPOSURE_MAX = 20
 
 
 @pytest.fixture(scope="module")
-def packages(built, tmp_path_factory):
-    """Two packages: of this version, and of a later one with other default settings."""
+def packages(files, built, tmp_path_factory):
+    """A directory with the packages of the release, and a later one of the server with other settings."""
     folder = tmp_path_factory.mktemp("packages")
-    shutil.copytree(built, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.deb", "*.debug"))
-    first = Path(output(BUILD, folder, env=QUICKLY).strip())
-    with (folder / "throng.toml").open("a") as settings:
+    for package in files.glob("*.deb"):
+        shutil.copy2(package, folder)
+    later = tmp_path_factory.mktemp("later")
+    shutil.copytree(built, later, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.debug"))
+    with (later / "throng.toml").open("a") as settings:
         settings.write(CHANGED)
-    second = Path(output(BUILD, "--version", "99.0", folder, env=QUICKLY).strip())
-    return first, second
+    output(BUILD, "--version", "99.0", later, folder, env={**os.environ, "DEB_COMPRESSION": "none"})
+    return folder
 
 
-def test_the_package_has_what_debian_expects(packages):
-    files = output("dpkg-deb", "--contents", packages[0])
-    owners = {line.split()[1] for line in files.splitlines()}
-    assert owners == {"root/root"}
-    for path in (
+PATHS = {
+    "throng": [
         "./usr/bin/throng",
         "./etc/throng.toml",
         "./usr/lib/systemd/system/throng.service",
@@ -49,9 +46,34 @@ def test_the_package_has_what_debian_expects(packages):
         "./usr/share/fish/vendor_completions.d/throng.fish",
         "./usr/share/doc/throng/copyright",
         "./usr/share/throng/html/index.html",
-    ):
-        assert re.search(f" {re.escape(path)}$", files, re.MULTILINE), path
-    assert output("dpkg-deb", "--info", packages[0], "conffiles") == "/etc/throng.toml\n"
+    ],
+    "throng-lab": [
+        "./usr/bin/throng-flood",
+        "./usr/bin/throng-bench",
+        "./usr/share/man/man1/throng-flood.1.gz",
+        "./usr/share/man/man1/throng-bench.1.gz",
+        "./usr/share/bash-completion/completions/throng-flood",
+        "./usr/share/zsh/vendor-completions/_throng-bench",
+        "./usr/share/doc/throng-lab/copyright",
+    ],
+}
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_a_package_has_what_debian_expects(files, name):
+    (package,) = files.glob(f"{name}_*.deb")
+    contents = output("dpkg-deb", "--contents", package)
+    assert {line.split()[1] for line in contents.splitlines()} == {"root/root"}
+    for path in PATHS[name]:
+        assert re.search(f" {re.escape(path)}$", contents, re.MULTILINE), path
+    settings = "/etc/throng.toml\n" if name == "throng" else ""
+    assert run("dpkg-deb", "--info", package, "conffiles").stdout == settings
+
+
+def test_the_packages_share_no_file(files):
+    contents = [output("dpkg-deb", "--contents", package) for package in files.glob("*.deb")]
+    names = [set(re.findall(r"^-.* (\./\S+)$", lines, re.MULTILINE)) for lines in contents]
+    assert len(names) == 2 and all(names) and not set.intersection(*names)
 
 
 @contextmanager
@@ -100,7 +122,7 @@ def boot(tmp_path):
 
 
 def test_it_is_installed_runs_is_upgraded_and_removed(packages, boot):
-    text = boot("installation", packages[0].parent)
+    text = boot("installation", packages)
     assert text.splitlines()[-1] == "all steps passed", text
 
 

@@ -83,7 +83,8 @@ def test_a_linter_accepts(tmp_path, name):
 
 
 def test_shellcheck_accepts_the_scripts():
-    scripts = [PACKAGING / name for name in ("build", "archive", "install.sh")]
+    scripts = [PACKAGING / name for name in ("build", "archive", "clients", "release", "install.sh")]
+    scripts += [PACKAGING / "docker" / "build-image"]
     scripts += [*(PACKAGING / "debian").iterdir(), HERE / "container"]
     scripts += [PACKAGING.parent / "examples" / "run"]
     scripts += [PACKAGING.parent / "docs" / "site" / name for name in ("build", "install")]

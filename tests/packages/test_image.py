@@ -1,18 +1,19 @@
-"""The image: built from the Dockerfile by buildah, and run as it says, on a root that is read-only."""
+"""The image of a release, run as it says, on a root that is read-only."""
 
+import gzip
 import json
 import os
 import shlex
 import shutil
 import ssl
 import subprocess
+import tarfile
 from pathlib import Path
 
 import pytest
 
-from conftest import ROOT, output, run
+from conftest import ARCHITECTURE, output, run
 
-DOCKERFILE = ROOT / "packaging" / "docker" / "Dockerfile"
 AUTHORITIES = Path("etc/ssl/certs/ca-certificates.crt")
 
 
@@ -32,27 +33,21 @@ def buildah(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def image(built, buildah, tmp_path_factory):
-    """The directory of the image's files, and its settings. What the Dockerfile takes from its first
-    stage, which compiles, comes from the files that were built for the other tests."""
-    stage = tmp_path_factory.mktemp("stage")
-    (stage / "built").mkdir()
-    for name in ("throng", "licenses.txt"):
-        shutil.copy2(built / name, stage / "built" / name)
-    shutil.copytree(built / "html", stage / "built" / "html")
-    (stage / "state/var/lib").mkdir(parents=True)
-    (stage / "state/var/lib/throng").mkdir(mode=0o700)
-    (stage / "state/tmp").mkdir()
-    (stage / "state/tmp").chmod(0o1777)
-    (stage / AUTHORITIES).parent.mkdir(parents=True)
-    authorities = Path("/") / AUTHORITIES
-    (stage / AUTHORITIES).write_text(authorities.read_text() if authorities.exists() else "")
-    options = ["--isolation", "chroot", "--format", "docker", "--pull-never", "--quiet"]
-    command = [*buildah, "bud", *options, "--build-context", f"build={stage}"]
-    name = output(*command, "--file", DOCKERFILE, stage).split()[-1]
-    settings = json.loads(output(*buildah, "inspect", "--type", "image", name))["Docker"]["config"]
-    root = output(*buildah, "mount", output(*buildah, "from", name).strip()).strip()
-    return Path(root), settings
+def image(files, buildah, tmp_path_factory):
+    """The directory of the image's files, and its settings."""
+    # `docker load` and `podman load` take it compressed, but Debian's buildah does not.
+    archive = tmp_path_factory.mktemp("image") / "image.tar"
+    with gzip.open(files / f"throng-image-{ARCHITECTURE}.tar.gz") as compressed:
+        archive.write_bytes(compressed.read())
+    name = output(*buildah, "from", "--quiet", f"docker-archive:{archive}").strip()
+    settings = json.loads(output(*buildah, "inspect", "--type", "container", name))["Docker"]["config"]
+    return Path(output(*buildah, "mount", name).strip()), settings
+
+
+def test_its_name_is_that_of_the_compose_file_and_the_manifest(files, version):
+    with tarfile.open(files / f"throng-image-{ARCHITECTURE}.tar.gz") as archive:
+        (manifest,) = json.load(archive.extractfile("manifest.json"))
+    assert [name.rpartition("/")[2] for name in manifest["RepoTags"]] == [f"throng:{version}"]
 
 
 def test_the_image_has_the_server_and_nothing_else(image):
@@ -65,8 +60,8 @@ def test_the_image_has_the_server_and_nothing_else(image):
     assert user != 0 and group != 0
     state = (root / settings["WorkingDir"].lstrip("/")).stat()
     assert (state.st_uid, state.st_gid, state.st_mode & 0o777) == (user, group, 0o700)
-    if text := (root / AUTHORITIES).read_text():
-        assert ssl.create_default_context(cadata=text).cert_store_stats()["x509_ca"] > 0
+    text = (root / AUTHORITIES).read_text()
+    assert ssl.create_default_context(cadata=text).cert_store_stats()["x509_ca"] > 0
 
 
 SCRIPT = """

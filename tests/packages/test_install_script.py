@@ -1,34 +1,23 @@
 """packaging/install.sh, with releases from a server of this machine."""
 
 import functools
-import hashlib
 import http.server
 import os
-import platform
 import shutil
 import threading
-from pathlib import Path
 
 import pytest
 
-from conftest import ROOT, output, run
+from conftest import ARCHITECTURE, ROOT, output, run
 
 SCRIPT = ROOT / "packaging" / "install.sh"
-ARCHIVE = f"throng-{platform.machine()}-linux.tar.gz"
-
-
-@pytest.fixture(scope="module")
-def archive(built, tmp_path_factory):
-    """The archive of a release."""
-    folder = tmp_path_factory.mktemp("dist")
-    ignore = shutil.ignore_patterns("*.deb", "*.debug", "*.gz")
-    shutil.copytree(built, folder, dirs_exist_ok=True, ignore=ignore)
-    return Path(output(ROOT / "packaging" / "archive", folder).strip())
+ARCHIVE = f"throng-{ARCHITECTURE}-linux.tar.gz"
+LABORATORY = f"throng-lab-{ARCHITECTURE}-linux.tar.gz"
 
 
 @pytest.fixture
-def release(archive, tmp_path):
-    """The files of a release, served over HTTP; returns directory and URL."""
+def release(files, tmp_path):
+    """The files of a release that the script needs, served over HTTP; returns directory and URL."""
 
     class Quiet(http.server.SimpleHTTPRequestHandler):
         def log_message(self, *_):
@@ -36,10 +25,8 @@ def release(archive, tmp_path):
 
     folder = tmp_path / "release"
     folder.mkdir()
-    shutil.copy2(archive, folder)
-    right = hashlib.sha256(archive.read_bytes()).hexdigest()
-    other = hashlib.sha256(b"other").hexdigest()
-    (folder / "SHA256SUMS").write_text(f"{other}  other-{ARCHIVE}\n{right}  {ARCHIVE}\n")
+    for name in (ARCHIVE, LABORATORY, "SHA256SUMS"):
+        shutil.copy2(files / name, folder)
     handler = functools.partial(Quiet, directory=folder)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
@@ -73,6 +60,16 @@ def test_a_release_is_installed(install, release):
     # Once more, over what is there, from a directory.
     again, _ = install(source=release[0])
     assert again.returncode == 0, again.stderr
+
+
+def test_the_laboratory_is_installed_beside_the_server(install):
+    install()
+    done, prefix = install("--laboratory")
+    assert done.returncode == 0, done.stderr
+    assert "throng-flood 0." in done.stdout and "throng-bench 0." in done.stdout
+    assert "Usage: throng bench" in output(prefix / "bin" / "throng", "bench", "--help")
+    assert (prefix / "share" / "man" / "man1" / "throng-flood.1").exists()
+    assert (prefix / "share" / "throng-lab" / "licenses.txt").exists()
 
 
 def replace_line(folder, line):
@@ -115,6 +112,6 @@ def test_a_wrong_option_is_named(install):
 def test_the_help_names_the_options(install):
     done, prefix = install("--help")
     assert done.returncode == 0, done.stderr
-    for option in ("--version", "--prefix", "--from"):
+    for option in ("--version", "--prefix", "--laboratory", "--from"):
         assert option in done.stdout
     assert not prefix.exists()
