@@ -1,6 +1,7 @@
 //! What flags, variables and settings files have to know of a type of value.
 
 use std::fmt::Display;
+use std::path::Path;
 use std::str::FromStr;
 
 use crate::{Address, Count, Invalid, Size, Switch, Time};
@@ -15,6 +16,17 @@ pub trait Value: Sized + FromStr<Err = Invalid> + Display {
 
     /// How a settings file writes the value.
     const FORM: Form = Form::Text;
+
+    /// A number, a size in bytes or a time in nanoseconds, to compare it with a range; `None` for
+    /// anything else.
+    fn magnitude(&self) -> Option<u128> {
+        None
+    }
+
+    /// The value as a file in `directory` means it: a relative path is relative to that.
+    fn placed(self, _directory: &Path) -> Self {
+        self
+    }
 }
 
 /// How a settings file writes a value.
@@ -39,11 +51,19 @@ impl Value for Count {
     const PLACEHOLDER: &'static str = "NUMBER";
     const EXPECTED: &'static str = Count::EXPECTED;
     const FORM: Form = Form::Number;
+
+    fn magnitude(&self) -> Option<u128> {
+        Some(self.0 as u128)
+    }
 }
 
 impl Value for Size {
     const PLACEHOLDER: &'static str = "SIZE";
     const EXPECTED: &'static str = Size::EXPECTED;
+
+    fn magnitude(&self) -> Option<u128> {
+        Some(self.0 as u128)
+    }
 }
 
 impl Value for Switch {
@@ -55,4 +75,8 @@ impl Value for Switch {
 impl Value for Time {
     const PLACEHOLDER: &'static str = "TIME";
     const EXPECTED: &'static str = Time::EXPECTED;
+
+    fn magnitude(&self) -> Option<u128> {
+        Some(self.0.as_nanos())
+    }
 }

@@ -19,7 +19,7 @@ use crate::access::{AccessSettings, ConfiguredKeys};
 use crate::log_level::LogLevelHandle;
 use crate::plane_settings::{allowed_pages, edge_settings, memory_plan};
 use crate::planes::Workers;
-use crate::settings::{self, Settings, SettingsError};
+use crate::settings::{self, Change, Settings, SettingsError};
 use crate::tls;
 use changes::Changes;
 
@@ -110,12 +110,13 @@ impl Reloader {
             Plan::keeps_workers(&settings, self.workers.queues.len())
         };
         let is_for_upgrade = |setting: &String| {
-            let setting = setting.as_str();
-            self.is_upgradable
-                && !changes::FOR_RESTART.contains(&setting)
-                && (!changes::OF_WORKERS.contains(&setting) || keeps_workers())
-                // Its connections would end.
-                && (setting != "tls-listen" || read.tls_listen.0.is_some())
+            let can_follow = || match changes::change_of(setting) {
+                Change::Restart => false,
+                Change::UpgradeOfWorkers => keeps_workers(),
+                Change::UpgradeOfListener => read.tls_listen.0.is_some(),
+                _ => true,
+            };
+            self.is_upgradable && can_follow()
         };
         let (for_upgrade, for_restart) = pending.into_iter().partition(is_for_upgrade);
         let mut report = Report { for_upgrade, for_restart, ..Report::default() };

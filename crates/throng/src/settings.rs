@@ -8,7 +8,8 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `table` | the settings, with flag, type, default and help |
+//! | `table` | the settings, with flag, type, default, range and help |
+//! | `row` | a row of the table: its range, and how a running server takes over a new value |
 //! | `callout_tables` | the `[[callouts]]` tables of the file |
 //! | `certificate_tables` | the `[[certificates]]` tables of the file |
 //! | `channels` | the `[[channels]]` tables of the file |
@@ -19,7 +20,7 @@
 //! | `values`, `lists` | types of values that only the server has |
 //! | `toml_value` | values as TOML |
 //! | `clients` | the settings of proxies and limits, as both planes use them |
-//! | `check`, `check_tls` | which values are possible, alone and together |
+//! | `check`, `check_acme`, `check_nats`, `check_tls` | which values are possible together |
 //! | `rules` | the settings of channels as rules for the engine and the workers |
 
 mod acme_values;
@@ -37,6 +38,7 @@ mod file;
 mod key_tables;
 mod lists;
 mod nats_values;
+mod row;
 mod rules;
 mod secret;
 mod table;
@@ -57,6 +59,7 @@ pub(crate) use clients::{address_warning, clients, limits};
 pub(crate) use file::in_use as file_in_use;
 pub(crate) use key_tables::{ServerKeyTable, TokenKeyTable};
 pub(crate) use nats_values::{NatsPrefix, NatsReplicas, NatsServers};
+pub(crate) use row::{Change, Row, row};
 pub(crate) use rules::rules;
 pub(crate) use secret::Secret;
 pub(crate) use table::{Options, Settings, SettingsError};

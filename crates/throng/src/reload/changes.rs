@@ -2,18 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use crate::settings::{self, ChannelTable, Settings};
+use crate::settings::{self, Change, ChannelTable, Row, Settings};
 use crate::tls::tls_settings;
-
-/// The settings that not even a process which takes over can change: it refuses to.
-pub(super) const FOR_RESTART: [&str; 3] = ["data", "engine", DURABLE];
 
 /// Which channels are durable. A process that takes over refuses to change that of a channel in
 /// use.
 const DURABLE: &str = "channels (durable)";
-
-/// The settings that such a process may have, unless fewer workers follow from them.
-pub(super) const OF_WORKERS: [&str; 2] = ["max-connections", "workers"];
 
 /// What new settings come to in a server that runs.
 pub(super) struct Changes {
@@ -24,47 +18,32 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    /// Settings that were `current`, in a server that was started with `started`. Only what is
-    /// named here is taken over, so that a setting that somebody adds waits.
+    /// Settings that were `current`, in a server that was started with `started`.
     pub(super) fn new(started: &Settings, current: &Settings, new: &Settings) -> Changes {
-        let mut effective = Settings {
-            log: new.log,
-            allowed_origins: new.allowed_origins.clone(),
-            allowed_hosts: new.allowed_hosts.clone(),
-            ..current.clone()
-        };
-        // Rules of settings without keys say nothing: everything would be open.
-        if new.has_keys() == current.has_keys() {
-            effective.access = new.access.clone();
-            // For the rules of access. The engine keeps the rules of the start.
-            effective.channels.clone_from(&new.channels);
-        }
-        // With the first key, or without the last one, it would be another server: what is open to
-        // whom, what the banner says, and whom the admin listener trusts.
-        if new.token_keys.is_empty() == current.token_keys.is_empty() {
-            effective.token_keys.clone_from(&new.token_keys);
-            effective.token_audience = new.token_audience.clone();
-            effective.token_issuer = new.token_issuer.clone();
-        }
-        if new.server_keys.is_empty() == current.server_keys.is_empty() {
-            effective.server_keys.clone_from(&new.server_keys);
-        }
-        // Without any there would be no TLS, and those of ACME are obtained by what runs since the
-        // start.
-        let has_any = [&new.tls_cert.0, &new.tls_key.0].into_iter().all(Option::is_some)
+        let has_certificate = new.tls_cert.0.is_some() && new.tls_key.0.is_some()
             || !new.certificates.is_empty()
+            // Those of ACME are obtained by what runs since the start.
             || !current.acme.0.is_empty();
-        if has_any && tls_settings(current).is_some() {
-            effective.tls_cert = new.tls_cert.clone();
-            effective.tls_key = new.tls_key.clone();
-            effective.certificates.clone_from(&new.certificates);
-        }
-        // What clients hold is counted only where there is a limit, so that none can begin or end.
-        if settings::limits(new).limits_same(&settings::limits(current)) {
-            effective.per_address = new.per_address.clone();
-            effective.per_user = new.per_user.clone();
-            effective.per_key = new.per_key.clone();
-        }
+        let reloads = |row: &Row| match row.change {
+            Change::Restart
+            | Change::Upgrade
+            | Change::UpgradeOfWorkers
+            | Change::UpgradeOfListener => false,
+            Change::Reload => true,
+            // Rules of settings without keys say nothing: everything would be open.
+            Change::ReloadAccess => new.has_keys() == current.has_keys(),
+            // With the first key, or without the last one, it would be another server: what is
+            // open to whom, what the banner says, and whom the admin listener trusts.
+            Change::ReloadTokenKeys => new.token_keys.is_empty() == current.token_keys.is_empty(),
+            Change::ReloadServerKeys => {
+                new.server_keys.is_empty() == current.server_keys.is_empty()
+            }
+            Change::ReloadCertificates => has_certificate && tls_settings(current).is_some(),
+            Change::ReloadLimits => settings::limits(new).limits_same(&settings::limits(current)),
+        };
+        // Of the channels, the engine keeps the rules of the start; those of access are replaced.
+        let mut effective = current.clone();
+        effective.take(new, &reloads);
         let mut pending = differing(&effective, new);
         if messages(started) != messages(new) {
             pending.insert("channels (history and lag)".to_owned());
@@ -77,6 +56,15 @@ impl Changes {
             pending.insert("callouts".to_owned());
         }
         Changes { effective, pending: pending.into_iter().collect() }
+    }
+}
+
+/// How a running server takes over the new value of a pending setting.
+pub(super) fn change_of(setting: &str) -> Change {
+    match settings::row(setting) {
+        Some(row) => row.change,
+        None if setting == DURABLE => Change::Restart,
+        None => Change::Upgrade,
     }
 }
 

@@ -1,63 +1,13 @@
 //! Which values of settings are possible, alone and together.
 
-use std::time::Duration;
-
 use throng_data::promise::Sync;
 use throng_data::storage::disk::BYTES_LIMIT_MIN;
-use throng_edge::HEAD_BYTES_MAX;
-use throng_edge::limits::WORKERS_MAX;
-use throng_units::{Count, Size, Time};
+use throng_units::{Size, Value};
 
 use super::channels::{ChannelTable, TABLES_MAX};
+use super::row::row;
 use super::table::{AccessOptions, Settings, SettingsError};
 use super::{check_acme, check_nats, check_tls};
-
-/// Requests of ordinary browsers need more; a smaller limit would reject them all.
-const HEAD_BYTES_MIN: usize = 1024;
-
-/// Half of what a worker's queue holds (64 MiB), because a message is queued as one piece.
-const MESSAGE_BYTES_MAX: usize = 32 << 20;
-
-/// Room for one response of ordinary size.
-const BUFFERED_BYTES_MIN: usize = 1 << 20;
-
-/// What the program takes without a connection, and some room.
-const MEMORY_BYTES_MIN: usize = 32 << 20;
-
-/// Scanning the timers of all connections takes time.
-const HEARTBEAT_MIN: Duration = Duration::from_secs(1);
-
-/// A position lists an id for every channel, and must fit into a request head.
-const CHANNELS_MAX: usize = 10_000;
-
-/// Beyond it, the canary's connections would need answers to pings.
-const CANARY_MAX: Duration = Duration::from_secs(60);
-
-/// The largest number of users that a presence event may name: as many as the answer to a query.
-const NAMED_MAX: usize = 1000;
-
-/// Higher levels take twice the time of a worker for less than one byte in a hundred.
-const COMPRESSION_LEVEL_MAX: usize = 6;
-
-/// A shorter wait would be the usual one of a busy server, and a longer one is no wait that clients
-/// have patience for.
-const ADMISSION_WAIT_MIN: Duration = Duration::from_millis(100);
-const ADMISSION_WAIT_MAX: Duration = Duration::from_secs(30);
-
-/// Shorter ones would load the server.
-const CANARY_MIN: Duration = Duration::from_millis(100);
-
-/// A larger leeway would make the expiry of tokens meaningless.
-const LEEWAY_MAX: Duration = Duration::from_secs(600);
-
-/// Revocations are kept for as long as a token can live.
-const TOKEN_AGE_MAX: Duration = Duration::from_secs(366 * 86_400);
-
-/// Each has its place in memory, some 200 bytes.
-const CACHED_TOKENS_MAX: usize = 10_000_000;
-
-/// Each takes some 100 bytes of memory, and a line of a file that is read at the start.
-const REVOCATIONS_MAX: usize = 10_000_000;
 
 /// Rejects settings that cannot work, with a sentence that says what to change.
 pub(super) fn check(settings: &Settings) -> Result<(), SettingsError> {
@@ -66,9 +16,8 @@ pub(super) fn check(settings: &Settings) -> Result<(), SettingsError> {
         .or_else(|| check_acme::acme(settings))
         .or_else(|| check_tls::tls(settings))
         .or_else(|| proxies(settings))
-        .or_else(|| limits(settings))
-        .or_else(|| times(settings))
-        .or_else(|| lag(settings))
+        .or_else(|| settings.fault())
+        .or_else(|| message_size(settings))
         .or_else(|| channels(settings))
         .or_else(|| data(settings))
         .or_else(|| check_nats::nats(settings))
@@ -158,111 +107,14 @@ fn proxies(settings: &Settings) -> Option<String> {
     })
 }
 
-fn limits(settings: &Settings) -> Option<String> {
-    let (head, message, batch) =
-        (settings.max_head_bytes, settings.max_message_bytes, settings.max_batch_bytes);
-    if !(HEAD_BYTES_MIN..=HEAD_BYTES_MAX).contains(&head.0) {
-        return Some(format!("max-head-bytes must be between 1KiB and 64KiB, not {head}"));
-    }
-    if !(1..=MESSAGE_BYTES_MAX).contains(&message.0) {
-        return Some(format!("max-message-bytes must be between 1 and 32MiB, not {message}"));
-    }
+/// A batch must be able to hold one message, and a subscriber must be allowed to lag by one.
+fn message_size(settings: &Settings) -> Option<String> {
+    let (message, batch) = (settings.max_message_bytes, settings.max_batch_bytes);
     if message > batch {
         return Some(format!(
             "max-message-bytes ({message}) is more than max-batch-bytes ({batch}); \
              a batch must be able to hold one message"
         ));
-    }
-    let channels = settings.max_channels_per_connection;
-    if !(1..=CHANNELS_MAX).contains(&channels.0) {
-        return Some(format!(
-            "max-channels-per-connection must be between 1 and {CHANNELS_MAX}, not {channels}"
-        ));
-    }
-    let named = settings.presence.max_named;
-    if named.0 > NAMED_MAX {
-        return Some(format!("presence.max-named must be at most {NAMED_MAX}, not {named}"));
-    }
-    let level = settings.compression_level;
-    if !(1..=COMPRESSION_LEVEL_MAX).contains(&level.0) {
-        return Some(format!(
-            "compression-level must be between 1 and {COMPRESSION_LEVEL_MAX}, not {level}"
-        ));
-    }
-    let memory = settings.max_memory.0;
-    if let Some(memory) = memory.filter(|memory| memory.0 < MEMORY_BYTES_MIN) {
-        return Some(format!("max-memory must be at least 32MiB, not {memory}"));
-    }
-    let buffered = settings.max_buffered_bytes;
-    if buffered.0 < BUFFERED_BYTES_MIN {
-        return Some(format!("max-buffered-bytes must be at least 1MiB, not {buffered}"));
-    }
-    let workers = settings.workers.0.filter(|&workers| workers > WORKERS_MAX)?;
-    Some(format!("workers must be at most {WORKERS_MAX}, not {workers}"))
-}
-
-fn times(settings: &Settings) -> Option<String> {
-    for (key, time) in [
-        ("heartbeat", settings.heartbeat),
-        ("ping-interval", settings.ping_interval),
-        ("head-timeout", settings.head_timeout),
-        ("idle-timeout", settings.idle_timeout),
-        ("canary-interval", settings.canary_interval),
-        ("admission-wait", settings.admission_wait),
-        ("drain-delay", settings.drain_delay),
-        ("drain-window", settings.drain_window),
-        ("drain-timeout", settings.drain_timeout),
-        ("history.age", settings.history.age),
-        ("presence.grace", settings.presence.grace),
-    ] {
-        if is_too_fine(time) {
-            return Some(format!("{key} must be in whole milliseconds, not {time}"));
-        }
-    }
-    for (key, interval) in
-        [("heartbeat", settings.heartbeat), ("ping-interval", settings.ping_interval)]
-    {
-        if !interval.0.is_zero() && interval.0 < HEARTBEAT_MIN {
-            return Some(format!("{key} must be at least 1s, or 0 for none, not {interval}"));
-        }
-    }
-    let wait = settings.admission_wait;
-    if !wait.0.is_zero() && !(ADMISSION_WAIT_MIN..=ADMISSION_WAIT_MAX).contains(&wait.0) {
-        return Some(format!(
-            "admission-wait must be between 100ms and 30s, or 0 for none, not {wait}"
-        ));
-    }
-    let canary = settings.canary_interval;
-    if !canary.0.is_zero() && !(CANARY_MIN..=CANARY_MAX).contains(&canary.0) {
-        return Some(format!(
-            "canary-interval must be between 100ms and 1m, or 0 for none, not {canary}"
-        ));
-    }
-    for (key, time) in
-        [("head-timeout", settings.head_timeout), ("idle-timeout", settings.idle_timeout)]
-    {
-        if time.0.is_zero() {
-            return Some(format!(
-                "{key} must be more than 0: connections without a request would pile up"
-            ));
-        }
-    }
-    None
-}
-
-/// The workers and the logs count time in milliseconds.
-fn is_too_fine(time: Time) -> bool {
-    !time.0.subsec_nanos().is_multiple_of(1_000_000)
-}
-
-/// A subscriber must be allowed to lag by one message, or it could never receive any.
-fn lag(settings: &Settings) -> Option<String> {
-    let message = settings.max_message_bytes;
-    if settings.lag.max_messages.0 == 0 {
-        return Some("lag.max-messages must be at least 1, or subscribers get no messages".into());
-    }
-    if let Some(message) = slow_timeout("lag.slow-timeout", settings.lag.slow_timeout) {
-        return Some(message);
     }
     (settings.lag.max_bytes < message).then(|| {
         format!(
@@ -271,12 +123,6 @@ fn lag(settings: &Settings) -> Option<String> {
             settings.lag.max_bytes
         )
     })
-}
-
-/// Connections are looked at once a second.
-fn slow_timeout(key: &str, time: Time) -> Option<String> {
-    let is_possible = time.0.is_zero() || time.0 >= Duration::from_secs(1);
-    (!is_possible).then(|| format!("{key} must be at least 1s, or 0 for none, not {time}"))
 }
 
 fn data(settings: &Settings) -> Option<String> {
@@ -321,18 +167,8 @@ fn channels(settings: &Settings) -> Option<String> {
         if let Some(fault) = table.fault() {
             return Some(format!("[[channels]] number {nth} {fault}"));
         }
-        if let Some(age) = table.age.filter(|age| is_too_fine(*age)) {
-            return Some(format!(
-                "[[channels]] number {nth}: age must be in whole milliseconds, not {age}"
-            ));
-        }
-        if table.max_lag_messages.is_some_and(|messages| messages.0 == 0) {
-            return Some(format!("[[channels]] number {nth}: max-lag-messages must be at least 1"));
-        }
-        let slow = table.slow_timeout;
-        let slow = slow.and_then(|time| slow_timeout("slow-timeout", time));
-        if let Some(problem) = slow {
-            return Some(format!("[[channels]] number {nth}: {problem}"));
+        if let Some(fault) = out_of_range(table) {
+            return Some(format!("[[channels]] number {nth}: {fault}"));
         }
         if table.durable.is_some_and(|durable| durable.0)
             && let Some(fault) = durable_fault(settings, table)
@@ -347,27 +183,17 @@ fn channels(settings: &Settings) -> Option<String> {
     })
 }
 
+/// The keys of a table have the ranges of the settings that they replace.
+fn out_of_range(table: &ChannelTable) -> Option<String> {
+    fn fault<T: Value>(key: &str, setting: &str, value: Option<T>) -> Option<String> {
+        row(setting)?.fault_at(key, &value?)
+    }
+    fault("age", "history.age", table.age)
+        .or_else(|| fault("max-lag-messages", "lag.max-messages", table.max_lag_messages))
+        .or_else(|| fault("slow-timeout", "lag.slow-timeout", table.slow_timeout))
+}
+
 fn tokens(settings: &Settings) -> Option<String> {
-    let bounds = [
-        ("token-leeway", settings.token_leeway, Duration::ZERO, LEEWAY_MAX),
-        ("max-token-age", settings.max_token_age, Duration::from_secs(1), TOKEN_AGE_MAX),
-    ];
-    for (key, time, least, most) in bounds {
-        if time.0.subsec_nanos() > 0 || !(least..=most).contains(&time.0) {
-            let (least, most) = (Time(least), Time(most));
-            return Some(format!(
-                "{key} must be in whole seconds, between {least} and {most}, not {time}"
-            ));
-        }
-    }
-    for (key, count, most) in [
-        ("max-cached-tokens", settings.max_cached_tokens, CACHED_TOKENS_MAX),
-        ("max-revocations", settings.max_revocations, REVOCATIONS_MAX),
-    ] {
-        if count.0 > most {
-            return Some(format!("{key} must be at most {}, not {count}", Count(most).short()));
-        }
-    }
     if settings.has_token_keys() {
         return None;
     }
@@ -463,10 +289,20 @@ mod tests {
             ("canary-interval = '2m'", "canary-interval must be between 100ms and 1m, or 0"),
             ("admission-wait = '31s'", "admission-wait must be between 100ms and 30s, or 0"),
             ("ping-interval = '500ms'", "ping-interval must be at least 1s, or 0 for none, not"),
-            ("head-timeout = 0", "head-timeout must be more than 0"),
+            ("head-timeout = 0", "head-timeout must be at least 1ms, not 0: connections without"),
             ("max-channels-per-connection = 0", "max-channels-per-connection must be between"),
             ("lag = { max-bytes = 1000 }", "lag.max-bytes (1000) is less than max-message-bytes"),
             ("lag = { max-messages = 0 }", "lag.max-messages must be at least 1"),
+            ("token-leeway = '11m'", "token-leeway must be at most 10m, not 11m"),
+            (
+                "presence = { max-named = 1001 }",
+                "presence.max-named must be at most 1000, not 1001",
+            ),
+            (
+                "tls-ticket-lifetime = '8d'",
+                "tls-ticket-lifetime must be between 1m and 7d, or 0 for no tickets, not 8d",
+            ),
+            ("max-memory = '1MiB'", "max-memory must be at least 32MiB, not 1MiB"),
             ("head-timeout = '1.5ms'", "head-timeout must be in whole milliseconds, not 1500us"),
             ("[history]\nage = '10us'", "history.age must be in whole milliseconds, not 10us"),
             (
@@ -474,7 +310,7 @@ mod tests {
                 "[[channels]] number 1: age must be in whole milliseconds, not 1500us",
             ),
             ("max-buffered-bytes = '1k'", "max-buffered-bytes must be at least 1MiB, not 1KiB"),
-            ("workers = 1_000_000", "workers must be at most"),
+            ("workers = 1_000_000", "workers must be at most 1024, not 1000000"),
             ("[[channels]]\nage = 0", "[[channels]] number 1 has no pattern"),
             ("[[channels]]\nmatch = 'a'\nusers = 'b'", "[[channels]] number 1 has both"),
             ("[[channels]]\nmatch = ''", "[[channels]] number 1 has an empty pattern"),
@@ -492,14 +328,8 @@ mod tests {
                 "token-cookie = 'a'\n[[server-keys]]\nname = 'a'",
                 "token-cookie has no effect, because no key verifies tokens; add [[token-keys]]",
             ),
-            (
-                "token-leeway = '1.5s'",
-                "token-leeway must be in whole seconds, between 0 and 10m, not 1500ms",
-            ),
-            (
-                "max-token-age = 0",
-                "max-token-age must be in whole seconds, between 1s and 366d, not 0",
-            ),
+            ("token-leeway = '1.5s'", "token-leeway must be in whole seconds, not 1500ms"),
+            ("max-token-age = 0", "max-token-age must be between 1s and 366d, not 0"),
             ("max-cached-tokens = '1G'", "max-cached-tokens must be at most 10M, not 1000000000"),
             (
                 "[[channels]]\nmatch = '*'\n[[channels]]\nusers = '*'\nmax-lag-bytes = 1",

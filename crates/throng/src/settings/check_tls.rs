@@ -1,17 +1,7 @@
 //! Which settings of TLS are possible together.
 
-use std::time::Duration;
-
-use throng_units::Time;
-
 use super::certificate_tables::CertificateTable;
 use super::table::Settings;
-
-/// A shorter lifetime would make tickets useless to clients that reconnect.
-const TICKET_LIFETIME_MIN: Duration = Duration::from_secs(60);
-
-/// The longest that TLS 1.3 allows (RFC 8446, section 4.6.1).
-const TICKET_LIFETIME_MAX: Duration = Duration::from_secs(7 * 86_400);
 
 /// What is wrong, if anything.
 pub(super) fn tls(settings: &Settings) -> Option<String> {
@@ -60,13 +50,8 @@ fn address(settings: &Settings) -> Option<String> {
     if settings.redirect_http.0.is_some() && settings.tls_listen.0.is_none() {
         return Some("redirect-http has nowhere to send clients; add tls-listen".into());
     }
-    if let Some(port) = settings.redirect_port.0 {
-        if settings.redirect_http.0.is_none() {
-            return Some("redirect-port has no effect without redirect-http; add it".into());
-        }
-        if u16::try_from(port).is_err() {
-            return Some(format!("redirect-port must be a port, at most 65535, not {port}"));
-        }
+    if settings.redirect_port.0.is_some() && settings.redirect_http.0.is_none() {
+        return Some("redirect-port has no effect without redirect-http; add it".into());
     }
     let Some(address) = settings.tls_listen.0 else {
         let is_unused = has_certificate && !settings.admin_tls.0;
@@ -106,16 +91,6 @@ fn address(settings: &Settings) -> Option<String> {
 }
 
 fn tickets(settings: &Settings) -> Option<String> {
-    let lifetime = settings.tls_ticket_lifetime;
-    let range = TICKET_LIFETIME_MIN..=TICKET_LIFETIME_MAX;
-    let is_possible = lifetime.0.is_zero() || range.contains(&lifetime.0);
-    if lifetime.0.subsec_nanos() > 0 || !is_possible {
-        let (least, most) = (Time(TICKET_LIFETIME_MIN), Time(TICKET_LIFETIME_MAX));
-        return Some(format!(
-            "tls-ticket-lifetime must be in whole seconds, between {least} and {most}, or 0 for no \
-             tickets, not {lifetime}"
-        ));
-    }
     settings.tls_ticket_keys.0.as_ref()?;
     if settings.tls_client_ca.0.is_some() {
         return Some(
@@ -124,7 +99,7 @@ fn tickets(settings: &Settings) -> Option<String> {
                 .into(),
         );
     }
-    lifetime.0.is_zero().then(|| {
+    settings.tls_ticket_lifetime.0.is_zero().then(|| {
         "tls-ticket-keys has no effect, because tls-ticket-lifetime is 0; remove one of them".into()
     })
 }
@@ -198,11 +173,6 @@ mod tests {
             (
                 "tls-listen = '0.0.0.0:443'\ntls-client-ca = 'a'\ntls-client-auth = 'optional'",
                 "refusing to listen on 0.0.0.0:443: others can reach",
-            ),
-            (
-                "tls-listen = 1\ntls-ticket-lifetime = '8d'",
-                "tls-ticket-lifetime must be in whole seconds, between 1m and 7d, or 0 for no \
-                 tickets, not 8d",
             ),
             (
                 "tls-listen = 1\ntls-ticket-keys = 'a'\ntls-client-ca = 'b'",

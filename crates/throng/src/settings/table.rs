@@ -1,4 +1,5 @@
-//! The table of settings: flag, type, default and help of each.
+//! The table of settings: names, type, default, range and help of each, and how a running server
+//! takes over a new value.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -12,6 +13,7 @@ use super::channels::ChannelTable;
 use super::key_tables::{ServerKeyTable, TokenKeyTable};
 use super::lists::{ClaimValues, Hosts, KeyUrls, Origins, Proxies};
 use super::nats_values::{NatsPrefix, NatsReplicas, NatsServers};
+use super::row::{Change, Row};
 use super::toml_value;
 use super::values::{
     AddressHeaderChoice, AutoCount, AutoSize, ClientCertificateChoice, ClientUserChoice,
@@ -26,15 +28,22 @@ use super::values::{
 pub(crate) struct SettingsError(pub(crate) String);
 
 /// Defines two structs: the settings of one source, all optional, and the effective settings.
+///
+/// A row is `"flag" field: Type = "default" [attributes], "help";`. The attributes are fields of
+/// [`Row`]. A row without `change` has that of its table.
 macro_rules! settings {
     (
         $(#[$doc:meta])*
-        $options:ident => $settings:ident, keys $prefix:literal
+        $options:ident => $settings:ident, keys $prefix:literal, change $change:ident
         $( in $heading:literal {
-            $( $flag:literal $field:ident: $type:ty = $default:literal, $help:literal; )*
+            $(
+                $flag:literal $field:ident: $type:ty = $default:literal
+                    $([ $($attribute:ident = $value:expr),* ])?,
+                    $help:literal;
+            )*
         } )*
         tables { $( $table:ident: $table_options:ident => $table_settings:ident, )* }
-        lists { $( $(#[$list_doc:meta])* $list:ident: $item:ty, )* }
+        lists { $( $(#[$list_doc:meta])* $list:ident: $item:ty, change $list_change:ident; )* }
     ) => {
         $(#[$doc])*
         ///
@@ -100,6 +109,20 @@ macro_rules! settings {
                 }
             }
 
+            /// These settings, which stand in the file `name`: relative paths are relative to its
+            /// directory, and the tables of lists know their place, for errors.
+            pub(crate) fn placed(self, name: &Path) -> $options {
+                let directory = name.parent().unwrap_or(Path::new(""));
+                $options {
+                    $( $( $field: self.$field.map(|value| value.placed(directory)), )* )*
+                    $( $table: self.$table.placed(name), )*
+                    $( $list: self.$list.map(|mut tables| {
+                        tables.iter_mut().zip(1..).for_each(|(table, nth)| table.place(name, nth));
+                        tables
+                    }), )*
+                }
+            }
+
             /// These settings, completed with the defaults.
             pub(crate) fn resolve(self) -> $settings {
                 // A test parses every default, so none can fail to parse here.
@@ -110,6 +133,47 @@ macro_rules! settings {
                     $( $table: self.$table.resolve(), )*
                     $( $list: self.$list.unwrap_or_default(), )*
                 }
+            }
+        }
+
+        impl $settings {
+            const ROWS: &[Row] = &[
+                $( $( Row {
+                    $( $( $attribute: $value, )* )?
+                    ..Row::new($flag, concat!($prefix, stringify!($field)), Change::$change)
+                }, )* )*
+                $( Row::new("", stringify!($list), Change::$list_change), )*
+            ];
+
+            /// All rows, those of tables included.
+            pub(super) fn rows() -> Vec<&'static Row> {
+                let tables: [Vec<&Row>; _] = [$( $table_settings::rows() ),*];
+                Self::ROWS.iter().chain(tables.into_iter().flatten()).collect()
+            }
+
+            /// Why the first setting with an impossible value cannot have it.
+            pub(super) fn fault(&self) -> Option<String> {
+                let mut rows = Self::ROWS.iter();
+                $( $( if let Some(fault) = rows.next()?.fault(&self.$field) {
+                    return Some(fault);
+                } )* )*
+                $( if let Some(fault) = self.$table.fault() {
+                    return Some(fault);
+                } )*
+                None
+            }
+
+            /// Takes over the settings of `new` whose rows `takes` accepts.
+            pub(crate) fn take(&mut self, new: &$settings, takes: &dyn Fn(&Row) -> bool) {
+                let mut rows = Self::ROWS.iter();
+                let mut is_taken = || rows.next().is_some_and(takes);
+                $( $( if is_taken() {
+                    self.$field.clone_from(&new.$field);
+                } )* )*
+                $( if is_taken() {
+                    self.$list.clone_from(&new.$list);
+                } )*
+                $( self.$table.take(&new.$table, takes); )*
             }
         }
     };
@@ -139,15 +203,15 @@ fn is_boolean<T: Value>() -> bool {
 
 settings! {
     /// All settings of the server.
-    Options => Settings, keys ""
+    Options => Settings, keys "", change Upgrade
     in "Address" {
         "listen" listen: Address = "127.0.0.1:8080",
             "Address and port to listen on; a port alone means 127.0.0.1";
         "allow-anyone" allow_anyone: Switch = "false",
             "Without keys, allow non-loopback --listen addresses, and requests through proxies";
-        "allowed-origins" allowed_origins: Origins = "none",
+        "allowed-origins" allowed_origins: Origins = "none" [change = Change::Reload],
             "Origins whose web pages may connect, comma-separated; `*` for any";
-        "allowed-hosts" allowed_hosts: Hosts = "none",
+        "allowed-hosts" allowed_hosts: Hosts = "none" [change = Change::Reload],
             "Host names the server answers to, comma-separated; `*` for any";
         "clients-publish" clients_publish: Switch = "true",
             "Let clients publish; if false, only the admin listener accepts messages";
@@ -157,15 +221,15 @@ settings! {
             "Documentation directory to serve at /docs, as packages install it";
     }
     in "TLS" {
-        "tls-listen" tls_listen: OptionalAddress = "none",
+        "tls-listen" tls_listen: OptionalAddress = "none" [change = Change::UpgradeOfListener],
             "Address and port of a listener for https and wss, in addition to --listen";
         "redirect-http" redirect_http: OptionalAddress = "none",
             "Address and port of a listener that only redirects from http to https";
-        "redirect-port" redirect_port: AutoCount = "auto",
+        "redirect-port" redirect_port: AutoCount = "auto" [max = "65535"],
             "HTTPS port that clients are redirected to; auto: the port of --tls-listen";
-        "tls-cert" tls_cert: OptionalPath = "none",
+        "tls-cert" tls_cert: OptionalPath = "none" [change = Change::ReloadCertificates],
             "Server certificate and its chain (PEM); [[certificates]] in the file adds more";
-        "tls-key" tls_key: OptionalPath = "none",
+        "tls-key" tls_key: OptionalPath = "none" [change = Change::ReloadCertificates],
             "Private key of --tls-cert (PEM, not encrypted)";
         "acme" acme: Hosts = "none",
             "Names to obtain certificates for by ACME, comma-separated; accepts the CA's terms";
@@ -179,7 +243,10 @@ settings! {
             "Directory for the ACME account and certificates; none: systemd's StateDirectory=";
         "tls-min-version" tls_min_version: TlsVersionChoice = "1.2",
             "Lowest TLS version to accept: 1.2 or 1.3";
-        "tls-ticket-lifetime" tls_ticket_lifetime: Time = "12h",
+        // A shorter lifetime would be useless to clients that reconnect; TLS 1.3 allows no longer one
+        // (RFC 8446, section 4.6.1).
+        "tls-ticket-lifetime" tls_ticket_lifetime: Time = "12h"
+            [step = "1s", min = "1m", max = "7d", zero = "no tickets"],
             "How long clients may resume a TLS session; 0: never";
         "tls-ticket-keys" tls_ticket_keys: OptionalPath = "none",
             "File of session ticket keys to share between servers; none: keys of its own";
@@ -213,23 +280,27 @@ settings! {
             "Header in which trusted proxies name the client: forwarded, x-forwarded-for or none";
     }
     in "Connections" {
-        "max-connections" max_connections: AutoCount = "auto",
+        "max-connections" max_connections: AutoCount = "auto" [change = Change::UpgradeOfWorkers],
             "Maximum number of open connections; auto: as many as one worker per core can hold";
-        "workers" workers: AutoCount = "auto",
+        "workers" workers: AutoCount = "auto" [max = "1024", change = Change::UpgradeOfWorkers],
             "Minimum number of worker threads; auto: one per core";
         "io-uring" io_uring: IoUringChoice = "auto",
             "Send through io_uring: on (required), off, or auto (if kernel 6.1 or later allows it)";
-        "heartbeat" heartbeat: Time = "25s",
+        // Scanning the timers of all connections takes time.
+        "heartbeat" heartbeat: Time = "25s" [min = "1s", zero = "none"],
             "Send a heartbeat after this much silence on a connection; 0: no heartbeats or pings";
-        "ping-interval" ping_interval: Time = "225s",
+        "ping-interval" ping_interval: Time = "225s" [min = "1s", zero = "none"],
             "Time between pings; a WebSocket that does not answer one is closed; 0: no pings";
         "welcome" welcome: Switch = "false",
             "Begin each subscription with a welcome line or event";
-        "head-timeout" head_timeout: Time = "10s",
+        "head-timeout" head_timeout: Time = "10s"
+            [min = "1ms", why = ": connections without a request would pile up"],
             "Time limit for receiving a request head";
-        "idle-timeout" idle_timeout: Time = "75s",
+        "idle-timeout" idle_timeout: Time = "75s"
+            [min = "1ms", why = ": connections without a request would pile up"],
             "Close a kept-alive connection after this long without a request";
-        "admission-wait" admission_wait: Time = "600ms",
+        // A busy server always has shorter waits, and clients have no patience for longer ones.
+        "admission-wait" admission_wait: Time = "600ms" [min = "100ms", max = "30s", zero = "none"],
             "Accept-queue delay after which new clients get a retry time; 0: never";
         "admission-rate" admission_rate: AutoCount = "auto",
             "Clients per second to schedule retries for; auto: nine tenths of the recent rate";
@@ -241,17 +312,23 @@ settings! {
             "On shutdown, time limit for incoming requests and undelivered messages";
     }
     in "Limits" {
-        "max-head-bytes" max_head_bytes: Size = "16KiB",
+        // Ordinary browsers send more than a smaller limit would allow.
+        "max-head-bytes" max_head_bytes: Size = "16KiB" [min = "1KiB", max = "64KiB"],
             "Maximum size of the request line and headers together; at most 64KiB";
-        "max-message-bytes" max_message_bytes: Size = "64KiB",
+        // Half of a worker's queue (64 MiB), because a message is queued as one piece.
+        "max-message-bytes" max_message_bytes: Size = "64KiB" [min = "1", max = "32MiB"],
             "Maximum size of a message; at most 32MiB";
         "max-batch-bytes" max_batch_bytes: Size = "8MiB",
             "Maximum size of a batch of messages";
-        "max-channels-per-connection" max_channels_per_connection: Count = "128",
+        // A position lists an id for every channel, and must fit into a request head.
+        "max-channels-per-connection" max_channels_per_connection: Count = "128"
+            [min = "1", max = "10000"],
             "Maximum number of channels per connection";
-        "max-memory" max_memory: AutoSize = "auto",
+        // The program needs most of it before the first connection.
+        "max-memory" max_memory: AutoSize = "auto" [min = "32MiB"],
             "Memory limit; auto: the limit of the control group, or the machine's memory";
-        "max-buffered-bytes" max_buffered_bytes: Size = "1GiB",
+        // Room for one response of ordinary size.
+        "max-buffered-bytes" max_buffered_bytes: Size = "1GiB" [min = "1MiB"],
             "Total of incomplete requests and unread responses; beyond it the largest are closed";
     }
     in "Compression" {
@@ -259,31 +336,35 @@ settings! {
             "Compress messages (permessage-deflate) and history (gzip) for clients that ask for it";
         "compression-min-bytes" compression_min_bytes: Size = "1KiB",
             "Minimum size of a message or response to compress";
-        "compression-level" compression_level: Count = "2",
+        // Higher levels take twice a worker's time for less than one byte in a hundred.
+        "compression-level" compression_level: Count = "2" [min = "1", max = "6"],
             "Compression level of messages: 1 (fastest) to 6 (smallest)";
     }
     in "Tokens" {
         "token-key-urls" token_key_urls: KeyUrls = "none",
             "URLs of key sets (JWKS) that verify tokens, comma-separated";
-        "token-audience" token_audience: ClaimValues = "none",
+        "token-audience" token_audience: ClaimValues = "none" [change = Change::ReloadTokenKeys],
             "Accepted values of a token's `aud`, comma-separated; none: tokens without `aud`";
-        "token-issuer" token_issuer: ClaimValues = "none",
+        "token-issuer" token_issuer: ClaimValues = "none" [change = Change::ReloadTokenKeys],
             "Accepted values of a token's `iss`, comma-separated; none: any";
-        "token-leeway" token_leeway: Time = "10s",
+        // A larger leeway would make the expiry of tokens meaningless.
+        "token-leeway" token_leeway: Time = "10s" [step = "1s", max = "10m"],
             "Clock skew to allow between token issuer and server; at most 10m";
-        "max-token-age" max_token_age: Time = "1d",
+        // Revocations are kept for as long as a token can live.
+        "max-token-age" max_token_age: Time = "1d" [step = "1s", min = "1s", max = "366d"],
             "Maximum time from `iat` to `exp` of a token";
         "token-cookie" token_cookie: CookieName = "none",
             "Name of a cookie that may carry the token";
-        "max-cached-tokens" max_cached_tokens: Count = "100000",
+        "max-cached-tokens" max_cached_tokens: Count = "100000" [max = "10M"],
             "Maximum number of verified tokens to cache, about 200 bytes each";
         "revocations-file" revocations_file: OptionalPath = "none",
             "File that keeps token revocations; none: in --data, else nothing can be revoked";
-        "max-revocations" max_revocations: Count = "100000",
+        // Each takes some 100 bytes of memory, and a line of a file that is read at the start.
+        "max-revocations" max_revocations: Count = "100000" [max = "10M"],
             "Maximum number of revocations in force";
     }
     in "Data" {
-        "data" data: OptionalPath = "none",
+        "data" data: OptionalPath = "none" [change = Change::Restart],
             "Directory for data that survives a restart; none: all is in memory only";
         "sync" sync: SyncChoice = "always",
             "When a message of a durable channel is acknowledged: always, interval or never";
@@ -291,7 +372,7 @@ settings! {
             "Size of the data directory at which durable channels refuse messages; 0: no limit";
     }
     in "Several nodes" {
-        "engine" engine: EngineChoice = "memory",
+        "engine" engine: EngineChoice = "memory" [change = Change::Restart],
             "Where channel logs live: memory (of this process) or nats (shared by several nodes)";
         "nats" nats: NatsServers = "none",
             "NATS servers with JetStream, comma-separated, like tls://nats.example.com:4222";
@@ -315,11 +396,12 @@ settings! {
             "CA certificates (PEM) for requests to key sets and callouts; none: the system's";
     }
     in "Health" {
-        "canary-interval" canary_interval: Time = "5s",
+        // Shorter ones would load the server; after longer ones its connections would owe pongs.
+        "canary-interval" canary_interval: Time = "5s" [min = "100ms", max = "1m", zero = "none"],
             "Time between test messages that the server sends to itself; 0: none";
     }
     in "Log" {
-        "log" log: LogLevel = "info",
+        "log" log: LogLevel = "info" [change = Change::Reload],
             "Lowest level to log to stderr: error, warn, info, debug or trace";
         "log-format" log_format: LogFormatChoice = "text",
             "Log format: text for people, or json for programs, one object per line";
@@ -337,21 +419,21 @@ settings! {
     }
     lists {
         /// Settings for the channels that match a pattern.
-        channels: ChannelTable,
+        channels: ChannelTable, change ReloadAccess;
         /// Keys that verify tokens.
-        token_keys: TokenKeyTable,
+        token_keys: TokenKeyTable, change ReloadTokenKeys;
         /// Keys that applications show.
-        server_keys: ServerKeyTable,
+        server_keys: ServerKeyTable, change ReloadServerKeys;
         /// Certificates besides that of `tls-cert`.
-        certificates: CertificateTable,
+        certificates: CertificateTable, change ReloadCertificates;
         /// Endpoints of the application that decide or are notified.
-        callouts: CalloutTable,
+        callouts: CalloutTable, change Upgrade;
     }
 }
 
 settings! {
     /// Who may do what on channels without a rule of their own, once there are keys.
-    AccessOptions => Access, keys "access."
+    AccessOptions => Access, keys "access.", change ReloadAccess
     in "Access, once there are keys" {
         "access-subscribe" subscribe: WhoChoice = "granted",
             "Who may follow channels: anyone, user, granted (by the token), nobody (keys only)";
@@ -368,7 +450,7 @@ settings! {
 
 settings! {
     /// How much of each channel is kept.
-    HistoryOptions => History, keys "history."
+    HistoryOptions => History, keys "history.", change Upgrade
     in "History" {
         "history-messages" messages: Count = "100",
             "Number of messages kept per channel";
@@ -385,15 +467,17 @@ settings! {
 
 settings! {
     /// How far a subscriber may lag behind its channel, and what happens beyond that.
-    LagOptions => Lag, keys "lag."
+    LagOptions => Lag, keys "lag.", change Upgrade
     in "Slow subscribers" {
-        "max-lag-messages" max_messages: Count = "1000",
+        "max-lag-messages" max_messages: Count = "1000"
+            [min = "1", why = ": subscribers would get no messages"],
             "Maximum number of messages a subscriber may lag behind";
         "max-lag-bytes" max_bytes: Size = "1MiB",
             "Maximum size of the messages a subscriber may lag behind";
         "lag-policy" policy: LagPolicyChoice = "close",
             "Beyond either limit: close (the connection), or skip (messages, with a gap message)";
-        "slow-timeout" slow_timeout: Time = "0",
+        // Connections are looked at once a second.
+        "slow-timeout" slow_timeout: Time = "0" [min = "1s", zero = "none"],
             "Close a subscriber that has not caught up for this long; 0: no time limit";
     }
     tables {}
@@ -402,13 +486,14 @@ settings! {
 
 settings! {
     /// Whether clients are told who begins and ceases to follow a channel.
-    PresenceOptions => Presence, keys "presence."
+    PresenceOptions => Presence, keys "presence.", change Upgrade
     in "Presence events" {
         "presence-events" events: Switch = "false",
             "Send presence events (who joins and leaves) to clients that ask for them";
         "presence-grace" grace: Time = "10s",
             "How long a user stays present after the last connection ends";
-        "presence-max-named" max_named: Count = "100",
+        // As many users as the answer to a query names.
+        "presence-max-named" max_named: Count = "100" [max = "1000"],
             "Connections in a channel up to which presence events name users; 0: never";
     }
     tables {}
@@ -417,7 +502,7 @@ settings! {
 
 settings! {
     /// The limits of each address; 0 for none.
-    AddressLimitOptions => AddressLimits, keys "per_address."
+    AddressLimitOptions => AddressLimits, keys "per_address.", change ReloadLimits
     in "Limits per address" {
         "max-connections-per-address" max_connections: Count = "0",
             "Maximum number of connections per address; 0: no limit";
@@ -442,7 +527,7 @@ settings! {
 
 settings! {
     /// The limits of each user; 0 for none.
-    UserLimitOptions => UserLimits, keys "per_user."
+    UserLimitOptions => UserLimits, keys "per_user.", change ReloadLimits
     in "Limits per user" {
         "max-connections-per-user" max_connections: Count = "0",
             "Maximum number of subscribed connections per user; 0: no limit";
@@ -463,7 +548,7 @@ settings! {
 
 settings! {
     /// The limits of each server key; 0 for none.
-    KeyLimitOptions => KeyLimits, keys "per_key."
+    KeyLimitOptions => KeyLimits, keys "per_key.", change ReloadLimits
     in "Limits per server key" {
         "max-connections-per-key" max_connections: Count = "0",
             "Maximum number of subscribed connections per server key; 0: no limit";
@@ -492,45 +577,6 @@ impl Options {
     pub(crate) fn control(&self) -> Option<&ControlChoice> {
         self.control.as_ref()
     }
-
-    /// These settings, which stand in the file `name`: relative paths in them are relative to the
-    /// directory of that file, and tables know their place, for errors.
-    pub(crate) fn placed(mut self, name: &Path) -> Options {
-        let directory = name.parent().unwrap_or(Path::new(""));
-        self.revocations_file = self.revocations_file.map(|path| path.in_directory(directory));
-        self.control = self.control.map(|choice| choice.in_directory(directory));
-        for path in [
-            &mut self.ca_file,
-            &mut self.tls_cert,
-            &mut self.tls_key,
-            &mut self.tls_ticket_keys,
-            &mut self.tls_client_ca,
-            &mut self.tls_client_crl,
-            &mut self.acme_ca,
-            &mut self.state,
-            &mut self.data,
-            &mut self.docs,
-            &mut self.nats_login,
-            &mut self.nats_ca,
-            &mut self.nats_cert,
-            &mut self.nats_key,
-        ] {
-            *path = path.take().map(|path| path.in_directory(directory));
-        }
-        for (table, nth) in self.token_keys.iter_mut().flatten().zip(1..) {
-            table.place(name, nth);
-        }
-        for (table, nth) in self.server_keys.iter_mut().flatten().zip(1..) {
-            table.place(name, nth);
-        }
-        for (table, nth) in self.certificates.iter_mut().flatten().zip(1..) {
-            table.place(name, nth);
-        }
-        for (table, nth) in self.callouts.iter_mut().flatten().zip(1..) {
-            table.place(name, nth);
-        }
-        self
-    }
 }
 
 /// The three names of a setting.
@@ -546,14 +592,11 @@ pub(super) struct Names {
 
 /// The names of every setting, in the order of definition.
 pub(super) fn names() -> Vec<Names> {
-    let command = <Options as clap::Args>::augment_args(clap::Command::new("settings"));
-    let named = command.get_arguments().filter_map(|argument| {
-        let flag = argument.get_long()?;
-        Some(Names {
-            flag: format!("--{flag}"),
-            variable: format!("THRONG_{}", flag.to_ascii_uppercase().replace('-', "_")),
-            key: argument.get_id().as_str().replace('_', "-"),
-        })
+    let rows = Settings::rows().into_iter().filter(|row| !row.flag.is_empty());
+    let names = rows.map(|row| Names {
+        flag: format!("--{}", row.flag),
+        variable: format!("THRONG_{}", row.flag.to_ascii_uppercase().replace('-', "_")),
+        key: row.key(),
     });
-    named.collect()
+    names.collect()
 }

@@ -2,6 +2,8 @@
 
 use clap::FromArgMatches as _;
 
+use throng_units::{Count, Size, Time};
+
 use super::table::{Names, names};
 use super::*;
 
@@ -168,15 +170,22 @@ fn flags_variables_and_keys_take_the_same_values() {
     }
 }
 
-/// The rows of the page's table: flag, variable, key and default.
-fn documented() -> Vec<(Names, String)> {
+/// A row of the page's table.
+struct Documented {
+    names: Names,
+    default: String,
+    change: String,
+    meaning: String,
+}
+
+fn documented() -> Vec<Documented> {
     let rows = PAGE.lines().filter(|line| line.starts_with("| `--"));
     let rows = rows.map(|line| {
-        let mut cells =
-            line.split('|').skip(1).map(|cell| cell.trim().trim_matches('`').to_owned());
-        let mut next = || cells.next().expect("a row has five cells");
-        let names = Names { flag: next(), variable: next(), key: next() };
-        (names, next())
+        let mut cells = line.split('|').skip(1).map(str::trim);
+        let mut cell = || cells.next().expect("a row has six cells").to_owned();
+        let mut code = || cell().trim_matches('`').to_owned();
+        let names = Names { flag: code(), variable: code(), key: code() };
+        Documented { names, default: code(), change: cell(), meaning: cell() }
     });
     rows.collect()
 }
@@ -184,7 +193,7 @@ fn documented() -> Vec<(Names, String)> {
 #[test]
 fn the_page_documents_every_setting_and_no_other() {
     let key = |names: &Names| names.key.clone();
-    let mut documented: Vec<Names> = documented().into_iter().map(|(names, _)| names).collect();
+    let mut documented: Vec<Names> = documented().into_iter().map(|row| row.names).collect();
     let mut known = names();
     documented.sort_by_key(key);
     known.sort_by_key(key);
@@ -197,7 +206,7 @@ fn the_page_documents_every_setting_and_no_other() {
 #[test]
 fn the_page_states_the_defaults() {
     let settings = toml::Value::try_from(Options::default().resolve()).unwrap();
-    for (names, default) in documented() {
+    for Documented { names, default, .. } in documented() {
         let found = names.key.split('.').try_fold(&settings, |value, key| value.get(key));
         let found = match found.expect(&names.key) {
             toml::Value::String(text) => text.clone(),
@@ -206,6 +215,40 @@ fn the_page_states_the_defaults() {
         };
         assert_eq!(found, default, "{}", names.key);
     }
+}
+
+#[test]
+fn the_page_states_ranges_and_how_values_change() {
+    for Documented { names, change, meaning, .. } in documented() {
+        let row = row(&names.key).unwrap();
+        let expected = match row.change {
+            Change::Restart => "restart",
+            Change::Upgrade | Change::UpgradeOfWorkers | Change::UpgradeOfListener => "upgrade",
+            _ => "reload",
+        };
+        assert_eq!(change, expected, "{}", names.key);
+        for bound in [row.min, row.max].into_iter().filter(|bound| !bound.is_empty()) {
+            assert!(meaning.contains(&format!("`{bound}`")), "{}: {bound}", names.key);
+        }
+    }
+}
+
+#[test]
+fn every_range_is_valid() {
+    for row in Settings::rows() {
+        for bound in [row.min, row.max, row.step].into_iter().filter(|bound| !bound.is_empty()) {
+            let is_value = bound.parse::<Time>().is_ok() || bound.parse::<Size>().is_ok();
+            assert!(is_value || bound.parse::<Count>().is_ok(), "{}: {bound}", row.key());
+        }
+    }
+    let max = |key: &str| row(key).unwrap().max;
+    assert_eq!(max("workers"), throng_edge::limits::WORKERS_MAX.to_string());
+    assert_eq!(max("max-head-bytes"), Size(throng_edge::HEAD_BYTES_MAX).to_string());
+    let settings = file(
+        "max-head-bytes = '1KiB'\ncompression-level = 6\nheartbeat = 0\nmax-memory = '32MiB'\n\
+         max-revocations = '10M'",
+    );
+    assert_eq!(settings.resolve().fault(), None, "the ends are in the range");
 }
 
 #[test]

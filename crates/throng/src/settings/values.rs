@@ -52,6 +52,10 @@ impl Value for AutoCount {
     const EXPECTED: &'static str =
         "a whole number of at least 1, like 1000, 10k or 1M, or \"auto\"";
     const FORM: Form = Form::Number;
+
+    fn magnitude(&self) -> Option<u128> {
+        self.0?.try_into().ok()
+    }
 }
 
 impl FromStr for AutoCount {
@@ -85,6 +89,10 @@ impl Value for AutoSize {
     const PLACEHOLDER: &'static str = "SIZE";
     const EXPECTED: &'static str = "a size, like 512MiB or 2G, or \"auto\"";
     const FORM: Form = Form::Number;
+
+    fn magnitude(&self) -> Option<u128> {
+        self.0?.magnitude()
+    }
 }
 
 impl FromStr for AutoSize {
@@ -112,16 +120,13 @@ impl fmt::Display for AutoSize {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OptionalPath(pub Option<PathBuf>);
 
-impl OptionalPath {
-    /// The path, which is relative to `directory` if it is relative.
-    pub(crate) fn in_directory(self, directory: &Path) -> OptionalPath {
-        OptionalPath(self.0.map(|path| directory.join(path)))
-    }
-}
-
 impl Value for OptionalPath {
     const PLACEHOLDER: &'static str = "FILE";
     const EXPECTED: &'static str = "the path of a file, or \"none\"";
+
+    fn placed(self, directory: &Path) -> OptionalPath {
+        OptionalPath(self.0.map(|path| directory.join(path)))
+    }
 }
 
 impl FromStr for OptionalPath {
@@ -153,19 +158,16 @@ pub(crate) enum ControlChoice {
     Path(PathBuf),
 }
 
-impl ControlChoice {
-    /// The path, if there is one, is relative to `directory` if it is relative.
-    pub(crate) fn in_directory(self, directory: &Path) -> ControlChoice {
+impl Value for ControlChoice {
+    const PLACEHOLDER: &'static str = "FILE";
+    const EXPECTED: &'static str = "the path of a socket, \"auto\" or \"none\"";
+
+    fn placed(self, directory: &Path) -> ControlChoice {
         match self {
             ControlChoice::Path(path) => ControlChoice::Path(directory.join(path)),
             other => other,
         }
     }
-}
-
-impl Value for ControlChoice {
-    const PLACEHOLDER: &'static str = "FILE";
-    const EXPECTED: &'static str = "the path of a socket, \"auto\" or \"none\"";
 }
 
 impl FromStr for ControlChoice {
@@ -397,7 +399,7 @@ mod tests {
     #[test]
     fn a_path_is_relative_to_the_file_of_settings() {
         let path = |text: &str| text.parse::<OptionalPath>().unwrap();
-        let placed = |text| path(text).in_directory(Path::new("/etc/throng")).to_string();
+        let placed = |text| path(text).placed(Path::new("/etc/throng")).to_string();
         assert_eq!(placed("revoked"), "/etc/throng/revoked");
         assert_eq!(placed("/var/revoked"), "/var/revoked");
         assert_eq!(placed("None"), "none");
@@ -408,7 +410,7 @@ mod tests {
     fn a_control_socket_is_at_a_path_or_found_or_missing() {
         let placed = |text: &str| {
             let choice = text.parse::<ControlChoice>().unwrap();
-            choice.in_directory(Path::new("/etc/throng")).to_string()
+            choice.placed(Path::new("/etc/throng")).to_string()
         };
         assert_eq!(placed("a.sock"), "/etc/throng/a.sock");
         assert_eq!((placed("Auto"), placed("none")), ("auto".into(), "none".into()));
