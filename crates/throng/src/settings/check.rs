@@ -280,37 +280,11 @@ mod tests {
             ),
             ("listen = '[::]:8080'", "refusing to listen on [::]:8080"),
             ("max-message-bytes = '9MiB'", "max-message-bytes (9MiB) is more than max-batch-bytes"),
-            ("max-message-bytes = 0", "max-message-bytes must be between"),
-            ("compression-level = 0", "compression-level must be between 1 and 6, not 0"),
-            ("compression-level = 7", "compression-level must be between 1 and 6, not 7"),
-            ("max-head-bytes = 100", "max-head-bytes must be between 1KiB and 64KiB, not 100"),
-            ("max-head-bytes = \"65KiB\"", "max-head-bytes must be between 1KiB and 64KiB, not"),
-            ("heartbeat = '500ms'", "heartbeat must be at least 1s, or 0 for none, not 500ms"),
-            ("canary-interval = '2m'", "canary-interval must be between 100ms and 1m, or 0"),
-            ("admission-wait = '31s'", "admission-wait must be between 100ms and 30s, or 0"),
-            ("ping-interval = '500ms'", "ping-interval must be at least 1s, or 0 for none, not"),
-            ("head-timeout = 0", "head-timeout must be at least 1ms, not 0: connections without"),
-            ("max-channels-per-connection = 0", "max-channels-per-connection must be between"),
             ("lag = { max-bytes = 1000 }", "lag.max-bytes (1000) is less than max-message-bytes"),
-            ("lag = { max-messages = 0 }", "lag.max-messages must be at least 1"),
-            ("token-leeway = '11m'", "token-leeway must be at most 10m, not 11m"),
             (
                 "presence = { max-named = 1001 }",
                 "presence.max-named must be at most 1000, not 1001",
             ),
-            (
-                "tls-ticket-lifetime = '8d'",
-                "tls-ticket-lifetime must be between 1m and 7d, or 0 for no tickets, not 8d",
-            ),
-            ("max-memory = '1MiB'", "max-memory must be at least 32MiB, not 1MiB"),
-            ("head-timeout = '1.5ms'", "head-timeout must be in whole milliseconds, not 1500us"),
-            ("[history]\nage = '10us'", "history.age must be in whole milliseconds, not 10us"),
-            (
-                "[[channels]]\nmatch = '*'\nage = '1.5ms'",
-                "[[channels]] number 1: age must be in whole milliseconds, not 1500us",
-            ),
-            ("max-buffered-bytes = '1k'", "max-buffered-bytes must be at least 1MiB, not 1KiB"),
-            ("workers = 1_000_000", "workers must be at most 1024, not 1000000"),
             ("[[channels]]\nage = 0", "[[channels]] number 1 has no pattern"),
             ("[[channels]]\nmatch = 'a'\nusers = 'b'", "[[channels]] number 1 has both"),
             ("[[channels]]\nmatch = ''", "[[channels]] number 1 has an empty pattern"),
@@ -335,6 +309,41 @@ mod tests {
                 "[[channels]]\nmatch = '*'\n[[channels]]\nusers = '*'\nmax-lag-bytes = 1",
                 "[[channels]] number 2: max-lag-bytes (1) is less than max-message-bytes (64KiB)",
             ),
+        ] {
+            let found = problem(text).unwrap_or_default();
+            assert!(found.starts_with(expected), "{text}: {found}");
+        }
+    }
+
+    #[test]
+    fn a_value_out_of_its_range_is_rejected() {
+        for (text, expected) in [
+            ("max-message-bytes = 0", "max-message-bytes must be between"),
+            ("compression-level = 0", "compression-level must be between 1 and 6, not 0"),
+            ("compression-level = 7", "compression-level must be between 1 and 6, not 7"),
+            ("max-head-bytes = 100", "max-head-bytes must be between 1KiB and 64KiB, not 100"),
+            ("max-head-bytes = \"65KiB\"", "max-head-bytes must be between 1KiB and 64KiB, not"),
+            ("heartbeat = '500ms'", "heartbeat must be at least 1s, or 0 for none, not 500ms"),
+            ("canary-interval = '2m'", "canary-interval must be between 100ms and 1m, or 0"),
+            ("admission-wait = '31s'", "admission-wait must be between 100ms and 30s, or 0"),
+            ("ping-interval = '500ms'", "ping-interval must be at least 1s, or 0 for none, not"),
+            ("head-timeout = 0", "head-timeout must be at least 1ms, not 0: connections without"),
+            ("max-channels-per-connection = 0", "max-channels-per-connection must be between"),
+            ("lag = { max-messages = 0 }", "lag.max-messages must be at least 1"),
+            ("token-leeway = '11m'", "token-leeway must be at most 10m, not 11m"),
+            (
+                "tls-ticket-lifetime = '8d'",
+                "tls-ticket-lifetime must be between 1m and 7d, or 0 for no tickets, not 8d",
+            ),
+            ("max-memory = '1MiB'", "max-memory must be at least 32MiB, not 1MiB"),
+            ("head-timeout = '1.5ms'", "head-timeout must be in whole milliseconds, not 1500us"),
+            ("[history]\nage = '10us'", "history.age must be in whole milliseconds, not 10us"),
+            (
+                "[[channels]]\nmatch = '*'\nage = '1.5ms'",
+                "[[channels]] number 1: age must be in whole milliseconds, not 1500us",
+            ),
+            ("max-buffered-bytes = '1k'", "max-buffered-bytes must be at least 1MiB, not 1KiB"),
+            ("workers = 1_000_000", "workers must be at most 1024, not 1000000"),
         ] {
             let found = problem(text).unwrap_or_default();
             assert!(found.starts_with(expected), "{text}: {found}");
