@@ -9,7 +9,7 @@
 //! | module | contents |
 //! |---|---|
 //! | `table` | the settings, with flag, type, default, range and help |
-//! | `row` | a row of the table: its range, and how a running server takes over a new value |
+//! | `row` | the grammar of the table: ranges, and how a running server takes over a new value |
 //! | `callout_tables` | the `[[callouts]]` tables of the file |
 //! | `certificate_tables` | the `[[certificates]]` tables of the file |
 //! | `channels` | the `[[channels]]` tables of the file |
@@ -59,10 +59,10 @@ pub(crate) use clients::{address_warning, clients, limits};
 pub(crate) use file::in_use as file_in_use;
 pub(crate) use key_tables::{ServerKeyTable, TokenKeyTable};
 pub(crate) use nats_values::{NatsPrefix, NatsReplicas, NatsServers};
-pub(crate) use row::{Change, Row, row};
+pub(crate) use row::{Change, Row};
 pub(crate) use rules::rules;
 pub(crate) use secret::Secret;
-pub(crate) use table::{Options, Settings, SettingsError};
+pub(crate) use table::{Options, Settings, SettingsError, row};
 pub(crate) use values::ControlChoice;
 
 /// The sources of settings, except variables.

@@ -5,8 +5,7 @@ use throng_data::storage::disk::BYTES_LIMIT_MIN;
 use throng_units::{Size, Value};
 
 use super::channels::{ChannelTable, TABLES_MAX};
-use super::row::row;
-use super::table::{AccessOptions, Settings, SettingsError};
+use super::table::{AccessOptions, Settings, SettingsError, row};
 use super::{check_acme, check_nats, check_tls};
 
 /// Rejects settings that cannot work, with a sentence that says what to change.

@@ -1,9 +1,7 @@
-//! A row of the table of settings: its names, its range, and how a running server takes over a new
-//! value.
+//! The grammar of the table of settings: the names of a row, its range, and how a running server
+//! takes over a new value.
 
-use throng_units::Value;
-
-use super::table::Settings;
+use throng_units::{Form, Value};
 
 /// One setting, or the tables of one list.
 #[derive(Debug, Clone, Copy)]
@@ -91,7 +89,161 @@ impl Row {
     }
 }
 
-/// The row with this key.
-pub(crate) fn row(key: &str) -> Option<&'static Row> {
-    Settings::rows().into_iter().find(|row| row.key() == key)
+/// Whether a flag of this type may stand alone.
+pub(super) fn is_boolean<T: Value>() -> bool {
+    T::FORM == Form::Boolean
 }
+
+/// Defines two structs: the settings of one source, all optional, and the effective settings.
+///
+/// A row is `"flag" field: Type = "default" [attributes], "help";`. The attributes are fields of
+/// [`Row`]. A row without `change` has that of its table.
+macro_rules! settings {
+    (
+        $(#[$doc:meta])*
+        $options:ident => $settings:ident, keys $prefix:literal, change $change:ident
+        $( in $heading:literal {
+            $(
+                $flag:literal $field:ident: $type:ty = $default:literal
+                    $([ $($attribute:ident = $value:expr),* ])?,
+                    $help:literal;
+            )*
+        } )*
+        tables { $( $table:ident: $table_options:ident => $table_settings:ident, )* }
+        lists { $( $(#[$list_doc:meta])* $list:ident: $item:ty, change $list_change:ident; )* }
+    ) => {
+        $(#[$doc])*
+        ///
+        /// `None` where the source does not set a value.
+        #[derive(Debug, Clone, Default, clap::Args, serde::Deserialize)]
+        #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+        pub(crate) struct $options {
+            $( $(
+                #[arg(
+                    id = concat!($prefix, stringify!($field)),
+                    long = $flag,
+                    help = concat!($help, " [default: ", $default, "]"),
+                    help_heading = $heading,
+                    value_name = <$type as Value>::PLACEHOLDER,
+                    num_args = if is_boolean::<$type>() { 0..=1 } else { 1..=1 },
+                    require_equals = is_boolean::<$type>(),
+                    default_missing_value = "true",
+                    hide_possible_values = true,
+                    hide_short_help = !BASIC.contains(&$flag),
+                    // So that the setting rejects -1, and not clap as an unknown flag.
+                    allow_negative_numbers = true,
+                )]
+                #[serde(deserialize_with = "toml_value::read")]
+                $field: Option<$type>,
+            )* )*
+            $(
+                #[command(flatten)]
+                $table: $table_options,
+            )*
+            $(
+                #[arg(skip)]
+                $list: Option<Vec<$item>>,
+            )*
+        }
+
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+        #[serde(rename_all = "kebab-case")]
+        pub(crate) struct $settings {
+            $( $(
+                #[doc = $help]
+                #[serde(serialize_with = "toml_value::write")]
+                pub(crate) $field: $type,
+            )* )*
+            $(
+                #[doc = concat!("The table `[", stringify!($table), "]`.")]
+                pub(crate) $table: $table_settings,
+            )*
+            $(
+                $(#[$list_doc])*
+                #[serde(skip_serializing_if = "Vec::is_empty")]
+                pub(crate) $list: Vec<$item>,
+            )*
+        }
+
+        impl $options {
+            /// These settings, completed with those of `lower`.
+            pub(crate) fn or(self, lower: $options) -> $options {
+                $options {
+                    $( $( $field: self.$field.or(lower.$field), )* )*
+                    $( $table: self.$table.or(lower.$table), )*
+                    $( $list: self.$list.or(lower.$list), )*
+                }
+            }
+
+            /// These settings, which stand in the file `name`: relative paths are relative to its
+            /// directory, and the tables of lists know their place, for errors.
+            pub(crate) fn placed(self, name: &Path) -> $options {
+                let directory = name.parent().unwrap_or(Path::new(""));
+                $options {
+                    $( $( $field: self.$field.map(|value| value.placed(directory)), )* )*
+                    $( $table: self.$table.placed(name), )*
+                    $( $list: self.$list.map(|mut tables| {
+                        tables.iter_mut().zip(1..).for_each(|(table, nth)| table.place(name, nth));
+                        tables
+                    }), )*
+                }
+            }
+
+            /// These settings, completed with the defaults.
+            pub(crate) fn resolve(self) -> $settings {
+                // A test parses every default, so none can fail to parse here.
+                $settings {
+                    $( $( $field: self.$field.unwrap_or_else(|| {
+                        $default.parse().expect(concat!("the default of ", $flag))
+                    }), )* )*
+                    $( $table: self.$table.resolve(), )*
+                    $( $list: self.$list.unwrap_or_default(), )*
+                }
+            }
+        }
+
+        impl $settings {
+            const ROWS: &[Row] = &[
+                $( $( Row {
+                    $( $( $attribute: $value, )* )?
+                    ..Row::new($flag, concat!($prefix, stringify!($field)), Change::$change)
+                }, )* )*
+                $( Row::new("", stringify!($list), Change::$list_change), )*
+            ];
+
+            /// All rows, those of tables included.
+            pub(super) fn rows() -> Vec<&'static Row> {
+                let tables: [Vec<&Row>; _] = [$( $table_settings::rows() ),*];
+                Self::ROWS.iter().chain(tables.into_iter().flatten()).collect()
+            }
+
+            /// Why the first setting with an impossible value cannot have it.
+            pub(super) fn fault(&self) -> Option<String> {
+                let mut rows = Self::ROWS.iter();
+                $( $( if let Some(fault) = rows.next()?.fault(&self.$field) {
+                    return Some(fault);
+                } )* )*
+                $( if let Some(fault) = self.$table.fault() {
+                    return Some(fault);
+                } )*
+                None
+            }
+
+            /// Takes over the settings of `new` whose rows `takes` accepts.
+            pub(crate) fn take(&mut self, new: &$settings, takes: &dyn Fn(&Row) -> bool) {
+                let mut rows = Self::ROWS.iter();
+                let mut is_taken = || rows.next().is_some_and(takes);
+                $( $( if is_taken() {
+                    self.$field.clone_from(&new.$field);
+                } )* )*
+                $( if is_taken() {
+                    self.$list.clone_from(&new.$list);
+                } )*
+                $( self.$table.take(&new.$table, takes); )*
+            }
+        }
+    };
+}
+
+pub(super) use settings;
