@@ -13,43 +13,19 @@ pub(crate) mod target;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::JoinHandle;
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
-use throng_host::private_table;
+use anyhow::{Context, Result, ensure};
 
-use subscribers::{Batch, Parking, Part, Subscribers};
+use crate::workers::{Pending, Workers};
+use subscribers::{Batch, Parking, Subscribers};
 use target::Target;
-
-/// The maximum time for a thread's answer: longer than all timeouts of the thread itself.
-const ANSWER_DEADLINE: Duration = Duration::from_secs(180);
-
-enum Command {
-    Connect(Batch),
-    Round { message_bytes: usize, timeout: Duration },
-    Park(Arc<Parking>),
-}
-
-enum Answer {
-    Connected,
-    Ready,
-    Received(Part),
-    Parked,
-    Failed(String),
-}
 
 /// Connections on one or more threads. Dropping it closes them.
 pub(crate) struct Client {
-    threads: Vec<Thread>,
+    threads: Workers<Subscribers>,
     connections: usize,
-}
-
-struct Thread {
-    commands: Option<Sender<Command>>,
-    answers: Receiver<Answer>,
-    handle: Option<JoinHandle<()>>,
 }
 
 /// The deliveries of a round.
@@ -61,36 +37,30 @@ pub(crate) struct Deliveries {
     pub(crate) cpu_ns: u64,
 }
 
-/// Parked connections; the parking ends with [`Client::unpark`] or on drop.
-pub(crate) struct Parked(Arc<Parking>);
+/// Parked connections; the parking ends with [`Parked::unpark`] or on drop.
+pub(crate) struct Parked {
+    parking: Arc<Parking>,
+    pending: Option<Pending<()>>,
+}
 
 impl Client {
     /// Starts the threads, without connections.
     pub(crate) fn start(threads: usize) -> Result<Self> {
-        let threads = (0..threads).map(Thread::start).collect::<Result<_>>()?;
+        let threads = Workers::start(threads, "client", Subscribers::new)?;
         Ok(Self { threads, connections: 0 })
     }
 
     /// Adds `count` connections and waits until all are subscribed.
     pub(crate) fn connect(&mut self, target: &Target, ports: &[u16], count: usize) -> Result<()> {
         let (step, end) = (self.threads.len(), self.connections + count);
-        for (index, thread) in self.threads.iter().enumerate() {
+        let connect = |index| {
             // The distance to this thread's first new number.
             let ahead = (index + step - self.connections % step) % step;
-            let (first, ports) = (self.connections + ahead, ports.into());
-            thread.send(Command::Connect(Batch {
-                target: target.clone(),
-                first,
-                step,
-                end,
-                ports,
-            }))?;
-        }
-        for thread in &self.threads {
-            let Answer::Connected = thread.answer()? else {
-                bail!("a client thread sent another answer")
-            };
-        }
+            let first = self.connections + ahead;
+            let batch = Batch { target: target.clone(), first, step, end, ports: ports.into() };
+            move |subscribers: &mut Subscribers| subscribers.connect(&batch)
+        };
+        self.threads.ask(connect).wait()?;
         self.connections = end;
         Ok(())
     }
@@ -103,23 +73,25 @@ impl Client {
         timeout: Duration,
         publish: impl FnOnce() -> Result<()>,
     ) -> Result<Deliveries> {
-        for thread in &self.threads {
-            thread.send(Command::Round { message_bytes, timeout })?;
-        }
-        for thread in &self.threads {
-            let Answer::Ready = thread.answer()? else {
-                bail!("a client thread sent another answer")
-            };
+        let (ready, are_ready) = channel();
+        let parts = self.threads.ask(|_| {
+            let ready = ready.clone();
+            move |subscribers: &mut Subscribers| {
+                subscribers.reset_counts();
+                ready.send(())?;
+                subscribers.receive_round(message_bytes, Instant::now() + timeout)
+            }
+        });
+        drop(ready);
+        for _ in 0..self.threads.len() {
+            are_ready.recv().context("a client thread has ended")?;
         }
         let started = Instant::now();
         let published = publish();
         let mut deliveries =
             Deliveries { latencies_ms: Vec::with_capacity(self.connections), cpu_ns: 0 };
         let (mut missing, mut closed, mut surplus) = (0, 0, 0);
-        for thread in &self.threads {
-            let Answer::Received(part) = thread.answer()? else {
-                bail!("a client thread sent another answer")
-            };
+        for part in parts.wait()? {
             let latencies = part.completed.iter().map(|at| ms(at.duration_since(started)));
             deliveries.latencies_ms.extend(latencies);
             deliveries.cpu_ns += part.cpu_ns;
@@ -137,121 +109,40 @@ impl Client {
         Ok(deliveries)
     }
 
-    /// Makes the connections answer pings until [`unpark`](Self::unpark).
-    pub(crate) fn park(&self) -> Result<Parked> {
+    /// Makes the connections answer pings until the parking ends.
+    pub(crate) fn park(&self) -> Parked {
         let parking = Arc::new(Parking::default());
-        for thread in &self.threads {
-            thread.send(Command::Park(Arc::clone(&parking)))?;
-        }
-        Ok(Parked(parking))
-    }
-
-    /// Ends the parking. An error if a connection was lost.
-    pub(crate) fn unpark(&self, parked: Parked) -> Result<()> {
-        drop(parked);
-        for thread in &self.threads {
-            let Answer::Parked = thread.answer()? else {
-                bail!("a client thread sent another answer")
-            };
-        }
-        Ok(())
+        let pending = self.threads.ask(|_| {
+            let parking = Arc::clone(&parking);
+            move |subscribers: &mut Subscribers| subscribers.park(&parking)
+        });
+        Parked { parking, pending: Some(pending) }
     }
 }
 
 impl Parked {
+    /// Ends the parking. An error if a connection was lost.
+    pub(crate) fn unpark(mut self) -> Result<()> {
+        let pending = self.pending.take();
+        drop(self);
+        pending.map_or(Ok(()), |pending| pending.wait().map(drop))
+    }
+
     /// Connections that have had at least one heartbeat.
     pub(crate) fn pinged(&self) -> usize {
-        self.0.pinged.load(Ordering::Relaxed)
+        self.parking.pinged.load(Ordering::Relaxed)
     }
 
     /// Heartbeats so far, of all connections.
     pub(crate) fn pings(&self) -> usize {
-        self.0.pings.load(Ordering::Relaxed)
+        self.parking.pings.load(Ordering::Relaxed)
     }
 }
 
 impl Drop for Parked {
     fn drop(&mut self) {
-        self.0.stop.store(true, Ordering::Relaxed);
+        self.parking.stop.store(true, Ordering::Relaxed);
     }
-}
-
-impl Thread {
-    fn start(index: usize) -> Result<Self> {
-        let (commands, commanded) = channel();
-        let (sender, answers) = channel();
-        let handle = private_table::spawn(format!("client-{index}"), move |unshared| {
-            let outcome = unshared
-                .context("cannot unshare the descriptor table")
-                .and_then(|()| serve(&commanded, &sender));
-            if let Err(error) = outcome {
-                // Fails only while the client is dropped.
-                let _ = sender.send(Answer::Failed(format!("{error:#}")));
-            }
-        })?;
-        Ok(Self { commands: Some(commands), answers, handle: Some(handle) })
-    }
-
-    fn send(&self, command: Command) -> Result<()> {
-        let sent = self.commands.as_ref().map(|commands| commands.send(command));
-        if let Some(Ok(())) = sent {
-            return Ok(());
-        }
-        // Its last answer is why it ended.
-        match self.answer() {
-            Err(error) => Err(error),
-            Ok(_) => Err(anyhow!("a client thread has ended")),
-        }
-    }
-
-    fn answer(&self) -> Result<Answer> {
-        match self
-            .answers
-            .recv_timeout(ANSWER_DEADLINE)
-            .context("a client thread does not answer")?
-        {
-            Answer::Failed(error) => Err(anyhow!(error)),
-            answer => Ok(answer),
-        }
-    }
-}
-
-impl Drop for Client {
-    fn drop(&mut self) {
-        // Ends all threads before it waits for one, so that they close at the same time.
-        for thread in &mut self.threads {
-            thread.commands = None;
-        }
-        for handle in self.threads.iter_mut().filter_map(|thread| thread.handle.take()) {
-            // A thread that panicked has closed its connections while unwinding.
-            let _ = handle.join();
-        }
-    }
-}
-
-/// Executes commands until the client is dropped.
-fn serve(commanded: &Receiver<Command>, answers: &Sender<Answer>) -> Result<()> {
-    let mut subscribers = Subscribers::new()?;
-    for command in commanded {
-        let answer = match command {
-            Command::Connect(batch) => {
-                subscribers.connect(&batch)?;
-                Answer::Connected
-            }
-            Command::Round { message_bytes, timeout } => {
-                subscribers.reset_counts();
-                answers.send(Answer::Ready)?;
-                let deadline = Instant::now() + timeout;
-                Answer::Received(subscribers.receive_round(message_bytes, deadline)?)
-            }
-            Command::Park(parking) => {
-                subscribers.park(&parking)?;
-                Answer::Parked
-            }
-        };
-        answers.send(answer)?;
-    }
-    Ok(())
 }
 
 /// A duration in milliseconds.

@@ -8,6 +8,7 @@
 //!
 //! - [`measure`]: makes the measurements; [`measurements`]: their names and goals.
 //! - [`client`]: the subscribers, the same code for both sides.
+//! - [`workers`]: threads with private descriptor tables, of the client and of the raw loop.
 //! - [`raw_server`], [`raw_process`]: the raw loop and its process; [`server_process`]: the process
 //!   of Throng; [`child`]: stops either with this process.
 //! - [`results`], [`stats`], [`report`]: from values to a table.
@@ -35,6 +36,7 @@ mod results;
 mod server_process;
 mod settings;
 mod stats;
+mod workers;
 
 use std::io::Write as _;
 use std::process::ExitCode;

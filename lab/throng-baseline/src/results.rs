@@ -27,7 +27,7 @@ impl Side {
 /// The values measured so far.
 #[derive(Debug, Default)]
 pub(crate) struct Results {
-    values: BTreeMap<(&'static str, Side), Vec<f64>>,
+    values: BTreeMap<(String, Side), Vec<f64>>,
     /// Sentences below the table.
     pub(crate) notes: Vec<String>,
 }
@@ -58,9 +58,9 @@ pub(crate) struct Row {
 
 impl Results {
     /// Adds the value of one run. `key` is that of one of [`MEASUREMENTS`].
-    pub(crate) fn add(&mut self, key: &'static str, side: Side, value: f64) {
+    pub(crate) fn add(&mut self, key: &str, side: Side, value: f64) {
         debug_assert!(MEASUREMENTS.iter().any(|known| known.key == key), "no measurement {key}");
-        self.values.entry((key, side)).or_default().push(value);
+        self.values.entry((key.to_owned(), side)).or_default().push(value);
     }
 
     /// The measurements that have a value, in the order of the report.
@@ -69,8 +69,9 @@ impl Results {
     }
 
     fn row(&self, measurement: &Measurement) -> Option<Row> {
-        let values =
-            |side| self.values.get(&(measurement.key, side)).map_or(&[][..], Vec::as_slice);
+        let values = |side| {
+            self.values.get(&(measurement.key.to_owned(), side)).map_or(&[][..], Vec::as_slice)
+        };
         let (throng, raw) = (values(Side::Throng), values(Side::Raw));
         let ratios: Vec<f64> = throng
             .iter()

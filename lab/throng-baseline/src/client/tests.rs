@@ -124,14 +124,14 @@ fn a_closed_connection_and_a_surplus_are_errors() {
 #[test]
 fn parked_connections_answer_pings() {
     let (client, mut streams) = subscribed();
-    let parked = client.park().expect("parked");
+    let parked = client.park();
     send_to_all(&mut streams, &[0x89, 2, b'h', b'i']).expect("pings");
     for (stream, _) in &mut streams {
         let mut pong = [0; 8];
         stream.read_exact(&mut pong).expect("a pong");
         assert_eq!(pong, [0x8a, 0x82, 0, 0, 0, 0, b'h', b'i']);
     }
-    client.unpark(parked).expect("no connection was lost");
+    parked.unpark().expect("no connection was lost");
 }
 
 #[test]

@@ -11,33 +11,8 @@ use crate::results::{Results, Side};
 use crate::settings::{Settings, progress};
 use crate::stats;
 
-/// The payloads of the fan-outs, in bytes, and the keys of their measurements.
-const FANOUTS: [(usize, Keys); 2] = [
-    (
-        64,
-        Keys {
-            rate: "fanout_64_rate",
-            cpu: "fanout_64_cpu",
-            client_cpu: "fanout_64_client_cpu",
-            machine_cpu: "fanout_64_machine_cpu",
-            p50: "fanout_64_p50",
-            p99: "fanout_64_p99",
-            last: "fanout_64_last",
-        },
-    ),
-    (
-        1024,
-        Keys {
-            rate: "fanout_1024_rate",
-            cpu: "fanout_1024_cpu",
-            client_cpu: "fanout_1024_client_cpu",
-            machine_cpu: "fanout_1024_machine_cpu",
-            p50: "fanout_1024_p50",
-            p99: "fanout_1024_p99",
-            last: "fanout_1024_last",
-        },
-    ),
-];
+/// The payloads of the fan-outs, in bytes.
+const FANOUTS: [usize; 2] = [64, 1024];
 
 const BURSTS: [(Publish, &str); 2] =
     [(Publish::Batch, "burst_batch_rate"), (Publish::Pipelined, "burst_pipelined_rate")];
@@ -50,16 +25,6 @@ const OTHERS_SHARE: f64 = 0.05;
 
 const BURST_PAYLOAD_BYTES: usize = 64;
 
-struct Keys {
-    rate: &'static str,
-    cpu: &'static str,
-    client_cpu: &'static str,
-    machine_cpu: &'static str,
-    p50: &'static str,
-    p99: &'static str,
-    last: &'static str,
-}
-
 /// The measurements to make.
 pub(crate) struct Parts {
     /// Fan-outs of single messages.
@@ -70,16 +35,13 @@ pub(crate) struct Parts {
     pub(crate) has_connect: bool,
 }
 
-/// The rounds of one run: medians, and processor time for each delivery.
+/// The rounds of one run.
 struct Series {
+    /// Deliveries per second.
     rate: f64,
-    cpu_us: f64,
-    client_cpu_us: f64,
-    /// `None` if `/proc` does not have it.
-    machine_cpu_us: Option<f64>,
-    p50_ms: f64,
-    p99_ms: f64,
-    last_ms: f64,
+    /// The same and others: medians, and processor time for each delivery. Names are the ends of
+    /// keys.
+    values: Vec<(&'static str, f64)>,
     /// Other programs that used much processor time.
     note: Option<String>,
 }
@@ -108,18 +70,12 @@ fn measure_side(
         results.add("connect_rate", side, rate);
     }
     if parts.has_fanout {
-        for (payload_bytes, keys) in &FANOUTS {
-            let series = series(settings, &mut session, Publish::Single, *payload_bytes)?;
-            results.add(keys.rate, side, series.rate);
-            results.add(keys.cpu, side, series.cpu_us);
-            results.add(keys.client_cpu, side, series.client_cpu_us);
-            if let Some(machine_cpu_us) = series.machine_cpu_us {
-                results.add(keys.machine_cpu, side, machine_cpu_us);
+        for payload_bytes in FANOUTS {
+            let series = series(settings, &mut session, Publish::Single, payload_bytes)?;
+            for (name, value) in series.values {
+                results.add(&format!("fanout_{payload_bytes}_{name}"), side, value);
             }
             results.notes.extend(series.note);
-            results.add(keys.p50, side, series.p50_ms);
-            results.add(keys.p99, side, series.p99_ms);
-            results.add(keys.last, side, series.last_ms);
         }
     }
     if parts.has_burst {
@@ -189,18 +145,20 @@ fn series(
     let after = Machine::read(server);
     let since = |to: &Option<Machine>, from: &Option<Machine>| to.as_ref()?.since(from.as_ref()?);
     let used = since(&after, &before).zip(since(&before, &parked));
-    Ok(Series {
-        rate: stats::median(&rates),
-        cpu_us: cpu.as_secs_f64() * 1e6 / delivered,
-        client_cpu_us: client_cpu_ns as f64 / 1e3 / delivered,
-        machine_cpu_us: used
-            .as_ref()
-            .map(|(work, idle)| work.without_idle(idle).as_secs_f64() * 1e6 / delivered),
-        note: used.and_then(|(work, _)| note(&work)),
-        p50_ms: stats::median(&p50s),
-        p99_ms: stats::median(&p99s),
-        last_ms: stats::median(&lasts),
-    })
+    let rate = stats::median(&rates);
+    let mut values = vec![
+        ("rate", rate),
+        ("cpu", cpu.as_secs_f64() * 1e6 / delivered),
+        ("client_cpu", client_cpu_ns as f64 / 1e3 / delivered),
+        ("p50", stats::median(&p50s)),
+        ("p99", stats::median(&p99s)),
+        ("last", stats::median(&lasts)),
+    ];
+    // `None` if `/proc` does not have it.
+    values.extend(used.as_ref().map(|(work, idle)| {
+        ("machine_cpu", work.without_idle(idle).as_secs_f64() * 1e6 / delivered)
+    }));
+    Ok(Series { rate, values, note: used.and_then(|(work, _)| note(&work)) })
 }
 
 /// A sentence about other programs that used much processor time.

@@ -20,7 +20,7 @@ pub(crate) fn measure(settings: &Settings, results: &mut Results) -> Result<()> 
     let heartbeat = format!("{}ms", settings.heartbeat.as_millis());
     let mut session = Session::start(settings, Side::Throng, &heartbeat)?;
     session.connect(&websocket(), settings.connections)?;
-    let parked = session.client.park()?;
+    let parked = session.client.park();
 
     let deadline = Instant::now() + settings.heartbeat * 2 + FIRST_HEARTBEAT_SLACK;
     while parked.pinged() < settings.connections {
@@ -39,7 +39,7 @@ pub(crate) fn measure(settings: &Settings, results: &mut Results) -> Result<()> 
     let elapsed = started.elapsed();
     let used_ns = session.server.cpu_ns()?.saturating_sub(before_ns);
     let pings = parked.pings() - pings_before;
-    session.client.unpark(parked)?;
+    parked.unpark()?;
 
     let percent = used_ns as f64 / 1e9 / elapsed.as_secs_f64() * 100.0;
     results.add("idle_cpu", Side::Throng, percent);
