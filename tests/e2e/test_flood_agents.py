@@ -375,7 +375,7 @@ def test_an_agent_keeps_to_its_bounds(server, agents, flood):
     # It says what it is asked for before it starts.
     log = started[0].log()
     assert re.search(r"run [0-9a-f]{8} of 127\.0\.0\.1: agent 1 of 1, up to 100 clients", log), log
-    assert host in log and "connects/s" in log and "for at most" in log
+    assert f"at {host}, for at most" in log and "rate = 1000" in log, log
     done, report = flood(server.url, *flags, "--clients", "101", *load, check=False)
     assert done.returncode == 1
     assert "it allows 100 and not 101 clients (--max-clients)" in report["cut_short"]

@@ -45,7 +45,7 @@ mod opening;
 mod packets;
 mod pool;
 mod receive;
-mod request;
+pub(crate) mod request;
 mod resume;
 mod shared;
 mod sockets;

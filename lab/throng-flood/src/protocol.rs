@@ -33,9 +33,7 @@ mod websocket;
 use memchr::memchr;
 
 use chunked::{Chunked, Piece};
-use event::check_length;
-
-pub(crate) use event::{Event, LongPollResponse, MESSAGE_BYTES_MAX, ResumeHeaders};
+pub(crate) use event::{Event, LongPollResponse, MESSAGE_BYTES_MAX, ResumeHeaders, check_length};
 
 /// How to decode a subscribed connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

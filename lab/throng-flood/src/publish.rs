@@ -44,7 +44,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::plan::{Plan, PublishBy, Target};
+use crate::clients::request::Requests;
+use crate::plan::{Plan, PublishBy, Target, Transport};
 use crate::protocol::url::HttpUrl;
 use crate::streams::StreamCounters;
 use crate::template::TemplateValues;
@@ -278,7 +279,13 @@ fn builder(settings: &PublisherSettings<'_>) -> Result<RequestBuilder, PublishEr
     let tls = TlsTarget::of(&url, &target.tls)?;
     Ok(RequestBuilder {
         tls,
-        target: target.clone(),
+        // Messages to publishers are dropped, compressed or not.
+        requests: Requests::new(&Target {
+            transport: Transport::WebSocket,
+            deflate: false,
+            ..target.clone()
+        }),
+        streams: target.streams,
         run: settings.run,
         nodes,
         pipeline: publish.pipeline,

@@ -30,7 +30,7 @@ use super::{ANSWER_TIME_MAX, VERSION, clock, reason};
 use crate::clients::{ClientPool, ClientShare, PublishDeliveries};
 use crate::counts::ClientCounts;
 use crate::marker::now_ns;
-use crate::plan::{Phase, Plan};
+use crate::plan::Plan;
 use crate::publish;
 
 /// A coordinator sends a command at least once a second. After this time without one the agent
@@ -161,25 +161,20 @@ impl Agent {
 
     /// Serves a coordinator to its end, unless there is another one.
     fn attend(&self, mut connection: Connection, peer: IpAddr, greeting: &Greeting) {
-        let own = connection.handle().ok();
-        let is_free = {
-            let mut coordinator = lock(&self.state.coordinator);
-            let is_free = coordinator.is_none() && own.is_some();
-            if is_free {
-                *coordinator = own;
-            }
-            is_free
-        };
+        let Ok(own) = connection.handle() else { return };
+        let mut coordinator = lock(&self.state.coordinator);
+        let is_busy = coordinator.is_some();
+        coordinator.get_or_insert(own);
+        drop(coordinator);
         let info = AgentInfo {
             version: VERSION,
             program: env!("CARGO_PKG_VERSION").to_owned(),
             name: self.name.clone(),
             host: clock::host_name(),
-            boot_id: clock::boot_id(),
-            is_busy: !is_free,
+            is_busy,
         };
         let is_sent = connection.send(&info, Instant::now() + ANSWER_TIME_MAX).is_ok();
-        if !is_free {
+        if is_busy {
             return;
         }
         let mut session = Session { agent: self, connection, peer, run: None, ended: None };
@@ -268,14 +263,18 @@ impl Session<'_> {
         let pool = pool.map_err(|error| error.to_string())?;
         let targets = pool.targets();
         bounds.check_targets(&targets)?;
+        let targets: Vec<_> = targets.iter().map(ToString::to_string).collect();
         say(&format!(
-            "run {:08x} of {}: agent {} of {}, {}",
+            "run {:08x} of {}: agent {} of {}, up to {} at {}, for at most {} s, with the plan",
             begin.run,
             self.peer,
             of_run.agent + 1,
             of_run.agents,
-            requested(&plan, &targets),
+            format::counted(clients_max as u64, "client", "clients"),
+            targets.join(", "),
+            plan.deadline.as_secs(),
         ));
+        plan.without_secrets().toml().lines().for_each(say);
         Ok(ActiveRun {
             pool,
             clients_max,
@@ -305,7 +304,7 @@ impl ActiveRun {
     fn execute(&mut self, command: AgentCommand) -> Result<Value, String> {
         let pool = &self.pool;
         match command {
-            AgentCommand::Update { published, refused, has_more, is_behind } => {
+            AgentCommand::Update { published, refused, is_behind } => {
                 let counters = pool.counters();
                 for (stream, sequence) in refused {
                     counters.refused(stream, sequence);
@@ -313,9 +312,7 @@ impl ActiveRun {
                 for (stream, sequence) in published {
                     counters.published(stream, sequence);
                 }
-                if !has_more {
-                    pool.counters_updated(is_behind);
-                }
+                pool.counters_updated(is_behind);
             }
             AgentCommand::Ramp { to, rate, in_flight } if to <= self.clients_max => {
                 pool.ramp(to, rate, in_flight);
@@ -360,29 +357,6 @@ impl ActiveRun {
             pss_bytes: is_turn.then(|| proc::pss_bytes(pid)).flatten(),
         }
     }
-}
-
-/// A run's demand on an agent: clients, targets, rates and time.
-fn requested(plan: &Plan, targets: &[SocketAddr]) -> String {
-    let mut parts = vec![format!(
-        "up to {} at {}",
-        format::counted(plan.max_clients() as u64, "client", "clients"),
-        targets.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
-    )];
-    for phase in &plan.phases {
-        match phase {
-            Phase::Ramp { to, rate: Some(rate), .. } => {
-                parts.push(format!("to {to} at {rate:.1} connects/s"));
-            }
-            Phase::Ramp { to, in_flight, .. } => {
-                parts.push(format!("to {to} with {in_flight} connects at a time"));
-            }
-            Phase::Churn { rate, .. } => parts.push(format!("{rate:.1} reconnects/s")),
-            Phase::Hold { .. } | Phase::Storm { .. } | Phase::Slow { .. } => {}
-        }
-    }
-    parts.push(format!("for at most {} s", plan.deadline.as_secs()));
-    parts.join(", ")
 }
 
 fn reply(value: impl Serialize) -> Result<Value, String> {

@@ -7,8 +7,6 @@ use throng_units::{Invalid, format};
 
 use crate::protocol::url::host_and_port;
 
-const EXPECTED: &str = "a host, an address or a network, like 10.0.0.2:8080 or 10.0.0.0/8";
-
 /// The limits of an agent.
 #[derive(Debug, Default)]
 pub(crate) struct Bounds {
@@ -21,63 +19,32 @@ pub(crate) struct Bounds {
 /// Addresses that an agent may load.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AllowedTarget {
-    /// An address and the bits of it that count; a name may have several.
-    networks: Vec<(IpAddr, u32)>,
+    /// A name may have several.
+    addresses: Vec<IpAddr>,
+    /// `None` for all ports.
     port: Option<u16>,
 }
 
 impl FromStr for AllowedTarget {
     type Err = Invalid;
 
-    /// Looks names up.
+    /// Looks a name up.
     fn from_str(text: &str) -> Result<AllowedTarget, Invalid> {
-        let invalid = || Invalid::new(text, EXPECTED);
-        if let Some(network) = network(text) {
-            return Ok(AllowedTarget { networks: vec![network], port: None });
+        if let Ok(address) = text.parse() {
+            return Ok(AllowedTarget { addresses: vec![address], port: None });
         }
         let (host, port) = host_and_port(text);
-        let port = port.map(str::parse).transpose().map_err(|_| invalid())?;
-        let networks = match network(host) {
-            Some(network) => vec![network],
-            None if host.is_empty() || host.contains(['/', ':', ' ']) => return Err(invalid()),
-            None => {
-                let found = (host, 0).to_socket_addrs();
-                let found = found.map_err(|error| Invalid(format!("{host}: {error}")))?;
-                found.map(|address| whole(address.ip())).collect()
-            }
-        };
-        Ok(AllowedTarget { networks, port })
-    }
-}
-
-fn whole(address: IpAddr) -> (IpAddr, u32) {
-    (address, if address.is_ipv4() { 32 } else { 128 })
-}
-
-/// An address, or an address and the bits of it that count.
-fn network(text: &str) -> Option<(IpAddr, u32)> {
-    match text.split_once('/') {
-        None => text.parse().ok().map(whole),
-        Some((address, bits)) => {
-            let (address, most) = whole(address.parse().ok()?);
-            Some((address, bits.parse().ok().filter(|&bits| bits <= most)?))
-        }
+        let invalid = |_| Invalid::new(text, "a host or address, like 10.0.0.2:8080");
+        let port = port.map(str::parse).transpose().map_err(invalid)?;
+        let found = (host, 0).to_socket_addrs();
+        let found = found.map_err(|error| Invalid(format!("{host:?}: {error}")))?;
+        Ok(AllowedTarget { addresses: found.map(|address| address.ip()).collect(), port })
     }
 }
 
 impl AllowedTarget {
     fn allows(&self, target: &SocketAddr) -> bool {
-        let ip = target.ip().to_canonical();
-        let contains = |&(network, bits): &(IpAddr, u32)| match (network, ip) {
-            (IpAddr::V4(network), IpAddr::V4(ip)) => {
-                (network.to_bits() ^ ip.to_bits()).leading_zeros() >= bits
-            }
-            (IpAddr::V6(network), IpAddr::V6(ip)) => {
-                (network.to_bits() ^ ip.to_bits()).leading_zeros() >= bits
-            }
-            _ => false,
-        };
-        self.port.is_none_or(|port| port == target.port()) && self.networks.iter().any(contains)
+        self.port.is_none_or(|port| port == target.port()) && self.addresses.contains(&target.ip())
     }
 }
 
@@ -136,20 +103,19 @@ mod tests {
 
     #[test]
     fn only_the_given_targets_are_allowed() {
-        let given = ["203.0.113.7:8080", "10.1.0.0/16", "fd00:1::/32", "[::1]:81"];
-        for target in ["203.0.113.7:8080", "10.1.255.1:9", "[fd00:1::9]:9", "[::1]:81"] {
+        let given = ["203.0.113.7:8080", "10.1.0.1", "fd00:1::9", "[::1]:81", "localhost:82"];
+        for target in ["203.0.113.7:8080", "10.1.0.1:9", "[fd00:1::9]:9", "[::1]:81"] {
             assert!(allowed(&given, target), "{target}");
         }
-        for target in ["203.0.113.7:80", "10.2.0.1:9", "[fd00:2::9]:9", "[::1]:8", "127.0.0.1:1"] {
+        for target in ["203.0.113.7:80", "10.1.0.2:9", "[fd00:1::8]:9", "[::1]:8", "127.0.0.1:1"] {
             assert!(!allowed(&given, target), "{target}");
         }
-        assert!(allowed(&["localhost:81", "10.0.0.0/8:82"], "127.0.0.1:81"));
-        assert!(allowed(&["0.0.0.0/0"], "8.8.8.8:1") && !allowed(&["0.0.0.0/0"], "[::1]:1"));
+        assert!(allowed(&given, "127.0.0.1:82"));
     }
 
     #[test]
     fn invalid_targets_are_explained() {
-        for text in ["", ":80", "10.0.0.0/33", "h:99999", "http://h/", "10.0.0.0/8:x"] {
+        for text in ["", ":80", "10.0.0.0/8", "h:99999", "http://h/", "10.0.0.0:x"] {
             assert!(text.parse::<AllowedTarget>().is_err(), "{text}");
         }
     }

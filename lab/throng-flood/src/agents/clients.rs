@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 
-use super::clock::{self, Offset, RoundTrip};
+use super::clock::{Offset, RoundTrip};
 use super::connection::{Connection, MESSAGE_BYTES_MAX};
 use super::message::{AgentCommand, AgentCost, AgentInfo, BeginRun, Deliveries};
 use super::split::AgentShare;
@@ -102,13 +102,6 @@ impl AgentHandle {
         }
         Offset::of(&trips).ok_or_else(|| "it does not report its time".to_owned())
     }
-
-    /// The offset of its clock; `None` if it has the same clock.
-    fn other_clock(&self) -> Result<Option<Offset>, String> {
-        // A time namespace on the same machine has an offset of its own.
-        let is_same = self.info.boot_id == clock::boot_id() && !self.info.boot_id.is_empty();
-        Ok(Some(self.offset()?).filter(|offset| !(is_same && offset.may_be_none())))
-    }
 }
 
 impl AgentClients {
@@ -124,7 +117,8 @@ impl AgentClients {
         };
         for agent in &mut self.agents {
             agent.state.get_mut().report.clients = agent.share.of(clients) as u64;
-            agent.offset = agent.other_clock().map_err(|reason| refused(agent, reason))?;
+            let offset = agent.offset().map_err(|reason| refused(agent, reason))?;
+            agent.offset = Some(offset).filter(|offset| !offset.may_be_none());
         }
         for agent in &self.agents {
             let AgentShare { agent: number, agents } = agent.share;
@@ -172,7 +166,8 @@ impl AgentClients {
         &self,
         command: impl Fn(AgentShare) -> AgentCommand,
     ) -> Vec<(&AgentHandle, T)> {
-        self.update_agents();
+        let update = self.updates.borrow_mut().read();
+        self.update(update);
         self.exchange(self.agents.iter().collect(), command)
     }
 
@@ -194,14 +189,9 @@ impl AgentClients {
         replies
     }
 
-    fn update_agents(&self) {
-        let updates = self.updates.borrow_mut().read();
-        self.send_each(updates);
-    }
-
-    /// Sends updates. Returns when all agents have replied, before the counters are read again.
-    fn send_each(&self, updates: Vec<AgentCommand>) {
-        for update in updates {
+    /// Sends an update. Returns when all agents have replied, before the counters are read again.
+    fn update(&self, update: Option<AgentCommand>) {
+        if let Some(update) = update {
             self.exchange::<()>(self.agents.iter().collect(), |_| update.clone());
         }
     }
@@ -356,13 +346,14 @@ impl ClientSet for AgentClients {
     }
 
     fn publishing(&self, is_publishing: bool) {
-        let updates = self.updates.borrow_mut().publishing(is_publishing);
-        self.send_each(updates);
+        let update = self.updates.borrow_mut().publishing(is_publishing);
+        self.update(Some(update));
     }
 
     fn send_updates(&self) {
         if self.updates.borrow().is_due() {
-            self.update_agents();
+            let update = self.updates.borrow_mut().read();
+            self.update(update);
         }
     }
 }

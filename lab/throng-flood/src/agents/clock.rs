@@ -40,7 +40,7 @@ impl Offset {
         Some(Offset { ahead_ns, uncertainty_ns: half_ns })
     }
 
-    /// Whether both may be the same clock.
+    /// Whether both may be the same clock: those of different machines differ by more.
     pub(crate) fn may_be_none(self) -> bool {
         self.ahead_ns.unsigned_abs() <= self.uncertainty_ns
     }
@@ -56,18 +56,10 @@ impl Offset {
     }
 }
 
-/// Identifies a machine and its boot; empty if it cannot be read.
-pub(crate) fn boot_id() -> String {
-    kernel_word("/proc/sys/kernel/random/boot_id")
-}
-
 /// The name of this machine.
 pub(crate) fn host_name() -> String {
-    kernel_word("/proc/sys/kernel/hostname")
-}
-
-fn kernel_word(path: &str) -> String {
-    std::fs::read_to_string(path).map(|word| word.trim().to_owned()).unwrap_or_default()
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname");
+    name.map(|name| name.trim().to_owned()).unwrap_or_default()
 }
 
 #[cfg(test)]

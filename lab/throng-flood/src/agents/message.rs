@@ -26,7 +26,6 @@ pub(super) struct AgentInfo {
     pub(super) program: String,
     pub(super) name: String,
     pub(super) host: String,
-    pub(super) boot_id: String,
     /// Whether another coordinator is connected. Then the agent closes this connection.
     pub(super) is_busy: bool,
 }
@@ -42,8 +41,6 @@ pub(super) enum AgentCommand {
     Update {
         published: Vec<StreamSequence>,
         refused: Vec<StreamSequence>,
-        /// More of the same reading follows in the next command.
-        has_more: bool,
         /// Whether publishing continues, so that the counters are behind.
         is_behind: bool,
     },

@@ -31,16 +31,11 @@ impl AgentShare {
         rate / self.agents as f64
     }
 
-    /// The agent's part of a plan.
+    /// The plan with this part of its clients, to check it against a machine.
     pub(crate) fn plan(self, mut plan: Plan) -> Plan {
         for phase in &mut plan.phases {
-            match phase {
-                Phase::Ramp { to, rate, in_flight } => {
-                    (*to, *in_flight) = (self.of(*to), self.in_flight(*in_flight));
-                    *rate = rate.map(|rate| self.rate(rate));
-                }
-                Phase::Churn { rate, .. } => *rate = self.rate(*rate),
-                Phase::Hold { .. } | Phase::Storm { .. } | Phase::Slow { .. } => {}
+            if let Phase::Ramp { to, in_flight, .. } = phase {
+                (*to, *in_flight) = (self.of(*to), self.in_flight(*in_flight));
             }
         }
         plan

@@ -6,9 +6,6 @@ use std::time::{Duration, Instant};
 use super::message::{AgentCommand, StreamSequence};
 use crate::streams::StreamCounters;
 
-/// Messages in one command, which fit into a frame.
-const SEQUENCES_MAX: usize = 100_000;
-
 /// How often agents are updated while something is published. The audit of a client starts at most
 /// twice this later. Reading the counters of a million streams takes some milliseconds.
 const UPDATE_EVERY: Duration = Duration::from_millis(100);
@@ -37,20 +34,23 @@ impl CounterUpdates {
         self.is_publishing && self.updated_at.is_none_or(|at| at.elapsed() >= UPDATE_EVERY)
     }
 
-    /// Publishing starts or has ended. Returns the commands to send, at least one.
-    pub(super) fn publishing(&mut self, is_publishing: bool) -> Vec<AgentCommand> {
+    /// Publishing starts or has ended. Returns the command to send.
+    pub(super) fn publishing(&mut self, is_publishing: bool) -> AgentCommand {
         self.is_publishing = is_publishing;
-        self.commands(true)
+        self.changes()
     }
 
-    /// The updates to send before any other command, in this order. While something is published
-    /// there is always one, even if nothing has changed, because clients count the updates.
-    pub(super) fn read(&mut self) -> Vec<AgentCommand> {
-        self.commands(self.is_publishing)
+    /// The command to send before any other. While something is published there is always one, even
+    /// if nothing has changed, because clients count the updates.
+    pub(super) fn read(&mut self) -> Option<AgentCommand> {
+        let changes = self.changes();
+        let AgentCommand::Update { published, refused, .. } = &changes else { return None };
+        let is_needed = self.is_publishing || !published.is_empty() || !refused.is_empty();
+        is_needed.then_some(changes)
     }
 
-    /// The changes since the last call; if there are none, one command without any if `is_always`.
-    fn commands(&mut self, is_always: bool) -> Vec<AgentCommand> {
+    /// The changes since the last call.
+    fn changes(&mut self) -> AgentCommand {
         self.updated_at = Some(Instant::now());
         let mut published: Vec<StreamSequence> = Vec::new();
         for (stream, known) in (0..).zip(&mut self.published) {
@@ -64,57 +64,48 @@ impl CounterUpdates {
         if refused.len() == std::mem::replace(&mut self.refused, refused.len()) {
             refused.clear();
         }
-        let mut parts = Vec::new();
-        while !published.is_empty() || !refused.is_empty() || is_always && parts.is_empty() {
-            parts.push(AgentCommand::Update {
-                published: published.drain(..published.len().min(SEQUENCES_MAX)).collect(),
-                refused: refused.drain(..refused.len().min(SEQUENCES_MAX)).collect(),
-                has_more: !published.is_empty() || !refused.is_empty(),
-                is_behind: self.is_publishing,
-            });
-        }
-        parts
+        AgentCommand::Update { published, refused, is_behind: self.is_publishing }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agents::connection::MESSAGE_BYTES_MAX;
 
-    /// For each command: published messages, rejected messages, `has_more`, `is_behind`.
-    fn counts(commands: &[AgentCommand]) -> Vec<(usize, usize, bool, bool)> {
-        let count = |command: &AgentCommand| match command {
-            AgentCommand::Update { published, refused, has_more, is_behind } => {
-                (published.len(), refused.len(), *has_more, *is_behind)
+    /// Published messages, rejected messages, `is_behind`.
+    fn counts(command: &AgentCommand) -> (usize, usize, bool) {
+        match command {
+            AgentCommand::Update { published, refused, is_behind } => {
+                (published.len(), refused.len(), *is_behind)
             }
             _ => panic!("{command:?}"),
-        };
-        commands.iter().map(count).collect()
+        }
     }
 
     #[test]
     fn updates_are_sent_while_publishing_even_without_changes() {
         let counters = Arc::new(StreamCounters::new(3));
         let mut updates = CounterUpdates::new(Arc::clone(&counters));
-        assert!(updates.read().is_empty() && !updates.is_due());
-        assert_eq!(counts(&updates.publishing(true)), [(0, 0, false, true)]);
+        assert!(updates.read().is_none() && !updates.is_due());
+        assert_eq!(counts(&updates.publishing(true)), (0, 0, true));
         counters.published(1, 4);
-        assert_eq!(counts(&updates.read()), [(1, 0, false, true)]);
-        assert_eq!(counts(&updates.read()), [(0, 0, false, true)]);
+        let read = |updates: &mut CounterUpdates| updates.read().as_ref().map(counts);
+        assert_eq!(read(&mut updates), Some((1, 0, true)));
+        assert_eq!(read(&mut updates), Some((0, 0, true)));
         counters.refused(1, 4);
-        assert_eq!(counts(&updates.publishing(false)), [(0, 1, false, false)]);
-        assert!(updates.read().is_empty() && !updates.is_due());
+        assert_eq!(counts(&updates.publishing(false)), (0, 1, false));
+        assert!(updates.read().is_none() && !updates.is_due());
         counters.refused(1, 3);
-        assert_eq!(counts(&updates.read()), [(0, 2, false, false)]);
+        assert_eq!(read(&mut updates), Some((0, 2, false)));
     }
 
     #[test]
-    fn many_streams_are_read_once() {
-        let streams = 2 * SEQUENCES_MAX as u32 + 1;
-        let counters = Arc::new(StreamCounters::new(streams));
-        (0..streams).for_each(|stream| counters.published(stream, 1));
-        let sent = counts(&CounterUpdates::new(counters).publishing(true));
-        let full = (SEQUENCES_MAX, 0, true, true);
-        assert_eq!(sent, [full, full, (1, 0, false, true)]);
+    fn an_update_of_a_million_streams_fits_into_a_frame() {
+        let counters = Arc::new(StreamCounters::new(1_000_000));
+        (0..1_000_000).for_each(|stream| counters.published(stream, u32::MAX));
+        let update = CounterUpdates::new(counters).publishing(true);
+        let bytes = serde_json::to_vec(&update).expect("JSON").len();
+        assert!(bytes < MESSAGE_BYTES_MAX, "{bytes}");
     }
 }

@@ -89,8 +89,7 @@ pub(super) struct AgentArguments {
     /// Refuse runs with more clients on this agent
     #[arg(long, value_name = "N")]
     pub(super) max_clients: Option<Count>,
-    /// Load only these hosts, addresses or networks, like 10.0.0.2:8080 or 10.0.0.0/8; by default
-    /// loopback and private addresses
+    /// Load only these hosts; by default, loopback and private addresses
     #[arg(long, value_name = "HOST[:PORT]", value_delimiter = ',')]
     pub(super) allow_target: Vec<AllowedTarget>,
     /// End with the first run instead of waiting for the next

@@ -119,6 +119,25 @@ impl Client {
         self.extra.get_or_insert_default()
     }
 
+    /// The audits of the streams that it follows: `stream`, or several.
+    pub(super) fn tracks(&self, stream: Option<u32>) -> impl Iterator<Item = (u32, &Track)> {
+        let extra = self.extra.as_ref().filter(|_| stream.is_none());
+        let several = extra.map_or(&[][..], |extra| &extra.tracks);
+        let one = stream.map(|stream| (stream, &self.track)).into_iter();
+        one.chain(several.iter().map(|(stream, track)| (*stream, track)))
+    }
+
+    /// As [`tracks`](Self::tracks).
+    pub(super) fn tracks_mut(
+        &mut self,
+        stream: Option<u32>,
+    ) -> impl Iterator<Item = (u32, &mut Track)> {
+        let extra = self.extra.as_mut().filter(|_| stream.is_none());
+        let several = extra.map(|extra| &mut extra.tracks[..]).unwrap_or_default();
+        let one = stream.map(|stream| (stream, &mut self.track)).into_iter();
+        one.chain(several.iter_mut().map(|(stream, track)| (*stream, track)))
+    }
+
     /// Frees the buffers if all are empty.
     pub(super) fn shrink(&mut self) {
         if self.extra.as_ref().is_some_and(|extra| extra.is_empty()) {

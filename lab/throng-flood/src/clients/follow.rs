@@ -25,33 +25,28 @@ impl ClientThread {
         if is_new && client.start == AuditStart::New {
             self.starts.push(position);
         }
-        if let Some(stream) = self.shared.stream(number) {
+        let stream = self.shared.stream(number);
+        if is_new && stream.is_none() {
+            let streams = self.shared.streams(number).into_iter();
+            client.extra().tracks = streams.map(|stream| (stream, Track::default())).collect();
+        }
+        for (stream, track) in client.tracks_mut(stream) {
             if is_new {
-                client.track = Track::begin(counters.last_published(stream));
+                *track = Track::begin(counters.last_published(stream));
             }
             counters.joined(stream);
-            return;
         }
-        if is_new {
-            let streams = self.shared.streams(number).into_iter();
-            let begin = |stream| (stream, Track::begin(counters.last_published(stream)));
-            client.extra().tracks = streams.map(begin).collect();
-        }
-        let tracks = client.extra.as_ref().map_or(&[][..], |extra| &extra.tracks);
-        tracks.iter().for_each(|&(stream, _)| counters.joined(stream));
+    }
+
+    /// The stream that a client follows; `None` if it follows several.
+    pub(super) fn stream(&self, position: usize) -> Option<u32> {
+        self.shared.stream(self.shared.number(self.index, position))
     }
 
     /// The client is no longer subscribed.
     pub(super) fn leave(&self, position: usize) {
-        let number = self.shared.number(self.index, position);
-        let counters = &self.shared.counters;
-        match self.shared.stream(number) {
-            Some(stream) => counters.left(stream),
-            None => {
-                let extra = self.clients[position].extra.as_ref();
-                let tracks = extra.map_or(&[][..], |extra| &extra.tracks);
-                tracks.iter().for_each(|&(stream, _)| counters.left(stream));
-            }
+        for (stream, _) in self.clients[position].tracks(self.stream(position)) {
+            self.shared.counters.left(stream);
         }
     }
 
@@ -84,10 +79,9 @@ impl ClientThread {
 
     /// The server has announced a gap to a client that resumed.
     pub(super) fn announce_gap(&mut self, position: usize) {
-        let client = &mut self.clients[position];
-        client.track.announce_gap();
-        let tracks = client.extra.as_mut().map(|extra| &mut extra.tracks[..]);
-        tracks.unwrap_or_default().iter_mut().for_each(|(_, track)| track.announce_gap());
+        let stream = self.stream(position);
+        let tracks = self.clients[position].tracks_mut(stream);
+        tracks.for_each(|(_, track)| track.announce_gap());
     }
 
     /// What a client was due, up to the last sequence that `last` returns for each stream.
@@ -97,21 +91,11 @@ impl ClientThread {
         if !client.is_tracked {
             return audit;
         }
-        let mut add = |stream, track: &Track| {
-            if client.start != AuditStart::Known && track.is_empty() {
-                return;
-            }
-            let last = last(stream, track);
-            let to = last.max(track.last());
-            let refused = self.shared.counters.refused_between(stream, track.expected_from(), to);
-            audit += track.audit(last, refused);
-        };
-        match self.shared.stream(self.shared.number(self.index, position)) {
-            Some(stream) => add(stream, &client.track),
-            None => {
-                let extra = client.extra.as_ref();
-                let tracks = extra.map_or(&[][..], |extra| &extra.tracks);
-                tracks.iter().for_each(|(stream, track)| add(*stream, track));
+        for (stream, track) in client.tracks(self.stream(position)) {
+            if client.start == AuditStart::Known || !track.is_empty() {
+                let last = last(stream, track);
+                let (from, to) = (track.expected_from(), last.max(track.last()));
+                audit += track.audit(last, self.shared.counters.refused_between(stream, from, to));
             }
         }
         audit
@@ -119,7 +103,7 @@ impl ClientThread {
 
     /// Handles a message with a mark.
     pub(super) fn deliver(&mut self, position: usize, mark: &Mark, now: u64) {
-        let stream = self.shared.stream(self.shared.number(self.index, position));
+        let stream = self.stream(position);
         let client = &mut self.clients[position];
         if !client.is_tracked {
             self.counts.early += 1;

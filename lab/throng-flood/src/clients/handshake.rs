@@ -16,16 +16,6 @@ use crate::template::TemplateValues;
 /// Unsent pongs and requests, above which the server counts as one that does not read.
 const UNSENT_BYTES_MAX: usize = 1 << 20;
 
-/// Context from one message to the next would have to be kept for each client.
-const NOT_COMPRESSED: &str = "the server does not compress messages, each by itself";
-
-/// Whether the server compresses each message by itself.
-fn is_without_context(accepted: &str) -> bool {
-    let mut parts = accepted.split(';').map(str::trim);
-    parts.next() == Some("permessage-deflate")
-        && parts.any(|parameter| parameter == "server_no_context_takeover")
-}
-
 impl ClientThread {
     /// Starts to connect a client.
     pub(super) fn open(&mut self, position: usize) {
@@ -203,13 +193,7 @@ impl ClientThread {
             return Err(refusal.with_moment(moment::of_response(head, after, position)));
         }
         if transport == Transport::WebSocket {
-            if head.header("sec-websocket-accept") != Some(&*self.shared.requests.accept) {
-                return Err(Failure::Handshake("Sec-WebSocket-Accept is wrong"));
-            }
-            let accepted = head.header("sec-websocket-extensions");
-            if self.shared.requests.deflate && !accepted.is_some_and(is_without_context) {
-                return Err(Failure::Handshake(NOT_COMPRESSED));
-            }
+            self.shared.requests.check_accept(head)?;
             return self.hello(position);
         }
         let length = head.body_end().map_err(Failure::Handshake)?;

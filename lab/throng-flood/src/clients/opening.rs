@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The clients to be opened and closed.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Opening {
     /// Clients below this position are to be open.
     pub(super) goal: usize,
@@ -32,6 +32,7 @@ pub(super) struct Opening {
     /// Clients that started to connect, with the time.
     pub(super) begun: VecDeque<(u64, u32)>,
     pub(super) in_flight: usize,
+    /// Set by the first ramp.
     pub(super) max_in_flight: usize,
     pub(super) churn: Option<EventSchedule>,
     pub(super) churn_cursor: usize,
@@ -40,27 +41,6 @@ pub(super) struct Opening {
     pub(super) struck: Option<usize>,
     /// Whether there was a storm.
     pub(super) is_stormy: bool,
-}
-
-impl Default for Opening {
-    fn default() -> Opening {
-        Opening {
-            goal: 0,
-            cursor: 0,
-            top: 0,
-            schedule: None,
-            groups: None,
-            wanted: VecDeque::new(),
-            retries: BinaryHeap::new(),
-            begun: VecDeque::new(),
-            in_flight: 0,
-            max_in_flight: 1,
-            churn: None,
-            churn_cursor: 0,
-            struck: None,
-            is_stormy: false,
-        }
-    }
 }
 
 /// One thread's share of events that happen `rate` times per second over all threads: event `k`

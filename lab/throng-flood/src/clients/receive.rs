@@ -13,8 +13,8 @@ use super::thread::ClientThread;
 use crate::failure::Failure;
 use crate::marker::{Mark, now_ns};
 use crate::plan::Transport;
+use crate::protocol::moment;
 use crate::protocol::{self, Event, Framing, LongPollResponse};
-use crate::protocol::{moment, refusal};
 use crate::tls::TlsEnd;
 
 /// Why a connection ends after it has received bytes.
@@ -148,7 +148,7 @@ impl ClientThread {
                 None => return Ok(()),
                 Some(after) => bytes = after,
             }
-            if self.shared.joined_by.is_some() {
+            if self.shared.requests.joined_by.is_some() {
                 self.set_state(position, ClientState::Joining);
             } else {
                 self.join(position, now);
@@ -291,36 +291,21 @@ impl ClientThread {
             }
         }
         if self.clients[position].state == ClientState::Joining {
-            let joined_by = self.shared.joined_by.as_ref();
+            let joined_by = self.shared.requests.joined_by.as_ref();
             if joined_by.is_none_or(|text| text.find(message).is_some()) {
                 self.join(position, now);
             } else {
-                self.check_refusal(message)?;
+                self.shared.requests.check_refusal(message)?;
             }
-        } else if !is_marked && self.shared.joined_by.is_none() {
-            self.check_refusal(message)?;
+        } else if !is_marked && self.shared.requests.joined_by.is_none() {
+            self.shared.requests.check_refusal(message)?;
         }
         self.counts.unmarked += u64::from(!is_marked);
-        if self.shared.pings.is_empty() {
+        if !self.shared.requests.has_pings() {
             return Ok(());
         }
-        self.answer_pings(position, message)
-    }
-
-    fn check_refusal(&self, message: &[u8]) -> Result<(), Failure> {
-        let refused_by = &self.shared.refused_by;
-        let refusal = refused_by.iter().find_map(|text| refusal::containing(message, text));
-        refusal.map_or(Ok(()), Err)
-    }
-
-    /// Some servers send several messages, pings among them, as the lines of one.
-    fn answer_pings(&mut self, position: usize, message: &[u8]) -> Result<(), Failure> {
         let shared = std::sync::Arc::clone(&self.shared);
-        let answer_to = |line: &[u8]| shared.pings.iter().find(|(ask, _)| ask == line);
-        let whole = answer_to(message);
-        let lines = message.split(|&byte| byte == b'\n').filter_map(answer_to);
-        let lines = lines.take(if whole.is_some() { 0 } else { usize::MAX });
-        for (_, answer) in whole.into_iter().chain(lines) {
+        for answer in shared.requests.answers(message) {
             self.counts.pings += 1;
             self.send(position, answer)?;
         }

@@ -2,11 +2,15 @@
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
+use memchr::memmem::Finder;
 use throng_wire::websocket::{Opcode, accept_key, write_masked_frame};
 
 use super::error::ClientPoolError;
 use super::resume::IdKind;
-use crate::plan::{Node, Target, Transport};
+use crate::failure::Failure;
+use crate::plan::{Node, Subscribed, Target, Transport};
+use crate::protocol::http::ResponseHead;
+use crate::protocol::refusal;
 use crate::protocol::url::{authority, default_port, host_and_port};
 use crate::template::{Placeholder, Template, TemplateValues};
 
@@ -14,11 +18,14 @@ use crate::template::{Placeholder, Template, TemplateValues};
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 
 /// The mask of all frames. Nothing needs to be hidden from proxies, and zeros cost nothing.
-pub(super) const MASK: [u8; 4] = [0; 4];
+pub(crate) const MASK: [u8; 4] = [0; 4];
 
-/// The requests of clients.
+/// Context from one message to the next would have to be kept for each client.
+const NOT_COMPRESSED: &str = "the server does not compress messages, each by itself";
+
+/// What clients send until they are subscribed, and to what they react.
 #[derive(Debug)]
-pub(super) struct Requests {
+pub(crate) struct Requests {
     transport: Transport,
     url: Template,
     headers: Vec<(String, Template)>,
@@ -29,11 +36,18 @@ pub(super) struct Requests {
     /// Whether it offers that the server compresses messages.
     pub(super) deflate: bool,
     /// The accept value of [`KEY`].
-    pub(super) accept: String,
+    accept: String,
+    /// The text in the message that confirms a subscription; `None` if the response head confirms
+    /// it.
+    pub(crate) joined_by: Option<Finder<'static>>,
+    /// Texts in messages without a mark that reject the client.
+    refused_by: Vec<String>,
+    /// Messages of application-level pings, with the frames that answer them.
+    pings: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Requests {
-    pub(super) fn new(target: &Target) -> Requests {
+    pub(crate) fn new(target: &Target) -> Requests {
         let has = |name: &str| target.headers.iter().any(|(own, _)| own.eq_ignore_ascii_case(name));
         let mut fixed = String::new();
         match target.transport {
@@ -50,6 +64,15 @@ impl Requests {
         }
         let subprotocol = target.subprotocol.clone().into_iter();
         let subprotocol = subprotocol.map(|value| ("Sec-WebSocket-Protocol".to_owned(), value));
+        let joined_by = match &target.subscribed {
+            Subscribed::Handshake => None,
+            Subscribed::Message(text) => Some(Finder::new(text).into_owned()),
+        };
+        let pings = target.pings.iter().map(|ping| {
+            let mut frame = Vec::new();
+            write_masked_frame(&mut frame, Opcode::Text, ping.answer.as_bytes(), MASK);
+            (ping.ask.clone().into_bytes(), frame)
+        });
         Requests {
             transport: target.transport,
             url: target.url.clone(),
@@ -59,11 +82,49 @@ impl Requests {
             hello: target.hello.clone(),
             deflate: target.deflate,
             accept: String::from_utf8_lossy(&accept_key(KEY.as_bytes())).into_owned(),
+            joined_by,
+            refused_by: target.refused.clone(),
+            pings: pings.collect(),
+        }
+    }
+
+    /// Checks the head of a response that opens a WebSocket.
+    pub(crate) fn check_accept(&self, head: &ResponseHead<'_>) -> Result<(), Failure> {
+        if head.header("sec-websocket-accept") != Some(&*self.accept) {
+            return Err(Failure::Handshake("Sec-WebSocket-Accept is wrong"));
+        }
+        let accepted = head.header("sec-websocket-extensions");
+        if self.deflate && !accepted.is_some_and(is_without_context) {
+            return Err(Failure::Handshake(NOT_COMPRESSED));
+        }
+        Ok(())
+    }
+
+    /// Fails if a message rejects the client.
+    pub(crate) fn check_refusal(&self, message: &[u8]) -> Result<(), Failure> {
+        let mut refused_by = self.refused_by.iter();
+        refused_by.find_map(|text| refusal::containing(message, text)).map_or(Ok(()), Err)
+    }
+
+    pub(super) fn has_pings(&self) -> bool {
+        !self.pings.is_empty()
+    }
+
+    /// The frames that answer the pings of a protocol. Some servers send several messages, pings
+    /// among them, as the lines of one.
+    pub(crate) fn answers(&self, message: &[u8]) -> Vec<&[u8]> {
+        let answer_to = |line: &[u8]| {
+            let ping = self.pings.iter().find(|(ask, _)| ask == line);
+            ping.map(|(_, answer)| &answer[..])
+        };
+        match answer_to(message) {
+            Some(answer) => vec![answer],
+            None => message.split(|&byte| byte == b'\n').filter_map(answer_to).collect(),
         }
     }
 
     /// Appends the request of a client, which resumes after the id `resume`.
-    pub(super) fn write(
+    pub(crate) fn write(
         &self,
         values: &TemplateValues<'_>,
         resume: Option<(IdKind, &[u8])>,
@@ -106,7 +167,7 @@ impl Requests {
 
     /// Appends the hello messages as frames. A message with `{stream}` in it is sent once for each
     /// stream that the client follows.
-    pub(super) fn write_hello(&self, values: &TemplateValues<'_>, to: &mut Vec<u8>) {
+    pub(crate) fn write_hello(&self, values: &TemplateValues<'_>, to: &mut Vec<u8>) {
         if self.transport != Transport::WebSocket {
             return;
         }
@@ -121,6 +182,13 @@ impl Requests {
             }
         }
     }
+}
+
+/// Whether the server compresses each message by itself.
+fn is_without_context(accepted: &str) -> bool {
+    let mut parts = accepted.split(';').map(str::trim);
+    parts.next() == Some("permessage-deflate")
+        && parts.any(|parameter| parameter == "server_no_context_takeover")
 }
 
 fn names_one_stream(template: &Template) -> bool {
@@ -204,7 +272,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::plan::{Streams, Subscribed, TlsSettings};
+    use crate::plan::{Streams, TlsSettings};
 
     pub(crate) fn target(transport: Transport, url: &str) -> Target {
         Target {

@@ -12,7 +12,7 @@ const ID_BYTES_MAX: usize = 512;
 
 /// How an id is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum IdKind {
+pub(crate) enum IdKind {
     /// In the header `Last-Event-ID`.
     LastEventId,
     /// In the query, as `since=`.

@@ -10,18 +10,15 @@ use std::mem::size_of;
 use std::net::{SocketAddr, SocketAddrV4};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use memchr::memmem::Finder;
-use throng_wire::websocket::{Opcode, write_masked_frame};
-
 use super::activity;
 use super::deliveries::PendingDeliveries;
 use super::error::ClientPoolError;
 use super::graph::Graph;
-use super::request::{MASK, Requests, address_of, resolve};
+use super::request::{Requests, address_of, resolve};
 use super::sources::SourceAddresses;
 use crate::counts::ClientCounts;
 use crate::marker::Mark;
-use crate::plan::{Network, Plan, Streams, Subscribed, Target, Transport};
+use crate::plan::{Network, Plan, Streams, Target, Transport};
 use crate::streams::{StreamCounters, stream_count};
 use crate::template::TemplateValues;
 use crate::tls::TlsTarget;
@@ -70,17 +67,10 @@ pub(super) struct Shared {
     pub(super) tls: Option<Arc<TlsTarget>>,
     pub(super) sources: SourceAddresses,
     pub(super) requests: Requests,
-    /// The text in the message that confirms a subscription; `None` if the response head confirms
-    /// it.
-    pub(super) joined_by: Option<Finder<'static>>,
-    /// Texts in messages without a mark that reject the client.
-    pub(super) refused_by: Vec<String>,
     /// Whether clients that fail reconnect.
     pub(super) keeps: bool,
     /// A message that is exactly this is a heartbeat.
     pub(super) heartbeat: Option<&'static [u8]>,
-    /// Messages of application-level pings, with the frames that answer them.
-    pub(super) pings: Vec<(Vec<u8>, Vec<u8>)>,
     /// Whether clients ping, as their server demands.
     pub(super) pings_itself: bool,
     pub(super) handshake_timeout_ns: u64,
@@ -111,15 +101,6 @@ impl Shared {
             Streams::Friends { edges } => Some(Graph::new(total, edges, plan.seed)),
             Streams::One | Streams::Spread(_) | Streams::Own => None,
         };
-        let joined_by = match &target.subscribed {
-            Subscribed::Handshake => None,
-            Subscribed::Message(text) => Some(Finder::new(text).into_owned()),
-        };
-        let pings = target.pings.iter().map(|ping| {
-            let mut frame = Vec::new();
-            write_masked_frame(&mut frame, Opcode::Text, ping.answer.as_bytes(), MASK);
-            (ping.ask.clone().into_bytes(), frame)
-        });
         let timeout = target.handshake_timeout.as_nanos();
         Ok(Shared {
             share,
@@ -132,11 +113,8 @@ impl Shared {
             tls: TlsTarget::of(&url, &target.tls)
                 .map_err(|error| ClientPoolError::Tls(error.to_string()))?,
             requests: Requests::new(target),
-            joined_by,
-            refused_by: target.refused.clone(),
             keeps: plan.keep,
             heartbeat: speaks_v1(target).then_some(V1_HEARTBEAT),
-            pings: pings.collect(),
             pings_itself: activity::is_asked_for(target),
             handshake_timeout_ns: u64::try_from(timeout).unwrap_or(u64::MAX),
             counters: Arc::new(StreamCounters::new(stream_count(target.streams, share.total))),

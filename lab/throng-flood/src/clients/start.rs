@@ -12,8 +12,7 @@
 //! Until then nothing is expected, because a missing message may have been sent before the client
 //! was subscribed. This needs no clock.
 
-use super::client::{AuditStart, Client};
-use super::shared::Shared;
+use super::client::AuditStart;
 use super::thread::ClientThread;
 
 impl ClientThread {
@@ -37,25 +36,15 @@ impl ClientThread {
         }
     }
 
+    /// Expects what follows the counters, except in streams that have delivered something already,
+    /// if the client has this start.
     fn begin_if(&mut self, position: u32, start: AuditStart) {
-        let number = self.shared.number(self.index, position as usize);
+        let stream = self.stream(position as usize);
         let client = &mut self.clients[position as usize];
         if client.start == start {
-            begin(&self.shared, number, client);
-        }
-    }
-}
-
-/// Expects what follows the counters, except in streams that have delivered something already.
-fn begin(shared: &Shared, number: usize, client: &mut Client) {
-    client.start = AuditStart::Known;
-    let counters = &shared.counters;
-    match shared.stream(number) {
-        Some(stream) => client.track.begin_later(counters.last_published(stream)),
-        None => {
-            let tracks = client.extra.as_mut().map(|extra| &mut extra.tracks[..]);
-            for (stream, track) in tracks.unwrap_or_default() {
-                track.begin_later(counters.last_published(*stream));
+            client.start = AuditStart::Known;
+            for (stream, track) in client.tracks_mut(stream) {
+                track.begin_later(self.shared.counters.last_published(stream));
             }
         }
     }

@@ -54,11 +54,7 @@ pub(crate) struct LongPollResponse<'a> {
 impl LongPollResponse<'_> {
     /// The failure, if the response is a rejection.
     pub(crate) fn refusal(&self) -> Failure {
-        if self.is_page {
-            Failure::Status(self.status)
-        } else {
-            refusal::of_text(self.status, &self.body)
-        }
+        refusal::of_content(self.status, self.is_page, &self.body)
     }
 }
 
@@ -74,6 +70,6 @@ pub(crate) struct ResumeHeaders<'a> {
 }
 
 /// Fails if a message or response of this size would be too long.
-pub(super) fn check_length(bytes: usize) -> Result<(), &'static str> {
+pub(crate) fn check_length(bytes: usize) -> Result<(), &'static str> {
     if bytes > MESSAGE_BYTES_MAX { Err("the message is too long") } else { Ok(()) }
 }

@@ -1,6 +1,9 @@
 //! Parses the heads of HTTP/1 responses.
 
+use std::borrow::Cow;
 use std::str;
+
+use super::chunked::{Chunked, Piece};
 
 /// The largest head: what servers and proxies allow for requests.
 pub(crate) const HEAD_BYTES_MAX: usize = 16 * 1024;
@@ -28,6 +31,16 @@ pub(crate) enum BodyEnd {
     Chunked,
     /// By the end of the connection.
     Connection,
+}
+
+/// The part of a body that has arrived.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Body<'a> {
+    pub content: Cow<'a, [u8]>,
+    /// Its length as sent, with sizes of chunks.
+    pub bytes: usize,
+    /// False for a body that ends with the connection.
+    pub is_whole: bool,
 }
 
 impl<'a> ResponseHead<'a> {
@@ -81,6 +94,18 @@ impl<'a> ResponseHead<'a> {
         Ok(BodyEnd::Bytes(length))
     }
 
+    /// The body at the start of `bytes`, which follow the head.
+    pub(crate) fn body<'b>(&self, bytes: &'b [u8]) -> Result<Body<'b>, &'static str> {
+        let length = match self.body_end()? {
+            BodyEnd::Bytes(length) => usize::try_from(length).unwrap_or(usize::MAX),
+            BodyEnd::Chunked => return unchunked(bytes),
+            BodyEnd::Connection => usize::MAX,
+        };
+        let content = &bytes[..bytes.len().min(length)];
+        let is_whole = content.len() == length;
+        Ok(Body { content: Cow::Borrowed(content), bytes: content.len(), is_whole })
+    }
+
     /// Whether the connection stays open after the response.
     pub(crate) fn keeps_alive(&self) -> bool {
         if self.is_http_10 {
@@ -94,6 +119,21 @@ impl<'a> ResponseHead<'a> {
     pub(crate) fn has_gap(&self) -> bool {
         self.header("throng-recovered") == Some("false")
     }
+}
+
+fn unchunked(bytes: &[u8]) -> Result<Body<'_>, &'static str> {
+    let (mut chunked, mut content) = (Chunked::default(), Vec::new());
+    let (mut rest, mut is_whole) = (bytes, false);
+    while !rest.is_empty() && !is_whole {
+        let (piece, after) = chunked.next(rest)?;
+        rest = after;
+        match piece {
+            Piece::Data(data) => content.extend_from_slice(data),
+            Piece::End => is_whole = true,
+            Piece::None => {}
+        }
+    }
+    Ok(Body { content: Cow::Owned(content), bytes: bytes.len() - rest.len(), is_whole })
 }
 
 #[cfg(test)]

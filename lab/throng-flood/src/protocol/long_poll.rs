@@ -1,8 +1,5 @@
 //! Decodes the responses to long-polls.
 
-use std::borrow::Cow;
-
-use super::chunked::{Chunked, Piece};
 use super::event::{Event, LongPollResponse, ResumeHeaders, check_length};
 use super::http::{BodyEnd, ResponseHead};
 use super::{moment, refusal};
@@ -14,14 +11,22 @@ pub(super) fn decode(
 ) -> Result<usize, &'static str> {
     let mut used = 0;
     while let Some(head) = ResponseHead::parse(&bytes[used..])? {
-        let Some((body, length)) = body(&head, &bytes[used + head.bytes..])? else { break };
-        used += head.bytes + length;
+        match head.body_end()? {
+            BodyEnd::Bytes(length) => check_length(usize::try_from(length).unwrap_or(usize::MAX))?,
+            BodyEnd::Chunked => {}
+            BodyEnd::Connection => return Err("the answer does not say how long it is"),
+        }
+        let body = head.body(&bytes[used + head.bytes..])?;
+        if !body.is_whole {
+            break;
+        }
+        used += head.bytes + body.bytes;
         if head.status < 200 {
             continue;
         }
         sink(Event::Response(LongPollResponse {
             status: head.status,
-            body,
+            body: body.content,
             next: ResumeHeaders {
                 id: head.header("throng-id"),
                 last_modified: head.header("last-modified"),
@@ -34,37 +39,4 @@ pub(super) fn decode(
         }));
     }
     Ok(used)
-}
-
-/// A body, and its length as sent.
-type BodyAndLength<'a> = (Cow<'a, [u8]>, usize);
-
-/// The body at the start of `bytes`; `None` if it is incomplete.
-fn body<'a>(
-    head: &ResponseHead<'_>,
-    bytes: &'a [u8],
-) -> Result<Option<BodyAndLength<'a>>, &'static str> {
-    match head.body_end()? {
-        BodyEnd::Bytes(length) => {
-            let length = usize::try_from(length).unwrap_or(usize::MAX);
-            check_length(length)?;
-            Ok(bytes.get(..length).map(|body| (Cow::Borrowed(body), length)))
-        }
-        BodyEnd::Chunked => dechunked(bytes),
-        BodyEnd::Connection => Err("the answer does not say how long it is"),
-    }
-}
-
-fn dechunked(bytes: &[u8]) -> Result<Option<BodyAndLength<'_>>, &'static str> {
-    let (mut chunked, mut body, mut rest) = (Chunked::default(), Vec::new(), bytes);
-    while !rest.is_empty() {
-        let (piece, after) = chunked.next(rest)?;
-        rest = after;
-        match piece {
-            Piece::Data(data) => body.extend_from_slice(data),
-            Piece::End => return Ok(Some((Cow::Owned(body), bytes.len() - rest.len()))),
-            Piece::None => {}
-        }
-    }
-    Ok(None)
 }

@@ -9,7 +9,6 @@
 
 use std::collections::BTreeMap;
 
-use super::chunked::{Chunked, Piece};
 use super::http::{BodyEnd, ResponseHead};
 use crate::failure::Failure;
 
@@ -35,28 +34,19 @@ pub(crate) fn of_last(head: &ResponseHead<'_>, body: &[u8]) -> Failure {
 }
 
 fn of_body(head: &ResponseHead<'_>, body: &[u8], is_last: bool) -> Option<Failure> {
+    let Ok(body) = head.body(body) else { return Some(Failure::Status(head.status)) };
     let is_page = head.header("content-type").is_some_and(is_page);
-    let length = head.body_end().unwrap_or(BodyEnd::Bytes(0));
-    let (text, is_whole) = match length {
-        BodyEnd::Bytes(bytes) => {
-            let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-            (body[..body.len().min(bytes)].to_vec(), body.len() >= bytes)
-        }
-        BodyEnd::Chunked => unchunked(body),
-        // The server may never end it, so the part that came with the head must do.
-        BodyEnd::Connection => (body.to_vec(), true),
-    };
-    let is_enough = is_whole || is_last || text.len() >= BODY_BYTES_MAX;
-    if is_page {
-        // The first line of a page explains nothing.
-        return Some(Failure::Status(head.status));
-    }
-    (is_enough || has_line(&text)).then(|| of_text(head.status, &text))
+    let text = &body.content[..];
+    // The server may never end a body without a length, so the part that came with the head must
+    // do.
+    let is_enough = body.is_whole || is_last || head.body_end() == Ok(BodyEnd::Connection);
+    let is_enough = is_enough || is_page || text.len() >= BODY_BYTES_MAX || has_line(text);
+    is_enough.then(|| of_content(head.status, is_page, text))
 }
 
-/// The failure with this status and body.
-pub(crate) fn of_text(status: u16, body: &[u8]) -> Failure {
-    match line(body) {
+/// The failure with this status and body. The first line of a page explains nothing.
+pub(crate) fn of_content(status: u16, is_page: bool, body: &[u8]) -> Failure {
+    match line(body).filter(|_| !is_page) {
         Some(line) => Failure::Refusal(status, line),
         None => Failure::Status(status),
     }
@@ -109,22 +99,6 @@ fn is_json(body: &[u8]) -> bool {
 fn has_line(body: &[u8]) -> bool {
     let body = body.trim_ascii_start();
     !is_json(body) && body.iter().any(|byte| matches!(byte, b'\n' | b'\r'))
-}
-
-fn unchunked(mut body: &[u8]) -> (Vec<u8>, bool) {
-    let (mut chunked, mut text) = (Chunked::default(), Vec::new());
-    while !body.is_empty() && text.len() < BODY_BYTES_MAX {
-        match chunked.next(body) {
-            Ok((Piece::Data(data), rest)) => {
-                text.extend_from_slice(data);
-                body = rest;
-            }
-            Ok((Piece::None, rest)) => body = rest,
-            // An invalid chunk ends it.
-            Ok((Piece::End, _)) | Err(_) => return (text, true),
-        }
-    }
-    (text, false)
 }
 
 /// A counted reason: a failure, or something that may contain one.

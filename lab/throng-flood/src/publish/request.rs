@@ -5,16 +5,19 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::plan::{PublishBy, Target};
+use crate::clients::request::Requests;
+use crate::plan::{PublishBy, Streams};
 use crate::protocol::url::HttpUrl;
 use crate::template::{Template, TemplateValues};
 use crate::tls::TlsTarget;
 
 /// Builds the requests of a run; all publishing connections share it.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct RequestBuilder {
-    /// The target, for connections that open like a subscriber's.
-    pub target: Target,
+    /// For connections that open like a subscriber's.
+    pub requests: Requests,
+    /// The streams of the subscribers.
+    pub streams: Streams,
     /// The number of the run, for the marks.
     pub run: u32,
     /// The addresses of each node; connects try those of their node in turn.

@@ -1,13 +1,8 @@
-//! Decodes responses to HTTP publishes: bytes in, outcomes out. Bodies are skipped, except where
-//! they say why a message was rejected.
+//! Decodes responses to HTTP publishes: bytes in, outcomes out.
 
 use crate::failure::Failure;
-use crate::protocol::chunked::{Chunked, Piece};
 use crate::protocol::http::{BodyEnd, ResponseHead};
-use crate::protocol::refusal;
-
-/// How much of a body is searched for a rejection.
-const SEARCHED_BYTES_MAX: usize = 4 * 1024;
+use crate::protocol::{check_length, refusal};
 
 /// A complete response.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,30 +17,10 @@ pub(super) struct PublishResponse {
 /// Reads the responses of one connection, one after the other.
 #[derive(Debug, Default)]
 pub(super) struct ResponseReader {
-    /// The start of a head that has not arrived completely.
-    head: Vec<u8>,
-    /// The response whose body is being read.
-    current: Option<PartialResponse>,
+    /// The start of a response that has not arrived completely.
+    partial: Vec<u8>,
     /// A text that marks a response as a rejection, whatever its status.
     refused_by: Option<Box<str>>,
-}
-
-#[derive(Debug)]
-struct PartialResponse {
-    status: u16,
-    closes: bool,
-    /// Whether the body is a page for people, whose lines explain nothing.
-    is_page: bool,
-    body: BodyProgress,
-    /// The start of the body, if it is searched.
-    text: Vec<u8>,
-}
-
-#[derive(Debug)]
-enum BodyProgress {
-    Bytes { left: u64 },
-    Chunked(Chunked),
-    UntilClose,
 }
 
 impl ResponseReader {
@@ -57,116 +32,46 @@ impl ResponseReader {
     /// Takes received bytes, and appends the responses that are complete with them.
     pub(super) fn receive(
         &mut self,
-        mut bytes: &[u8],
+        bytes: &[u8],
         responses: &mut Vec<PublishResponse>,
     ) -> Result<(), &'static str> {
-        while !bytes.is_empty() {
-            bytes = match &self.current {
-                None => self.read_head(bytes)?,
-                Some(_) => self.read_body(bytes)?,
-            };
-            if self.current.as_ref().is_some_and(PartialResponse::is_complete) {
-                responses.extend(self.complete());
+        self.partial.extend_from_slice(bytes);
+        let mut rest = &self.partial[..];
+        while let Some(head) = ResponseHead::parse(rest)? {
+            let body = head.body(&rest[head.bytes..])?;
+            if !body.is_whole {
+                break;
+            }
+            rest = &rest[head.bytes + body.bytes..];
+            // The final response follows an interim one.
+            if head.status >= 200 {
+                responses.push(self.response(&head, &body.content));
             }
         }
-        Ok(())
+        let used = self.partial.len() - rest.len();
+        self.partial.drain(..used);
+        check_length(self.partial.len())
     }
 
     /// The connection has ended. Returns the response that ends with it, if there is one.
     pub(super) fn end(&mut self) -> Option<PublishResponse> {
-        let ends_here = self
-            .current
-            .as_ref()
-            .is_some_and(|current| matches!(current.body, BodyProgress::UntilClose));
-        let response = self.complete();
-        self.head.clear();
-        response.filter(|_| ends_here)
+        let partial = std::mem::take(&mut self.partial);
+        let head = ResponseHead::parse(&partial).ok()??;
+        let ends_here = head.body_end() == Ok(BodyEnd::Connection);
+        ends_here.then(|| self.response(&head, &partial[head.bytes..]))
     }
 
-    /// Reads a head, or a part of one; returns the bytes after it.
-    fn read_head<'a>(&mut self, bytes: &'a [u8]) -> Result<&'a [u8], &'static str> {
-        let before = self.head.len();
-        let input = if before == 0 {
-            bytes
-        } else {
-            self.head.extend_from_slice(bytes);
-            &self.head
-        };
-        let Some(head) = ResponseHead::parse(input)? else {
-            if before == 0 {
-                self.head.extend_from_slice(bytes);
-            }
-            return Ok(&[]);
-        };
-        let after = &bytes[head.bytes - before..];
-        // The final response follows an interim one.
-        if head.status >= 200 {
-            let body = match head.body_end()? {
-                BodyEnd::Bytes(left) => BodyProgress::Bytes { left },
-                BodyEnd::Chunked => BodyProgress::Chunked(Chunked::default()),
-                BodyEnd::Connection => BodyProgress::UntilClose,
-            };
-            self.current = Some(PartialResponse {
-                status: head.status,
-                closes: !head.keeps_alive() || matches!(body, BodyProgress::UntilClose),
-                is_page: head.header("content-type").is_some_and(refusal::is_page),
-                body,
-                text: Vec::new(),
-            });
-        }
-        self.head.clear();
-        Ok(after)
-    }
-
-    /// Reads a part of a body; returns the bytes after it.
-    fn read_body<'a>(&mut self, bytes: &'a [u8]) -> Result<&'a [u8], &'static str> {
-        let is_searched = self.refused_by.is_some();
-        let Some(current) = &mut self.current else { return Ok(bytes) };
-        let is_searched = is_searched || !is_success(current.status);
-        let (data, after) = match &mut current.body {
-            BodyProgress::UntilClose => (bytes, &bytes[bytes.len()..]),
-            BodyProgress::Bytes { left } => {
-                let here = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len());
-                *left -= here as u64;
-                bytes.split_at(here)
-            }
-            BodyProgress::Chunked(chunked) => match chunked.next(bytes)? {
-                (Piece::Data(data), after) => (data, after),
-                (Piece::None, after) => (&[][..], after),
-                (Piece::End, after) => {
-                    current.body = BodyProgress::Bytes { left: 0 };
-                    (&[][..], after)
-                }
-            },
-        };
-        if is_searched {
-            let space = SEARCHED_BYTES_MAX - current.text.len();
-            current.text.extend_from_slice(&data[..data.len().min(space)]);
-        }
-        Ok(after)
-    }
-
-    fn complete(&mut self) -> Option<PublishResponse> {
-        let PartialResponse { status, closes, is_page, text, .. } = self.current.take()?;
-        let marked = self.refused_by.as_ref().and_then(|mark| refusal::containing(&text, mark));
-        let refusal = marked.or_else(|| match (is_success(status), is_page) {
-            (true, _) => None,
-            (false, true) => Some(Failure::Status(status)),
-            (false, false) => Some(refusal::of_text(status, &text)),
+    fn response(&self, head: &ResponseHead<'_>, body: &[u8]) -> PublishResponse {
+        let status = head.status;
+        let marked = self.refused_by.as_ref().and_then(|mark| refusal::containing(body, mark));
+        let refusal = marked.or_else(|| {
+            let is_page = head.header("content-type").is_some_and(refusal::is_page);
+            let is_rejected = !(200..300).contains(&status);
+            is_rejected.then(|| refusal::of_content(status, is_page, body))
         });
-        Some(PublishResponse { status, closes, refusal })
+        let closes = !head.keeps_alive() || head.body_end() == Ok(BodyEnd::Connection);
+        PublishResponse { status, closes, refusal }
     }
-}
-
-impl PartialResponse {
-    fn is_complete(&self) -> bool {
-        matches!(self.body, BodyProgress::Bytes { left: 0 })
-    }
-}
-
-/// Whether the server accepted the message, by the status alone.
-fn is_success(status: u16) -> bool {
-    (200..300).contains(&status)
 }
 
 #[cfg(test)]
@@ -209,7 +114,7 @@ mod tests {
         let mut responses = Vec::new();
         reader.receive(many.as_bytes(), &mut responses).expect("valid");
         reader.receive(b"HTTP/1.0 200 OK\r\n\r\n", &mut responses).expect("valid");
-        reader.receive(&[b'x'; 2 * SEARCHED_BYTES_MAX], &mut responses).expect("valid");
+        reader.receive(&[b'x'; 2 * 4096], &mut responses).expect("valid");
         responses.extend(reader.end());
         let refusals: Vec<_> = responses.into_iter().map(|response| response.refusal).collect();
         assert_eq!(refusals, [None, Some(Failure::Message("error".to_owned())), None, None]);
