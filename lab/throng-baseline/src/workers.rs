@@ -73,7 +73,7 @@ impl<S: 'static> Workers<S> {
 pub(crate) struct Pending<T>(Vec<Receiver<Result<T>>>);
 
 impl<T> Pending<T> {
-    /// Waits for all results, in the order of the threads. An error of one task is the error of all.
+    /// Waits for all results, in the order of the threads. Fails with the first error of a task.
     pub(crate) fn wait(self) -> Result<Vec<T>> {
         let wait = |result: Receiver<Result<T>>| {
             result.recv_timeout(RESULT_DEADLINE).map_err(|_| anyhow!("a thread does not answer"))?
