@@ -39,7 +39,7 @@ def test_an_admin_listener_that_trusts_everyone_beside_keys_is_warned_of(serve, 
         server = serve("--admin-listen", address, "--admin-allow-anyone")
         with server.admin() as admin:
             assert admin.get("/health").status_code == 200
-        found = [line for line in server.log().splitlines() if "trusts everyone who can reach it" in line]
+        found = [line for line in server.log().splitlines() if "trusts every client that reaches it" in line]
         assert len(found) == is_warned and all(" WARN " in line for line in found), server.log()
         assert run_throng("check", directory=tmp_path).returncode == 0
 

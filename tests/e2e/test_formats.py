@@ -151,7 +151,7 @@ def test_no_upgrade_from_or_to_an_unreleased_build(upgradable, tmp_path, monkeyp
         server.signal(signal.SIGUSR2)
         eventually(lambda: FAILED in server.log(), "the refusal")
         said = server.log().rpartition(FAILED)[2].splitlines()[0]
-        assert reason in said and "this process goes on" in said, said
+        assert reason in said and "this process continues" in said, said
         server.publish("a", "still here")
         client.read_until(b"still here")
 

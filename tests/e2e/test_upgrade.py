@@ -315,7 +315,7 @@ def test_a_new_process_that_ends_at_any_step_changes_nothing(upgradable, tmp_pat
         eventually(lambda: publishers[0].count > 20, "messages")
         for _ in range(2):
             reason = refused(server)
-            assert "this process goes on" in reason, reason
+            assert "this process continues" in reason, reason
             assert "protocol" not in reason and "no segment" not in reason, reason
         # And a whole one is taken the next time.
         whole = tmp_path / "whole"

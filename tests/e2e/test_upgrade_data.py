@@ -179,7 +179,7 @@ def test_a_channel_in_use_becomes_durable_with_a_restart_only(start, tmp_path):
         settings.write_text(more)
         server.signal(signal.SIGHUP)
         eventually(lambda: "waits for a restart: channels (durable)" in server.log(), "the reload")
-        assert 'inbox "news" is in use, and would be durable from now on' in fails(server)
+        assert 'inbox "news" is in use, and would become durable' in fails(server)
         ids.append(server.publish("news", "1")["id"])
         assert [subscriber.next() for _ in ids] == [(id, str(n)) for n, id in enumerate(ids)]
     server.stop()

@@ -128,7 +128,7 @@ def test_a_new_process_that_is_killed_leaves_the_old_one_or_has_served(tmp_path,
             or len(TAKEN_OVER.findall(log())) > taken,
             "the outcome",
         )
-        if "this process goes on" in log().rpartition(FAILED)[2] and log().count(FAILED) > failures:
+        if "this process continues" in log().rpartition(FAILED)[2] and log().count(FAILED) > failures:
             failed += 1
             running.goes_on()
             continue

@@ -52,12 +52,12 @@ def upgrade_fails(server):
 def test_a_last_word_that_nobody_can_hear_is_taken_back(start, tmp_path):
     server = start("thawed")
     with subscribe(server) as stream:
-        assert "this process goes on" in upgrade_fails(server)
+        assert "this process continues" in upgrade_fails(server)
         server.publish("a", "hello")
         stream.read_until(b"data: hello")
         # Commands reach it as before.
         said = run_throng("upgrade", "--listen", f"127.0.0.1:{server.port}", directory=tmp_path)
-        assert said.returncode == 1 and "this process goes on" in said.stderr, said.stdout + said.stderr
+        assert said.returncode == 1 and "this process continues" in said.stderr, said.stdout + said.stderr
 
 
 def test_the_old_process_goes_on_with_the_state_that_another_has_in_memory(start, tmp_path):
@@ -67,7 +67,7 @@ def test_the_old_process_goes_on_with_the_state_that_another_has_in_memory(start
     flood = flooding(tmp_path, server.url, *plan)
     subscribed = lambda: server.http.get("/status.json").json()["connections"]["websocket"]
     eventually(lambda: subscribed() == 5000, "the clients of the flood")
-    assert "this process goes on" in upgrade_fails(server)
+    assert "this process continues" in upgrade_fails(server)
     assert "impostor: memories 2" in server.log()
     eventually(lambda: subscribed() == 5000, "all of them, in a new sample")
     finish_flood(flood)

@@ -36,7 +36,7 @@ pub enum PatternError {
     #[error("a pattern contains {{user}} more than once")]
     SeveralUsers,
     /// A letter, a digit, a star or a brace stands beside `{user}`.
-    #[error("beside {{user}} a pattern needs a separator, such as `/`, or its end")]
+    #[error("next to {{user}} a pattern needs a separator, such as `/`, or its end")]
     NoSeparator,
 }
 

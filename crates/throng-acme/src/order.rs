@@ -97,7 +97,7 @@ impl Orders {
         };
         match ordered {
             Err(Error::Api(problem)) if is_gone(&problem) => {
-                tracing::warn!("the certificate authority does not know the ACME account any more");
+                tracing::warn!("the certificate authority no longer knows the ACME account");
                 let account = self.new_account().await?;
                 account.new_order(&NewOrder::new(&names)).await
             }

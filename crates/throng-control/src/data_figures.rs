@@ -15,6 +15,6 @@ pub struct DataFigures {
     pub messages: u64,
     /// Bytes of their bodies.
     pub message_bytes: u64,
-    /// How long it took to write what waited at a time, with its sync.
+    /// Time to write and sync one group of messages.
     pub commits: Snapshot,
 }

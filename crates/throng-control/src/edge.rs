@@ -88,7 +88,7 @@ pub struct AdmissionMetrics {
     pub told: u64,
     /// How far ahead the last moment is, in milliseconds; 0 if nobody waits for one.
     pub ahead_ms: u64,
-    /// Clients that would be told to come back in a second.
+    /// Retry times given per second.
     pub rate: u64,
 }
 

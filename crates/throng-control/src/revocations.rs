@@ -227,7 +227,7 @@ impl RevocationTask {
             let forget_s = self.forgetting.now_s(clock::now_ms(), clock::machine_ms());
             let execute = move || execute(&mut lock(&log), orders, forget_s);
             let Ok(made) = tokio::task::spawn_blocking(execute).await else {
-                return tracing::error!("the file of revocations is not written any more");
+                return tracing::error!("the file of revocations is no longer written");
             };
             drop(acting);
             self.enforce(made);
@@ -270,7 +270,7 @@ pub fn revoke_action(spares_newer: bool) -> ScanAction {
     if !spares_newer {
         return ScanAction::Revoke;
     }
-    let reason = "older tokens of this user are revoked; come back with a token that is not";
+    let reason = "older tokens of this user are revoked; connect with a newer one";
     let code = close_code::DISCONNECTED;
     ScanAction::Close(ScanClose { code, reason: reason.into(), may_return: true })
 }

@@ -89,7 +89,7 @@ pub enum DirectoryError {
     #[error("cannot be made, because the directory that it would be in does not exist; make that")]
     NoParent,
     /// Its mode cannot be set.
-    #[error("belongs to another user; give it to the one that runs the server")]
+    #[error("belongs to another user; make the server's user its owner")]
     NotOwned,
     /// A process that takes over would have another one.
     #[error("is not the one of the running server; restart instead")]

@@ -66,7 +66,7 @@ impl CloseReason {
                 Some((close_code::PING_TIMEOUT, "a ping was not answered in time"))
             }
             CloseReason::Expired => {
-                Some((close_code::EXPIRED, "what this connection was allowed to do has ended"))
+                Some((close_code::EXPIRED, "the permission of this connection has expired"))
             }
             CloseReason::TokenExpired => of_error(ErrorCode::TokenExpired),
             CloseReason::Revoked => of_error(ErrorCode::TokenRevoked),

@@ -122,7 +122,7 @@ counters! {
         "Answers that came when their connections had gone, or had been refused."
         { UnawaitedAnswers }
     "late_notices_total"
-        "Notices to clients that messages come late, or do not any more."
+        "Notices to clients that messages are late, or no longer late."
         { ToldLate }
     "subscriptions_revoked_total"
         "Subscriptions that ended because a newer token of their client does not grant them."
@@ -168,7 +168,7 @@ counters! {
     "tls_key_updates_total"
         "Key updates sent to clients, because they asked for them or a key was worn out."
         { TlsKeyUpdates }
-    "tls_alerts_total" "TLS alerts, without those that only end a connection, by direction."
+    "tls_alerts_total" "TLS alerts except close_notify, by direction."
         by direction {
         TlsAlertsSent "sent",
         TlsAlertsReceived "received",

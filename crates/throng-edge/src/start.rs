@@ -134,7 +134,7 @@ impl Plan {
         let capacities = capacity::capacities_after(passed.workers, &settings, descriptors_max)?;
         let Some(capacities) = capacities else {
             return differs(format!(
-                "it has {} workers, and the settings ask for fewer, which takes a restart",
+                "it has {} workers, and the settings ask for fewer, which needs a restart",
                 passed.workers
             ));
         };
@@ -149,7 +149,7 @@ impl Plan {
                 if !is_same(settings.listen, port.address()) {
                     return differs(
                         "the service manager has opened its listener, and the setting `listen` \
-                         names another address, which takes a restart"
+                         names another address, which needs a restart"
                             .to_owned(),
                     );
                 }
@@ -163,7 +163,7 @@ impl Plan {
             (None, Some(_)) => {
                 return differs(
                     "it speaks TLS, and the settings have no `tls-listen`: its connections would \
-                     end, which takes a restart"
+                     end, which needs a restart"
                         .to_owned(),
                 );
             }

@@ -93,7 +93,7 @@ impl MetricSource for AcmeMetrics {
         vec![
             OtherMetric {
                 name: "acme_attempts_total",
-                help: "Attempts to obtain a certificate by ACME, by what came of them.",
+                help: "Attempts to obtain a certificate by ACME, by outcome.",
                 value: OtherValue::CountersBy(
                     "outcome",
                     vec![("obtained", obtained), ("failed", failed)],

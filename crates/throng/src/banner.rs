@@ -206,8 +206,8 @@ impl Banner<'_> {
     /// Which pages may connect.
     fn pages(&self) -> String {
         match self.origins {
-            [] => "those of this server; --allowed-origins lets others connect".into(),
-            origins => format!("those of this server, {}", first_of(origins)),
+            [] => "of this server only; --allowed-origins admits others".into(),
+            origins => format!("of this server, {}", first_of(origins)),
         }
     }
 
@@ -267,7 +267,7 @@ impl Banner<'_> {
             self.preflight.checks.iter().filter(short).map(Check::message).collect();
         if !warnings.is_empty() {
             warnings.push(format!(
-                "to see what to change: throng doctor --connections {}",
+                "for the necessary changes: throng doctor --connections {}",
                 Count(self.max_connections).short()
             ));
         }
@@ -376,7 +376,7 @@ mod tests {
     #[test]
     fn the_pages_and_hosts_that_may_connect_are_shown() {
         let text = banner("127.0.0.1:8080", &Capacity::default(), None);
-        assert!(text.contains("  pages      those of this server; --allowed-origins "), "{text}");
+        assert!(text.contains("  pages      of this server only; --allowed-origins "), "{text}");
         assert!(!text.contains("  hosts "), "{text}");
         let names: Vec<_> = (1..=7).map(|nth| format!("https://{nth}.example")).collect();
         assert_eq!(first_of(&names[..2]), "https://1.example, https://2.example");

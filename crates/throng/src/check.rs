@@ -130,7 +130,7 @@ impl Client {
         match self {
             Client::Anonymous => "no token and no key".into(),
             Client::Told(_) => {
-                "no token and no key; the application says who it is (`connect`)".into()
+                "no token and no key; the application identifies it (`connect`)".into()
             }
             Client::WithToken(identity) => {
                 let user = identity.user().map_or_else(

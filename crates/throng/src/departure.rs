@@ -145,7 +145,7 @@ impl Departure {
             true
         });
         if begins {
-            tracing::info!("throng drain: the server is not ready any more");
+            tracing::info!("throng drain: the server is no longer ready");
             tokio::spawn(Arc::clone(self).run(number, wanted));
         }
         before

@@ -76,8 +76,7 @@ impl DevKeys {
     ) -> Result<DevKeys, SettingsError> {
         if settings.has_keys() {
             return Err(SettingsError(
-                "--dev makes keys of its own, and the settings have keys; remove one or the other"
-                    .into(),
+                "--dev creates keys, but the settings already have keys; remove one of them".into(),
             ));
         }
         let failed = |error: &dyn fmt::Display| SettingsError(format!("--dev: {error}"));

@@ -23,8 +23,8 @@ const LEFT_MIN: Duration = Duration::from_secs(30 * 86_400);
 /// stands in a directory of the user, so that clients that trust it still do. Returns its path.
 pub(crate) fn add_to(settings: &mut Settings) -> Result<PathBuf, SettingsError> {
     if settings.has_certificate() || settings.tls_key.0.is_some() {
-        let message = "--dev-tls makes a certificate of its own, and the settings have one; remove \
-                       one or the other";
+        let message = "--dev-tls creates a certificate, but the settings already have one; remove \
+                       one of them";
         return Err(SettingsError(message.into()));
     }
     let directory = directory()?;

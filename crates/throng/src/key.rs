@@ -103,7 +103,7 @@ fn given_key() -> Result<String> {
         return Ok(key);
     }
     if io::stdin().is_terminal() {
-        terminal::print_note("type or paste the key; end it with Ctrl-D on a line of its own");
+        terminal::print_note("type or paste the key, then press Enter and Ctrl-D");
     }
     let mut text = String::new();
     io::stdin().lock().read_to_string(&mut text).context("cannot read standard input")?;

@@ -169,7 +169,7 @@ impl Operator {
                     return conversation.end(Ok("drained; the server ends".into())).await;
                 }
                 Stage::Waiting(_) => {
-                    let message = "the server is not ready any more; `throng drain --cancel` takes \
+                    let message = "the server is no longer ready; `throng drain --cancel` takes \
                                    it back";
                     conversation.progress(message).await;
                 }

@@ -272,7 +272,7 @@ fn callout_metrics(metrics: &CalloutMetrics) -> Vec<OtherMetric> {
     vec![
         metric(
             "callout_decisions_total",
-            "Decisions that the application was to make, by what came of them.",
+            "Decisions asked of the application, by outcome.",
             by_outcome(metrics.decisions().collect()),
         ),
         metric(
@@ -292,7 +292,7 @@ fn callout_metrics(metrics: &CalloutMetrics) -> Vec<OtherMetric> {
         ),
         metric(
             "callout_events_total",
-            "Events for the application, by what became of them.",
+            "Events for the application, by outcome.",
             by_outcome(metrics.events().collect()),
         ),
         metric(
@@ -302,7 +302,7 @@ fn callout_metrics(metrics: &CalloutMetrics) -> Vec<OtherMetric> {
         ),
         metric(
             "callout_deliveries_total",
-            "Requests with events to the application, by what came of them.",
+            "Requests with events to the application, by outcome.",
             by_outcome(metrics.deliveries().collect()),
         ),
     ]
@@ -311,7 +311,7 @@ fn callout_metrics(metrics: &CalloutMetrics) -> Vec<OtherMetric> {
 fn key_set_metrics(metrics: &KeySetMetrics) -> Vec<OtherMetric> {
     let fetches = OtherMetric {
         name: "key_set_fetches_total",
-        help: "Requests for key sets, by what came of them.",
+        help: "Requests for key sets, by outcome.",
         value: OtherValue::CountersBy("outcome", metrics.outcomes().collect()),
     };
     // Before every set was fetched once, the age is not known.

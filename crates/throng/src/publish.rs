@@ -127,7 +127,7 @@ const TEXT: &str = "text/plain; charset=utf-8";
 /// Reads standard input to the end. Removes the line feed that commands write after text.
 fn read_body(content_type: Option<&str>) -> Result<Vec<u8>> {
     if io::stdin().is_terminal() {
-        terminal::print_note("type the message; end it with Ctrl-D on a line of its own");
+        terminal::print_note("type the message, then press Enter and Ctrl-D");
     }
     let mut body = Vec::new();
     io::stdin().lock().read_to_end(&mut body).context("cannot read standard input")?;

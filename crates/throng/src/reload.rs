@@ -213,6 +213,6 @@ impl Reloader {
 
 /// Closes connections so that those come back whose keys still count.
 fn come_back() -> ScanAction {
-    let reason = "a server key has ended; come back with one that has not".into();
+    let reason = "this server key was removed; connect with a valid one".into();
     ScanAction::Close(ScanClose { code: close_code::DISCONNECTED, reason, may_return: true })
 }

@@ -514,7 +514,7 @@ fn with_next_step(error: StartError) -> anyhow::Error {
         StartError::TooMany { connections, .. } => {
             let connections = Count(*connections).short();
             anyhow!(
-                "{error}; run `throng doctor --connections {connections}` to see what to change"
+                "{error}; run `throng doctor --connections {connections}` for the necessary changes"
             )
         }
         _ => error.into(),

@@ -168,7 +168,7 @@ impl MetricSource for TlsMetrics {
             },
             OtherMetric {
                 name: "tls_reloads_total",
-                help: "Changes of the files for TLS, by what came of them.",
+                help: "Changes of the files for TLS, by outcome.",
                 value: OtherValue::CountersBy("outcome", counts),
             },
         ]

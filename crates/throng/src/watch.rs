@@ -199,7 +199,7 @@ impl Watched {
             let ms = self.idle.as_millis();
             tracing::error!("the event loop {name} has stood still for {ms} ms");
         } else {
-            tracing::warn!("the event loop {name} goes on");
+            tracing::warn!("the event loop {name} continues");
         }
         true
     }

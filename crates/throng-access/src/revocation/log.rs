@@ -36,7 +36,7 @@ pub enum RevokeError {
     #[error("the server has its maximum of {0} revocations")]
     Full(usize),
     /// Its moment is in the future, where it would concern tokens that are not issued yet.
-    #[error("a revocation cannot have a moment in the future")]
+    #[error("a revocation cannot be in the future")]
     Future,
     /// It could not be stored.
     #[error("the revocation cannot be stored: {0}")]

@@ -210,8 +210,8 @@ fn close(head: &Parts) -> Result<ScanClose, ErrorResponse> {
     };
     let code_allows = code < close_code::DISCONNECTED_FOR_GOOD;
     if may_return.is_some_and(|may_return| may_return != code_allows) {
-        let message = "clients come back after codes from 4100 to 4499, and not after codes from \
-            4500 to 4999; `reconnect` says otherwise";
+        let message = "clients reconnect after codes from 4100 to 4499, but not after codes from \
+            4500 to 4999; `reconnect` contradicts that";
         return Err(invalid(message));
     }
     // The reason has what its code leaves of a control frame (RFC 6455 section 5.5).

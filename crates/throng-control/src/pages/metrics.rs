@@ -72,9 +72,9 @@ fn admission(page: &mut Page<'_>, admission: &AdmissionMetrics) {
     let AdmissionMetrics { queue_wait_ms, ahead_ms, rate, .. } = *admission;
     let help = "How long the first connection in the longest queue of new ones has waited.";
     page.gauge_of_ms("admission_queue_wait_seconds", help, queue_wait_ms);
-    let help = "How far ahead the last moment is that a client was told to come back at.";
+    let help = "Time until the last retry time given to a client.";
     page.gauge_of_ms("admission_ahead_seconds", help, ahead_ms);
-    let help = "Clients that would be told to come back in a second.";
+    let help = "Retry times given per second.";
     page.gauge("admission_rate", help, rate);
 }
 
@@ -84,14 +84,14 @@ fn memory(page: &mut Page<'_>, pressure: &MemoryPressure) {
     page.gauge("memory_limit_bytes", help, pressure.limit_bytes());
     let help = "Memory that counts against this limit.";
     page.gauge("memory_used_bytes", help, pressure.used_bytes());
-    let help = "What is given up for want of memory: 0 nothing, 1 old messages, 2 history and \
+    let help = "Step of giving up memory: 0 nothing, 1 old messages, 2 history and \
                 batches, 3 new subscriptions, 4 connections that do not read.";
     page.gauge("memory_step", help, pressure.step() as u64);
     page.describe("memory_steps_total", "How often each of these steps was begun.", "counter");
     for (step, count) in pressure.begun() {
         page.sample("memory_steps_total", &format!("{{step=\"{step}\"}}"), count);
     }
-    page.describe("memory_refused_total", "What was refused for want of memory.", "counter");
+    page.describe("memory_refused_total", "Requests refused for lack of memory.", "counter");
     for (what, count) in pressure.refused() {
         page.sample("memory_refused_total", &format!("{{what=\"{what}\"}}"), count);
     }
@@ -218,9 +218,8 @@ fn credentials(page: &mut Page<'_>, control: &Control) {
     page.counter("slow_tokens_verified_total", help, verified);
     let help = "Tokens with such signatures refused because too many waited.";
     page.counter("slow_tokens_refused_total", help, refused);
-    page.gauge("revocations", "Revocations that hold.", control.revoker.count() as u64);
-    let help =
-        "How far beyond its moment a revocation of a user reaches: an issuer's clock is ahead.";
+    page.gauge("revocations", "Revocations in force.", control.revoker.count() as u64);
+    let help = "Time by which a revocation extends beyond its moment: an issuer's clock is ahead.";
     page.gauge("revocations_extended_seconds", help, control.revoker.ahead_s());
 }
 

@@ -182,7 +182,7 @@ impl Run {
         let Head { floor, offset: newest, .. } = self.head;
         if offset <= floor || offset > newest {
             self.is_broken = true;
-            return Err(format!("{name}: message {offset} is not among those that it has"));
+            return Err(format!("{name}: message {offset} is outside its range"));
         }
         let missing = self.last + 1..offset;
         self.last = offset;
@@ -207,7 +207,7 @@ impl Run {
 }
 
 fn broken(name: &ChannelName, error: &ThawError) -> String {
-    format!("{}: what is known of it cannot be read: {error}", shown(name))
+    format!("{}: its record cannot be read: {error}", shown(name))
 }
 
 fn name_of(space: Space, bytes: &[u8]) -> Result<ChannelName, String> {

@@ -311,7 +311,7 @@ impl Storage for DiskStorage {
                 return Err(self.why_closed());
             }
             if Instant::now() > deadline {
-                return Err(StorageError::Failed("what it has was not written in time".into()));
+                return Err(StorageError::Failed("its data was not written in time".into()));
             }
             std::thread::sleep(REWRITE_POLL);
         }

@@ -89,6 +89,6 @@ pub(super) fn system(what: &'static str) -> impl Fn(io::Error) -> StartError {
 
 /// Ends the process: the worker's connections would be open and never served.
 pub(super) fn cannot_go_on(error: &dyn std::fmt::Display) -> ! {
-    eprintln!("error: a worker cannot go on: {error}");
+    eprintln!("error: a worker cannot continue: {error}");
     std::process::abort();
 }

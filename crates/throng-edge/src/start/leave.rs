@@ -98,7 +98,7 @@ impl Thread {
             }
             let is_late = !is_answered && Instant::now() > deadline;
             if is_late {
-                let why = "what keeps the messages, a disk or NATS, does not answer; try again";
+                let why = "the journal, a disk or NATS, does not answer; try again";
                 self.succession.assembly.fail(why.to_owned());
             }
             let is_done = !has_done_something && (is_answered || is_late);

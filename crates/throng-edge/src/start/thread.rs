@@ -258,7 +258,7 @@ struct AbortOnPanic;
 impl Drop for AbortOnPanic {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("error: a worker cannot go on: it has panicked");
+            eprintln!("error: a worker cannot continue: it has panicked");
             std::process::abort();
         }
     }

@@ -127,7 +127,7 @@ fn send(request: &WriteRequest<'_, OwnedFd>, number: u64) -> squeue::Entry {
 
 /// The kernel may still read bytes that are about to be freed: there is no safe way on.
 fn abort(error: &io::Error) -> ! {
-    eprintln!("error: a worker cannot go on: io_uring keeps requests and fails: {error}");
+    eprintln!("error: a worker cannot continue: io_uring keeps requests and fails: {error}");
     std::process::abort();
 }
 

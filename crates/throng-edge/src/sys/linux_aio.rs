@@ -158,7 +158,7 @@ impl LinuxAio {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     // The kernel may still read buffers that the caller would free.
-                    eprintln!("throng: a worker cannot go on: Linux AIO fails: {error}");
+                    eprintln!("throng: a worker cannot continue: Linux AIO fails: {error}");
                     std::process::abort();
                 }
             }

@@ -20,7 +20,7 @@ pub enum SeedError {
     #[error("the seed of the nkey is damaged: copy it again; it begins with SU and has 58 letters")]
     Damaged,
     /// A seed of something else.
-    #[error("the seed is not that of a user: it has to begin with SU")]
+    #[error("the seed is not a user's: it must begin with SU")]
     NotOfUser,
 }
 

@@ -35,7 +35,7 @@ impl Shared {
                 };
                 self.scan(target, action.scan_action(), Ticket::new(done));
             }
-            Err(error) => tracing::debug!("another node asks what this one does not know: {error}"),
+            Err(error) => tracing::debug!("another node sent an unknown question: {error}"),
         }
     }
 

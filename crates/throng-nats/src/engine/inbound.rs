@@ -176,8 +176,8 @@ impl Shared {
         *self.said.lock().unwrap_or_else(PoisonError::into_inner) = None;
         if self.link.opened((self.now_ms)(), epoch, last) {
             tracing::error!(
-                "the stream in NATS has lost messages: ids from before mean nothing any more, and \
-                 all subscribers are told to connect again"
+                "the stream in NATS has lost messages: older ids are invalid, and all subscribers \
+                 are disconnected to resume"
             );
             self.begin_anew();
         } else {

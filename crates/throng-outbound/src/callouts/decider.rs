@@ -248,8 +248,8 @@ impl<V: Verdict> Desk<V> {
                 ) {
                     shared.metrics.breakers_open.add(1);
                     tracing::warn!(
-                        "{endpoint} does not decide ({error}): what it decides is refused \
-                         until it does"
+                        "{endpoint} does not decide ({error}): its clients are refused until it \
+                         does"
                     );
                 }
                 shared.refuse(error.label())

@@ -130,7 +130,7 @@ error_codes! {
         close TRY_AGAIN_LATER, retry Retry::BUSY;
     /// The journal of the channel's messages cannot be reached. Nothing was published.
     Unavailable "unavailable" 503
-        "what keeps the channel's messages cannot be reached; try again later",
+        "the journal of the channel cannot be reached; try again later",
         close TRY_AGAIN_LATER, retry Retry::BUSY;
     /// The server is shutting down.
     Draining "draining" 503 "the server is shutting down; another one will take over",

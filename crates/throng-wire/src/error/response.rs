@@ -100,7 +100,7 @@ impl ErrorResponse {
 
     /// A subscription that has to come back at its own moment.
     pub fn crowded() -> Self {
-        let message = "more clients connect than the server can take at once; come back in time";
+        let message = "too many clients are connecting at once; reconnect after the given time";
         Self::new(ErrorCode::Busy, message)
     }
 

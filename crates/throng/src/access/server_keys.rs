@@ -33,7 +33,7 @@ fn read_one(table: &ServerKeyTable) -> Result<ServerKey, SettingsError> {
     let hash = KeyHash::parse(hash).map_err(|error| {
         if hash.starts_with(PREFIX) {
             fault(
-                "has the key itself as its hash, and everyone who reads the file can use it; make \
+                "has the key itself as its hash, so anyone who can read the file can use it; make \
                  another one with `throng key`, and write the hash that it prints",
             )
         } else {
@@ -57,7 +57,7 @@ fn scopes(table: &ServerKeyTable) -> Result<Vec<Scope>, SettingsError> {
     if words.is_empty() {
         let at = &table.at;
         return Err(SettingsError(format!(
-            "{at} has no scopes; add what the key is for, such as scopes = [\"publish\"]: {}",
+            "{at} has no scopes; add its permissions, such as scopes = [\"publish\"]: {}",
             known()
         )));
     }

@@ -111,7 +111,7 @@ impl Connection {
         match self.converse(&Request::About, |_| Ok(()))? {
             Answer::Server(about) => Ok(about),
             Answer::Failed { message, .. } => bail!("{}", sanitized(&message)),
-            _ => bail!("the server does not say who it is"),
+            _ => bail!("the server does not identify itself"),
         }
     }
 

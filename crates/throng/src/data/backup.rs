@@ -109,7 +109,7 @@ impl Backups {
 
     fn begin(&self, target: PathBuf, control: Arc<Control>) -> Result<UnderWay, Failure> {
         if !target.is_absolute() {
-            return Err(failed("the path of a backup has to be absolute"));
+            return Err(failed("the path of a backup must be absolute"));
         }
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_ending.load(Ordering::Relaxed) {

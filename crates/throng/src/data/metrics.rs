@@ -19,7 +19,7 @@ impl MetricSource for JournalMetrics {
         vec![
             metric(
                 "data_bytes",
-                "What the data directory takes on the disk.",
+                "Size of the data directory on disk.",
                 OtherValue::Gauge(disk_bytes),
             ),
             metric(
@@ -32,7 +32,7 @@ impl MetricSource for JournalMetrics {
             ),
             metric(
                 "data_commit_seconds",
-                "How long it took to write what waited at a time, with its sync.",
+                "Time to write and sync one group of messages.",
                 OtherValue::Histogram(commits),
             ),
             metric(

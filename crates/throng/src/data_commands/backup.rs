@@ -42,7 +42,7 @@ pub(super) struct BackupArguments {
 pub(super) fn backup(arguments: BackupArguments) -> Result<ExitCode> {
     let BackupArguments { directory, sources } = arguments;
     let path = std::path::absolute(directory)?;
-    let directory = path.to_str().context("the path of a backup has to be UTF-8")?.to_owned();
+    let directory = path.to_str().context("the path of a backup must be UTF-8")?.to_owned();
     let before = store(&path);
     Connection::open(sources)?.ask_and(&Request::Backup { directory }, || {
         ensure!(

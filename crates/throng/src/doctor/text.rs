@@ -142,7 +142,7 @@ fn what_to_do(answer: &Answer<'_>) -> String {
             Some(_) => String::new(),
             None => format!(" (or: sudo {command} --apply)"),
         };
-        let _ = writeln!(text, "What to do, as root{apply}:");
+        let _ = writeln!(text, "Run as root{apply}:");
         commands.iter().for_each(|line| text.push_str(&format!("  {line}\n")));
     }
     if !by_hand.is_empty() {
@@ -260,7 +260,7 @@ mod tests {
         for expected in [
             "  sysctl -w fs.file-max=1125000",
             "  sysctl -w net.core.somaxconn=4096",
-            "What to do, as root (or: sudo throng doctor --connections 1M --apply):",
+            "Run as root (or: sudo throng doctor --connections 1M --apply):",
             "200,000 connections fit: 200,000 more files in the whole system.",
         ] {
             assert!(lines.contains(&expected), "{expected} is not in {text}");

@@ -36,12 +36,12 @@ impl MetricSource for NatsMetrics {
             ),
             gauge(
                 "nats_revocations_age_seconds",
-                "How old what this node knows of revocations may be; 0 without keys.",
+                "Maximum age of this node's revocations; 0 without keys.",
                 revocations_age_ms / 1000,
             ),
             gauge(
                 "nats_subscriptions_age_seconds",
-                "How old what this node knows of kept subscriptions may be.",
+                "Maximum age of this node's kept subscriptions.",
                 subscriptions_age_ms / 1000,
             ),
             gauge("nats_other_nodes", "Other nodes that are there, as this one knows.", nodes),
@@ -95,16 +95,16 @@ impl MetricSource for NatsMetrics {
         let revocations = (is_open && is_old).then(|| {
             Ailment::new(
                 "nats_revocations",
-                "revocations in NATS cannot be read, the log says why: what other nodes revoke \
-                 does not hold here",
+                "revocations in NATS cannot be read, see the log: revocations made on other nodes \
+                 have no effect here",
             )
         });
         let is_old = engine.table_age_ms(tables::SUBSCRIPTIONS) > OLD_MS;
         let subscriptions = (is_open && is_old).then(|| {
             Ailment::new(
                 "nats_subscriptions",
-                "kept subscriptions in NATS cannot be read, the log says why: what is changed \
-                 through other nodes does not hold here",
+                "kept subscriptions in NATS cannot be read, see the log: changes made on other \
+                 nodes have no effect here",
             )
         });
         let is_late = is_open && engine.lag_ms() >= LATE_MS;
@@ -162,7 +162,7 @@ fn counted(figures: Figures) -> [OtherMetric; 3] {
         ),
         counters(
             "nats_events_total",
-            "What happened to the connection and the stream, and parts read from it.",
+            "Events of the connection and the stream, and parts read from it.",
             "event",
             vec![("lost", losses), ("gap", gaps), ("new_epoch", epochs), ("read", read)],
         ),

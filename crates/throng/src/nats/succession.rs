@@ -83,7 +83,7 @@ impl Joining {
     ///
     /// # Errors
     ///
-    /// The state is no node's, or NATS cannot be used any more.
+    /// The state is no node's, or NATS can no longer be used.
     pub(crate) fn take_over(
         self,
         thaw: NodeThaw,
@@ -96,7 +96,7 @@ impl Joining {
         // Before anything is told: what other nodes have asked meanwhile is about users, too.
         let file = super::join(Some(&node), access, revocations)?;
         debug_assert!(file.is_none());
-        ensure!(thawed.begin(), "NATS cannot be used any more");
+        ensure!(thawed.begin(), "NATS can no longer be used");
         Ok(node)
     }
 }

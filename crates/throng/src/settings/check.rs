@@ -79,11 +79,11 @@ pub(crate) fn admin_warning(settings: &Settings) -> Option<String> {
     let trusts_everyone = settings.server_keys.is_empty() && settings.has_keys();
     (is_reachable && trusts_everyone).then(|| {
         format!(
-            "the admin listener on {address} trusts everyone who can reach it, because there is no \
-             server key: without a credential they see the status, publish to all channels and \
-             users, read all histories, close connections and revoke tokens; run `throng key` and \
-             add the table that it prints, or make sure that a firewall or a network policy keeps \
-             others out"
+            "the admin listener on {address} trusts every client that reaches it, because there \
+             is no server key: without a credential, clients see the status, publish to all \
+             channels and users, read all histories, close connections and revoke tokens; run \
+             `throng key` and add the table that it prints, or keep others out with a firewall or \
+             a network policy"
         )
     })
 }
@@ -224,7 +224,7 @@ fn access_without_keys(settings: &Settings) -> Option<String> {
         return Some(format!("[access] has no effect: {why}"));
     }
     let nth = settings.channels.iter().position(ChannelTable::has_access)? + 1;
-    Some(format!("[[channels]] number {nth} says who may do what, which has no effect: {why}"))
+    Some(format!("[[channels]] number {nth} has access rules, which have no effect: {why}"))
 }
 
 #[cfg(test)]
@@ -293,7 +293,7 @@ mod tests {
             ),
             (
                 "[[channels]]\nmatch = 'a'\nage = 0\n[[channels]]\nmatch = '*'\npublish = 'user'",
-                "[[channels]] number 2 says who may do what, which has no effect: without keys",
+                "[[channels]] number 2 has access rules, which have no effect: without keys",
             ),
             ("access = { publish = 'user' }", "[access] has no effect: without keys everyone may"),
             ("token-audience = 'a'", "token-audience has no effect, because no key verifies"),

@@ -161,7 +161,7 @@ impl<'a> Pass<'a> {
         let after = if self.is_check {
             "nothing was changed"
         } else {
-            "earlier lines are applied; run the import again to go on"
+            "earlier lines are applied; run the import again to continue"
         };
         format!("the import ended at lines {} to {} ({after})", count(first), count(last))
     }

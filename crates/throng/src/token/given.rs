@@ -49,7 +49,7 @@ pub(crate) fn refuse_key(token: &str) -> Result<()> {
 
 fn read_input() -> Result<String> {
     if io::stdin().is_terminal() {
-        terminal::print_note("type or paste the token; end it with Ctrl-D on a line of its own");
+        terminal::print_note("type or paste the token, then press Enter and Ctrl-D");
     }
     let mut text = String::new();
     io::stdin().lock().read_to_string(&mut text).context("cannot read standard input")?;

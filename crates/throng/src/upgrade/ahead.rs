@@ -58,7 +58,7 @@ pub(super) fn check_room(bytes: usize) -> Result<()> {
     let reserved = room.try_reserve_exact(bytes.saturating_add(ROOM_BYTES_MIN));
     // Otherwise the compiler may do without it.
     std::hint::black_box(&mut room);
-    reserved.context("there is too little memory to go on")
+    reserved.context("there is too little memory to continue")
 }
 
 /// Sends each segment once it is written.

@@ -104,7 +104,7 @@ pub(crate) fn parent(words: impl Iterator<Item = impl AsRef<OsStr>>) -> Option<E
     let server = server.as_ref().to_str().and_then(|text| text.parse().ok());
     let server = Pid::from_raw(server?)?;
     Some(stay(server).unwrap_or_else(|error| {
-        eprintln!("error: the parent of process {server} cannot go on: {error:#}");
+        eprintln!("error: the parent of process {server} cannot continue: {error:#}");
         ExitCode::from(EXIT_RUNTIME)
     }))
 }

@@ -106,11 +106,12 @@ pub(super) fn thaw_kept(record: &[u8], kept: &KeptSubscriptions) -> Result<()> {
     let mut names = Vec::new();
     while let Some((length, behind)) = rest.split_first_chunk() {
         let name = behind.split_at_checked(usize::from(u16::from_le_bytes(*length)));
-        let (name, behind) = name.ok_or_else(|| anyhow!("what is kept for a user ends early"))?;
+        let (name, behind) =
+            name.ok_or_else(|| anyhow!("a user's kept subscriptions end early"))?;
         names.push(std::str::from_utf8(name)?.to_owned());
         rest = behind;
     }
-    ensure!(rest.is_empty() && !names.is_empty(), "what is kept for a user ends early");
+    ensure!(rest.is_empty() && !names.is_empty(), "a user's kept subscriptions end early");
     let user = names.remove(0);
     let change = KeptChange::Replace(names);
     let plan = kept.plan(&user, &change, 0)?;

@@ -117,8 +117,7 @@ impl Requests {
                     std::process::exit(0);
                 }
                 Err(error) => {
-                    let message =
-                        format!("this process goes on, as if nothing had been: {error:#}");
+                    let message = format!("this process continues to serve: {error:#}");
                     fail(message, conversation).await;
                 }
             }

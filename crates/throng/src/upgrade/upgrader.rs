@@ -281,7 +281,7 @@ impl Upgrader {
         ahead::send(&self.running.engine, channel).map_err(ended)?;
         match self.next(channel, phase)? {
             Message::HasAhead => Ok(()),
-            _ => bail!("it does not say that it has what came ahead"),
+            _ => bail!("it did not confirm the state sent ahead"),
         }
     }
 
@@ -419,7 +419,7 @@ impl Upgraded {
     /// Logs that a backup does not end before this process does.
     pub(crate) fn log_backup(&self) {
         if self.has_backup() {
-            tracing::warn!("a backup does not stop: what it has written stays where it is");
+            tracing::warn!("a backup does not stop: its files stay where they are");
         }
     }
 
@@ -453,7 +453,7 @@ fn await_service(channel: &mut Channel) -> Result<Duration, String> {
 
 fn ended(error: ChannelError) -> anyhow::Error {
     match error {
-        ChannelError::Ended => anyhow!("the new process has ended; what it has logged says why"),
+        ChannelError::Ended => anyhow!("the new process has ended; its log has the reason"),
         ChannelError::TimedOut => anyhow!("the new process did not answer in time"),
         error => error.into(),
     }

@@ -26,13 +26,13 @@ pub(super) fn checks(demand: &Demand, capacity: &Capacity) -> Vec<Check> {
 fn server(tables: &Tables, connections: u64, found: Option<u64>, limit: u64) -> Check {
     let least = tables.descriptors_least(connections);
     let Some(found) = found else {
-        return Check::new(SERVER, "each worker has a table of its own").unread(number(least));
+        return Check::new(SERVER, "each worker has its own table").unread(number(least));
     };
     let workers = tables.threads_for(connections, found);
     let why = match workers {
         Some(workers) => {
             let workers = counted(workers, "worker", "workers");
-            format!("{workers}, each with a table of its own")
+            format!("{workers}, each with its own table")
         }
         None => format!("each of at most {} workers has its own table", count(tables.max_threads)),
     };
@@ -64,7 +64,7 @@ fn nr_open(found: u64, limit: u64) -> Check {
 fn clients_check(tables: &Tables, connections: u64, found: Option<u64>) -> Check {
     let Some(found) = found else {
         let least = number(tables.descriptors_least(connections));
-        return Check::new(CLIENTS, "each client thread has a table of its own").unread(least);
+        return Check::new(CLIENTS, "each client thread has its own table").unread(least);
     };
     let threads = tables.threads_for(connections, found);
     let used = threads.unwrap_or(tables.max_threads);
@@ -117,7 +117,7 @@ mod tests {
     fn the_limit_applies_per_worker() {
         let found = &checks(&server_demand(1_000_000), &capacity(20_000))[0];
         assert_eq!(found.verdict, Verdict::Ok);
-        assert_eq!(found.why, "51 workers, each with a table of its own");
+        assert_eq!(found.why, "51 workers, each with its own table");
         let limit = found.limit.as_ref().expect("a limit");
         assert_eq!(
             (limit.allows, limit.because.as_str()),

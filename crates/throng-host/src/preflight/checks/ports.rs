@@ -159,7 +159,7 @@ fn reserved_check(port: u16, range: Option<(u16, u16)>, reserved: Option<&str>) 
 /// `tcp_tw_reuse`: ports stay in `TIME_WAIT` for a minute, so clients that reconnect need others.
 fn tw_reuse(ports: &Ports<'_>, is_loopback: bool, found: Option<u64>) -> Check {
     let needed = if is_loopback { 2 } else { 1 };
-    let check = Check::new(TW_REUSE, "ports linger for a minute; clients that come back need more");
+    let check = Check::new(TW_REUSE, "ports linger for a minute; reconnecting clients need more");
     let Some(found) = found else { return check.unread(needed.to_string()) };
     let with_lingering = ports.connections.saturating_mul(2);
     let is_tight = ports.allowed_by(ports.ports_in(ports.required)) < with_lingering;

@@ -181,7 +181,7 @@ fn jetstream(found: &Examined) -> Check {
         JetStream::Leaderless => {
             let why = "nothing works until a majority of the servers has elected one";
             let found = ("has no leader".into(), needed);
-            let advice = "start the other servers of the cluster, or see what their logs say";
+            let advice = "start the other servers of the cluster, or look into their logs";
             advised(check("JetStream", found, Verdict::Must, why), [advice.into()])
         }
         JetStream::Disabled(why) => advised(
@@ -242,7 +242,7 @@ fn replicas(found: &Examined, wanted: &Wanted<'_>) -> Check {
         _ => Verdict::Ok,
     };
     let (needed, why) = if replicas > 1 {
-        ("servers in a cluster", "each copy is on a server of its own")
+        ("servers in a cluster", "each copy is on a different server")
     } else if servers >= 3 {
         ("3", "while the one server that has the stream is away, nothing can be published")
     } else {
@@ -263,7 +263,7 @@ fn replicas(found: &Examined, wanted: &Wanted<'_>) -> Check {
 
 fn sync(monitor: Option<&Monitor>) -> Check {
     let needed = "sync_interval: always";
-    let why = "with one copy, a power cut loses what is not on the disk, and all ids begin anew";
+    let why = "with one copy, a power cut loses unsynced messages, and all ids begin anew";
     let advice = "set sync_interval: always in jetstream { } of a single server";
     let Some(syncs_always) = monitor.and_then(|monitor| monitor.syncs_always) else {
         let advice = "look for sync_interval: always in its jetstream { }, or give --nats-monitor";
