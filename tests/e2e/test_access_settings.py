@@ -111,7 +111,7 @@ def test_sighup_reads_the_files_of_keys_again(tmp_path):
     (tmp_path / "throng.toml").write_text("[[token-keys]]\nsecret-file = 'secret'\n")
     server = Server(tmp_path)
     for text, expected in [
-        (SECRET, "nothing that a reload replaces has changed"),
+        (SECRET, "nothing that a reload can replace has changed"),
         (SECRET[::-1], "replaced: token keys"),
         (
             "hunter2",

@@ -50,7 +50,7 @@ def test_reload_says_what_was_replaced_and_what_waits(serve, tmp_path):
     server = serve()
     done = command(server, "reload", directory=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "nothing that a reload replaces has changed\n"
+    assert done.stdout == "nothing that a reload can replace has changed\n"
     file.write_text("log = 'debug'\nworkers = 2\n")
     done = command(server, "reload", directory=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
@@ -128,7 +128,7 @@ def test_the_only_server_is_found_without_any_flag(tmp_path):
         timeout=TIMEOUT_SECONDS,
     )
     assert done.returncode == 0, done
-    assert "nothing that a reload replaces has changed" in done.stdout
+    assert "nothing that a reload can replace has changed" in done.stdout
 
 
 def test_a_server_is_found_although_the_file_names_another_address_by_now(serve, tmp_path):
@@ -139,7 +139,7 @@ def test_a_server_is_found_although_the_file_names_another_address_by_now(serve,
     done = run_throng("reload", "--config", file, directory=tmp_path)
     assert done.returncode == 0, done.stderr
     # Flags override the file, so that the server keeps its address.
-    assert done.stdout == "nothing that a reload replaces has changed; waits for `throng upgrade` or a restart: welcome\n"
+    assert done.stdout == "nothing that a reload can replace has changed; waits for `throng upgrade` or a restart: welcome\n"
     eventually(lambda: "throng reload" in server.log(), "the log")
 
 

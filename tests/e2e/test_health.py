@@ -126,7 +126,7 @@ def test_the_watchdog_is_fed_only_while_all_loops_turn(tmp_path):
                 manager.recv(100)
         manager.settimeout(TIMEOUT_SECONDS)
         assert manager.recv(100) == b"WATCHDOG=1"
-        assert "the event loop worker-1 has stood still" in server.log()
+        assert "the event loop worker-1 has stalled" in server.log()
         eventually(lambda: probe(server.http, LIVE) == (200, "live", []), "the loop to go on")
         server.http.close()
         server.signal()

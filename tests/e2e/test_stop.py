@@ -299,7 +299,7 @@ def test_a_second_server_takes_the_port_at_once(tmp_path, channel):
     second.stop()
 
 
-HANGUP = "SIGHUP: the settings were read again; nothing that a reload replaces has changed"
+HANGUP = "SIGHUP: the settings were read again; nothing that a reload can replace has changed"
 
 
 def hang_up(server, count):

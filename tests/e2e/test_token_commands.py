@@ -176,7 +176,7 @@ def test_show_decodes_and_says_that_nothing_is_verified(throng, tmp_path):
     shown = throng("token", "show", made)
     assert "expires  2027-01-15 08:01 UTC, in " in shown.stdout
     assert '"alg": "HS256"' in shown.stdout and "\x1b" not in shown.stdout
-    assert "nothing of this is verified" in shown.stderr
+    assert "nothing here is verified" in shown.stderr
     same = throng("token", "show", input=f"Bearer {made}\n").stdout
     assert same.splitlines()[:5] == shown.stdout.splitlines()[:5]
     by_variable = throng("token", "show", environment={"THRONG_TOKEN": made}).stdout
@@ -223,7 +223,7 @@ def test_check_says_what_a_client_may_do_and_why(throng, tmp_path):
 
 def test_check_without_keys_says_that_everyone_may(tmp_path):
     done = run_throng("check", "--channel", "a", directory=tmp_path)
-    assert "there are no keys, so that everyone may do everything" in done.stdout
+    assert "there are no keys, so every client may do everything" in done.stdout
     assert done.stdout.count("yes  anyone may") == 4
 
 

@@ -67,7 +67,7 @@ def test_the_watchdog_is_fed_while_everything_is_handed_over(upgradable, tmp_pat
         # More than it takes until the service would be killed; it is notified ten times in that time.
         for _ in range(20):
             assert manager.recv(100) == b"WATCHDOG=1"
-        assert FAILED not in server.log() and "has stood still" not in server.log()
+        assert FAILED not in server.log() and "has stalled" not in server.log()
         go.touch()
         eventually(lambda: FAILED in server.log(), "the failure of the upgrade")
         # The clients' side goes on, and so does the data directory.

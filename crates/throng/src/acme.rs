@@ -101,12 +101,12 @@ impl MetricSource for AcmeMetrics {
             },
             OtherMetric {
                 name: "acme_failures",
-                help: "Attempts for this name that have failed since the last success.",
+                help: "Failed attempts for this name since the last success.",
                 value: by_name(|name| u64::from(name.failures)),
             },
             OtherMetric {
                 name: "acme_next_attempt_timestamp_seconds",
-                help: "When the next attempt for this name begins: to renew, or after a failure.",
+                help: "Time of the next attempt for this name, to renew or after a failure.",
                 value: by_name(|name| {
                     let next = name.next.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
                     next.unwrap_or_default().as_secs()
@@ -118,7 +118,7 @@ impl MetricSource for AcmeMetrics {
     fn ailments(&self) -> Vec<Ailment> {
         let names = self.0.iter().flat_map(|renewer| renewer.progress.names());
         let has_failed = names.into_iter().any(|name| name.failures > 0);
-        let message = "a certificate cannot be obtained by ACME: the log says why";
+        let message = "a certificate cannot be obtained by ACME: see the log";
         has_failed.then(|| Ailment::new("acme_failed", message)).into_iter().collect()
     }
 }

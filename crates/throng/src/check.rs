@@ -221,7 +221,7 @@ fn explain(
 /// The rule that applies to a channel or inbox, as it stands in the settings.
 fn rule(name: &ChannelName, settings: &Settings) -> String {
     if !settings.has_keys() {
-        return "there are no keys, so that everyone may do everything".into();
+        return "there are no keys, so every client may do everything".into();
     }
     let applies = |table: &ChannelTable| {
         let (kind, pattern) = match (&table.channels, &table.users) {
@@ -234,7 +234,7 @@ fn rule(name: &ChannelName, settings: &Settings) -> String {
     let found = settings.channels.iter().zip(1..).find_map(|(table, nth)| {
         applies(table).map(|pattern| format!("[[channels]] number {nth} ({pattern}) applies"))
     });
-    found.unwrap_or_else(|| "no [[channels]] matches, so that [access] applies".into())
+    found.unwrap_or_else(|| "no [[channels]] matches, so [access] applies".into())
 }
 
 /// The questions that the application is asked about this client and channel, and that can take
@@ -280,7 +280,7 @@ fn decide(
     Ok(match (rule.who(permission), granted) {
         (Who::Anyone, _) => "anyone may".into(),
         (Who::User, _) if matches!(client, Client::Told(_)) => {
-            "every client may that the application lets in".into()
+            "every client that the application admits".into()
         }
         (Who::User, _) => "every client with a valid token may".into(),
         (Who::Granted, Some(pattern)) => format!("the token grants {}", sanitized(pattern.text())),
@@ -332,7 +332,7 @@ mod tests {
                         presence   yes  every client with a valid token may\n";
         assert!(text.ends_with(expected), "{text}");
         let text = ask(settings, grants, ChannelName::user("ann"));
-        let expected = "inbox      ann; no [[channels]] matches, so that [access] applies\n\
+        let expected = "inbox      ann; no [[channels]] matches, so [access] applies\n\
                         subscribe  yes  users may always follow their own inbox\n\
                         publish    no   only server keys may\n\
                         history    no   the token does not grant it\n\

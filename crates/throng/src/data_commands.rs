@@ -95,7 +95,7 @@ pub(crate) fn data(arguments: Arguments) -> Result<ExitCode> {
         DataCommand::Restored(arguments) => {
             let store = Store::open(&arguments.directory)?;
             store.logs.note_restored().context("cannot write to the data directory")?;
-            terminal::print("noted: the next server on this directory gives ids of a new epoch\n")?;
+            terminal::print("noted: the next server on this directory begins a new epoch\n")?;
             Ok(ExitCode::SUCCESS)
         }
     }

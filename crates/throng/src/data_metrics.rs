@@ -35,7 +35,7 @@ impl MetricSource for DataMetrics {
         let gauges = reasons.map(|(name, reason)| (name.into(), u64::from(error == Some(reason))));
         vec![OtherMetric {
             name: "data_directory_refuses",
-            help: "Whether the data directory refuses changes now, by the reason.",
+            help: "1 while the data directory refuses changes, by reason.",
             value: OtherValue::GaugesBy("reason", gauges.into()),
         }]
     }

@@ -46,7 +46,7 @@ pub(crate) fn reader(arguments: ServeArguments) -> reload::Read {
     let ServeArguments { dev, dev_tls, sources: Sources { config, options } } = arguments;
     Box::new(move || {
         if dev || dev_tls {
-            let message = "--dev and --dev-tls are for one run, so that nothing can be reloaded";
+            let message = "--dev and --dev-tls are for one run, so nothing can be reloaded";
             return Err(SettingsError(message.to_owned()));
         }
         settings::load_and(options.clone(), env::vars_os(), config.as_deref(), |settings| {

@@ -91,7 +91,7 @@ impl MetricSource for LogWriter {
             vec![("unread", count(&self.0.dropped)), ("write_failed", count(&self.0.failed))];
         vec![OtherMetric {
             name: "stderr_lines_dropped_total",
-            help: "Lines of the server's own log that are not in it, by reason.",
+            help: "Lines missing from the server's own log, by reason.",
             value: OtherValue::CountersBy("reason", counts),
         }]
     }

@@ -110,7 +110,7 @@ impl Operator {
                     conversation.warn(warning).await;
                 }
                 if self.renewer.is_some() {
-                    let message = "certificates that ACME failed to obtain are asked for again";
+                    let message = "failed certificate orders are retried";
                     conversation.progress(message).await;
                 }
                 Ok(report.sentence())
@@ -202,7 +202,7 @@ impl Operator {
                 })
             }
             None if *self.departure.watch().borrow() == Stage::Ending => {
-                Err(failed("it is too late: the server ends"))
+                Err(failed("it is too late: the server is stopping"))
             }
             None => Err(failed("no drain is under way")),
         };

@@ -147,7 +147,7 @@ fn callout(table: &CalloutTable) -> Result<CalloutSettings, SettingsError> {
 fn decides_tokens(table: &CalloutTable) -> Result<bool, SettingsError> {
     match table.tokens {
         Some(_) if !table.decides_connect() => Err(SettingsError(format!(
-            "{} has `tokens`, which is about `connect`; add \"connect\" to `decides`, or remove it",
+            "{} has `tokens`, which applies to `connect`; add \"connect\" to `decides`, or remove it",
             table.at
         ))),
         tokens => Ok(tokens.unwrap_or(false)),
@@ -255,7 +255,7 @@ impl MetricSource for OutboundMetrics {
             self.callouts.as_deref().is_some_and(|callouts| callouts.breakers_open() > 0);
         let is_failing = self.key_sets.as_deref().is_some_and(KeySetMetrics::is_failing);
         let callouts = has_open_breaker.then(|| {
-            let message = "an endpoint of a callout fails again and again: it is not asked for now";
+            let message = "an endpoint of a callout fails repeatedly: it is not asked for now";
             Ailment::new("callouts", message)
         });
         let key_sets = is_failing.then(|| {
@@ -277,7 +277,7 @@ fn callout_metrics(metrics: &CalloutMetrics) -> Vec<OtherMetric> {
         ),
         metric(
             "callout_decisions_waiting",
-            "Decisions that the application has yet to make.",
+            "Pending decisions of the application.",
             OtherValue::Gauge(metrics.decisions_waiting()),
         ),
         metric(
@@ -297,7 +297,7 @@ fn callout_metrics(metrics: &CalloutMetrics) -> Vec<OtherMetric> {
         ),
         metric(
             "callout_events_waiting",
-            "Events that are not delivered yet.",
+            "Undelivered events.",
             OtherValue::Gauge(metrics.events_waiting()),
         ),
         metric(

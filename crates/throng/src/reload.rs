@@ -38,7 +38,7 @@ pub(crate) struct Report {
 impl Report {
     pub(crate) fn sentence(&self) -> String {
         let replaced = match self.replaced.as_slice() {
-            [] => "nothing that a reload replaces has changed".to_owned(),
+            [] => "nothing that a reload can replace has changed".to_owned(),
             parts => format!("replaced: {}", parts.join(", ")),
         };
         let waiting = [

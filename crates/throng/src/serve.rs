@@ -468,7 +468,7 @@ async fn control_plane(
     throng_control::serve(control, handover, admin, drain, move || draining.drain()).await;
     ticks.abort();
     let edge = Arc::into_inner(edge).context("the control plane still uses the data plane")?;
-    Ok((edge, keeps.await.context("what runs beside the planes is lost")?))
+    Ok((edge, keeps.await.context("a thread beside the planes is lost")?))
 }
 
 fn admin_listener(

@@ -158,12 +158,12 @@ impl MetricSource for TlsMetrics {
         vec![
             OtherMetric {
                 name: "tls_certificate_not_after_timestamp_seconds",
-                help: "When the certificates that are shown expire, by their first name.",
+                help: "Expiry of the certificates in use, by their first name.",
                 value: by_name(|(until, _)| *until),
             },
             OtherMetric {
                 name: "tls_certificate_not_before_timestamp_seconds",
-                help: "When the certificates that are shown became valid, by their first name.",
+                help: "Start of validity of the certificates in use, by their first name.",
                 value: by_name(|(_, from)| *from),
             },
             OtherMetric {
@@ -190,7 +190,7 @@ impl MetricSource for TlsMetrics {
             Ailment::new("certificate_expired", message)
         });
         let refused = tls.reloads().is_refused.then(|| {
-            let message = "the files for TLS have changed and cannot be used: the log says why";
+            let message = "the changed files for TLS cannot be used: see the log";
             Ailment::new("certificate_refused", message)
         });
         expired.into_iter().chain(refused).collect()
@@ -259,12 +259,12 @@ fn log(reload: Reload, tls: &ServerTls) {
             let names: Vec<String> =
                 tls.certificates().into_iter().map(|certificate| certificate.name).collect();
             tracing::info!(
-                "new certificates for TLS hold from now on: {}; connections stay open",
+                "new certificates for TLS are in use from now on: {}; connections stay open",
                 names.join(", ")
             );
         }
         Reload::Kept(error) => {
-            tracing::error!("the certificates for TLS stay as they were: {error}");
+            tracing::error!("the certificates for TLS are unchanged: {error}");
         }
     }
 }

@@ -197,7 +197,7 @@ impl Watched {
         let name = &self.name;
         if is_stuck {
             let ms = self.idle.as_millis();
-            tracing::error!("the event loop {name} has stood still for {ms} ms");
+            tracing::error!("the event loop {name} has stalled for {ms} ms");
         } else {
             tracing::warn!("the event loop {name} continues");
         }

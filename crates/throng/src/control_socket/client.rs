@@ -159,7 +159,7 @@ impl Connection {
     ) -> Result<Answer> {
         let path = sanitized(&self.path.display().to_string());
         let ended = format!("the server of {path} has ended the conversation");
-        let silent = format!("the server of {path} does not answer: does it stand still?");
+        let silent = format!("the server of {path} does not answer: is it stalled?");
         // A server that refuses this user may have said so and closed before: what it said counts.
         let _ = self.stream.write_all(&line(request));
         let mut reader = BufReader::new(self.stream);

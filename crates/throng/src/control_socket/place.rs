@@ -79,7 +79,7 @@ fn flaw(found: &Metadata, user: u32) -> Option<String> {
     } else if found.uid() != user {
         Some(format!("it belongs to the user {}, and the server runs as {user}", found.uid()))
     } else if mode & OTHERS != 0 {
-        Some(format!("its mode is {mode:04o}, which lets others in; make it 0700"))
+        Some(format!("its mode is {mode:04o}, which admits others; make it 0700"))
     } else {
         None
     }

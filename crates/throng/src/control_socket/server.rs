@@ -212,7 +212,7 @@ async fn converse(stream: UnixStream, about: About, actor: &impl Act, is_full: b
     let own = place::user();
     if !peer.is_ok_and(|user| user == own || user == 0) {
         tracing::warn!("a command of another user was refused at the control socket");
-        return conversation.fail("only the user of the server and root may ask").await;
+        return conversation.fail("only the server's user and root may ask").await;
     }
     if is_full {
         return conversation.fail("the server has too many commands to answer; try again").await;

@@ -37,27 +37,27 @@ impl MetricSource for JournalMetrics {
             ),
             metric(
                 "data_unreadable_total",
-                "Entries that were needed and cannot be read, as the log says.",
+                "Entries that were needed and cannot be read; the log has details.",
                 OtherValue::Counter(unreadable),
             ),
             metric(
                 "data_channels",
-                "Channels and inboxes that the data directory knows: a start counts them anew.",
+                "Channels and inboxes in the data directory; recounted after a start.",
                 OtherValue::Gauge(names_kept),
             ),
             metric(
                 "data_channels_forgotten_total",
-                "Channels and inboxes that it has forgotten, as they were empty for long.",
+                "Channels and inboxes forgotten because they were empty for long.",
                 OtherValue::Counter(names_forgotten),
             ),
             metric(
                 "log_reads_waiting",
-                "Readings of durable logs that wait for a thread.",
+                "Reads of durable logs that wait for a thread.",
                 OtherValue::Gauge(reads.waiting),
             ),
             metric(
                 "log_reads_held_bytes",
-                "Bytes read of durable logs that wait for their subscription or page.",
+                "Bytes read from durable logs that wait for their subscription or page.",
                 OtherValue::Gauge(reads.held_bytes),
             ),
             metric(

@@ -79,7 +79,7 @@ fn monitor(url: &ServerUrl) -> Result<Monitor, String> {
         Ok(serde_json::from_str(&response.body_mut().read_to_string()?)?)
     };
     let varz = ask().map_err(|error| format!("{error:#}"))?;
-    Monitor::of(&varz).ok_or_else(|| "it does not answer as the monitoring of NATS does".into())
+    Monitor::of(&varz).ok_or_else(|| "it does not answer like the monitoring of NATS".into())
 }
 
 /// The report for programs. New versions add fields and never rename one.

@@ -23,17 +23,13 @@ impl MetricSource for NatsMetrics {
         let subscriptions_age_ms = engine.table_age_ms(tables::SUBSCRIPTIONS);
         let Figures { is_open, is_stalled, under_way, followed, polled, nodes, .. } = figures;
         let own = [
-            gauge("nats_connected", "Whether the stream in NATS can be used.", is_open.into()),
+            gauge("nats_connected", "1 if the stream in NATS can be used.", is_open.into()),
             gauge(
                 "nats_cut_off_seconds",
-                "For how long the stream in NATS cannot be used; 0 if it can.",
+                "Time since the stream in NATS could be used; 0 if it can.",
                 cut_off_ms / 1000,
             ),
-            gauge(
-                "nats_stalled",
-                "Whether NATS answers and stores no messages.",
-                is_stalled.into(),
-            ),
+            gauge("nats_stalled", "1 if NATS answers but stores no messages.", is_stalled.into()),
             gauge(
                 "nats_revocations_age_seconds",
                 "Maximum age of this node's revocations; 0 without keys.",
@@ -44,7 +40,7 @@ impl MetricSource for NatsMetrics {
                 "Maximum age of this node's kept subscriptions.",
                 subscriptions_age_ms / 1000,
             ),
-            gauge("nats_other_nodes", "Other nodes that are there, as this one knows.", nodes),
+            gauge("nats_other_nodes", "Other running nodes known to this one.", nodes),
             gauge(
                 "nats_publications_under_way",
                 "Publications that the stream in NATS has not answered yet.",
@@ -121,7 +117,7 @@ impl MetricSource for NatsMetrics {
         let polled = polls.then(|| {
             Ailment::new(
                 "nats_limit",
-                "NATS allows this node no more subscriptions: messages of some channels come late",
+                "NATS allows this node no more subscriptions: messages of some channels are late",
             )
         });
         ailment
@@ -201,22 +197,18 @@ impl Standing {
         [
             OtherMetric {
                 name: "nats_nodes",
-                help: "Nodes that this one knows, itself included, by version.",
+                help: "Nodes known to this one, itself included, by version.",
                 value: OtherValue::GaugesBy("version", self.versions),
             },
-            gauge(
-                "nats_suspect_nodes",
-                "Nodes with which something is not as it should be, as this one knows.",
-                self.suspect,
-            ),
+            gauge("nats_suspect_nodes", "Suspect nodes known to this one.", self.suspect),
             gauge(
                 "nats_lag_milliseconds",
-                "How late messages from NATS reach this node.",
+                "Delay of messages from NATS to this node.",
                 self.lag_ms,
             ),
             gauge(
                 "nats_behind_channels",
-                "Channels and users that this node follows and may lack messages of.",
+                "Followed channels and users that may lack messages.",
                 self.behind,
             ),
         ]

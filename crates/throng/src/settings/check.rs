@@ -101,9 +101,11 @@ fn proxies(settings: &Settings) -> Option<String> {
         None if settings.proxy_protocol.0 => "proxy-protocol = always".into(),
         None => return None,
     };
-    settings.trusted_proxies.0.is_empty().then(|| {
-        format!("{setting} needs trusted-proxies: the addresses of the proxies that are believed")
-    })
+    settings
+        .trusted_proxies
+        .0
+        .is_empty()
+        .then(|| format!("{setting} needs trusted-proxies: the addresses of the proxies to trust"))
 }
 
 /// A batch must be able to hold one message, and a subscriber must be allowed to lag by one.

@@ -34,7 +34,7 @@ pub(super) fn show(arguments: &Arguments) -> Result<()> {
     let paint = Paint::on(&std::io::stdout());
     let text = describe(&untrusted.header, &untrusted.claims, now_s(), paint);
     terminal::print(&text)?;
-    terminal::print_note("nothing of this is verified; `throng token check` verifies a token");
+    terminal::print_note("nothing here is verified; `throng token check` verifies a token");
     Ok(())
 }
 

@@ -154,10 +154,13 @@ impl Upgrader {
             bail!("{obstacle}");
         }
         if let Some(trouble) = self.running.node.as_ref().and_then(|node| node.trouble()) {
-            bail!("this node cannot use NATS now, so no process can take over from it: {trouble}");
+            bail!("this node cannot use NATS now, so no process can take over: {trouble}");
         }
         let reloads = &self.running.reloads;
-        ensure!(reloads.begin_upgrade(), "a reload is under way and does not end; restart instead");
+        ensure!(
+            reloads.begin_upgrade(),
+            "a reload is under way and does not finish; restart instead"
+        );
         let health = self.control.health();
         let upgraded = self.attempt(&|text| {
             health.set_upgrade(UpgradeState::UnderWay, text, None);
@@ -187,7 +190,7 @@ impl Upgrader {
         let mut channel = Channel::new(near, START_TIMEOUT)?;
         let mut phase = Predecessor::default();
         self.greet(&mut channel, &mut phase)?;
-        say("it is ready; logs and sockets are sent ahead, then requests that have begun end");
+        say("it is ready; sending logs and sockets ahead, then finishing requests under way");
         let moved = self
             .send_ahead(&mut channel, &mut phase)
             .and_then(|()| self.hand_over(&mut channel, &mut phase));
@@ -259,7 +262,7 @@ impl Upgrader {
         sent.map_err(ended)?;
         match self.next(channel, phase)? {
             Message::Ready => Ok(()),
-            _ => bail!("it does not say that it is ready"),
+            _ => bail!("it did not report that it is ready"),
         }
     }
 
@@ -295,7 +298,7 @@ impl Upgrader {
             let began = Instant::now();
             self.running.rest.begin(REST_MAX);
             let is_held = self.running.node.as_ref().is_none_or(|node| node.hold());
-            ensure!(is_held, "the connection to NATS does not come to rest; try again");
+            ensure!(is_held, "publications to NATS do not finish; try again");
             self.edge.halt().context("the workers")?;
             // One that had not heard of the hold may have handed a connection off meanwhile.
             if self.control.hold().is_at_rest() && !self.is_handing_off() {
@@ -322,7 +325,7 @@ impl Upgrader {
         parts::send_control(&counted, channel).map_err(ended)?;
         match self.next(channel, phase)? {
             Message::HasAll => {}
-            _ => bail!("it does not say that it has everything"),
+            _ => bail!("it did not confirm that it has everything"),
         }
         let left = pause_end.saturating_duration_since(Instant::now());
         self.edge.await_workers(left).context("a worker")?;
@@ -343,7 +346,7 @@ impl Upgrader {
     fn commit(&self, channel: &mut Channel, phase: &mut Predecessor) -> Result<()> {
         // The holder decides: shutting a channel now would leave nobody who serves.
         let attempt = self.attempt.lock().unwrap_or_else(PoisonError::into_inner).take();
-        ensure!(attempt.is_some(), "a signal has come that ends the server");
+        ensure!(attempt.is_some(), "a signal to stop the server arrived");
         let commit = phase.give_up().ok_or_else(|| anyhow!("it does not have everything"))?;
         // The new process takes its path as soon as it has heard the word.
         let mut socket = self.control_socket.lock().unwrap_or_else(PoisonError::into_inner);
@@ -373,7 +376,7 @@ impl Upgrader {
             }
             ensure!(
                 Instant::now() < deadline,
-                "requests that have begun do not end; try again, or restart instead"
+                "requests under way do not finish; try again, or restart instead"
             );
         }
         Ok(())

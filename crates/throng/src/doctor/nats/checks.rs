@@ -128,7 +128,7 @@ fn servers(found: &Findings) -> Check {
     };
     let text = format!("{} of {named} can be used", named - faults.len());
     let why = if is_lonely && faults.is_empty() {
-        "a node that starts while this server is away finds no other"
+        "a node that starts while this server is down knows no other"
     } else {
         "a node goes to the next server when one is lost"
     };
@@ -162,7 +162,7 @@ fn login(found: &Examined) -> Check {
     let text = format!("{}, {tls}", if is_guarded { found.login } else { "no login" });
     let is_safe = found.is_loopback || (is_guarded && found.is_tls);
     let why =
-        "whoever can publish there forges messages, and whoever listens on the way reads them";
+        "a client that can publish there can forge messages, and an eavesdropper can read them";
     let needed = if found.is_loopback { "none on loopback" } else { "a login, over TLS" };
     check("login", (text, needed), ok_or(is_safe, Verdict::Should), why)
 }
@@ -194,7 +194,7 @@ fn jetstream(found: &Examined) -> Check {
 }
 
 fn existing(kind: &'static str, name: &str, found: &Existing) -> Check {
-    let needed = "as the settings have it, or none";
+    let needed = "as in the settings, or none";
     let why = "a node never changes a stream, and does not use one that differs";
     let of = |text: &str, verdict| check(kind, (format!("{name} {text}"), needed), verdict, why);
     match found {
@@ -218,7 +218,7 @@ fn existing(kind: &'static str, name: &str, found: &Existing) -> Check {
 fn of_stream(check: Check, name: &str, stream: &Stream) -> Check {
     if !stream.has_leader {
         let check = Check { found: Some(format!("{name} has no leader")), ..check };
-        let why = "nothing is stored until a majority of its servers is there";
+        let why = "nothing is stored until a majority of its servers is available";
         return Check { verdict: Verdict::Must, why: why.into(), ..check };
     }
     let late = stream.peers.iter().filter_map(Peer::fault);
@@ -227,7 +227,7 @@ fn of_stream(check: Check, name: &str, stream: &Stream) -> Check {
         return check;
     }
     let lacks = format!("{name} lacks {}", counted(late.len() as u64, "server", "servers"));
-    let why = "another server that is lost may stop it";
+    let why = "losing another server may stop it";
     let check = Check { found: Some(lacks), verdict: Verdict::Should, why: why.into(), ..check };
     advised(check, late)
 }
@@ -244,15 +244,13 @@ fn replicas(found: &Examined, wanted: &Wanted<'_>) -> Check {
     let (needed, why) = if replicas > 1 {
         ("servers in a cluster", "each copy is on a different server")
     } else if servers >= 3 {
-        ("3", "while the one server that has the stream is away, nothing can be published")
+        ("3", "while the only server of the stream is down, nothing can be published")
     } else {
         ("1", "a single server has one copy; three survive the loss of one of them")
     };
     let text = format!("{replicas} on {}", counted(servers as u64, "server", "servers"));
     let edit = match verdict {
-        Verdict::Should => {
-            Some("set nats-replicas = 3, and edit a stream that is there".to_owned())
-        }
+        Verdict::Should => Some("set nats-replicas = 3, and edit an existing stream".to_owned()),
         Verdict::Must => {
             Some("set nats-replicas = 1, or run three servers as a cluster".to_owned())
         }
@@ -322,7 +320,7 @@ fn connections(monitor: &Monitor) -> Check {
     let Monitor { connections, connections_max, .. } = monitor;
     let text = format!("{} of {}", count(*connections), count(*connections_max));
     let is_enough = connections.saturating_mul(10) <= connections_max.saturating_mul(9);
-    let why = "each node has one, and comes back to any server";
+    let why = "each node has one, and reconnects to any server";
     check("connections", (text, "a tenth free"), ok_or(is_enough, Verdict::Should), why)
 }
 

@@ -228,7 +228,7 @@ fn stored(answer: Option<Vec<u8>>) -> Result<(), String> {
         ack::Ack::Stored { .. } => Ok(()),
         ack::Ack::Refused(error) => Err(format!("the stream refuses a publication: {error}")),
         ack::Ack::Nobody | ack::Ack::Unreadable => {
-            Err("no stream takes publications: start a node first, which creates it".into())
+            Err("no stream accepts publications: start a node first, which creates it".into())
         }
     }
 }
