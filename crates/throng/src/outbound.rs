@@ -147,7 +147,7 @@ fn callout(table: &CalloutTable) -> Result<CalloutSettings, SettingsError> {
 fn decides_tokens(table: &CalloutTable) -> Result<bool, SettingsError> {
     match table.tokens {
         Some(_) if !table.decides_connect() => Err(SettingsError(format!(
-            "{} has `tokens`, which applies to `connect`; add \"connect\" to `decides`, or remove it",
+            "{} has `tokens`, which needs `connect`; add \"connect\" to `decides`, or remove it",
             table.at
         ))),
         tokens => Ok(tokens.unwrap_or(false)),

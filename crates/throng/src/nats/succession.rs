@@ -54,11 +54,13 @@ impl Joining {
             (false, None) => return Ok(None),
             (true, Some(name)) => name,
             (true, None) => bail!(
-                "the running server has engine = memory, and this one engine = nats; restart instead"
+                "the running server has engine = memory, and this one engine = nats; restart \
+                 instead"
             ),
             (false, Some(_)) => {
                 bail!(
-                    "the running server has engine = nats, and this one engine = memory; restart instead"
+                    "the running server has engine = nats, and this one engine = memory; restart \
+                     instead"
                 )
             }
         };
