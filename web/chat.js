@@ -123,7 +123,7 @@ async function askToken(message) {
   if (isAskingToken) return;
   isAskingToken = true;
   const given = await view.ask({
-    title: "This server asks for a token",
+    title: "This server requires a token",
     text: `${message}. A server that was started with --dev has printed one.`,
     label: "Token",
     ok: "Enter the room",
@@ -436,7 +436,7 @@ function askName(isRequired) {
 
 async function changeName() {
   view.closeSide();
-  if (token && userOf(token)) return view.toast("Your name is that of your token");
+  if (token && userOf(token)) return view.toast("Your name comes from your token");
   const to = await askName(false);
   if (!to || to === name) return;
   leave();

@@ -18,7 +18,7 @@ function element(tag, text) {
 /** What is wrong with a certificate, in words; nothing if all is well. */
 export function problem({ not_before_ms, not_after_ms, renewal }, now) {
   const parts = [];
-  if (not_after_ms === null) parts.push("not there yet");
+  if (not_after_ms === null) parts.push("not obtained yet");
   else if (not_after_ms <= now) parts.push("has expired");
   else {
     const life = not_after_ms - not_before_ms;

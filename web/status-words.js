@@ -99,7 +99,7 @@ const REASONS = {
     forbidden: "not allowed",
     too_large: "too large",
     draining: "draining",
-    storm: "told a moment in a storm",
+    storm: "sent away in a storm",
   },
   dropped: {
     skipped: "skipped by a slow subscriber",
@@ -137,7 +137,7 @@ export function upgrade(last, now) {
   if (!last || now - last.time_ms > (UPGRADE_SAID_MS[last.state] ?? 0)) return "";
   const { state, message, pause_ms: pause } = last;
   if (state === "under_way") return `An upgrade is under way: ${message}.`;
-  if (state === "failed") return `The last upgrade has failed, and the server goes on: ${message}.`;
+  if (state === "failed") return `The last upgrade has failed, and the server continues: ${message}.`;
   return `The server was upgraded: ${message}${pause === null ? "" : ` after a pause of ${pause} ms`}.`;
 }
 

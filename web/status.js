@@ -37,7 +37,7 @@ const $ = (id) => document.getElementById(id);
 const CARDS = [
   {
     title: "Publish to last write",
-    about: "How long it takes until the last subscriber of a message has it",
+    about: "Time until the last subscriber of a message has it",
     isHero: true,
     value: (sample) => words.milliseconds(sample.latency.minute.p50_ms),
     aside: ({ latency: { minute } }) => (minute.p50_ms === null ? "nothing in the last minute"
@@ -586,7 +586,7 @@ async function reconnect() {
 setInterval(() => {
   const isLive = $("link").dataset.state === "live";
   if (isLive && performance.now() - heardAt > STALE_MS) {
-    showLink("late", "late", "No sample has arrived for some seconds: the server or the "
+    showLink("late", "late", "No sample has arrived for several seconds: the server or the "
       + "network is slow.");
   }
 }, 1000);

@@ -347,9 +347,9 @@ mod tests {
         let client = client(None, &access, &settings).unwrap();
         let name = ChannelName::channel("rooms/a");
         let text = explain(&client, &name, &access, &settings).text(Paint::plain());
-        assert!(text.contains("the application says who it is"), "{text}");
+        assert!(text.contains("the application identifies it"), "{text}");
         assert!(text.contains("subscribe  no   only if the application's answer grants"), "{text}");
-        assert!(text.contains("publish    yes  every client may that the application"), "{text}");
+        assert!(text.contains("publish    yes  every client that the application"), "{text}");
         let tables = "
             [[callouts]]
             decides = ['connect']

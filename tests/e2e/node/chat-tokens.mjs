@@ -34,8 +34,8 @@ assert.ok(!ann.url().includes("token"), "the token stays in the URL");
 
 const bo = await open("");
 await answers(bo, "Welcome", "somebody else");
-await answers(bo, "asks for a token", bad);
-await answers(bo, "asks for a token", second);
+await answers(bo, "requires a token", bad);
+await answers(bo, "requires a token", second);
 await hears(bo, "hello from ann");
 await says(bo, "hello from bo");
 await hears(ann, "hello from bo");

@@ -272,7 +272,7 @@ const SCENARIOS = {
     await large.locator("#canary .bad", { hasText: "fails, not yet" }).waitFor();
     const certificates = large.locator("#certificates");
     await certificates.locator(".about.bad", { hasText: "not used: tls-cert: /etc" }).waitFor();
-    for (const text of [/awaited.*–.*1 h 0 min.*not there yet; failed 3 times: it could not/, /expired.*by its files.*has expired/, /overdue.*is overdue/]) {
+    for (const text of [/awaited.*–.*1 h 0 min.*not obtained yet; failed 3 times: it could not/, /expired.*by its files.*has expired/, /overdue.*is overdue/]) {
       await certificates.locator("tr.bad", { hasText: text }).waitFor();
     }
     await certificates.locator("tr:not(.bad)", { hasText: /good.*99 d.*9 d.*good/ }).waitFor();

@@ -117,11 +117,11 @@ mod tests {
                 "[[server-keys]]\nname = 'a'\nhash = 'sha256:1'".to_owned(),
                 format!("{one} has a malformed hash: the hash of a server key is sha256: and 64"),
             ),
-            (key(""), format!("{one} has no scopes; add what the key is for")),
+            (key(""), format!("{one} has no scopes; add its permissions")),
             (key("scopes = ['all']"), format!("{one} has the unknown scope \"all\"; use some of")),
             (
                 key("scopes = ['publish']\nchannels = ['a{user}']"),
-                format!("{one}: the pattern \"a{{user}}\" is invalid: beside {{user}}"),
+                format!("{one}: the pattern \"a{{user}}\" is invalid: next to {{user}}"),
             ),
             (
                 key("scopes = ['publish']\nusers = ['{user}']"),

@@ -14,10 +14,17 @@ use super::table::{Names, Options, SettingsError, names};
 /// The prefix of every setting's variable.
 const PREFIX: &str = "THRONG_";
 
-/// Variables with the prefix that are not settings. Commands read the first three. The guides give
-/// the next two to the application, which often shares a file of variables with the server.
-const NOT_SETTINGS: [&str; 5] =
-    ["THRONG_URL", "THRONG_TOKEN", "THRONG_KEY", "THRONG_SECRET", "THRONG_TOKEN_SECRET"];
+/// Variables with the prefix that are not settings. Commands read the first three, and `throng
+/// flood` the fourth. The guides give the others to the application, which often shares a file of
+/// variables with the server.
+const NOT_SETTINGS: [&str; 6] = [
+    "THRONG_URL",
+    "THRONG_TOKEN",
+    "THRONG_KEY",
+    "THRONG_FLOOD_SECRET",
+    "THRONG_SECRET",
+    "THRONG_TOKEN_SECRET",
+];
 
 /// Variables of the project's tests and scripts. A server must start where they are exported.
 const OF_TESTS: [&str; 12] = [
