@@ -18,12 +18,12 @@ use crate::schedule::ASKED_MAX;
 pub(crate) type AskedWait = Arc<Mutex<Option<SystemTime>>>;
 
 /// Sends the library's requests, and keeps what errors say about the next attempt.
-pub(crate) struct Client {
+pub(crate) struct AuthorityClient {
     pub(crate) trust: Trust,
     pub(crate) asked: AskedWait,
 }
 
-impl HttpClient for Client {
+impl HttpClient for AuthorityClient {
     fn request(
         &self,
         request: Request<BodyWrapper<Bytes>>,

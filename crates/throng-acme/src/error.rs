@@ -5,7 +5,6 @@ use std::time::SystemTime;
 
 use instant_acme::{Error, Problem};
 
-/// The directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {action} {}: {source}", path.display())]
 pub struct StoreError {
@@ -26,23 +25,21 @@ pub(crate) enum AcmeError {
     /// The authority asks to come back later.
     #[error("the certificate authority asks to wait: {0}")]
     Limited(String),
-    /// What was obtained cannot be kept, or what is kept cannot be read.
+    /// The directory of certificates cannot be written or read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Something went wrong here.
     #[error("{0}")]
     Own(String),
 }
 
-/// A failed attempt.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub(crate) struct OrderFailure {
     pub(crate) error: AcmeError,
     /// The moment that the authority has named for the next attempt, if it has.
     pub(crate) not_before: Option<SystemTime>,
 }
 
-/// What the library says, sorted by how soon to try again.
+/// Sorts errors of the library by how soon to try again.
 pub(crate) fn sorted(error: Error) -> AcmeError {
     match error {
         Error::Api(problem) => of_problem(&problem),
@@ -76,7 +73,7 @@ pub(crate) fn text(problem: &Problem) -> String {
     line(&text.unwrap_or_else(|| "it gives no reason".into()))
 }
 
-/// What the authority says, in one line of some length.
+/// A text of the authority on one line, cut at a length.
 pub(crate) fn line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(500).collect()
 }

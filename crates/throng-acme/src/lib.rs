@@ -13,8 +13,8 @@
 //! | `schedule` | when to renew, and when to try again after a failure |
 //! | `store` | the account, the certificates and the failures, in a directory |
 //! | `client` | the way to the authority |
-//! | `validation` | what the authority is shown |
-//! | `shown` | the server's TLS, as this crate needs it |
+//! | `validation` | the proof that the authority is shown |
+//! | `server` | the server's TLS, as this crate needs it |
 //! | `order` | one certificate, from the order to its file |
 //! | `window` | when the authority wants a certificate to be renewed |
 //! | `progress` | how each name stands, for metrics and status |
@@ -34,8 +34,8 @@ mod order;
 mod progress;
 mod renewal;
 mod schedule;
+mod server;
 mod settings;
-mod shown;
 mod store;
 mod validation;
 mod window;
@@ -43,7 +43,7 @@ mod window;
 pub use error::StoreError;
 pub use progress::{NameState, Progress};
 pub use renewal::{Renewal, Renewer};
+pub use server::ChallengeResponder;
 pub use settings::{AcmeSettings, LETS_ENCRYPT, LETS_ENCRYPT_STAGING};
-pub use shown::Shown;
 pub use store::Store;
-pub use validation::Answer;
+pub use validation::ChallengeCertificate;

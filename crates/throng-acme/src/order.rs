@@ -10,12 +10,12 @@ use instant_acme::{
 use rcgen::{CertificateParams, DistinguishedName, KeyPair};
 use throng_outbound::Trust;
 
-use crate::client::{AskedWait, Client};
-use crate::error::{AcmeError, Failure, sorted, text};
+use crate::client::{AskedWait, AuthorityClient};
+use crate::error::{AcmeError, OrderFailure, sorted, text};
+use crate::server::ChallengeResponder;
 use crate::settings::AcmeSettings;
-use crate::shown::Shown;
 use crate::store::{Store, validity};
-use crate::validation::Answer;
+use crate::validation::ChallengeCertificate;
 
 /// How often, and how long, the authority is asked whether it has validated a name or signed.
 const POLLS: RetryPolicy = RetryPolicy::new()
@@ -26,17 +26,15 @@ const POLLS: RetryPolicy = RetryPolicy::new()
 /// The most time that an order may take.
 const ORDER_TIME_MAX: Duration = Duration::from_secs(10 * 60);
 
-/// Orders certificates with one account.
 pub(crate) struct Orders {
     pub(crate) settings: AcmeSettings,
     pub(crate) store: Store,
     pub(crate) trust: Trust,
-    pub(crate) shown: Arc<dyn Shown>,
+    pub(crate) server: Arc<dyn ChallengeResponder>,
     pub(crate) asked: AskedWait,
-    /// Whether the authority has named a window for a renewal. If so, orders name the certificate
-    /// that they replace (RFC 9773 section 5).
+    /// True if the authority names windows for renewals. Orders then name the certificate that they
+    /// replace (RFC 9773 section 5).
     pub(crate) names_windows: bool,
-    /// `None` until it is needed.
     account: Option<Account>,
 }
 
@@ -45,22 +43,22 @@ impl Orders {
         settings: AcmeSettings,
         store: Store,
         trust: Trust,
-        shown: Arc<dyn Shown>,
+        server: Arc<dyn ChallengeResponder>,
     ) -> Orders {
         let asked = AskedWait::default();
-        Orders { settings, store, trust, shown, asked, names_windows: false, account: None }
+        Orders { settings, store, trust, server, asked, names_windows: false, account: None }
     }
 
     /// Obtains a certificate for `name`, and stores it.
-    pub(crate) async fn obtain(&mut self, name: &str) -> Result<(), Failure> {
+    pub(crate) async fn obtain(&mut self, name: &str) -> Result<(), OrderFailure> {
         self.forget_asked();
         let obtained = tokio::time::timeout(ORDER_TIME_MAX, self.try_to_obtain(name)).await;
-        // Also after a failure: what the authority was shown is of no use any more.
-        self.shown.answer(Vec::new()).map_err(own)?;
+        // Also after a failure: what the authority was server is of no use any more.
+        self.server.answer(Vec::new()).map_err(own)?;
         let late = || AcmeError::Unreachable("the order took more than ten minutes".into());
         obtained.unwrap_or_else(|_| Err(late())).map_err(|error| {
             let not_before = *self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-            Failure { error, not_before }
+            OrderFailure { error, not_before }
         })
     }
 
@@ -119,7 +117,7 @@ impl Orders {
         *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// The account: that of this run, or the stored one.
+    /// The account of this run, or the stored one.
     pub(crate) async fn known_account(&mut self) -> Result<Option<Account>, AcmeError> {
         if self.account.is_none()
             && let Some(credentials) = self.store.account()?
@@ -146,7 +144,7 @@ impl Orders {
     }
 
     fn builder(&self) -> AccountBuilder {
-        let client = Client { trust: self.trust.clone(), asked: Arc::clone(&self.asked) };
+        let client = AuthorityClient { trust: self.trust.clone(), asked: Arc::clone(&self.asked) };
         Account::builder_with_http(Box::new(client))
     }
 
@@ -163,7 +161,9 @@ impl Orders {
                     AcmeError::Refused("it does not validate names by tls-alpn-01".into())
                 })?;
             let digest = challenge.key_authorization().digest();
-            self.shown.answer(vec![Answer::new(name, digest.as_ref())?]).map_err(AcmeError::Own)?;
+            self.server
+                .answer(vec![ChallengeCertificate::new(name, digest.as_ref())?])
+                .map_err(AcmeError::Own)?;
             challenge.set_ready().await.map_err(sorted)?;
         }
         match order.poll_ready(&POLLS).await.map_err(sorted)? {
@@ -187,16 +187,14 @@ impl Orders {
     }
 }
 
-fn own(message: String) -> Failure {
-    Failure { error: AcmeError::Own(message), not_before: None }
+fn own(message: String) -> OrderFailure {
+    OrderFailure { error: AcmeError::Own(message), not_before: None }
 }
 
-/// Whether the authority has forgotten the account.
 fn is_gone(problem: &Problem) -> bool {
     problem.r#type.as_deref() == Some("urn:ietf:params:acme:error:accountDoesNotExist")
 }
 
-/// Whether the authority asks to come back later.
 fn is_limit(error: &Error) -> bool {
     let Error::Api(problem) = error else { return false };
     problem.r#type.as_deref() == Some("urn:ietf:params:acme:error:rateLimited")

@@ -9,12 +9,12 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use throng_outbound::Trust;
 use tokio::sync::Notify;
 
-use crate::error::Failure;
+use crate::error::OrderFailure;
 use crate::order::Orders;
 use crate::progress::{NameState, Progress};
 use crate::schedule;
+use crate::server::ChallengeResponder;
 use crate::settings::AcmeSettings;
-use crate::shown::Shown;
 use crate::store::{Failures, Store};
 use crate::window::{AGAIN_AFTER_FAILURE, Window};
 
@@ -52,16 +52,19 @@ struct Name {
     error: Option<String>,
     /// When the authority is asked for the window of the renewal.
     ask: SystemTime,
-    /// Its last answer.
     window: Option<Window>,
 }
 
 impl Renewal {
     /// Begins nothing yet. Reads what is stored, to say how each name stands.
-    pub fn new(settings: AcmeSettings, trust: Trust, shown: Arc<dyn Shown>) -> Renewal {
+    pub fn new(
+        settings: AcmeSettings,
+        trust: Trust,
+        server: Arc<dyn ChallengeResponder>,
+    ) -> Renewal {
         let store = Store::new(&settings);
         let names = Name::read_all(&settings.names, &store);
-        let orders = Orders::new(settings, store, trust, shown);
+        let orders = Orders::new(settings, store, trust, server);
         let renewal = Renewal { orders, progress: Arc::default(), again: Arc::default(), names };
         renewal.tell();
         renewal
@@ -157,12 +160,12 @@ impl Renewal {
                 entry.next = due(store, &name, now);
                 (entry.failures, entry.error) = (0, None);
                 (entry.ask, entry.window) = (now, None);
-                self.orders.shown.has_changed();
+                self.orders.server.has_changed();
                 let next = fmt_http_date(entry.next);
                 tracing::info!("a certificate for {name} was obtained; it is renewed at {next}");
                 Failures::default()
             }
-            Err(Failure { error, not_before }) => {
+            Err(OrderFailure { error, not_before }) => {
                 entry.failures = entry.failures.saturating_add(1);
                 let wait = schedule::wait(&error, entry.failures, chance());
                 entry.next = not_before.unwrap_or(now).max(now + wait);

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 /// The directory of Let's Encrypt.
 pub const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
 
-/// That of its staging environment, whose certificates clients do not trust.
+/// The directory of its staging environment, whose certificates clients do not trust.
 pub const LETS_ENCRYPT_STAGING: &str = "https://acme-staging-v02.api.letsencrypt.org/directory";
 
-/// What to obtain, and where.
+/// The certificates to obtain, and their authority.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AcmeSettings {
     /// DNS names, in lower case. Each gets a certificate of its own.

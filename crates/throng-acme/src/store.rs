@@ -31,13 +31,12 @@ use crate::settings::AcmeSettings;
 /// The most bytes of a file that is read.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// The directory of one authority.
+/// The account, certificates and failures of one authority, as files of a directory.
 #[derive(Debug, Clone)]
 pub struct Store {
     directory: PathBuf,
 }
 
-/// Failures since the last success.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Failures {
     pub(crate) count: u32,
@@ -204,7 +203,8 @@ pub(crate) fn validity(pem: &[u8]) -> Option<(SystemTime, SystemTime)> {
     Some((at(validity.not_before), at(validity.not_after)))
 }
 
-/// What an authority knows the first certificate of a file in PEM by (RFC 9773, section 4.1).
+/// The identifier of the first certificate of a file in PEM, for the authority (RFC 9773, section
+/// 4.1).
 fn identifier(pem: &[u8]) -> Option<CertificateIdentifier<'static>> {
     let certificate = first(pem)?.tbs_certificate;
     let (_, signer) = certificate.get::<AuthorityKeyIdentifier>().ok()??;

@@ -1,4 +1,4 @@
-//! What the authority is shown (RFC 8737): a certificate for the name, with the digest of the
+//! The proof for the authority (RFC 8737): a certificate for the name, with the digest of the
 //! challenge in an extension.
 
 use rcgen::{CertificateParams, CustomExtension, KeyPair};
@@ -6,9 +6,9 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
 use crate::error::AcmeError;
 
-/// What the authority is shown for one name.
+/// The proof for one name.
 #[derive(Debug)]
-pub struct Answer {
+pub struct ChallengeCertificate {
     /// The name that it asks for.
     pub name: String,
     /// The certificate, which nobody has signed.
@@ -17,9 +17,9 @@ pub struct Answer {
     pub key: PrivateKeyDer<'static>,
 }
 
-impl Answer {
+impl ChallengeCertificate {
     /// The answer to the challenge whose key authorization has this SHA-256.
-    pub(crate) fn new(name: &str, digest: &[u8]) -> Result<Answer, AcmeError> {
+    pub(crate) fn new(name: &str, digest: &[u8]) -> Result<ChallengeCertificate, AcmeError> {
         let failed = |error: rcgen::Error| {
             AcmeError::Own(format!("cannot make the certificate that proves {name}: {error}"))
         };
@@ -28,7 +28,7 @@ impl Answer {
         let key = KeyPair::generate().map_err(failed)?;
         let certificate = params.self_signed(&key).map_err(failed)?.der().clone();
         let key = PrivatePkcs8KeyDer::from(key.serialize_der()).into();
-        Ok(Answer { name: name.to_owned(), certificate, key })
+        Ok(ChallengeCertificate { name: name.to_owned(), certificate, key })
     }
 }
 
@@ -40,7 +40,7 @@ mod tests {
 
     #[test]
     fn the_digest_is_in_a_critical_extension() {
-        let answer = Answer::new("a.example", &[7; 32]).unwrap();
+        let answer = ChallengeCertificate::new("a.example", &[7; 32]).unwrap();
         let certificate = Certificate::from_der(&answer.certificate).unwrap();
         let extensions = certificate.tbs_certificate.extensions.unwrap();
         let found = extensions.iter().find(|one| one.extn_id.to_string() == "1.3.6.1.5.5.7.1.31");

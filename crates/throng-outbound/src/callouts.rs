@@ -55,12 +55,12 @@ use crate::client::{Origin, Trust};
 use crate::endpoint::Endpoint;
 use caller::Caller;
 use connect::{ConnectAnswer, ConnectCallout, ConnectReader};
-use decider::{Decider, DeciderTask, Shared};
-use delivery::Delivery;
+use decider::{CalloutEndpoint, Decider, DeciderTask};
+use delivery::EventDelivery;
 pub use events::Notifies;
 use events::{EventQueue, EventQueues};
 pub use metrics::CalloutMetrics;
-use policy::{CalloutPolicy, Route};
+use policy::{CalloutPolicy, CalloutRoute};
 pub use question::Asks;
 pub use secret::{SECRETS_MAX, Secret, SecretError};
 
@@ -71,13 +71,13 @@ pub struct CalloutSettings {
     pub endpoint: Endpoint,
     /// Each signs every request.
     pub secrets: Vec<Secret>,
-    /// What the endpoint decides.
+    /// Questions that the endpoint decides.
     pub asks: Vec<Asks>,
-    /// What it gets of the requests that it decides about, besides their credentials.
+    /// The part of a request that the endpoint gets with a question, besides credentials.
     pub passed: Passed,
-    /// Whether it is asked about clients with a token as well, if it decides who clients are.
+    /// True if the endpoint that decides who clients are is also asked about clients with a token.
     pub decides_tokens: bool,
-    /// What it is notified of.
+    /// Events that the endpoint is notified of.
     pub notifies: Vec<Notifies>,
     /// The channels or users that it decides about and hears of; `None` for all.
     pub pattern: Option<Pattern>,
@@ -95,7 +95,7 @@ type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// All callouts of a server, not running yet.
 pub struct Callouts {
-    routes: Vec<Route>,
+    routes: Vec<CalloutRoute>,
     connect: Option<ConnectPart>,
     queues: Vec<EventQueue>,
     deciders: Vec<Task>,
@@ -108,13 +108,13 @@ pub struct Callouts {
 /// The callout that says who clients are, until it is known what is revoked.
 struct ConnectPart {
     passed: Passed,
-    shared: Arc<Shared>,
+    endpoint: Arc<CalloutEndpoint>,
     max_queued: usize,
     max_cached: usize,
     decides_tokens: bool,
 }
 
-/// Callouts that run.
+/// Callouts that ask and deliver, on tasks of the runtime that started them.
 #[derive(Debug)]
 pub struct RunningCallouts {
     /// They run until the process ends: both planes may ask until then.
@@ -153,7 +153,7 @@ impl Callouts {
             let (max_queued, max_cached) = (settings.max_queued, settings.max_cached);
             let max_in_flight = settings.max_in_flight;
             let metrics = Arc::clone(&self.metrics);
-            let shared = Shared::new(
+            let endpoint = CalloutEndpoint::new(
                 caller(max_in_flight),
                 max_in_flight,
                 metrics,
@@ -163,15 +163,15 @@ impl Callouts {
                 settings.asks.iter().copied().partition(|&asks| asks == Asks::Connect);
             let passed = settings.passed.clone();
             if !asks.is_empty() {
-                let (decider, task) = Decider::new(&shared, max_queued, max_cached, ());
+                let (decider, task) = Decider::new(&endpoint, max_queued, max_cached, ());
                 self.start_later(task);
                 let (pattern, passed) = (settings.pattern.clone(), passed.clone());
-                self.routes.push(Route { asks, pattern, passed, decider });
+                self.routes.push(CalloutRoute { asks, pattern, passed, decider });
             }
             if !connects.is_empty() {
                 self.connect = Some(ConnectPart {
                     passed,
-                    shared,
+                    endpoint,
                     max_queued,
                     max_cached,
                     decides_tokens: settings.decides_tokens,
@@ -193,7 +193,7 @@ impl Callouts {
                 metrics: Arc::clone(&metrics),
             });
             // One connection is enough: batches are sent one after the other, to keep their order.
-            let delivery = Delivery { caller: caller(1), events, dropped, metrics, stop };
+            let delivery = EventDelivery { caller: caller(1), events, dropped, metrics, stop };
             self.deliveries.push(Box::pin(delivery.run()));
         }
     }
@@ -202,7 +202,7 @@ impl Callouts {
         self.deciders.push(Box::pin(task.run()));
     }
 
-    /// What all of them together get of a request. Call it before the others are taken.
+    /// The parts of a request that any of the endpoints gets. Call it before the others are taken.
     pub fn passed(&self) -> Passed {
         let routes = self.routes.iter().map(|route| &route.passed);
         let all = routes.chain(self.connect.as_ref().map(|connect| &connect.passed));
@@ -222,10 +222,10 @@ impl Callouts {
         max_age_s: u32,
     ) -> Option<Arc<dyn Connect>> {
         let part = self.connect.take()?;
-        let ConnectPart { passed, shared, max_queued, max_cached, decides_tokens } = part;
+        let ConnectPart { passed, endpoint, max_queued, max_cached, decides_tokens } = part;
         let reader = ConnectReader { pool: GrantsPool::default(), max_age_s };
         let (decider, task) =
-            Decider::<ConnectAnswer>::new(&shared, max_queued, max_cached, reader);
+            Decider::<ConnectAnswer>::new(&endpoint, max_queued, max_cached, reader);
         self.start_later(task);
         let revocations = Arc::clone(revocations);
         Some(Arc::new(ConnectCallout { passed, decider, decides_tokens, revocations }))
@@ -244,7 +244,6 @@ impl Callouts {
         (!queues.is_empty()).then(|| Arc::new(EventQueues(queues)) as _)
     }
 
-    /// What they count.
     pub fn metrics(&self) -> Arc<CalloutMetrics> {
         Arc::clone(&self.metrics)
     }

@@ -18,7 +18,7 @@ mod race;
 mod trust;
 
 pub(crate) use error::RequestError;
-pub(crate) use origin::{Origin, Outgoing};
+pub(crate) use origin::{Origin, OutgoingRequest};
 pub use trust::Trust;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The URLs that the server may request: those of its configuration.
+//! The URLs of the configuration, which are the only ones that the server requests.
 
 use std::fmt;
 use std::net::IpAddr;

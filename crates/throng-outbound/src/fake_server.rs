@@ -7,11 +7,10 @@ use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-/// What the server does with a request.
+/// The server's reaction to a request.
 pub(crate) enum Reply {
     /// Writes these bytes and reads the next request.
     Bytes(Vec<u8>),
-    /// Writes these bytes and closes.
     BytesAndClose(Vec<u8>),
     /// Writes these bytes and then nothing, and keeps the connection open.
     BytesAndHang(Vec<u8>),
@@ -19,7 +18,6 @@ pub(crate) enum Reply {
     Forever(Vec<u8>),
 }
 
-/// A response with a body.
 pub(crate) fn response(status: &str, headers: &str, body: &str) -> Vec<u8> {
     let length = body.len();
     format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\n{headers}\r\n{body}").into_bytes()

@@ -23,11 +23,10 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::client::{Origin, Outgoing, RequestError, Trust};
+use crate::client::{Origin, OutgoingRequest, RequestError, Trust};
 use crate::endpoint::Endpoint;
 pub use metrics::KeySetMetrics;
 
-/// The deadline of a fetch. Tokens whose keys are fetched wait for it, for five seconds at most.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Fetches key sets for an [`Authenticator`].
@@ -35,7 +34,7 @@ const FETCH_TIMEOUT: Duration = Duration::from_secs(4);
 pub struct KeySetTask {
     trust: Trust,
     wake: Arc<Notify>,
-    sets: Vec<KeySet>,
+    sets: Vec<FetchedSet>,
     /// The deadline of a fetch.
     timeout: Duration,
     metrics: Arc<KeySetMetrics>,
@@ -43,7 +42,7 @@ pub struct KeySetTask {
 
 /// A URL with a key set.
 #[derive(Debug)]
-struct KeySet {
+struct FetchedSet {
     source: SourceId,
     origin: Arc<Origin>,
 }
@@ -115,10 +114,9 @@ impl KeySetTask {
         let source = authenticator.add_url(settings, now());
         let origin = Arc::new(Origin::new(endpoint, self.trust.clone(), 0));
         self.metrics.add_set();
-        self.sets.push(KeySet { source, origin });
+        self.sets.push(FetchedSet { source, origin });
     }
 
-    /// What the task counts.
     pub fn metrics(&self) -> Arc<KeySetMetrics> {
         Arc::clone(&self.metrics)
     }
@@ -154,7 +152,7 @@ impl KeySetTask {
         at: usize,
         result: Result<(Fetched, usize), FetchError>,
     ) {
-        let KeySet { source, origin } = &self.sets[at];
+        let FetchedSet { source, origin } = &self.sets[at];
         let endpoint = origin.endpoint();
         let result = match result {
             Ok((fetched, left_out)) => authenticator
@@ -188,7 +186,7 @@ async fn fetch(origin: &Origin, timeout: Duration) -> Result<(Fetched, usize), F
     let mut headers = HeaderMap::new();
     let accept = HeaderValue::from_static("application/jwk-set+json, application/json");
     headers.insert(ACCEPT, accept);
-    let request = Outgoing {
+    let request = OutgoingRequest {
         method: Method::GET,
         headers,
         body: Bytes::new(),

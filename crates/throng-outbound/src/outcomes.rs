@@ -28,7 +28,6 @@ impl<const N: usize> Outcomes<N> {
         }
     }
 
-    /// Each word with its count.
     pub(crate) fn get(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let counts = self.counts.iter().map(|count| count.load(Ordering::Relaxed));
         self.words.iter().copied().zip(counts)

@@ -5,10 +5,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response};
 
-use crate::client::{Origin, Outgoing, RequestError, Trust};
+use crate::client::{Origin, OutgoingRequest, RequestError, Trust};
 use crate::endpoint::{Endpoint, EndpointError};
 
-/// Until a response is complete.
+/// The deadline of a complete response.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The most bytes of a response's body. A chain of certificates has some 10 KB.
@@ -46,7 +46,7 @@ pub async fn send(trust: &Trust, request: Request<Bytes>) -> Result<Response<Byt
     };
     let endpoint: Endpoint =
         head.uri.to_string().parse().map_err(|error: EndpointError| no_response(error.into()))?;
-    let outgoing = Outgoing {
+    let outgoing = OutgoingRequest {
         method: head.method,
         headers: head.headers,
         body,

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use anyhow::{Context as _, Result};
-use throng_acme::{AcmeSettings, Answer, NameState, Renewal, Renewer, Shown, Store};
+use throng_acme::{
+    AcmeSettings, ChallengeCertificate, ChallengeResponder, NameState, Renewal, Renewer, Store,
+};
 use throng_certificates::{CertificateFiles, ServerTls, Validation};
 use throng_control::{Ailment, MetricSource, OtherMetric, OtherValue};
 use throng_outbound::Trust;
@@ -65,9 +67,10 @@ struct OfServer {
     look: fn(&ServerTls),
 }
 
-impl Shown for OfServer {
-    fn answer(&self, answers: Vec<Answer>) -> Result<(), String> {
-        let validation = |Answer { name, certificate, key }| Validation { name, certificate, key };
+impl ChallengeResponder for OfServer {
+    fn answer(&self, answers: Vec<ChallengeCertificate>) -> Result<(), String> {
+        let validation =
+            |ChallengeCertificate { name, certificate, key }| Validation { name, certificate, key };
         let answers = answers.into_iter().map(validation).collect();
         self.tls.answer_validations(answers).map_err(|error| error.to_string())
     }

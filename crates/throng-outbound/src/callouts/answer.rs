@@ -1,4 +1,4 @@
-//! What the application answers about a channel.
+//! Answers of the application about a channel.
 
 use std::borrow::Cow;
 
@@ -17,7 +17,7 @@ const CACHE_S_MAX: u64 = 24 * 60 * 60;
 /// A misspelt `expires` must not become a permission without an end, so unknown members are errors.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Document<'a> {
+struct DecisionDocument<'a> {
     allow: bool,
     #[serde(borrow, default)]
     message: Option<Cow<'a, str>>,
@@ -36,7 +36,7 @@ impl Verdict for Decision {
     type Given = Decision;
 
     fn read((): &(), body: &[u8], asked_s: u64) -> Result<Answered<Decision>, AnswerError> {
-        let Document { allow, message, expires, cache } = serde_json::from_slice(body)?;
+        let DecisionDocument { allow, message, expires, cache } = serde_json::from_slice(body)?;
         if allow && expires.is_some_and(|expires_s| expires_s <= asked_s) {
             return Err(AnswerError::Past);
         }

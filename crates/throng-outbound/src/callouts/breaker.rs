@@ -9,7 +9,7 @@
 
 use std::net::IpAddr;
 
-use super::cache::Key;
+use super::cache::QuestionKey;
 
 /// The failures in a row that open it.
 pub(super) const FAILURES_MAX: u32 = 5;
@@ -29,32 +29,30 @@ const TRIES_PER_ADDRESS_MAX: usize = 4;
 /// The time that [`TRIES_MAX`] is about, in milliseconds.
 const TRIES_MS: u64 = 1_000;
 
-/// A question, and where the client is for which it is asked, if that is known.
+/// A question, and the address of its client, if known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Asked {
-    pub(super) key: Key,
+pub(super) struct Attempt {
+    pub(super) key: QuestionKey,
     pub(super) address: Option<IpAddr>,
 }
 
-/// Whether requests may go to an endpoint. The clock is passed in.
+/// Decides whether requests may go to an endpoint. The clock is passed in.
 #[derive(Debug, Default)]
 pub(super) struct Breaker {
-    /// Failures since the last success.
     failures: u32,
     /// Some questions that have failed since then; not more than it takes.
-    failed: Vec<Key>,
-    /// Whether it could not be reached since then.
+    failed: Vec<QuestionKey>,
+    /// True if a connection has failed since the last success.
     has_failed: bool,
     succeeded_ms: u64,
     is_open: bool,
-    /// The tries since `tries_since_ms`.
-    tries: Vec<Asked>,
+    tries: Vec<Attempt>,
     tries_since_ms: u64,
 }
 
 impl Breaker {
-    /// Whether a request may go now. Its result must be reported.
-    pub(super) fn admits(&mut self, asked: Asked, now_ms: u64) -> bool {
+    /// True if a request may go now. Report its result.
+    pub(super) fn admits(&mut self, asked: Attempt, now_ms: u64) -> bool {
         if !self.is_open {
             return true;
         }
@@ -69,12 +67,11 @@ impl Breaker {
         true
     }
 
-    /// Whether a request would be refused now.
-    pub(super) fn refuses(&self, asked: Asked, now_ms: u64) -> bool {
+    pub(super) fn refuses(&self, asked: Attempt, now_ms: u64) -> bool {
         if !self.is_open || self.are_tries_over(now_ms) {
             return false;
         }
-        let of_address = |tried: &&Asked| tried.address == asked.address;
+        let of_address = |tried: &&Attempt| tried.address == asked.address;
         let has_address = asked.address.is_some();
         self.tries.len() >= TRIES_MAX
             || self.tries.iter().any(|tried| tried.key == asked.key)
@@ -94,7 +91,7 @@ impl Breaker {
 
     /// A request failed, as any other would if that `is_of_endpoint`. The result says whether the
     /// breaker has opened because of it.
-    pub(super) fn failed(&mut self, asked: Asked, is_of_endpoint: bool, now_ms: u64) -> bool {
+    pub(super) fn failed(&mut self, asked: Attempt, is_of_endpoint: bool, now_ms: u64) -> bool {
         self.failures = self.failures.saturating_add(1);
         self.has_failed |= is_of_endpoint;
         if self.failed.len() < QUESTIONS_MIN && !self.failed.contains(&asked.key) {
@@ -118,9 +115,9 @@ impl Breaker {
 mod tests {
     use super::*;
 
-    fn asked(question: u32, address: u8) -> Asked {
+    fn asked(question: u32, address: u8) -> Attempt {
         let address = Some(IpAddr::from([192, 0, 2, address]));
-        Asked { key: Key::of(&question.to_le_bytes()), address }
+        Attempt { key: QuestionKey::of(&question.to_le_bytes()), address }
     }
 
     fn open(now_ms: u64) -> Breaker {

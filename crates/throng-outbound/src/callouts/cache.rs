@@ -4,31 +4,31 @@ use std::collections::{HashMap, VecDeque};
 
 use ring::digest::{SHA256, digest};
 
-/// What an answer is about: a hash of the question, without what differs from one connection to
+/// Identifies a question: a hash of it of the question, without what differs from one connection to
 /// the next. Clients choose parts of a question, so no two may have the same hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Key([u8; 16]);
+pub(super) struct QuestionKey([u8; 16]);
 
-impl Key {
+impl QuestionKey {
     /// The key of a question in JSON.
-    pub(super) fn of(question: &[u8]) -> Key {
+    pub(super) fn of(question: &[u8]) -> QuestionKey {
         let mut hash = [0; 16];
         hash.copy_from_slice(&digest(&SHA256, question).as_ref()[..16]);
-        Key(hash)
+        QuestionKey(hash)
     }
 }
 
 /// A bounded number of answers. A full cache forgets the oldest one.
 #[derive(Debug)]
 pub(super) struct Cache<T> {
-    entries: HashMap<Key, Entry<T>>,
+    entries: HashMap<QuestionKey, CachedAnswer<T>>,
     /// The keys in the order of their first insertion. An entry that was replaced keeps its place.
-    order: VecDeque<Key>,
+    order: VecDeque<QuestionKey>,
     max_entries: usize,
 }
 
 #[derive(Debug)]
-struct Entry<T> {
+struct CachedAnswer<T> {
     answer: T,
     until_ms: u64,
 }
@@ -38,18 +38,17 @@ impl<T: Clone> Cache<T> {
         Cache { entries: HashMap::new(), order: VecDeque::new(), max_entries }
     }
 
-    /// The answer that holds now.
-    pub(super) fn get(&self, key: &Key, now_ms: u64) -> Option<T> {
+    pub(super) fn get(&self, key: &QuestionKey, now_ms: u64) -> Option<T> {
         let entry = self.entries.get(key)?;
         (now_ms < entry.until_ms).then(|| entry.answer.clone())
     }
 
     /// Keeps an answer until a time.
-    pub(super) fn insert(&mut self, key: Key, answer: T, until_ms: u64) {
+    pub(super) fn insert(&mut self, key: QuestionKey, answer: T, until_ms: u64) {
         if self.max_entries == 0 {
             return;
         }
-        if self.entries.insert(key, Entry { answer, until_ms }).is_some() {
+        if self.entries.insert(key, CachedAnswer { answer, until_ms }).is_some() {
             return;
         }
         self.order.push_back(key);
@@ -66,8 +65,8 @@ impl<T: Clone> Cache<T> {
 mod tests {
     use super::*;
 
-    fn key(number: usize) -> Key {
-        Key::of(number.to_string().as_bytes())
+    fn key(number: usize) -> QuestionKey {
+        QuestionKey::of(number.to_string().as_bytes())
     }
 
     #[test]

@@ -12,7 +12,7 @@ use throng_core::clock;
 
 use super::error::CalloutError;
 use super::secret::{Secret, sign};
-use crate::client::{Origin, Outgoing};
+use crate::client::{Origin, OutgoingRequest};
 use crate::endpoint::Endpoint;
 
 const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
@@ -24,7 +24,6 @@ const WEBHOOK_SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature
 pub(super) struct Caller {
     pub(super) origin: Origin,
     pub(super) secrets: Vec<Secret>,
-    /// The deadline of a request.
     pub(super) timeout: Duration,
 }
 
@@ -33,8 +32,8 @@ impl Caller {
         self.origin.endpoint()
     }
 
-    /// Posts a body, and returns that of the response if its status is a success. A request that is
-    /// sent again keeps its `id`, so that the application can recognise it.
+    /// Posts a body, and returns the body of the response if the status is a success. A request
+    /// that is repeated keeps its `id`, so that the application can recognise it.
     pub(super) async fn post(
         &self,
         id: &str,
@@ -54,7 +53,7 @@ impl Caller {
             headers.extend(HeaderValue::from_str(value).map(|value| (name, value)));
         }
         let (method, timeout) = (Method::POST, self.timeout);
-        let request = Outgoing { method, headers, body, timeout, max_response_bytes };
+        let request = OutgoingRequest { method, headers, body, timeout, max_response_bytes };
         let response = self.origin.send(&request).await?;
         if !response.status.is_success() {
             return Err(CalloutError::Status(response.status));

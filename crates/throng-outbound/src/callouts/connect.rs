@@ -18,7 +18,7 @@ use throng_wire::{ErrorCode, ErrorResponse};
 
 use super::answer::{cache_ms, denial};
 use super::decider::{Decider, Inquiry};
-use super::question::{Asks, Data, body, listed};
+use super::question::{Asks, Facts, body, listed};
 use super::verdict::{AnswerError, Answered, Verdict};
 
 /// The headers that a browser sends by itself, also with requests that a foreign page makes: it
@@ -29,12 +29,11 @@ const COOKIE: &str = "cookie";
 /// Asks one endpoint who clients are.
 #[derive(Debug)]
 pub(super) struct ConnectCallout {
-    /// What it gets of requests.
     pub(super) passed: Passed,
     pub(super) decider: Decider<ConnectAnswer>,
-    /// Whether it is asked about clients with a token as well.
+    /// True if clients with a token are asked about, too.
     pub(super) decides_tokens: bool,
-    /// The users who are revoked: what the application said of them before does not hold.
+    /// The revoked users: an earlier answer about one of them no longer holds.
     pub(super) revocations: Arc<Revocations>,
 }
 
@@ -51,7 +50,7 @@ pub(super) struct ConnectReader {
 /// As in answers about channels, unknown members are errors.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Document<'a> {
+struct ConnectDocument<'a> {
     allow: bool,
     #[serde(borrow, default)]
     message: Option<Cow<'a, str>>,
@@ -60,7 +59,6 @@ struct Document<'a> {
     /// As the claim of a token.
     #[serde(borrow, default)]
     grants: Option<&'a RawValue>,
-    /// In seconds since 1970.
     #[serde(default)]
     expires: Option<u64>,
     /// For how many seconds it holds.
@@ -68,16 +66,15 @@ struct Document<'a> {
     cache: Option<u64>,
 }
 
-/// What the application has said of a client.
+/// The application's answer about a client.
 #[derive(Debug, Clone)]
-pub(super) struct ConnectAnswer(Result<Told, ErrorResponse>);
+pub(super) struct ConnectAnswer(Result<Recognized, ErrorResponse>);
 
-/// Who a client is.
 #[derive(Debug, Clone)]
-struct Told {
+struct Recognized {
     identity: Arc<Identity>,
-    /// Whether the answer says what the client may do. If not, one with a token may do what that
-    /// grants.
+    /// True if the answer has grants. Without them, a client with a token keeps the grants of its
+    /// token.
     has_grants: bool,
 }
 
@@ -92,7 +89,7 @@ impl Verdict for ConnectAnswer {
         body: &[u8],
         asked_s: u64,
     ) -> Result<Answered<ConnectAnswer>, AnswerError> {
-        let document: Document<'_> = serde_json::from_slice(body)?;
+        let document: ConnectDocument<'_> = serde_json::from_slice(body)?;
         let cache_ms = cache_ms(document.cache);
         if !document.allow {
             let denial = denial(ErrorCode::Unauthorized, document.message.as_deref());
@@ -116,7 +113,7 @@ impl Verdict for ConnectAnswer {
         let seconds = |time_s| u32::try_from(time_s).unwrap_or(u32::MAX);
         // An answer to a question from before a revocation does not count after it.
         let identity = Identity::of_application(user, grants, seconds(asked_s), seconds(expires_s));
-        let told = Told { identity: Arc::new(identity), has_grants };
+        let told = Recognized { identity: Arc::new(identity), has_grants };
         Ok(Answered { verdict: ConnectAnswer(Ok(told)), cache_ms })
     }
 
@@ -131,7 +128,7 @@ impl Verdict for ConnectAnswer {
     fn within(self, token: &Option<Arc<Identity>>) -> ConnectVerdict {
         let ConnectAnswer(answer) = self;
         let Some(token) = token else { return answer.map(|told| told.identity) };
-        let Told { identity, has_grants } = answer.map_err(|error| match error.code {
+        let Recognized { identity, has_grants } = answer.map_err(|error| match error.code {
             // Another token would not help, nor is this one bad.
             ErrorCode::Unauthorized => ErrorResponse::new(ErrorCode::Forbidden, error.message),
             _ => error,
@@ -146,17 +143,17 @@ impl Verdict for ConnectAnswer {
 }
 
 impl ConnectCallout {
-    /// Whether an answer still holds. A denial does as long as it is cached.
+    /// True if the answer still holds. A denial holds as long as it is cached.
     fn holds(&self, answer: &ConnectAnswer) -> bool {
         let now_s = clock::machine_ms() / 1000;
         answer.0.as_ref().map_or(true, |told| self.recheck(&told.identity, now_s).is_ok())
     }
 
     /// Calls `then` with the question about a client, as JSON.
-    fn question<R>(&self, newcomer: Newcomer<'_>, then: impl FnOnce(Data<'_>) -> R) -> R {
+    fn question<R>(&self, newcomer: Newcomer<'_>, then: impl FnOnce(Facts<'_>) -> R) -> R {
         let Newcomer { transport, details, token } = newcomer;
         let headers = listed(&self.passed, details);
-        let data = Data::of_connect(transport).with(&self.passed, details.address, &headers);
+        let data = Facts::of_connect(transport).with(&self.passed, details.address, &headers);
         let Some(ShownToken { identity, text }) = token else { return then(data) };
         // It was verified, so that its claims are a JSON object.
         let claims = decode(text).ok().and_then(|token| RawValue::from_string(token.claims).ok());
@@ -229,7 +226,7 @@ mod tests {
         ConnectAnswer::read(&reader, json.as_bytes(), ASKED_S)
     }
 
-    /// What a client with this token gets.
+    /// The verdict on a client with this token.
     fn given(json: &str, token: Option<&Arc<Identity>>) -> ConnectVerdict {
         read(json).unwrap().verdict.within(&token.cloned())
     }

@@ -16,8 +16,8 @@ use throng_core::later::{Answer, Later, Ticket};
 use throng_wire::{ErrorCode, ErrorResponse};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
-use super::breaker::{Asked, Breaker};
-use super::cache::{Cache, Key};
+use super::breaker::{Attempt, Breaker};
+use super::cache::{Cache, QuestionKey};
 use super::caller::{Caller, new_id};
 use super::error::CalloutError;
 use super::metrics::CalloutMetrics;
@@ -35,7 +35,7 @@ const REFUSAL_NOTES_MS: u64 = 60_000;
 
 /// An endpoint, which all deciders of one callout share.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct CalloutEndpoint {
     caller: Caller,
     in_flight: Arc<Semaphore>,
     breaker: Mutex<Breaker>,
@@ -50,63 +50,59 @@ pub(super) struct Shared {
 /// Asks one endpoint one kind of question. Any thread may use it.
 #[derive(Debug)]
 pub(super) struct Decider<V: Verdict> {
-    questions: mpsc::Sender<Question<V>>,
+    questions: mpsc::Sender<WaitingQuestion<V>>,
     desk: Arc<Desk<V>>,
 }
 
-/// What the two halves share.
 #[derive(Debug)]
 struct Desk<V: Verdict> {
-    shared: Arc<Shared>,
+    endpoint: Arc<CalloutEndpoint>,
     cache: Mutex<Cache<V>>,
     reader: V::Reader,
 }
 
-/// What is asked.
 #[derive(Debug)]
 pub(super) struct Inquiry<F, B> {
     /// Names the question, apart from the moment when it is asked.
-    pub(super) key: Key,
+    pub(super) key: QuestionKey,
     /// Makes the body of the request, of a moment in milliseconds since 1970.
     pub(super) body: F,
-    /// What an answer cannot extend.
+    /// Limits that no answer extends, such as the client's token.
     pub(super) bounds: B,
-    /// Where the client is for which it is asked, if that is known.
+    /// The address of the client, if known.
     pub(super) address: Option<IpAddr>,
 }
 
-/// A question that waits.
 #[derive(Debug)]
-struct Question<V: Verdict> {
+struct WaitingQuestion<V: Verdict> {
     body: Vec<u8>,
-    about: Asked,
+    about: Attempt,
     bounds: V::Bounds,
     asked: Instant,
     asked_s: u64,
     ticket: Ticket<V::Given>,
-    /// Counts for the client's address.
     open: OpenQuestion,
 }
 
 /// The half that sends the questions.
 #[derive(Debug)]
 pub(super) struct DeciderTask<V: Verdict> {
-    questions: mpsc::Receiver<Question<V>>,
+    questions: mpsc::Receiver<WaitingQuestion<V>>,
     desk: Arc<Desk<V>>,
 }
 
-impl Shared {
+impl CalloutEndpoint {
     /// The endpoint of `caller`, which is asked `max_in_flight` questions at a time.
     pub(super) fn new(
         caller: Caller,
         max_in_flight: usize,
         metrics: Arc<CalloutMetrics>,
         clients: Arc<Clients>,
-    ) -> Arc<Shared> {
+    ) -> Arc<CalloutEndpoint> {
         let in_flight = Arc::new(Semaphore::new(max_in_flight));
         let (breaker, waiting_bytes) = (Mutex::default(), AtomicUsize::default());
         let refusal_due_ms = AtomicU64::default();
-        Arc::new(Shared {
+        Arc::new(CalloutEndpoint {
             caller,
             in_flight,
             breaker,
@@ -122,23 +118,23 @@ impl<V: Verdict> Decider<V> {
     /// A decider of which `max_waiting` questions wait at most, and which caches `max_cached`
     /// answers at most.
     pub(super) fn new(
-        shared: &Arc<Shared>,
+        endpoint: &Arc<CalloutEndpoint>,
         max_waiting: usize,
         max_cached: usize,
         reader: V::Reader,
     ) -> (Decider<V>, DeciderTask<V>) {
         let (sender, receiver) = mpsc::channel(max_waiting.max(1));
         let cache = Mutex::new(Cache::new(max_cached));
-        let desk = Arc::new(Desk { shared: Arc::clone(shared), cache, reader });
+        let desk = Arc::new(Desk { endpoint: Arc::clone(endpoint), cache, reader });
         let decider = Decider { questions: sender, desk: Arc::clone(&desk) };
         (decider, DeciderTask { questions: receiver, desk })
     }
 
     /// The cached answer to a question, if it still `holds`.
-    pub(super) fn known(&self, key: &Key, holds: impl FnOnce(&V) -> bool) -> Option<V> {
+    pub(super) fn known(&self, key: &QuestionKey, holds: impl FnOnce(&V) -> bool) -> Option<V> {
         let known = lock(&self.desk.cache).get(key, clock::now_ms());
         let known = known.filter(holds)?;
-        self.desk.shared.metrics.decisions.count("cached");
+        self.desk.endpoint.metrics.decisions.count("cached");
         Some(known)
     }
 
@@ -150,21 +146,21 @@ impl<V: Verdict> Decider<V> {
         later: Later<'_, V::Given>,
     ) -> Answer<V::Given> {
         let Inquiry { key, body, bounds, address } = inquiry;
-        let shared = &self.desk.shared;
+        let endpoint = &self.desk.endpoint;
         if let Some(verdict) = self.known(&key, holds) {
             return Answer::Now(verdict.within(&bounds));
         }
-        let refuse = |outcome| Answer::Now(shared.refuse::<V>(outcome).within(&bounds));
+        let refuse = |outcome| Answer::Now(endpoint.refuse::<V>(outcome).within(&bounds));
         // Behind the cache: a known answer needs no endpoint.
-        let about = Asked { key, address };
-        if lock(&shared.breaker).refuses(about, clock::now_ms()) {
+        let about = Attempt { key, address };
+        if lock(&endpoint.breaker).refuses(about, clock::now_ms()) {
             return refuse("breaker_open");
         }
         // Before the place is taken: one address must not fill the queue.
-        let open = match OpenQuestion::begin(&shared.clients, address) {
+        let open = match OpenQuestion::begin(&endpoint.clients, address) {
             Ok(open) => open,
             Err(refusal) => {
-                shared.metrics.decisions.count("limited");
+                endpoint.metrics.decisions.count("limited");
                 return Answer::Now(V::refused(refusal.into()).within(&bounds));
             }
         };
@@ -175,15 +171,15 @@ impl<V: Verdict> Decider<V> {
         let asked_ms = clock::machine_ms();
         let body = body(asked_ms);
         // Added first and looked at later, so that two at once cannot both get the last bytes.
-        let before = shared.waiting_bytes.fetch_add(body.len(), Ordering::Relaxed);
+        let before = endpoint.waiting_bytes.fetch_add(body.len(), Ordering::Relaxed);
         if before + body.len() > WAITING_BYTES_MAX {
-            shared.waiting_bytes.fetch_sub(body.len(), Ordering::Relaxed);
+            endpoint.waiting_bytes.fetch_sub(body.len(), Ordering::Relaxed);
             return refuse("overflow");
         }
         let (ticket, answer) = later.ticket();
-        shared.metrics.decisions_waiting.add(1);
+        endpoint.metrics.decisions_waiting.add(1);
         let (asked, asked_s) = (Instant::now(), asked_ms / 1000);
-        place.send(Question { body, about, bounds, asked, asked_s, ticket, open });
+        place.send(WaitingQuestion { body, about, bounds, asked, asked_s, ticket, open });
         answer
     }
 }
@@ -193,43 +189,47 @@ impl<V: Verdict> DeciderTask<V> {
     pub(super) async fn run(mut self) {
         while let Some(question) = self.questions.recv().await {
             // The semaphore is never closed.
-            let in_flight = Arc::clone(&self.desk.shared.in_flight);
+            let in_flight = Arc::clone(&self.desk.endpoint.in_flight);
             let Ok(permit) = in_flight.acquire_owned().await else { return };
             tokio::spawn(ask(Arc::clone(&self.desk), question, permit));
         }
     }
 }
 
-async fn ask<V: Verdict>(desk: Arc<Desk<V>>, question: Question<V>, _permit: OwnedSemaphorePermit) {
-    let Question { body, about, bounds, asked, asked_s, ticket, open } = question;
-    let (shared, bytes) = (&desk.shared, body.len());
-    let is_too_late = asked.elapsed() + shared.caller.timeout > ANSWERED_WITHIN;
+async fn ask<V: Verdict>(
+    desk: Arc<Desk<V>>,
+    question: WaitingQuestion<V>,
+    _permit: OwnedSemaphorePermit,
+) {
+    let WaitingQuestion { body, about, bounds, asked, asked_s, ticket, open } = question;
+    let (endpoint, bytes) = (&desk.endpoint, body.len());
+    let is_too_late = asked.elapsed() + endpoint.caller.timeout > ANSWERED_WITHIN;
     let verdict = if is_too_late {
-        shared.refuse("too_late")
-    } else if !lock(&shared.breaker).admits(about, clock::now_ms()) {
-        shared.refuse("breaker_open")
+        endpoint.refuse("too_late")
+    } else if !lock(&endpoint.breaker).admits(about, clock::now_ms()) {
+        endpoint.refuse("breaker_open")
     } else {
-        let answer = shared.caller.post(&new_id(), Bytes::from(body), ANSWER_BYTES_MAX).await;
+        let answer = endpoint.caller.post(&new_id(), Bytes::from(body), ANSWER_BYTES_MAX).await;
         let answer = answer.and_then(|answer| Ok(V::read(&desk.reader, &answer, asked_s)?));
-        shared.metrics.durations.record_shared(asked.elapsed().as_micros() as u64);
+        endpoint.metrics.durations.record_shared(asked.elapsed().as_micros() as u64);
         desk.conclude(about, answer)
     };
-    shared.metrics.decisions_waiting.subtract(1);
-    shared.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    endpoint.metrics.decisions_waiting.subtract(1);
+    endpoint.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
     drop(open);
     ticket.answer(verdict.within(&bounds));
 }
 
 impl<V: Verdict> Desk<V> {
     /// The verdict, after an answer or a failure.
-    fn conclude(&self, about: Asked, answer: Result<Answered<V>, CalloutError>) -> V {
-        let shared = &self.shared;
-        let endpoint = shared.caller.endpoint();
+    fn conclude(&self, about: Attempt, answer: Result<Answered<V>, CalloutError>) -> V {
+        let endpoint = &self.endpoint;
+        let url = endpoint.caller.endpoint();
         match answer {
             Ok(Answered { verdict, cache_ms }) => {
-                shared.note_answer();
+                endpoint.note_answer();
                 let outcome = if verdict.is_denial() { "denied" } else { "allowed" };
-                shared.metrics.decisions.count(outcome);
+                endpoint.metrics.decisions.count(outcome);
                 if cache_ms > 0 {
                     let until_ms = clock::now_ms() + cache_ms;
                     // Without the asker's bounds, which are applied to each answer given.
@@ -238,28 +238,27 @@ impl<V: Verdict> Desk<V> {
                 verdict
             }
             Err(error) => {
-                tracing::debug!("callout to {endpoint} failed: {error}");
+                tracing::debug!("callout to {url} failed: {error}");
                 if error.is_about_question() {
-                    shared.note_refusal(&error);
-                } else if lock(&shared.breaker).failed(
+                    endpoint.note_refusal(&error);
+                } else if lock(&endpoint.breaker).failed(
                     about,
                     error.is_of_endpoint(),
                     clock::now_ms(),
                 ) {
-                    shared.metrics.breakers_open.add(1);
+                    endpoint.metrics.breakers_open.add(1);
                     tracing::warn!(
-                        "{endpoint} does not decide ({error}): its clients are refused until it \
+                        "{url} does not decide ({error}): its clients are refused until it \
                          does"
                     );
                 }
-                shared.refuse(error.label())
+                endpoint.refuse(error.label())
             }
         }
     }
 }
 
-impl Shared {
-    /// The endpoint has answered.
+impl CalloutEndpoint {
     fn note_answer(&self) {
         if lock(&self.breaker).succeeded(clock::now_ms()) {
             self.metrics.breakers_open.subtract(1);

@@ -13,7 +13,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::caller::{Caller, new_id};
-use super::events::Queued;
+use super::events::QueuedEvent;
 use super::metrics::CalloutMetrics;
 use super::retry;
 use super::verdict::ANSWER_BYTES_MAX;
@@ -26,9 +26,9 @@ const BATCH_WAIT: Duration = Duration::from_millis(50);
 
 /// Delivers the events of one queue.
 #[derive(Debug)]
-pub(super) struct Delivery {
+pub(super) struct EventDelivery {
     pub(super) caller: Caller,
-    pub(super) events: mpsc::Receiver<Queued>,
+    pub(super) events: mpsc::Receiver<QueuedEvent>,
     /// Events that were dropped since the last batch.
     pub(super) dropped: Arc<AtomicU64>,
     pub(super) metrics: Arc<CalloutMetrics>,
@@ -36,23 +36,22 @@ pub(super) struct Delivery {
     pub(super) stop: Arc<Notify>,
 }
 
-/// The request's body.
 #[derive(Serialize)]
-struct Body<'a> {
+struct EventsBody<'a> {
     r#type: &'static str,
     time: u64,
-    data: Batch<'a>,
+    data: EventBatch<'a>,
 }
 
 #[derive(Serialize)]
-struct Batch<'a> {
-    events: &'a [Queued],
+struct EventBatch<'a> {
+    events: &'a [QueuedEvent],
     /// Events that are missing before these.
     #[serde(skip_serializing_if = "is_zero")]
     dropped: u64,
 }
 
-impl Delivery {
+impl EventDelivery {
     /// Delivers until it is stopped and nothing is left.
     pub(super) async fn run(mut self) {
         let mut batch = Vec::with_capacity(BATCH_MAX);
@@ -64,7 +63,7 @@ impl Delivery {
     }
 
     /// Waits for events, and a moment longer for further ones. False if there will be none.
-    async fn gather(&mut self, batch: &mut Vec<Queued>) -> bool {
+    async fn gather(&mut self, batch: &mut Vec<QueuedEvent>) -> bool {
         let count = tokio::select! {
             count = self.events.recv_many(batch, BATCH_MAX) => count,
             () = self.stop.notified() => {
@@ -84,10 +83,10 @@ impl Delivery {
     }
 
     /// Sends a batch until it arrives or the attempts are used up.
-    async fn deliver(&self, batch: &[Queued]) {
+    async fn deliver(&self, batch: &[QueuedEvent]) {
         let dropped = self.dropped.swap(0, Ordering::Relaxed);
-        let data = Batch { events: batch, dropped };
-        let body = Body { r#type: "events", time: clock::machine_ms(), data };
+        let data = EventBatch { events: batch, dropped };
+        let body = EventsBody { r#type: "events", time: clock::machine_ms(), data };
         // Writing texts and numbers to memory does not fail.
         let body = Bytes::from(serde_json::to_vec(&body).unwrap_or_default());
         // The same for all attempts: by it the application recognises a batch that it has already.

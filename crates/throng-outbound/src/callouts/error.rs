@@ -1,5 +1,3 @@
-//! Why a callout failed.
-
 use http::StatusCode;
 
 use super::verdict::AnswerError;
@@ -17,14 +15,13 @@ pub(super) enum CalloutError {
 }
 
 impl CalloutError {
-    /// Whether there was no connection, so that any other question would have failed as well.
+    /// True if there was no connection, so that any other question would have failed as well.
     pub(super) fn is_of_endpoint(&self) -> bool {
         matches!(self, CalloutError::Request(RequestError::Connect(_) | RequestError::Tls(_)))
     }
 
-    /// Whether the application has answered, and only this question is not decided: it refuses what
-    /// it was asked, as with a name that it does not know. To come back later, or that it took too
-    /// long, is said about the endpoint.
+    /// True if the application answered, but refused this question, such as one about a name that
+    /// it does not know. "Too many requests" and "timeout" are about the endpoint.
     pub(super) fn is_about_question(&self) -> bool {
         let is_of_endpoint =
             |status| [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS].contains(status);

@@ -19,9 +19,7 @@ use super::metrics::CalloutMetrics;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Notifies {
-    /// A connection began.
     Connected,
-    /// A connection ended.
     Disconnected,
     /// A channel has its first subscriber.
     Occupied,
@@ -56,9 +54,8 @@ impl Notifies {
 
 /// An event as it is delivered.
 #[derive(Debug, Serialize)]
-pub(super) struct Queued {
+pub(super) struct QueuedEvent {
     r#type: Notifies,
-    /// Milliseconds since 1970.
     time: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     channel: Option<Box<str>>,
@@ -76,9 +73,9 @@ pub(super) struct Queued {
     reason: Option<&'static str>,
 }
 
-impl Queued {
-    fn new(time: u64, event: Event<'_>) -> Queued {
-        let mut queued = Queued {
+impl QueuedEvent {
+    fn new(time: u64, event: Event<'_>) -> QueuedEvent {
+        let mut queued = QueuedEvent {
             r#type: Notifies::of(event),
             time,
             channel: None,
@@ -118,7 +115,7 @@ pub(super) struct EventQueue {
     pub(super) kinds: Vec<Notifies>,
     /// The channels or users whose events it takes; `None` for all.
     pub(super) pattern: Option<Pattern>,
-    pub(super) events: mpsc::Sender<Queued>,
+    pub(super) events: mpsc::Sender<QueuedEvent>,
     /// Events that were dropped since the last batch.
     pub(super) dropped: Arc<AtomicU64>,
     pub(super) metrics: Arc<CalloutMetrics>,
@@ -143,11 +140,10 @@ impl EventQueue {
             return self.metrics.events.count("overflow");
         };
         self.metrics.events_waiting.add(1);
-        place.send(Queued::new(clock::wall_ms(now_ms), event));
+        place.send(QueuedEvent::new(clock::wall_ms(now_ms), event));
     }
 }
 
-/// The queues of all endpoints.
 #[derive(Debug)]
 pub(super) struct EventQueues(pub(super) Vec<EventQueue>);
 
@@ -168,7 +164,7 @@ mod tests {
         kinds: &[Notifies],
         pattern: Option<&str>,
         length: usize,
-    ) -> (EventQueues, mpsc::Receiver<Queued>) {
+    ) -> (EventQueues, mpsc::Receiver<QueuedEvent>) {
         let (events, receiver) = mpsc::channel(length);
         let pattern = pattern.map(|text| Pattern::new(Kind::Channel, text).unwrap());
         let (dropped, metrics) = (Arc::default(), Arc::default());
@@ -176,7 +172,7 @@ mod tests {
         (EventQueues(vec![EventQueue { kinds, pattern, events, dropped, metrics }]), receiver)
     }
 
-    fn json(receiver: &mut mpsc::Receiver<Queued>) -> Vec<String> {
+    fn json(receiver: &mut mpsc::Receiver<QueuedEvent>) -> Vec<String> {
         let next = || receiver.try_recv().ok();
         std::iter::from_fn(next).map(|event| serde_json::to_string(&event).unwrap()).collect()
     }

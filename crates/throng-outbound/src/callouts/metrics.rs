@@ -1,4 +1,4 @@
-//! What callouts count.
+//! Metrics of callouts.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,7 +6,7 @@ use throng_core::{Histogram, Snapshot};
 
 use crate::outcomes::Outcomes;
 
-/// What came of a question.
+/// Outcomes of a question.
 const DECISIONS: [&str; 14] = [
     "allowed",
     "denied",
@@ -24,14 +24,14 @@ const DECISIONS: [&str; 14] = [
     "bad_answer",
 ];
 
-/// What came of a request with events.
+/// Outcomes of a request with events.
 const DELIVERIES: [&str; 7] =
     ["delivered", "connect", "tls", "timeout", "too_large", "protocol", "status"];
 
-/// What became of an event.
+/// Outcomes of an event.
 const EVENTS: [&str; 3] = ["delivered", "overflow", "undeliverable"];
 
-/// What all callouts together count.
+/// Metrics of all callouts together.
 #[derive(Debug)]
 pub struct CalloutMetrics {
     pub(super) decisions: Outcomes<{ DECISIONS.len() }>,
@@ -87,7 +87,7 @@ impl CalloutMetrics {
         self.deliveries.get()
     }
 
-    /// What became of the events.
+    /// How many events there were, by the word for their outcome.
     pub fn events(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.events.get()
     }

@@ -11,15 +11,15 @@ use throng_core::{Listener, clock};
 use throng_wire::ErrorCode;
 
 use super::decider::{Decider, Inquiry};
-use super::question::{Asks, Data, body, listed};
+use super::question::{Asks, Facts, body, listed};
 
 /// A decider, and what it decides.
 #[derive(Debug)]
-pub(super) struct Route {
+pub(super) struct CalloutRoute {
     pub(super) asks: Vec<Asks>,
     /// The channels or users that it decides about; `None` for all.
     pub(super) pattern: Option<Pattern>,
-    /// What it gets of requests besides their credentials.
+    /// The part of a request that the endpoint gets, besides credentials.
     pub(super) passed: Passed,
     pub(super) decider: Decider<Decision>,
 }
@@ -30,7 +30,7 @@ pub(super) struct Route {
 pub(super) struct CalloutPolicy {
     /// The rules, which decide at once.
     pub(super) rules: Arc<dyn Access>,
-    pub(super) routes: Vec<Route>,
+    pub(super) routes: Vec<CalloutRoute>,
 }
 
 impl Access for CalloutPolicy {
@@ -56,7 +56,7 @@ impl Access for CalloutPolicy {
             return decision.into();
         };
         let headers = listed(&route.passed, asker.details);
-        let data = Data::new(name, asker.credentials);
+        let data = Facts::new(name, asker.credentials);
         let data = data.with(&route.passed, asker.details.address, &headers);
         let (key, body) = (data.key(asks), |time_ms| body(asks, time_ms, data));
         let holds = |decision: &Decision| match decision {
@@ -76,7 +76,7 @@ impl CalloutPolicy {
         &self,
         asker: &Asker<'_>,
         action: Action<'a>,
-    ) -> Option<(Asks, &'a ChannelName, &Route)> {
+    ) -> Option<(Asks, &'a ChannelName, &CalloutRoute)> {
         let (asks, name) = match action {
             Action::Subscribe(name) => (Asks::Subscribe, name),
             Action::Publish(name) => (Asks::Publish, name),
@@ -90,7 +90,7 @@ impl CalloutPolicy {
         if is_application || is_own_inbox || name.kind() == Kind::Internal {
             return None;
         }
-        let matches = |route: &&Route| {
+        let matches = |route: &&CalloutRoute| {
             let pattern = route.pattern.as_ref();
             route.asks.contains(&asks) && pattern.is_none_or(|pattern| pattern.matches(name, None))
         };

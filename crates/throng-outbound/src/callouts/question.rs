@@ -1,4 +1,4 @@
-//! What the application is asked, as JSON.
+//! Questions to the application, as JSON.
 
 use std::net::IpAddr;
 
@@ -7,16 +7,16 @@ use serde_json::value::RawValue;
 use throng_access::{Credentials, Details, Identity, Passed};
 use throng_core::name::{ChannelName, Kind};
 
-use super::cache::Key;
+use super::cache::QuestionKey;
 
 /// A question that the application decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asks {
-    /// Who a client is that shows no credential, and perhaps whether one with a token is let in.
+    /// A client without a credential: who is it? Perhaps also a client with a token: is it let in?
     Connect,
-    /// Whether a client may follow a channel.
+    /// A subscription to a channel: is it allowed?
     Subscribe,
-    /// Whether a client may publish to a channel.
+    /// A publication to a channel: is it allowed?
     Publish,
 }
 
@@ -34,34 +34,32 @@ impl Asks {
     }
 }
 
-/// The request's body.
 #[derive(Serialize)]
-struct Body<'a> {
+struct QuestionBody<'a> {
     r#type: &'static str,
     time: u64,
-    data: Data<'a>,
+    data: Facts<'a>,
 }
 
-/// What the answer may depend on.
+/// The facts that an answer may depend on.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
-pub(super) struct Data<'a> {
+pub(super) struct Facts<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     channel: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     inbox: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     user: Option<&'a str>,
-    /// What the client says without a proof: it must not be taken for a user.
+    /// The client's own unproven statement: it must not be taken for a user.
     #[serde(skip_serializing_if = "Option::is_none")]
     claimed_user: Option<&'a str>,
-    /// How a client connects.
     #[serde(skip_serializing_if = "Option::is_none")]
     transport: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     address: Option<IpAddr>,
     #[serde(skip_serializing_if = "<[_]>::is_empty", serialize_with = "members")]
     headers: &'a [(&'a str, &'a str)],
-    /// What the client's token says, as it is written there.
+    /// The claims of the client's token, as they are written there.
     #[serde(skip_serializing_if = "Option::is_none")]
     claims: Option<&'a RawValue>,
 }
@@ -77,9 +75,9 @@ fn members<S: Serializer>(pairs: &[(&str, &str)], target: S) -> Result<S::Ok, S:
     target.collect_map(pairs.iter().copied())
 }
 
-impl<'a> Data<'a> {
+impl<'a> Facts<'a> {
     /// About a channel or an inbox, and the client that asks.
-    pub(super) fn new(name: &'a ChannelName, credentials: Credentials<'a>) -> Data<'a> {
+    pub(super) fn new(name: &'a ChannelName, credentials: Credentials<'a>) -> Facts<'a> {
         let is_inbox = name.kind() == Kind::User;
         let name = Some(name.name());
         let (channel, inbox) = if is_inbox { (None, name) } else { (name, None) };
@@ -88,17 +86,17 @@ impl<'a> Data<'a> {
             Credentials::Claimed { user } => (None, Some(user)),
             Credentials::Known { user, .. } => (user, None),
         };
-        Data { channel, inbox, user, claimed_user, ..Data::default() }
+        Facts { channel, inbox, user, claimed_user, ..Facts::default() }
     }
 
     /// About a client that connects over `transport`.
-    pub(super) fn of_connect(transport: &'static str) -> Data<'a> {
-        Data { transport: Some(transport), ..Data::default() }
+    pub(super) fn of_connect(transport: &'static str) -> Facts<'a> {
+        Facts { transport: Some(transport), ..Facts::default() }
     }
 
     /// The same, of a client with a verified token.
-    pub(super) fn of_token(self, identity: &'a Identity, claims: &'a RawValue) -> Data<'a> {
-        Data { user: identity.user(), claims: Some(claims), ..self }
+    pub(super) fn of_token(self, identity: &'a Identity, claims: &'a RawValue) -> Facts<'a> {
+        Facts { user: identity.user(), claims: Some(claims), ..self }
     }
 
     /// The same, with the client's address and headers, as far as the endpoint gets them.
@@ -107,19 +105,19 @@ impl<'a> Data<'a> {
         passed: &Passed,
         address: Option<IpAddr>,
         headers: &'a [(&'a str, &'a str)],
-    ) -> Data<'a> {
-        Data { address: address.filter(|_| passed.address), headers, ..self }
+    ) -> Facts<'a> {
+        Facts { address: address.filter(|_| passed.address), headers, ..self }
     }
 
     /// The key under which the answer may be cached.
-    pub(super) fn key(self, asks: Asks) -> Key {
-        Key::of(&body(asks, 0, self))
+    pub(super) fn key(self, asks: Asks) -> QuestionKey {
+        QuestionKey::of(&body(asks, 0, self))
     }
 }
 
 /// The body of a request, at a time in milliseconds since 1970.
-pub(super) fn body(asks: Asks, time_ms: u64, data: Data<'_>) -> Vec<u8> {
-    let body = Body { r#type: asks.word(), time: time_ms, data };
+pub(super) fn body(asks: Asks, time_ms: u64, data: Facts<'_>) -> Vec<u8> {
+    let body = QuestionBody { r#type: asks.word(), time: time_ms, data };
     // Writing texts and numbers to memory does not fail.
     serde_json::to_vec(&body).unwrap_or_default()
 }
@@ -135,13 +133,13 @@ mod tests {
         let lobby = ChannelName::channel("lobby");
         let grants = Grants::default();
         let ann = Credentials::Known { user: Some("ann"), grants: &grants };
-        let data = Data::new(&lobby, ann);
+        let data = Facts::new(&lobby, ann);
         let text = String::from_utf8(body(Asks::Subscribe, 7, data)).unwrap();
         let expected = r#"{"type":"subscribe","time":7,"data":{"channel":"lobby","user":"ann"}}"#;
         assert_eq!(text, expected);
         let inbox = ChannelName::user("bob\"");
         let text = |credentials| {
-            String::from_utf8(body(Asks::Publish, 7, Data::new(&inbox, credentials))).unwrap()
+            String::from_utf8(body(Asks::Publish, 7, Facts::new(&inbox, credentials))).unwrap()
         };
         let expected = r#"{"type":"publish","time":7,"data":{"inbox":"bob\""}}"#;
         assert_eq!(text(Credentials::Anonymous), expected);
@@ -161,7 +159,7 @@ mod tests {
         let details = Details { address, headers: Some(&headers) };
         let text = |passed: &Passed| {
             let headers = listed(passed, details);
-            let data = Data::of_connect("sse").with(passed, details.address, &headers);
+            let data = Facts::of_connect("sse").with(passed, details.address, &headers);
             String::from_utf8(body(Asks::Connect, 7, data)).unwrap()
         };
         let begin = r#"{"type":"connect","time":7,"data":{"transport":"sse""#;
@@ -182,16 +180,16 @@ mod tests {
             let claimed = |user| Credentials::Claimed { user };
             for user in [Credentials::Anonymous, known("a"), known(""), claimed("a")] {
                 for asks in [Asks::Subscribe, Asks::Publish] {
-                    keys.push(Data::new(name, user).key(asks));
+                    keys.push(Facts::new(name, user).key(asks));
                 }
             }
         }
         let details = |transport, headers| {
             let passed = Passed { address: true, ..Passed::default() };
             let address = Some(IpAddr::from([192, 0, 2, 1]));
-            Data::of_connect(transport).with(&passed, address, headers).key(Asks::Connect)
+            Facts::of_connect(transport).with(&passed, address, headers).key(Asks::Connect)
         };
-        keys.push(Data::of_connect("sse").key(Asks::Connect));
+        keys.push(Facts::of_connect("sse").key(Asks::Connect));
         for transport in ["sse", "http"] {
             keys.extend([
                 details(transport, &[]),

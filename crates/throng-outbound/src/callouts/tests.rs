@@ -56,7 +56,6 @@ async fn world(
 type Pending = tokio::sync::oneshot::Receiver<Decision>;
 
 impl World {
-    /// Asks, and returns at once.
     fn begin(&self, action: Action<'_>, asker: Asker<'_>) -> Pending {
         let (sender, receiver) = tokio::sync::oneshot::channel();
         let sender = Arc::new(Mutex::new(Some(sender)));
@@ -185,7 +184,7 @@ async fn questions_that_the_application_refuses_concern_no_others() {
 }
 
 #[tokio::test]
-async fn an_application_that_does_not_know_any_channel_is_not_left_alone() {
+async fn refusals_of_unknown_names_do_not_open_the_breaker() {
     let world = world(|_| Reply::Bytes(response("404 Not Found", "", "{}")), |_| ()).await;
     for channel in 0..20 {
         assert_eq!(world.refusal(&channel.to_string()).await, Some(ErrorCode::Busy));

@@ -1,4 +1,4 @@
-//! What an answer of the application is, whatever the question.
+//! Answers of the application, for every kind of question.
 
 use std::fmt;
 
@@ -6,7 +6,6 @@ use throng_access::grants::GrantsError;
 use throng_wire::ErrorResponse;
 use throng_wire::name::NameError;
 
-/// The largest answer, in bytes.
 pub(super) const ANSWER_BYTES_MAX: usize = 64 << 10;
 
 /// Why an answer does not count.
@@ -18,7 +17,6 @@ pub(super) enum AnswerError {
     /// It names a user who cannot be.
     #[error("the answer's user: {0}")]
     User(NameError),
-    /// Its grants are malformed.
     #[error("the answer's grants, which are as the claim of a token: {0}")]
     Grants(#[from] GrantsError),
     /// It allows what has ended already.
@@ -26,15 +24,14 @@ pub(super) enum AnswerError {
     Past,
 }
 
-/// What the application answers to one kind of question.
+/// The application's answer to one kind of question.
 pub(super) trait Verdict: Clone + fmt::Debug + Send + Sync + 'static {
-    /// What it takes to read an answer.
+    /// The state that reading an answer needs.
     type Reader: fmt::Debug + Send + Sync + 'static;
 
-    /// What was known about the client before it was asked about, which an answer cannot extend.
+    /// Facts known about the client before the question, which an answer cannot extend.
     type Bounds: fmt::Debug + Send + 'static;
 
-    /// What the client gets.
     type Given: Send + 'static;
 
     /// Reads an answer to a question of the moment `asked_s`, in seconds since 1970.
@@ -47,17 +44,15 @@ pub(super) trait Verdict: Clone + fmt::Debug + Send + Sync + 'static {
     /// The verdict on a client that gets this error.
     fn refused(error: ErrorResponse) -> Self;
 
-    /// Whether it is an answer, and against the client.
+    /// True if the application has answered, and against the client.
     fn is_denial(&self) -> bool;
 
-    /// What a client gets of it within these bounds.
+    /// The verdict, restricted to these bounds.
     fn within(self, bounds: &Self::Bounds) -> Self::Given;
 }
 
-/// An answer that counts.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Answered<V> {
-    /// What the application has decided.
     pub(super) verdict: V,
     /// For how long it holds for the same question.
     pub(super) cache_ms: u64,

@@ -17,8 +17,7 @@ use super::race::{self, SlowAddresses};
 use super::trust::Trust;
 use crate::endpoint::{Endpoint, LOCALHOST};
 
-/// A connection to an endpoint.
-pub(super) enum Stream {
+pub(super) enum OriginStream {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
@@ -28,20 +27,20 @@ pub(super) async fn connect(
     endpoint: &Endpoint,
     trust: &Trust,
     slow: &SlowAddresses,
-) -> Result<Stream, RequestError> {
+) -> Result<OriginStream, RequestError> {
     let addresses = addresses(endpoint).await.map_err(RequestError::Connect)?;
     let stream = race::connect(addresses, slow).await.map_err(RequestError::Connect)?;
     // A request is one write: without this option it leaves as soon.
     let _ = stream.set_nodelay(true);
     if !endpoint.is_tls {
-        return Ok(Stream::Plain(stream));
+        return Ok(OriginStream::Plain(stream));
     }
     let name = ServerName::try_from(endpoint.host.to_string())
         .map_err(|error| RequestError::Tls(io::Error::other(error)))?;
     let nobody = || RequestError::Tls(io::Error::other("no authority is trusted"));
     let connector = TlsConnector::from(Arc::clone(trust.0.as_ref().ok_or_else(nobody)?));
     let stream = connector.connect(name, stream).await.map_err(RequestError::Tls)?;
-    Ok(Stream::Tls(Box::new(stream)))
+    Ok(OriginStream::Tls(Box::new(stream)))
 }
 
 /// The addresses of an endpoint. DNS is not asked about `localhost`: without TLS, only loopback is
@@ -57,42 +56,42 @@ async fn addresses(endpoint: &Endpoint) -> io::Result<Vec<SocketAddr>> {
     Ok(lookup_host((&*endpoint.host, endpoint.port)).await?.collect())
 }
 
-impl AsyncRead for Stream {
+impl AsyncRead for OriginStream {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Stream::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
-            Stream::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
+            OriginStream::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
+            OriginStream::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
         }
     }
 }
 
-impl AsyncWrite for Stream {
+impl AsyncWrite for OriginStream {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Stream::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Stream::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
+            OriginStream::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
+            OriginStream::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Stream::Plain(stream) => Pin::new(stream).poll_flush(cx),
-            Stream::Tls(stream) => Pin::new(stream).poll_flush(cx),
+            OriginStream::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            OriginStream::Tls(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Stream::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
-            Stream::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+            OriginStream::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            OriginStream::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
 }

@@ -36,7 +36,7 @@ impl RequestError {
     }
 }
 
-/// What hyper says, with the cause, which it leaves out.
+/// The error of hyper, with the cause, which its text leaves out.
 fn explain(error: &hyper::Error) -> String {
     match error.source() {
         Some(source) => format!("{error}: {source}"),

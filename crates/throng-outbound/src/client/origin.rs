@@ -31,20 +31,17 @@ const AGENT: &str = concat!("throng/", env!("CARGO_PKG_VERSION"));
 
 /// A request, apart from its URL.
 #[derive(Debug, Clone)]
-pub(crate) struct Outgoing {
-    /// The method of the request.
+pub(crate) struct OutgoingRequest {
     pub(crate) method: Method,
     /// All headers but `Host`, `User-Agent` and those about the body.
     pub(crate) headers: HeaderMap,
-    /// The body of the request.
     pub(crate) body: Bytes,
-    /// Until the response is complete.
+    /// The deadline of the complete response.
     pub(crate) timeout: Duration,
     /// The most bytes of the response's body.
     pub(crate) max_response_bytes: usize,
 }
 
-/// A complete response.
 #[derive(Debug)]
 pub(crate) struct Response {
     pub(crate) status: StatusCode,
@@ -62,19 +59,18 @@ pub(crate) struct Origin {
     max_idle: usize,
 }
 
-/// A connection without a request.
 struct Idle {
-    connection: Connection,
+    connection: OriginConnection,
     since: Instant,
 }
 
 /// A connection, which ends when this is dropped.
-struct Connection {
+struct OriginConnection {
     sender: SendRequest<Full<Bytes>>,
     task: JoinHandle<()>,
 }
 
-impl Drop for Connection {
+impl Drop for OriginConnection {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -86,7 +82,6 @@ impl Origin {
         Origin { endpoint, trust, slow: SlowAddresses::default(), idle: Mutex::default(), max_idle }
     }
 
-    /// Where the requests go.
     pub(crate) fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
@@ -97,14 +92,14 @@ impl Origin {
     /// # Errors
     ///
     /// See [`RequestError`].
-    pub(crate) async fn send(&self, request: &Outgoing) -> Result<Response, RequestError> {
+    pub(crate) async fn send(&self, request: &OutgoingRequest) -> Result<Response, RequestError> {
         match timeout(request.timeout, self.exchange(request)).await {
             Ok(response) => response,
             Err(_) => Err(RequestError::Timeout),
         }
     }
 
-    async fn exchange(&self, request: &Outgoing) -> Result<Response, RequestError> {
+    async fn exchange(&self, request: &OutgoingRequest) -> Result<Response, RequestError> {
         if let Some(connection) = self.take_idle() {
             match self.exchange_on(connection, request).await {
                 Err(RequestError::Http(error)) if has_ended_early(&error) => {}
@@ -117,15 +112,15 @@ impl Origin {
             .handshake(TokioIo::new(stream))
             .await
             .map_err(RequestError::Http)?;
-        // Its errors are also those of the request.
+        // The request reports its errors, too.
         let task = tokio::spawn(async { drop(connection.await) });
-        self.exchange_on(Connection { sender, task }, request).await
+        self.exchange_on(OriginConnection { sender, task }, request).await
     }
 
     async fn exchange_on(
         &self,
-        mut connection: Connection,
-        request: &Outgoing,
+        mut connection: OriginConnection,
+        request: &OutgoingRequest,
     ) -> Result<Response, RequestError> {
         connection.sender.ready().await.map_err(RequestError::Http)?;
         let sent = connection.sender.send_request(self.request(request));
@@ -146,7 +141,7 @@ impl Origin {
         Ok(Response { status: head.status, headers: head.headers, body: body.to_bytes() })
     }
 
-    fn request(&self, request: &Outgoing) -> Request<Full<Bytes>> {
+    fn request(&self, request: &OutgoingRequest) -> Request<Full<Bytes>> {
         let mut sent = Request::new(Full::new(request.body.clone()));
         *sent.method_mut() = request.method.clone();
         *sent.uri_mut() = self.endpoint.target.clone().into();
@@ -164,7 +159,7 @@ impl Origin {
     }
 
     /// The connection that was used last, because the others are more likely to be closed.
-    fn take_idle(&self) -> Option<Connection> {
+    fn take_idle(&self) -> Option<OriginConnection> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         idle.retain(|kept| {
@@ -173,7 +168,7 @@ impl Origin {
         idle.pop().map(|kept| kept.connection)
     }
 
-    fn keep(&self, connection: Connection) {
+    fn keep(&self, connection: OriginConnection) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < self.max_idle && !connection.sender.is_closed() {
             idle.push(Idle { connection, since: Instant::now() });
@@ -187,7 +182,7 @@ impl fmt::Debug for Origin {
     }
 }
 
-/// Whether the connection ended before the response was complete.
+/// True if the connection ended before the response was complete.
 fn has_ended_early(error: &hyper::Error) -> bool {
     error.is_canceled() || error.is_closed() || error.is_incomplete_message()
 }

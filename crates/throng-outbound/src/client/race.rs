@@ -1,6 +1,6 @@
-//! Happy Eyeballs (RFC 8305): a name may have addresses that do not answer, such as those of IPv6
-//! where it is routed and dropped. They are tried one after the other with a short time in between,
-//! and the first that answers wins.
+//! Happy Eyeballs (RFC 8305): some addresses of a name may not answer, such as IPv6 addresses where
+//! IPv6 is routed and dropped. They are tried one after the other with a short time in between, and
+//! the first that answers wins.
 
 use std::collections::VecDeque;
 use std::io;
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_address_that_does_not_answer_costs_a_moment_and_then_comes_last() {
+    async fn an_address_that_does_not_answer_is_tried_last_next_time() {
         let (dead, _queued) = silent().await;
         let alive = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addresses = vec![dead.local_addr().unwrap(), alive.local_addr().unwrap()];

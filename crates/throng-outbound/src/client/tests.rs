@@ -18,18 +18,18 @@ use crate::fake_server::{FakeServer, Reply, ok, response};
 const LONG: Duration = Duration::from_secs(30);
 const BYTES_MAX: usize = 1000;
 
-fn request(timeout: Duration) -> Outgoing {
+fn request(timeout: Duration) -> OutgoingRequest {
     let mut headers = HeaderMap::new();
     headers.insert("x-test", HeaderValue::from_static("yes"));
     let body = Bytes::from_static(b"hello");
-    Outgoing { method: Method::POST, headers, body, timeout, max_response_bytes: BYTES_MAX }
+    OutgoingRequest { method: Method::POST, headers, body, timeout, max_response_bytes: BYTES_MAX }
 }
 
 fn origin(url: &str, trust: Trust) -> Origin {
     Origin::new(url.parse().unwrap(), trust, 2)
 }
 
-/// What comes of one request to a server that answers so.
+/// The outcome of one request to a server that replies so.
 async fn outcome(
     answer: impl Fn(&str) -> Reply + Send + Sync + 'static,
     timeout: Duration,

@@ -1,4 +1,4 @@
-//! What the fetching of key sets counts.
+//! Metrics of fetching key sets.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -17,15 +17,13 @@ const FETCHED: &str = "fetched";
 #[derive(Debug)]
 pub struct KeySetMetrics {
     outcomes: Outcomes<{ OUTCOMES.len() }>,
-    sets: Mutex<Vec<Fetches>>,
+    sets: Mutex<Vec<SetFetches>>,
 }
 
-/// What came of the fetches of one set.
 #[derive(Debug, Clone, Copy, Default)]
-struct Fetches {
+struct SetFetches {
     /// When it was fetched last, by the steady clock; `None` if the first good fetch is to come.
     fetched_ms: Option<u64>,
-    /// Whether the last fetch failed.
     is_failing: bool,
 }
 
@@ -49,15 +47,15 @@ impl KeySetMetrics {
     }
 
     pub(super) fn add_set(&self) {
-        self.sets().push(Fetches::default());
+        self.sets().push(SetFetches::default());
     }
 
-    /// Whether the last fetch of any set failed.
+    /// True if the last fetch of any set failed.
     pub fn is_failing(&self) -> bool {
         self.sets().iter().any(|set| set.is_failing)
     }
 
-    fn sets(&self) -> MutexGuard<'_, Vec<Fetches>> {
+    fn sets(&self) -> MutexGuard<'_, Vec<SetFetches>> {
         self.sets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -68,6 +66,6 @@ impl KeySetMetrics {
 
     pub(super) fn fetched(&self, at: usize, now_ms: u64) {
         self.outcomes.count(FETCHED);
-        self.sets()[at] = Fetches { fetched_ms: Some(now_ms), is_failing: false };
+        self.sets()[at] = SetFetches { fetched_ms: Some(now_ms), is_failing: false };
     }
 }

@@ -18,7 +18,6 @@ use crate::fake_server::{FakeServer, Reply, ok, response};
 /// Every set is read again after this time.
 const LIFETIME_MS: u64 = 20;
 
-/// Longer than any request takes.
 const LONG: Duration = Duration::from_secs(30);
 
 fn key(id: &str) -> Ed25519KeyPair {
