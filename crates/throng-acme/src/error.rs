@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use instant_acme::{Error, Problem};
 
+/// A file of the directory of certificates that cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {action} {}: {source}", path.display())]
 pub struct StoreError {

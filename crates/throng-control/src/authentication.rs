@@ -1,4 +1,4 @@
-//! Who sends a request: checks the token or the server key that it shows.
+//! Finds out who sends a request: checks its token or server key.
 //!
 //! # Layout
 //!
@@ -69,7 +69,7 @@ impl Authentication {
         }
     }
 
-    /// What happened in the cache of verified tokens, which the workers share.
+    /// Hits and misses of the cache of verified tokens, which the workers share.
     pub(crate) fn cache_counts(&self) -> CacheCounts {
         let tokens = self.access.tokens.as_ref();
         tokens.map_or_else(CacheCounts::default, |tokens| tokens.authority().cache_counts())
@@ -91,7 +91,6 @@ impl Authentication {
         self.access.tagger.server_key(key.name())
     }
 
-    /// What was refused so far.
     pub(crate) fn refused(&self) -> &RefusedCredentials {
         &self.refused
     }
@@ -199,8 +198,8 @@ impl Authentication {
         }
     }
 
-    /// What a client that subscribes is, if it says that it is `user`. On a server without keys it
-    /// is believed; otherwise the policy decides about the inbox of that user.
+    /// The credentials of a client that subscribes and says that it is `user`. A server without
+    /// keys believes it; otherwise the policy decides about that user's inbox.
     pub(crate) fn credentials<'a>(
         &self,
         client: &'a Client,
@@ -212,7 +211,7 @@ impl Authentication {
         }
     }
 
-    /// Whether pages of `origin` may send cookies, because one may tell who a client is.
+    /// True if pages of `origin` may send cookies, one of which may identify a client.
     pub(crate) fn allows_cookies(
         &self,
         settings: &Settings,
@@ -223,7 +222,7 @@ impl Authentication {
             && origin.to_str().is_ok_and(|origin| origin::lists(settings, listener, origin))
     }
 
-    /// Whether operators need a server key at this listener. Without server keys the admin listener
+    /// True if operators need a server key at this listener. Without server keys the admin listener
     /// trusts everyone who reaches it. A server without any keys decides by its addresses.
     pub(crate) fn demands_key(&self, listener: Listener) -> bool {
         match listener {
@@ -301,7 +300,7 @@ impl Authentication {
         &self.access.passed.headers
     }
 
-    /// Whether clients are who they are by what they show. On a server without keys anyone may know
+    /// True if clients are known by their credentials. On a server without keys anyone may know
     /// everything.
     pub(crate) fn controls_access(&self) -> bool {
         self.access.has_keys()

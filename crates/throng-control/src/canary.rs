@@ -68,7 +68,7 @@ pub(crate) async fn run(control: Arc<Control>) {
         let Some(acting) = control.hold.act() else { continue };
         let connections = open_all(&control, &workers).await;
         drop(acting);
-        // Meanwhile they are parked, as those of clients are.
+        // Meanwhile they are parked, like connections of clients.
         sleep(interval).await;
         let text = format!("canary {round:010}");
         let published = Instant::now();

@@ -1,5 +1,5 @@
-//! What the canary has found: for each transport, how long its messages took, and when one arrived
-//! last.
+//! The canary's results: for each transport, the delay of its messages and the time of the last
+//! one.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -21,11 +21,11 @@ const RECENT_MAX: usize = 100;
 /// on a machine that is short of processor time.
 const FAILURES_MIN: u32 = 2;
 
-/// What was found over all transports, in the order of [`TRANSPORTS`].
+/// The results of all transports, in the order of [`TRANSPORTS`].
 #[derive(Debug, Default)]
 pub(crate) struct CanaryReport([TransportReport; TRANSPORTS.len()]);
 
-/// What was found over one transport.
+/// The results of one transport.
 #[derive(Debug, Default)]
 pub(crate) struct TransportReport {
     durations: Histogram,
@@ -34,7 +34,6 @@ pub(crate) struct TransportReport {
     /// When a message arrived last, by the machine's clock; 0 if none has.
     arrived_ms: AtomicU64,
     failures: AtomicU64,
-    /// Failures since the last success.
     failures_in_a_row: AtomicU32,
 }
 
@@ -86,7 +85,6 @@ impl TransportReport {
         }
     }
 
-    /// Whether the latest messages did not arrive.
     pub(crate) fn is_failing(&self) -> bool {
         self.failures_in_a_row.load(Ordering::Relaxed) >= FAILURES_MIN
     }
@@ -101,7 +99,6 @@ impl TransportReport {
         Some(self.arrived_ms.load(Ordering::Relaxed)).filter(|&ms| ms > 0)
     }
 
-    /// How long all messages took.
     pub(crate) fn durations(&self) -> Snapshot {
         Snapshot::of([&self.durations].into_iter())
     }

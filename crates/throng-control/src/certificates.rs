@@ -1,4 +1,4 @@
-//! What the status page shows of the server's certificates.
+//! The server's certificates, for the status page.
 
 use serde::Serialize;
 
@@ -16,7 +16,7 @@ pub struct TlsStatus {
     pub left_out: usize,
 }
 
-/// How one certificate stands.
+/// The state of one certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CertificateStatus {
     /// Its first DNS name, or else its common name.
@@ -41,7 +41,7 @@ pub struct RenewalStatus {
 }
 
 impl TlsStatus {
-    /// What a sample shows: the awaited ones first, then those that expire first.
+    /// The certificates of a sample: awaited ones first, then in the order of their expiry.
     pub(crate) fn shortened(mut self) -> TlsStatus {
         self.certificates.sort_by(|one, other| {
             (one.not_after_ms, &one.name).cmp(&(other.not_after_ms, &other.name))

@@ -15,7 +15,6 @@ pub(crate) struct Charts(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// The names of the columns.
     names: Vec<String>,
     /// The oldest first.
     rows: VecDeque<Row>,
@@ -55,7 +54,6 @@ impl Charts {
         state.rows.iter().skip(skipped).cloned().collect()
     }
 
-    /// The names of the columns.
     pub(crate) fn names(&self) -> Vec<String> {
         self.state().names.clone()
     }

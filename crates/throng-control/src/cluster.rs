@@ -1,4 +1,4 @@
-//! What the status page shows of several nodes.
+//! The nodes, for the status page.
 
 use serde::Serialize;
 
@@ -8,7 +8,7 @@ pub(crate) const NODES_MAX: usize = 50;
 /// How a node of several stands, and what it knows of the others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ClusterStatus {
-    /// Whether it can use the stream.
+    /// True if it can use the stream.
     pub open: bool,
     /// Since when that is so, in milliseconds since 1970.
     pub since_ms: u64,
@@ -28,7 +28,7 @@ pub struct ClusterStatus {
     pub left_out: usize,
 }
 
-/// How one node is.
+/// The state of one node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NodeStatus {
     /// Where it is: host and port.
@@ -41,7 +41,7 @@ pub struct NodeStatus {
     pub up_ms: u64,
     /// The open connections of both planes.
     pub connections: u64,
-    /// What its readiness probe says; empty if it is not known.
+    /// The answer of its readiness probe; empty if unknown.
     pub status: String,
     /// How late messages reach it, in milliseconds.
     pub lag_ms: u64,
@@ -49,12 +49,12 @@ pub struct NodeStatus {
     pub behind: u64,
     /// For how long nothing was heard of it, in milliseconds.
     pub silent_ms: u64,
-    /// What is not as it should be, a sentence each.
+    /// Its problems, a sentence each.
     pub suspect: Vec<String>,
 }
 
 impl ClusterStatus {
-    /// What a sample shows: this node first, then the suspect ones, by name.
+    /// The nodes of a sample: this node first, then the suspect ones, by name.
     pub(crate) fn shortened(mut self) -> ClusterStatus {
         if let Some((_, others)) = self.nodes.split_first_mut() {
             others.sort_by(|one, other| {

@@ -82,7 +82,7 @@ fn is_code_documented(code: Option<ErrorCode>, response: &Value) -> bool {
     }
 }
 
-/// Whether `path` is one of `template`, whose names are in braces.
+/// True if `path` matches `template`, whose names are in braces.
 fn is_at(template: &str, path: &str) -> bool {
     let (mut expected, mut segments) = (template.split('/'), path.split('/'));
     loop {

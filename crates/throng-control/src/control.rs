@@ -1,4 +1,4 @@
-//! What all connections of the control plane share.
+//! State that all connections of the control plane share.
 
 use std::fmt;
 use std::io;
@@ -44,7 +44,6 @@ pub struct Control {
     pub(crate) kept_changes: KeptChanges,
     /// Decides which actions clients may do.
     pub(crate) policy: Arc<dyn Access>,
-    /// Checks the credentials of clients.
     pub(crate) authentication: Authentication,
     /// Revokes tokens, if the server keeps revocations.
     pub(crate) revoker: Revoker,
@@ -56,17 +55,13 @@ pub struct Control {
     pub(crate) edge: Arc<dyn Edge>,
     /// Limits and timeouts. They do not change while the server runs.
     pub(crate) settings: Settings,
-    /// What the control plane counts, for `/metrics` and the status page.
     pub(crate) metrics: HttpMetrics,
-    /// What other parts of the server count, for `/metrics`.
+    /// Metrics of other parts of the server, for `/metrics`.
     pub(crate) other_metrics: Vec<Arc<dyn MetricSource>>,
-    /// The receipts under way.
     pub(crate) receipts: Arc<Receipts>,
     /// Shares of publications that wait for a journal of several nodes.
     pub(crate) shares: Arc<Shares>,
-    /// What the canary has found.
     pub(crate) canary: CanaryReport,
-    /// What the binary reports about the server's health.
     pub(crate) health: Arc<Health>,
     /// Shutdown: refuses publications, and knows those in progress.
     pub(crate) drain: Drain,
@@ -80,7 +75,6 @@ pub struct Control {
     pub(crate) bodies: BodyReader,
     /// Where the pages of lists begin.
     pub(crate) cursors: Cursors,
-    /// Makes ids of requests.
     pub(crate) request_ids: RequestIds,
     /// Memory of responses to readers (history, presence, status) that are not written yet.
     pub(crate) read_answers: Arc<MemoryQuota>,
@@ -89,7 +83,7 @@ pub struct Control {
     /// Memory of responses to batches that are not written yet. It is separate, so that slow
     /// readers cannot block publishers.
     pub(crate) publish_answers: Arc<MemoryQuota>,
-    /// What is given up for want of memory.
+    /// Counts of work refused for want of memory.
     pub(crate) pressure: Arc<MemoryPressure>,
     /// The site of the documentation, if it is served.
     pub(crate) site: Option<Site>,
@@ -97,7 +91,6 @@ pub struct Control {
     pub(crate) started: Instant,
     /// The charts of the status page.
     pub(crate) charts: Arc<Charts>,
-    /// What the processes before this one have counted.
     pub(crate) carried: Carried,
 }
 
@@ -256,22 +249,20 @@ impl Control {
         self.drain.rush(is_rushed);
     }
 
-    /// Whether the server is shutting down.
     pub(crate) fn is_draining(&self) -> bool {
         self.drain.has_begun()
     }
 
-    /// Whether the server is shutting down, or is about to.
+    /// True if the server shuts down or is about to.
     pub(crate) fn is_leaving(&self) -> bool {
         self.health.is_leaving() || self.is_draining()
     }
 
-    /// Whether clients may be sent here.
     pub(crate) fn is_ready(&self) -> bool {
         !self.is_leaving() && self.health.stuck().is_empty()
     }
 
-    /// What does not work as it should, though the server is ready.
+    /// Problems of a server that is ready nevertheless.
     pub(crate) fn ailments(&self) -> Vec<Ailment> {
         let mut ailments = Vec::new();
         if self.edge.subscribers() >= self.settings.max_connections as u64 {

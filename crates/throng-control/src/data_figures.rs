@@ -1,13 +1,12 @@
-//! What the status page shows of the data directory.
+//! The data directory, for the status page.
 
 use throng_core::Snapshot;
 
-/// What a data directory takes, and what was written to it since the start.
+/// The size of a data directory, and the bytes written to it since the start.
 #[derive(Debug, Clone)]
 pub struct DataFigures {
-    /// What it takes on the disk, in bytes.
     pub disk_bytes: u64,
-    /// What it may take; `None` without a limit of its own.
+    /// `None` without a limit of its own.
     pub limit_bytes: Option<u64>,
     /// Why changes are refused now: `full`, `limit` or `failed`.
     pub refuses: Option<&'static str>,

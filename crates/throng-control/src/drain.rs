@@ -11,12 +11,12 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
 
-/// Whether the server is shutting down, and how many publications are in progress.
+/// The state of a shutdown, and the number of publications in progress.
 #[derive(Debug)]
 pub(crate) struct Drain {
     /// When publications in progress are abandoned; `None` until the drain begins.
     deadline: watch::Sender<Option<Instant>>,
-    /// Whether what takes long is to end, for another reason than a drain.
+    /// True if long operations are to end, for another reason than a drain.
     is_rushed: watch::Sender<bool>,
     /// Publications in progress. The workers drain once this is zero.
     publications: AtomicUsize,
@@ -100,7 +100,6 @@ impl Drain {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Draining;
 
-/// A publication in progress.
 #[derive(Debug)]
 pub(crate) struct PublicationGuard<'a>(&'a Drain);
 
@@ -130,7 +129,6 @@ mod tests {
         finished.await;
     }
 
-    /// Whether the future is pending when polled once.
     async fn is_pending<F: Future + Unpin>(future: &mut F) -> bool {
         std::future::poll_fn(|cx| {
             std::task::Poll::Ready(std::pin::Pin::new(&mut *future).poll(cx).is_pending())

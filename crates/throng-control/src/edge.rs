@@ -1,5 +1,5 @@
-//! What the control plane needs of the data plane: sockets that arrive, sockets that it hands back,
-//! and the workers' metrics. The binary connects the two planes.
+//! The control plane's view of the data plane: sockets that arrive, sockets that it hands back, and
+//! the workers' metrics. The binary connects the two planes.
 
 use std::future::Future;
 use std::io;
@@ -15,7 +15,7 @@ use throng_tls::{CertifiedUser, Incoming, Outgoing};
 pub struct Handoff {
     /// The socket, in nonblocking mode.
     pub stream: TcpStream,
-    /// What the worker has read from it; begins with a request head.
+    /// The bytes that the worker has read; they begin with a request head.
     pub bytes: Vec<u8>,
     /// The address of its client, which counts until this is dropped; `None` if addresses are not
     /// kept, or if this one is not known.
@@ -45,7 +45,7 @@ pub trait HandoffReceiver: Send {
     fn next(&mut self) -> impl Future<Output = io::Result<Option<Handoff>>> + Send;
 }
 
-/// What the workers hold now, and what they have counted since their start.
+/// The workers' gauges, and their counters since the start.
 #[derive(Debug, Clone, Default)]
 pub struct EdgeMetrics {
     /// The open connections of each worker, in the order of their ids.
@@ -149,7 +149,7 @@ pub trait Edge: Send + Sync {
     /// Places for subscribers that are taken. Called for each handoff.
     fn subscribers(&self) -> u64;
 
-    /// Whether the queue of a worker is full, so that messages are refused.
+    /// True if the queue of a worker is full, so that messages are refused.
     fn is_busy(&self) -> bool;
 
     /// Makes all workers pass their connections, and answers when the last one has. There is no
@@ -161,7 +161,7 @@ pub trait Edge: Send + Sync {
         later: Later<'_, Scanned>,
     ) -> Answer<Scanned>;
 
-    /// Whether all workers have ended and accept no more sockets.
+    /// True if all workers have ended and accept no more sockets.
     fn has_ended(&self) -> bool;
 
     /// The metrics of the workers. Called once a second, and for `/metrics`.

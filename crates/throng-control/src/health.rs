@@ -15,7 +15,7 @@ use throng_core::clock;
 /// The state of health. The binary reports to it; the probes read it.
 #[derive(Debug, Default)]
 pub struct Health {
-    /// Whether the server is about to shut down, or shuts down.
+    /// True if the server shuts down or is about to.
     is_leaving: AtomicBool,
     /// How far its clients have left, if they have been asked to.
     departure: Mutex<Option<Departure>>,
@@ -47,7 +47,7 @@ pub struct Upgrade {
     pub state: UpgradeState,
     /// When it came to this, in milliseconds since 1970.
     pub time_ms: u64,
-    /// What the log says about it.
+    /// The sentence for the log.
     pub message: String,
     /// How long nothing was delivered, if that is known.
     pub pause_ms: Option<u64>,
@@ -72,7 +72,7 @@ pub struct Ailment {
     pub reason: &'static str,
     /// A sentence for people. Strangers may read it: it names no address and no number.
     pub message: String,
-    /// Whether it has ailed the server since its start: no clients may be sent to it yet.
+    /// True if it has lasted since the start: the server is not ready for clients yet.
     #[serde(skip)]
     pub is_at_start: bool,
 }

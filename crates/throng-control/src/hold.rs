@@ -18,7 +18,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::edge::Handoff;
 
-/// Whether the control plane is held, and what is still under way.
+/// The hold of the control plane, and the requests still under way.
 #[derive(Debug)]
 pub struct Hold {
     is_held: watch::Sender<bool>,
@@ -57,7 +57,7 @@ impl Hold {
         self.is_held.send_replace(false);
     }
 
-    /// Whether nothing acts on the engine and the workers any more. Ask while the control plane is
+    /// True if nothing acts on the engine and the workers any more. Ask while the control plane is
     /// held.
     pub fn is_at_rest(&self) -> bool {
         self.acting.load(Ordering::SeqCst) == 0
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn connections_that_are_kept_are_served_by_their_listener_unless_it_is_held() {
+    async fn kept_connections_are_served_again_unless_the_hold_goes_on() {
         let hold = Hold::default();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let handoff = || {

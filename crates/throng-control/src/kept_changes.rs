@@ -57,11 +57,10 @@ const STORE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The same for one whose changes are all made or none: the store makes thousands of them at once.
 const ALL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Makes changes, those of all requests in one order.
+/// Makes the changes of all requests in one order.
 pub(crate) struct KeptChanges {
     kept: Arc<KeptSubscriptions>,
     engine: Arc<dyn Engine>,
-    /// Where they are kept, too.
     store: Store,
     waiting: Mutex<Vec<Job>>,
     next_id: AtomicU64,
@@ -92,7 +91,6 @@ impl KeptChanges {
         self.store = Store::Records(records);
     }
 
-    /// Shares changes with other servers.
     pub(crate) fn share(&mut self, shared: Arc<SharedKept>) {
         self.store = Store::Shared(shared);
     }
@@ -187,7 +185,7 @@ impl KeptChanges {
         });
     }
 
-    /// What to tell a client whose changes are not made in time.
+    /// The error for a client whose changes are not made in time.
     fn late(&self, place: &Place<'_>) -> ErrorResponse {
         if place.withdraw() {
             let busy = || ErrorResponse::from(StoreError::Busy);

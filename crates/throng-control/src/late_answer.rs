@@ -7,7 +7,6 @@ use throng_core::{Answer, AskerId, Later, Ticket};
 use tokio::sync::oneshot::{self, error::TryRecvError};
 use tokio::time::timeout;
 
-/// A question that was asked.
 #[derive(Debug)]
 pub(crate) enum Asked<T> {
     /// The answer was there at once.
@@ -67,7 +66,6 @@ where
 }
 
 impl<T> Asked<T> {
-    /// Whether the answer is there.
     pub(crate) fn is_answered(&self) -> bool {
         matches!(self, Asked::Answered(_))
     }
@@ -89,7 +87,7 @@ impl<T> Asked<T> {
         match self {
             Asked::Answered(answer) => Some(answer),
             Asked::Waits(mut receiver, _asker) => match receiver.try_recv() {
-                // It has come meanwhile, as those of most lines of a batch have: without a timer.
+                // Most answers to lines of a batch have come meanwhile: without a timer.
                 Ok(answer) => Some(answer),
                 Err(TryRecvError::Closed) => None,
                 Err(TryRecvError::Empty) => {

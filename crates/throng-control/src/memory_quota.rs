@@ -20,13 +20,12 @@ pub(crate) struct MemoryQuota {
 
 #[derive(Debug, Default)]
 struct State {
-    /// All reserved bytes.
     bytes: u64,
     /// The part of `bytes` that has been evicted and not released yet.
     evicted_bytes: u64,
     /// The number of the newest reservation.
     newest: u64,
-    /// What may be evicted; the last entry goes first.
+    /// Reservations that may be evicted; the last entry goes first.
     evictable: BTreeMap<Rank, Evictable>,
 }
 
@@ -36,8 +35,8 @@ struct Evictable {
     signal: Arc<EvictionSignal>,
 }
 
-/// Orders reservations for eviction: a larger one, to a power of two, ranks higher, and of those of
-/// about one size the older.
+/// Orders reservations for eviction: larger ones, by powers of two, rank higher, and among equals
+/// the older.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     size_class: u32,
@@ -68,7 +67,6 @@ impl EvictionSignal {
 }
 
 impl MemoryQuota {
-    /// A quota of `max_bytes` bytes.
     pub(crate) fn new(max_bytes: u64) -> MemoryQuota {
         MemoryQuota { max_bytes, state: Mutex::default() }
     }
@@ -83,7 +81,7 @@ impl MemoryQuota {
     }
 }
 
-/// What one request holds of a quota; released when dropped.
+/// The share of one request in a quota; released when dropped.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     quota: Arc<MemoryQuota>,
@@ -126,7 +124,7 @@ impl Reservation {
         }
     }
 
-    /// Whether it was evicted. Its bytes count as evicted until it is dropped.
+    /// True if it was evicted. Its bytes count as evicted until it is dropped.
     fn is_evicted(&self, state: &State) -> bool {
         self.rank.is_some_and(|rank| !state.evictable.contains_key(&rank))
     }
@@ -304,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reservation_pinned_after_its_eviction_is_released_all_the_same() {
+    fn an_evicted_reservation_that_is_pinned_is_released() {
         let quota = quota(10);
         let (mut evicted, signal) = reserve(&quota, 9);
         let (other, _) = reserve(&quota, 9);

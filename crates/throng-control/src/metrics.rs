@@ -1,4 +1,4 @@
-//! What the control plane counts. To add a counter, add a row to the table below.
+//! Metrics of the control plane. To add a counter, add a row to the table below.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,7 +11,7 @@ use crate::health::Ailment;
 
 /// A part of the server that counts, apart from the two planes.
 pub trait MetricSource: Send + Sync {
-    /// What it counts now. Called for each request of `/metrics`.
+    /// The current values. Called for each request of `/metrics`.
     fn metrics(&self) -> Vec<OtherMetric>;
 
     /// The certificates of the server, if this part knows them. Called once a second, for the
@@ -20,8 +20,8 @@ pub trait MetricSource: Send + Sync {
         None
     }
 
-    /// What the data directory takes and does, if this part knows it. Called once a second, for
-    /// the status.
+    /// Figures of the data directory, if this part knows them. Called once a second, for the
+    /// status.
     fn data(&self) -> Option<DataFigures> {
         None
     }
@@ -32,7 +32,7 @@ pub trait MetricSource: Send + Sync {
         None
     }
 
-    /// What of it does not work as it should. Called for each probe.
+    /// The problems of this part. Called for each probe.
     fn ailments(&self) -> Vec<Ailment> {
         Vec::new()
     }
@@ -45,7 +45,6 @@ pub struct OtherMetric {
     pub name: &'static str,
     /// The help text.
     pub help: &'static str,
-    /// What it shows.
     pub value: OtherValue,
 }
 
@@ -56,11 +55,9 @@ pub enum OtherValue {
     Gauge(u64),
     /// Numbers that go up and down: the name of the label, and each of its values with its number.
     GaugesBy(&'static str, Vec<(String, u64)>),
-    /// A number that only grows.
     Counter(u64),
     /// Numbers that only grow: the name of the label, and each of its values with its count.
     CountersBy(&'static str, Vec<(&'static str, u64)>),
-    /// How long something took.
     Histogram(Snapshot),
 }
 
@@ -80,7 +77,6 @@ macro_rules! counters {
                 match self { $(HttpCounter::$variant => $name,)* }
             }
 
-            /// The metric's help text.
             pub(crate) const fn help(self) -> &'static str {
                 match self { $(HttpCounter::$variant => $help,)* }
             }
@@ -102,7 +98,7 @@ counters! {
         quota.",
 }
 
-/// What a request is for: the classes by which durations are told apart.
+/// The classes of requests whose durations are told apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum Route {
@@ -110,21 +106,16 @@ pub(crate) enum Route {
     Publish,
     /// A message whose publisher has waited for its receipt.
     Receipt,
-    /// A batch of messages.
     Batch,
-    /// A page of history.
     History,
-    /// Who follows a channel.
     Presence,
     /// A list of channels or users.
     List,
-    /// What operators do with connections and revocations.
+    /// Requests of operators about connections and revocations.
     Administration,
-    /// The probes of health.
     Health,
     /// The status page, its data, and the metrics.
     Status,
-    /// Static pages, and everything else.
     Other,
 }
 
@@ -160,13 +151,11 @@ impl Route {
     }
 }
 
-/// How a receipt has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum ReceiptOutcome {
     /// Nothing is left to happen to the message.
     Complete,
-    /// The time is over.
     Timeout,
     /// Of some subscriptions nothing will be known: their worker has ended.
     Unknown,
@@ -192,7 +181,6 @@ pub(crate) struct HttpMetrics {
     counts: [AtomicU64; HttpCounter::ALL.len()],
     /// Receipts that have ended, by outcome.
     receipts: [AtomicU64; ReceiptOutcome::ALL.len()],
-    /// Open control connections.
     connections: AtomicU64,
     /// Time from a request's head to its complete response, without writing it, by route.
     durations: [Histogram; Route::ALL.len()],
@@ -210,7 +198,6 @@ impl Default for HttpMetrics {
 }
 
 impl HttpMetrics {
-    /// Counts one event.
     pub(crate) fn count(&self, counter: HttpCounter) {
         self.counts[counter as usize].fetch_add(1, Ordering::Relaxed);
     }
@@ -238,7 +225,6 @@ impl HttpMetrics {
         ReceiptOutcome::ALL.into_iter().map(count)
     }
 
-    /// A connection has been opened.
     pub(crate) fn connection_opened(&self) {
         self.connections.fetch_add(1, Ordering::Relaxed);
     }
@@ -249,7 +235,6 @@ impl HttpMetrics {
         debug_assert!(before > 0, "a connection was closed that was not opened");
     }
 
-    /// Open control connections.
     pub(crate) fn connections(&self) -> u64 {
         self.connections.load(Ordering::Relaxed)
     }

@@ -29,7 +29,6 @@ pub(crate) use metrics::{name as metric_name, text as metrics_text};
 /// Where the site of the documentation is.
 const DOCS: &str = "/docs/";
 
-/// The methods of all pages.
 const METHODS: &str = "GET, HEAD, OPTIONS";
 
 /// The body of `/` where the demo is not served.
@@ -83,12 +82,12 @@ async fn methods(control: &Control, request: Request, next: Next) -> Response {
     refuse(control, ApiError::method(METHODS))
 }
 
-/// Whether a path is that of a file which pages or the client load.
+/// True if a page or the client loads a file at this path.
 pub(crate) fn is_file(path: &str) -> bool {
     files::is_file(path) || path.starts_with(DOCS)
 }
 
-/// Whether the demo is served to this client. The demo subscribes to channels, which the admin
+/// True if the demo is served to this client. The demo subscribes to channels, which the admin
 /// listener does not serve.
 fn has_demo(control: &Control, head: &Parts) -> bool {
     control.settings.has_demo && Caller::of(head).listener == Listener::Public
@@ -140,7 +139,7 @@ async fn status_page(State(control): State<Arc<Control>>, request: Request) -> R
         Ok(()) => files::serve(&files::STATUS_WITHOUT_LOGIN, &head.headers),
         Err(error) if error.error.code == ErrorCode::Unauthorized => {
             let mut answer = refuse(&control, error);
-            // Whoever opens the page before a login is no news.
+            // A page that is opened before the login is no news.
             answer.extensions_mut().remove::<Refused>();
             files::into_login_page(&mut answer, None);
             answer

@@ -1,11 +1,10 @@
-//! What the probes say: whether the server is alive and ready, and why not.
+//! The answers of the probes: is the server alive and ready, and if not, why?
 
 use serde::Serialize;
 
 use crate::control::Control;
 use crate::health::Ailment;
 
-/// What a probe found.
 #[derive(Debug, Serialize)]
 pub(crate) struct Finding {
     pub(crate) status: Status,
@@ -16,7 +15,6 @@ pub(crate) struct Finding {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Status {
-    /// All event loops turn.
     Live,
     /// Everything works as it should.
     Ready,
@@ -24,7 +22,6 @@ pub(crate) enum Status {
     Degraded,
     /// The server has not been able to do its work yet since its start.
     Starting,
-    /// The server shuts down.
     Draining,
     /// An event loop stands still.
     Stuck,
@@ -46,8 +43,7 @@ impl Status {
 /// How the server is, in a few words: for those who compare several servers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Condition {
-    /// What the readiness probe says: `ready`, `degraded`, `starting`, `draining` or
-    /// `stuck`.
+    /// The answer of the readiness probe: `ready`, `degraded`, `starting`, `draining` or `stuck`.
     pub status: &'static str,
     /// Why it is not ready, in the words of the probe.
     pub reasons: Vec<&'static str>,

@@ -68,7 +68,6 @@ struct Held {
 #[derive(Debug)]
 struct Connection {
     network: Network,
-    /// Whether it has sent nothing.
     is_silent: Arc<AtomicBool>,
     task: AbortHandle,
 }

@@ -36,7 +36,6 @@ const WAITING_MAX: usize = 1024;
 /// How often revocations are forgotten that concern no living token.
 const TIDY_INTERVAL: Duration = Duration::from_secs(600);
 
-/// What an operator orders.
 #[derive(Debug)]
 enum Change {
     /// `true` if clients with newer tokens may have connections that are closed, too.
@@ -63,12 +62,10 @@ struct Order {
     _acting: Acting,
 }
 
-/// Who keeps the revocations.
 #[derive(Debug)]
 enum Keeper {
     /// Nothing keeps them: the settings name no file, and revoking is refused.
     Nobody,
-    /// The owner of the file.
     File(mpsc::Sender<Order>, Arc<Revocations>),
     /// All of several servers.
     Shared(Arc<SharedRevocations>),
@@ -83,7 +80,6 @@ pub(crate) struct Revoker {
     hold: Arc<Hold>,
 }
 
-/// The owner of the file.
 pub(crate) struct RevocationTask {
     log: Arc<Mutex<RevocationLog<FileStorage>>>,
     orders: mpsc::Receiver<Order>,
@@ -135,7 +131,6 @@ impl Revoker {
         self.order(Change::Lift(subject)).await
     }
 
-    /// How many revocations hold.
     pub(crate) fn count(&self) -> usize {
         match &self.keeper {
             Keeper::Nobody => 0,

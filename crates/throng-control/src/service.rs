@@ -38,7 +38,6 @@ impl Service {
         Service { pages: pages::router(control, status::json::route(history)) }
     }
 
-    /// The response to one request.
     pub(crate) async fn answer(&self, control: &Control, request: Request<Incoming>) -> Answer {
         control.metrics.count(HttpCounter::Requests);
         let start_us = clock::now_us();
@@ -192,17 +191,17 @@ async fn answer_api(
             if head.method == Method::POST || head.method == Method::PUT =>
         {
             let client = client(control, head).await?;
-            api::publish::answer(control, (head, &client), body, kind, name).await
+            api::publish::answer(control, head, &client, body, kind, name).await
         }
         Resource::Publish if head.method == Method::POST => {
             let client = client(control, head).await?;
             Box::pin(api::batch::answer(control, head, &client, body)).await
         }
         Resource::Log(kind, name, part @ (Part::History | Part::Presence)) if is_read => {
-            Box::pin(answer_about_log(control, head, (kind, name, part))).await
+            Box::pin(answer_about_log(control, head, kind, name, part)).await
         }
         Resource::Log(kind, name, Part::Read) if is_read || head.method == Method::PUT => {
-            Box::pin(answer_about_log(control, head, (kind, name, Part::Read))).await
+            Box::pin(answer_about_log(control, head, kind, name, Part::Read)).await
         }
         // A `GET` of these does not get here: it closes the request boundary.
         Resource::Log(_, _, Part::Itself) | Resource::Subscribe | Resource::StatusStream
@@ -228,7 +227,9 @@ async fn answer_api(
 async fn answer_about_log(
     control: &Control,
     head: &Parts,
-    (kind, name, part): (Kind, &str, Part),
+    kind: Kind,
+    name: &str,
+    part: Part,
 ) -> Result<Answer, ApiError> {
     let client = client(control, head).await?;
     match part {
@@ -238,7 +239,6 @@ async fn answer_about_log(
     }
 }
 
-/// Answers the requests of operators.
 async fn operate(
     control: &Control,
     head: &Parts,

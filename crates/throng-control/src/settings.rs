@@ -14,13 +14,13 @@ pub struct Settings {
     /// Which pages may use the API, beside the server's own, and under which names each listener
     /// answers.
     pub pages: SharedPages,
-    /// Whether the public listener refuses requests that came through a proxy.
+    /// True if the public listener refuses requests that came through a proxy.
     pub refuses_proxies: bool,
-    /// Whether the admin listener does.
+    /// True if the admin listener refuses them.
     pub admin_refuses_proxies: bool,
-    /// Whether there is an admin listener. If so, only that listener serves status and metrics.
+    /// True if there is an admin listener. Then only that listener serves status and metrics.
     pub has_admin_listener: bool,
-    /// Whether to serve the demo pages.
+    /// True if the demo pages are served.
     pub has_demo: bool,
     /// Maximum size of the request line and headers, in bytes.
     pub max_head_bytes: usize,

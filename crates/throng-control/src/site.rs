@@ -32,19 +32,12 @@ pub struct Site {
 pub enum SiteError {
     /// A file or directory cannot be read.
     #[error("cannot read {}: {source}", path.display())]
-    Unreadable {
-        /// The file or directory.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// The directory is something else.
+    Unreadable { path: PathBuf, source: io::Error },
     #[error("{} has no {INDEX}: name the directory that has the site", .0.display())]
     NoSite(PathBuf),
     /// The name of a file would be another one in a URL.
     #[error("{} has a name that is not served: rename it", .0.display())]
     Name(PathBuf),
-    /// The directory has too much.
     #[error("{} has more than {FILES_MAX} files or {} MiB", .0.display(), BYTES_MAX >> 20)]
     TooLarge(PathBuf),
 }
@@ -115,7 +108,7 @@ impl Reader<'_> {
     }
 }
 
-/// Whether a name is the same in a URL.
+/// True if a URL has the name unchanged.
 fn is_plain(name: &str) -> bool {
     name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
 }

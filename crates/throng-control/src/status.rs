@@ -1,4 +1,4 @@
-//! What the server reports about itself, once a second: `/status.json` and `/status/stream`.
+//! Reports of the server about itself, once a second: `/status.json` and `/status/stream`.
 //!
 //! One sampler reads counters that are kept anyway and makes a sample of them, whatever the number
 //! of viewers. It publishes the sample to an internal log, which viewers follow on the data plane

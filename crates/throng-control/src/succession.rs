@@ -1,5 +1,5 @@
-//! What the control plane of a process goes on with that has taken over: counts, so that no metric
-//! goes back, the charts of the status page, and what clients have used of their rates.
+//! State that the control plane takes over from another process: counts, so that no metric goes
+//! back, the charts of the status page, and what clients have used of their rates.
 //!
 //! # Format
 //!

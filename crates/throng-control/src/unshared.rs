@@ -1,4 +1,4 @@
-//! What clients are told whose change is not known to be made on several servers.
+//! The error for a client whose change may not have reached all servers.
 
 use throng_access::shared::ShareError;
 use throng_wire::{ErrorCode, ErrorResponse};

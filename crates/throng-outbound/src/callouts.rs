@@ -244,6 +244,7 @@ impl Callouts {
         (!queues.is_empty()).then(|| Arc::new(EventQueues(queues)) as _)
     }
 
+    /// The metrics of all callouts; they go on after the start.
     pub fn metrics(&self) -> Arc<CalloutMetrics> {
         Arc::clone(&self.metrics)
     }

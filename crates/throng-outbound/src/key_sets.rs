@@ -117,6 +117,7 @@ impl KeySetTask {
         self.sets.push(FetchedSet { source, origin });
     }
 
+    /// The metrics of all sets; they go on while the task runs.
     pub fn metrics(&self) -> Arc<KeySetMetrics> {
         Arc::clone(&self.metrics)
     }

@@ -20,7 +20,8 @@ use super::publish::{self, OUTCOME_TIMEOUT, Submitted};
 use crate::authentication::Client;
 use crate::control::Control;
 use crate::http::answer::{Answer, ApiError};
-use crate::http::{body, large_answer, query};
+use crate::http::large_answer::{self, EncodedBody};
+use crate::http::{body, query};
 use items::Form;
 
 /// Approximate maximum size of a response line. Memory for all lines is reserved before the first
@@ -79,8 +80,8 @@ pub(crate) async fn answer(
         Form::Array => "application/json",
     });
     // Ids and errors of this client: nothing that it does not know.
-    let accepts = (&control.settings, &head.headers);
-    Ok(large_answer::compressible(accepts, content_type, (answers, &[]), reservation).await)
+    let body = EncodedBody::of(answers, &[], &control.settings, &head.headers).await;
+    Ok(large_answer::encoded(content_type, body, reservation))
 }
 
 /// The response, with the answers to the lines in their order.

@@ -39,8 +39,8 @@ pub(crate) async fn list(
     query::check(query, &["limit"])?;
     let most = limit(query)?;
     let action = ScanAction::List { limit: most };
-    let (scanned, is_complete) = scan(control, target(control, &name), action).await?;
-    let Scanned { count, mut connections } = scanned;
+    let found = scan(control, target(control, &name), action).await?;
+    let ScannedNodes { scanned: Scanned { count, mut connections }, is_complete } = found;
     // The newest first. Those whose age is not known are older than all others.
     connections.sort_by_key(|found| (std::cmp::Reverse(found.since_ms), found.name));
     connections.truncate(most);
@@ -67,7 +67,8 @@ pub(crate) async fn list_behind(control: &Control, head: &Parts) -> Result<Answe
         return Err(ApiError::parameter(message));
     }
     let action = ScanAction::List { limit: limit(query)? };
-    let (Scanned { count, connections }, _) = scan(control, ScanTarget::Behind, action).await?;
+    let found = scan(control, ScanTarget::Behind, action).await?;
+    let Scanned { count, connections } = found.scanned;
     let has_more = count > connections.len() as u64;
     let connections: Vec<_> = connections.iter().map(entry).collect();
     let body = json!({ "count": count, "connections": connections, "more": has_more });
@@ -115,7 +116,7 @@ pub(crate) async fn disconnect_all(
     let name = names::from_segment(kind, segment)?;
     let close = close(head)?;
     let found = scan(control, target(control, &name), ScanAction::Close(close)).await?;
-    Ok(disconnected(found))
+    Ok(disconnected(found.scanned, found.is_complete))
 }
 
 /// `DELETE /connections/{connection}`, the value of a `Throng-Connection`.
@@ -130,14 +131,14 @@ pub(crate) async fn disconnect(
     let close = close(head)?;
     let found =
         scan(control, ScanTarget::Connections(vec![name]), ScanAction::Close(close)).await?;
-    if found.0.count == 0 && !found.1 {
+    if found.scanned.count == 0 && !found.is_complete {
         let message = "it is not on this node, and not all others have answered; try again later";
         return Err(ApiError::new(ErrorCode::Busy, message));
     }
-    if found.0.count == 0 {
+    if found.scanned.count == 0 {
         return Err(ApiError::new(ErrorCode::NotFound, "there is no such connection"));
     }
-    Ok(disconnected((found.0, true)))
+    Ok(disconnected(found.scanned, true))
 }
 
 /// Says that nodes have not answered, if so.
@@ -147,7 +148,7 @@ fn mark_partial(body: &mut serde_json::Value, is_complete: bool) {
     }
 }
 
-fn disconnected((scanned, is_complete): (Scanned, bool)) -> Answer {
+fn disconnected(scanned: Scanned, is_complete: bool) -> Answer {
     let mut body = json!({ "disconnected": scanned.count });
     mark_partial(&mut body, is_complete);
     answer::json(http::StatusCode::OK, body.to_string().into_bytes())
@@ -163,12 +164,18 @@ fn target(control: &Control, name: &ChannelName) -> ScanTarget {
     }
 }
 
-/// What the workers of all nodes have found, or done, and whether no node's answer is missing.
+/// The result of a scan by the workers of all nodes.
+struct ScannedNodes {
+    scanned: Scanned,
+    /// True if every node has answered.
+    is_complete: bool,
+}
+
 async fn scan(
     control: &Control,
     target: ScanTarget,
     action: ScanAction,
-) -> Result<(Scanned, bool), ApiError> {
+) -> Result<ScannedNodes, ApiError> {
     let others = |later: Later<'_, _>| {
         Ok::<_, Infallible>(control.engine.scan_elsewhere(&target, &action, later))
     };
@@ -180,11 +187,11 @@ async fn scan(
         ApiError::new(ErrorCode::Busy, message)
     })?;
     let Some(OtherNodes { found, is_complete }) = others.within(WORKERS_TIMEOUT).await else {
-        return Ok((scanned, false));
+        return Ok(ScannedNodes { scanned, is_complete: false });
     };
     scanned.count = scanned.count.saturating_add(found.count);
     scanned.connections.extend(found.connections);
-    Ok((scanned, is_complete))
+    Ok(ScannedNodes { scanned, is_complete })
 }
 
 /// How a request wants connections to be closed: its parameters `code`, `reason` and `reconnect`.

@@ -1,4 +1,4 @@
-//! The parameter `count` of publications: whether `subscribers` are those of all nodes.
+//! The parameter `count` of publications: `all` makes `subscribers` count all nodes.
 
 use std::convert::Infallible;
 

@@ -106,9 +106,9 @@ pub(crate) async fn answer(control: &Control, head: &Parts) -> Result<Answer, Ap
 struct Cursor {
     /// The id of the last message before the subscription.
     id: MessageId,
-    /// Whether the log has messages after `id`.
+    /// True if the log has messages after `id`.
     has_backlog: bool,
-    /// Whether the log has all messages after the requested id; `None` if none was requested.
+    /// True if the log has all messages after the requested id; `None` if none was requested.
     is_recovered: Option<bool>,
 }
 

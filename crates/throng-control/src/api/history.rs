@@ -15,7 +15,8 @@ use super::permit::Permit;
 use crate::authentication::Client;
 use crate::control::Control;
 use crate::http::answer::{self, Answer, ApiError};
-use crate::http::{gzip, large_answer, names, query};
+use crate::http::large_answer::{self, EncodedBody};
+use crate::http::{gzip, names, query};
 
 /// Maximum size of the envelopes of a page; the rest is on the next page.
 const PAGE_BYTES_MAX: usize = 1 << 20;
@@ -55,8 +56,8 @@ pub(crate) async fn answer(
     let may_compress = gzip::is_accepted(&head.headers);
     let key = PageKey { channel, limit, may_compress };
     if is_newest && let Some(page) = control.newest_pages.find(&key, contents) {
-        let reservation = large_answer::reserve(&control.read_answers, page.0.len())?;
-        limited.charge_read(page.0.len());
+        let reservation = large_answer::reserve(&control.read_answers, page.bytes.len())?;
+        limited.charge_read(page.bytes.len());
         let mut answer = large_answer::encoded(answer::JSON, page, reservation);
         set_id(&mut answer, history.head);
         return Ok(answer);
@@ -81,8 +82,8 @@ pub(crate) async fn answer(
     });
     v1::history_body(&mut body, page, writers);
     limited.charge_read(body.len());
-    let (accepts, body) = ((&control.settings, &head.headers), (body, &*cuts.into_inner()));
-    let body = large_answer::encode(accepts, body).await;
+    let cuts = cuts.into_inner();
+    let body = EncodedBody::of(body, &cuts, &control.settings, &head.headers).await;
     if is_newest {
         control.newest_pages.add(key, contents, body.clone());
     }

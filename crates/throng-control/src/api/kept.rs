@@ -79,7 +79,7 @@ async fn answer_user(
     let channels = match key {
         None => channels,
         // As a list counts them.
-        Some(_) => shown_page(control, key, &user, (None, 0)).count,
+        Some(_) => shown_page(control, key, &user, None, 0).count,
     };
     let body = json!({
         "user": user.name(), "channels": channels, "added": added, "removed": removed,
@@ -87,7 +87,7 @@ async fn answer_user(
     Ok(answer::json(StatusCode::OK, body.to_string().into_bytes()))
 }
 
-/// What a `DELETE` ends: the channels of the query, or all.
+/// The change that a `DELETE` makes: it ends the channel of the query, or all.
 fn delete(head: &Parts, key: Option<&ServerKey>) -> Result<KeptChange, ApiError> {
     let query = head.uri.query().unwrap_or_default();
     query::check(query, &["channel"])?;
@@ -113,8 +113,8 @@ fn list(
     key: Option<&ServerKey>,
     user: &ChannelName,
 ) -> Result<Answer, ApiError> {
-    let page = |after, limit| shown_page(control, key, user, (after, limit));
-    answer_page(control, head, ("user", user.name()), ("channels", page))
+    let page = |after, limit| shown_page(control, key, user, after, limit);
+    answer_page(control, head, "user", user.name(), "channels", page)
 }
 
 /// A page of the channels that a user follows, without those that the key is not for.
@@ -122,7 +122,8 @@ fn shown_page(
     control: &Control,
     key: Option<&ServerKey>,
     user: &ChannelName,
-    (after, limit): (Option<u32>, usize),
+    after: Option<u32>,
+    limit: usize,
 ) -> KeptPage {
     let user = user.name();
     let is_shown = |name: &str| check_covered(key, name).is_ok();
@@ -139,14 +140,17 @@ fn followers(control: &Control, head: &Parts, segment: &str) -> Result<Answer, A
     let channel = names::from_segment(Kind::Channel, segment)?;
     check_covered(key, channel.name())?;
     let page = |after, limit| control.kept.followers_page(channel.name(), after, limit);
-    answer_page(control, head, ("channel", channel.name()), ("followers", page))
+    answer_page(control, head, "channel", channel.name(), "followers", page)
 }
 
+/// The response with a page: the field `noun` has `name`, and `plural` the names of the page.
 fn answer_page(
     control: &Control,
     head: &Parts,
-    (noun, name): (&str, &str),
-    (plural, page): (&str, impl Fn(Option<u32>, usize) -> KeptPage),
+    noun: &str,
+    name: &str,
+    plural: &str,
+    page: impl Fn(Option<u32>, usize) -> KeptPage,
 ) -> Result<Answer, ApiError> {
     control.kept_changes.check_known()?;
     let query = head.uri.query().unwrap_or_default();

@@ -18,8 +18,7 @@ pub(super) struct Limited<'a> {
 }
 
 impl<'a> Limited<'a> {
-    /// Whoever reaches the admin listener has no limits as an address: many applications share one
-    /// there.
+    /// Clients of the admin listener have no limit per address: many applications share one there.
     pub(super) fn of(
         control: &'a Control,
         head: &Parts,
@@ -54,7 +53,6 @@ impl<'a> Limited<'a> {
         self.control.clients.limiter.begin_reading(self.client, clock::now_ms())
     }
 
-    /// Charges what the request reads.
     pub(super) fn charge_read(&self, bytes: usize) {
         if !self.client.is_empty() {
             self.control.clients.limiter.charge_read(self.client, bytes, clock::now_ms());

@@ -26,10 +26,9 @@ use crate::metrics::HttpCounter;
 /// client goes on with the next one.
 const WORK_MAX: Duration = Duration::from_millis(10);
 
-/// The longest pattern: that of a setting or a token.
+/// The longest pattern, as in settings and tokens.
 const PATTERN_BYTES_MAX: usize = 255;
 
-/// Which channels a list names.
 struct Wanted<'a> {
     kind: Kind,
     pattern: Option<Cow<'a, str>>,
@@ -43,7 +42,6 @@ impl Wanted<'_> {
     }
 }
 
-/// A page of a list.
 #[derive(Debug, Default)]
 struct Page {
     channels: Vec<ListedChannel>,

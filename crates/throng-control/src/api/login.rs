@@ -67,7 +67,7 @@ pub(crate) fn log_out() -> Answer {
     to_status(logged_out())
 }
 
-/// Whether the page was loaded over TLS. Fails if it was loaded over neither TLS nor loopback.
+/// True if the page was loaded over TLS. Fails if it was loaded over neither TLS nor loopback.
 fn is_secure(headers: &HeaderMap) -> Result<bool, ApiError> {
     let origin = headers.get(ORIGIN).and_then(|origin| origin.to_str().ok()).unwrap_or_default();
     let is_secure = origin.starts_with("https://");

@@ -6,8 +6,9 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use bytes::Bytes;
 use throng_core::{ChannelName, History, MessageId};
+
+use crate::http::large_answer::EncodedBody;
 
 /// The most bytes of all pages, unless the memory of responses is less than four times that.
 const BYTES_MAX: usize = 16 << 20;
@@ -18,13 +19,11 @@ const ANSWERS_SHARE: u64 = 4;
 /// A smaller page is made as fast as it is found.
 const PAGE_BYTES_MIN: usize = 4 << 10;
 
-/// Which page it is.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct PageKey {
     pub(super) channel: ChannelName,
     /// The most messages that it may have.
     pub(super) limit: usize,
-    /// Whether it may be compressed.
     pub(super) may_compress: bool,
 }
 
@@ -50,8 +49,7 @@ impl Contents {
 #[derive(Debug)]
 struct Page {
     contents: Contents,
-    body: Bytes,
-    is_compressed: bool,
+    body: EncodedBody,
 }
 
 #[derive(Debug, Default)]
@@ -62,7 +60,6 @@ struct State {
     bytes: usize,
 }
 
-/// The pages that are remembered.
 #[derive(Debug)]
 pub(crate) struct NewestPages {
     state: Mutex<State>,
@@ -82,37 +79,32 @@ impl NewestPages {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The page, and whether it is compressed, if it is remembered with these contents.
-    pub(super) fn find(&self, key: &PageKey, contents: Contents) -> Option<(Bytes, bool)> {
+    /// The page, if it is remembered with these contents.
+    pub(super) fn find(&self, key: &PageKey, contents: Contents) -> Option<EncodedBody> {
         let state = self.lock();
         let page = state.pages.get(key).filter(|page| page.contents == contents)?;
         self.found.fetch_add(1, Ordering::Relaxed);
-        Some((page.body.clone(), page.is_compressed))
+        Some(page.body.clone())
     }
 
     /// Remembers a page. The oldest ones give way.
-    pub(super) fn add(
-        &self,
-        key: PageKey,
-        contents: Contents,
-        (body, is_compressed): (Bytes, bool),
-    ) {
-        let is_worth_it = body.len() >= PAGE_BYTES_MIN || is_compressed;
-        if !is_worth_it || body.len() > self.max_bytes {
+    pub(super) fn add(&self, key: PageKey, contents: Contents, body: EncodedBody) {
+        let is_worth_it = body.bytes.len() >= PAGE_BYTES_MIN || body.is_compressed;
+        if !is_worth_it || body.bytes.len() > self.max_bytes {
             return;
         }
         let mut state = self.lock();
-        state.bytes += body.len();
-        let page = Page { contents, body, is_compressed };
+        state.bytes += body.bytes.len();
+        let page = Page { contents, body };
         match state.pages.insert(key.clone(), page) {
-            Some(before) => state.bytes -= before.body.len(),
+            Some(before) => state.bytes -= before.body.bytes.len(),
             None => state.order.push_back(key),
         }
         while state.bytes > self.max_bytes
             && let Some(oldest) = state.order.pop_front()
         {
             let oldest = state.pages.remove(&oldest);
-            state.bytes -= oldest.map_or(0, |page| page.body.len());
+            state.bytes -= oldest.map_or(0, |page| page.body.bytes.len());
         }
     }
 
@@ -142,8 +134,8 @@ mod tests {
         Contents { head, ends: None, messages: 0, has_more: false }
     }
 
-    fn body(bytes: usize) -> (Bytes, bool) {
-        (vec![b'x'; bytes].into(), false)
+    fn body(bytes: usize) -> EncodedBody {
+        EncodedBody { bytes: vec![b'x'; bytes].into(), is_compressed: false }
     }
 
     #[test]

@@ -22,9 +22,9 @@ const ASKED_MAX: usize = 32;
 /// How long their names may be, all together with their commas.
 const ASKED_BYTES_MAX: usize = 1024;
 
-/// Pages may also set the headers `passed`, which those get who decide about clients, and those of
-/// listed origins whatever they ask for: libraries that trace requests add headers to all, and the
-/// server ignores them.
+/// Pages may also set the headers `passed`, which callouts see. Pages of listed origins may set any
+/// header that they ask for: libraries that trace requests add headers to all, and the server
+/// ignores them.
 pub(crate) fn answer(
     head: &Parts,
     resource: Resource<'_>,
@@ -48,8 +48,8 @@ pub(crate) fn answer(
     answer
 }
 
-/// The headers that pages may set, with those of `asked` unless it is no list of names or beyond
-/// the limits. A `Cookie` is not theirs to set.
+/// The headers that pages may set, and the names in `asked`, unless that is no list of names or
+/// beyond the limits. A `Cookie` is not theirs to set.
 fn allowed(passed: &[Box<str>], asked: &str) -> HeaderValue {
     let is_known = |name: &str| HEADERS.split(", ").any(|known| known.eq_ignore_ascii_case(name));
     let others = passed.iter().filter(|name| !is_known(name) && ***name != *"cookie");

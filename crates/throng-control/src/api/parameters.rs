@@ -1,4 +1,4 @@
-//! What several endpoints have in common: query parameters, `Throng-Id`.
+//! Query parameters and `Throng-Id`, for several endpoints.
 
 use std::time::Duration;
 
@@ -35,7 +35,6 @@ pub(super) fn id(query: &str, name: &str) -> Result<Option<MessageId>, ApiError>
     id.map_err(|error: IdError| error.into())
 }
 
-/// Adds the header `Throng-Id`.
 pub(super) fn set_id(answer: &mut Answer, id: impl std::fmt::Display) {
     if let Ok(value) = HeaderValue::try_from(id.to_string()) {
         answer.headers_mut().insert(THRONG_ID, value);

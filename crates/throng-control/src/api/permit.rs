@@ -18,14 +18,13 @@ use crate::late_answer::{Asked, ask};
 /// How long a request waits for the access policy to decide before it is refused with `busy`.
 const DECISION_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A request that needs permissions. The time that it may wait for decisions is that of all of them
-/// together.
+/// A request that needs permissions. All its decisions together have one time limit.
 pub(super) struct Permit<'r> {
     control: &'r Control,
     client: &'r Client,
     credentials: Credentials<'r>,
     listener: Listener,
-    /// What those who decide get to know of the request.
+    /// The part of the request that policies and callouts see.
     passed: PassedOn,
     wait_left: Duration,
 }

@@ -32,7 +32,8 @@ use crate::metrics::HttpCounter;
 
 pub(crate) async fn answer(
     control: &Control,
-    (head, client): (&Parts, &Client),
+    head: &Parts,
+    client: &Client,
     body: &mut Incoming,
     kind: Kind,
     segment: &str,
@@ -99,7 +100,7 @@ pub(crate) async fn answer(
     Ok(answer)
 }
 
-/// What the request headers say about the message.
+/// The request headers that describe the message.
 struct Options<'a> {
     content_type: Option<&'a str>,
     idempotency_key: Option<&'a str>,
@@ -163,7 +164,6 @@ pub(super) struct Submitted {
 }
 
 impl Submitted {
-    /// Whether the outcome is known.
     pub(super) fn is_answered(&self) -> bool {
         self.outcome.is_answered()
     }
@@ -173,7 +173,7 @@ impl Submitted {
         self.outcome.wait(max_wait).await;
     }
 
-    /// What became of the message, which is counted if it was published. The number of subscribers
+    /// The outcome of the message, which is counted if it was published. The number of subscribers
     /// leaves out the excluded connection if it is the client's own: of another one, the number
     /// would tell whether it follows the channel.
     pub(super) async fn outcome(
@@ -200,7 +200,7 @@ pub(super) async fn submit(
 ) -> Result<Submitted, ErrorResponse> {
     let excludes_subscriber = match (publication.excluded, permit.own_connections()) {
         (Some(connection), Some(own)) => {
-            let follows = follows(&*control.engine, &publication.channel, (connection, own)).await;
+            let follows = follows(&*control.engine, &publication.channel, connection, own).await;
             permit.recheck(Action::Publish(&publication.channel))?;
             follows
         }
@@ -214,12 +214,13 @@ pub(super) async fn submit(
     Ok(Submitted { outcome, excludes_subscriber })
 }
 
-/// Whether a connection that is one of `own` follows a channel; `false` if its worker is too
-/// busy to answer.
+/// True if a connection among `own` follows the channel; `false` also if its worker is too busy to
+/// answer.
 async fn follows(
     engine: &dyn Engine,
     channel: &ChannelName,
-    (connection, own): (ConnectionName, WantedTags),
+    connection: ConnectionName,
+    own: WantedTags,
 ) -> bool {
     let ask = |later: Later<'_, _>| Ok(engine.follows(channel, (connection, own), later));
     let answer: Result<_, Infallible> = within(WORKERS_TIMEOUT, ask).await;

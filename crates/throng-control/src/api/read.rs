@@ -50,7 +50,7 @@ pub(crate) async fn answer(
     Ok(answer::json(StatusCode::OK, body))
 }
 
-/// What the parameters say about the marker.
+/// Reads the marker from the parameters.
 fn mark(text: &str) -> Result<Mark, ApiError> {
     query::check(text, &["id", "back"])?;
     let id = id(text, "id")?;

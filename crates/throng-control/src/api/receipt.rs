@@ -67,7 +67,7 @@ impl OpenReceipt {
         Ok(OpenReceipt { receipt, is_complete })
     }
 
-    /// What the engine counts for the message.
+    /// The counts that the engine keeps for the message.
     pub(super) fn receipt(&self) -> Arc<Receipt> {
         Arc::clone(&self.receipt)
     }

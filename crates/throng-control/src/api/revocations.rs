@@ -18,7 +18,7 @@ use crate::http::{large_answer, query};
 /// The longest id of a token, as in tokens themselves.
 const TOKEN_ID_BYTES_MAX: usize = 255;
 
-/// What a path names: what may be revoked, and the words for it in responses.
+/// The subject that a path names, and the words for it in responses.
 struct Named {
     subject: Subject,
     /// `token` or `user`.

@@ -1,4 +1,4 @@
-//! Who a client is by the certificate that it showed in its TLS handshake.
+//! Identifies clients by the certificate of their TLS handshake.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ impl Authentication {
         Ok(Some(Client::Token(users.identify(certified, now_s())?)))
     }
 
-    /// What a valid token says of a client that may have a certificate, too.
+    /// The identity from a valid token, for a client that may have a certificate, too.
     pub(super) fn with_certificate(
         &self,
         head: &Parts,

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use throng_access::{Credentials, Identity, ServerKey};
 
-/// The sender of a request.
 #[derive(Debug, Clone)]
 pub(crate) enum Client {
     /// It has shown nothing, or the server has no keys.
@@ -16,7 +15,7 @@ pub(crate) enum Client {
 }
 
 impl Client {
-    /// What an access policy gets to know.
+    /// The credentials that an access policy sees.
     pub(crate) fn credentials(&self) -> Credentials<'_> {
         match self {
             Client::Anonymous => Credentials::Anonymous,

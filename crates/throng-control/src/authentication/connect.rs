@@ -29,12 +29,11 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The word for a request that does not subscribe.
 const TRANSPORT: &str = "http";
 
-/// What those who decide get to know of a request besides its credential.
+/// The part of a request that policies and callouts see, besides its credential.
 #[derive(Debug, Default)]
 pub(crate) struct PassedOn {
     /// The client's address, if it is passed on.
     pub(crate) address: Option<IpAddr>,
-    /// The headers that are.
     pub(crate) headers: PassedHeaders,
 }
 
@@ -98,7 +97,7 @@ impl Authentication {
         Ok(ask(&**connect, newcomer).await?)
     }
 
-    /// What those who decide get to know of a request besides its credential.
+    /// The part of this request that policies and callouts see, besides its credential.
     pub(crate) fn passed(&self, head: &Parts) -> Result<PassedOn, ErrorResponse> {
         let passed = &self.access.passed;
         let address = if passed.address { self.address(head)? } else { None };
@@ -109,7 +108,7 @@ impl Authentication {
         Ok(PassedOn { address, headers: passed.pick(values)? })
     }
 
-    /// The address of the client of a request, kept or that of the connection.
+    /// The address of the client: kept from an earlier request, or the peer of the connection.
     fn address(&self, head: &Parts) -> Result<Option<IpAddr>, ErrorResponse> {
         let (caller, source) = (Caller::of(head), &self.access.clients.source);
         let known = caller.address(source, head).map_err(|refused| refused.error)?;

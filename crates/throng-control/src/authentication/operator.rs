@@ -1,6 +1,7 @@
-//! Who may see the status and the metrics, list channels, disconnect clients and revoke tokens.
+//! Operators: they may see the status and the metrics, list channels, disconnect clients and revoke
+//! tokens.
 //!
-//! On a server with keys that is who shows a server key with the scope for it. A browser shows a
+//! On a server with keys, an operator shows a server key with the scope for it. A browser shows a
 //! key once, on the login page, and has a cookie from then on.
 
 use std::net::IpAddr;
@@ -16,7 +17,6 @@ use throng_wire::{ErrorCode, ErrorResponse};
 
 use super::verification::now_s;
 
-/// The cookie of a login.
 const COOKIE: &str = "throng-status";
 
 /// Failed logins of one address. A key cannot be guessed: the limit is for what guessing costs.
@@ -25,12 +25,9 @@ const FAILED_LOGINS: Rate = Rate { per_second: 1, burst: 5 };
 /// Addresses whose failed logins are remembered.
 const FAILED_ADDRESSES_MIN: usize = 1024;
 
-/// What an operator asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operation {
-    /// To see the status.
     Status,
-    /// To read the metrics.
     Metrics,
     /// To see and disconnect clients, and to revoke tokens. A login does not count for it.
     Administration,
@@ -52,13 +49,12 @@ impl Operation {
         }
     }
 
-    /// Whether a login counts for it.
+    /// True if a login is enough.
     pub(super) fn accepts_login(self) -> bool {
         matches!(self, Operation::Status | Operation::Metrics)
     }
 }
 
-/// Logs operators in.
 pub(super) struct LoginDesk {
     logins: Logins,
     failed: Mutex<RateLimiter>,

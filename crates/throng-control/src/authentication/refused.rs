@@ -6,10 +6,8 @@ use throng_access::{KeyRefusal, TokenError};
 
 use super::verification::UNVERIFIED;
 
-/// How many reasons there are.
 const REASONS: usize = TokenError::LABELS.len() + KeyRefusal::LABELS.len() + UNVERIFIED.len();
 
-/// The counters of all reasons.
 #[derive(Debug)]
 pub(crate) struct RefusedCredentials([AtomicU64; REASONS]);
 

@@ -38,12 +38,10 @@ pub(super) enum Unverified {
     Refused(Refusal),
     /// The server has no keys for tokens.
     NoTokenKeys,
-    /// No verdict came in time.
     Unanswered,
 }
 
 impl Unverified {
-    /// A short word for counters.
     pub(super) fn label(self) -> &'static str {
         match self {
             Unverified::Refused(Refusal::Token(error)) => error.label(),
@@ -85,7 +83,7 @@ impl Verification {
         Verification { tokens, idle: Mutex::default(), slow }
     }
 
-    /// What a token says that comes from `address`, as far as that is known.
+    /// Verifies a token that comes from `address`, if known.
     pub(super) async fn verify(
         &self,
         token: &str,

@@ -45,11 +45,10 @@ pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json"
 /// Why the control plane refuses a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ApiError {
-    /// The code and the message.
     pub(crate) error: ErrorResponse,
     /// The methods that the path takes, for [`ErrorCode::MethodNotAllowed`].
     pub(crate) allow: Option<&'static str>,
-    /// Whether the connection ends with the response, because the rest of the request is not worth
+    /// True if the connection ends with the response, because the rest of the request is not worth
     /// reading.
     pub(crate) closes: bool,
     /// The earliest moment to come back, in milliseconds from now, if that is known.
@@ -135,7 +134,6 @@ impl Refusals {
         }
     }
 
-    /// Counts an error.
     pub(crate) fn record(&self, code: ErrorCode) {
         self.counts[code as usize].fetch_add(1, Ordering::Relaxed);
     }
@@ -190,7 +188,8 @@ impl Refusals {
     pub(crate) fn write(
         &self,
         error: &ErrorResponse,
-        (allow_origin, is_head): (Option<&str>, bool),
+        allow_origin: Option<&str>,
+        is_head: bool,
         subscription: Option<&Request>,
         out: &mut Vec<u8>,
     ) {
@@ -212,7 +211,6 @@ impl Refusals {
     }
 }
 
-/// The status of a code.
 pub(crate) fn status(code: ErrorCode) -> StatusCode {
     // Does not fail: a test converts the status of every code.
     StatusCode::from_u16(code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
@@ -238,7 +236,6 @@ pub(super) fn complete(status: StatusCode, content_type: HeaderValue, body: Byte
     answer
 }
 
-/// A response without a body.
 pub(crate) fn empty(status: StatusCode) -> Answer {
     let mut answer = Response::new(Either::Left(Full::new(Bytes::new())));
     *answer.status_mut() = status;

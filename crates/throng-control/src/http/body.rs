@@ -19,7 +19,7 @@ use crate::drain::Drain;
 use crate::memory_quota::{EvictionSignal, MemoryQuota, Reservation};
 use crate::settings::Settings;
 
-/// What a body is to hold.
+/// The content of a body, which decides its limits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Kind {
     /// One message, up to `max-message-bytes`.
@@ -31,7 +31,6 @@ pub(crate) enum Kind {
 /// The limits of one kind of body.
 #[derive(Debug)]
 struct Limits {
-    /// Maximum size of one body.
     max_bytes: usize,
     /// Memory of all bodies of this kind that are arriving or being published.
     quota: Arc<MemoryQuota>,
@@ -55,14 +54,13 @@ impl Limits {
 #[derive(Debug)]
 pub(crate) struct Whole {
     bytes: Bytes,
-    /// Whether it came later than its head.
     was_awaited: bool,
     /// Its share of the quota; `None` for a body that came in one piece, which is small.
     _reservation: Option<Reservation>,
 }
 
 impl Whole {
-    /// Whether anything may have changed since its head came.
+    /// True if it came later than its head, so that permissions may have changed.
     pub(crate) fn was_awaited(&self) -> bool {
         self.was_awaited
     }
@@ -76,12 +74,10 @@ impl Deref for Whole {
     }
 }
 
-/// Reads request bodies.
 #[derive(Debug)]
 pub(crate) struct BodyReader {
     message: Limits,
     batch: Limits,
-    /// Time for a complete body.
     body_timeout: Duration,
     /// Time between two pieces of a body.
     idle_timeout: Duration,
@@ -131,7 +127,6 @@ impl BodyReader {
         Ok(bytes)
     }
 
-    /// Reads a complete body.
     pub(crate) async fn read(
         &self,
         drain: &Drain,

@@ -1,4 +1,4 @@
-//! What is known about the client of a request, apart from what the request says.
+//! The client of a request, as the server knows it apart from the request itself.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -33,8 +33,8 @@ impl Caller {
         head.extensions.get().copied().unwrap_or_default()
     }
 
-    /// The address of the client that sent this request: that of the connection, or the one that a
-    /// trusted proxy names. `None` if it is not known, or if nothing needs it.
+    /// The address of the client that sent this request: the peer of the connection, or the one
+    /// that a trusted proxy names. `None` if it is not known, or if nothing needs it.
     pub(crate) fn address(
         self,
         source: &AddressSource,

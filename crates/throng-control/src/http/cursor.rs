@@ -6,7 +6,6 @@ use throng_core::ListPlace;
 
 use super::answer::ApiError;
 
-/// Digits of the tag.
 const TAG_DIGITS: usize = 8;
 
 /// Writes and reads cursors. A place means nothing to another process, so a cursor begins with a
@@ -17,12 +16,10 @@ pub(crate) struct Cursors {
 }
 
 impl Cursors {
-    /// Cursors of this process.
     pub(crate) fn random() -> Cursors {
         Cursors { tag: RandomState::new().hash_one(0) as u32 }
     }
 
-    /// The text for a place.
     pub(crate) fn text(&self, place: ListPlace) -> String {
         format!("{:0TAG_DIGITS$x}{:x}", self.tag, place.0)
     }

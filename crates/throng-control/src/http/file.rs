@@ -26,7 +26,6 @@ pub(crate) const REFERRERS: &str = "same-origin";
 /// match the server.
 pub(crate) const REVALIDATE: &str = "no-cache";
 
-/// What a file consists of.
 pub(crate) struct Content {
     bytes: Bytes,
     /// A hash of the bytes. No attacker can choose them.
@@ -36,7 +35,6 @@ pub(crate) struct Content {
 }
 
 impl Content {
-    /// A file with these bytes.
     pub(crate) fn new(bytes: Bytes) -> Content {
         let gzip = gzip::compress_file(&bytes).map(Bytes::from);
         Content { etag: etag(&bytes), bytes, gzip }
@@ -88,7 +86,7 @@ impl Content {
         response
     }
 
-    /// Whether the client says that it has the file.
+    /// True if the client says that it has the file.
     fn is_known(&self, request: &HeaderMap) -> bool {
         let etags = request.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
         etags.flat_map(|value| value.split(',')).any(|tag| {

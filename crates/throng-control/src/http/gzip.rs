@@ -14,7 +14,7 @@ use super::answer::Answer;
 /// 250 MB/s, for a fifth of the bytes of JSON.
 const LEVEL: u32 = 2;
 
-/// What is compressed at a time, until other requests have their turn.
+/// The bytes compressed at a time, before other requests have their turn.
 const TURN_BYTES: usize = 64 << 10;
 
 /// A response must lose at least one of this many bytes to be worth inflating.
@@ -23,7 +23,7 @@ const GAIN_SHARE: usize = 8;
 /// No name, no time, an unknown system (RFC 1952, section 2.3).
 const HEAD: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];
 
-/// Whether `Accept-Encoding` allows gzip (RFC 9110, section 12.5.3).
+/// True if `Accept-Encoding` allows gzip (RFC 9110, section 12.5.3).
 pub(crate) fn is_accepted(request: &HeaderMap) -> bool {
     let values = request.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
     let mut codings = values.flat_map(|value| value.split(',')).map(|coding| {
@@ -142,7 +142,7 @@ mod tests {
 
     /// A guess before the secret does not make the answer shorter if it is right.
     #[tokio::test]
-    async fn what_is_before_a_cut_does_not_change_the_length_of_what_is_behind() {
+    async fn a_part_does_not_change_the_length_of_the_next_one() {
         let secret = b"token=9f86d081884c7d659a2feaa0c55ad015".repeat(30);
         let length = async |guess: &[u8], is_cut: bool| {
             let body = [guess, &secret].concat();

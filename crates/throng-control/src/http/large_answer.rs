@@ -46,39 +46,39 @@ pub(crate) fn answer(
 /// The same with a body that may be compressed, and that says so.
 pub(crate) fn encoded(
     content_type: HeaderValue,
-    (body, is_compressed): (Bytes, bool),
+    body: EncodedBody,
     reservation: Reservation,
 ) -> Answer {
-    let mut answer = answer(content_type, body, reservation);
-    gzip::mark(&mut answer, is_compressed);
+    let mut answer = answer(content_type, body.bytes, reservation);
+    gzip::mark(&mut answer, body.is_compressed);
     answer
 }
 
-/// The same, compressed if `request` accepts it, `settings` allow it and it is worth it. The parts
-/// between `cuts` are compressed each by itself; see [`gzip`].
-pub(crate) async fn compressible(
-    (settings, request): (&Settings, &HeaderMap),
-    content_type: HeaderValue,
-    (body, cuts): (Vec<u8>, &[usize]),
-    reservation: Reservation,
-) -> Answer {
-    let body = encode((settings, request), (body, cuts)).await;
-    encoded(content_type, body, reservation)
+/// A body, compressed or not.
+#[derive(Debug, Clone)]
+pub(crate) struct EncodedBody {
+    pub(crate) bytes: Bytes,
+    pub(crate) is_compressed: bool,
 }
 
-/// A body as [`compressible`] sends it, and whether it is compressed.
-pub(crate) async fn encode(
-    (settings, request): (&Settings, &HeaderMap),
-    (body, cuts): (Vec<u8>, &[usize]),
-) -> (Bytes, bool) {
-    let is_large = settings.compression_min_bytes.is_some_and(|least| body.len() >= least);
-    if is_large
-        && gzip::is_accepted(request)
-        && let Some(compressed) = gzip::compress(&body, cuts).await
-    {
-        return (compressed.into(), true);
+impl EncodedBody {
+    /// Compresses a body if `request` accepts it, `settings` allow it and it is worth it. The parts
+    /// between `cuts` are compressed each by itself; see [`gzip`].
+    pub(crate) async fn of(
+        body: Vec<u8>,
+        cuts: &[usize],
+        settings: &Settings,
+        request: &HeaderMap,
+    ) -> EncodedBody {
+        let is_large = settings.compression_min_bytes.is_some_and(|least| body.len() >= least);
+        if is_large
+            && gzip::is_accepted(request)
+            && let Some(compressed) = gzip::compress(&body, cuts).await
+        {
+            return EncodedBody { bytes: compressed.into(), is_compressed: true };
+        }
+        EncodedBody { bytes: body.into(), is_compressed: false }
     }
-    (body.into(), false)
 }
 
 /// Bytes with the reservation for them. Hyper keeps these bytes, not a copy, until it has written

@@ -25,16 +25,14 @@ pub(crate) enum Part {
     Read,
 }
 
-/// What a path below `/revocations/` names.
+/// The subject of a path below `/revocations/`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Revocable {
-    /// The tokens with one id.
     Tokens,
     /// Everything that one user was issued.
     User,
 }
 
-/// A path of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Resource<'a> {
     /// `/channels/{name}`, `/users/{name}` and the paths below. The name is percent-encoded.

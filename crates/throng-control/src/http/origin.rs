@@ -24,7 +24,7 @@ const EXPOSED: &str = "Throng-Id, Throng-Recovered, Throng-Connection, Retry-Aft
 /// reveal nothing but how the server is.
 const PROBES: [&str; 3] = ["/health", "/health/live", "/health/ready"];
 
-/// Whether pages of this origin may use the server under this host name.
+/// True if pages of this origin may use the server under this host name.
 pub(crate) fn is_allowed(
     settings: &Settings,
     listener: Listener,
@@ -151,7 +151,8 @@ fn cookie_request(head: &Parts) -> CookieRequest<'_> {
     }
 }
 
-/// Whether pages of `origin` may send cookies: `*` in the settings lists no origin.
+/// True if the settings list the origin by name, so that its pages may send cookies. `*` lists
+/// none.
 pub(crate) fn lists(settings: &Settings, listener: Listener, origin: &str) -> bool {
     policy(settings, &settings.pages.load(), listener).lists_origin(origin)
 }

@@ -15,7 +15,6 @@ pub(crate) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-i
 pub(crate) struct RequestIds {
     /// Begins all ids of this process.
     tag: u32,
-    /// How many were made.
     made: AtomicU64,
 }
 

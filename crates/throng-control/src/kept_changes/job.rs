@@ -21,7 +21,6 @@ pub(crate) struct Order {
     pub(crate) change: KeptChange,
 }
 
-/// When changes are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum When {
     /// Each that can be.
@@ -32,23 +31,20 @@ pub(crate) enum When {
     Never,
 }
 
-/// A change that was refused.
 #[derive(Debug)]
 pub(crate) struct Refused {
     pub(crate) line: usize,
     pub(crate) error: ErrorResponse,
 }
 
-/// What became of changes.
 #[derive(Debug, Default)]
 pub(crate) struct Made {
-    /// What each that was made has changed.
+    /// The result of each change that was made.
     pub(crate) changed: Vec<KeptChanged>,
     pub(crate) refused: Vec<Refused>,
     pub(crate) announced: Announced,
 }
 
-/// What is never sent.
 #[derive(Debug)]
 pub(super) enum Never {}
 
@@ -57,7 +53,6 @@ pub(super) enum Never {}
 pub(crate) struct Announced(Vec<oneshot::Receiver<Never>>);
 
 impl Announced {
-    /// Adds those of other changes.
     pub(crate) fn extend(&mut self, others: Announced) {
         self.0.extend(others.0);
     }
@@ -83,11 +78,9 @@ impl Announced {
     }
 }
 
-/// Changes of one request.
 pub(super) struct Job {
     /// Names the job while it waits.
     pub(super) id: u64,
-    /// What the client has shown.
     pub(super) key: Option<Arc<ServerKey>>,
     pub(super) orders: Vec<Order>,
     pub(super) when: When,

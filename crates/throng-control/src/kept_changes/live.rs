@@ -1,5 +1,5 @@
-//! What changes mean for connections that are open: workers are told, and channels that they are
-//! about to follow are fetched before.
+//! Brings changes to open connections: workers are told, and channels that they are about to follow
+//! are fetched before.
 
 use std::iter;
 use std::sync::{Arc, Mutex, mpsc};
@@ -16,10 +16,9 @@ use super::job::Announced;
 /// How long a change waits for the engine to fetch what live connections need for it.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What was fetched, for as long as workers need it.
+/// Fetched logs, for as long as workers need them.
 pub(super) type Held = Arc<Mutex<Vec<Fetched>>>;
 
-/// Whether connections here follow the inbox of a user.
 pub(super) fn has_connections(engine: &dyn Engine, inbox: &ChannelName) -> bool {
     !engine.audience(inbox).workers.is_empty()
 }

@@ -62,7 +62,6 @@ struct Batch {
     /// Each with the indexes of its request and its order.
     plans: Vec<(usize, usize, KeptPlan)>,
     users: HashSet<String>,
-    /// How many subscriptions they add.
     added: usize,
     /// How many they add and remove.
     changed: usize,
@@ -99,7 +98,7 @@ impl Maker {
             let request = all.len();
             all.push(running);
             for order in 0..count {
-                self.add(&mut all, &mut batch, (request, order));
+                self.add(&mut all, &mut batch, request, order);
             }
         }
         self.finish(&mut all, &mut batch);
@@ -110,7 +109,7 @@ impl Maker {
     }
 
     /// Plans a change of a request.
-    fn add(&self, all: &mut [Running], batch: &mut Batch, (request, index): (usize, usize)) {
+    fn add(&self, all: &mut [Running], batch: &mut Batch, request: usize, index: usize) {
         let is_known = batch.users.contains(&all[request].orders[index].user);
         if is_known && matches!(self.store, Store::Shared(_)) {
             return batch.later.push((request, index));
@@ -144,8 +143,8 @@ impl Maker {
     fn finish(&self, all: &mut [Running], batch: &mut Batch) {
         self.commit(all, batch);
         while !batch.later.is_empty() {
-            for order in std::mem::take(&mut batch.later) {
-                self.add(all, batch, order);
+            for (request, order) in std::mem::take(&mut batch.later) {
+                self.add(all, batch, request, order);
             }
             self.commit(all, batch);
         }
@@ -196,7 +195,7 @@ impl Maker {
         self.kept.make(user, change, plan, announce)
     }
 
-    /// What would be refused if the changes were made in their order.
+    /// The changes that would be refused if all were made in their order.
     fn find_refused(&self, Running { key, orders, .. }: &Running) -> Vec<Refused> {
         let covered = |order: &Order| {
             let error = self.check_all_covered(key.as_deref(), order).err()?;

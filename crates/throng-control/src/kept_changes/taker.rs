@@ -9,7 +9,7 @@ use throng_core::Engine;
 
 use super::live;
 
-/// What the servers share of one user.
+/// The record of one user that the servers share.
 #[derive(Debug)]
 pub struct KeptState {
     /// The name of the user.
@@ -44,7 +44,7 @@ impl KeptTaker {
             (is_live && !(taken.added.is_empty() && taken.removed.is_empty())).then_some(taken)
         };
         let taken: Vec<KeptTaken> = states.into_iter().filter_map(take).collect();
-        // What is to end does not wait for what is to begin.
+        // Ends do not wait for beginnings.
         for KeptTaken { inbox, removed, .. } in taken.iter().filter(|one| !one.removed.is_empty()) {
             drop(live::announce(engine, inbox, removed.clone(), &live::Held::default()));
         }

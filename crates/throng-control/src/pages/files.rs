@@ -100,7 +100,6 @@ pub(super) static CHAT_WITHOUT_STATUS: File = File {
     content: LazyLock::new(|| Content::new(CHAT.replace(STATUS_LINK, "").into())),
 };
 
-/// What the chat page loads.
 pub(super) static CHAT_FILES: [File; 5] = [
     file!("/chat-list.js", JAVASCRIPT, "../../../../web/chat-list.js"),
     file!("/chat-pieces.js", JAVASCRIPT, "../../../../web/chat-pieces.js"),
@@ -188,7 +187,7 @@ pub(super) fn into_login_page(answer: &mut Response, refusal: Option<&str>) {
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
 }
 
-/// Whether a path is that of a file which pages or the client load.
+/// True if a page or the client loads a file at this path.
 pub(super) fn is_file(path: &str) -> bool {
     FILES.iter().chain(&CHAT_FILES).any(|file| file.path == path)
 }

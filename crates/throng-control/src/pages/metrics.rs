@@ -12,7 +12,6 @@ use crate::control::Control;
 use crate::edge::{AdmissionMetrics, EdgeCounter, EdgeMetrics};
 use crate::metrics::{HttpCounter, OtherMetric, OtherValue};
 
-/// The prefix of all names.
 const PREFIX: &str = "throng_";
 
 /// Upper bounds of the buckets of a histogram, in microseconds, and as the label in seconds.
@@ -35,7 +34,6 @@ const BUCKETS: [(u64, &str); 16] = [
     (10_000_000, "10.0"),
 ];
 
-/// The whole page.
 pub(crate) fn text(control: &Control) -> String {
     let mut page = Page { text: String::with_capacity(8 << 10), carried: &control.carried };
     let edge = control.edge.metrics();
@@ -78,7 +76,7 @@ fn admission(page: &mut Page<'_>, admission: &AdmissionMetrics) {
     page.gauge("admission_rate", help, rate);
 }
 
-/// What is given up for want of memory.
+/// Work refused for want of memory.
 fn memory(page: &mut Page<'_>, pressure: &MemoryPressure) {
     let help = "Memory that the server has, by its setting, its control group or the machine.";
     page.gauge("memory_limit_bytes", help, pressure.limit_bytes());
@@ -325,7 +323,6 @@ impl Page<'_> {
         let _ = writeln!(self.text, "{sample} {value}");
     }
 
-    /// A gauge of seconds.
     fn gauge_of_ms(&mut self, name: &str, help: &str, ms: u64) {
         self.describe(name, help, "gauge");
         let _ = writeln!(self.text, "{PREFIX}{name} {}", ms as f64 / 1e3);

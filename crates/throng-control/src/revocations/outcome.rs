@@ -1,9 +1,9 @@
-//! What an operator is answered.
+//! Errors of revocations, for the operator.
 
 use throng_access::revocation::RevokeError;
 use throng_wire::{ErrorCode, ErrorResponse};
 
-/// Whether the change was made: `false` if there was nothing to lift.
+/// `false` if there was nothing to lift.
 pub(super) type Outcome = Result<bool, ErrorResponse>;
 
 /// The response to an operator whose revocation was not made.

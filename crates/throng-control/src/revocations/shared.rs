@@ -14,7 +14,6 @@ use tokio::time::timeout;
 use super::outcome::{Outcome, refusal};
 use crate::unshared::unshared;
 
-/// What is changed, for people.
 const WHAT: &str = "a revocation";
 
 /// How long comparing with what the servers share may take: as long as a change.

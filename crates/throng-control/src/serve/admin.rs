@@ -43,7 +43,7 @@ const ERROR_PAUSE: Duration = Duration::from_millis(100);
 pub struct AdminListener {
     /// The listening socket, in nonblocking mode.
     pub listener: std::net::TcpListener,
-    /// What begins its handshakes; `None` for plain connections.
+    /// Begins TLS handshakes; `None` for plain connections.
     pub tls: Option<Acceptor>,
 }
 
@@ -155,7 +155,7 @@ async fn tell(control: &Control, stream: &mut TcpStream, error: ShakeError) {
         let message = "this port speaks TLS; use https";
         let error = ErrorResponse::new(ErrorCode::BadRequest, message);
         let mut out = Vec::new();
-        control.refusals.write(&error, (None, false), None, &mut out);
+        control.refusals.write(&error, None, false, None, &mut out);
         // The client may be gone.
         let _ = stream.write_all(&out).await;
         return;
@@ -183,7 +183,7 @@ fn close(listener: TcpListener) -> io::Result<()> {
     std::net::TcpStream::from(descriptor).shutdown(Shutdown::Both)
 }
 
-/// Whether there is a place for a new connection, if need be that of an idle one.
+/// Makes a place for a new connection, if need be by closing an idle one. False if there is none.
 fn has_capacity(connections: &mut ConnectionSet) -> bool {
     connections.len() < CONNECTIONS_MAX || connections.evict_idle()
 }

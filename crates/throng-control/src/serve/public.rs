@@ -48,7 +48,7 @@ pub(super) struct PublicConnections<A> {
     control: Arc<Control>,
     service: Service,
     receiver: A,
-    /// Whether `receiver` may have more sockets.
+    /// True if `receiver` may have more sockets.
     is_open: bool,
     connections: ConnectionSet,
     /// Over-limit connections that are receiving their 503.

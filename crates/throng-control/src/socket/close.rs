@@ -36,7 +36,6 @@ const LINGER_BYTES_MAX: usize = 1 << 20;
 pub(super) enum End {
     /// All requests are answered, or the client has disconnected.
     Finished,
-    /// The request boundary has closed.
     Boundary,
     /// Another process may take over, and all requests that had begun are answered.
     Moving,
@@ -44,15 +43,13 @@ pub(super) enum End {
     Draining,
     /// A request head was not complete in time.
     SlowHead,
-    /// The connection made no progress.
     Idle,
-    /// Writing to the socket failed.
     WriteFailed,
     /// The memory of its responses was evicted.
     Evicted,
 }
 
-/// What becomes of a connection after hyper.
+/// The next owner of a connection after hyper.
 enum Next {
     /// Close it at once: the client has disconnected, or there is nothing to tell it.
     Drop,
@@ -71,7 +68,8 @@ enum Next {
 pub(super) async fn finish(
     control: &Control,
     listener: Listener,
-    (mut boundary, acting): (RequestBoundary, Option<Acting>),
+    mut boundary: RequestBoundary,
+    acting: Option<Acting>,
     end: End,
     client: Option<CountedAddress>,
 ) -> io::Result<()> {
@@ -79,7 +77,7 @@ pub(super) async fn finish(
         Next::Drop => return Ok(()),
         Next::Move => {
             let is_late = acting.is_none();
-            return move_on(control, listener, (boundary, is_late), client).await;
+            return move_on(control, listener, boundary, is_late, client).await;
         }
         Next::HandOff(listener) => return hand_off(control, listener, boundary, client).await,
         Next::Close => None,
@@ -111,8 +109,8 @@ fn next(control: &Control, listener: Listener, boundary: &mut RequestBoundary, e
     }
 }
 
-/// What becomes of a connection whose next request subscribes. `error` is what a worker would
-/// respond with, if anything.
+/// The next owner of a connection whose next request subscribes. `error` is the response that a
+/// worker would give, if any.
 fn subscribe(
     control: &Control,
     listener: Listener,
@@ -199,12 +197,13 @@ async fn hand_off(
     }
 }
 
-/// Passes a connection between two requests to a worker, or keeps it: that of the admin listener,
-/// and one that is so late that the workers may have been frozen.
+/// Passes a connection between two requests to a worker. Connections of the admin listener stay
+/// here, and so does one that is so late that the workers may have been frozen.
 async fn move_on(
     control: &Control,
     listener: Listener,
-    (boundary, is_late): (RequestBoundary, bool),
+    boundary: RequestBoundary,
+    is_late: bool,
     client: Option<CountedAddress>,
 ) -> io::Result<()> {
     let (mut stream, unread, mut out) = boundary.into_parts();
@@ -264,8 +263,8 @@ fn write_error(
     }
     let (origin, subscription) =
         inspect::origin_and_subscription(unread, &control.settings, listener);
-    let reader = (origin.as_deref(), throng_wire::head::is_head(unread));
-    control.refusals.write(error, reader, subscription.as_deref(), out);
+    let is_head = throng_wire::head::is_head(unread);
+    control.refusals.write(error, origin.as_deref(), is_head, subscription.as_deref(), out);
 }
 
 async fn write_all(stream: &mut Stream, out: &mut BytesMut) -> io::Result<()> {

@@ -98,13 +98,14 @@ impl Connection {
             answer(request)
         };
         let mut acting = self.acting.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let parts = (boundary.clone(), &mut acting);
-        let serving = serve(&self.control, parts, &eviction, activity, answer);
+        let serving =
+            serve(&self.control, boundary.clone(), &mut acting, &eviction, activity, answer);
         let end = CONNECTION_EVICTION.scope(Arc::clone(&eviction), serving).await;
         let Some(boundary) = boundary.into_inner() else { return };
         // An error means that the client has disconnected, which ends the connection as well.
-        let parts = (boundary, acting);
-        let _ = close::finish(&self.control, self.listener, parts, end, handoff.client).await;
+        let ending =
+            close::finish(&self.control, self.listener, boundary, acting, end, handoff.client);
+        let _ = ending.await;
     }
 
     /// Responds `full` to the request of a socket, and closes it.
@@ -121,7 +122,7 @@ impl Drop for Connection {
     }
 }
 
-/// Hyper's settings. The timeouts are those of [`Deadlines`].
+/// Hyper's settings. [`Deadlines`] has the timeouts.
 fn builder(max_head_bytes: usize) -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder
@@ -136,7 +137,8 @@ fn builder(max_head_bytes: usize) -> http1::Builder {
 /// Runs hyper until the connection ends or its next request is not hyper's.
 async fn serve<F>(
     control: &Control,
-    (boundary, acting): (SharedBoundary, &mut Option<Acting>),
+    boundary: SharedBoundary,
+    acting: &mut Option<Acting>,
     eviction: &EvictionSignal,
     activity: &Activity,
     answer: impl Fn(Request<Incoming>) -> F,
@@ -145,7 +147,7 @@ where
     F: Future<Output = Answer>,
 {
     let answers = AtomicU64::new(0);
-    // Whether a response has told the client that it is the last one.
+    // True if a response has told the client that it is the last one.
     let has_closed = AtomicBool::new(false);
     let answer = service_fn(|request: Request<Incoming>| {
         let answer = answer(request);
@@ -198,7 +200,7 @@ where
             if boundary.has_written_all() {
                 return Poll::Ready(End::Moving);
             }
-            // What is left to do is to write what its client does not read.
+            // Only output is left, which its client does not read.
             *acting = None;
         }
         let is_busy = answers < boundary.heads() && boundary.has_whole_request();

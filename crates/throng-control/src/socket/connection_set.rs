@@ -19,7 +19,7 @@ const CHECKS_MAX: usize = 256;
 /// Below this length the queue is not searched for tasks that have ended.
 const COMPACT_MIN: usize = 128;
 
-/// What a connection reports about itself, so that an idle one can be found.
+/// The progress that a connection reports, by which idle ones are found.
 #[derive(Debug)]
 pub(crate) struct Activity(AtomicU64);
 
@@ -42,17 +42,16 @@ impl Activity {
 /// No connection reports this value, so a connection is never idle at its first check.
 const UNCHECKED: u64 = u64::MAX;
 
-/// One connection in the queue.
 #[derive(Debug)]
 struct Entry {
     task: AbortHandle,
     activity: Arc<Activity>,
-    /// What the connection had reported at the last check.
+    /// The report at the last check.
     last_report: u64,
 }
 
 impl Entry {
-    /// Whether the connection waits for its client and has made no progress since the last check.
+    /// True if the connection waits for its client and has made no progress since the last check.
     fn is_idle(&mut self) -> bool {
         let report = self.activity.0.load(Ordering::Relaxed);
         let is_busy = report & 1 == 1;

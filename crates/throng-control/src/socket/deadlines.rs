@@ -13,10 +13,8 @@ use crate::settings::Settings;
 /// Number of checks within the shorter of the two timeouts. A timeout may be late by one of these
 /// intervals.
 const CHECKS_PER_TIMEOUT: u32 = 4;
-/// Minimum interval between checks.
 const CHECK_INTERVAL_MIN: Duration = Duration::from_millis(50);
 
-/// A timeout that has expired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Missed {
     /// A request head has begun and is not complete.

@@ -11,7 +11,6 @@ use crate::edge::TlsConnection;
 /// Size of the first read. Most first flights fit.
 const FIRST_BYTES: usize = 2 << 10;
 
-/// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ShakeError {
     /// The socket has ended or failed.

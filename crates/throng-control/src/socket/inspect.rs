@@ -40,13 +40,13 @@ pub(super) enum Body {
     Chunked,
 }
 
-/// The result of an inspection.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Inspection {
-    /// The head is not complete.
     Partial,
-    /// A request for hyper.
-    Request { head_bytes: usize, body: Body },
+    Request {
+        head_bytes: usize,
+        body: Body,
+    },
     /// A request for a worker, with the error that the worker would respond with, if any.
     Subscription(Option<ErrorResponse>),
     /// A malformed request. Where the next one begins is unknown.
@@ -119,8 +119,9 @@ pub(super) fn check_viewer(
     Some(check())
 }
 
-/// What the error response to the request that begins `bytes` depends on: the origin, if its pages
-/// may read the response, and the subscription, if the request subscribes and its origin may.
+/// The two facts that shape an error response to the request at the start of `bytes`: the origin,
+/// if its pages may read the response, and the subscription, if the request subscribes and its
+/// origin may.
 pub(super) fn origin_and_subscription(
     bytes: &[u8],
     settings: &Settings,

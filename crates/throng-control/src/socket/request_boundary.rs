@@ -37,12 +37,10 @@ const OUT_BYTES_KEPT: usize = 4 << 10;
 /// The value of `readable` while hyper may read without end.
 const UNLIMITED: u64 = u64::MAX;
 
-/// Why the boundary has closed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Closed {
     /// The next request subscribes; with the error that a worker would respond with, if any.
     Subscription(Option<ErrorResponse>),
-    /// The next request is malformed.
     Malformed(ErrorResponse),
     /// The next request is another process's, or begins later.
     Moving,
@@ -60,11 +58,11 @@ pub(super) struct RequestBoundary {
     readable: u64,
     /// Set once the next request is not hyper's. Hyper reads nothing from then on.
     closed: Option<Closed>,
-    /// Whether hyper has flushed its responses since the boundary closed.
+    /// True if hyper has flushed its responses since the boundary closed.
     is_flushed: bool,
-    /// Whether hyper has flushed all that it has written.
+    /// True if hyper has flushed all its output.
     has_hyper_flushed: bool,
-    /// Whether hyper gets no further request.
+    /// True if hyper gets no further request.
     is_moving: bool,
     /// Responses of hyper that are not written to the socket yet.
     out: BytesMut,
@@ -90,7 +88,7 @@ impl RequestBoundary {
         }
     }
 
-    /// Whether the boundary has closed and hyper has written all responses.
+    /// True if the boundary has closed and hyper has written all responses.
     pub(super) fn is_done(&self) -> bool {
         self.closed.is_some() && self.is_flushed
     }
@@ -100,17 +98,16 @@ impl RequestBoundary {
         self.is_moving = true;
     }
 
-    /// Whether hyper has answered all requests that it was given, of which there were `answers`.
+    /// True if hyper has answered all its requests, which were `answers` in number.
     pub(super) fn has_answered(&self, answers: u64) -> bool {
         self.readable == 0 && self.heads == answers
     }
 
-    /// Whether all that hyper has to write is written to the socket.
+    /// True if the socket has all output of hyper.
     pub(super) fn has_written_all(&self) -> bool {
         self.has_hyper_flushed && !self.has_output()
     }
 
-    /// Whether hyper gets no further request.
     pub(super) fn is_moving(&self) -> bool {
         self.is_moving
     }
@@ -120,18 +117,18 @@ impl RequestBoundary {
         self.closed.take()
     }
 
-    /// Whether a head has begun that hyper has not been given. Empty lines do not begin a head:
-    /// some old clients send them after a body.
+    /// True if a head has begun that hyper does not have yet. Empty lines do not begin a head: some
+    /// old clients send them after a body.
     pub(super) fn is_mid_head(&self) -> bool {
         self.readable == 0 && self.unread.iter().any(|byte| !matches!(byte, b'\r' | b'\n'))
     }
 
-    /// Whether hyper has read all of the request that it serves.
+    /// True if hyper has read all of the request that it serves.
     pub(super) fn has_whole_request(&self) -> bool {
         self.readable == 0
     }
 
-    /// Whether no known input is unread. Such a socket can be closed without a reset, which could
+    /// True if no known input is unread. Such a socket can be closed without a reset, which could
     /// destroy its last response.
     pub(super) fn is_clean(&self) -> bool {
         self.readable == 0 && self.unread.is_empty()
@@ -152,12 +149,11 @@ impl RequestBoundary {
         self.stream.progress()
     }
 
-    /// Whether its content is sealed.
     pub(super) fn is_tls(&self) -> bool {
         self.stream.is_tls()
     }
 
-    /// Whether there are responses that are not written to the socket yet.
+    /// True if responses wait to be written to the socket.
     pub(super) fn has_output(&self) -> bool {
         !self.out.is_empty() || self.stream.has_output()
     }

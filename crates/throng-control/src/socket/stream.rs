@@ -22,7 +22,6 @@ const READ_BYTES: usize = 8 << 10;
 pub(crate) enum Stream {
     /// Content as it is, and the number of bytes moved so far.
     Plain(TcpStream, u64),
-    /// Content in records.
     Tls(TlsStream),
 }
 
@@ -75,7 +74,7 @@ impl Stream {
         }
     }
 
-    /// Whether it has taken content that is not written to the socket yet.
+    /// True if it has content that is not written to the socket yet.
     pub(super) fn has_output(&self) -> bool {
         match self {
             Stream::Plain(..) => false,
@@ -135,7 +134,6 @@ impl Stream {
         Poll::Ready(Ok(written))
     }
 
-    /// Writes what was taken.
     pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Stream::Plain(..) => Poll::Ready(Ok(())),

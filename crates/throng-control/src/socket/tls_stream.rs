@@ -1,7 +1,7 @@
 //! A TLS connection over a socket: seals what is written, opens what is read.
 //!
-//! The record layer is that of the workers ([`throng_tls`]), so a connection goes from plane to
-//! plane with a few numbers and keys, and without a word to its client.
+//! The record layer ([`throng_tls`]) is the same as the workers', so a connection goes from plane
+//! to plane with a few numbers and keys, and without a word to its client.
 //!
 //! # Invariants
 //!
@@ -23,7 +23,6 @@ use crate::edge::TlsConnection;
 /// Number of bytes to read at once. Most requests are smaller.
 const READ_BYTES: usize = 8 << 10;
 
-/// A socket with its TLS.
 #[derive(Debug)]
 pub(crate) struct TlsStream {
     pub(super) socket: TcpStream,
@@ -50,7 +49,7 @@ impl TlsStream {
         self.progress
     }
 
-    /// Whether something is sealed and not written.
+    /// True if a sealed record is not written yet.
     pub(super) fn has_output(&self) -> bool {
         !self.tls.outbound.is_empty()
     }
@@ -125,7 +124,6 @@ impl TlsStream {
         }
     }
 
-    /// Writes what is sealed.
     pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let outbound = &mut self.tls.outbound;
         while !outbound.is_empty() {
@@ -156,7 +154,7 @@ impl TlsStream {
         let sealed = outgoing.seal([content], outbound).map_err(io::Error::other)?;
         let content_bytes = sealed.content_bytes();
         outgoing.keep(sealed);
-        // What the socket does not take now is written by the next call.
+        // The next call writes the rest.
         if let Poll::Ready(Err(error)) = self.poll_flush(cx) {
             return Poll::Ready(Err(error));
         }

@@ -35,7 +35,6 @@ const COLUMNS: &[(&str, Column)] = &[
     ("dropped_per_s", |sample| Some(sample.dropped_per_s)),
 ];
 
-/// The names of the columns.
 pub(super) fn names() -> [&'static str; COLUMNS.len()] {
     std::array::from_fn(|index| COLUMNS[index].0)
 }

@@ -33,7 +33,7 @@ impl StatusHistory {
     /// The newest sample as JSON, with up to `history` of the last ones by column; `None` before
     /// the first sample.
     pub(crate) fn json(&self, history: Option<usize>) -> Option<Vec<u8>> {
-        // Held for both, so that the last row is that of the newest sample.
+        // Held for both, so that the last row belongs to the newest sample.
         let newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
         let rows = history.map(|count| self.charts.newest(count));
         let newest = newest.clone()?;

@@ -1,5 +1,5 @@
-//! What the kernel reports about this process and its sockets. A reading takes a few system calls
-//! for each thread, so it belongs on a thread of the blocking pool.
+//! Figures of the kernel about this process and its sockets. A reading takes a few system calls for
+//! each thread, so it belongs on a thread of the blocking pool.
 
 use throng_host::own::{self, Threads};
 use throng_host::proc;

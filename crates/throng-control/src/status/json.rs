@@ -16,7 +16,6 @@ use crate::control::Control;
 use crate::http::answer::{self, Answer, ApiError};
 use crate::http::{large_answer, query};
 
-/// The route of `/status.json`.
 pub(crate) fn route(history: Arc<StatusHistory>) -> Router<Arc<Control>> {
     let handler = async move |State(control): State<Arc<Control>>, request: Request| {
         let (head, _) = request.into_parts();

@@ -27,7 +27,7 @@ impl Minute {
     }
 
     /// Adds the snapshot of the next sample. Returns the durations since the previous sample, and
-    /// those of the last minute.
+    /// in the last minute.
     pub(super) fn add(&mut self, now: Snapshot) -> Durations {
         let since = |then: Option<&Snapshot>| {
             then.map_or_else(Distribution::default, |then| Distribution::of(&now.since(then)))

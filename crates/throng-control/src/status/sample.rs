@@ -47,7 +47,6 @@ pub(crate) struct Sample {
     pub(super) closed: Reasons,
 }
 
-/// The open connections by kind.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Connections {
     pub(super) total: u64,
@@ -63,10 +62,8 @@ pub(super) struct Connections {
     pub(super) workers: Vec<u64>,
 }
 
-/// How many events there were.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct Rate {
-    /// Events since the server started.
     pub(super) total: u64,
     /// Events a second since the previous sample.
     pub(super) per_s: f64,
@@ -88,7 +85,7 @@ pub(super) struct Distribution {
     pub(super) p99_ms: Option<f64>,
 }
 
-/// What the canary has found over one transport.
+/// The canary's results over one transport.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct Canary {
     pub(super) failing: bool,
@@ -98,7 +95,6 @@ pub(super) struct Canary {
     pub(super) recent: Distribution,
 }
 
-/// Requests to the control plane.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct Http {
     #[serde(flatten)]
@@ -124,7 +120,6 @@ pub(super) struct Cpu {
 }
 
 impl Cpu {
-    /// The sum over all workers.
     pub(super) fn workers_sum(&self) -> Option<f64> {
         let share = self.workers.iter().copied().reduce(|sum, share| sum + share);
         share.map(|share| rounded(share, 3))
@@ -149,7 +144,6 @@ pub(super) struct Memory {
     pub(super) per_connection_bytes: Option<f64>,
 }
 
-/// The data directory.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct Data {
     pub(super) disk_bytes: u64,
@@ -205,7 +199,6 @@ pub(super) fn rounded(value: f64, decimals: i32) -> f64 {
 }
 
 impl Sample {
-    /// As one JSON object.
     pub(super) fn json(&self) -> String {
         // Cannot fail: all keys are strings, and all numbers finite.
         serde_json::to_string(self).unwrap_or_default()

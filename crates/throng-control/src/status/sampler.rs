@@ -169,7 +169,7 @@ impl Sampler {
     }
 }
 
-/// What the canary has found, by transport; `None` if there is none.
+/// The canary's results by transport; `None` without a canary.
 fn canary(control: &Control) -> Option<BTreeMap<&'static str, Canary>> {
     let found = control.canary.transports().map(|(name, report)| {
         let canary = Canary {

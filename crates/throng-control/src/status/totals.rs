@@ -13,7 +13,6 @@ use crate::data_figures::DataFigures;
 use crate::edge::EdgeMetrics;
 use crate::metrics::HttpCounter;
 
-/// Counters since the server's start.
 #[derive(Debug)]
 pub(super) struct Totals {
     /// When they were read.

@@ -9,7 +9,6 @@ use serde_json::Value;
 /// How long a test waits before it fails: longer than any operation takes.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A connection to the server.
 pub(crate) struct Client {
     stream: TcpStream,
     /// Bytes read from the socket that belong to the next response.
@@ -39,12 +38,10 @@ impl Client {
         }
     }
 
-    /// Shuts down writing.
     pub(crate) fn finish(&mut self) {
         self.stream.shutdown(Shutdown::Write).unwrap();
     }
 
-    /// Reads the next response.
     pub(crate) fn answer(&mut self) -> Answer {
         self.answer_with(true)
     }
@@ -106,7 +103,6 @@ impl Client {
         bytes
     }
 
-    /// Reads `count` bytes.
     pub(crate) fn read_exact(&mut self, count: usize) -> Vec<u8> {
         while self.unread.len() < count {
             self.read_more();
@@ -115,7 +111,6 @@ impl Client {
     }
 }
 
-/// A response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub status: u16,
@@ -156,7 +151,7 @@ impl Answer {
         assert_eq!(self.refusal(), (status, code.to_owned()), "{self:?}");
     }
 
-    /// Whether it is the last response of the connection.
+    /// True if it is the last response of the connection.
     pub(crate) fn closes(&self) -> bool {
         self.field("connection") == Some("close")
     }
@@ -177,7 +172,6 @@ pub(crate) fn get_from(host: &str, target: &str) -> String {
     format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n")
 }
 
-/// A request with a body.
 pub(crate) fn post(target: &str, fields: &[&str], body: impl AsRef<[u8]>) -> Vec<u8> {
     let body = body.as_ref();
     let length = format!("Content-Length: {}", body.len());

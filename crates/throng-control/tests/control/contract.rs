@@ -30,7 +30,6 @@ struct Operation<'a> {
     value: &'a Value,
 }
 
-/// A parameter of a query.
 #[derive(Debug, PartialEq)]
 struct Parameter<'a> {
     name: &'a str,
@@ -89,7 +88,7 @@ impl<'a> Operation<'a> {
             || ["/", "/status", "/openapi.json", "/asyncapi.json"].contains(&self.path)
     }
 
-    /// What a subscription answers, a worker answers: the control plane answers `HEAD` for it.
+    /// True if workers answer the `GET`; the control plane answers its `HEAD`.
     fn subscribes(&self) -> bool {
         let paths = ["/subscribe", "/channels/{channel}", "/users/{user}", "/status/stream"];
         self.method == "GET" && paths.contains(&self.path)

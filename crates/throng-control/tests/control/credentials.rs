@@ -46,7 +46,6 @@ pub(crate) fn keys() -> Keys {
     keys_with(Arc::new(Revocations::default()))
 }
 
-/// The same with these revocations.
 pub(crate) fn keys_with(revocations: Arc<Revocations>) -> Keys {
     let published = Published::new(KeySet::default());
     let mut sources = KeySources::new(Arc::clone(&published));

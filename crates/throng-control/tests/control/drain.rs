@@ -31,7 +31,7 @@ fn in_progress(server: &Server) -> Client {
 }
 
 #[test]
-fn requests_in_progress_are_answered_and_idle_connections_closed() {
+fn a_drain_answers_requests_and_closes_idle_connections() {
     let mut server = patient();
     let mut busy = in_progress(&server);
     let mut idle = server.connect_again();
@@ -53,7 +53,7 @@ fn requests_in_progress_are_answered_and_idle_connections_closed() {
 }
 
 #[test]
-fn new_publications_and_subscriptions_are_refused_and_reads_are_answered() {
+fn a_drain_refuses_publications_and_answers_reads() {
     let mut server = patient();
     let mut busy = in_progress(&server);
     let mut idle = server.connect_again();

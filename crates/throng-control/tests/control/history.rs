@@ -102,7 +102,7 @@ fn a_page_has_100_messages_by_default() {
     assert_eq!(page_of_all["more"], false);
 }
 
-/// The size of the JSON counts, which is six times that of these messages.
+/// The size of the JSON counts, six times the size of these messages.
 #[test]
 fn the_size_of_a_page_is_limited() {
     let server = Server::new();

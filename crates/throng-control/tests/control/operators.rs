@@ -1,4 +1,4 @@
-//! What operators do: revoke tokens, list and close connections.
+//! Operators revoke tokens, list and close connections.
 
 use std::sync::{Arc, Mutex};
 
@@ -229,7 +229,7 @@ fn connections_that_are_behind_are_listed_with_what_they_lack() {
         let answer = server.ask(request("GET", &format!("/connections{query}"), &[]));
         answer.expect_refusal(400, "bad_parameter");
     }
-    // It would close those of a name in the query.
+    // It would close the connections of a name in the query.
     server.ask(request("DELETE", "/connections", &[])).expect_refusal(400, "bad_parameter");
     server.ask(request("PUT", "/connections", &[])).expect_refusal(405, "method_not_allowed");
 }

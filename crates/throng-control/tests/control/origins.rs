@@ -22,7 +22,6 @@ fn public() -> Server {
     Server::with(Settings { listen, ..Settings::for_tests() })
 }
 
-/// One request of each kind.
 fn requests(origin: &str) -> Vec<Vec<u8>> {
     vec![
         post("/channels/a", &[origin], "x"),
@@ -106,7 +105,7 @@ fn own_and_loopback_pages_are_allowed() {
 
 /// DNS rebinding: the host name of the page resolves to this machine.
 #[test]
-fn a_page_whose_name_resolves_to_loopback_is_not_the_servers_own() {
+fn a_page_whose_name_resolves_to_loopback_is_refused() {
     let server = Server::new();
     let ask = |host: &str, origin: &str| {
         server.ask(format!(

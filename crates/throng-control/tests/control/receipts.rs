@@ -40,7 +40,7 @@ fn a_message_without_subscribers_has_a_complete_receipt_at_once() {
 }
 
 #[test]
-fn a_worker_that_does_not_answer_is_behind_when_the_time_is_over() {
+fn a_silent_worker_is_behind_when_the_time_is_over() {
     let server = Server::new();
     server.follow(&ChannelName::channel("a"));
     server.follow(&ChannelName::channel("a"));
@@ -77,7 +77,7 @@ fn what_is_not_published_has_no_receipt() {
 }
 
 #[test]
-fn receipts_beyond_the_limit_are_refused_before_the_message_is_published() {
+fn a_receipt_beyond_the_limit_is_refused_unpublished() {
     let server = Server::new();
     server.follow(&ChannelName::channel("a"));
     let preference = ["Prefer: receipt, wait=0"];

@@ -69,7 +69,6 @@ impl Server {
         Server::prepared(settings, access, |_| ())
     }
 
-    /// A server with keys.
     pub(crate) fn controlled(settings: Settings, access: AccessControl) -> Server {
         Server::prepared_with(settings, access, None, |_| ())
     }
@@ -219,7 +218,6 @@ impl Server {
         assert!(self.workers_draining.try_recv().is_err());
     }
 
-    /// Waits until `serve` has returned.
     pub(crate) fn join(self) {
         let Server { runtime, serving, .. } = self;
         let joined = async { tokio::time::timeout(TIMEOUT, serving).await };
@@ -293,7 +291,7 @@ impl HandoffReceiver for TestReceiver {
 
 /// A data plane of one worker.
 pub(crate) struct FakeEdge {
-    /// Whether the worker accepts no connection.
+    /// True if the worker accepts no connection.
     pub is_full: AtomicBool,
     /// Connections of the worker.
     pub connections: AtomicU64,
@@ -328,7 +326,6 @@ impl FakeEdge {
         self.handed_off.lock().unwrap().recv_timeout(TIMEOUT).unwrap()
     }
 
-    /// Waits for the next scan.
     pub(crate) fn scan(&self) -> Scan {
         self.scans.lock().unwrap().recv_timeout(TIMEOUT).unwrap()
     }

@@ -9,7 +9,7 @@ use throng_core::records::{Change, Each, Records, StoreError, Table};
 use crate::client::{TIMEOUT, get, post, request};
 use crate::server::Server;
 
-/// What is to be stored, with the way to answer.
+/// Changes to store, with the way to answer.
 type Asked = (Vec<Change>, Ticket<Result<(), StoreError>>);
 
 /// A store that the test answers for.
@@ -74,7 +74,7 @@ fn a_change_is_made_and_answered_once_it_is_stored() {
     let answer = client.answer();
     assert_eq!((answer.status, answer.json()["added"].clone()), (200, json!(2)));
     assert_eq!(channels(&server, "ann"), json!(["a", "b"]));
-    // What changes nothing needs no store.
+    // A change that changes nothing needs no store.
     assert_eq!(server.ask(put("ann", &json!(["b", "a"]))).status, 200);
 }
 

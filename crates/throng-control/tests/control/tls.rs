@@ -65,7 +65,6 @@ impl TlsClient {
         count > 0
     }
 
-    /// Reads as far as `end`.
     fn until(&mut self, end: &str) -> String {
         loop {
             let found = self.content.windows(end.len()).position(|part| part == end.as_bytes());
@@ -102,7 +101,7 @@ fn subscription() -> String {
 }
 
 #[test]
-fn requests_are_answered_and_the_connection_goes_back_to_a_worker_with_its_state() {
+fn a_connection_goes_back_to_a_worker_with_its_tls_state() {
     for suite in Suite::ALL {
         let server = Server::new();
         let mut client = connect(&server, suite, post("/channels/a", &[], "x"), "");
@@ -220,7 +219,7 @@ fn a_forged_record_ends_the_connection_with_an_alert() {
 }
 
 #[test]
-fn a_forged_record_behind_a_request_ends_the_connection_with_an_alert() {
+fn a_forged_record_behind_a_request_ends_the_connection() {
     let server = Server::new();
     for suite in Suite::ALL {
         let mut client = connect(&server, suite, get("/health"), "");
@@ -236,7 +235,7 @@ fn a_forged_record_behind_a_request_ends_the_connection_with_an_alert() {
 }
 
 #[test]
-fn a_client_that_has_ended_before_it_came_is_answered_and_told_the_same() {
+fn a_client_that_has_ended_is_answered_and_ended() {
     let server = Server::new();
     let (of_server, mut tls) = testing::connect(Suite::Tls13Aes128Gcm);
     let Established { mut outgoing, mut incoming, .. } = of_server;

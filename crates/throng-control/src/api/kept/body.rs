@@ -1,4 +1,4 @@
-//! What requests say about the channels that users follow.
+//! Bodies of requests that change the channels users follow.
 
 use std::fmt;
 
@@ -13,7 +13,6 @@ use crate::kept_changes::check_covered;
 /// Maximum number of channels that one change names: twice what a user may follow.
 const MAX_NAMES: usize = 20_000;
 
-/// The body of a change.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Body {
@@ -109,8 +108,8 @@ impl Body {
     }
 }
 
-/// What is wrong, and where. Of a text in one line only the column: a client that sends many of
-/// them would take the number of the line for one of its own.
+/// The error and its place. For a text on one line only the column: a client that sends many lines
+/// would take the line number for one of its own.
 fn describe(error: &serde_json::Error) -> String {
     let text = error.to_string();
     match text.strip_suffix(&format!(" at line 1 column {}", error.column())) {

@@ -93,7 +93,7 @@ fn at_line(error: ErrorResponse, line: usize) -> ErrorResponse {
     ErrorResponse { message: message.into(), ..error }
 }
 
-/// What all lines together have changed.
+/// The changes of all lines together.
 #[derive(Debug, Default)]
 struct Totals {
     lines: usize,

@@ -15,7 +15,6 @@ use super::*;
 struct Elsewhere {
     engine: MemoryEngine,
     fetches: Mutex<Vec<Ticket<Fetched>>>,
-    /// Held by what is fetched.
     hold: Arc<()>,
 }
 

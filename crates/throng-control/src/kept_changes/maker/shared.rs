@@ -33,15 +33,13 @@ struct Open {
     order: usize,
     /// The place of an entry of the user that was in the way.
     last: u64,
-    /// Whether what is known was compared since the change came to nothing.
+    /// True if the known records were compared since the change came to nothing.
     is_compared: bool,
 }
 
-/// What became of an attempt.
 enum Attempt {
     /// It came to nothing, as far as is known here.
     Nothing(Open),
-    /// It was written, or not.
     Written(Open, KeptPlan, Result<KeptWritten, ShareError>),
 }
 

@@ -61,7 +61,7 @@ fn make(maker: &Maker, requests: Vec<Vec<Order>>) -> Vec<Vec<KeptChanged>> {
 }
 
 #[test]
-fn requests_that_wait_are_stored_together_and_those_of_one_user_in_order() {
+fn waiting_requests_are_stored_together_in_order() {
     let (maker, store) = maker();
     let [first, second] = ["first", "second"].map(|name| vec![name.to_owned()]);
     let requests = [
@@ -84,7 +84,7 @@ fn requests_that_wait_are_stored_together_and_those_of_one_user_in_order() {
 }
 
 #[test]
-fn what_ends_many_subscriptions_is_stored_in_parts() {
+fn a_change_that_ends_many_subscriptions_is_stored_in_parts() {
     let (maker, store) = maker();
     let all: Vec<String> = (0..CHANGED_PER_COMMIT / 4).map(|number| number.to_string()).collect();
     let users: Vec<String> = (0..10).map(|number| format!("user-{number}")).collect();

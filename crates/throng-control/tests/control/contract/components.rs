@@ -1,4 +1,4 @@
-//! Components: references lead to them, error codes are those of the server.
+//! Components: references lead to them, and error codes are the server's.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -37,8 +37,8 @@ const CREDENTIALS: [ErrorCode; 6] = [
     ErrorCode::TooManyRequests,
 ];
 
-/// Codes that no response lists: those of WebSockets, and the one that the description of the
-/// document gives for all paths.
+/// Codes that no response lists: WebSockets have three of them, and the description of the document
+/// gives the other for all paths.
 const UNLISTED: [ErrorCode; 4] = [
     ErrorCode::AlreadySubscribed,
     ErrorCode::NotSubscribed,

@@ -90,7 +90,6 @@ fn each_path_has_the_same_messages_of_a_transport() {
     }
 }
 
-/// The messages of the document.
 struct Messages(Value);
 
 impl Messages {

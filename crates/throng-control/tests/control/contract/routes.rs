@@ -106,47 +106,47 @@ fn needed(operation: &Operation<'_>, parameter: &str) -> String {
     needed
 }
 
-/// Values of a parameter, and whether the server takes each.
-fn values(parameter: &Parameter<'_>) -> Vec<(String, bool)> {
-    let schema = object(parameter.schema);
-    let number = |name| schema.get(name).and_then(Value::as_i64);
-    let mut values = Vec::new();
-    if let Some(least) = number("minimum") {
-        values.extend([(least.to_string(), true), ((least - 1).to_string(), false)]);
-    }
-    if let Some(most) = number("maximum") {
-        values.extend([(most.to_string(), true), ((most + 1).to_string(), false)]);
-    }
-    if let Some(most) = number("maxLength") {
-        let text = |length| "a".repeat(length as usize);
-        values.extend([(text(most), true), (text(most + 1), false)]);
-    }
-    if let Some(names) = schema.get("enum") {
-        values.extend(texts(names).into_iter().map(|name| (name.to_owned(), true)));
-        values.push(("other".to_owned(), false));
-    }
-    match schema.get("type").and_then(Value::as_str) {
-        Some("boolean") => {
-            values.extend([("true", true), ("false", true), ("other", false)].map(owned));
-        }
-        Some("integer" | "number") => values.push(owned(("other", false))),
-        _ => {}
-    }
-    match schema.get("$ref").and_then(Value::as_str) {
-        Some("#/components/schemas/MessageId") => {
-            values.extend([("z-1", true), ("other", false)].map(owned));
-        }
-        Some("#/components/schemas/Position") => values.push(owned(("z-1", true))),
-        Some("#/components/schemas/Name") => {
-            values.extend([("a", true), ("", false), ("..", false)].map(owned));
-        }
-        _ => {}
-    }
-    values
+/// Values of a parameter that the server takes, and values that it refuses.
+#[derive(Default)]
+struct Values {
+    taken: Vec<String>,
+    refused: Vec<String>,
 }
 
-fn owned((value, is_taken): (&str, bool)) -> (String, bool) {
-    (value.to_owned(), is_taken)
+impl Values {
+    fn of(parameter: &Parameter<'_>) -> Values {
+        let mut values = Values::default();
+        let schema = object(parameter.schema);
+        let number = |name| schema.get(name).and_then(Value::as_i64);
+        if let Some(least) = number("minimum") {
+            values.add(&[&least.to_string()], &[&(least - 1).to_string(), "other"]);
+        }
+        if let Some(most) = number("maximum") {
+            values.add(&[&most.to_string()], &[&(most + 1).to_string()]);
+        }
+        if let Some(most) = number("maxLength") {
+            let text = |length: i64| "a".repeat(length as usize);
+            values.add(&[&text(most)], &[&text(most + 1)]);
+        }
+        if let Some(names) = schema.get("enum") {
+            values.add(&texts(names), &["other"]);
+        }
+        if schema.get("type").is_some_and(|name| name == "boolean") {
+            values.add(&["true", "false"], &["other"]);
+        }
+        match schema.get("$ref").and_then(Value::as_str) {
+            Some("#/components/schemas/MessageId") => values.add(&["z-1"], &["other"]),
+            Some("#/components/schemas/Position") => values.add(&["z-1"], &[]),
+            Some("#/components/schemas/Name") => values.add(&["a"], &["", ".."]),
+            _ => {}
+        }
+        values
+    }
+
+    fn add(&mut self, taken: &[&str], refused: &[&str]) {
+        self.taken.extend(taken.iter().map(|value| (*value).to_owned()));
+        self.refused.extend(refused.iter().map(|value| (*value).to_owned()));
+    }
 }
 
 #[test]
@@ -162,7 +162,10 @@ fn each_parameter_takes_the_documented_values() {
             if parameter.name == "token" {
                 continue;
             }
-            for (value, is_taken) in values(parameter) {
+            let Values { taken, refused } = Values::of(parameter);
+            let taken = taken.into_iter().map(|value| (value, true));
+            let refused = refused.into_iter().map(|value| (value, false));
+            for (value, is_taken) in taken.chain(refused) {
                 let needed = needed(&operation, parameter.name);
                 let query = format!("{needed}{}={value}", parameter.name);
                 let target = format!("{}?{query}", operation.example());
@@ -254,7 +257,7 @@ fn the_document_has_every_page() {
     assert!(pages >= 7, "{pages}");
 }
 
-/// Pages of other origins may set the headers of requests, and read those of answers.
+/// Pages of other origins may set the headers of requests, and read the headers of answers.
 #[test]
 fn pages_may_use_the_documented_headers() {
     let server = Server::new();
