@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_can_read_what_is_kept() {
+    fn nobody_else_can_read_the_files() {
         let (state, store) = store("https://ca.example:14000/dir");
         fs::create_dir_all(&store.directory).unwrap();
         fs::set_permissions(&store.directory, fs::Permissions::from_mode(0o755)).unwrap();
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_is_an_error_or_nothing() {
+    fn damaged_files_are_errors_or_absent() {
         let (_state, store) = store("https://ca.example/a");
         assert_eq!(store.validity("a").unwrap(), None);
         store.prepare().unwrap();

@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_has_begun_is_waited_for_and_nothing_begins() {
+    async fn a_hold_waits_for_requests_and_lets_none_begin() {
         let hold = Hold::default();
         let acting = hold.act().expect("it is not held");
         hold.begin();

@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_host_and_path_is_refused() {
+    fn a_request_without_host_or_path_is_refused() {
         for request in [
             "GET / HTTP/1.0\r\n\r\n",
             "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n",

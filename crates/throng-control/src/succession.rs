@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_grows_is_carried() {
+    fn only_counters_are_carried() {
         let page = "# HELP a Help 1.\n# TYPE a counter\na{b=\"x y\"} 3\n# TYPE c gauge\nc 7\n\
                     # TYPE d histogram\nd_bucket{le=\"1\"} 2\nd_sum 0.5\nd_count 2\n";
         let found: Vec<_> = growing(page).collect();
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_sample_is_passed_over() {
+    fn lines_without_a_sample_are_skipped() {
         assert_eq!(sample("a{b=\"c d\"} 2"), Some(("a{b=\"c d\"}".into(), 2.0)));
         for line in ["", "a", "a x", "a NaN", "a -1"] {
             assert_eq!(sample(line), None, "{line}");

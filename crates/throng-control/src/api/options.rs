@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_of_listed_origins_may_set_what_they_ask_for() {
+    fn pages_of_listed_origins_may_set_any_header() {
         let asked = "baggage, content-type,sentry-trace";
         assert_eq!(allowed(&[], asked), format!("{HEADERS}, baggage, sentry-trace"));
         let passed = ["baggage"].map(Into::into);
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_may_set_what_is_passed_on() {
+    fn pages_may_set_headers_that_are_passed_on() {
         let allowed = |passed: &[Box<str>]| super::allowed(passed, "");
         assert_eq!(allowed(&[]), HEADERS);
         let passed = ["authorization", "cookie", "x-session"].map(Into::into);

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_compressed_is_inflated_to_the_same() {
+    async fn compressed_bytes_inflate_to_the_same() {
         let body: Vec<u8> =
             (0..30_000).flat_map(|n| format!("{{\"n\":{n}}},").into_bytes()).collect();
         for cuts in [&[][..], &[0, 5, 5, 100_000, 200_000], &[body.len()]] {

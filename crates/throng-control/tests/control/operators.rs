@@ -67,7 +67,7 @@ fn a_revoked_token_is_refused_at_once_and_after_a_restart() {
 }
 
 #[test]
-fn what_a_user_was_issued_before_a_moment_is_refused() {
+fn tokens_issued_before_a_revocation_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let (server, operator) = revoking(&folder, 10);
     let now_s = clock::machine_ms() / 1000;

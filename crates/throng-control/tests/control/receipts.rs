@@ -65,7 +65,7 @@ fn a_worker_that_ends_leaves_an_unknown_rest() {
 }
 
 #[test]
-fn what_is_not_published_has_no_receipt() {
+fn a_duplicate_has_no_receipt() {
     let server = Server::new();
     let headers = ["Prefer: receipt", "Idempotency-Key: k"];
     server.ask(post("/channels/a", &headers, "x"));

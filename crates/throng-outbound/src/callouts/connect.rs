@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_as_agreed_is_an_error() {
+    fn a_malformed_answer_is_an_error() {
         for json in [
             "",
             "{}",

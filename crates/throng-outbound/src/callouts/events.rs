@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_takes_what_it_is_for() {
+    fn a_queue_takes_its_own_events() {
         let (queues, mut receiver) = queue(&[Notifies::Occupied], Some("rooms/*"), 10);
         for name in ["rooms/a", "news"] {
             queues.notify(7, Event::Occupied(&ChannelName::channel(name)));

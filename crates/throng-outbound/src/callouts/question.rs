@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_about_a_client_has_what_the_endpoint_lists() {
+    fn a_question_has_the_headers_that_the_endpoint_lists() {
         let passed = Passed {
             headers: ["cookie", "x-key"].map(Into::into).into(),
             address: true,

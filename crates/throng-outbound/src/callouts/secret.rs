@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_secret_is_refused_and_not_shown() {
+    fn a_malformed_secret_is_refused_and_not_shown() {
         let of = |length| format!("whsec_{}", STANDARD.encode(vec![7; length]));
         assert!(of(24).parse::<Secret>().is_ok() && of(64).parse::<Secret>().is_ok());
         let plain = of(32)[PREFIX.len()..].to_owned();

@@ -121,7 +121,7 @@ async fn a_response_has_a_maximum_size() {
 }
 
 #[tokio::test]
-async fn what_is_no_http_is_an_error() {
+async fn a_reply_that_is_not_http_is_an_error() {
     for bytes in ["", "hello\r\n\r\n", "HTTP/1.1 2x0 OK\r\n\r\n", "HTTP/1.1 200 OK\r\nCont"] {
         let answer = move |_: &str| Reply::BytesAndClose(bytes.into());
         assert_eq!(outcome(answer, LONG).await, Err("protocol"), "{bytes}");

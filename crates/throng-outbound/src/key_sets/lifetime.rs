@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn max_age_counts_less_what_has_passed() {
+    fn max_age_counts_without_the_age() {
         for (cache_control, age, expected) in [
             (None, None, None),
             (Some("public"), None, None),

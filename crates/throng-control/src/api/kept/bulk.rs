@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_line_ends_counts() {
+    fn channels_that_a_line_ends_count() {
         let kept = KeptSubscriptions::default();
         let users = ["ann", "bob", "cy"];
         for user in users {
