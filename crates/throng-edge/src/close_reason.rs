@@ -17,7 +17,6 @@ pub(crate) enum CloseReason {
     SocketError,
     /// The client sent no request in time.
     Idle,
-    /// The client answered no ping.
     PingTimeout,
     /// Messages that the client has not read are gone, and the lag policy is to close.
     Lagging,
@@ -25,7 +24,6 @@ pub(crate) enum CloseReason {
     Slow,
     /// The server is short of memory, and the client holds much of it by not reading.
     Memory,
-    /// The server is shutting down.
     Draining,
     /// It buffers too much, or delivery does not keep up.
     Overload,
@@ -33,9 +31,7 @@ pub(crate) enum CloseReason {
     Unanswered,
     /// The time until which the access policy allowed it has come.
     Expired,
-    /// Its token has expired.
     TokenExpired,
-    /// Its token is revoked.
     Revoked,
     /// The application has closed it, with this close code.
     Disconnected(u16),

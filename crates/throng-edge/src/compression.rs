@@ -37,7 +37,6 @@ const SAMPLE_BYTES: usize = 1024;
 /// What is compressed, and how well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CompressionSettings {
-    /// Whether WebSockets may negotiate compression.
     pub is_on: bool,
     /// The least size of a payload that is compressed.
     pub min_bytes: usize,
@@ -51,7 +50,6 @@ impl Default for CompressionSettings {
     }
 }
 
-/// The compressors of all workers.
 #[derive(Debug, Default)]
 pub struct Compression {
     settings: CompressionSettings,
@@ -66,7 +64,6 @@ impl Compression {
         Compression { settings, deflaters: Mutex::default(), inflaters: Mutex::default() }
     }
 
-    /// Whether WebSockets may negotiate compression.
     pub(crate) fn is_on(&self) -> bool {
         self.settings.is_on
     }

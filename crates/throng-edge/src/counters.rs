@@ -27,7 +27,6 @@ macro_rules! counters {
                 match self { $($(Counter::$variant => $metric,)+)* }
             }
 
-            /// The metric's help text.
             pub fn help(self) -> &'static str {
                 match self { $($(Counter::$variant => $help,)+)* }
             }
@@ -178,18 +177,14 @@ counters! {
         { TlsTruncated }
 }
 
-/// The number of counters.
 const COUNTERS: usize = Counter::ALL.len();
 
 /// How a parked connection receives its messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Parked {
-    /// A subscription over a WebSocket.
     WebSocket,
-    /// A subscription over server-sent events.
     Sse,
-    /// A chunked stream.
     Stream,
     /// A long poll that waits for its response.
     Poll,
@@ -255,7 +250,6 @@ impl Counters {
         cell.store(cell.load(Ordering::Relaxed) + amount, Ordering::Relaxed);
     }
 
-    /// The count so far.
     pub fn get(&self, counter: Counter) -> u64 {
         self.counts[counter as usize].load(Ordering::Relaxed)
     }
@@ -284,7 +278,6 @@ impl Counters {
         cell.store(cell.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
     }
 
-    /// Connections that are parked now.
     pub fn parked(&self, parked: Parked) -> u64 {
         self.parked[parked as usize].load(Ordering::Relaxed)
     }

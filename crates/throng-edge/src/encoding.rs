@@ -13,14 +13,10 @@ pub(crate) const LATE_EVENT: &str = "late";
 /// The name of the SSE event that tells who is in a channel.
 pub(crate) const PRESENCE_EVENT: &str = "presence";
 
-/// What messages are framed as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Framing {
-    /// Frames of a WebSocket.
     WebSocket,
-    /// Events of server-sent events.
     Sse,
-    /// One message in a line.
     Line,
 }
 
@@ -51,7 +47,6 @@ const _: () =
     assert!(Encoding::WebSocketEnvelopeDeflate as usize + 1 == throng_core::message::ENCODINGS);
 
 impl Encoding {
-    /// Those that may be compressed.
     pub(crate) const COMPRESSED: [Encoding; 2] =
         [Encoding::WebSocketDeflate, Encoding::WebSocketEnvelopeDeflate];
 
@@ -78,12 +73,10 @@ impl Encoding {
         }
     }
 
-    /// Whether messages may be compressed.
     pub(crate) fn is_compressed(self) -> bool {
         self != self.uncompressed()
     }
 
-    /// The same without compression.
     pub(crate) fn uncompressed(self) -> Encoding {
         match self {
             Encoding::WebSocketDeflate => Encoding::WebSocket,
@@ -127,7 +120,6 @@ impl Encoding {
         }
     }
 
-    /// Whether messages are in envelopes.
     pub(crate) fn is_envelope(self) -> bool {
         matches!(
             self.uncompressed(),
@@ -273,7 +265,6 @@ fn envelope(message: &Message) -> Vec<u8> {
     out
 }
 
-/// An envelope with a position.
 fn positioned(message: &Message, position: &str) -> Vec<u8> {
     let mut out = envelope(message);
     debug_assert_eq!(out.last(), Some(&b'}'));

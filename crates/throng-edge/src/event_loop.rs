@@ -79,7 +79,6 @@ impl TakesConnections {
     }
 }
 
-/// A listener of the worker.
 pub(crate) struct Listening {
     socket: OwnedFd,
     /// Steers the connections of its port.
@@ -92,7 +91,6 @@ pub(crate) struct Listening {
     has_left: bool,
     /// Connections accepted since the last look at the queue.
     accepted: u32,
-    /// How long the queue is.
     queue: QueueWatch,
 }
 
@@ -161,7 +159,6 @@ impl Listening {
     }
 }
 
-/// The worker of this thread.
 pub(crate) type ThreadWorker = Worker<TlsNet<Sockets>>;
 
 /// Asks for the events of all sources, from a worker that has no events yet.

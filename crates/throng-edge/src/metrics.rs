@@ -8,7 +8,6 @@ use throng_core::{Snapshot, WorkerId};
 
 use crate::counters::{Counter, Counters, Parked};
 
-/// One worker's metrics.
 #[derive(Debug, Default)]
 pub struct WorkerMetrics {
     /// The number of open connections, without those that close.
@@ -30,7 +29,6 @@ pub struct WorkerMetrics {
     pub ticks: AtomicU64,
     /// Whether it has ended, and takes no more connections.
     pub is_ended: AtomicBool,
-    /// What the worker counts.
     pub counters: Arc<Counters>,
 }
 
@@ -99,7 +97,6 @@ impl Drop for KeptPlace<'_> {
     }
 }
 
-/// All workers' metrics.
 #[derive(Debug, Clone, Default)]
 pub struct Metrics(Arc<[WorkerMetrics]>);
 
@@ -110,12 +107,10 @@ impl Metrics {
         Metrics(capacities.map(of_worker).collect())
     }
 
-    /// Each worker's metrics.
     pub fn workers(&self) -> &[WorkerMetrics] {
         &self.0
     }
 
-    /// The metrics of one worker.
     pub fn worker(&self, worker: WorkerId) -> &WorkerMetrics {
         &self.0[usize::from(worker.0)]
     }

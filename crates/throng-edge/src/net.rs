@@ -11,7 +11,6 @@ use throng_tls::{CertificateFlaw, CertifiedUser};
 
 use crate::connection::Token;
 
-/// The result of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Read {
     /// The number of bytes that came, at least one. If it is less than was asked for, the socket
@@ -25,7 +24,6 @@ pub enum Read {
     Later,
     /// The peer has finished sending.
     End,
-    /// The connection is gone.
     Gone,
     /// What began as TLS is none. It is a plain connection from now on, and what came is lost.
     NotTls,
@@ -34,7 +32,6 @@ pub enum Read {
     Failed(Option<CertificateFlaw>),
 }
 
-/// The result of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transfer {
     /// The number of bytes that were taken, at least one.
@@ -44,7 +41,6 @@ pub enum Transfer {
     Held(usize),
     /// The socket takes nothing now. An event follows when it does.
     Blocked,
-    /// The connection is gone.
     Gone,
 }
 
@@ -62,7 +58,6 @@ pub enum Leaving {
 /// Bytes to write to one socket.
 #[derive(Debug, Clone, Copy)]
 pub struct WriteRequest<'a, S> {
-    /// The socket to write to.
     pub socket: &'a S,
     /// At least one byte.
     pub bytes: &'a [u8],
@@ -71,7 +66,6 @@ pub struct WriteRequest<'a, S> {
 /// What travels with a connection that is handed off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HandoffHeader {
-    /// The listener that accepted it.
     pub listener: Listener,
     /// Whether its receiver keeps a place for it.
     pub has_place: bool,
@@ -205,7 +199,6 @@ pub trait Net {
     /// Shuts down the sending side: the peer reads the end of the stream after what was written.
     fn finish(&mut self, socket: &Self::Socket);
 
-    /// Closes the socket.
     fn close(&mut self, socket: Self::Socket) {
         drop(socket);
     }

@@ -54,7 +54,6 @@ pub struct Settings {
     /// The number of connections to have room for; 0 for as many as `workers` hold. If they hold
     /// fewer, further workers are started.
     pub max_connections: usize,
-    /// Whether fan-outs go through io_uring.
     pub io_uring: IoUringSetting,
     /// Which pages may connect, beside the server's own, and under which names.
     pub pages: SharedPages,
@@ -80,7 +79,6 @@ pub struct Settings {
     pub drain_timeout: Duration,
     /// The size of a request line with its headers.
     pub max_head_bytes: usize,
-    /// The size of one message.
     pub max_message_bytes: usize,
     /// The number of channels that one connection may follow.
     pub max_channels_per_connection: usize,

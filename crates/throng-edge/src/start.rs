@@ -96,7 +96,6 @@ pub struct Plan {
 /// The ports of a server from which another process takes over.
 #[derive(Debug, Default)]
 pub struct PassedPorts {
-    /// The number of its workers.
     pub workers: usize,
     /// What keeps the port of `listen`; or `listener` listens on it.
     pub reservation: Option<OwnedFd>,
@@ -236,7 +235,6 @@ impl Plan {
         self.settings.reachable_ip()
     }
 
-    /// Number of workers.
     pub fn workers(&self) -> usize {
         self.capacities.len()
     }
@@ -375,7 +373,6 @@ impl Plan {
         }
     }
 
-    /// The thread of a worker.
     fn thread(&self, number: usize, shared: &Shared, common: &Common) -> Thread {
         let Shared { engine, access, rules, events, pressure } = shared;
         let id = WorkerId(number as u16);
@@ -409,7 +406,6 @@ impl Plan {
     }
 }
 
-/// The ports of a server.
 struct Ports {
     plain: Port,
     tls: Option<PortReservation>,
@@ -457,11 +453,8 @@ struct Common {
 pub struct Shared {
     /// The logs, which both planes use.
     pub engine: Arc<dyn Engine>,
-    /// Who may do what.
     pub access: Arc<AccessControl>,
-    /// The engine's rules.
     pub rules: Arc<Rules>,
-    /// Hears of connections.
     pub events: Option<Arc<dyn EventSink>>,
     /// What is given up for want of memory.
     pub pressure: Arc<MemoryPressure>,

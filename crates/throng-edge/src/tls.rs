@@ -149,7 +149,6 @@ where
         }
     }
 
-    /// The net below.
     pub fn inner(&mut self) -> &mut N {
         &mut self.net
     }
@@ -164,7 +163,6 @@ where
         self.counters.handshakes_ended()
     }
 
-    /// The number of TLS connections.
     pub fn tls_connections(&self) -> usize {
         self.slots.len()
     }

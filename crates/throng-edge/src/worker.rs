@@ -153,7 +153,6 @@ pub struct Setup {
     /// The generation before that of the first connection. A random number, so that the name of a
     /// connection from before a restart names none afterwards.
     pub generation: u32,
-    /// The worker's number.
     pub id: WorkerId,
     /// Settings of the data plane, shared by all workers.
     pub settings: Arc<Settings>,
@@ -161,9 +160,7 @@ pub struct Setup {
     pub engine: Arc<dyn Engine>,
     /// Decides who may do what, for both planes.
     pub access: Arc<AccessControl>,
-    /// Rules per channel, the engine's.
     pub rules: Arc<Rules>,
-    /// Compresses messages for all workers.
     pub compression: Arc<Compression>,
     /// Hears of connections that begin and end, if the application wants to know.
     pub events: Option<Arc<dyn EventSink>>,
@@ -189,7 +186,6 @@ pub struct Worker<N: Net> {
     verifier: Option<Verifier>,
     /// Hears of connections that begin and end.
     events: Option<Arc<dyn EventSink>>,
-    /// Compresses messages for all workers.
     compression: Arc<Compression>,
     /// What is given up for want of memory, and what this worker has done about it.
     relief: Relief,
@@ -201,11 +197,9 @@ pub struct Worker<N: Net> {
     connections: Connections<N::Socket>,
     /// The subscriptions of the connections: cursors, and replay buffers of the channels.
     subscriptions: SubscriptionTable,
-    /// The current time.
     clock: Clock,
     /// Work that waits for a later slice.
     deferred: Deferred,
-    /// Heartbeats that are written together.
     heartbeats: HeartbeatQueue,
     /// Receipts of messages that connections have been written in part.
     unwritten: UnwrittenReceipts,
@@ -228,7 +222,6 @@ pub struct Worker<N: Net> {
 }
 
 impl<N: Net> Worker<N> {
-    /// A worker without connections.
     pub fn new(setup: Setup, net: N) -> Worker<N> {
         let Setup { generation, id, settings, engine, access, rules, .. } = setup;
         let Setup { compression, events, queue, pressure, metrics, .. } = setup;
@@ -303,7 +296,6 @@ impl<N: Net> Worker<N> {
         self.connections.room_for_new()
     }
 
-    /// Number of open connections.
     pub fn connections(&self) -> usize {
         self.connections.len()
     }

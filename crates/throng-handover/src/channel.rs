@@ -37,7 +37,6 @@ pub const SHORT_BYTES_MAX: usize = 4096;
 
 const HEAD_BYTES: usize = 7;
 
-/// The size of a read.
 const READ_BYTES: usize = 64 << 10;
 
 /// How long to wait when too many descriptors are in flight.
@@ -73,12 +72,9 @@ impl From<Errno> for ChannelError {
     }
 }
 
-/// A message as it came.
 #[derive(Debug)]
 pub struct Received {
-    /// Tells what the content is.
     pub kind: Kind,
-    /// The bytes behind the head.
     pub content: Vec<u8>,
     /// The descriptors that came with it.
     pub descriptors: Vec<OwnedFd>,
@@ -135,7 +131,6 @@ impl Channel {
         self.set_timeout(left).map_err(ChannelError::System)
     }
 
-    /// Sends a message without descriptors.
     pub fn send(&self, message: &Message) -> Result<(), ChannelError> {
         self.send_with(message.kind(), &message.encode(), &[])
     }
@@ -236,7 +231,6 @@ impl Channel {
         }
     }
 
-    /// Waits for the next message.
     pub fn receive(&mut self) -> Result<Received, ChannelError> {
         self.fill(HEAD_BYTES)?;
         let length = u32::from_le_bytes(std::array::from_fn(|at| self.bytes[at])) as usize;
@@ -301,7 +295,6 @@ impl Channel {
     }
 }
 
-/// What a message begins with.
 fn head(kind: Kind, content: &[u8], descriptors: &[BorrowedFd<'_>]) -> [u8; HEAD_BYTES] {
     let mut head = [0; HEAD_BYTES];
     head[..4].copy_from_slice(&(content.len() as u32).to_le_bytes());

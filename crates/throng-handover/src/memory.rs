@@ -40,7 +40,6 @@ pub struct StateMemory {
 }
 
 impl StateMemory {
-    /// Memory without bytes.
     pub fn new() -> io::Result<StateMemory> {
         Ok(StateMemory { file: create("throng-state")?, length: 0, released: 0 })
     }
@@ -63,12 +62,10 @@ impl StateMemory {
         Ok(())
     }
 
-    /// Bytes that were written.
     pub fn len(&self) -> u64 {
         self.length
     }
 
-    /// Whether nothing was written.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }

@@ -68,7 +68,6 @@ impl Kind {
         Kind::Memory,
     ];
 
-    /// The kind with this number.
     pub fn numbered(number: u8) -> Option<Kind> {
         Kind::ALL.into_iter().find(|&kind| kind as u8 == number)
     }
@@ -83,7 +82,6 @@ pub enum Message {
         protocol: u16,
         /// The newest version of frozen state that it reads.
         frozen: u16,
-        /// Its version, in words.
         build: String,
     },
     /// The predecessor goes along. Descriptors travel beside it, as `listeners` says.

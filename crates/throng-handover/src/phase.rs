@@ -23,15 +23,12 @@ use crate::message::{Kind, Message};
 /// How far a handover has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// The successor starts.
     Starting,
-    /// The successor loads its settings.
     Preparing,
     /// The successor takes what comes ahead.
     Ready,
     /// The successor waits for the state.
     Level,
-    /// The successor reads the state.
     Moving,
     /// The successor has the state, and waits for the last word.
     Whole,
@@ -57,7 +54,6 @@ impl Default for Predecessor {
 }
 
 impl Predecessor {
-    /// How far it has come.
     pub fn phase(&self) -> Phase {
         self.0
     }
@@ -129,7 +125,6 @@ impl Default for Successor {
 }
 
 impl Successor {
-    /// How far it has come.
     pub fn phase(&self) -> Phase {
         self.0
     }
@@ -188,7 +183,6 @@ mod tests {
 
     use super::*;
 
-    /// What happens next.
     #[derive(Debug, Clone, Copy)]
     enum Step {
         PredecessorActs,

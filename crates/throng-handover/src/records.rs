@@ -46,7 +46,6 @@ pub struct RecordStream<'c> {
 }
 
 impl<'c> RecordStream<'c> {
-    /// One that has sent nothing.
     pub fn new(channel: &'c Channel) -> RecordStream<'c> {
         RecordStream { channel, bytes: Vec::with_capacity(2 * BATCH_BYTES) }
     }
@@ -81,7 +80,6 @@ pub struct Frozen {
     memory: Option<StateMemory>,
     /// Why no more of them are there.
     failure: Option<io::Error>,
-    /// The other records.
     rest: Vec<u8>,
     sockets: Vec<OwnedFd>,
     /// The places of those sockets that the other process has no copy of.
@@ -244,12 +242,10 @@ impl Passed {
         Ok(passed)
     }
 
-    /// Bytes of all records.
     pub fn len(&self) -> u64 {
         self.memory.as_ref().map_or(0, StateMemory::len) + self.rest.len() as u64
     }
 
-    /// Whether there is no record.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -387,7 +383,6 @@ mod tests {
 
     use super::*;
 
-    /// Both ends of a channel.
     fn channels() -> (Channel, Channel) {
         let (sender, receiver) = Channel::pair().unwrap();
         let minute = Duration::from_secs(60);

@@ -36,7 +36,6 @@ impl BehindList {
         self.0.range((from, Bound::Unbounded)).next().map(|(&id, &since)| (id, since))
     }
 
-    /// How many there are.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }

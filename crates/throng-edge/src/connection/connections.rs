@@ -33,7 +33,6 @@ use crate::counters::Parked;
 use crate::limits::Limits;
 use crate::metrics::{Metrics, WorkerMetrics};
 
-/// One worker's connections.
 #[derive(Debug)]
 pub(crate) struct Connections<S> {
     worker: WorkerId,
@@ -47,9 +46,7 @@ pub(crate) struct Connections<S> {
     addresses: Addresses,
     /// The generation of the newest connection.
     newest_generation: u32,
-    /// When the generations were given.
     acceptances: Acceptances,
-    /// The places that they take.
     places: Places,
     /// Those whose sockets have not taken everything.
     behind: BehindList,
@@ -129,12 +126,10 @@ impl<S> Connections<S> {
         (self.name_of(id, connection) == name).then_some(id)
     }
 
-    /// The connection's token.
     pub(crate) fn token(&self, id: ConnectionId) -> Option<Token> {
         Some(self.get(id)?.token(id))
     }
 
-    /// The connection's public name.
     pub(crate) fn name(&self, id: ConnectionId) -> Option<ConnectionName> {
         Some(self.name_of(id, self.get(id)?))
     }
@@ -150,7 +145,6 @@ impl<S> Connections<S> {
         self.table.len()
     }
 
-    /// Whether there are none.
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -18,7 +18,6 @@ impl Flags {
     pub(crate) const CHUNKED: Flags = Flags::bit(0);
     /// It named several channels: each id that it gets is a position in all of them.
     pub(crate) const MULTIPLE: Flags = Flags::bit(1);
-    /// It speaks `throng.v1`.
     pub(crate) const V1: Flags = Flags::bit(2);
     /// The next request may follow the answer to this one.
     pub(crate) const KEEP_ALIVE: Flags = Flags::bit(3);
@@ -34,7 +33,6 @@ impl Flags {
     pub(crate) const FINISHED: Flags = Flags::bit(8);
     /// The client has sent its close frame: what follows is ignored (RFC 6455 section 5.5.1).
     pub(crate) const PEER_CLOSED: Flags = Flags::bit(9);
-    /// It is a WebSocket.
     pub(crate) const WEBSOCKET: Flags = Flags::bit(10);
     /// It has had a request before: while it sends nothing it is idle, not slow, and it has its
     /// place until it closes.

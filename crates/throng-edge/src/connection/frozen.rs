@@ -49,7 +49,6 @@ pub(crate) struct FrozenConnection {
     pub(crate) tls: Option<Vec<u8>>,
 }
 
-/// The session of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FrozenSession {
     pub(crate) tags: u64,
@@ -163,7 +162,6 @@ impl State {
 }
 
 impl FrozenConnection {
-    /// The record of the connection.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut encoder = Encoder::new(RecordKind::Connection);
         encoder.u32(self.id.index());

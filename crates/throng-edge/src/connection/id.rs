@@ -49,7 +49,6 @@ impl Token {
         self.generation
     }
 
-    /// The token as a number.
     pub(crate) fn bits(self) -> u64 {
         u64::from(self.generation.number()) << u32::BITS | u64::from(self.id.index())
     }
@@ -102,7 +101,6 @@ impl SideIndex {
         }
     }
 
-    /// Whether the connection has anything.
     pub(crate) fn is_some(self) -> bool {
         self != SideIndex::NONE
     }

@@ -70,7 +70,6 @@ impl Left {
 }
 
 impl Outbound {
-    /// Adds bytes behind all others.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
@@ -152,7 +151,6 @@ impl Outbound {
         }
     }
 
-    /// Whether nothing is left.
     pub(crate) fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }

@@ -14,7 +14,6 @@ use throng_wire::ErrorResponse;
 pub(crate) struct Pending {
     /// Names the answers that it waits for; those of earlier questions are not for it.
     pub(crate) question: u32,
-    /// What the client sent.
     pub(crate) asked: Asked,
     /// What is known, and what for it waits.
     pub(crate) stage: Stage,
@@ -22,7 +21,6 @@ pub(crate) struct Pending {
     pub(crate) told: Option<Arc<Identity>>,
 }
 
-/// What a client sent.
 #[derive(Debug)]
 pub(crate) enum Asked {
     /// The head of a request that subscribes.
@@ -35,7 +33,6 @@ pub(crate) enum Asked {
     Outcome,
 }
 
-/// What a request waits for.
 #[derive(Debug)]
 pub(crate) enum Stage {
     /// That the access policy allows all of it.
@@ -57,7 +54,6 @@ pub(crate) enum Stage {
     Fetch {
         /// What is still to come, at least one.
         left: u32,
-        /// What has come.
         fetched: FetchedParts,
     },
     /// How far a user has read.

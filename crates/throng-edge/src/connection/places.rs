@@ -61,7 +61,6 @@ impl Places {
         self.closing += 1;
     }
 
-    /// A closing connection is gone.
     pub(super) fn end_closing(&mut self) {
         self.closing -= 1;
     }
@@ -71,7 +70,6 @@ impl Places {
         self.admitted
     }
 
-    /// The number of closing connections.
     pub(super) fn closing(&self) -> u32 {
         self.closing
     }

@@ -73,7 +73,6 @@ impl Sessions {
         self.clients.limiter.disconnect(self.clients.of_session(session));
     }
 
-    /// The sessions in the slab.
     pub(super) fn stored(&self) -> impl Iterator<Item = &Session> {
         self.slab.iter().map(|(_, session)| session)
     }
@@ -83,12 +82,10 @@ impl Sessions {
         self.slab.insert(session)
     }
 
-    /// The session with this index.
     pub(super) fn get(&self, index: u32) -> Option<&Session> {
         self.slab.get(index)
     }
 
-    /// The session with this index.
     pub(super) fn get_mut(&mut self, index: u32) -> Option<&mut Session> {
         self.slab.get_mut(index)
     }

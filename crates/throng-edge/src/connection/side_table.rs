@@ -16,17 +16,14 @@ use super::pending::Pending;
 use super::sessions::Sessions;
 use super::state::{Connection, State};
 
-/// A tick that never comes.
 const NEVER: u32 = u32::MAX;
 
-/// What one connection has.
 #[derive(Debug)]
 struct SideEntry {
     /// The connection whose entry it is.
     owner: ConnectionId,
     /// The tick at which the connection would be due without this entry.
     own_due: u32,
-    /// What waits, if anything does.
     pending: Option<Box<Pending>>,
     /// The tick until which it may wait.
     deadline: u32,
@@ -128,7 +125,6 @@ impl SideTable {
         Some(result)
     }
 
-    /// Frees what the connection has.
     pub(super) fn free<S>(&mut self, connection: &mut Connection<S>) {
         let session = match connection.side.place() {
             SidePlace::Nowhere => return,
@@ -226,12 +222,10 @@ impl SideTable {
         before
     }
 
-    /// What the connection waits for.
     pub(super) fn pending<S>(&self, connection: &Connection<S>) -> Option<&Pending> {
         self.entry(connection)?.pending.as_deref()
     }
 
-    /// What the connection waits for.
     pub(super) fn pending_mut<S>(&mut self, connection: &Connection<S>) -> Option<&mut Pending> {
         self.entry_mut(connection)?.pending.as_deref_mut()
     }

@@ -21,7 +21,6 @@ use throng_core::{WorkerId, WorkerQueue};
 /// workers on two cores, each has its turn about twice a second.
 const HOLD_MAX: Duration = Duration::from_millis(8);
 
-/// The permits of all workers.
 #[derive(Debug)]
 pub struct FanOutPermits {
     state: Mutex<State>,
@@ -42,7 +41,6 @@ struct State {
 struct Slot {
     /// Set when a permit is granted; cleared when the worker takes it.
     is_granted: AtomicBool,
-    /// Wakes the worker.
     queue: Arc<WorkerQueue>,
 }
 

@@ -56,7 +56,6 @@ impl CopiedSocket {
         CopiedSocket { place: token.id().index() | mark, generation, socket }
     }
 
-    /// The place of its connection.
     fn index(&self) -> u32 {
         self.place & !UNWATCHED
     }

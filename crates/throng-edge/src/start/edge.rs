@@ -26,11 +26,9 @@ pub struct Edge {
     pub to_control: ControlHandoffs,
     /// Hands connections off to the workers.
     pub to_workers: WorkerHandoffs,
-    /// The workers' metrics.
     pub metrics: Metrics,
     /// The moments that clients were told.
     pub admission: Arc<Admission>,
-    /// How fan-outs are written.
     pub send_method: SendMethod,
     pub(super) queues: Vec<Arc<WorkerQueue>>,
     pub(super) threads: Vec<JoinHandle<()>>,
@@ -62,7 +60,6 @@ impl Edge {
         }
     }
 
-    /// The number of workers.
     pub fn workers(&self) -> usize {
         self.queues.len()
     }

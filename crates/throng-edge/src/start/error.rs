@@ -13,7 +13,6 @@ pub enum StartError {
     Listen {
         /// The setting that names the address.
         flag: &'static str,
-        /// The address to listen on.
         address: SocketAddr,
         /// The kernel's error. Part of the message, and therefore not its source as well.
         error: io::Error,

@@ -19,14 +19,12 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// Decides for all workers.
     pub(super) fn decide(&self, is_open: bool) {
         let mut state = self.is_open.lock().unwrap_or_else(PoisonError::into_inner);
         state.get_or_insert(is_open);
         self.changed.notify_all();
     }
 
-    /// Waits for the decision.
     pub(super) fn wait(&self) -> bool {
         let mut state = self.is_open.lock().unwrap_or_else(PoisonError::into_inner);
         loop {

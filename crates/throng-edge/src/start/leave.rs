@@ -20,7 +20,6 @@ use crate::worker::WorkerThaw;
 /// How long a halted worker waits for what a journal has to answer.
 const ANSWERS_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How often it looks.
 const ANSWERS_INTERVAL: Duration = Duration::from_millis(1);
 
 impl Thread {

@@ -5,7 +5,6 @@ use crate::settings::IoUringSetting;
 use crate::sys::io_uring::IoUring;
 use crate::sys::linux_aio::LinuxAio;
 
-/// How fan-outs are written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SendMethod {
     /// Through io_uring: one call for each slice.

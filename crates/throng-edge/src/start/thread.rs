@@ -68,9 +68,7 @@ pub(super) struct Thread {
 /// Reports that a worker has started.
 pub(super) type Started = mpsc::Sender<Result<SendMethod, StartError>>;
 
-/// Where a worker comes from.
 pub(super) enum Origin {
-    /// The server starts.
     Start,
     /// From another process. The gate opens once that has ended its own. With new ports, it then
     /// listens there as the one of this number.
@@ -229,7 +227,6 @@ impl Thread {
         }
     }
 
-    /// A worker without connections.
     pub(super) fn worker(&self) -> Result<(ThreadWorker, SendMethod), StartError> {
         let settings = &self.setup.settings;
         let (io_uring, aio, method) = send_method::open(settings.io_uring)?;

@@ -19,7 +19,6 @@ pub(crate) struct Epoll {
     events: Vec<Event>,
 }
 
-/// A source that is ready.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ready {
     pub(crate) token: u64,

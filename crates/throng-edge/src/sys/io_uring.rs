@@ -23,7 +23,6 @@ use crate::net::{Transfer, WriteRequest};
 /// The number of entries of one submission: enough for a slice.
 const ENTRIES: u32 = 128;
 
-/// One worker's io_uring instance.
 pub(crate) struct IoUring {
     queues: io_uring::IoUring,
 }

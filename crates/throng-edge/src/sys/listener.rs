@@ -89,7 +89,6 @@ impl AsFd for PortReservation {
     }
 }
 
-/// The port of the server.
 #[derive(Debug)]
 pub(crate) enum Port {
     /// Workers listen on it.
@@ -153,7 +152,6 @@ pub(crate) fn open_alone(address: SocketAddr, heartbeat: Duration) -> io::Result
     Ok(listener)
 }
 
-/// Begins to take connections.
 pub(crate) fn listen(listener: &OwnedFd) -> io::Result<()> {
     Ok(rustix::net::listen(listener, BACKLOG)?)
 }

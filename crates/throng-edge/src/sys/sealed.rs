@@ -26,7 +26,6 @@ const SEALS: SealFlags =
 pub struct SealedWriter(File);
 
 impl SealedWriter {
-    /// Memory without bytes.
     pub fn new() -> io::Result<SealedWriter> {
         Ok(SealedWriter(create("throng-logs")?))
     }

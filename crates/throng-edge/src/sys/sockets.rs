@@ -29,7 +29,6 @@ pub(crate) struct Sockets {
     pub(crate) io_uring: Option<IoUring>,
     /// The same without io_uring. If both are `None`, each write is a call of its own.
     pub(crate) aio: Option<LinuxAio>,
-    /// The worker's counters.
     pub(crate) counters: Arc<Counters>,
     pub(crate) to_control: HandoffSender,
     /// While set, no connection goes to the control plane: it is about to leave for another

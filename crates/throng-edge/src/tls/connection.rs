@@ -22,9 +22,7 @@ use zeroize::Zeroize as _;
 /// A TLS connection after its handshake, without its socket.
 #[derive(Debug)]
 pub struct TlsConnection {
-    /// The half that seals.
     pub outgoing: Outgoing,
-    /// The half that opens.
     pub incoming: Incoming,
     /// Records that came and are not opened yet. What the socket has comes after them.
     pub inbound: Vec<u8>,
@@ -39,7 +37,6 @@ pub struct TlsConnection {
 pub(crate) enum Carried {
     /// Nothing was answered yet: the handshake begins with these bytes.
     New(Vec<u8>),
-    /// The handshake is done.
     Established(Box<TlsConnection>),
 }
 

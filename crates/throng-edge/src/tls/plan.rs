@@ -14,10 +14,8 @@ pub(super) struct Batch {
     pub(super) transfers: Vec<Transfer>,
 }
 
-/// How a request is written.
 #[derive(Debug)]
 pub(super) enum Plan {
-    /// As it is.
     Plain,
     /// As a record that is to be sealed.
     Ready(Slot),

@@ -34,7 +34,6 @@ const REFUSAL: &[u8] = &[21, MAJOR_VERSION, 3, 0, 2, 2, 49];
 /// input is reset, and the refusal lost. A `ClientHello` has fewer.
 const REFUSED_BYTES: usize = 4096;
 
-/// What became of input.
 enum Step {
     /// This many bytes of content, at the front of the buffer.
     Content(usize),
@@ -184,7 +183,6 @@ where
         }
     }
 
-    /// The byte stream has ended.
     fn stream_ended(&mut self, slot: Slot) -> Read {
         let end = self.slots.with_both(slot, |_, incoming| incoming.stream_end());
         if end == Some(StreamEnd::Truncated) {
@@ -202,7 +200,6 @@ where
         }
     }
 
-    /// Goes on with a handshake.
     fn shake_hands(&mut self, slot: Slot, socket: &N::Socket, input: &[u8]) -> Step {
         let half = self.slots.half_or_new(slot);
         let (mut handshake, since) = match std::mem::take(&mut half.stage) {

@@ -116,7 +116,6 @@ impl Slots {
         self.length == 0
     }
 
-    /// The number of TLS connections.
     pub(super) fn len(&self) -> usize {
         self.length
     }
@@ -256,7 +255,6 @@ impl Slots {
         self.users.get(&slot.0).map(|user| &**user)
     }
 
-    /// Whether the handshake is done.
     pub(super) fn is_established(&self, slot: Slot) -> bool {
         self.hot_ref(slot).is_some_and(|hot| hot.outgoing.is_some())
     }

@@ -11,7 +11,6 @@ use super::delivery::batch::Batch;
 /// are handled in place.
 const INPUT_BYTES: usize = 64 << 10;
 
-/// The buffers of a worker.
 #[derive(Debug)]
 pub(super) struct Buffers {
     input: Vec<u8>,

@@ -70,7 +70,6 @@ impl Clock {
         throng_core::clock::wall_ms(self.now.unix_ms) / 1000
     }
 
-    /// The current tick.
     pub(super) fn tick(&self) -> u32 {
         self.now.tick
     }

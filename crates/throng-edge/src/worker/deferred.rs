@@ -23,7 +23,6 @@ pub(super) struct PendingClose {
     pub(super) code: Option<u16>,
 }
 
-/// The lists of deferred work.
 #[derive(Debug, Default)]
 pub(super) struct Deferred {
     /// Connections that have more to read, or to act upon, than one turn allows.
@@ -271,7 +270,6 @@ mod tests {
     use crate::limits::Limits;
     use crate::metrics::Metrics;
 
-    /// Connections without sockets.
     fn connections(count: usize) -> (Connections<()>, Vec<ConnectionId>) {
         let metrics = Metrics::new([100].into_iter());
         let mut connections = Connections::new(

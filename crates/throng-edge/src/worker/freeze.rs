@@ -180,7 +180,6 @@ impl<N: Net> Worker<N> {
         encoder.finish()
     }
 
-    /// When its connections were accepted.
     fn freeze_acceptances(&self) -> Vec<u8> {
         let mut encoder = Encoder::new(RecordKind::Acceptances);
         let marks = self.connections.acceptances();

@@ -24,12 +24,10 @@ impl OwnMetrics {
         OwnMetrics { worker, counters, all }
     }
 
-    /// The number of the worker.
     pub(super) fn worker(&self) -> WorkerId {
         self.worker
     }
 
-    /// The number of all workers.
     pub(super) fn workers(&self) -> usize {
         self.all.workers().len()
     }
@@ -40,12 +38,10 @@ impl OwnMetrics {
         self.all.workers().iter().map(|worker| u64::from(of(worker))).sum()
     }
 
-    /// Adds to a counter.
     pub(super) fn add(&self, counter: Counter, amount: u64) {
         self.counters.add(counter, amount);
     }
 
-    /// The value of a counter.
     pub(super) fn get(&self, counter: Counter) -> u64 {
         self.counters.get(counter)
     }

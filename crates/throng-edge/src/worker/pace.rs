@@ -27,7 +27,6 @@ pub(super) struct Pace {
     /// The most that may have been asked by the end of `tick`.
     asked_max: u32,
     tick: u32,
-    /// When this pass began.
     pass_began: u32,
     /// The first connection that this pass has not come to.
     next_index: u32,

@@ -28,7 +28,6 @@ impl Relief {
         self.step >= MemoryStep::Shrink
     }
 
-    /// Whether this is refused now.
     pub(super) fn refuses(&self, what: RefusedForMemory) -> bool {
         self.pressure.refuses(what)
     }

@@ -41,7 +41,6 @@ struct Wanted<'s> {
 }
 
 impl<N: Net> Worker<N> {
-    /// Begins a scan.
     pub(super) fn begin_scan(&mut self, scan: Arc<ConnectionScan>) {
         let is_new = match scan.action {
             ScanAction::TellLate(is_late) => self.becomes_late(is_late),

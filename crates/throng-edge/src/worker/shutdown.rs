@@ -73,8 +73,11 @@ pub(super) enum DrainStep {
     Wait,
     /// The connections with these indices are closed. If `is_late`, even those that lack messages;
     /// unless `awaits_polls`, even those whose clients may ask for something.
-    Close { indices: Range<u32>, is_late: bool, awaits_polls: bool },
-    /// The worker has ended.
+    Close {
+        indices: Range<u32>,
+        is_late: bool,
+        awaits_polls: bool,
+    },
     End,
 }
 
@@ -91,7 +94,6 @@ impl Shutdown {
         self.return_window
     }
 
-    /// Whether new subscriptions are refused.
     pub(super) fn has_stopped_accepting(&self) -> bool {
         self.stopped_accepting.is_some() || self.leave.is_some()
     }
@@ -155,7 +157,6 @@ impl Shutdown {
         self.drain.is_some()
     }
 
-    /// Whether the drain is over.
     pub(super) fn is_ended(&self) -> bool {
         self.drain.as_ref().is_some_and(|drain| drain.is_ended)
     }

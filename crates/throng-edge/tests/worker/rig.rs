@@ -21,7 +21,6 @@ use throng_wire::websocket::{Opcode, write_masked_frame};
 
 const ROOM: u32 = 100_000;
 
-/// Both directions of a connection.
 #[derive(Debug, Default)]
 struct Pipe {
     to_worker: Vec<u8>,
@@ -231,7 +230,6 @@ impl Rig {
         rig
     }
 
-    /// What the worker has counted.
     pub(crate) fn count(&self, counter: Counter) -> u64 {
         self.metrics.workers()[0].counters.get(counter)
     }
@@ -327,7 +325,6 @@ impl Rig {
         self.send(client, &frame);
     }
 
-    /// The client sends these bytes.
     pub(crate) fn send(&mut self, client: &Client, bytes: &[u8]) {
         client.0.borrow_mut().to_worker.extend_from_slice(bytes);
         let token = self.worker.net().tokens[&Rc::as_ptr(&client.0)];
@@ -366,7 +363,6 @@ impl Rig {
         self.publish_with(channel, text, (excluded, None));
     }
 
-    /// Publishes a message that expires.
     pub(crate) fn publish_brief(&self, channel: &str, text: &str, expires_in_ms: u64) {
         self.publish_with(channel, text, (None, Some(expires_in_ms)));
     }

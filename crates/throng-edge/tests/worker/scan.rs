@@ -11,7 +11,6 @@ use throng_edge::Counter;
 use crate::rig::Rig;
 use crate::tokens::{rig, token, token_of_ann, websocket};
 
-/// What the worker finds.
 pub(crate) fn scan(rig: &mut Rig, target: ScanTarget, action: ScanAction) -> Scanned {
     let (sender, answer) = mpsc::channel();
     let ticket = Ticket::new(move |scanned| drop(sender.send(scanned)));

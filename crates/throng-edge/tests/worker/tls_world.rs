@@ -54,9 +54,7 @@ struct Client {
     pongs: u64,
 }
 
-/// A receipt under way.
 struct Watched {
-    /// The number of its message.
     number: u64,
     receipt: Arc<Receipt>,
     /// Clients that were there when it was published.
@@ -352,7 +350,6 @@ impl World {
         assert_eq!(self.worker.net().tls_connections(), open, "state of closed connections");
     }
 
-    /// What the worker finds.
     fn scan(&mut self, target: ScanTarget, action: ScanAction) -> Scanned {
         let (sender, answer) = mpsc::channel();
         let ticket = Ticket::new(move |scanned| drop(sender.send(scanned)));

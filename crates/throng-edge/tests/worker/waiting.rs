@@ -57,7 +57,6 @@ fn rig() -> (Rig, Arc<Undecided>) {
     (Rig::with_access(Settings::for_tests(), Arc::clone(&access) as Arc<dyn Access>), access)
 }
 
-/// The deadline in ticks.
 const DEADLINE: u32 = 50;
 
 #[test]

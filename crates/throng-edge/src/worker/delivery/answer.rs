@@ -17,7 +17,6 @@ const ANSWER_BYTES_MAX: usize = 1 << 20;
 pub(super) struct Answer {
     body: Vec<u8>,
     content_type: Option<String>,
-    /// The number of its messages.
     pub(super) messages: u64,
     /// Whether messages before these are lost.
     pub(super) has_gap: bool,

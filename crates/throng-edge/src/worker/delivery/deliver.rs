@@ -26,7 +26,6 @@ use crate::worker::own_metrics::OwnMetrics;
 /// Bytes of messages that are written in order in one write, roughly.
 const IN_ORDER_BYTES: usize = 16 << 10;
 
-/// Whether a write compresses messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Compress {
     /// Those that are not compressed yet: others are about to get them, too.

@@ -19,7 +19,6 @@ use crate::encoding::Framing;
 use crate::net::Net;
 use crate::worker::Worker;
 
-/// What was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TakenInOrder {
     /// The connection has all messages up to this one.

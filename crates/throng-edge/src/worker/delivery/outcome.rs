@@ -36,7 +36,6 @@ pub(in crate::worker) struct Outcome {
     /// Whether some of what was written waits below for the socket: any of the messages may end
     /// there.
     pub(in crate::worker) is_held: bool,
-    /// Whether the peer has gone.
     pub(in crate::worker) is_gone: bool,
 }
 

@@ -44,7 +44,6 @@ impl RunningScan {
         }
     }
 
-    /// What is scanned for.
     pub(in crate::worker) fn scan(&self) -> &Arc<ConnectionScan> {
         &self.scan
     }
@@ -84,7 +83,6 @@ impl RunningScan {
         self.newest_generation.wrapping_sub(generation) < u32::MAX / 2
     }
 
-    /// Counts a connection.
     pub(in crate::worker) fn count(&mut self) {
         self.count += 1;
     }
@@ -112,7 +110,6 @@ impl RunningScan {
         }
     }
 
-    /// Answers with what was found.
     pub(in crate::worker) fn finish(self) {
         self.scan.answer(self.count, self.found);
     }

@@ -22,12 +22,7 @@ pub(in crate::worker) enum Client {
     /// is.
     Token(Arc<Identity>),
     /// It has shown a server key with its request.
-    Key {
-        /// What the key allows.
-        grants: Arc<Grants>,
-        /// The tag of the key.
-        tag: u64,
-    },
+    Key { grants: Arc<Grants>, tag: u64 },
     /// It has shown a token or a key before.
     Session {
         /// The user, if it is known here: a session does not keep the name.

@@ -31,9 +31,7 @@ const PAGE_BYTES_MAX: usize = 256 << 10;
 /// A command that awaits its answer.
 #[derive(Debug, Clone, Copy)]
 struct Call<'a> {
-    /// The connection that sent it.
     id: ConnectionId,
-    /// The command as it came.
     text: &'a str,
     /// The client's own name for it, which the answer repeats.
     reference: Option<&'a RawValue>,

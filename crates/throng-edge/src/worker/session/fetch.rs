@@ -26,7 +26,6 @@ use crate::worker::Worker;
 pub(in crate::worker) struct Starts<'a> {
     /// The channels in the order of the request.
     pub(in crate::worker) names: &'a [ChannelName],
-    /// Where each subscription starts.
     pub(in crate::worker) starts: &'a [StartAt],
     /// The inbox of the user whose kept channels are followed, too.
     pub(in crate::worker) kept_of: Option<ChannelName>,

@@ -33,12 +33,10 @@ impl RunningKeptChange {
         RunningKeptChange { notice, told: HashSet::new(), place: Place::default() }
     }
 
-    /// The change itself.
     pub(in crate::worker) fn notice(&self) -> &KeptNotice {
         &self.notice
     }
 
-    /// How far it has come.
     pub(in crate::worker) fn place(&self) -> Place {
         self.place
     }

@@ -43,7 +43,6 @@ pub(super) struct Begun {
 struct Channels {
     /// The channels in the order of the request.
     names: Vec<ChannelName>,
-    /// Where each subscription starts.
     starts: Vec<StartAt>,
 }
 

@@ -18,7 +18,6 @@ enum Side {
     Done(Outgoing, Incoming),
 }
 
-/// Both ends of a connection.
 pub(super) struct Pipe {
     number: u32,
     side: Option<Side>,
@@ -89,7 +88,6 @@ impl Pipe {
         matches!(self.side, Some(Side::Shaking(_)))
     }
 
-    /// The client sends content.
     pub(super) fn send(&mut self, content: &[u8]) {
         self.unsent.extend_from_slice(content);
         self.seal();

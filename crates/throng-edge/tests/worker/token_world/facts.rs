@@ -10,7 +10,6 @@ pub(super) struct Token {
     pub(super) text: String,
     pub(super) id: String,
     pub(super) user: Option<&'static str>,
-    /// The channels that it grants.
     pub(super) granted: BTreeSet<usize>,
     pub(super) issued_s: u64,
     pub(super) expires_s: u64,
@@ -44,7 +43,6 @@ impl Revoked {
     }
 }
 
-/// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
     /// The time of each step in milliseconds. The last one is the current step.
@@ -62,7 +60,6 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    /// The current step.
     pub(super) fn step(&self) -> u64 {
         self.times_ms.len() as u64 - 1
     }
@@ -81,12 +78,10 @@ impl Facts {
         token.is_over(self.now_ms()) || self.is_revoked(token)
     }
 
-    /// Whether a token has expired.
     pub(super) fn is_over(&self, token: &Token) -> bool {
         token.is_over(self.now_ms())
     }
 
-    /// Whether a token is revoked.
     pub(super) fn is_revoked(&self, token: &Token) -> bool {
         self.revocations.iter().any(|(revoked, _)| revoked.is_about(token))
     }

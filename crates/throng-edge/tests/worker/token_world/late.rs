@@ -18,7 +18,6 @@ struct State {
     open: Vec<(Ticket<Decision>, Box<str>)>,
 }
 
-/// See the module.
 pub(super) struct LatePolicy {
     rules: AccessRules,
     /// How many of a hundred questions are answered later.
@@ -33,7 +32,6 @@ impl LatePolicy {
         LatePolicy { rules: AccessRules::default(), percent, now_ms: AtomicU64::new(0), state }
     }
 
-    /// Whether some answers come later.
     pub(super) fn is_late(&self) -> bool {
         self.percent > 0
     }
@@ -59,7 +57,6 @@ impl LatePolicy {
         }
     }
 
-    /// What the application decides now.
     fn decide(&self, channel: &str) -> Decision {
         match channel {
             APP_DENIES => Decision::forbidden(DENIED),

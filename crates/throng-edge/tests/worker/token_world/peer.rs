@@ -48,11 +48,9 @@ enum Why {
     Busy,
 }
 
-/// See the module.
 pub(super) struct Peer {
     pub(super) client: Client,
     pub(super) transport: Transport,
-    /// The token that counts.
     pub(super) token: Token,
     /// Whether the server would have accepted it when the client connected.
     was_good: bool,
@@ -206,7 +204,6 @@ impl Peer {
         facts.seen.insert("opened");
     }
 
-    /// A subscription begins.
     fn begin(&mut self, channel: usize, offset: u64, began: u64, context: &str, facts: &mut Facts) {
         let is_allowed = self.token.granted.contains(&channel) && !is(channel, APP_DENIES);
         assert!(is_allowed, "{} is not allowed: {context}", CHANNELS[channel]);

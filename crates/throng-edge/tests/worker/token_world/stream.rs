@@ -14,7 +14,6 @@ pub(super) enum Piece {
     LastChunk,
 }
 
-/// What comes next.
 #[derive(Debug, Default, Clone, Copy)]
 enum Framing {
     #[default]
@@ -25,11 +24,9 @@ enum Framing {
     Body,
 }
 
-/// Splits bytes into pieces.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
     framing: Framing,
-    /// The beginning of a piece.
     pending: Vec<u8>,
     /// The step in which the first byte of `pending` was written.
     began: u64,

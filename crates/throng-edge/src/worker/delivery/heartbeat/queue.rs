@@ -71,7 +71,6 @@ impl HeartbeatQueue {
         self.queued.len() >= TOGETHER_MAX
     }
 
-    /// Whether nothing is queued.
     pub(super) fn is_empty(&self) -> bool {
         self.queued.is_empty()
     }

@@ -24,7 +24,6 @@ const ANSWER_INTERVALS: u32 = 2;
 /// an acknowledgement (`TCP_USER_TIMEOUT`, see `sys/listener.rs`).
 const ANSWER_TICKS_MIN: u32 = 20 * TICKS_PER_S;
 
-/// Ticks that recur.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Recurring {
     /// Ticks from one to the next; 0 for never.
