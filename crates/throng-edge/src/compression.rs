@@ -128,7 +128,7 @@ fn with<T, R>(free: &Mutex<Vec<T>>, new: impl FnOnce() -> T, r#use: impl FnOnce(
     result
 }
 
-/// Whether the body is of a kind that is compressed already: by its content type, or because its
+/// True if the body is of a kind that is compressed already: by its content type, or because its
 /// bytes are as evenly spread as those of noise. Text is not looked at.
 fn looks_compressed(content: &Content) -> bool {
     let Body::Binary(bytes) = &content.body else { return false };
@@ -141,7 +141,7 @@ fn looks_compressed(content: &Content) -> bool {
     (is_media && !is_drawn) || is_noise(bytes)
 }
 
-/// Whether a sample from the middle of the bytes has each value about as often as any other.
+/// True if a sample from the middle of the bytes has each value about as often as any other.
 fn is_noise(bytes: &[u8]) -> bool {
     let start = (bytes.len() / 2).saturating_sub(SAMPLE_BYTES / 2);
     let sample = &bytes[start..bytes.len().min(start + SAMPLE_BYTES)];

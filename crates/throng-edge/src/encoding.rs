@@ -221,7 +221,7 @@ impl Encoding {
     }
 }
 
-/// Whether a message is one of the server, a JSON object that is complete in itself: it has neither
+/// True if a message is one of the server, a JSON object that is complete in itself: it has neither
 /// an id nor an envelope.
 pub(crate) fn is_notice(message: &Message) -> bool {
     message.channel.is_presence_events()

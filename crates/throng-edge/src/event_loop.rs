@@ -73,7 +73,7 @@ pub(crate) struct Sources {
 pub(crate) struct TakesConnections(Arc<()>);
 
 impl TakesConnections {
-    /// Whether any worker has kept its clone.
+    /// True if any worker has kept its clone.
     pub(crate) fn has_any(&self) -> bool {
         Arc::strong_count(&self.0) > 1
     }
@@ -83,11 +83,11 @@ pub(crate) struct Listening {
     socket: OwnedFd,
     /// Steers the connections of its port.
     steering: Arc<Steering>,
-    /// Whether all connections begin with a TLS handshake.
+    /// True if all connections begin with a TLS handshake.
     is_tls: bool,
-    /// Whether it is out of epoll until the next tick.
+    /// True if it is out of epoll until the next tick.
     is_resting: bool,
-    /// Whether the last batch left connections in the queue.
+    /// True if the last batch left connections in the queue.
     has_left: bool,
     /// Connections accepted since the last look at the queue.
     accepted: u32,

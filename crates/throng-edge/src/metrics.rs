@@ -27,7 +27,7 @@ pub struct WorkerMetrics {
     pub queue_wait_ms: AtomicU32,
     /// Ticks of its event loop, several a second: they stand still only if the loop does.
     pub ticks: AtomicU64,
-    /// Whether it has ended, and takes no more connections.
+    /// True if it has ended, and takes no more connections.
     pub is_ended: AtomicBool,
     pub counters: Arc<Counters>,
 }

@@ -67,17 +67,17 @@ pub struct WriteRequest<'a, S> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HandoffHeader {
     pub listener: Listener,
-    /// Whether its receiver keeps a place for it.
+    /// True if its receiver keeps a place for it.
     pub has_place: bool,
-    /// Whether it has to begin with a PROXY header, which is not read yet.
+    /// True if it has to begin with a PROXY header, which is not read yet.
     pub awaits_proxy_header: bool,
-    /// Whether it belongs to the server's own canary.
+    /// True if it belongs to the server's own canary.
     pub is_canary: bool,
-    /// Whether no worker has seen it: its receiver is the first.
+    /// True if no worker has seen it: its receiver is the first.
     pub is_new: bool,
-    /// Whether its bytes begin with the state of a TLS connection.
+    /// True if its bytes begin with the state of a TLS connection.
     pub is_tls: bool,
-    /// Whether it is no connection, but a worker's channel to another process.
+    /// True if it is no connection, but a worker's channel to another process.
     pub is_channel: bool,
     /// The address of its client, which counts: the receiver ends that count once.
     pub address: Option<IpAddr>,
@@ -159,7 +159,7 @@ pub trait Net {
         0
     }
 
-    /// Whether something waits below for the socket: call [`Net::flush`] once it takes more.
+    /// True if something waits below for the socket: call [`Net::flush`] once it takes more.
     fn holds_output(&self, _: &Self::Socket) -> bool {
         false
     }
@@ -237,7 +237,7 @@ pub trait Net {
         false
     }
 
-    /// Whether a connection can be frozen or handed off, with the TLS that it has: not in the
+    /// True if a connection can be frozen or handed off, with the TLS that it has: not in the
     /// middle of a handshake, and not once TLS has failed.
     fn may_leave(&self, _: &Self::Socket) -> bool {
         true
@@ -254,7 +254,7 @@ pub trait Net {
         None
     }
 
-    /// Whether [`Net::next_ready`] has connections, now or in the next slice.
+    /// True if [`Net::next_ready`] has connections, now or in the next slice.
     fn has_ready(&self) -> bool {
         false
     }

@@ -45,9 +45,9 @@ pub struct Settings {
     pub listen: SocketAddr,
     /// A second address, where all connections begin with a TLS handshake; `None` without TLS.
     pub tls: Option<TlsSettings>,
-    /// Whether a request is refused that came through a proxy.
+    /// True if a request is refused that came through a proxy.
     pub refuses_proxies: bool,
-    /// Whether the status page is served at a listener of its own, and not at this one.
+    /// True if the status page is served at a listener of its own, and not at this one.
     pub has_admin_listener: bool,
     /// The least number of worker threads; 0 for the number of cores.
     pub workers: usize,
@@ -63,9 +63,9 @@ pub struct Settings {
     /// The interval of pings; a WebSocket that does not answer one in time is closed. Zero for
     /// none.
     pub ping_interval: Duration,
-    /// Whether each subscription begins with a `welcome` notice.
+    /// True if each subscription begins with a `welcome` notice.
     pub welcome: bool,
-    /// Whether the end of each connection that streams is logged.
+    /// True if the end of each connection that streams is logged.
     pub logs_connections: bool,
     /// The moments that clients are told when they come faster than they can be served.
     pub admission: Arc<Admission>,

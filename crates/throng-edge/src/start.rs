@@ -212,7 +212,7 @@ impl Plan {
         })
     }
 
-    /// Whether a process with these settings could take over from one with as many workers as are
+    /// True if a process with these settings could take over from one with as many workers as are
     /// `running`.
     pub fn keeps_workers(settings: &Settings, running: usize) -> bool {
         let capacities = capacity::capacities_after(running, settings, capacity::descriptors_max());
@@ -430,7 +430,7 @@ fn take_port(
     }
 }
 
-/// Whether a server that listens at `its` address does so for the setting `own`.
+/// True if a server that listens at `its` address does so for the setting `own`.
 fn is_same(own: SocketAddr, its: SocketAddr) -> bool {
     own == its || (own.port() == 0 && own.ip() == its.ip())
 }

@@ -104,7 +104,7 @@ pub struct TlsNet<N: Net> {
     slots: Slots,
     /// What is sealed and not written yet. Empty between two calls.
     scratch: Vec<u8>,
-    /// Whether the scratch was used since the last tick.
+    /// True if the scratch was used since the last tick.
     is_scratch_used: bool,
     batch: Batch,
     /// The number of handshakes that may still begin in this slice.
@@ -153,7 +153,7 @@ where
         &mut self.net
     }
 
-    /// Whether another TLS connection may be accepted now: there is room for its handshake.
+    /// True if another TLS connection may be accepted now: there is room for its handshake.
     pub fn takes_handshakes(&self) -> bool {
         self.shaking < self.max_handshakes && self.queued.is_empty()
     }

@@ -207,9 +207,9 @@ pub struct Worker<N: Net> {
     budget: Budget,
     /// All messages up to this one have come: they are in the replay buffers, or were written.
     watermark: Watermark,
-    /// Whether any connection may follow kept channels. Only they need `watermark`.
+    /// True if any connection may follow kept channels. Only they need `watermark`.
     has_kept: bool,
-    /// Whether clients are told that messages come late.
+    /// True if clients are told that messages come late.
     is_late: bool,
     /// How far the end of the worker has come.
     shutdown: Shutdown,
@@ -276,17 +276,17 @@ impl<N: Net> Worker<N> {
         self.subscriptions.set_now(now.unix_ms);
     }
 
-    /// Whether a fan-out is under way.
+    /// True if a fan-out is under way.
     pub fn is_fanning_out(&self) -> bool {
         self.subscriptions.is_fanning_out()
     }
 
-    /// Whether the worker retries something that no event reports: call [`Worker::work`] soon.
+    /// True if the worker retries something that no event reports: call [`Worker::work`] soon.
     pub fn is_retrying(&self) -> bool {
         self.deferred.handoffs() > 0
     }
 
-    /// Whether there is no place for another subscriber.
+    /// True if there is no place for another subscriber.
     pub fn is_full(&self) -> bool {
         self.connections.is_full()
     }

@@ -58,7 +58,7 @@ impl Predecessor {
         self.0
     }
 
-    /// Whether this process may act on its connections.
+    /// True if this process may act on its connections.
     pub fn serves(&self) -> bool {
         self.0 <= Phase::Level || self.0 == Phase::Failed
     }
@@ -129,7 +129,7 @@ impl Successor {
         self.0
     }
 
-    /// Whether this process may act on the connections.
+    /// True if this process may act on the connections.
     pub fn serves(&self) -> bool {
         self.0 == Phase::Committed
     }
@@ -264,7 +264,7 @@ mod tests {
             }
         }
 
-        /// Whether the predecessor has closed its end: it has died or gone on alone.
+        /// True if the predecessor has closed its end: it has died or gone on alone.
         fn is_alone(&self) -> bool {
             self.predecessor.as_ref().is_none_or(|it| it.phase() == Phase::Failed)
         }

@@ -382,7 +382,7 @@ impl<S> Connections<S> {
         lingers
     }
 
-    /// Whether the connection belongs to the server's own canary.
+    /// True if the connection belongs to the server's own canary.
     pub(crate) fn is_canary(&self, id: ConnectionId) -> bool {
         self.get(id).is_some_and(|connection| connection.has(Flags::CANARY))
     }
@@ -392,7 +392,7 @@ impl<S> Connections<S> {
         self.places.admitted()
     }
 
-    /// Whether there is no place left for a subscriber.
+    /// True if there is no place left for a subscriber.
     pub(crate) fn is_full(&self) -> bool {
         self.room() == 0
     }
@@ -412,7 +412,7 @@ impl<S> Connections<S> {
         self.places.room(self.load().places_kept())
     }
 
-    /// Whether the connection may subscribe: it has a place, or can have one. Only a connection
+    /// True if the connection may subscribe: it has a place, or can have one. Only a connection
     /// that was handed off may take a place that is kept.
     pub(crate) fn has_place(&self, id: ConnectionId) -> bool {
         let Some(connection) = self.expect_live(id) else { return false };
@@ -423,12 +423,12 @@ impl<S> Connections<S> {
         if is_handoff { self.places.room(0) > 0 } else { !self.is_full() }
     }
 
-    /// Whether the reserve has a place for another viewer.
+    /// True if the reserve has a place for another viewer.
     pub(crate) fn has_viewer_place(&self) -> bool {
         self.places.has_viewer_place()
     }
 
-    /// Whether there is a place for a new connection, even if only in the reserve.
+    /// True if there is a place for a new connection, even if only in the reserve.
     pub(crate) fn has_room_for_head(&self) -> bool {
         self.places.has_room_for_head(self.table.len() as u32)
     }

@@ -89,7 +89,7 @@ pub(crate) struct FrozenIo {
 pub(crate) struct FrozenPartial {
     /// Its number among the records of such messages.
     pub(crate) message: u32,
-    /// Whether it is written compressed. The record of the message has those bytes: another
+    /// True if it is written compressed. The record of the message has those bytes: another
     /// version of the library might make others.
     pub(crate) is_compressed: bool,
     /// The first byte of its encoding that is not written.
@@ -253,7 +253,7 @@ impl FrozenConnection {
         if frozen.is_sound() { Ok(frozen) } else { Err(ThawError::Invalid("a connection")) }
     }
 
-    /// Whether a worker can have such a connection.
+    /// True if a worker can have such a connection.
     fn is_sound(&self) -> bool {
         let is_parked = matches!(self.state, State::Streaming | State::LongPolling);
         let is_closing = self.state == State::Closing;

@@ -49,9 +49,9 @@ pub(crate) struct LongPoll {
     pub(crate) origin: Option<String>,
     /// The id that the request has brought.
     pub(crate) request_id: Option<String>,
-    /// Whether pages of this origin may send cookies.
+    /// True if pages of this origin may send cookies.
     pub(crate) allow_credentials: bool,
-    /// Whether the URL contains a token.
+    /// True if the URL contains a token.
     pub(crate) no_referrer: bool,
     /// Whether everything after the client's last id was there; `None` if it gave none.
     pub(crate) is_recovered: Option<bool>,
@@ -98,7 +98,7 @@ impl Io {
         of_worker + of_poll + self.held_bytes
     }
 
-    /// Whether nothing in it is needed.
+    /// True if nothing in it is needed.
     pub(super) fn is_idle(&self) -> bool {
         self.held_bytes == 0
             && self.inbound.is_empty()

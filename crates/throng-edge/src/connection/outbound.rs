@@ -62,7 +62,7 @@ pub(crate) struct OutboundRest {
 }
 
 impl Left {
-    /// Whether less is left than `before`: whether the socket has taken some, or the client has
+    /// True if less is left than `before`: whether the socket has taken some, or the client has
     /// acknowledged some. Either may happen long before the other.
     pub(crate) fn is_less_than(self, before: Left) -> bool {
         self.here < before.here || self.here + self.in_kernel < before.here + before.in_kernel

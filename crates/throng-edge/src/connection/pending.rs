@@ -67,7 +67,7 @@ pub(crate) struct Tried {
     pub(crate) refusals: [Option<ErrorResponse>; 2],
     /// Which token waits for its keys.
     pub(crate) at: usize,
-    /// Whether one of them has counted, so that it was verified lately.
+    /// True if one of them has counted, so that it was verified lately.
     pub(crate) has_counted: bool,
 }
 
@@ -89,9 +89,9 @@ pub(crate) struct FetchedParts {
     pub(crate) position: Option<Watermark>,
     /// How many messages the user has not read.
     pub(crate) unread: Option<u64>,
-    /// Whether the message is among the parts that tells the position.
+    /// True if the message is among the parts that tells the position.
     pub(crate) has_position: bool,
-    /// Whether all that the subscriptions start with is among the parts.
+    /// True if all that the subscriptions start with is among the parts.
     pub(crate) is_complete: bool,
     /// Shows the engine that the connection waits for the rest.
     pub(crate) asker: Option<Arc<()>>,

@@ -84,12 +84,12 @@ impl Places {
         self.capacity.saturating_sub(self.taken().saturating_add(kept))
     }
 
-    /// Whether the reserve has a place for another viewer.
+    /// True if the reserve has a place for another viewer.
     pub(super) fn has_viewer_place(&self) -> bool {
         self.viewers_in_reserve < self.limits.max_viewers
     }
 
-    /// Whether a new connection has a place beside `connections`, even if only in the reserve.
+    /// True if a new connection has a place beside `connections`, even if only in the reserve.
     pub(super) fn has_room_for_head(&self, connections: u32) -> bool {
         // Free places of viewers do not count: heads may not take them.
         let Limits { max_heads, max_lingering, .. } = self.limits;
@@ -102,7 +102,7 @@ impl Places {
         self.admitted - self.viewers_in_reserve
     }
 
-    /// Whether one more closing connection that had no place may wait for its peer.
+    /// True if one more closing connection that had no place may wait for its peer.
     fn may_linger(&self) -> bool {
         let max_lingering = self.limits.max_lingering;
         self.subscribers() + self.closing < self.capacity.saturating_add(max_lingering)

@@ -43,7 +43,7 @@ impl SideEntry {
         self.own_due.min(self.deadline).min(self.expires)
     }
 
-    /// Whether there is more than a session in it.
+    /// True if there is more than a session in it.
     fn is_needed(&self) -> bool {
         self.pending.is_some() || self.expires != NEVER
     }
@@ -58,7 +58,7 @@ impl SideEntry {
 pub(super) struct SideTable {
     entries: Slab<SideEntry>,
     sessions: Sessions,
-    /// Whether the names of all users are kept, because the access policy needs them.
+    /// True if the names of all users are kept, because the access policy needs them.
     keeps_all_names: bool,
 }
 
@@ -85,7 +85,7 @@ impl SideTable {
         self.entries.get_mut(index)
     }
 
-    /// Whether the connection has more than a session.
+    /// True if the connection has more than a session.
     pub(super) fn has_entry<S>(&self, connection: &Connection<S>) -> bool {
         matches!(connection.side.place(), SidePlace::Entry(_))
     }
@@ -177,7 +177,7 @@ impl SideTable {
         }
     }
 
-    /// Whether the name of the connection's user is kept. Over `throng.v1` a client publishes with
+    /// True if the name of the connection's user is kept. Over `throng.v1` a client publishes with
     /// idempotency keys, which are its user's on all nodes.
     fn keeps_name<S>(&self, connection: &Connection<S>) -> bool {
         self.keeps_all_names || connection.has(Flags::V1)
@@ -262,7 +262,7 @@ impl SideTable {
         taken.flatten()
     }
 
-    /// Whether the connection waits and its deadline is over.
+    /// True if the connection waits and its deadline is over.
     pub(super) fn is_wait_over<S>(&self, connection: &Connection<S>, now: u32) -> bool {
         self.entry(connection).is_some_and(|entry| entry.deadline <= now)
     }
@@ -282,7 +282,7 @@ impl SideTable {
         self.entry(connection).map(|entry| entry.expires).filter(|&expires| expires != NEVER)
     }
 
-    /// Whether what the connection may do has ended.
+    /// True if what the connection may do has ended.
     pub(super) fn is_expired<S>(&self, connection: &Connection<S>, now: u32) -> bool {
         self.entry(connection).is_some_and(|entry| entry.expires <= now)
     }

@@ -81,12 +81,12 @@ impl<S> Connection<S> {
         })
     }
 
-    /// Whether messages can be written to it now.
+    /// True if messages can be written to it now.
     pub(crate) fn takes_messages(&self) -> bool {
         self.state == State::Streaming && !self.has(Flags::BLOCKED)
     }
 
-    /// Whether its first request head has not arrived in full.
+    /// True if its first request head has not arrived in full.
     pub(super) fn is_head_unfinished(&self) -> bool {
         self.state == State::Head && !self.has(Flags::SERVED) && !self.has(Flags::AWAITS_CONTROL)
     }
@@ -100,7 +100,7 @@ impl<S> Connection<S> {
         }
     }
 
-    /// Whether it gets messages.
+    /// True if it gets messages.
     pub(crate) fn is_parked(&self) -> bool {
         matches!(self.state, State::Streaming | State::LongPolling)
     }

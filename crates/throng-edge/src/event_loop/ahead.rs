@@ -27,7 +27,7 @@ pub(crate) struct Ahead {
     channel: Channel,
     /// The place of the next connection.
     next: u32,
-    /// Whether the other process was behind.
+    /// True if the other process was behind.
     is_waiting: bool,
 }
 

@@ -130,12 +130,12 @@ impl PermitHolder {
         PermitHolder { permits, worker, permit: Permit::NotRequested }
     }
 
-    /// Whether the worker may fan out.
+    /// True if the worker may fan out.
     pub fn is_held(&self) -> bool {
         matches!(self.permit, Permit::Held { .. })
     }
 
-    /// Whether the worker has been granted a permit that [`PermitHolder::request`] will take. Ask
+    /// True if the worker has been granted a permit that [`PermitHolder::request`] will take. Ask
     /// after the worker has announced its sleep: a later grant wakes it.
     pub(super) fn is_granted(&self) -> bool {
         self.permits.slot(self.worker).is_granted.load(Ordering::SeqCst)

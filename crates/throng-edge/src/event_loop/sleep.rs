@@ -39,13 +39,13 @@ pub trait Work {
     /// Does one slice of work. Returns whether there is more to do at once, beside fan-outs.
     fn work(&mut self, may_fan_out: bool) -> bool;
 
-    /// Whether it takes notifications from its queue.
+    /// True if it takes notifications from its queue.
     fn takes_notifications(&self) -> bool;
 
-    /// Whether a fan-out is under way.
+    /// True if a fan-out is under way.
     fn is_fanning_out(&self) -> bool;
 
-    /// Whether it retries something that no event reports.
+    /// True if it retries something that no event reports.
     fn is_retrying(&self) -> bool;
 }
 
@@ -72,7 +72,7 @@ impl<N: Net> Work for Worker<N> {
 pub struct Sleep {
     queue: Arc<WorkerQueue>,
     permit: PermitHolder,
-    /// Whether the last slice left work that can be done at once.
+    /// True if the last slice left work that can be done at once.
     has_work: bool,
     next_tick: Duration,
 }
@@ -116,7 +116,7 @@ impl Sleep {
         self.queue.finish_sleep();
     }
 
-    /// Whether a tick is due. If so, the next one is due a whole [`TICK`] after `now`: missed ticks
+    /// True if a tick is due. If so, the next one is due a whole [`TICK`] after `now`: missed ticks
     /// are not made up for.
     pub fn is_tick_due(&mut self, now: Duration) -> bool {
         let is_due = now >= self.next_tick;
@@ -142,7 +142,7 @@ impl Sleep {
         self.has_work = has_more || self.permit.is_held();
     }
 
-    /// Whether the worker waits for a permit.
+    /// True if the worker waits for a permit.
     pub fn awaits_permit(&self, worker: &impl Work) -> bool {
         worker.is_fanning_out() && !self.permit.is_held()
     }
@@ -206,7 +206,7 @@ mod tests {
     }
 
     impl Thread {
-        /// Whether it has something to do: it is awake, or has been woken.
+        /// True if it has something to do: it is awake, or has been woken.
         fn is_ready(&self) -> bool {
             !self.is_asleep || self.event.load(Ordering::SeqCst)
         }

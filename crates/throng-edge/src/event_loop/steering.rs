@@ -29,7 +29,7 @@ pub(crate) struct Steering {
     together: usize,
     /// The group that takes connections; `None` before the first update.
     current: Mutex<Option<Range<usize>>>,
-    /// Whether the listeners may still be steered as another process has chosen.
+    /// True if the listeners may still be steered as another process has chosen.
     is_inherited: AtomicBool,
 }
 
@@ -92,7 +92,7 @@ impl Steering {
     }
 }
 
-/// Whether the current workers go on taking connections: a group does until one of its workers is
+/// True if the current workers go on taking connections: a group does until one of its workers is
 /// full, and all workers together do not.
 fn goes_on(current: &Range<usize>, together: usize, room: impl Fn(usize) -> u32) -> bool {
     current.len() == together && current.clone().all(|worker| room(worker) > LAST_PLACES)

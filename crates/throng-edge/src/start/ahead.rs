@@ -64,7 +64,7 @@ impl CopiedSocket {
         u64::from(self.generation) << u32::BITS | u64::from(self.index()) == token.bits()
     }
 
-    /// Whether its events were asked for.
+    /// True if its events were asked for.
     pub(super) fn is_watched(&self) -> bool {
         self.place & UNWATCHED == 0
     }

@@ -29,7 +29,7 @@ pub(crate) struct Assembly {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Whether workers are to wait for orders.
+    /// True if workers are to wait for orders.
     is_open: bool,
     /// Workers that wait for the next order.
     waiting: usize,

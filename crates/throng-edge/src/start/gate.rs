@@ -65,7 +65,7 @@ impl Gate {
         drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Whether they will never act.
+    /// True if they will never act.
     pub(super) fn is_shut(&self) -> bool {
         *self.is_open.lock().unwrap_or_else(PoisonError::into_inner) == Some(false)
     }

@@ -67,7 +67,7 @@ pub(super) struct Freezing {
     has_ended: Condvar,
     /// Bytes that were frozen since memory was returned.
     bytes: AtomicUsize,
-    /// Whether the allocator returns memory at once.
+    /// True if the allocator returns memory at once.
     returns_at_once: AtomicBool,
 }
 

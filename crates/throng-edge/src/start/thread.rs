@@ -53,11 +53,11 @@ pub(super) struct Thread {
     pub(super) permits: Arc<FanOutPermits>,
     /// Kept as long as the worker takes connections.
     pub(super) takes_connections: TakesConnections,
-    /// Whether the worker accepts connections itself.
+    /// True if the worker accepts connections itself.
     pub(super) has_listener: bool,
     /// Whether listeners come from another process, for the ports in the order of the settings.
     pub(super) inherits: [bool; 2],
-    /// Whether all listeners are open once this worker has opened its own: only then can they be
+    /// True if all listeners are open once this worker has opened its own: only then can they be
     /// steered.
     pub(super) is_last: bool,
     /// What brings all workers to a halt when another process takes over.

@@ -90,7 +90,7 @@ impl Half {
         self.inbound.capacity() + self.outbound.capacity() + shaking
     }
 
-    /// Whether nothing in it is needed, once the handshake is done.
+    /// True if nothing in it is needed, once the handshake is done.
     pub(super) fn is_idle(&self) -> bool {
         self.inbound.is_empty() && self.outbound.is_empty() && self.end.is_none()
     }

@@ -403,7 +403,7 @@ where
     }
 }
 
-/// Whether the input has a whole record, or a header that will be refused.
+/// True if the input has a whole record, or a header that will be refused.
 pub(super) fn has_record(input: &[u8]) -> bool {
     let Some(header) = input.first_chunk::<HEADER_BYTES>() else { return false };
     let length = HEADER_BYTES + usize::from(u16::from_be_bytes([header[3], header[4]]));

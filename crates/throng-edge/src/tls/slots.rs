@@ -110,7 +110,7 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// Whether there is no TLS connection.
+    /// True if there is no TLS connection.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.length == 0
@@ -295,7 +295,7 @@ impl Slots {
 }
 
 impl Hot {
-    /// Whether data can be sealed and written now, without anything before it.
+    /// True if data can be sealed and written now, without anything before it.
     #[inline]
     pub(super) fn is_ready(&self) -> bool {
         self.link == 0 && self.outgoing.as_ref().is_some_and(|outgoing| outgoing.check().is_ok())

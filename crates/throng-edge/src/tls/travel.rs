@@ -104,7 +104,7 @@ where
         self.put(socket, carried, awaits_proxy_header).then_some(used)
     }
 
-    /// Whether the state of a connection can travel: not in the middle of its handshake, and not
+    /// True if the state of a connection can travel: not in the middle of its handshake, and not
     /// once one of the sides has failed.
     pub(super) fn can_travel(&self, slot: Slot) -> bool {
         self.slots.half(slot).is_none_or(|half| match (&half.stage, half.end) {

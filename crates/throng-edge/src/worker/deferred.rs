@@ -88,7 +88,7 @@ impl Deferred {
         &self.closes
     }
 
-    /// Whether a presence scan waits for its turn.
+    /// True if a presence scan waits for its turn.
     pub(super) fn has_presence_scans(&self) -> bool {
         !self.presence_scans.is_empty()
     }
@@ -171,7 +171,7 @@ impl Deferred {
         self.scans.pop_front()
     }
 
-    /// Whether a scan of all connections waits for its turn.
+    /// True if a scan of all connections waits for its turn.
     pub(super) fn has_scans(&self) -> bool {
         !self.scans.is_empty()
     }
@@ -191,12 +191,12 @@ impl Deferred {
         self.kept_changes.pop_front()
     }
 
-    /// Whether a change of kept channels waits for its turn.
+    /// True if a change of kept channels waits for its turn.
     pub(super) fn has_kept_changes(&self) -> bool {
         !self.kept_changes.is_empty()
     }
 
-    /// Whether a slice has something to do at once. Close frames are answered only while the worker
+    /// True if a slice has something to do at once. Close frames are answered only while the worker
     /// takes notifications, and the control plane tells by no event when it takes connections.
     pub(super) fn has_work(&self, takes_notifications: bool) -> bool {
         !self.reads.is_empty()

@@ -16,12 +16,12 @@ use crate::encoding::Framing;
 use crate::net::Net;
 
 impl<N: Net> Worker<N> {
-    /// Whether the worker's drain is over.
+    /// True if the worker's drain is over.
     pub fn is_ended(&self) -> bool {
         self.shutdown.is_ended()
     }
 
-    /// Whether the listener is still needed. A drain needs it while it waits for long-polls.
+    /// True if the listener is still needed. A drain needs it while it waits for long-polls.
     pub fn takes_connections(&self) -> bool {
         !self.shutdown.is_draining() || self.awaits_polls()
     }
@@ -44,7 +44,7 @@ impl<N: Net> Worker<N> {
         self.shutdown.awaits_polls(self.clock.tick(), self.has_idle())
     }
 
-    /// Whether clients of long-polls keep connections open between two polls.
+    /// True if clients of long-polls keep connections open between two polls.
     fn has_idle(&self) -> bool {
         u64::from(self.connections.admitted()) > self.connections.parked()
     }

@@ -16,7 +16,7 @@ use crate::net::Net;
 pub(super) struct Reader {
     /// The origin of the request, if its pages may read the error.
     pub(super) origin: Option<String>,
-    /// Whether it asks for the head of an answer only.
+    /// True if it asks for the head of an answer only.
     pub(super) is_head: bool,
     /// The id that the request has brought.
     pub(super) request_id: Option<String>,
@@ -56,7 +56,7 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Whether pages of this origin may send cookies.
+    /// True if pages of this origin may send cookies.
     pub(super) fn allows_cookies(&self, origin: Option<&str>) -> bool {
         let pages = self.settings.pages.load();
         let lists = |origin| self.settings.origin_policy(&pages).lists_origin(origin);

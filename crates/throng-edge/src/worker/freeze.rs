@@ -37,7 +37,7 @@ struct Numbers<'n> {
 }
 
 impl<N: Net> Worker<N> {
-    /// Whether the worker can be frozen: not once it has been told to stop accepting. That clients
+    /// True if the worker can be frozen: not once it has been told to stop accepting. That clients
     /// are asked to leave is not frozen; whoever asks does so again.
     fn may_freeze(&self) -> bool {
         !self.shutdown.is_ending()

@@ -18,7 +18,7 @@ impl<N: Net> Worker<N> {
         std::mem::replace(&mut self.is_late, is_late) != is_late
     }
 
-    /// Whether the connection has a form for it that is no message. A frame of a WebSocket without
+    /// True if the connection has a form for it that is no message. A frame of a WebSocket without
     /// `throng.v1` would be taken for one, and so would a line.
     fn hears_of_lateness(&self, id: ConnectionId) -> bool {
         self.connections.get(id).is_some_and(|connection| {

@@ -35,7 +35,7 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Whether a client can be asked now: it is parked, and has all messages. Viewers of the status
+    /// True if a client can be asked now: it is parked, and has all messages. Viewers of the status
     /// watch the drain to its end, and the canary leaves by itself.
     fn may_be_asked_to_leave(&self, id: ConnectionId) -> bool {
         // The place has no connection.

@@ -8,7 +8,7 @@ use super::session::presence_scan::PresenceScan;
 use crate::net::Net;
 
 impl<N: Net> Worker<N> {
-    /// Whether the worker takes notifications. It does not while its fan-outs are so far behind
+    /// True if the worker takes notifications. It does not while its fan-outs are so far behind
     /// that the replay buffers hold
     /// [`Limits::max_pending_bytes`](crate::Limits::max_pending_bytes).
     pub fn takes_notifications(&self) -> bool {

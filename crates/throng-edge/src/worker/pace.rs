@@ -31,7 +31,7 @@ pub(super) struct Pace {
     /// The first connection that this pass has not come to.
     next_index: u32,
     looked_at: u32,
-    /// Whether the last slice was full, so that there is more to do in this tick.
+    /// True if the last slice was full, so that there is more to do in this tick.
     has_more: bool,
 }
 
@@ -54,7 +54,7 @@ impl Pace {
         pace
     }
 
-    /// Whether there is a slice to do at once.
+    /// True if there is a slice to do at once.
     pub(super) fn has_more(&self) -> bool {
         self.has_more
     }

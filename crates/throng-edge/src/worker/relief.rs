@@ -23,7 +23,7 @@ impl Relief {
         (std::mem::replace(&mut self.step, step) != step).then_some(step)
     }
 
-    /// Whether the worker has to do with less memory than it has a right to.
+    /// True if the worker has to do with less memory than it has a right to.
     pub(super) fn is_short(&self) -> bool {
         self.step >= MemoryStep::Shrink
     }

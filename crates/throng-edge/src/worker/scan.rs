@@ -151,7 +151,7 @@ impl<N: Net> Worker<N> {
         own.map(|(_, _, channel)| channel)
     }
 
-    /// Whether a scan is about the connection. One that still waits for what its request needs is
+    /// True if a scan is about the connection. One that still waits for what its request needs is
     /// verified again when it goes on.
     fn is_wanted(
         &self,

@@ -133,7 +133,7 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Whether the client of a blocked connection has read some of its answer since the last call.
+    /// True if the client of a blocked connection has read some of its answer since the last call.
     /// If so, extends its deadline, up to the limit for the whole answer.
     pub(super) fn makes_progress(&mut self, id: ConnectionId) -> bool {
         if self.connections.get(id).is_none_or(|connection| !connection.has(Flags::BLOCKED)) {

@@ -58,9 +58,9 @@ struct Drain {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DrainInputs {
     pub(super) tick: u32,
-    /// Whether connections that were served a long-poll and wait for nothing are open.
+    /// True if connections that were served a long-poll and wait for nothing are open.
     pub(super) has_idle: bool,
-    /// Whether everything that was accepted has been offered to every subscriber.
+    /// True if everything that was accepted has been offered to every subscriber.
     pub(super) is_delivered: bool,
     /// All connections have indices below this; 0 if there are none.
     pub(super) extent: u32,
@@ -98,7 +98,7 @@ impl Shutdown {
         self.stopped_accepting.is_some() || self.leave.is_some()
     }
 
-    /// Whether the worker is about to end, which nothing takes back.
+    /// True if the worker is about to end, which nothing takes back.
     pub(super) fn is_ending(&self) -> bool {
         self.stopped_accepting.is_some()
     }
@@ -161,7 +161,7 @@ impl Shutdown {
         self.drain.as_ref().is_some_and(|drain| drain.is_ended)
     }
 
-    /// Whether there is a slice to do at once.
+    /// True if there is a slice to do at once.
     pub(super) fn has_work(&self) -> bool {
         let has_more = self.leave.as_ref().is_some_and(Pace::has_more);
         match &self.drain {
@@ -170,7 +170,7 @@ impl Shutdown {
         }
     }
 
-    /// Whether the worker drains and clients may be between two long-polls; `has_idle` says whether
+    /// True if the worker drains and clients may be between two long-polls; `has_idle` says whether
     /// some of them have kept their connections.
     pub(super) fn awaits_polls(&self, tick: u32, has_idle: bool) -> bool {
         // The worker does not drain.

@@ -160,7 +160,7 @@ impl<N: Net> Worker<N> {
         Some(Target { kind: name.kind(), name: name.name().to_owned() })
     }
 
-    /// Whether a connection of this worker follows a channel and its session has the wanted tags;
+    /// True if a connection of this worker follows a channel and its session has the wanted tags;
     /// false if the connection is gone.
     pub(super) fn follows(
         &self,

@@ -31,7 +31,7 @@ pub struct WorkerThaw<N: Net> {
     has_begun: bool,
     is_ended: bool,
     has_failed: bool,
-    /// Whether all records were looked at: what connections share is there, and they come again.
+    /// True if all records were looked at: what connections share is there, and they come again.
     is_checked: bool,
     newest_generation: u32,
     has_acceptances: bool,
@@ -165,7 +165,7 @@ impl<N: Net> WorkerThaw<N> {
         decoder.finish()
     }
 
-    /// Whether a record may come now.
+    /// True if a record may come now.
     fn may_follow(&self, kind: RecordKind) -> bool {
         let is_first = kind == RecordKind::Worker;
         let is_over = self.is_ended && !self.is_checked;

@@ -57,7 +57,7 @@ impl<N: Net> Worker<N> {
         self.send_heartbeats();
     }
 
-    /// Whether the client is to be told that its session ends, or it has ended.
+    /// True if the client is to be told that its session ends, or it has ended.
     fn is_session_due(&self, connection: &Connection<N::Socket>, now_s: u64) -> bool {
         let session = self.connections.session_of(connection);
         session.is_some_and(|session| u64::from(session.next_s()) <= now_s)

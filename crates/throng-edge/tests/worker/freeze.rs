@@ -71,7 +71,7 @@ fn a_thawed_worker_knows_since_when_its_connections_are_there() {
     drop(clients);
 }
 
-/// Whether a worker's records pass the look that comes before the thaw.
+/// True if a worker's records pass the look that comes before the thaw.
 fn passes<'r>(rig: &Rig, records: impl Iterator<Item = &'r Vec<u8>>) -> bool {
     let mut thaw = WorkerThaw::new(rig.new_worker());
     // All of them, also behind one that does not pass.

@@ -108,7 +108,7 @@ impl Delegate for Elsewhere {
 /// A worker over such an engine.
 struct World {
     rig: Rig,
-    /// Whether the journal takes no marker.
+    /// True if the journal takes no marker.
     is_full: Arc<AtomicBool>,
     open: Arc<Mutex<Vec<Open>>>,
     readable: Readable,

@@ -209,7 +209,7 @@ impl World {
         }
     }
 
-    /// Whether a connect is within the rate; if so, and if it `counts`, takes it.
+    /// True if a connect is within the rate; if so, and if it `counts`, takes it.
     fn is_within_rate(&mut self, who: Who, counts: bool) -> bool {
         let rate = self.limits_of(who).connects_per_s;
         if rate == 0 {
@@ -232,7 +232,7 @@ impl World {
         }
     }
 
-    /// Whether a client gets in, as the guide says it. Charges what the server charges.
+    /// True if a client gets in, as the guide says it. Charges what the server charges.
     fn expects_connect(&mut self, at: u8, shown: Who, channels: u32, is_new: bool) -> bool {
         let here = Who::Address(at);
         if is_new {

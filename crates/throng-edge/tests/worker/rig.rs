@@ -28,7 +28,7 @@ struct Pipe {
     /// How many more bytes the socket takes; `None` if there is no limit.
     room: Option<usize>,
     is_gone: bool,
-    /// Whether the worker resets the connection.
+    /// True if the worker resets the connection.
     is_reset: bool,
     peer: Option<SocketAddr>,
 }
@@ -139,12 +139,12 @@ impl Client {
         self.0.borrow_mut().room = Some(bytes);
     }
 
-    /// Whether the worker has closed the connection.
+    /// True if the worker has closed the connection.
     pub(crate) fn is_closed(&self) -> bool {
         Rc::strong_count(&self.0) == 1
     }
 
-    /// Whether the worker has reset the connection.
+    /// True if the worker has reset the connection.
     pub(crate) fn is_reset(&self) -> bool {
         self.0.borrow().is_reset
     }

@@ -46,7 +46,7 @@ type TlsWorker = Worker<TlsNet<Sockets>>;
 /// A client, and what it has been told.
 struct Client {
     pipe: SharedPipe,
-    /// Whether its response has come in full.
+    /// True if its response has come in full.
     is_upgraded: bool,
     /// The number of the last message.
     last: Option<u64>,
@@ -74,7 +74,7 @@ struct World {
     published: u64,
     tick: u32,
     first_tick: u32,
-    /// Whether clients that connect wait before they act on what they read.
+    /// True if clients that connect wait before they act on what they read.
     are_slow: bool,
 }
 

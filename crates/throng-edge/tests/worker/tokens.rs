@@ -91,7 +91,7 @@ pub(crate) fn websocket(rig: &mut Rig, target: &str, token: &str, protocol: &str
     get(rig, target, &fields)
 }
 
-/// Whether a close frame with this code is among what has come.
+/// True if a close frame with this code is among what has come.
 fn has_close(client: &Client, code: u16) -> bool {
     let bytes = client.received_bytes();
     let at = bytes

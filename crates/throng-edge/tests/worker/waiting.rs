@@ -13,7 +13,7 @@ use throng_edge::{Counter, Settings};
 #[derive(Debug, Default)]
 struct Undecided {
     open: Mutex<Vec<Ticket<Decision>>>,
-    /// Whether the rules have changed since, and allow nothing any more.
+    /// True if the rules have changed since, and allow nothing any more.
     is_closed: AtomicBool,
 }
 

@@ -49,12 +49,12 @@ impl<S> Connections<S> {
         self.side.pending_mut(connection)
     }
 
-    /// Whether the connection waits, and its deadline is over.
+    /// True if the connection waits, and its deadline is over.
     pub(crate) fn is_wait_over(&self, id: ConnectionId, now: u32) -> bool {
         self.get(id).is_some_and(|connection| self.side.is_wait_over(connection, now))
     }
 
-    /// Whether a streaming connection has other deadlines than that of its heartbeat.
+    /// True if a streaming connection has other deadlines than that of its heartbeat.
     pub(crate) fn has_deadlines(&self, connection: &Connection<S>) -> bool {
         self.side.has_entry(connection)
     }
@@ -116,7 +116,7 @@ impl<S> Connections<S> {
         self.side.expires(self.get(id)?)
     }
 
-    /// Whether what the connection may do has ended.
+    /// True if what the connection may do has ended.
     pub(crate) fn is_expired(&self, id: ConnectionId, now: u32) -> bool {
         self.get(id).is_some_and(|connection| self.side.is_expired(connection, now))
     }

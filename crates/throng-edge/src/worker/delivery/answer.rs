@@ -18,7 +18,7 @@ pub(super) struct Answer {
     body: Vec<u8>,
     content_type: Option<String>,
     pub(super) messages: u64,
-    /// Whether messages before these are lost.
+    /// True if messages before these are lost.
     pub(super) has_gap: bool,
     /// The client's position after it, if it is one for all channels.
     pub(super) up_to: Option<Watermark>,

@@ -22,7 +22,7 @@ pub(in crate::worker) struct Batch {
 }
 
 impl Batch {
-    /// Whether all lists are empty, as between two slices.
+    /// True if all lists are empty, as between two slices.
     pub(in crate::worker) fn is_empty(&self) -> bool {
         let Batch { visits, together, polls, answers, transfers, outcomes } = self;
         visits.is_empty()

@@ -177,7 +177,7 @@ impl<N: Net> Worker<N> {
         self.heartbeats.return_buffers(heartbeats, transfers);
     }
 
-    /// Whether a fan-out that is under way is about to write to the connection.
+    /// True if a fan-out that is under way is about to write to the connection.
     fn is_written_soon(&self, id: ConnectionId) -> bool {
         let Some(name) = self.connections.name(id) else { return false };
         let now_ms = self.clock.unix_ms();

@@ -23,12 +23,12 @@ use crate::worker::Worker;
 pub(super) struct TakenInOrder {
     /// The connection has all messages up to this one.
     pub(super) up_to: Stamp,
-    /// Whether it lacks more that is settled.
+    /// True if it lacks more that is settled.
     pub(super) is_cut: bool,
 }
 
 impl<N: Net> Worker<N> {
-    /// Whether a subscription's connection gets messages in the order of their stamps. Others do
+    /// True if a subscription's connection gets messages in the order of their stamps. Others do
     /// not learn their position.
     pub(super) fn is_in_order(&self, id: ConnectionId, subscription: SubscriptionId) -> bool {
         let shows_position = || {

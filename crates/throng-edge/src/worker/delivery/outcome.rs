@@ -31,9 +31,9 @@ pub(in crate::worker) struct Outcome {
     pub(in crate::worker) sent_bytes: u64,
     /// The message that was written in part.
     pub(in crate::worker) partial: Option<Partial>,
-    /// Whether the socket takes no more for now.
+    /// True if the socket takes no more for now.
     pub(in crate::worker) is_blocked: bool,
-    /// Whether some of what was written waits below for the socket: any of the messages may end
+    /// True if some of what was written waits below for the socket: any of the messages may end
     /// there.
     pub(in crate::worker) is_held: bool,
     pub(in crate::worker) is_gone: bool,

@@ -70,7 +70,7 @@ impl<N: Net> Worker<N> {
         false
     }
 
-    /// Whether a connection that is behind belongs to a subscriber. The canary has no reader but
+    /// True if a connection that is behind belongs to a subscriber. The canary has no reader but
     /// the server.
     fn is_listed_behind(&self, id: ConnectionId) -> bool {
         let connection = self.connections.get(id);

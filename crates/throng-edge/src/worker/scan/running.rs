@@ -77,7 +77,7 @@ impl RunningScan {
         self.next = place.index() + 1;
     }
 
-    /// Whether a connection of this generation was there when the scan began.
+    /// True if a connection of this generation was there when the scan began.
     pub(in crate::worker) fn is_about(&self, generation: u32) -> bool {
         // Generations wrap around, and no connection is half a round old.
         self.newest_generation.wrapping_sub(generation) < u32::MAX / 2

@@ -36,7 +36,7 @@ impl<N: Net> Worker<N> {
         self.settings.admission.measure(self.clock.unix_ms(), accepted);
     }
 
-    /// Whether the subscription has to come back later: too many wait, and no moment that somebody
+    /// True if the subscription has to come back later: too many wait, and no moment that somebody
     /// was told has come.
     pub(in crate::worker) fn is_excess(&self, id: ConnectionId, request: &Request) -> bool {
         let admission = &self.settings.admission;

@@ -77,7 +77,7 @@ impl Wait {
         Wait { question: question.number, stage, told: None }
     }
 
-    /// Whether what is known now is no answer to it: it is about another token of the request, or
+    /// True if what is known now is no answer to it: it is about another token of the request, or
     /// for the application to say who the client is.
     pub(super) fn is_new_after(&self, known: &Known) -> bool {
         match (known, &self.stage) {
@@ -95,7 +95,7 @@ impl Wait {
         self
     }
 
-    /// Whether it is for the application to say who the client is.
+    /// True if it is for the application to say who the client is.
     pub(super) fn is_for_client(&self) -> bool {
         matches!(self.stage, Stage::Client)
     }

@@ -20,7 +20,7 @@ const HANDOFFS_PER_SLICE: usize = 64;
 pub(in crate::worker) struct Arrival {
     /// Its address, if that is known and kept.
     pub(in crate::worker) counted: Option<CountedAddress>,
-    /// Whether the connection has to begin with a PROXY header.
+    /// True if the connection has to begin with a PROXY header.
     pub(in crate::worker) awaits_proxy_header: bool,
 }
 

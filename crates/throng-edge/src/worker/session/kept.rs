@@ -43,9 +43,9 @@ const PASSED_PER_CHECK: usize = 32;
 
 /// How the kept channels of a user begin.
 pub(in crate::worker) struct KeptFollowed {
-    /// Whether all of them have all messages since the position at which they begin.
+    /// True if all of them have all messages since the position at which they begin.
     pub(in crate::worker) is_recovered: bool,
-    /// Whether any of them has messages since.
+    /// True if any of them has messages since.
     pub(in crate::worker) has_backlog: bool,
 }
 
@@ -68,13 +68,13 @@ impl<N: Net> Worker<N> {
         request.user().filter(|user| follows_kept && self.has_kept_of(id, user))
     }
 
-    /// Whether the connection is to follow kept channels with the inbox of a user: it is the user's
+    /// True if the connection is to follow kept channels with the inbox of a user: it is the user's
     /// own, and there are some.
     pub(in crate::worker) fn has_kept_of(&self, id: ConnectionId, user: &str) -> bool {
         self.access.kept.channels_of(user) > 0 && self.is_own(id, user)
     }
 
-    /// Whether the connection is the user's own. Without keys it is whose it says.
+    /// True if the connection is the user's own. Without keys it is whose it says.
     fn is_own(&self, id: ConnectionId, user: &str) -> bool {
         match self.connections.session(id) {
             Some(session) => session.is_of_user(user, &self.access.tagger),
@@ -258,7 +258,7 @@ impl<N: Net> Worker<N> {
         is_kept
     }
 
-    /// Whether the connection follows what the server keeps for its user.
+    /// True if the connection follows what the server keeps for its user.
     pub(in crate::worker) fn is_marked(&self, id: ConnectionId) -> bool {
         self.newest_subscription(id).is_some_and(|newest| self.subscriptions.is_kept(newest))
     }

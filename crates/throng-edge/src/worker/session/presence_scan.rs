@@ -40,7 +40,7 @@ pub(in crate::worker) struct PresenceScan {
     visited: HashSet<ConnectionName>,
     /// Connections that may still be visited.
     visitable: u32,
-    /// Whether a connection's inbox may have been missed.
+    /// True if a connection's inbox may have been missed.
     has_missed: bool,
     users: BTreeSet<Arc<str>>,
 }

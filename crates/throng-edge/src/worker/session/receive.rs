@@ -296,7 +296,7 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Whether the control plane has to check first whether the request is allowed: it asks for the
+    /// True if the control plane has to check first whether the request is allowed: it asks for the
     /// status samples, and the server has keys. The control plane hands it back as a viewer.
     fn belongs_to_control(&self, id: ConnectionId, request: &Request) -> bool {
         let is_viewer = self.connections.get(id).is_some_and(|found| found.has(Flags::VIEWER));

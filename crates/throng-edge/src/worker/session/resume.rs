@@ -110,7 +110,7 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Whether a publication of the connection waits for its outcome.
+    /// True if a publication of the connection waits for its outcome.
     fn awaits_outcome(&self, id: ConnectionId) -> bool {
         let pending = self.connections.pending(id);
         pending.is_some_and(|pending| matches!(pending.stage, Stage::Publish))
@@ -131,7 +131,7 @@ impl<N: Net> Worker<N> {
         self.read_on(id);
     }
 
-    /// Whether a long-poll waits that goes on where another one ended.
+    /// True if a long-poll waits that goes on where another one ended.
     pub(in crate::worker) fn is_waiting_poll(&self, id: ConnectionId) -> bool {
         let Some(pending) = self.connections.pending(id) else { return false };
         match &pending.asked {

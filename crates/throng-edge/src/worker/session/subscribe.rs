@@ -31,7 +31,7 @@ pub(super) struct Begun {
     pub(super) is_recovered: Option<bool>,
     /// The client's position in all channels, if it follows kept ones.
     pub(super) position: Option<Watermark>,
-    /// Whether any of its channels has messages after that position.
+    /// True if any of its channels has messages after that position.
     pub(super) has_backlog: bool,
     /// Who is in the channels, where the client asks for that and does not know it.
     pub(super) presence: Vec<Arc<PresenceState>>,
@@ -115,7 +115,7 @@ impl<N: Net> Worker<N> {
         true
     }
 
-    /// Whether memory is too short for the subscription. One that has its place keeps it, and the
+    /// True if memory is too short for the subscription. One that has its place keeps it, and the
     /// status shows what is wrong.
     fn is_short_of_memory(&self, id: ConnectionId, request: &Request) -> bool {
         let is_here = |connection: &Connection<_>| {
@@ -221,7 +221,7 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Whether the server takes no new subscriptions any more. A long-poll that resumes is none:
+    /// True if the server takes no new subscriptions any more. A long-poll that resumes is none:
     /// messages may wait for it, which are lost with the server.
     fn is_too_late(&self, request: &Request) -> bool {
         self.shutdown.has_stopped_accepting() && !continues(request)
@@ -544,7 +544,7 @@ impl<N: Net> Worker<N> {
     }
 }
 
-/// Whether the request is a long-poll that resumes.
+/// True if the request is a long-poll that resumes.
 pub(in crate::worker) fn continues(request: &Request) -> bool {
     matches!(request.transport, Transport::LongPoll { .. }) && request.since.is_some()
 }

@@ -32,20 +32,20 @@ pub(super) struct Pipe {
     room: usize,
     token: Option<Token>,
     watches_writable: bool,
-    /// Whether an event is due.
+    /// True if an event is due.
     pub(super) has_edge: bool,
-    /// Whether the client sends no more.
+    /// True if the client sends no more.
     pub(super) has_left: bool,
     is_gone: bool,
-    /// Whether the worker has told that it sends no more.
+    /// True if the worker has told that it sends no more.
     pub(super) is_told_end: bool,
     is_finished: bool,
     pub(super) is_closed: bool,
-    /// Whether what the client has not read is given up.
+    /// True if what the client has not read is given up.
     pub(super) is_reset: bool,
     /// The most bytes that the worker reads at once.
     read_bytes_max: usize,
-    /// Whether the client waits before it acts on what it reads.
+    /// True if the client waits before it acts on what it reads.
     is_slow: bool,
 }
 
@@ -215,7 +215,7 @@ impl Numbered for Socket {
 #[derive(Default)]
 pub(super) struct Sockets {
     pub(super) to_control: Vec<(HandoffHeader, Socket, Vec<u8>)>,
-    /// Whether the control plane takes nothing.
+    /// True if the control plane takes nothing.
     pub(super) refuses: bool,
 }
 

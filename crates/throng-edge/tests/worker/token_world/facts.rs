@@ -49,9 +49,9 @@ pub(super) struct Facts {
     pub(super) times_ms: Vec<u64>,
     /// Revocations, and the step in which the server had closed the connections that were there.
     pub(super) revocations: Vec<(Revoked, Option<u64>)>,
-    /// Whether the server has the late key.
+    /// True if the server has the late key.
     pub(super) has_late_key: bool,
-    /// Whether decisions of the application may come later.
+    /// True if decisions of the application may come later.
     pub(super) is_late: bool,
     /// Per channel its messages; the first has the offset 1.
     pub(super) logs: [Vec<String>; CHANNELS.len()],
@@ -73,7 +73,7 @@ impl Facts {
         self.time_ms(self.step())
     }
 
-    /// Whether a token has expired or is revoked.
+    /// True if a token has expired or is revoked.
     pub(super) fn is_bad(&self, token: &Token) -> bool {
         token.is_over(self.now_ms()) || self.is_revoked(token)
     }
@@ -86,12 +86,12 @@ impl Facts {
         self.revocations.iter().any(|(revoked, _)| revoked.is_about(token))
     }
 
-    /// Whether the server accepts a token that it is shown now.
+    /// True if the server accepts a token that it is shown now.
     pub(super) fn is_good(&self, token: &Token) -> bool {
         !self.is_bad(token) && (!token.has_late_key || self.has_late_key)
     }
 
-    /// Whether nothing may be written any more in a step to connections with a token that was
+    /// True if nothing may be written any more in a step to connections with a token that was
     /// valid: it has expired, or all connections were closed before that it was revoked for.
     pub(super) fn is_cut_off(&self, token: &Token, step: u64) -> bool {
         let is_closed = |closed: &Option<u64>| closed.is_some_and(|closed| closed < step);

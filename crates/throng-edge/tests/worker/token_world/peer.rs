@@ -52,7 +52,7 @@ pub(super) struct Peer {
     pub(super) client: Client,
     pub(super) transport: Transport,
     pub(super) token: Token,
-    /// Whether the server would have accepted it when the client connected.
+    /// True if the server would have accepted it when the client connected.
     was_good: bool,
     pub(super) state: State,
     /// The channels that it follows, with the offset of the last message that it has.
@@ -68,7 +68,7 @@ pub(super) struct Peer {
     brief_ms: Option<(u64, u64)>,
     /// Since when it does not read, in milliseconds.
     pub(super) stalled_ms: Option<u64>,
-    /// Whether it did not read since the worker last had nothing left to do.
+    /// True if it did not read since the worker last had nothing left to do.
     is_behind: bool,
     stream: Stream,
 }
@@ -148,7 +148,7 @@ impl Peer {
         }
     }
 
-    /// Whether the server may have ended it, as far as the client knows.
+    /// True if the server may have ended it, as far as the client knows.
     fn may_end(&self, facts: &Facts) -> bool {
         let is_brief = self.brief_ms.is_some_and(|(from_ms, _)| from_ms <= facts.now_ms());
         facts.is_bad(&self.token) || is_brief

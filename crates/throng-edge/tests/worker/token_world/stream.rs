@@ -49,7 +49,7 @@ impl Stream {
         pieces
     }
 
-    /// Whether the last piece is complete.
+    /// True if the last piece is complete.
     pub(super) fn is_at_rest(&self) -> bool {
         self.pending.is_empty() || matches!(self.framing, Framing::Body)
     }

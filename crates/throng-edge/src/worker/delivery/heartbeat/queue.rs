@@ -17,7 +17,7 @@ const LATE_TICKS_MAX: u32 = TICKS_PER_S;
 pub(super) struct Heartbeat {
     pub(super) id: ConnectionId,
     pub(super) bytes: &'static [u8],
-    /// Whether the next check counts it as something written.
+    /// True if the next check counts it as something written.
     pub(super) counts_as_written: bool,
 }
 
@@ -58,7 +58,7 @@ impl HeartbeatQueue {
         self.allowance = (self.allowance + per_tick * elapsed).min(max_allowance);
     }
 
-    /// Whether another heartbeat may be queued before the next refill.
+    /// True if another heartbeat may be queued before the next refill.
     pub(super) fn has_allowance(&self) -> bool {
         self.allowance > 0
     }

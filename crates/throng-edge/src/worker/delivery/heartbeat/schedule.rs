@@ -99,7 +99,7 @@ impl CheckSchedule {
         self.regular.next(tick).min(self.halfway.next(tick))
     }
 
-    /// Whether a check that was due at `due` sends a ping. A ping that is late by more than a
+    /// True if a check that was due at `due` sends a ping. A ping that is late by more than a
     /// quarter of the client's time to answer is left out.
     pub(super) fn is_ping(self, due: u32, tick: u32) -> bool {
         self.ping.elapsed_since(due, tick).is_some_and(|late| late <= self.answer_ticks / 4)
@@ -116,12 +116,12 @@ impl CheckSchedule {
         elapsed == 0 || elapsed >= self.answer_ticks
     }
 
-    /// Whether a check that was due at `due` is so late that another one has been due since.
+    /// True if a check that was due at `due` is so late that another one has been due since.
     pub(super) fn is_missed(self, due: u32, tick: u32) -> bool {
         tick - due.min(tick) >= self.regular.period / 2
     }
 
-    /// Whether the last check was a regular one.
+    /// True if the last check was a regular one.
     pub(super) fn is_regular(self, tick: u32) -> bool {
         self.regular.period > 0 && self.regular.elapsed(tick) < self.regular.period / 2
     }
