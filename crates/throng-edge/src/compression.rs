@@ -34,7 +34,7 @@ const GAIN_SHARE: usize = 8;
 /// How many bytes of a binary body are looked at.
 const SAMPLE_BYTES: usize = 1024;
 
-/// What is compressed, and how well.
+/// Which messages are compressed, and how well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CompressionSettings {
     pub is_on: bool,

@@ -1,4 +1,4 @@
-//! What each worker counts. To add a counter, add a row to the table below; `/metrics` shows all.
+//! The counters of each worker. To add one, add a row to the table below; `/metrics` shows all.
 //!
 //! Each set of counters has one writer, so that counting is a plain load and store. Any thread may
 //! read them.

@@ -103,7 +103,7 @@ impl Encoding {
         if self.is_compressed() && is_there(self) { self } else { self.uncompressed() }
     }
 
-    /// What a WebSocket frame with the message contains.
+    /// The payload of a WebSocket frame with the message.
     pub(crate) fn payload(self, message: &Message) -> Cow<'_, [u8]> {
         if self.is_envelope() && !is_notice(message) {
             Cow::Owned(envelope(message))

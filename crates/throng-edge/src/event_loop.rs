@@ -64,7 +64,7 @@ pub(crate) struct Sources {
     pub(crate) takes_connections: Option<TakesConnections>,
     /// The channel to the process that takes over, once it has come.
     pub(crate) channel: Option<OwnedFd>,
-    /// What sends sockets ahead through that channel, while there are some to send.
+    /// Sends sockets ahead through that channel, while there are some to send.
     pub(crate) ahead: Option<Ahead>,
 }
 

@@ -25,7 +25,7 @@ pub enum Read {
     /// The peer has finished sending.
     End,
     Gone,
-    /// What began as TLS is none. It is a plain connection from now on, and what came is lost.
+    /// A connection that began as TLS is none. It is plain from now on, and its input is lost.
     NotTls,
     /// TLS has failed, because of a certificate or otherwise, and the peer was told why. Nothing
     /// more can be read or written.
@@ -63,7 +63,7 @@ pub struct WriteRequest<'a, S> {
     pub bytes: &'a [u8],
 }
 
-/// What travels with a connection that is handed off.
+/// Facts that travel with a connection that is handed off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HandoffHeader {
     pub listener: Listener,

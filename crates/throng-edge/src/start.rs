@@ -97,9 +97,9 @@ pub struct Plan {
 #[derive(Debug, Default)]
 pub struct PassedPorts {
     pub workers: usize,
-    /// What keeps the port of `listen`; or `listener` listens on it.
+    /// Keeps the port of `listen`; or `listener` listens on it.
     pub reservation: Option<OwnedFd>,
-    /// What keeps the port of `tls-listen`, if it speaks TLS.
+    /// Keeps the port of `tls-listen`, if it speaks TLS.
     pub tls_reservation: Option<OwnedFd>,
     /// The listener that the service manager has opened.
     pub listener: Option<OwnedFd>,
@@ -337,7 +337,6 @@ impl Plan {
         })
     }
 
-    /// What all threads share beside [`Shared`].
     fn common(&self) -> Common {
         let metrics = Metrics::new(self.capacities.iter().copied());
         let mut settings = Settings { listen: self.address(), ..self.settings.clone() };
@@ -435,7 +434,7 @@ fn is_same(own: SocketAddr, its: SocketAddr) -> bool {
     own == its || (own.port() == 0 && own.ip() == its.ip())
 }
 
-/// What the threads of all workers share beside [`Shared`].
+/// State of the edge that the threads of all workers share, beside [`Shared`].
 struct Common {
     settings: Arc<Settings>,
     metrics: Metrics,
@@ -448,7 +447,7 @@ struct Common {
     succession: Arc<Succession>,
 }
 
-/// What all workers share with the rest of the server.
+/// State that all workers share with the rest of the server.
 #[derive(Clone)]
 pub struct Shared {
     /// The logs, which both planes use.
@@ -456,7 +455,6 @@ pub struct Shared {
     pub access: Arc<AccessControl>,
     pub rules: Arc<Rules>,
     pub events: Option<Arc<dyn EventSink>>,
-    /// What is given up for want of memory.
     pub pressure: Arc<MemoryPressure>,
 }
 

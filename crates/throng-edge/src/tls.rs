@@ -102,7 +102,7 @@ pub struct TlsNet<N: Net> {
     acceptor: Option<Acceptor>,
     counters: Arc<Counters>,
     slots: Slots,
-    /// What is sealed and not written yet. Empty between two calls.
+    /// Sealed bytes that are not written yet. Empty between two calls.
     scratch: Vec<u8>,
     /// True if the scratch was used since the last tick.
     is_scratch_used: bool,

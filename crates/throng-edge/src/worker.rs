@@ -164,9 +164,8 @@ pub struct Setup {
     pub compression: Arc<Compression>,
     /// Hears of connections that begin and end, if the application wants to know.
     pub events: Option<Arc<dyn EventSink>>,
-    /// What the engine and the control plane tell this worker.
+    /// Notifications of the engine and the control plane for this worker.
     pub queue: Arc<WorkerQueue>,
-    /// What is given up for want of memory.
     pub pressure: Arc<MemoryPressure>,
     /// All workers' metrics: a full worker looks for one that is not.
     pub metrics: Metrics,
@@ -187,7 +186,7 @@ pub struct Worker<N: Net> {
     /// Hears of connections that begin and end.
     events: Option<Arc<dyn EventSink>>,
     compression: Arc<Compression>,
-    /// What is given up for want of memory, and what this worker has done about it.
+    /// The memory pressure, and this worker's response to it.
     relief: Relief,
     /// Notifications from the engine and the control plane.
     queue: Arc<WorkerQueue>,
@@ -203,7 +202,7 @@ pub struct Worker<N: Net> {
     heartbeats: HeartbeatQueue,
     /// Receipts of messages that connections have been written in part.
     unwritten: UnwrittenReceipts,
-    /// What is left of the slice, and of the turn of the connection that is being read.
+    /// The rest of the slice, and of the turn of the connection that is being read.
     budget: Budget,
     /// All messages up to this one have come: they are in the replay buffers, or were written.
     watermark: Watermark,

@@ -54,7 +54,7 @@ pub enum ChannelError {
     /// This table has no room for a descriptor.
     #[error("no descriptor was left for what came")]
     NoDescriptors,
-    /// What came is no message.
+    /// The bytes are no message.
     #[error(transparent)]
     Malformed(#[from] Malformed),
     /// The kernel has refused something else.

@@ -1,4 +1,4 @@
-//! What a running server and its successor say to each other, while the successor takes over.
+//! The dialogue of a running server and its successor, while the successor takes over.
 //!
 //! The two processes are connected by a pair of sockets, which the successor inherits. Each worker
 //! has a pair of its own beside it, so that connections travel from worker to worker in parallel.

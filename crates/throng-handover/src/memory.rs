@@ -83,7 +83,7 @@ impl StateMemory {
         let end = end.min(self.length) / PIECE_BYTES * PIECE_BYTES;
         if end > self.released {
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            // What cannot be given back now goes with the last descriptor.
+            // Memory that cannot be given back now goes with the last descriptor.
             let _ = fallocate(&self.file, flags, self.released, end - self.released);
             self.released = end;
         }

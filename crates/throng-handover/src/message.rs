@@ -73,7 +73,7 @@ impl Kind {
     }
 }
 
-/// What is said beside state.
+/// A message other than state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
     /// The successor has started. It reads frozen state up to this version.
@@ -100,20 +100,20 @@ pub enum Message {
     HasAhead,
 }
 
-/// What the successor has to know before it prepares.
+/// Facts that the successor needs before it prepares.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Welcome {
     /// The number of workers. The successor has as many, or more.
     pub workers: u32,
     /// The seed of the tags of sessions.
     pub tag_seed: [u8; 16],
-    /// What the descriptors beside the message are.
+    /// The kinds of the descriptors beside the message, in their order.
     pub listeners: Vec<Listener>,
     /// Keys of session tickets, as the crate that has them writes them.
     pub ticket_keys: Vec<u8>,
 }
 
-/// What a descriptor beside [`Message::Welcome`] is.
+/// The kind of a descriptor beside [`Message::Welcome`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Listener {
@@ -157,7 +157,7 @@ const UNRELEASED: Malformed =
     Malformed("it is of a build from before version 0.1.0; restart instead");
 
 impl Message {
-    /// What is sent in front of the bytes.
+    /// The kind, which is sent before the bytes.
     pub fn kind(&self) -> Kind {
         match self {
             Message::Hello { .. } => Kind::Hello,
@@ -204,7 +204,7 @@ impl Message {
             Kind::Hello => {
                 rest = rest.strip_prefix(MARK.as_bytes()).ok_or(UNRELEASED)?;
                 let (protocol, frozen) = (u16(&mut rest)?, u16(&mut rest)?);
-                // What follows may differ in other versions.
+                // The rest may differ in other versions.
                 if protocol != PROTOCOL {
                     return Ok(Message::Hello { protocol, frozen, build: String::new() });
                 }

@@ -493,7 +493,7 @@ mod tests {
         drop(peers);
     }
 
-    /// What becomes of records that another process has damaged.
+    /// Receives records that another process has damaged.
     fn receive(send: impl FnOnce(&Channel) + Send) -> Result<Passed, ChannelError> {
         let (sender, mut receiver) = channels();
         std::thread::scope(|scope| {

@@ -40,7 +40,7 @@ pub(crate) struct Connections<S> {
     /// Shows other threads how many places are taken.
     metrics: Metrics,
     table: Slab<Connection<S>>,
-    /// What only some of them have.
+    /// State that only some of them have.
     side: SideTable,
     /// The addresses of their clients, where they are kept.
     addresses: Addresses,
@@ -371,7 +371,7 @@ impl<S> Connections<S> {
         debug_assert!(connection.state != State::Closing);
         self.behind.catch_up(id);
         self.side.free(connection);
-        // What lingers is not served any more, and its client may come back at once.
+        // A lingering connection is not served any more, and its client may come back at once.
         drop(self.addresses.take(id));
         let parked = connection.parked();
         connection.state = State::Closing;

@@ -73,7 +73,7 @@ impl FrozenSession {
     }
 }
 
-/// What is half read, half written or unanswered.
+/// Input, output and answers that are not complete.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FrozenIo {
     pub(crate) inbound: Vec<u8>,
@@ -98,7 +98,7 @@ pub(crate) struct FrozenPartial {
     pub(crate) encoded_bytes: u32,
 }
 
-// What follows the fixed part of a record, one bit each.
+// Parts after the fixed part of a record, one bit each.
 const HAS_PENDING_CLOSE: u8 = 1;
 const HAS_CLOSE_CODE: u8 = 1 << 1;
 const HAS_IO: u8 = 1 << 2;
@@ -110,7 +110,7 @@ const HAS_TLS: u8 = 1 << 6;
 const KNOWN: u8 =
     HAS_PENDING_CLOSE | HAS_CLOSE_CODE | HAS_IO | HAS_EXPIRY | HAS_SESSION | HAS_ADDRESS | HAS_TLS;
 
-// What follows the fixed part of an `Io`, one bit each.
+// Parts after the fixed part of an `Io`, one bit each.
 const HAS_HALF_READ: u8 = 1;
 const HAS_PARTIAL: u8 = 1 << 1;
 const HAS_OUTBOUND: u8 = 1 << 2;

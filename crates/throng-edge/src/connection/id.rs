@@ -65,7 +65,7 @@ impl Token {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SideIndex(u32);
 
-/// What a [`SideIndex`] is the index of.
+/// The entry that a [`SideIndex`] names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SidePlace {
     /// The connection has nothing.

@@ -1,4 +1,4 @@
-//! What a connection owns only while something is half read, half written or unanswered.
+//! State of a connection only while something is half read, half written or unanswered.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use super::buffers::Buffered;
 use super::outbound::Outbound;
 use crate::encoding::Encoding;
 
-/// What a connection owns while something is half read, half written or unanswered, and what a
-/// long-poll with an origin owns.
+/// State of a connection while something is half read, half written or unanswered, and of a
+/// long-poll with an origin.
 #[derive(Debug, Default)]
 pub(crate) struct Io {
     /// Input that is not complete enough to act on.
@@ -26,7 +26,7 @@ pub(crate) struct Io {
     pub(crate) long_poll: Option<Box<LongPoll>>,
     /// Memory that the connection takes below the worker, for TLS.
     pub(super) held_bytes: usize,
-    /// What the worker's quota counts for it; see [`Io::buffered_bytes`].
+    /// Its share of the worker's quota; see [`Io::buffered_bytes`].
     pub(super) buffered: Buffered,
     /// The tick at which the message in `reader` began: it has a deadline.
     pub(crate) message_since: u32,
@@ -42,7 +42,7 @@ pub(crate) struct Partial {
     pub(crate) from: u32,
 }
 
-/// What the answer to a long-poll says beside its messages.
+/// The head of the answer to a long-poll, beside its messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LongPoll {
     /// The origin of the page that may read it.
@@ -61,8 +61,8 @@ pub(crate) struct LongPoll {
 }
 
 impl LongPoll {
-    /// What the answer to a request needs; `None` if it needs nothing, as most polls do, which
-    /// then wait without an [`Io`].
+    /// Facts for the answer to a request; `None` if it needs none: most polls do not, and wait
+    /// without an [`Io`].
     pub(crate) fn of(
         request: &Request,
         allow_credentials: bool,

@@ -38,11 +38,11 @@ struct Delivery {
 pub(crate) struct Progress {
     /// The tick since which the client has had this answer to take.
     pub(crate) since: u32,
-    /// What was left when that was last examined.
+    /// The rest at the last examination.
     pub(crate) left: Left,
 }
 
-/// What a client has not taken yet, in bytes.
+/// Bytes that a client has not taken yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Left {
     /// Bytes that are not written to the socket.
@@ -51,7 +51,7 @@ pub(crate) struct Left {
     pub(crate) in_kernel: usize,
 }
 
-/// What is left of an [`Outbound`], in one piece.
+/// The rest of an [`Outbound`], in one piece.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OutboundRest {
     pub(crate) bytes: Vec<u8>,
@@ -125,7 +125,7 @@ impl Outbound {
         messages
     }
 
-    /// What is left, for another process to write.
+    /// The rest, for another process to write.
     pub(crate) fn rest(&self) -> OutboundRest {
         let mut bytes = Vec::with_capacity(self.bytes());
         let mut written = self.written;

@@ -1,7 +1,8 @@
 //! A request or command that waits for answers.
 //!
-//! What the client sent is kept as it came, and done again from the beginning with the answers at
-//! hand. So nothing is half done while a connection waits, and what it costs is known: the bytes.
+//! The client's bytes are kept as they came, and acted upon again from the beginning with the
+//! answers at hand. So nothing is half done while a connection waits, and its cost is known: the
+//! bytes.
 
 use std::sync::Arc;
 
@@ -9,15 +10,15 @@ use throng_access::Identity;
 use throng_core::{Body, Fetched, Watermark};
 use throng_wire::ErrorResponse;
 
-/// What a client has asked and is not answered yet.
+/// A client's request that is not answered yet.
 #[derive(Debug)]
 pub(crate) struct Pending {
     /// Names the answers that it waits for; those of earlier questions are not for it.
     pub(crate) question: u32,
     pub(crate) asked: Asked,
-    /// What is known, and what for it waits.
+    /// The answers so far, and those to come.
     pub(crate) stage: Stage,
-    /// Who the client is, if the application has said so. A token says it again.
+    /// The client's identity, if the application has named it. A token is verified again.
     pub(crate) told: Option<Arc<Identity>>,
 }
 
@@ -48,11 +49,11 @@ pub(crate) enum Stage {
     Client,
     /// The followers of a channel.
     Presence,
-    /// What becomes of its publication. The engine has it, so that it must not be asked again.
+    /// The outcome of its publication. The engine has it, so it must not be asked again.
     Publish,
     /// That the engine can read what the request reads, all of which is allowed.
     Fetch {
-        /// What is still to come, at least one.
+        /// Parts still to come, at least one.
         left: u32,
         fetched: FetchedParts,
     },
@@ -60,7 +61,7 @@ pub(crate) enum Stage {
     Marker,
 }
 
-/// What is known of the tokens of a request, of which it has two if it has two cookies of one name.
+/// Verdicts on the tokens of a request, which has two if it has two cookies of one name.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Tried {
     /// Why tokens were refused, in the order in which they stand.
@@ -72,13 +73,13 @@ pub(crate) struct Tried {
 }
 
 impl Tried {
-    /// What is known after one of them has counted.
+    /// The verdict after one of them has counted.
     pub(crate) fn settled() -> Tried {
         Tried { has_counted: true, ..Tried::default() }
     }
 }
 
-/// What the engine has fetched for a request, all of which is allowed.
+/// Parts of logs that the engine has fetched for a request that is allowed.
 #[derive(Debug, Default)]
 pub(crate) struct FetchedParts {
     /// The earliest end of what is allowed, in milliseconds since 1970.

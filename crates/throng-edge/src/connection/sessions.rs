@@ -95,7 +95,7 @@ impl Sessions {
         self.slab.remove(index)
     }
 
-    /// What the token of a session grants.
+    /// The grants of a session's token.
     pub(super) fn grants_of(&self, session: &Session) -> &Arc<Grants> {
         self.grants.get(session.grants())
     }

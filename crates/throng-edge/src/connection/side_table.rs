@@ -1,5 +1,5 @@
-//! What only some connections have, beside what each has: the session of its token, a request that
-//! waits for answers, and an end of what the access policy allowed.
+//! State of only some connections, beside the state of each: the session of its token, a request
+//! that waits for answers, and an end of the access policy's permission.
 //!
 //! A connection keeps an index of four bytes. Most have nothing here, so that a parked connection
 //! costs nothing. A session alone costs its 16 bytes. An entry is made for what is rarer, and takes
@@ -155,7 +155,7 @@ impl SideTable {
         self.sessions.user_of(session)
     }
 
-    /// What the token of a session grants.
+    /// The grants of a session's token.
     pub(super) fn grants_of(&self, session: &Session) -> &Arc<Grants> {
         self.sessions.grants_of(session)
     }
@@ -267,7 +267,7 @@ impl SideTable {
         self.entry(connection).is_some_and(|entry| entry.deadline <= now)
     }
 
-    /// What the connection may do ends at the tick `expires`, if not earlier.
+    /// Ends the connection's permission at the tick `expires`, if not earlier.
     pub(super) fn limit<S>(
         &mut self,
         id: ConnectionId,

@@ -37,7 +37,7 @@ pub struct Connection<S> {
     /// The tick of its one deadline: of its head, its answer, its next heartbeat check or its
     /// close, depending on `state`.
     pub(crate) due: u32,
-    /// What only some connections have: see [`side_table`](super::side_table).
+    /// State of only some connections: see [`side_table`](super::side_table).
     pub(crate) side: SideIndex,
     /// Its newest subscription, which links to the one before, and so on.
     pub(crate) newest_subscription: Option<SubscriptionId>,
@@ -110,7 +110,7 @@ impl<S> Connection<S> {
         self.io.get_or_insert_with(Box::default)
     }
 
-    /// What the worker's quota counts for it.
+    /// Its share of the worker's quota.
     pub(super) fn buffered(&self) -> Buffered {
         self.io.as_ref().map_or(Buffered::default(), |io| io.buffered)
     }

@@ -1,4 +1,4 @@
-//! What comes ahead of a worker that arrives: copies of sockets, while the other process serves.
+//! Copies of sockets that come ahead of an arriving worker, while the other process serves.
 
 use std::iter::Flatten;
 use std::os::fd::OwnedFd;
@@ -23,7 +23,7 @@ const LOOK: Duration = Duration::from_millis(20);
 
 const TOKEN_BYTES: usize = size_of::<u64>();
 
-/// What has come ahead of a worker's state.
+/// Sockets that have come ahead of a worker's state.
 pub(super) struct Ahead {
     channel: Channel,
     /// In the order of the places of their connections, as they came.

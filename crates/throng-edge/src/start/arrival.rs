@@ -160,8 +160,8 @@ fn check(
         let copy = copies.take(record);
         // At once: new connections need their descriptors.
         copies.take_left().for_each(|copy| close(thaw.worker().net(), copy.socket));
-        // What is wrong with a connection is its own matter, and is said when it is closed. If
-        // anything else is, `end_check` fails.
+        // A fault of one connection is its own matter, and is logged when it is closed. After any
+        // other fault `end_check` fails.
         let checked = thaw.check(record);
         let is_sound = checked.is_ok();
         failure = failure.take().or(checked.err());

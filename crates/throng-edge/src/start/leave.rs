@@ -90,7 +90,7 @@ impl Thread {
             }
             has_done_something |= !self.setup.queue.is_empty();
             worker.close_unfinished();
-            // What the engine has not answered may keep other messages from being settled.
+            // Unanswered publications may keep other messages from being settled.
             worker.take_in(!is_answered);
             if is_answered && !has_done_something {
                 worker.prepare_to_freeze();

@@ -1,4 +1,4 @@
-//! What the workers share when they leave for another process.
+//! State shared by workers that leave for another process.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ const RETURN_BYTES: usize = 2 << 20;
 /// How long a worker waits for the other process to take what it sends.
 pub(super) const CHANNEL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What the workers share about those of another process that succeed them.
+/// State that workers share about their successors in another process.
 #[derive(Debug, Default)]
 pub(crate) struct Succession {
     /// The channels of the workers to those that succeed them, in order; none without an upgrade

@@ -28,10 +28,10 @@ use crate::worker::{Setup, Worker};
 /// The stack of a worker thread, in bytes. Nothing recurses deeply there.
 const STACK_BYTES: usize = 512 << 10;
 
-/// What a thread begins with, what it waits for, and how it writes to many sockets.
+/// The worker or arrival of a thread, its sources of events, and its way to write to many sockets.
 pub(super) type Prepared = (Beginning, Sources, SendMethod);
 
-/// What a thread begins with, once it may.
+/// The worker that a thread begins with, once it may.
 pub(super) enum Beginning {
     /// A worker that can begin at once.
     Worker(Box<ThreadWorker>),
@@ -60,7 +60,7 @@ pub(super) struct Thread {
     /// True if all listeners are open once this worker has opened its own: only then can they be
     /// steered.
     pub(super) is_last: bool,
-    /// What brings all workers to a halt when another process takes over.
+    /// Brings all workers to a halt when another process takes over.
     pub(super) succession: Arc<Succession>,
     pub(super) origin: Origin,
 }

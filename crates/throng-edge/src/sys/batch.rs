@@ -1,4 +1,4 @@
-//! What io_uring and Linux AIO, the two ways to write to many sockets in one system call, share.
+//! The common part of io_uring and Linux AIO, the two ways to write to many sockets in one call.
 
 use std::io;
 use std::os::fd::OwnedFd;

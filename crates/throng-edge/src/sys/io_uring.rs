@@ -103,8 +103,8 @@ impl IoUring {
                 // A signal may interrupt the wait behind a successful submission: ask for the rest
                 // again.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // What has not completed is still in the submission queue: the kernel reads no
-                // buffer any more.
+                // Incomplete requests are still in the submission queue: the kernel reads no buffer
+                // any more.
                 Err(error) if completed + self.queues.submission().len() == count => {
                     return Err((completed, error));
                 }

@@ -31,6 +31,6 @@ pub(crate) fn return_memory_at_once(at_once: bool) {
     let _ = at_once;
 }
 
-/// What the allocator keeps at each end if nothing else is set.
+/// Bytes that the allocator keeps at each end unless told otherwise.
 #[cfg(target_env = "gnu")]
 const KEPT_BYTES: libc::c_int = 128 << 10;

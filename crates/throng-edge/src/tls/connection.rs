@@ -32,7 +32,7 @@ pub struct TlsConnection {
     pub user: Option<Box<CertifiedUser>>,
 }
 
-/// What travels of a TLS connection.
+/// The state of a TLS connection that travels.
 #[derive(Debug)]
 pub(crate) enum Carried {
     /// Nothing was answered yet: the handshake begins with these bytes.

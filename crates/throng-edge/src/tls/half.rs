@@ -1,4 +1,4 @@
-//! What a TLS connection owns only while something is half done: a handshake, half a record.
+//! State of a TLS connection only while something is half done: a handshake, half a record.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use crate::connection::Token;
 /// The memory of a handshake under way, in bytes, roughly.
 const HANDSHAKE_BYTES: usize = 8 << 10;
 
-/// What a connection owns while something is half read, half written or not agreed upon.
+/// State of a connection while something is half read, half written or not agreed upon.
 #[derive(Default)]
 pub(super) struct Half {
     /// The beginning of a record; after a handoff, whole records, too.
@@ -20,15 +20,14 @@ pub(super) struct Half {
     pub(super) stage: Stage,
     /// Why nothing more will be opened, if so. What came before it was passed on.
     pub(super) end: Option<End>,
-    /// What is read and written passes as it is, until the PROXY header before the handshake has
-    /// come.
+    /// True while bytes pass as they are, until the PROXY header before the handshake has come.
     pub(super) is_passing: bool,
     /// Its first record has come, and there are too many handshakes to begin this one: it is in
     /// the queue.
     pub(super) is_queued: bool,
     /// The tick at which its socket was read last, while it shakes hands.
     pub(super) read_at: u32,
-    /// What its events are reported with, until the handshake is done.
+    /// The token of its events, until the handshake is done.
     pub(super) token: Option<Token>,
 }
 

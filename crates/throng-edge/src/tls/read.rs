@@ -56,7 +56,7 @@ where
         loop {
             match self.slots.half(slot) {
                 Some(half) if half.is_passing => return self.net.read(socket, buffer),
-                // What follows its first record stays in the kernel.
+                // Input after its first record stays in the kernel.
                 Some(half) if half.is_queued => return Read::Blocked,
                 Some(Half { stage: Stage::Failed, .. }) => return self.discard(socket, buffer),
                 Some(Half { end: Some(end), .. }) => {
@@ -95,7 +95,7 @@ where
                 Step::Stop(read) => return read,
                 Step::Nothing | Step::Shaken(_) => {}
             }
-            // What was kept is still incomplete, or a record told that nothing follows.
+            // The kept input is still incomplete, or a record told that nothing follows.
             match read {
                 _ if has_end => {}
                 Read::End => return self.stream_ended(slot),
@@ -176,7 +176,7 @@ where
                 if self.send_alert(slot, socket, alert) {
                     self.count(Counter::TlsAlertsSent);
                 }
-                // What follows is not read as records any more.
+                // Later input is not read as records any more.
                 let _ = self.discard(socket, buffer);
                 Read::Failed(None)
             }
@@ -356,7 +356,7 @@ where
         let is_sealed = matches!(sealed, Some(Ok(())));
         if is_sealed {
             self.slots.half_or_new(slot).outbound.push(&record);
-            // What the socket does not take waits, or goes with the connection.
+            // Bytes that the socket does not take wait, or go with the connection.
             let _ = self.flush_tls(slot, socket);
         }
         self.scratch = record;

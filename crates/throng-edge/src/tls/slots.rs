@@ -223,7 +223,7 @@ impl Slots {
         Ok(())
     }
 
-    /// What deliveries touch.
+    /// The part that deliveries touch.
     #[inline]
     pub(super) fn hot(&mut self, slot: Slot) -> &mut Hot {
         let page = self.pages[slot.page()].as_mut().expect("a slot in use has a page");
@@ -259,18 +259,18 @@ impl Slots {
         self.hot_ref(slot).is_some_and(|hot| hot.outgoing.is_some())
     }
 
-    /// What is half done; `None` if nothing is.
+    /// The half-done part; `None` if there is none.
     pub(super) fn half(&self, slot: Slot) -> Option<&Half> {
         self.halves.get(self.hot_ref(slot)?.link.checked_sub(1)?)
     }
 
-    /// What is half done; `None` if nothing is.
+    /// The half-done part; `None` if there is none.
     pub(super) fn half_mut(&mut self, slot: Slot) -> Option<&mut Half> {
         let index = self.hot_ref(slot)?.link.checked_sub(1)?;
         self.halves.get_mut(index)
     }
 
-    /// What is half done, made on demand.
+    /// The half-done part, made on demand.
     pub(super) fn half_or_new(&mut self, slot: Slot) -> &mut Half {
         if self.hot(slot).link == 0 {
             self.hot(slot).link = self.halves.insert(Half::default()) + 1;

@@ -14,7 +14,7 @@ const VISITS_PER_SLICE_MIN: u32 = 6;
 /// This many bytes of an answer cost as much as one step of a turn.
 const BYTES_PER_STEP: usize = 8 << 10;
 
-/// What is left of the current slice, and of the current connection's turn.
+/// The rest of the current slice, and of the current connection's turn.
 #[derive(Debug)]
 pub(super) struct Budget {
     max_slice_bytes: usize,

@@ -11,7 +11,7 @@ use super::Worker;
 use crate::connection::LongPoll;
 use crate::net::Net;
 
-/// Who reads an error; nothing is known of one whose request has not come whole.
+/// The reader of an error; unknown if its request has not come whole.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Reader {
     /// The origin of the request, if its pages may read the error.
@@ -63,7 +63,7 @@ impl<N: Net> Worker<N> {
         self.access.uses_cookies() && origin.is_some_and(lists)
     }
 
-    /// Who reads an error that answers this request.
+    /// The reader of an error that answers this request.
     pub(super) fn reader_of(&self, head: &Head<'_>) -> Reader {
         let request_id = head.request_id().map(str::to_owned);
         let is_head = head.method == "HEAD";

@@ -53,7 +53,7 @@ impl<N: Net> Worker<N> {
         message: &str,
         error: impl FnOnce() -> ErrorResponse,
     ) {
-        // What came before may have released it.
+        // An earlier step may have released it.
         let Some(connection) = self.connections.get(id) else { return };
         if connection.has(Flags::WEBSOCKET) {
             return self.close_websocket_with(id, reason, message);

@@ -214,7 +214,7 @@ impl<N: Net> Worker<N> {
         encode_name(&mut encoder, &message.channel);
         encoder.u64(message.id.epoch.number());
         encode_content(&mut encoder, message);
-        // What it was compressed to: the same library of another version might make other bytes.
+        // Its compressed bytes: another version of the library might make others.
         for encoding in Encoding::COMPRESSED {
             encoder.bytes(message.made_encoding(encoding as usize).unwrap_or_default());
         }

@@ -1,4 +1,4 @@
-//! What a worker counts, and through the metrics that all workers share, how full the others are.
+//! The counters of a worker, and the load of the others through the metrics that all share.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

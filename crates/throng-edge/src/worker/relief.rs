@@ -1,4 +1,4 @@
-//! What the server gives up for want of memory, and how much of it a worker has given up.
+//! The steps by which a worker gives up memory when the server is short of it.
 
 use std::sync::Arc;
 

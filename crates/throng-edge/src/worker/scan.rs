@@ -57,7 +57,7 @@ impl<N: Net> Worker<N> {
             && closes > 0
             && let Some(mut running) = self.deferred.next_scan()
         {
-            // What a short scan costs beside its places.
+            // The cost of a short scan beside its places.
             places = places.saturating_sub(16);
             if self.advance_scan(&mut running, &mut places, &mut closes) {
                 running.finish();

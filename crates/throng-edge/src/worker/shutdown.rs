@@ -54,7 +54,7 @@ struct Drain {
     is_ended: bool,
 }
 
-/// What a drain depends on, beside its own state.
+/// Inputs of a drain, beside its own state.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DrainInputs {
     pub(super) tick: u32,
@@ -66,7 +66,7 @@ pub(super) struct DrainInputs {
     pub(super) extent: u32,
 }
 
-/// What a drain does in a slice.
+/// The step of a drain in a slice.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum DrainStep {
     /// There is nothing to do now.
@@ -179,7 +179,7 @@ impl Shutdown {
         tick < drain.polls_until && (has_idle || has_left)
     }
 
-    /// What the drain does now. A slice that closes connections ends a pass with the last one; the
+    /// The drain's next step. A slice that closes connections ends a pass with the last one; the
     /// next pass begins in a later tick.
     pub(super) fn next_step(&mut self, inputs: DrainInputs) -> DrainStep {
         let DrainInputs { tick, has_idle, is_delivered, extent } = inputs;
@@ -197,7 +197,7 @@ impl Shutdown {
         }
         let is_late = tick >= drain.deadline;
         let first = match drain.next_index {
-            // What was accepted before the drain is delivered first, while there is time.
+            // Messages accepted before the drain are delivered first, while there is time.
             _ if !is_delivered && !is_late => return DrainStep::Wait,
             Some(index) => index,
             None if tick >= drain.next_pass => 0,

@@ -43,7 +43,7 @@ pub struct WorkerThaw<N: Net> {
     last_channel: u32,
     /// Messages that connections were written in part.
     partials: Vec<Arc<Message>>,
-    /// What the tokens of connections grant.
+    /// Grants of the connections' tokens.
     grants: Vec<Arc<Grants>>,
     /// The user of the next connection, if the name is known.
     user: Option<Box<str>>,
@@ -251,7 +251,7 @@ impl<N: Net> WorkerThaw<N> {
     }
 }
 
-/// What a connection was granted, if it has shown anything that grants.
+/// The grants of a connection, if it has shown a credential.
 fn granted<'g>(
     frozen: &FrozenConnection,
     grants: &'g [Arc<Grants>],

@@ -83,8 +83,8 @@ impl<N: Net> Worker<N> {
                     return self.release(id, CloseReason::ProxyHeader);
                 }
                 if connection.has(Flags::READ_DEFERRED) && !connection.has(Flags::BLOCKED) {
-                    // What it has sent waits for its turn, and may be a whole request. If it is
-                    // not, a later scan finds it.
+                    // Its input waits for its turn, and may be a whole request. If it is not, a
+                    // later scan finds it.
                     return;
                 }
                 let has_begun = connection.io.as_ref().is_some_and(|io| !io.inbound.is_empty());

@@ -1,4 +1,4 @@
-//! What every answer of a worker says.
+//! Headers of every answer of a worker.
 
 use throng_core::Notification;
 use throng_edge::worker::Now;

@@ -35,7 +35,7 @@ fn stream(rig: &mut Rig, target: &str) -> Client {
     client
 }
 
-/// What a client is known to have been sent, from its own bytes.
+/// The messages of a client, from its own bytes.
 struct Reader {
     client: Client,
     channel: usize,

@@ -24,7 +24,7 @@ const STEPS: usize = 200;
 const CHANNELS: [&str; 3] = ["a", "b", "c"];
 const PUBLISHERS: usize = 3;
 
-/// What every run of all seeds must have come across.
+/// Events that every run of all seeds must have come across.
 const INTERESTING: [&str; 8] = [
     "published",
     "busy",
@@ -59,7 +59,7 @@ struct World {
     plain_sent: usize,
     follower: Client,
     followed: Vec<u8>,
-    /// What became of each message that was settled, by its text.
+    /// The outcome of each settled message, by its text.
     outcomes: HashMap<String, (Fate, Outcome)>,
     /// The texts that were accepted, in order, by channel.
     accepted: BTreeMap<String, Vec<String>>,

@@ -17,7 +17,7 @@ use crate::rig::{Client, Rig};
 
 type Readable = Arc<Mutex<Vec<(ChannelName, Reading)>>>;
 
-/// What waits for the test to answer it.
+/// A question that the test answers.
 enum Open {
     Fetch(ChannelName, Reading, Ticket<Fetched>),
     Marker(Marked, Ticket<Marked>),

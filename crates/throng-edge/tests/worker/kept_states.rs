@@ -154,7 +154,7 @@ fn keep() {
     }
 }
 
-/// What goes on with the state of a version.
+/// The worker and clients thawed from the state of a version.
 fn thawed(version: u16) -> (Rig, Vec<Client>) {
     let read = |name| {
         let path = directory(version).join(name);
@@ -221,7 +221,7 @@ fn every_version_thaws_the_states_of_all_before() {
         let rest = long().len() - TAKEN;
         let stalled = &received[STALLED];
         assert!(stalled.contains(&long()[..rest - 100]) && stalled.len() < rest + 100, "{version}");
-        // What was published once was not published again.
+        // The retried publication was not published again.
         let history = rig.get("/channels/a?history=10");
         rig.work();
         let history = history.received();

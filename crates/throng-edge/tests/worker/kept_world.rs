@@ -41,7 +41,7 @@ enum Transport {
 struct Device {
     transport: Transport,
     client: Option<Client>,
-    /// What came on this connection and is not read yet.
+    /// Bytes that came on this connection and are not read yet.
     bytes: String,
     is_head_read: bool,
     /// The last id; empty before the first.

@@ -20,7 +20,7 @@ use crate::rig::{Client, Rig};
 /// Pairs of channels. Of 64 one is in the same shard.
 const PAIRS: usize = 1_000;
 
-/// What engine and worker call a channel.
+/// The ids of a channel in worker and engine.
 fn ids(rig: &Rig, name: &ChannelName) -> Option<(LocalId, ChannelId)> {
     let audience = rig.engine.audience(name);
     audience.workers.first().map(|&(_, local, channel)| (local, channel))

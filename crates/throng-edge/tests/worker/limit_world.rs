@@ -63,7 +63,7 @@ struct Peer {
 }
 
 impl Peer {
-    /// Whose limits it counts against now.
+    /// The subjects whose limits it counts against now.
     fn subjects(&self) -> Vec<Who> {
         let shown = self.shown.filter(|_| self.state == State::Open);
         let address = (self.state != State::Ended).then_some(Who::Address(self.address));
@@ -79,7 +79,7 @@ struct World {
     keys: [String; KEYS.len()],
     now_ms: u64,
     peers: Vec<Peer>,
-    /// What is left of a second, in milliseconds, and when that was so.
+    /// Milliseconds left of a second, and when that was so.
     credit_ms: HashMap<Who, (u64, u64)>,
     tokens: u64,
     seen: BTreeSet<String>,
@@ -449,7 +449,7 @@ fn address(last: u8) -> IpAddr {
     Ipv4Addr::new(192, 0, 2, last).into()
 }
 
-/// What has to happen over all seeds.
+/// Events that must happen over all seeds.
 const INTERESTING: &[&str] = &[
     "Plain accepted",
     "Plain refused",

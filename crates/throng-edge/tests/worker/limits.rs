@@ -44,7 +44,7 @@ fn a_token_that_is_not_verified_is_refused_and_closed_in_one_step() {
     assert!(limited.is_closed());
     assert_eq!(rig.count(Counter::RefusedLimit), 1);
 
-    // What follows on the request must not destroy the answer.
+    // Input after the request must not destroy the answer.
     let more = format!("{forged}\r\nGET / HTTP/1.1\r\n");
     let pipelined = get(&mut rig, HERE, &more);
     assert!(pipelined.received().starts_with("HTTP/1.1 429 ") && !pipelined.is_closed());

@@ -1,4 +1,4 @@
-//! What a worker gives up for want of memory, and what it keeps.
+//! A worker under memory pressure: what goes, and what stays.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ fn rig(max_blocked_bytes: usize) -> Rig {
     let limits = Limits { max_blocked_bytes, ..Limits::default() };
     let settings = Settings { limits, ..Settings::for_tests() };
     let access = Arc::new(AccessControl::open(Arc::new(AllowAll)));
-    // Who lacks a message that is gone stays.
+    // A client that lacks a message that is gone stays.
     let rule = Rule { lag_policy: LagPolicy::Skip, ..Rule::default() };
     Rig::with_rules(settings, access, Rules::new(Vec::new(), rule))
 }

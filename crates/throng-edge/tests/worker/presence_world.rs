@@ -502,7 +502,7 @@ fn a_connection_joins_when_it_gets_a_user() {
     assert_eq!(told[0]["connections"], 2);
 }
 
-/// What other clients ask hides nobody who comes meanwhile, although it is remembered for them.
+/// A remembered answer hides nobody who comes meanwhile.
 #[test]
 fn who_comes_while_an_answer_is_remembered_is_told() {
     let mut rig = rig(rules());

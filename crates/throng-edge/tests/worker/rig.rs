@@ -124,7 +124,7 @@ impl Net for Sockets {
 pub(crate) struct Client(Rc<RefCell<Pipe>>);
 
 impl Client {
-    /// What has come since the last call.
+    /// The bytes received since the last call.
     pub(crate) fn received(&self) -> String {
         String::from_utf8_lossy(&self.received_bytes()).into_owned()
     }
@@ -160,7 +160,6 @@ pub(crate) struct Rig {
     /// The tick of the rig at which the ticks of the worker's process began.
     first_tick: u32,
     setup: Setup,
-    /// What is given up for want of memory.
     pub pressure: Arc<MemoryPressure>,
 }
 

@@ -91,7 +91,7 @@ fn clients_are_told_when_messages_come_late_if_their_transport_has_a_form_for_it
     assert_eq!(tell(&mut rig, true), 4);
     assert_eq!(hear(LATE), [true, true, false, false]);
     assert_eq!(tell(&mut rig, true), 0, "all were told");
-    // Who comes later is told, too.
+    // Clients that come later are told, too.
     let later = rig.connect(sse);
     let received = later.received();
     assert!(received.contains(&format!("event: late\ndata: {LATE}\n\n")), "{received}");

@@ -544,7 +544,7 @@ fn pass_two_seconds(world: &mut World) {
 #[test]
 fn a_handshake_that_this_worker_is_late_for_goes_on() {
     let mut world = with_one_handshake_of_two();
-    // What it waits for is there, and the worker was not told yet.
+    // Its answer is there, and the worker was not told yet.
     world.clients[0].pipe.borrow_mut().go_on();
     pass_two_seconds(&mut world);
     assert_eq!(world.setup.metrics.sum(Counter::TlsHandshakesStalled), 0);

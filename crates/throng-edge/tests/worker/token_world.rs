@@ -52,7 +52,7 @@ const APP_DENIES: &str = "app/no";
 /// The channel that the application allows for [`BRIEF_MS`] from its decision on.
 const APP_ALLOWS_BRIEFLY: &str = "app/brief";
 const BRIEF_MS: u64 = 8000;
-/// What a token is accepted beyond its end, by the default policy.
+/// Seconds for which the default policy accepts a token after its end.
 const LEEWAY_S: u64 = 10;
 /// Clients read again after this time: later, the server gives up what they have not read.
 const STALLED_MS_MAX: u64 = 20_000;
@@ -194,7 +194,7 @@ impl World {
         self.rig.pass(ticks);
         // A connection whose session needs attention has its other deadlines a tick later.
         self.rig.pass(1);
-        // What is written now is written at the new time.
+        // Output from now on is written at the new time.
         *self.facts.times_ms.last_mut().expect("this step") = self.rig.now_ms();
         self.application.set_now(self.rig.now_ms());
         let now_ms = self.facts.now_ms();
@@ -423,7 +423,7 @@ impl World {
     fn read(&mut self, at: usize) {
         if self.peers[at].stalled_ms.is_some() {
             self.rig.read_again(&self.peers[at].client);
-            // What was written until now came while it was stalled.
+            // Everything until now was written while it was stalled.
             self.peers[at].look(&mut self.facts);
             self.peers[at].stalled_ms = None;
         }
@@ -443,7 +443,7 @@ impl World {
     }
 }
 
-/// What has to happen over all seeds.
+/// Events that must happen over all seeds.
 const INTERESTING: &[&str] = &[
     "at rest",
     "command: busy",

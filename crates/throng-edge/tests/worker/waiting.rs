@@ -164,7 +164,7 @@ fn the_answer_for_a_connection_that_has_gone_reaches_no_other() {
     assert!(second.received().starts_with("HTTP/1.1 200"));
 }
 
-/// What a connection asks is answered in order, and what it follows already keeps coming.
+/// Answers come in the order of the commands, and messages of followed channels keep coming.
 #[test]
 fn commands_wait_behind_one_that_waits_and_messages_do_not() {
     let (mut rig, access) = rig();

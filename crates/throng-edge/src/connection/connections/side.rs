@@ -1,4 +1,4 @@
-//! What only some connections have: a request that waits, a session, an end of what they may do.
+//! State of only some connections: a waiting request, a session, an end of their permission.
 //!
 //! The side table keeps the earliest of a connection's deadlines in its `due`. So whatever changes
 //! one of them goes through here.
@@ -38,12 +38,12 @@ impl<S> Connections<S> {
         Some(pending)
     }
 
-    /// What the connection waits for; `None` if it does not wait.
+    /// The answers that the connection waits for; `None` if it does not wait.
     pub(crate) fn pending(&self, id: ConnectionId) -> Option<&Pending> {
         self.side.pending(self.get(id)?)
     }
 
-    /// What the connection waits for; `None` if it does not wait.
+    /// The answers that the connection waits for; `None` if it does not wait.
     pub(crate) fn pending_mut(&mut self, id: ConnectionId) -> Option<&mut Pending> {
         let connection = self.table.get(id.index())?;
         self.side.pending_mut(connection)
@@ -74,7 +74,7 @@ impl<S> Connections<S> {
         self.side.user_of(session)
     }
 
-    /// What the token of a session grants.
+    /// The grants of a session's token.
     pub(crate) fn grants_of(&self, session: &Session) -> &Arc<Grants> {
         self.side.grants_of(session)
     }
@@ -104,7 +104,7 @@ impl<S> Connections<S> {
         self.side.note_told(connection);
     }
 
-    /// What a streaming connection may do ends at the tick `expires`, if not earlier.
+    /// Ends the permission of a streaming connection at the tick `expires`, if not earlier.
     pub(crate) fn limit(&mut self, id: ConnectionId, expires: u32) {
         let Some(connection) = self.table.get_mut(id.index()) else { return };
         debug_assert!(connection.state == State::Streaming);

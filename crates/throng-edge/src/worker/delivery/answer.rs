@@ -121,8 +121,8 @@ impl Answer {
     }
 }
 
-/// What an answer depends on, beside the channel: connections that wait for one channel only, and
-/// are kept alive, share the answers to equal terms.
+/// Terms of an answer beside the channel: connections that wait for one channel only, and are kept
+/// alive, share the answers to equal terms.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Terms {
     pub(super) cursor: u64,

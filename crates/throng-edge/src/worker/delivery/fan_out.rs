@@ -77,7 +77,7 @@ impl<N: Net> Worker<N> {
         let requests: Vec<_> = together.iter().filter_map(request).collect();
         net.write_each(&requests, transfers);
         let encoded = together.iter().zip(&requests).map(|(&(_, id), request)| {
-            // What `encode` has chosen: nobody else compresses what `prepare` has not.
+            // The choice of `encode`: only `prepare` compresses.
             let encoding = connections.expect_live(id).map(Connection::encoding);
             (encoding.unwrap_or_default().of(&message), request.bytes.len())
         });

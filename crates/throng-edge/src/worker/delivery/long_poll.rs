@@ -135,7 +135,7 @@ impl<N: Net> Worker<N> {
     fn position_after(&self, id: ConnectionId, answer: &Answer) -> String {
         let Some(up_to) = answer.up_to else { return self.position(id).to_string() };
         let poll = self.connections.get(id).and_then(|found| found.io.as_ref()?.long_poll.as_ref());
-        // What is settled for this worker may be behind what was when the poll began.
+        // This worker's settled position may be behind the one at which the poll began.
         let begin = poll.and_then(|poll| poll.begin).filter(|begin| begin.epoch == up_to.epoch);
         let stamp = begin.map_or(up_to.stamp, |begin| begin.stamp.max(up_to.stamp));
         Watermark { stamp, ..up_to }.to_string()

@@ -26,8 +26,8 @@ impl<N: Net> Worker<N> {
         self.send(id, &out);
     }
 
-    /// What a welcome says of the inbox: how many messages the user of a request has not read;
-    /// `None` without a user. `fetched` is what the engine has answered before.
+    /// The count of unread messages in a welcome, of the user of a request; `None` without a user.
+    /// `fetched` has the engine's earlier answers.
     pub(in crate::worker) fn unread_of(
         &self,
         request: &Request,

@@ -14,7 +14,7 @@ use crate::worker::clock::TICKS_PER_S;
 /// Messages that cost as much to pass as a connection. They are beside each other in memory.
 const MESSAGES_PER_PLACE: u64 = 16;
 
-/// What describing a connection costs: its address and its names take a system call and locks.
+/// The cost of describing a connection: its address and its names take a system call and locks.
 const PLACES_PER_DESCRIPTION: u32 = 64;
 
 impl<N: Net> Worker<N> {
@@ -77,7 +77,7 @@ impl<N: Net> Worker<N> {
         connection.is_some_and(|found| found.parked().is_some()) && !self.connections.is_canary(id)
     }
 
-    /// What a connection lacks in all of its channels, and how many they are.
+    /// The lag of a connection in all of its channels, and the number of channels.
     fn lag(&self, id: ConnectionId) -> (Lag, usize) {
         self.subscriptions(id).fold((Lag::default(), 0), |(sum, count), subscription| {
             let lag = self.subscriptions.lag(subscription);

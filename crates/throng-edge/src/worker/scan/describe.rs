@@ -1,4 +1,4 @@
-//! What a list says about a connection.
+//! The entry of a connection in a list.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use crate::net::Net;
 use crate::worker::Worker;
 
 impl<N: Net> Worker<N> {
-    /// What a list says about the connection in this place.
+    /// The entry of the connection in this place.
     pub(in crate::worker) fn describe(
         &self,
         id: ConnectionId,

@@ -86,7 +86,7 @@ impl<N: Net> Worker<N> {
         self.accept_failed();
     }
 
-    /// What is known about the client of a connection that has come by a handoff.
+    /// Facts about the client of a connection that has come by a handoff.
     fn handed_off_client(&self, header: HandoffHeader) -> Arrival {
         let arrived = |address| CountedAddress::arrived(&self.access.clients, address);
         Arrival {

@@ -20,7 +20,7 @@ use crate::net::Net;
 use crate::worker::Worker;
 use crate::worker::clock::ticks;
 
-/// What the access policy has said.
+/// The access policy's decision.
 pub(in crate::worker) enum Permission {
     /// All of it is allowed, until this time if there is one, in milliseconds since 1970.
     Granted(Option<u64>),
@@ -30,7 +30,7 @@ pub(in crate::worker) enum Permission {
     Later(Wait),
 }
 
-/// What is known when a request or command that has waited is done.
+/// The newest answer for a request or command that has waited.
 #[derive(Debug)]
 pub(in crate::worker) enum Known {
     /// It is allowed, until this time if there is one, in milliseconds since 1970.

@@ -1,4 +1,4 @@
-//! Who a client is by the certificate that it showed in its TLS handshake.
+//! The identity of a client by the certificate of its TLS handshake.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::net::Net;
 use crate::worker::Worker;
 
 impl<N: Net> Worker<N> {
-    /// Who asks for a subscription without another credential; `None` if no certificate says it.
+    /// The client that subscribes with a certificate and no other credential; `None` without one.
     pub(super) fn identify_by_certificate(
         &self,
         id: ConnectionId,
@@ -27,7 +27,7 @@ impl<N: Net> Worker<N> {
         Ok(Some(Client::Token(users.identify(certified, self.clock.wall_s())?)))
     }
 
-    /// What a valid token says of a client that may have a certificate, too.
+    /// The identity by a valid token, of a client that may have a certificate, too.
     pub(super) fn with_certificate(
         &self,
         id: ConnectionId,
@@ -48,7 +48,7 @@ impl<N: Net> Worker<N> {
     }
 }
 
-/// What decides whether something counts that a browser sends by itself.
+/// The part of a request that decides whether its cookie counts.
 pub(super) fn cookie_request<'a>(request: &'a Request, head: &Head<'a>) -> CookieRequest<'a> {
     CookieRequest {
         origin: request.origin.as_deref(),

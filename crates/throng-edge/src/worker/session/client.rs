@@ -1,4 +1,4 @@
-//! Who a connection is: what its request has shown, or what its session keeps of that.
+//! The client of a connection, by the credential of its request or by its session.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use throng_access::{Action, Credentials, Grants, Identity, Permission};
 use throng_core::{ChannelName, Kind};
 use throng_wire::{ErrorCode, ErrorResponse};
 
-/// Who a client is, after its token or key was checked.
+/// A client whose token or key was checked.
 #[derive(Debug, Clone)]
 pub(in crate::worker) enum Client {
     /// The server has no keys: it is the user that it says.
@@ -27,13 +27,12 @@ pub(in crate::worker) enum Client {
     Session {
         /// The user, if it is known here: a session does not keep the name.
         user: Option<Box<str>>,
-        /// What the token or key allows.
         grants: Arc<Grants>,
     },
 }
 
 impl Client {
-    /// Who it is, if the application has said so, or was asked about its token.
+    /// Its identity, if the application has named it, or was asked about its token.
     pub(in crate::worker) fn told(&self) -> Option<&Arc<Identity>> {
         let is_told = |identity: &Identity| identity.is_of_application() || identity.is_narrowed();
         match self {
@@ -42,7 +41,7 @@ impl Client {
         }
     }
 
-    /// What an access policy is shown of it.
+    /// The access policy's view of it.
     pub(in crate::worker) fn credentials(&self) -> Credentials<'_> {
         match self {
             Client::Unchecked { user: Some(user) } => Credentials::Claimed { user: user.name() },

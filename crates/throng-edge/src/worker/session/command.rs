@@ -184,8 +184,8 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// What is known once the engine can read what a command reads of a channel's log; `None` if
-    /// the command waits for that.
+    /// The answer once the engine can read the part of a log that a command needs; `None` if the
+    /// command waits for it.
     fn fetch_for_command(
         &mut self,
         call: Call<'_>,
@@ -206,8 +206,8 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// What the engine has fetched for a subscription to `name`, and to what the server keeps for
-    /// its user; `None` if the command waits for that.
+    /// Parts that the engine has fetched for a subscription to `name` and to its user's kept
+    /// channels; `None` if the command waits for them.
     fn fetch_for_subscription(
         &mut self,
         call: Call<'_>,
@@ -498,7 +498,7 @@ fn name_of_command(command: &Command) -> Option<ChannelName> {
     }
 }
 
-/// What a command about `name` asks the access policy for.
+/// The action of a command about `name`, for the access policy.
 fn action_of<'n>(command: &Command, name: &'n ChannelName) -> Action<'n> {
     match command {
         Command::Publish { .. } => Action::Publish(name),

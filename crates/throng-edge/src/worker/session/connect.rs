@@ -21,7 +21,7 @@ use crate::net::Net;
 use crate::worker::Worker;
 
 impl<N: Net> Worker<N> {
-    /// Who a client is that shows no credential. `told` is what the application has said, if it was
+    /// The identity of a client without a credential. `told` is the application's answer, if it was
     /// asked before.
     pub(super) fn identify_elsewhere(
         &mut self,
@@ -85,8 +85,8 @@ impl<N: Net> Worker<N> {
         self.ask_application(id, &*connect, newcomer).map(Client::Token)
     }
 
-    /// What a token says that a connection shows later in its life, as far as the application
-    /// agrees, if it decides that too; `told` as in [`Worker::confirm`].
+    /// The identity by a token that a connection shows later in its life, as far as the
+    /// application agrees, if it decides that too; `told` as in [`Worker::confirm`].
     pub(super) fn confirm_newer(
         &mut self,
         id: ConnectionId,
@@ -165,7 +165,7 @@ impl<N: Net> Worker<N> {
         Ok(Some(passed))
     }
 
-    /// What an access policy gets to know of the connection's client besides its credentials.
+    /// Details of the connection's client for an access policy, besides its credentials.
     pub(super) fn details<'a>(
         &self,
         id: ConnectionId,

@@ -22,7 +22,7 @@ use crate::connection::{ConnectionId, FetchedParts, Stage};
 use crate::net::Net;
 use crate::worker::Worker;
 
-/// What a subscription begins with.
+/// The channels of a subscription, and where they start.
 pub(in crate::worker) struct Starts<'a> {
     /// The channels in the order of the request.
     pub(in crate::worker) names: &'a [ChannelName],
@@ -39,7 +39,7 @@ fn asker_id(worker: WorkerId, id: ConnectionId) -> AskerId {
 }
 
 impl<N: Net> Worker<N> {
-    /// What the subscriptions of a request begin with, of a client whose session has not begun.
+    /// The starts of a request's subscriptions, of a client whose session has not begun.
     pub(in crate::worker) fn starts_of<'a>(
         &self,
         request: &Request,

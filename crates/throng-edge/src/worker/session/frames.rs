@@ -70,7 +70,7 @@ impl<N: Net> Worker<N> {
         at
     }
 
-    /// What messages a WebSocket client may send.
+    /// Limits of the messages that a WebSocket client may send.
     pub(in crate::worker) fn message_limits(
         &self,
         connection: &Connection<N::Socket>,

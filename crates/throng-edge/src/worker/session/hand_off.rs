@@ -15,7 +15,7 @@ use crate::worker::Worker;
 /// The number of handoffs to the control plane that one slice retries.
 const HANDOFFS_PER_SLICE: usize = 64;
 
-/// What is known about the client of a connection before its first request is read.
+/// Facts about the client of a connection before its first request is read.
 #[derive(Debug, Default)]
 pub(in crate::worker) struct Arrival {
     /// Its address, if that is known and kept.

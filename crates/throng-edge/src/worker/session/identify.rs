@@ -54,8 +54,8 @@ impl From<ErrorResponse> for Unidentified {
 }
 
 impl<N: Net> Worker<N> {
-    /// Who asks for a subscription that has waited until this is `known`. `head` begins with the
-    /// head of its request. `told` is what the application has said of the client before.
+    /// The client of a subscription that has waited until this is `known`. `head` begins with the
+    /// head of its request. `told` is the application's earlier answer about the client.
     pub(in crate::worker) fn identify_again(
         &mut self,
         id: ConnectionId,
@@ -76,8 +76,8 @@ impl<N: Net> Worker<N> {
         self.identify(id, request, &head, tried, told)
     }
 
-    /// Who asks for a subscription, by the head of its request. `tried` is what is known of its
-    /// tokens, and `told` as in [`Worker::identify_again`].
+    /// The client of a subscription, by the head of its request. `tried` has the verdicts on its
+    /// tokens; `told` as in [`Worker::identify_again`].
     pub(in crate::worker) fn identify(
         &mut self,
         id: ConnectionId,
@@ -178,7 +178,7 @@ impl<N: Net> Worker<N> {
         })
     }
 
-    /// What a token says that a connection shows, perhaps besides a certificate.
+    /// The identity by a connection's token, perhaps besides a certificate.
     pub(in crate::worker) fn verify(
         &mut self,
         id: ConnectionId,

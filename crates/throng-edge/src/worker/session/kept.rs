@@ -205,7 +205,7 @@ impl<N: Net> Worker<N> {
     /// Marks all subscriptions of a connection.
     pub(in crate::worker) fn mark_kept(&mut self, id: ConnectionId) {
         if !std::mem::replace(&mut self.has_kept, true) {
-            // What the worker knew was of its start, maybe of another epoch. What is settled is
+            // The worker's position is from its start, maybe of another epoch. The settled one is
             // known when the queue is taken the next time.
             self.watermark = Watermark { stamp: Stamp(0), ..self.engine.watermark() };
         }

@@ -24,8 +24,8 @@ use crate::worker::Worker;
 use crate::worker::error_response::Reader;
 
 impl<N: Net> Worker<N> {
-    /// What is known about the client of a new connection. `None` if it is refused, and `socket`
-    /// can be closed.
+    /// Facts about the client of a new connection. `None` if it is refused, and `socket` can be
+    /// closed.
     pub(in crate::worker) fn arrival(&mut self, socket: &N::Socket) -> Option<Arrival> {
         let clients = &self.access.clients;
         if !clients.keeps_addresses() {

@@ -37,7 +37,7 @@ impl<N: Net> Worker<N> {
         // A gap is reported at once, even without a message.
         let is_due = is_recovered == Some(false) || (wait_ms == 0 && !self.shutdown.is_draining());
         if begin.is_some() {
-            // What this worker knows to be settled is of its last slice, or nothing yet.
+            // This worker's settled position is of its last slice, or there is none yet.
             self.answer_in_order(id, is_due && !has_backlog, &presence);
             if is_due && self.is_long_polling(id) {
                 self.limit_due(id, UNSETTLED_TICKS);

@@ -9,7 +9,7 @@ use crate::worker::Worker;
 /// a slice of a fan-out takes.
 const EXAMINED_PER_SLICE: u32 = 512;
 
-/// What a query costs beside that, as a number of subscriptions.
+/// The cost of a query beside that, as a number of subscriptions.
 const EXAMINED_PER_QUERY: u32 = 8;
 
 impl<N: Net> Worker<N> {

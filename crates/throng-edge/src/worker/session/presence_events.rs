@@ -22,8 +22,8 @@ fn channels_of(request: &Request) -> impl Iterator<Item = ChannelName> {
     request.presence.iter().map(|wanted| name_of(&request.targets[wanted.target]))
 }
 
-/// What a request does with its channels, for the access policy. `names` has all of them, in the
-/// order of its targets.
+/// The actions of a request on its channels, for the access policy. `names` has all of them, in
+/// the order of its targets.
 pub(in crate::worker) fn actions<'a>(
     request: &'a Request,
     names: &'a [ChannelName],

@@ -85,7 +85,7 @@ impl<N: Net> Worker<N> {
         for _ in 0..READS_PER_TURN {
             let connection = self.connections.find(token).and_then(|id| self.connections.get(id));
             let may_read = |connection: &&Connection<N::Socket>| {
-                // What follows on a command that waits for its answer stays in the kernel.
+                // Input after a command that waits for its answer stays in the kernel.
                 let is_answered =
                     connection.state != State::Streaming || self.connections.pending(id).is_none();
                 !connection.has(Flags::AWAITS_CONTROL)
@@ -108,7 +108,7 @@ impl<N: Net> Worker<N> {
                     is_more = count == room || is_ended;
                 }
                 Read::More(count) => self.input(id, &mut buffer[..count]),
-                // What is deferred reads on until the socket is empty, and finds the end.
+                // The deferred turn reads on until the socket is empty, and finds the end.
                 Read::Later => break,
                 stop => {
                     self.stop_reading(id, stop);
@@ -303,7 +303,7 @@ impl<N: Net> Worker<N> {
         request.is_status() && self.access.has_keys() && !is_viewer
     }
 
-    /// What a request is for. The control plane checks what it gets itself.
+    /// The route of a request. The control plane checks its own requests.
     fn route(&self, head: &Head<'_>) -> Result<Route, ErrorResponse> {
         let route = subscribe::route(head)?;
         if self.settings.refuses_proxies && matches!(route, Route::Subscribe(_)) {

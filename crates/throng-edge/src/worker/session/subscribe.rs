@@ -33,13 +33,13 @@ pub(super) struct Begun {
     pub(super) position: Option<Watermark>,
     /// True if any of its channels has messages after that position.
     pub(super) has_backlog: bool,
-    /// Who is in the channels, where the client asks for that and does not know it.
+    /// Presence of the channels for which the client asks and does not know it.
     pub(super) presence: Vec<Arc<PresenceState>>,
     /// How many messages its user has not read, if that was fetched.
     unread: Option<u64>,
 }
 
-/// What a request follows.
+/// The channels and inboxes of a request.
 struct Channels {
     /// The channels in the order of the request.
     names: Vec<ChannelName>,
@@ -196,7 +196,7 @@ impl<N: Net> Worker<N> {
         {
             return self.refuse_limited(id, refusal, head);
         }
-        // What has waited for a decision or for messages goes by the rules that hold now.
+        // A request that has waited for a decision or for messages goes by the present rules.
         if let Known::Allowed(_) | Known::Fetched(_) = known
             && let Err(error) =
                 self.ask_again(&client, presence_events::actions(request, &channels.names))

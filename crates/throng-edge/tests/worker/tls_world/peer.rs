@@ -22,11 +22,11 @@ pub(super) struct Pipe {
     number: u32,
     side: Option<Side>,
     to_worker: Vec<u8>,
-    /// What the client sends once the handshake is done.
+    /// Bytes that the client sends once the handshake is done.
     unsent: Vec<u8>,
-    /// What has come and is not opened.
+    /// Records that have come and are not opened.
     records: Vec<u8>,
-    /// What was opened, from the first byte on that is not acted upon.
+    /// Opened bytes that are not acted upon.
     pub(super) content: Vec<u8>,
     /// How many more bytes the socket takes.
     room: usize,

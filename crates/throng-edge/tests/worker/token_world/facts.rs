@@ -1,4 +1,4 @@
-//! What the oracle knows: tokens, revocations, messages, and when what happened.
+//! The oracle's facts: tokens, revocations, messages, and the time of each event.
 
 use std::collections::BTreeSet;
 
@@ -55,7 +55,7 @@ pub(super) struct Facts {
     pub(super) is_late: bool,
     /// Per channel its messages; the first has the offset 1.
     pub(super) logs: [Vec<String>; CHANNELS.len()],
-    /// What has happened, so that the test can tell that all of it does.
+    /// Events so far, so that the test can tell that all kinds happen.
     pub(super) seen: BTreeSet<&'static str>,
 }
 

@@ -10,7 +10,7 @@ use throng_core::{Answer, Later, Ticket};
 use super::random::Random;
 use super::{APP_ALLOWS_BRIEFLY, APP_DENIES, BRIEF_MS};
 
-/// What the application says about a channel that it denies.
+/// The application's reason for a channel that it denies.
 const DENIED: &str = "the application says no";
 
 struct State {

@@ -141,7 +141,7 @@ impl Peer {
             self.piece(piece, began, &context, facts);
         }
         if self.client.is_closed() && matches!(self.state, State::Waiting | State::Open) {
-            // What a stalled client does not take is given up.
+            // Output that a stalled client does not take is given up.
             let may_end = self.may_end(facts);
             assert!(may_end, "closed without a word: {:?} {:?}", self.transport, self.token);
             self.state = State::Ended;

@@ -1,5 +1,4 @@
-//! What a client has been written, in pieces: each with the step in which its first byte was
-//! written.
+//! The output to a client, in pieces: each with the step in which its first byte was written.
 
 /// One piece of what a connection is written.
 #[derive(Debug, PartialEq, Eq)]
