@@ -129,7 +129,7 @@ fn with<T, R>(free: &Mutex<Vec<T>>, new: impl FnOnce() -> T, r#use: impl FnOnce(
 }
 
 /// True if the body is of a kind that is compressed already: by its content type, or because its
-/// bytes are as evenly spread as those of noise. Text is not looked at.
+/// bytes are as evenly spread as noise. Text is not looked at.
 fn looks_compressed(content: &Content) -> bool {
     let Body::Binary(bytes) = &content.body else { return false };
     let essence = content.content_type().split(';').next().unwrap_or_default().trim();

@@ -19,7 +19,7 @@ macro_rules! counters {
         pub enum Counter { $($(#[doc = $help] $variant,)+)* }
 
         impl Counter {
-            /// All counters. Those of one metric are consecutive.
+            /// All counters. The counters of a metric are consecutive.
             pub const ALL: &'static [Counter] = &[$($(Counter::$variant,)+)*];
 
             /// The metric's name, without the prefix `throng_`.
@@ -288,7 +288,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_counters_of_a_metric_are_consecutive_and_have_different_labels() {
+    fn counters_of_a_metric_are_consecutive_and_distinct() {
         let mut metrics: Vec<&str> = Vec::new();
         for (index, counter) in Counter::ALL.iter().enumerate() {
             if metrics.last() != Some(&counter.metric()) {

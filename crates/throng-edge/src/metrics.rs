@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_that_have_not_subscribed_yet_count_before_room_for_subscribers_does() {
+    fn room_is_by_connections_before_subscriptions() {
         let metrics = Metrics::new([5, 9].into_iter());
         let [first, second] = metrics.workers() else { unreachable!() };
         second.heads.store(8, Ordering::Relaxed);

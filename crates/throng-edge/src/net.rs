@@ -1,6 +1,6 @@
 //! A worker's interface to the kernel and to other threads: sockets, and handoffs.
 //!
-//! `sys` has the real implementation. That of the simulation has sockets that block, take part of a
+//! `sys` has the real implementation. The simulation's has sockets that block, take part of a
 //! write, and reset.
 
 use std::io::IoSlice;

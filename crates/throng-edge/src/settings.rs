@@ -89,7 +89,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The address that decides which host names requests may have: that of the TLS listener if it
+    /// The address that decides which host names requests may have: the TLS listener's if it
     /// lets others in and the plain one does not.
     pub(crate) fn reachable_ip(&self) -> IpAddr {
         let plain = self.listen.ip();

@@ -78,8 +78,8 @@ pub struct Plan {
     settings: Settings,
     port: Port,
     tls_port: Option<PortReservation>,
-    /// Whether another process listens on the port of `listen`, and on that of `tls-listen`, and
-    /// passes its listeners.
+    /// True if another process listens on the port of `listen`, and of `tls-listen`, and passes its
+    /// listeners.
     inherits: [bool; 2],
     descriptors_max: u64,
     capacities: Vec<u32>,
@@ -107,7 +107,7 @@ pub struct PassedPorts {
 
 impl Plan {
     /// Raises the descriptor limit as far as allowed, decides how many workers there are, and takes
-    /// the port: that of `passed`, a listener that the service manager has opened, if there is one.
+    /// the port: of `passed`, a listener that the service manager has opened, if there is one.
     pub fn new(settings: Settings, passed: Option<TcpListener>) -> Result<Plan, StartError> {
         let descriptors_max = capacity::descriptors_max();
         let capacities = capacity::capacities(&settings, descriptors_max)?;
@@ -440,7 +440,7 @@ struct Common {
     metrics: Metrics,
     compression: Arc<Compression>,
     senders: Vec<HandoffSender>,
-    /// For the plain port, then for that of TLS.
+    /// For the plain port, then for the TLS port.
     steering: [Arc<Steering>; 2],
     permits: Arc<FanOutPermits>,
     takers: TakesConnections,

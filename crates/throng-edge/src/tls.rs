@@ -32,7 +32,7 @@
 //! | [`STALLED_TICKS`] | others wait for it | the handshake is given up |
 //! | [`SCRATCH_BYTES_MAX`] | what is sealed should be in a cache | a batch goes in parts |
 //!
-//! The time of a handshake counts as that of the first request head.
+//! The time of a handshake counts as part of the first request head's.
 //!
 //! # Invariants
 //!

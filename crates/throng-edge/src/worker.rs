@@ -150,7 +150,7 @@ pub(crate) use thaw::connection_token;
 /// The parameters of a new worker.
 #[derive(Clone)]
 pub struct Setup {
-    /// The generation before that of the first connection. A random number, so that the name of a
+    /// The generation before the first connection's. A random number, so that the name of a
     /// connection from before a restart names none afterwards.
     pub generation: u32,
     pub id: WorkerId,

@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_other_side_has_no_room_for_is_not_sent_and_nothing_waits() {
+    fn a_message_without_room_is_not_sent_and_does_not_wait() {
         let (near, mut far) = pair();
         let (socket, _other) = UnixStream::pair().unwrap();
         let descriptors = vec![socket.as_fd(); DESCRIPTORS_MAX];
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_takes_a_little_at_a_time_is_waited_for_until_the_deadline() {
+    fn a_slow_process_is_awaited_until_the_deadline() {
         let (mut near, far) = pair();
         let mut far = UnixStream::from(far.socket);
         near.set_deadline(Some(Instant::now() + Duration::from_millis(200)));

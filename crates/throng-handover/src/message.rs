@@ -317,7 +317,7 @@ mod tests {
 
     /// Messages as version N wrote them are kept in `kept/N`: for each the number of its kind, its
     /// length and its bytes, as on the channel. `THRONG_KEEP=1 cargo test -p throng-handover kept`
-    /// writes those of a new version; no kept file is written anew.
+    /// writes the messages of a new version; no kept file is written anew.
     #[test]
     fn kept_messages_are_read() {
         let kept = concat!(env!("CARGO_MANIFEST_DIR"), "/src/message/kept");

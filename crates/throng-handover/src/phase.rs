@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn whichever_side_dies_at_whichever_step_the_other_goes_on_if_it_may() {
+    fn the_survivor_continues_at_every_step_if_it_may() {
         for at in 0..=ORDER.len() {
             let dies = |death| {
                 let mut world = World::new();

@@ -1,7 +1,7 @@
 //! Frozen state as records, each with its length (4) before it. A record whose socket travels with
 //! it has the highest bit of its length set; one whose socket has come ahead, the second highest.
 //!
-//! Records come in messages, many in one. Those of workers are in memory that both processes share,
+//! Records come in messages, many in one. Workers' records are in memory that both processes share,
 //! if there are many: the other process looks at all of them before it makes anything of them.
 
 use std::collections::VecDeque;

@@ -1,5 +1,5 @@
 //! When connections were accepted, to about a second, without a field in each: generations are
-//! given in order, so that a few of them with their times tell those of all.
+//! given in order, so that a few of them with their times tell all others.
 
 /// Marks that are kept. When there are more, every second one is dropped.
 const MARKS_MAX: usize = 4096;

@@ -84,7 +84,7 @@ impl Addresses {
         Some(CountedAddress::arrived(&self.clients, address))
     }
 
-    /// Panics unless each address is that of one of these connections, which are all, and none of
+    /// Panics unless each address belongs to one of these connections, which are all, and none of
     /// them closes. For tests.
     pub(super) fn check_invariants<'a, S: 'a>(
         &self,

@@ -236,7 +236,7 @@ impl<S> Connections<S> {
         }
     }
 
-    /// The number of parked connections with places, which is all but those of the canary.
+    /// The number of parked connections with places: all but the canary's.
     pub(crate) fn parked(&self) -> u64 {
         let kinds = Parked::ALL.into_iter().filter(|&parked| parked != Parked::Canary);
         kinds.map(|parked| self.load().counters.parked(parked)).sum()
@@ -519,8 +519,7 @@ impl<S> Connections<S> {
         connection.is_some_and(Connection::is_head_unfinished)
     }
 
-    /// Panics unless the counts are those of the connections in the table. For tests: it visits all
-    /// of them.
+    /// Panics unless the counts fit the connections in the table. For tests: it visits all of them.
     pub(crate) fn check_invariants(&self) {
         let all = || (0..self.extent()).filter_map(|index| self.table.get(index));
         let is_closing = |connection: &&Connection<S>| connection.state == State::Closing;

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_delivered_with_their_last_byte_also_after_a_thaw() {
+    fn after_a_thaw_a_message_counts_with_its_last_byte() {
         let mut outbound = Outbound::default();
         outbound.push(b"head");
         outbound.push_messages(b"one", 1);

@@ -13,7 +13,7 @@ use throng_wire::ErrorResponse;
 /// A client's request that is not answered yet.
 #[derive(Debug)]
 pub(crate) struct Pending {
-    /// Names the answers that it waits for; those of earlier questions are not for it.
+    /// Names the answers that it waits for; answers to earlier questions are not for it.
     pub(crate) question: u32,
     pub(crate) asked: Asked,
     /// The answers so far, and those to come.

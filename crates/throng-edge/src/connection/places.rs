@@ -23,7 +23,7 @@ pub(super) struct Places {
     limits: Limits,
     /// Connections that subscribe or have subscribed: each has a place until it closes.
     admitted: u32,
-    /// Those of them with places in the reserve: viewers, at most `max_viewers`.
+    /// Those with places in the reserve: viewers, at most `max_viewers`.
     viewers_in_reserve: u32,
     closing: u32,
 }
@@ -108,7 +108,7 @@ impl Places {
         self.subscribers() + self.closing < self.capacity.saturating_add(max_lingering)
     }
 
-    /// Panics unless the counts are those of connections with these flags, and of `closing` ones.
+    /// Panics unless the counts fit connections with these flags, and `closing` ones.
     pub(super) fn check_invariants(&self, open: impl Iterator<Item = Flags>, closing: u32) {
         let (mut admitted, mut viewers) = (0, 0);
         for flags in open {

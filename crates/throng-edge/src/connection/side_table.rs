@@ -51,7 +51,7 @@ impl SideEntry {
 
 /// The entries and sessions of one worker's connections.
 ///
-/// Invariant: each entry has more in it than a session. Each entry and each session is that of
+/// Invariant: each entry has more in it than a session. Each entry and each session belongs to
 /// exactly one connection. The `due` of a connection with an entry is the earliest of its own, the
 /// deadline and the expiry.
 #[derive(Debug)]

@@ -31,8 +31,8 @@ pub enum State {
 pub struct Connection<S> {
     /// The client's end. Dropping it closes the connection.
     pub(crate) socket: S,
-    /// Distinguishes the [`Token`](super::Token) of this connection from those of earlier and later
-    /// ones in the same place.
+    /// Distinguishes the [`Token`](super::Token) of this connection from earlier and later ones in
+    /// the same place.
     pub(crate) generation: Generation,
     /// The tick of its one deadline: of its head, its answer, its next heartbeat check or its
     /// close, depending on `state`.

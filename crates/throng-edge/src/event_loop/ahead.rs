@@ -1,6 +1,6 @@
 //! A worker that is about to leave sends copies of its sockets ahead, while it serves.
 //!
-//! Only those of connections that stream: they stay with the worker until they end. A connection
+//! Only of connections that stream: they stay with the worker until they end. A connection
 //! that ends meanwhile is shut down, whatever copies there are (`sys/copies.rs`); one that comes
 //! meanwhile travels with its state.
 

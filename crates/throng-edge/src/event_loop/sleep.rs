@@ -349,7 +349,7 @@ mod tests {
 
     /// Otherwise it would spin until its turn comes, on a core that the holders need.
     #[test]
-    fn a_worker_that_waits_for_a_permit_sleeps_although_its_queue_is_not_empty() {
+    fn a_worker_without_a_permit_sleeps_despite_queued_mail() {
         let mut threads = threads(2, 1);
         for thread in &mut threads {
             (0..SLICES_MAX).for_each(|_| thread.worker.queue.post(Notification::Drain));

@@ -117,7 +117,8 @@ pub(super) struct Copies {
 }
 
 impl Copies {
-    /// Takes that of a record; call it for each. Those before it have no record: they are left.
+    /// Takes the copy of a record's socket; call it for each. Copies before it have no record: they
+    /// are left.
     pub(super) fn take(&mut self, record: &[u8]) -> Option<CopiedSocket> {
         let token = connection_token(record)?;
         loop {
@@ -200,7 +201,7 @@ mod tests {
         let mut find =
             |index, generation| copies.take(&record(index, generation)).map(|copy| copy.index());
         assert_eq!(find(0, 1), Some(0));
-        // That of index 2 has ended, and nothing came ahead of 1.
+        // The connection with index 2 has ended, and nothing came ahead of 1.
         assert_eq!(find(1, 1), None);
         // Another connection has the place.
         assert_eq!(find(3, 8), None);

@@ -20,7 +20,7 @@ pub(crate) enum Order {
     Return,
 }
 
-/// All workers, or those of them that have come.
+/// All workers, or those that have come.
 #[derive(Debug, Default)]
 pub(crate) struct Assembly {
     state: Mutex<State>,

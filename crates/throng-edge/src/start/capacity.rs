@@ -31,8 +31,8 @@ pub(super) fn max_worker_connections(descriptors_max: u64, workers: usize) -> us
     descriptors_max.saturating_sub(apart) as usize
 }
 
-/// The number of workers that are started even if fewer could hold all connections: that of the
-/// settings, or of the cores.
+/// The number of workers that are started even if fewer could hold all connections: by the
+/// settings, or the cores.
 pub(super) fn workers_min(settings: &Settings) -> usize {
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     if settings.workers == 0 { cores() } else { settings.workers }

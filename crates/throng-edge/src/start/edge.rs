@@ -64,8 +64,8 @@ impl Edge {
         self.queues.len()
     }
 
-    /// The descriptors that the process which takes over needs beside those of the workers, and
-    /// what they are.
+    /// The descriptors that the process which takes over needs beside the workers' own, and
+    /// their kinds.
     pub fn ports(&self) -> Vec<(Listener, BorrowedFd<'_>)> {
         let plain = match &self.ports.0 {
             Port::Own(reservation) => (Listener::Reservation, reservation.as_fd()),

@@ -37,8 +37,9 @@ impl Gate {
         }
     }
 
-    /// Waits for the decision; if it is to act, runs `begin` after that of the new workers with
-    /// smaller numbers: the kernel numbers listeners in the order in which they begin to listen.
+    /// Waits for the decision; if it is to act, runs `begin` after the new workers with smaller
+    /// numbers have run theirs: the kernel numbers listeners in the order in which they begin to
+    /// listen.
     pub(super) fn take_turn(&self, number: usize, begin: impl FnOnce()) -> bool {
         if !self.wait() {
             return false;

@@ -48,7 +48,7 @@ pub(super) struct Thread {
     pub(super) event: Arc<OwnedFd>,
     pub(super) to_control: HandoffSender,
     pub(super) to_workers: Vec<HandoffSender>,
-    /// For the ports in the order of the settings: the plain one, then that of TLS.
+    /// For the ports in the order of the settings: the plain one, then the one for TLS.
     pub(super) steering: Vec<Arc<Steering>>,
     pub(super) permits: Arc<FanOutPermits>,
     /// Kept as long as the worker takes connections.
@@ -153,8 +153,8 @@ impl Thread {
         throng_host::private_table::unshare()
             .map_err(system("give a worker a descriptor table of its own"))?;
         let joins = matches!(self.origin, Origin::Joins(..));
-        // Connections that the kernel gives to a listener are lost if it closes. So that of a
-        // worker that may not begin does not listen yet.
+        // Connections that the kernel gives to a listener are lost if it closes. So the
+        // listener of a worker that may not begin does not listen yet.
         let open = if joins { listener::prepare } else { listener::open };
         let mut listeners = Vec::new();
         for port in self.ports() {

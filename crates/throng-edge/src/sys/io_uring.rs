@@ -177,7 +177,7 @@ mod tests {
 
     /// A kernel without memory takes some entries, then fails.
     #[test]
-    fn entries_that_the_kernel_does_not_take_are_reported_as_not_sent() {
+    fn entries_refused_by_the_kernel_are_reported_as_unsent() {
         let Some(mut io_uring) = open() else { return };
         let pairs = [pair(), pair(), pair()];
         for (number, (near, _)) in pairs.iter().enumerate() {

@@ -116,7 +116,7 @@ impl Port {
 }
 
 /// Prepares a listener that the service manager has opened. Its connections have the same options
-/// as those of [`open`].
+/// as with [`open`].
 pub(crate) fn adopt(listener: TcpListener, heartbeat: Duration) -> io::Result<Port> {
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
@@ -127,7 +127,7 @@ pub(crate) fn adopt(listener: TcpListener, heartbeat: Duration) -> io::Result<Po
     Ok(Port::Passed(Arc::new(listener), address))
 }
 
-/// A listener of one worker, which shares its port with those of the others.
+/// A listener of one worker, which shares its port with the others.
 pub(crate) fn open(address: SocketAddr, heartbeat: Duration) -> io::Result<OwnedFd> {
     let listener = prepare(address, heartbeat)?;
     listen(&listener)?;
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_shows_how_long_it_is_and_how_long_its_connections_have_waited() {
+    fn the_accept_queue_shows_its_length_and_age() {
         let listener = open_alone(any_port(), Duration::ZERO).unwrap();
         let address = SocketAddr::try_from(getsockname(&listener).unwrap()).unwrap();
         let _clients: Vec<_> = (0..3)

@@ -6,8 +6,8 @@
 //! mmap(2) is a foreign function, and the mapping is read as a slice. The slice is valid because
 //! the file has the mapped length and can neither shrink nor change: its seals say so, which are
 //! checked before it is mapped and cannot be taken away. The mapping is private, which kernels
-//! before 6.7 ask of a sealed file; nobody writes to it, so that its pages stay those of the file,
-//! and count once.
+//! before 6.7 ask of a sealed file; nobody writes to it, so that it shares its pages with the
+//! file, and they count once.
 
 use std::fs::File;
 use std::io::{self, Write as _};

@@ -34,7 +34,7 @@ pub(crate) struct Sockets {
     /// While set, no connection goes to the control plane: it is about to leave for another
     /// process.
     pub(crate) is_held: Arc<AtomicBool>,
-    /// Those of which another process has copies.
+    /// Sockets of which another process has copies.
     pub(crate) copies: Copies,
     /// The channels to all workers, in order.
     pub(crate) to_workers: Vec<HandoffSender>,
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn an_io_uring_that_fails_is_given_up_and_counted_and_nothing_is_lost() {
+    fn a_failed_io_uring_is_replaced_without_loss() {
         let Some(io_uring) = failing_io_uring() else { return };
         let mut sockets = sockets(Some(io_uring));
         let counters = Arc::clone(&sockets.counters);

@@ -1,5 +1,5 @@
-//! The receiving halves of connections whose secrets are those of SHA-384, which have no compact
-//! form. Clients ask for such a suite rarely.
+//! The receiving halves of connections with secrets of SHA-384, which have no compact form. Clients
+//! rarely ask for such a suite.
 
 use std::io;
 

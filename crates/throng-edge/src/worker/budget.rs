@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slice_is_spent_by_bytes_and_a_turn_by_steps_and_long_answers() {
+    fn bytes_spend_a_slice_and_steps_spend_a_turn() {
         let mut budget = Budget::new(100_000);
         assert!(budget.is_slice_spent() && !budget.has_steps());
         budget.begin_slice();

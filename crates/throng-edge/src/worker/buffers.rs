@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buffers_come_back_with_their_memory_and_without_their_content() {
+    fn returned_buffers_keep_their_memory_and_no_content() {
         let mut buffers = Buffers::new();
         let mut output = buffers.take_output();
         output.extend_from_slice(&[1; 1000]);

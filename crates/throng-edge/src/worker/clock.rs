@@ -32,7 +32,7 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// A clock at tick 0. Its retry times differ from those of clocks with other numbers.
+    /// A clock at tick 0. Clocks with other numbers have other retry times.
     pub(super) fn new(number: u32) -> Clock {
         let retry_schedule = RetrySchedule::numbered(number);
         let (now, date) = (Now::default(), CurrentDate::default());
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_that_are_refused_at_once_come_back_at_different_times() {
+    fn clients_refused_together_get_different_retry_times() {
         let clock = Clock::new(3);
         let next = || clock.retry_after(ErrorCode::Busy, || Duration::from_secs(10));
         let (first, second) = (next(), next());

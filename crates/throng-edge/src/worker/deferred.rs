@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_connection_in_the_place_of_a_released_one_does_not_get_its_turn() {
+    fn a_reused_place_does_not_inherit_a_turn() {
         let (mut connections, ids) = connections(1);
         let mut deferred = Deferred::default();
         deferred.defer_read(ids[0], &mut connections);

@@ -76,7 +76,7 @@ impl<N: Net> Worker<N> {
     }
 
     /// Logs that a connection ends or begins to close. Nothing happens unless it streamed: the end
-    /// of a long-poll is that of a request. Must run while the connection still has its session and
+    /// of a long-poll ends a request. Must run while the connection still has its session and
     /// its subscriptions, which name the user.
     pub(super) fn log_end(&self, id: ConnectionId, reason: CloseReason) {
         if !self.settings.logs_connections {

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_hands_off_only_to_another_one_that_has_room_and_has_not_ended() {
+    fn a_handoff_goes_to_a_live_worker_with_room() {
         let all = Metrics::new([1, 2].into_iter());
         let (first, second) =
             (OwnMetrics::new(FIRST, all.clone()), OwnMetrics::new(SECOND, all.clone()));

@@ -1,4 +1,4 @@
-//! Scans of all connections: lists those of a user or those that are behind, closes those that the
+//! Scans of all connections: lists a user's or those that are behind, closes those that the
 //! application or a revocation names, and ends what new rules do not allow.
 //!
 //! A slice passes a bounded number of places, so that a scan of a million connections delays no

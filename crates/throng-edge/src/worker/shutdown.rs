@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_since_accepting_stopped_counts_for_the_drain_timeout() {
+    fn the_drain_timeout_counts_from_the_end_of_accepting() {
         let deadline = |stopped, started| {
             let mut shutdown = Shutdown::default();
             shutdown.stop_accepting(stopped, Duration::ZERO);
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn polls_are_awaited_for_the_window_while_a_client_may_come_back() {
+    fn a_drain_awaits_returning_polls_for_its_window() {
         let mut shutdown = Shutdown::default();
         shutdown.note_long_poll_end(960);
         assert!(!shutdown.awaits_polls(1000, true), "it does not drain");
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pass_closes_all_connections_and_the_next_one_is_a_tick_later() {
+    fn a_pass_closes_all_connections_once_a_tick() {
         let mut shutdown = Shutdown::default();
         shutdown.start_drain(0, 100, 50);
         let extent = DRAINED_PER_SLICE + 10;

@@ -159,7 +159,7 @@ impl<N: Net> WorkerThaw<N> {
         read
     }
 
-    /// The next record is that of the user's connection.
+    /// The next record is the user's connection.
     fn read_user(&mut self, mut decoder: Decoder<'_>) -> Result<(), ThawError> {
         self.user = Some(decoder.text()?.into());
         decoder.finish()

@@ -98,7 +98,7 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Acts on a streaming connection that is due, and has more deadlines than that of its
+    /// Acts on a streaming connection that is due, and has more deadlines than its
     /// heartbeat.
     fn due_beside(&mut self, id: ConnectionId) {
         let tick = self.clock.tick();

@@ -201,7 +201,7 @@ fn the_list_is_what_clients_lack_at_every_moment() {
 }
 
 #[test]
-fn a_long_list_takes_several_slices_and_shows_those_that_hold_most() {
+fn a_long_list_in_slices_shows_the_largest_holders() {
     let mut rig = rig(Rule::default());
     let clients: Vec<_> = (0..3000)
         .map(|number| {
@@ -258,7 +258,7 @@ fn a_client_that_does_not_catch_up_in_time_is_closed() {
     for client in [&stuck, &trickle, &reader] {
         client.received_bytes();
     }
-    // The socket of one takes nothing at all of the message, those of the others a part.
+    // The socket of one takes nothing at all of the message, the others' a part.
     stuck.stall_after(0);
     for client in [&trickle, &reader, &stream] {
         client.stall_after(2);

@@ -6,7 +6,7 @@ use throng_edge::{Limits, Settings};
 use crate::rig::Rig;
 
 #[test]
-fn a_drain_begins_while_notifications_wait_and_delivers_earlier_messages() {
+fn a_drain_delivers_messages_accepted_before_it() {
     let limits = Limits { max_pending_bytes: 0, ..Limits::default() };
     let mut rig = Rig::with(Settings { limits, ..Settings::for_tests() });
     let client = rig.get("/channels/a");

@@ -164,7 +164,7 @@ fn a_long_poll_gets_what_was_published_before_its_channels_end() {
 }
 
 #[test]
-fn a_client_that_followed_the_inbox_alone_resumes_from_its_message() {
+fn a_client_of_an_inbox_alone_resumes_from_its_message() {
     let (mut rig, access) = rig(Settings::for_tests());
     rig.publish("a", "long ago", None);
     let publication = throng_core::Publication {
@@ -227,7 +227,7 @@ fn ask(rig: &mut Rig, client: &Client, command: &str) -> String {
 }
 
 #[test]
-fn what_a_client_asked_for_stays_when_the_server_keeps_it_no_more() {
+fn requested_channels_stay_when_no_longer_kept() {
     let (mut rig, access) = rig(Settings::for_tests());
     keep(&mut rig, &access, &["first"], &[]);
     let client = ann(&mut rig);
@@ -251,7 +251,7 @@ fn what_a_client_asked_for_stays_when_the_server_keeps_it_no_more() {
 }
 
 #[test]
-fn channels_that_a_client_asked_for_count_although_the_server_keeps_them() {
+fn requested_channels_count_even_if_kept() {
     let settings = Settings { max_channels_per_connection: 3, ..Settings::for_tests() };
     let (mut rig, access) = rig(settings);
     keep(&mut rig, &access, &["first"], &[]);

@@ -1,9 +1,9 @@
 //! Frozen states of all versions of the format, which every later version has to thaw.
 //!
 //! `kept/N` has the state that version N writes at the end of one scenario: the engine, a segment
-//! of its messages, and a worker with clients in all kinds of states. To keep that of a new version
-//! run `THRONG_KEEP=1 cargo test -p throng-edge --test worker kept_states`, and commit the files.
-//! Kept files are never written anew.
+//! of its messages, and a worker with clients in all kinds of states. To keep the state of a new
+//! version, run `THRONG_KEEP=1 cargo test -p throng-edge --test worker kept_states`, and commit the
+//! files. Kept files are never written anew.
 
 use std::convert::Infallible;
 use std::fs;

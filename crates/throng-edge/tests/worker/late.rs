@@ -158,7 +158,7 @@ fn a_change_of_kept_channels_does_not_reach_the_other_user() {
 /// Between two slices of a change, connections that were told of it end, and the next one; and the
 /// id of its subscription is given to one that joins, and is last.
 #[test]
-fn a_change_of_kept_channels_reaches_every_connection_of_the_user() {
+fn a_kept_change_reaches_every_connection_of_its_user() {
     let names: Vec<_> = (0..300).map(|number| format!("kept-{number}")).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
     for slices in 0..40 {

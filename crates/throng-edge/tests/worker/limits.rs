@@ -27,7 +27,7 @@ fn get(rig: &mut Rig, address: &str, fields: &str) -> Client {
 }
 
 #[test]
-fn a_token_that_is_not_verified_is_refused_and_closed_in_one_step() {
+fn an_unverified_token_is_refused_and_closed_at_once() {
     let mut rig = rig(LimitSettings { bad_tokens_per_s: 2, ..LimitSettings::default() });
     let forged = bearer(&token_of_key("x", r#"{"exp": 3600, "iat": 1}"#));
     for _ in 0..2 {

@@ -33,7 +33,7 @@ fn stuck(rig: &mut Rig, channel: &str) -> Client {
 }
 
 #[test]
-fn fewer_messages_are_kept_for_clients_that_do_not_read_and_others_miss_none() {
+fn short_memory_drops_backlogs_of_clients_that_do_not_read() {
     for limit in [8_000, 40_000, 400_000] {
         let mut rig = rig(limit);
         let (_stuck, reader) = (stuck(&mut rig, "a"), rig.get("/channels/a"));

@@ -63,7 +63,7 @@ fn each_answer_to_a_subscriber_repeats_the_id_of_its_request() {
 }
 
 #[test]
-fn a_poll_that_waits_keeps_the_id_of_its_request_for_another_process() {
+fn a_frozen_poll_keeps_the_id_of_its_request() {
     let mut rig = Rig::new();
     let polls = ["r-7", "r-8"].map(|id| {
         let fields = format!("X-Request-Id: {id}\r\n");

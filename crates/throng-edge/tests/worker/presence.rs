@@ -148,7 +148,7 @@ fn a_query_about_a_channel_without_followers_is_answered() {
     assert!(presence.users.is_empty());
 }
 
-/// The queries of one client do not delay those of all others: it has one at a time.
+/// The queries of one client do not delay the queries of others: it has one at a time.
 #[test]
 fn a_connection_has_one_open_query() {
     let mut rig = Rig::new();

@@ -504,7 +504,7 @@ fn a_connection_joins_when_it_gets_a_user() {
 
 /// A remembered answer hides nobody who comes meanwhile.
 #[test]
-fn who_comes_while_an_answer_is_remembered_is_told() {
+fn newcomers_during_a_remembered_answer_are_told() {
     let mut rig = rig(rules());
     let named = PresenceEventSettings { grace_ms: GRACE_MS, max_named: 1000 };
     let mut events = PresenceEvents::new(named);

@@ -40,7 +40,7 @@ pub(crate) fn publish_with_receipt(
 }
 
 #[test]
-fn those_who_come_and_go_before_the_worker_hears_of_the_message_are_told_apart() {
+fn receipts_tell_late_from_early_subscribers() {
     let mut rig = Rig::new();
     let _stays = rig.get("/channels/a");
     let leaves = rig.get("/channels/a");
@@ -65,7 +65,7 @@ fn a_channel_that_was_followed_anew_is_another_one_to_a_receipt() {
 }
 
 #[test]
-fn a_message_counts_with_its_last_byte_and_not_with_the_answers_behind_it() {
+fn a_message_counts_with_its_own_last_byte() {
     let mut rig = Rig::new();
     let client = rig.v1();
     rig.send_frame(&client, r#"{"type":"subscribe","channel":"a"}"#);

@@ -46,7 +46,7 @@ fn the_connections_of_a_user_are_listed() {
 }
 
 #[test]
-fn the_connections_of_a_server_without_keys_are_found_by_their_inbox() {
+fn without_keys_connections_are_found_by_inbox() {
     let mut rig = Rig::new();
     let _clients = [rig.get("/users/ann"), rig.get("/subscribe?channel=a&user=ann")];
     let _others = [rig.get("/users/bob"), rig.get("/channels/ann")];
@@ -55,7 +55,7 @@ fn the_connections_of_a_server_without_keys_are_found_by_their_inbox() {
 }
 
 #[test]
-fn a_revocation_closes_the_connections_of_the_token_and_no_other() {
+fn a_revocation_closes_only_connections_of_its_token() {
     let mut rig = rig();
     let ann = token_of_ann();
     let many: Vec<_> = (0..200)
@@ -75,7 +75,7 @@ fn a_revocation_closes_the_connections_of_the_token_and_no_other() {
 }
 
 #[test]
-fn clients_are_told_when_messages_come_late_if_their_transport_has_a_form_for_it() {
+fn clients_hear_of_late_messages_where_a_transport_can_say_so() {
     const LATE: &str = r#"{"type":"late","late":true}"#;
     const CURRENT: &str = r#"{"type":"late","late":false}"#;
     let mut rig = Rig::new();

@@ -79,7 +79,7 @@ fn only_first_subscriptions_are_told() {
 }
 
 #[test]
-fn a_short_queue_does_not_hide_the_long_one_of_the_other_listener() {
+fn a_short_queue_does_not_hide_the_other_listeners() {
     let (mut rig, _) = rig(10);
     rig.worker.set_crowd(true, queue(true));
     set_queue(&mut rig, false);

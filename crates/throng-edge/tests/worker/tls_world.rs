@@ -493,7 +493,7 @@ fn clients_over_tls_get_what_others_get() {
 }
 
 #[test]
-fn a_client_over_tls_that_is_behind_is_reset_when_memory_is_short() {
+fn short_memory_resets_a_slow_client_over_tls() {
     let mut world = World::new(0);
     world.connect();
     world.settle();

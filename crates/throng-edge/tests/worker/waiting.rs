@@ -247,7 +247,7 @@ fn requests_behind_one_that_waits_are_bounded() {
 }
 
 #[test]
-fn a_connection_is_closed_when_the_first_of_its_permissions_ends() {
+fn the_first_expiring_permission_closes_a_connection() {
     let (mut rig, access) = rig();
     let headers = "Host: localhost\r\nAccept: text/event-stream\r\n";
     let stream = rig.connect(&format!("GET /channels/slow HTTP/1.1\r\n{headers}\r\n"));

@@ -54,7 +54,7 @@ impl<S> Connections<S> {
         self.get(id).is_some_and(|connection| self.side.is_wait_over(connection, now))
     }
 
-    /// True if a streaming connection has other deadlines than that of its heartbeat.
+    /// True if a streaming connection has other deadlines than its heartbeat.
     pub(crate) fn has_deadlines(&self, connection: &Connection<S>) -> bool {
         self.side.has_entry(connection)
     }

@@ -61,7 +61,7 @@ fn parked_connections_are_counted_until_they_leave_the_state() {
 }
 
 #[test]
-fn places_are_taken_by_subscribers_and_come_back_when_they_close() {
+fn closing_subscribers_give_back_their_places() {
     let mut connections = connections(2);
     let ids = [(); 3].map(|()| insert(&mut connections));
     assert_eq!(connections.room(), 2, "heads take no places");

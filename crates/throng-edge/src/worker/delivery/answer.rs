@@ -89,7 +89,7 @@ impl Answer {
         last
     }
 
-    /// The response. `position` is that of the client after it.
+    /// The response. `position` is the client's after it.
     pub(super) fn encode(
         &self,
         position: &str,

@@ -193,7 +193,7 @@ impl<N: Net> Worker<N> {
             return;
         }
         // First: a client that has its answer may ask again at once, at another worker, and must
-        // find its place among those of its address and user free.
+        // find a free place of its address and user.
         polls.iter().for_each(|&(id, _)| self.end_long_poll(id));
         let Worker { connections, net, .. } = self;
         let request = |&(id, number): &(ConnectionId, usize)| {

@@ -162,7 +162,7 @@ impl<N: Net> Worker<N> {
         true
     }
 
-    /// Refuses a connection for which there is no place, not even that of an unfinished head: all
+    /// Refuses a connection for which there is no place, not even an unfinished head's: all
     /// heads are complete, and their connections wait for the control plane.
     fn refuse_without_place(&mut self, socket: &N::Socket) {
         self.count(Counter::RefusedBusy);

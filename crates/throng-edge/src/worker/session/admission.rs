@@ -22,8 +22,7 @@ impl<N: Net> Worker<N> {
         self.settings.admission.settings()
     }
 
-    /// The queue of new connections is as long as this: that of plain ones, or that of those with
-    /// TLS.
+    /// The queue of new connections is as long as this: of plain ones, or of those with TLS.
     pub fn set_crowd(&mut self, is_tls: bool, crowd: QueueWatch) {
         self.crowds[usize::from(is_tls)] = crowd;
         let [plain, tls] = &self.crowds;

@@ -305,7 +305,7 @@ impl<N: Net> Worker<N> {
         false
     }
 
-    /// Makes a connection follow those of the channels that its user follows, and none of the
+    /// Makes a connection follow the channels among these that its user follows, and none of the
     /// others. Returns false if that has to wait.
     fn apply_kept_change(
         &mut self,

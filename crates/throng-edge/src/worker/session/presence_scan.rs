@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_of_which_not_all_is_examined_counts_as_a_missing_user() {
+    fn a_partly_examined_connection_is_a_missing_user() {
         let Room { engine, table, scan, answer, .. } = room(2, 10);
         let inbox_of = |_| Inbox { channel: None, examined: EXAMINED_PER_CONNECTION as u32 };
         let name_of = |id: ConnectionId| Some(ConnectionName::new(WorkerId(0), 1, id.index()));

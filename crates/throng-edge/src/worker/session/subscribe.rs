@@ -388,7 +388,7 @@ impl<N: Net> Worker<N> {
     /// Sets the state, framing and flags that the request asks for, and counts the subscriber.
     fn set_up(&mut self, id: ConnectionId, request: &Request) {
         let Some(connection) = self.connections.expect_live_mut(id) else { return };
-        // Begins without those of an earlier request; what is the socket's or the place's stays.
+        // Begins without the flags of an earlier request; the socket's and the place's stay.
         let flags = Flags::default()
             .with(Flags::HEARD, true)
             .with(Flags::SERVED, connection.has(Flags::SERVED))

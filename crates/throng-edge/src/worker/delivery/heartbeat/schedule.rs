@@ -230,7 +230,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_client_that_answers_in_time_is_never_closed_however_late_checks_are() {
+    fn late_checks_close_no_client_that_answers_in_time() {
         let mut seed = 1;
         for (interval, ping_interval) in INTERVALS {
             for group in 0..50 {
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_client_is_closed_after_a_ping_and_the_time_for_its_answer() {
+    fn a_silent_client_is_closed_after_an_unanswered_ping() {
         let mut seed = 1;
         for (interval, ping_interval) in INTERVALS {
             for group in 0..500 {
