@@ -232,7 +232,7 @@ impl<N: Net> Worker<N> {
         // others.
         subscriptions.set_max_blocked_bytes(limits.max_blocked_bytes / workers);
         let mut connections =
-            Connections::new((node, id), metrics.clone(), limits, clients, generation);
+            Connections::new(node, id, metrics.clone(), limits, clients, generation);
         if access.passed.users {
             connections.keep_all_names();
         }

@@ -60,7 +60,8 @@ pub(crate) struct Connections<S> {
 impl<S> Connections<S> {
     /// No connections. The first one has the generation after `generation`.
     pub(crate) fn new(
-        (node, worker): (NodeTag, WorkerId),
+        node: NodeTag,
+        worker: WorkerId,
         metrics: Metrics,
         limits: Limits,
         clients: Arc<Clients>,
@@ -170,7 +171,8 @@ impl<S> Connections<S> {
         &mut self,
         socket: S,
         flags: Flags,
-        (due, now_ms): (u32, u64),
+        due: u32,
+        now_ms: u64,
         client: Option<CountedAddress>,
     ) -> ConnectionId {
         // Places are reused: only the generation tells an event of the last owner from one of this

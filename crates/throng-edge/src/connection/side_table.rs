@@ -166,7 +166,8 @@ impl SideTable {
     pub(super) fn begin_session<S>(
         &mut self,
         connection: &mut Connection<S>,
-        (grants, user): (&Arc<Grants>, Option<&str>),
+        grants: &Arc<Grants>,
+        user: Option<&str>,
         session: impl FnOnce(GrantsId) -> Session,
     ) {
         let is_named = self.keeps_name(connection);

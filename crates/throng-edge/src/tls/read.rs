@@ -334,7 +334,7 @@ where
         let Established { outgoing, incoming, peer } = established;
         let Peer { alpn, is_resumed, user, .. } = peer;
         let suite = outgoing.suite();
-        if self.slots.establish(slot, (outgoing, incoming), user.map(Box::new)).is_err() {
+        if self.slots.establish(slot, outgoing, incoming, user.map(Box::new)).is_err() {
             return false;
         }
         let kind = if is_resumed { Counter::TlsHandshakesResumed } else { Counter::TlsHandshakes };

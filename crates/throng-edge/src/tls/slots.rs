@@ -209,7 +209,8 @@ impl Slots {
     pub(super) fn establish(
         &mut self,
         slot: Slot,
-        (outgoing, incoming): (Outgoing, Incoming),
+        outgoing: Outgoing,
+        incoming: Incoming,
         user: Option<Box<CertifiedUser>>,
     ) -> io::Result<()> {
         let cold = match incoming.compact() {

@@ -153,7 +153,7 @@ where
                 let outbound = Outbound::resume(outbound);
                 let half = Half { inbound, outbound, end, ..Half::default() };
                 let Ok(slot) = self.slots.insert(socket.number(), half) else { return false };
-                let is_kept = self.slots.establish(slot, (outgoing, incoming), user).is_ok();
+                let is_kept = self.slots.establish(slot, outgoing, incoming, user).is_ok();
                 self.slots.trim(slot);
                 is_kept
             }

@@ -273,14 +273,15 @@ mod tests {
     fn connections(count: usize) -> (Connections<()>, Vec<ConnectionId>) {
         let metrics = Metrics::new([100].into_iter());
         let mut connections = Connections::new(
-            (NodeTag::ALONE, WorkerId(0)),
+            NodeTag::ALONE,
+            WorkerId(0),
             metrics,
             Limits::default(),
             Arc::default(),
             0,
         );
         let ids =
-            (0..count).map(|_| connections.insert((), Flags::default(), (0, 0), None)).collect();
+            (0..count).map(|_| connections.insert((), Flags::default(), 0, 0, None)).collect();
         (connections, ids)
     }
 
@@ -316,7 +317,7 @@ mod tests {
         let mut deferred = Deferred::default();
         deferred.defer_read(ids[0], &mut connections);
         connections.remove(ids[0]);
-        let reused = connections.insert((), Flags::default(), (0, 0), None);
+        let reused = connections.insert((), Flags::default(), 0, 0, None);
         assert_eq!(reused, ids[0]);
         deferred.check_invariants(&connections);
         assert_eq!(deferred.next_read(&mut connections), None);

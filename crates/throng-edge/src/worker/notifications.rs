@@ -66,7 +66,7 @@ impl<N: Net> Worker<N> {
                 }
                 Notification::Follows { name, channel, connection, wanted, ticket } => {
                     let is_named = self.engine.is_named(channel, &name);
-                    ticket.answer(is_named && self.follows((connection, wanted), channel));
+                    ticket.answer(is_named && self.follows(connection, wanted, channel));
                 }
                 Notification::Settled => self.deferred.resume_unsettled(),
                 Notification::Kept(notice) => {

@@ -164,7 +164,8 @@ impl<N: Net> Worker<N> {
     /// false if the connection is gone.
     pub(super) fn follows(
         &self,
-        (connection, wanted): (ConnectionName, WantedTags),
+        connection: ConnectionName,
+        wanted: WantedTags,
         channel: ChannelId,
     ) -> bool {
         let is_of = |subscription| {

@@ -388,7 +388,7 @@ impl<N: Net> Worker<N> {
             (frozen.session, granted)
         {
             let session = |place| Session::from_parts(tags, place, expires_s, lead);
-            self.connections.begin_session(id, (granted, user), session);
+            self.connections.begin_session(id, granted, user, session);
             if let Some(session) = self.connections.session(id) {
                 clients.limiter.resume_connection(clients.of_session(session));
             }

@@ -359,18 +359,19 @@ impl Rig {
     }
 
     pub(crate) fn publish(&self, channel: &str, text: &str, excluded: Option<ConnectionName>) {
-        self.publish_with(channel, text, (excluded, None));
+        self.publish_with(channel, text, excluded, None);
     }
 
     pub(crate) fn publish_brief(&self, channel: &str, text: &str, expires_in_ms: u64) {
-        self.publish_with(channel, text, (None, Some(expires_in_ms)));
+        self.publish_with(channel, text, None, Some(expires_in_ms));
     }
 
     fn publish_with(
         &self,
         channel: &str,
         text: &str,
-        (excluded, expires_in_ms): (Option<ConnectionName>, Option<u64>),
+        excluded: Option<ConnectionName>,
+        expires_in_ms: Option<u64>,
     ) {
         let publication = Publication {
             channel: ChannelName::channel(channel),

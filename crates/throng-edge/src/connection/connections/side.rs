@@ -89,13 +89,14 @@ impl<S> Connections<S> {
     pub(crate) fn begin_session(
         &mut self,
         id: ConnectionId,
-        (grants, user): (&Arc<Grants>, Option<&str>),
+        grants: &Arc<Grants>,
+        user: Option<&str>,
         session: impl FnOnce(GrantsId) -> Session,
     ) {
         // A failed write may have released it.
         let Some(connection) = self.table.get_mut(id.index()) else { return };
         debug_assert!(matches!(connection.state, State::Streaming | State::LongPolling));
-        self.side.begin_session(connection, (grants, user), session);
+        self.side.begin_session(connection, grants, user, session);
     }
 
     /// The client was told that its session ends.

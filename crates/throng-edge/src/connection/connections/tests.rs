@@ -3,7 +3,7 @@ use crate::encoding::Encoding;
 
 fn connections(capacity: u32) -> Connections<()> {
     let metrics = Metrics::new([capacity].into_iter());
-    Connections::new((NodeTag::ALONE, WorkerId(0)), metrics, limits(), Arc::default(), u32::MAX - 1)
+    Connections::new(NodeTag::ALONE, WorkerId(0), metrics, limits(), Arc::default(), u32::MAX - 1)
 }
 
 fn limits() -> Limits {
@@ -18,7 +18,7 @@ fn limits() -> Limits {
 }
 
 fn insert(connections: &mut Connections<()>) -> ConnectionId {
-    let id = connections.insert((), Flags::default(), (0, 0), None);
+    let id = connections.insert((), Flags::default(), 0, 0, None);
     connections.check_invariants();
     id
 }

@@ -82,7 +82,9 @@ impl<N: Net> Worker<N> {
             (encoding.unwrap_or_default().of(&message), request.bytes.len())
         });
         let written = encoded.zip(transfers.drain(..));
-        let of_message = |(encoded, transfer)| Outcome::of_message(&message, encoded, transfer);
+        let of_message = |((encoding, length), transfer)| {
+            Outcome::of_message(&message, encoding, length, transfer)
+        };
         outcomes.extend(written.map(of_message));
         debug_assert_eq!(together.len(), outcomes.len());
         // Only after all writes: this may release connections, whose sockets the requests borrow.

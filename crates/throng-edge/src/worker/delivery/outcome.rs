@@ -47,7 +47,8 @@ impl Outcome {
     /// The outcome of writing one message in this encoding, which has `length` bytes.
     pub(in crate::worker) fn of_message(
         message: &Arc<Message>,
-        (encoding, length): (Encoding, usize),
+        encoding: Encoding,
+        length: usize,
         transfer: Transfer,
     ) -> Outcome {
         let written = match transfer {
@@ -285,7 +286,7 @@ mod tests {
         for (taken, transfer) in
             [(0, Transfer::Blocked), (1, Transfer::Bytes(1)), (4, Transfer::Bytes(4))]
         {
-            let alone = Outcome::of_message(&messages[0], (Encoding::Line, 4), transfer);
+            let alone = Outcome::of_message(&messages[0], Encoding::Line, 4, transfer);
             let among = written(&messages, taken);
             assert_eq!(
                 (alone.advanced_to, alone.deliveries, alone.sent_bytes, alone.is_blocked),
@@ -294,6 +295,6 @@ mod tests {
             let from = |outcome: Outcome| outcome.partial.map(|partial| partial.from);
             assert_eq!(from(alone), from(among));
         }
-        assert!(Outcome::of_message(&messages[0], (Encoding::Line, 4), Transfer::Gone).is_gone);
+        assert!(Outcome::of_message(&messages[0], Encoding::Line, 4, Transfer::Gone).is_gone);
     }
 }

@@ -42,7 +42,7 @@ impl<N: Net> Worker<N> {
             None => (socket, client),
         };
         let patience = self.settings.head_timeout;
-        self.admit(Flags::default(), socket, client, (patience, &mut []));
+        self.admit(Flags::default(), socket, client, patience, &mut []);
         self.evict_excess();
     }
 
@@ -75,7 +75,7 @@ impl<N: Net> Worker<N> {
         let is_idle = bytes.is_empty() && !header.is_new && !header.has_place;
         let patience =
             if is_idle { self.settings.idle_timeout } else { self.settings.head_timeout };
-        self.admit(flags, socket, client, (patience, bytes));
+        self.admit(flags, socket, client, patience, bytes);
         self.evict_excess();
     }
 
@@ -108,7 +108,8 @@ impl<N: Net> Worker<N> {
         flags: Flags,
         socket: N::Socket,
         client: Arrival,
-        (patience, bytes): (Duration, &mut [u8]),
+        patience: Duration,
+        bytes: &mut [u8],
     ) {
         if !self.make_room() {
             self.refuse_without_place(&socket);
@@ -117,7 +118,7 @@ impl<N: Net> Worker<N> {
         let due = self.clock.deadline(patience);
         let flags = flags.with(Flags::AWAITS_PROXY_HEADER, client.awaits_proxy_header);
         let now_ms = self.clock.unix_ms();
-        let id = self.connections.insert(socket, flags, (due, now_ms), client.counted);
+        let id = self.connections.insert(socket, flags, due, now_ms, client.counted);
         let Some(connection) = self.connections.expect_live(id) else { return };
         let token = connection.token(id);
         if !bytes.is_empty() {

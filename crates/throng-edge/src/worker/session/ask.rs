@@ -112,7 +112,8 @@ impl<N: Net> Worker<N> {
     pub(in crate::worker) fn ask_access<'a>(
         &mut self,
         id: ConnectionId,
-        (client, details): (&Client, Details<'_>),
+        client: &Client,
+        details: Details<'_>,
         actions: impl Iterator<Item = Action<'a>>,
     ) -> Permission {
         if let Client::Viewer = client {

@@ -112,7 +112,7 @@ impl<N: Net> Worker<N> {
         }
         let client = self.client(call.id, action_of(&command, &name));
         let details = self.details(call.id, None);
-        match self.ask_access(call.id, (&client, details), actions_of(&command, &name)) {
+        match self.ask_access(call.id, &client, details, actions_of(&command, &name)) {
             Permission::Granted(until_ms) => self.execute(call, command, Known::Allowed(until_ms)),
             Permission::Refused(error) => Err(error),
             Permission::Later(wait) => {
@@ -131,11 +131,11 @@ impl<N: Net> Worker<N> {
         match command {
             Command::Subscribe { target, since, history, presence } => {
                 let begin = (since.as_deref(), history);
-                self.subscribe_command(call, (&target, presence), begin, known)
+                self.subscribe_command(call, &target, presence, begin, known)
             }
             Command::Unsubscribe { target } => self.unsubscribe_command(call, &target),
             Command::Publish { target, publication, echo } => {
-                self.publish_command(call, &target, (publication, echo), known)
+                self.publish_command(call, &target, publication, echo, known)
             }
             Command::History { target, limit, before, after } => {
                 let range = (before.as_deref(), after.as_deref());
@@ -145,7 +145,7 @@ impl<N: Net> Worker<N> {
                 self.presence_command(call, &target, limit, known)
             }
             Command::Read { target, id, back } => {
-                self.read_command(call, &target, (id.as_deref(), back), known)
+                self.read_command(call, &target, id.as_deref(), back, known)
             }
             Command::Auth { token } => self.auth_command(call, &token, known),
             Command::Ping => {
@@ -211,7 +211,8 @@ impl<N: Net> Worker<N> {
     fn fetch_for_subscription(
         &mut self,
         call: Call<'_>,
-        (name, start): (&ChannelName, StartAt),
+        name: &ChannelName,
+        start: StartAt,
         is_of_kept: bool,
         known: Known,
     ) -> Option<FetchedParts> {
@@ -239,7 +240,8 @@ impl<N: Net> Worker<N> {
     fn subscribe_command(
         &mut self,
         call: Call<'_>,
-        (target, has_presence): (&Target, bool),
+        target: &Target,
+        has_presence: bool,
         begin: (Option<&str>, Option<u32>),
         known: Known,
     ) -> Result<(), ErrorResponse> {
@@ -269,7 +271,7 @@ impl<N: Net> Worker<N> {
             (None, None) => StartAt::Live,
         };
         let is_of_kept = name.kind() == Kind::User && self.has_kept_of(id, name.name());
-        let fetched = self.fetch_for_subscription(call, (&name, start), is_of_kept, known);
+        let fetched = self.fetch_for_subscription(call, &name, start, is_of_kept, known);
         let Some(fetched) = fetched else { return Ok(()) };
         // After all that may refuse or wait, so that each subscription is counted once.
         self.limit_subscriptions(id, count).inspect_err(|_| self.count(Counter::RefusedLimit))?;
@@ -331,7 +333,8 @@ impl<N: Net> Worker<N> {
         &mut self,
         call: Call<'_>,
         target: &Target,
-        (publication, is_echoed): (v1::Publication, bool),
+        publication: v1::Publication,
+        is_echoed: bool,
         known: Known,
     ) -> Result<(), ErrorResponse> {
         let outcome = match known {
@@ -435,7 +438,8 @@ impl<N: Net> Worker<N> {
         &mut self,
         call: Call<'_>,
         target: &Target,
-        (id, may_go_back): (Option<&str>, bool),
+        id: Option<&str>,
+        may_go_back: bool,
         known: Known,
     ) -> Result<(), ErrorResponse> {
         let id = id.map(str::parse::<MessageId>).transpose()?;

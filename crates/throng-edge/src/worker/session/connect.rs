@@ -26,7 +26,8 @@ impl<N: Net> Worker<N> {
     pub(super) fn identify_elsewhere(
         &mut self,
         id: ConnectionId,
-        (request, head): (&Request, &Head<'_>),
+        request: &Request,
+        head: &Head<'_>,
         told: Option<Arc<Identity>>,
     ) -> Result<Client, Unidentified> {
         let Some(connect) = self.access.connect.clone() else {
@@ -64,7 +65,8 @@ impl<N: Net> Worker<N> {
     pub(super) fn confirm(
         &mut self,
         id: ConnectionId,
-        (request, head): (&Request, &Head<'_>),
+        request: &Request,
+        head: &Head<'_>,
         token: ShownToken<'_>,
         told: Option<Arc<Identity>>,
     ) -> Result<Client, Unidentified> {

@@ -44,7 +44,8 @@ impl<N: Net> Worker<N> {
         &self,
         request: &Request,
         client: &Client,
-        (names, starts): (&'a [ChannelName], &'a [StartAt]),
+        names: &'a [ChannelName],
+        starts: &'a [StartAt],
     ) -> Starts<'a> {
         let user = request.user().filter(|_| self.engine.fetches());
         let is_own = |user: &str| match client {

@@ -162,7 +162,7 @@ impl<N: Net> Worker<N> {
         let action = Action::Publish(&name);
         let client = self.client(id, action);
         let details = self.details(id, None);
-        match self.ask_access(id, (&client, details), iter::once(action)) {
+        match self.ask_access(id, &client, details, iter::once(action)) {
             Permission::Granted(_) => self.publish_to(id, name, body),
             Permission::Refused(error) => self.refuse_message(id, &error),
             Permission::Later(wait) => self.wait(id, wait, Asked::Message(body)),

@@ -61,7 +61,8 @@ impl<N: Net> Worker<N> {
         id: ConnectionId,
         request: &Request,
         head: &[u8],
-        (known, told): (&Known, Option<Arc<Identity>>),
+        known: &Known,
+        told: Option<Arc<Identity>>,
     ) -> Result<Client, Unidentified> {
         let limits = Limits { max_head_bytes: self.settings.max_head_bytes };
         let Ok(Parsed::Complete { head, .. }) = head::parse(head, limits) else {
@@ -97,7 +98,7 @@ impl<N: Net> Worker<N> {
         let Some(credential) = of_subscription(head, request, cookie)? else {
             return match self.identify_by_certificate(id, request, head)? {
                 Some(client) => Ok(client),
-                None => self.identify_elsewhere(id, (request, head), told),
+                None => self.identify_elsewhere(id, request, head, told),
             };
         };
         match credential.place() {
@@ -108,7 +109,7 @@ impl<N: Net> Worker<N> {
             Place::Header | Place::Query | Place::Subprotocol => {}
         }
         let (identity, text) = self.verify_shown(id, &credential, tried)?;
-        self.confirm(id, (request, head), ShownToken { identity: &identity, text }, told)
+        self.confirm(id, request, head, ShownToken { identity: &identity, text }, told)
     }
 
     fn find_key(&self, text: &str, request: &Request) -> Result<Client, ErrorResponse> {
@@ -140,12 +141,12 @@ impl<N: Net> Worker<N> {
         {
             return Ok((self.verify(id, text)?, text));
         }
-        let first = self.try_token(id, (0, credential.text()), &mut tried);
+        let first = self.try_token(id, 0, credential.text(), &mut tried);
         let Some(other) = credential.other_cookie() else { return first };
         if let Err(Unidentified::Later(_)) = first {
             return first;
         }
-        match self.try_token(id, (1, other), &mut tried) {
+        match self.try_token(id, 1, other, &mut tried) {
             later @ Err(Unidentified::Later(_)) => later,
             second => choose_cookie(first, second, Unidentified::code),
         }
@@ -155,7 +156,8 @@ impl<N: Net> Worker<N> {
     fn try_token<'t>(
         &mut self,
         id: ConnectionId,
-        (at, text): (usize, &'t str),
+        at: usize,
+        text: &'t str,
         tried: &mut Tried,
     ) -> Result<VerifiedToken<'t>, Unidentified> {
         if let Some(error) = &tried.refusals[at] {
@@ -302,14 +304,14 @@ impl<N: Net> Worker<N> {
             | Client::Session { .. } => {}
             Client::Key { grants, tag } => {
                 let session = |place| Session::of_key(place, *tag);
-                self.connections.begin_session(id, (grants, None), session);
+                self.connections.begin_session(id, grants, None, session);
             }
             Client::Token(identity) => {
                 let lead = self.lead(id, identity);
                 let tagger = &self.access.tagger;
-                let known = (identity.grants(), identity.user());
-                self.connections
-                    .begin_session(id, known, |place| Session::new(identity, place, tagger, lead));
+                let session = |place| Session::new(identity, place, tagger, lead);
+                let (grants, user) = (identity.grants(), identity.user());
+                self.connections.begin_session(id, grants, user, session);
             }
         }
     }

@@ -137,7 +137,8 @@ impl<N: Net> Worker<N> {
     pub(in crate::worker) fn end_denied_presence(
         &mut self,
         id: ConnectionId,
-        (subscription, channel): (SubscriptionId, &str),
+        subscription: SubscriptionId,
+        channel: &str,
         error: &ErrorResponse,
     ) {
         self.unfollow(id, subscription);

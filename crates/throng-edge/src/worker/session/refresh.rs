@@ -107,7 +107,7 @@ impl<N: Net> Worker<N> {
         }
         self.count(Counter::SubscriptionsRevoked);
         if self.subscriptions.is_of_presence_events(subscription) {
-            return self.end_denied_presence(id, (subscription, &target.name), error);
+            return self.end_denied_presence(id, subscription, &target.name, error);
         }
         if target.kind == Kind::User {
             self.unfollow_kept(id);

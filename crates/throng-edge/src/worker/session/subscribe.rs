@@ -140,7 +140,7 @@ impl<N: Net> Worker<N> {
             Err(error) => return self.refuse_subscriber(id, request, head, &error),
         };
         let details = self.details(id, passed.as_ref());
-        match self.ask_access(id, (client, details), actions) {
+        match self.ask_access(id, client, details, actions) {
             Permission::Granted(until_ms) => {
                 let none = FetchedParts::until(until_ms);
                 self.fetch_and_follow((id, request, head), (client, channels), none);
@@ -171,7 +171,7 @@ impl<N: Net> Worker<N> {
             Ok(channels) => channels,
             Err(error) => return self.refuse_subscriber(id, request, head, &error),
         };
-        let client = match self.identify_again(id, request, head, (&known, told)) {
+        let client = match self.identify_again(id, request, head, &known, told) {
             Ok(client) => client,
             Err(Unidentified::Refused(error)) => {
                 return self.refuse_subscriber(id, request, head, &error);
@@ -247,7 +247,7 @@ impl<N: Net> Worker<N> {
         (client, channels): (&Client, Channels),
         fetched: FetchedParts,
     ) {
-        let wanted = self.starts_of(request, client, (&channels.names, &channels.starts));
+        let wanted = self.starts_of(request, client, &channels.names, &channels.starts);
         match self.fetch_starts(id, &wanted, fetched) {
             Ok(fetched) => self.follow_all((id, request, head), (client, channels), &fetched),
             Err(wait) => self.wait(id, wait.of(client), Asked::Head(head.into())),
