@@ -493,7 +493,7 @@ def test_a_new_process_ends_if_the_old_one_dies_before_the_last_word(tmp_path, l
         process = subprocess.Popen(
             [BINARY, "serve", "--listen", listen, "--workers", "1"],
             cwd=tmp_path,
-            env=clean_environment({"TAKE_OVER_FROM_THRONG": "3"}),
+            env=clean_environment({"TAKE_OVER_FROM_THRONG": f"throng/{PROTOCOL}"}),
             stdin=far,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -531,7 +531,7 @@ def test_a_new_process_redirects_nobody_before_the_last_word(tmp_path):
         process = subprocess.Popen(
             [BINARY, "serve", "--listen", plain, "--workers", "1", *flags],
             cwd=tmp_path,
-            env=clean_environment({"TAKE_OVER_FROM_THRONG": "3"}),
+            env=clean_environment({"TAKE_OVER_FROM_THRONG": f"throng/{PROTOCOL}"}),
             stdin=far,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
