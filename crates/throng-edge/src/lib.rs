@@ -49,8 +49,8 @@ pub use limits::Limits;
 pub use metrics::{Metrics, WorkerMetrics};
 pub use settings::{HEAD_BYTES_MAX, Settings, TlsSettings};
 pub use start::{
-    Arrivals, ControlHandoffs, Edge, Handoff, PassedPorts, Plan, SendMethod, Shared, StartError,
-    WorkerBusyError, WorkerHandoffs, listen_alone,
+    Arrivals, ControlHandoffs, Edge, EdgeContext, EdgePlan, Handoff, PassedPorts, SendMethod,
+    StartError, WorkerBusyError, WorkerHandoffs, listen_alone,
 };
 pub use sys::process::release_unused_memory;
 pub use sys::sealed::{SealedMemory, SealedWriter};

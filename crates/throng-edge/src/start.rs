@@ -74,7 +74,7 @@ pub fn listen_alone(
 /// The workers to start, and what they share. It is made before any worker leaves the process's
 /// descriptor table, so that its descriptors have the same numbers in all tables.
 #[derive(Debug)]
-pub struct Plan {
+pub struct EdgePlan {
     settings: Settings,
     port: Port,
     tls_port: Option<PortReservation>,
@@ -105,10 +105,10 @@ pub struct PassedPorts {
     pub listener: Option<OwnedFd>,
 }
 
-impl Plan {
+impl EdgePlan {
     /// Raises the descriptor limit as far as allowed, decides how many workers there are, and takes
     /// the port: of `passed`, a listener that the service manager has opened, if there is one.
-    pub fn new(settings: Settings, passed: Option<TcpListener>) -> Result<Plan, StartError> {
+    pub fn new(settings: Settings, passed: Option<TcpListener>) -> Result<EdgePlan, StartError> {
         let descriptors_max = capacity::descriptors_max();
         let capacities = capacity::capacities(&settings, descriptors_max)?;
         let port = match passed {
@@ -122,12 +122,13 @@ impl Plan {
         };
         let tls_port = settings.tls.as_ref().map(take_tls).transpose()?;
         let ports = Ports { plain: port, tls: tls_port, inherits: [false; 2] };
-        Plan::with_ports(settings, descriptors_max, capacities, ports, None)
+        EdgePlan::with_ports(settings, descriptors_max, capacities, ports, None)
     }
 
-    /// As [`Plan::new`], with the ports of a running server, whose workers are to go on here. Other
-    /// addresses are new here: workers listen there once they may act, and no longer at the old.
-    pub fn take_over(settings: Settings, passed: PassedPorts) -> Result<Plan, StartError> {
+    /// As [`EdgePlan::new`], with the ports of a running server, whose workers are to go on here.
+    /// Other addresses are new here: workers listen there once they may act, and no longer at the
+    /// old.
+    pub fn take_over(settings: Settings, passed: PassedPorts) -> Result<EdgePlan, StartError> {
         let descriptors_max = capacity::descriptors_max();
         let differs = |what: String| Err(StartError::TakeOver(what));
         let capacities = capacity::capacities_after(passed.workers, &settings, descriptors_max)?;
@@ -170,7 +171,7 @@ impl Plan {
         let inherits = [inherits_plain, tls.as_ref().is_some_and(|(_, inherits)| *inherits)];
         let ports = Ports { plain, tls: tls.map(|(port, _)| port), inherits };
         let gate = Some((Arc::<Gate>::default(), passed.workers));
-        Plan::with_ports(settings, descriptors_max, capacities, ports, gate)
+        EdgePlan::with_ports(settings, descriptors_max, capacities, ports, gate)
     }
 
     fn with_ports(
@@ -179,7 +180,7 @@ impl Plan {
         capacities: Vec<u32>,
         ports: Ports,
         gate: Option<(Arc<Gate>, usize)>,
-    ) -> Result<Plan, StartError> {
+    ) -> Result<EdgePlan, StartError> {
         let workers = capacities.len();
         // All of these are opened before a worker leaves the process's descriptor table, so that
         // they have the same numbers in every table.
@@ -197,7 +198,7 @@ impl Plan {
         let queues = events.iter().map(|event| Arc::new(queue(Arc::clone(event)))).collect();
         let to_control = handoff::pair().map_err(&no_pair)?;
         let Ports { plain: port, tls: tls_port, inherits } = ports;
-        Ok(Plan {
+        Ok(EdgePlan {
             settings,
             port,
             tls_port,
@@ -250,7 +251,7 @@ impl Plan {
     }
 
     /// Connections that the descriptor limit allows one worker, whatever its share of
-    /// [`Plan::max_connections`] is.
+    /// [`EdgePlan::max_connections`] is.
     pub fn max_worker_connections(&self) -> usize {
         capacity::max_worker_connections(self.descriptors_max, self.workers())
     }
@@ -271,7 +272,11 @@ impl Plan {
 
     /// Starts the workers with what they share. When this returns, connections are accepted; or the
     /// `arrivals` have everything, and wait for [`Edge::take_over`].
-    pub fn start(self, shared: &Shared, arrivals: Option<Arrivals>) -> Result<Edge, StartError> {
+    pub fn start(
+        self,
+        shared: &EdgeContext,
+        arrivals: Option<Arrivals>,
+    ) -> Result<Edge, StartError> {
         let common = self.common();
         let mut starts = Vec::new();
         let mut send_method = SendMethod::IoUring;
@@ -300,7 +305,7 @@ impl Plan {
                 send_method = method;
             }
         }
-        let Common { senders, metrics, succession, .. } = &common;
+        let ThreadContext { senders, metrics, succession, .. } = &common;
         let gate = self.gate;
         let arrived = starts.iter().try_for_each(|start| {
             send_method = start.recv().unwrap_or_else(died)?;
@@ -337,14 +342,14 @@ impl Plan {
         })
     }
 
-    fn common(&self) -> Common {
+    fn common(&self) -> ThreadContext {
         let metrics = Metrics::new(self.capacities.iter().copied());
         let mut settings = Settings { listen: self.address(), ..self.settings.clone() };
         if let (Some(tls), Some(address)) = (&mut settings.tls, self.tls_address()) {
             tls.listen = address;
         }
         let concurrency = capacity::workers_min(&settings);
-        Common {
+        ThreadContext {
             compression: Arc::new(Compression::new(settings.compression)),
             senders: self.to_workers.iter().map(|(sender, _)| sender.clone()).collect(),
             steering: self
@@ -372,8 +377,8 @@ impl Plan {
         }
     }
 
-    fn thread(&self, number: usize, shared: &Shared, common: &Common) -> Thread {
-        let Shared { engine, access, rules, events, pressure } = shared;
+    fn thread(&self, number: usize, shared: &EdgeContext, common: &ThreadContext) -> Thread {
+        let EdgeContext { engine, access, rules, events, pressure } = shared;
         let id = WorkerId(number as u16);
         Thread {
             setup: Setup {
@@ -434,8 +439,8 @@ fn is_same(own: SocketAddr, its: SocketAddr) -> bool {
     own == its || (own.port() == 0 && own.ip() == its.ip())
 }
 
-/// State of the edge that the threads of all workers share, beside [`Shared`].
-struct Common {
+/// State of the edge that the threads of all workers share, beside [`EdgeContext`].
+struct ThreadContext {
     settings: Arc<Settings>,
     metrics: Metrics,
     compression: Arc<Compression>,
@@ -449,7 +454,7 @@ struct Common {
 
 /// State that all workers share with the rest of the server.
 #[derive(Clone)]
-pub struct Shared {
+pub struct EdgeContext {
     /// The logs, which both planes use.
     pub engine: Arc<dyn Engine>,
     pub access: Arc<AccessControl>,

@@ -108,7 +108,7 @@ pub struct Welcome {
     /// The seed of the tags of sessions.
     pub tag_seed: [u8; 16],
     /// The kinds of the descriptors beside the message, in their order.
-    pub listeners: Vec<Listener>,
+    pub listeners: Vec<DescriptorKind>,
     /// Keys of session tickets, as the crate that has them writes them.
     pub ticket_keys: Vec<u8>,
 }
@@ -116,7 +116,7 @@ pub struct Welcome {
 /// The kind of a descriptor beside [`Message::Welcome`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Listener {
+pub enum DescriptorKind {
     /// Keeps the port of `listen`; workers' listeners travel with the workers.
     Reservation = 1,
     /// Keeps the port of `tls-listen`.
@@ -135,16 +135,16 @@ pub enum Listener {
     Node = 8,
 }
 
-impl Listener {
-    const ALL: [Listener; 8] = [
-        Listener::Reservation,
-        Listener::TlsReservation,
-        Listener::Passed,
-        Listener::Admin,
-        Listener::Redirect,
-        Listener::Data,
-        Listener::DevKeys,
-        Listener::Node,
+impl DescriptorKind {
+    const ALL: [DescriptorKind; 8] = [
+        DescriptorKind::Reservation,
+        DescriptorKind::TlsReservation,
+        DescriptorKind::Passed,
+        DescriptorKind::Admin,
+        DescriptorKind::Redirect,
+        DescriptorKind::Data,
+        DescriptorKind::DevKeys,
+        DescriptorKind::Node,
     ];
 }
 
@@ -214,7 +214,7 @@ impl Message {
                 let workers = u32::from_le_bytes(array(&mut rest)?);
                 let tag_seed = array(&mut rest)?;
                 let listener = |&number: &u8| {
-                    let found = Listener::ALL.into_iter().find(|&it| it as u8 == number);
+                    let found = DescriptorKind::ALL.into_iter().find(|&it| it as u8 == number);
                     found.ok_or(Malformed("a listener"))
                 };
                 let listeners = take(&mut rest)?.iter().map(listener).collect::<Result<_, _>>()?;
@@ -275,7 +275,7 @@ mod tests {
             Message::Welcome(Welcome {
                 workers: 51,
                 tag_seed: [7; 16],
-                listeners: Listener::ALL.to_vec(),
+                listeners: DescriptorKind::ALL.to_vec(),
                 ticket_keys: vec![1, 2, 3],
             }),
             Message::Ready,

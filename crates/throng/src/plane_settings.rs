@@ -6,7 +6,7 @@ use throng_access::{AllowedPages, SharedPages};
 use throng_certificates::ServerTls;
 use throng_core::{Admission, AdmissionSettings};
 use throng_edge::compression::CompressionSettings;
-use throng_edge::{Limits, Plan};
+use throng_edge::{EdgePlan, Limits};
 use throng_host::limits::MemoryMeter;
 
 use crate::memory;
@@ -73,7 +73,7 @@ pub(crate) fn edge_settings(settings: &Settings, memory: memory::Plan) -> throng
 /// The settings of the control plane, for the workers of `plan`.
 pub(crate) fn control_settings(
     settings: &Settings,
-    plan: &Plan,
+    plan: &EdgePlan,
     memory: memory::Plan,
     pages: &SharedPages,
 ) -> throng_control::Settings {

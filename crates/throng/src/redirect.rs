@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use throng_control::{Redirect as Answers, RedirectCounts};
-use throng_edge::Plan;
-use throng_handover::message::Listener;
+use throng_edge::EdgePlan;
+use throng_handover::message::DescriptorKind;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -30,14 +30,14 @@ pub(crate) struct Redirect {
 /// The address cannot be used.
 pub(crate) fn prepare(
     settings: &Settings,
-    plan: &Plan,
+    plan: &EdgePlan,
     arrival: Option<&mut Arrival>,
 ) -> Result<Option<Redirect>> {
     let Some((address, tls)) = settings.redirect_http.0.zip(plan.tls_address()) else {
         return Ok(None);
     };
     let failed = || format!("cannot listen on {address} (redirect-http)");
-    let passed = arrival.and_then(|arrival| arrival.take(Listener::Redirect));
+    let passed = arrival.and_then(|arrival| arrival.take(DescriptorKind::Redirect));
     let open = |address| throng_edge::listen_alone("redirect-http", address, settings.heartbeat.0);
     let listener = upgrade::start::listener(address, passed, open)?;
     listener.set_nonblocking(true).with_context(failed)?;

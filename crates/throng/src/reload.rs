@@ -12,7 +12,7 @@ use arc_swap::ArcSwap;
 use throng_access::{AccessControl, AccessRules, SharedPages};
 use throng_certificates::{Prepared, ServerTls};
 use throng_core::{ChannelName, ScanAction, ScanClose, ScanTarget, Ticket};
-use throng_edge::Plan;
+use throng_edge::EdgePlan;
 use throng_wire::websocket::close_code;
 
 use crate::access::{AccessSettings, ConfiguredKeys};
@@ -107,7 +107,7 @@ impl Reloader {
         let access = AccessSettings::load(&new)?;
         let keeps_workers = || {
             let settings = edge_settings(&read, memory_plan(&read).1);
-            Plan::keeps_workers(&settings, self.workers.queues.len())
+            EdgePlan::keeps_workers(&settings, self.workers.queues.len())
         };
         let is_for_upgrade = |setting: &String| {
             let can_follow = || match changes::change_of(setting) {

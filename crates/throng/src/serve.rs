@@ -38,8 +38,8 @@ use throng_certificates::ServerTls;
 use throng_control::{AdminListener, Control, Health, Site};
 use throng_core::events::EventSink;
 use throng_core::{Engine, Epoch, MemoryEngine, Rules, WorkerQueue, clock};
-use throng_edge::{Counter, Edge, Metrics, Plan, StartError};
-use throng_handover::message::Listener;
+use throng_edge::{Counter, Edge, EdgePlan, Metrics, StartError};
+use throng_handover::message::DescriptorKind;
 use throng_host::limits::MemoryMeter;
 use throng_nats::engine::NatsEngine;
 use throng_outbound::{Callouts, KeySetTask, RunningCallouts};
@@ -125,7 +125,7 @@ fn run(
     let hangups = Hangups::catch(early_hangups).context("cannot wait for signals")?;
     let upgrades = UpgradeSignals::catch().context("cannot wait for signals")?;
     let upgrades = upgrade::Requests::new(upgrades, thread);
-    let dev = arrival.as_mut().and_then(|arrival| arrival.take(Listener::DevKeys));
+    let dev = arrival.as_mut().and_then(|arrival| arrival.take(DescriptorKind::DevKeys));
     let dev = dev.map(DevSecrets::receive).transpose().context("the keys of --dev")?;
     let prepared = Prepared::new(runtime, load(&arguments, dev)?, arrival.as_mut())?;
     prepared.run(arguments, (hangups, upgrades), (successor, arrival))
@@ -140,7 +140,7 @@ struct Prepared<'r> {
     meter: Option<MemoryMeter>,
     memory: memory::Plan,
     pages: SharedPages,
-    plan: Plan,
+    plan: EdgePlan,
     control_socket: Option<ControlSocket>,
     access: Arc<AccessControl>,
     revocations: Option<RevocationsFile>,
@@ -475,7 +475,7 @@ fn admin_listener(
     settings: &Settings,
     arrival: Option<&mut Arrival>,
 ) -> Result<Option<TcpListener>, StartError> {
-    let passed = arrival.and_then(|arrival| arrival.take(Listener::Admin));
+    let passed = arrival.and_then(|arrival| arrival.take(DescriptorKind::Admin));
     let open = |address| throng_edge::listen_alone("admin-listen", address, settings.heartbeat.0);
     let listen = |address| upgrade::start::listener(address, passed, open);
     settings.admin_listen.0.map(listen).transpose()
@@ -571,14 +571,14 @@ fn plan(
     tls: Option<&ServerTls>,
     memory: memory::Plan,
     (pages, arrival): (&SharedPages, Option<&mut Arrival>),
-) -> Result<Plan> {
+) -> Result<EdgePlan> {
     let with_tls = shared_edge_settings(settings, tls, memory, pages);
     if let Some(arrival) = arrival {
         if let Some(tls) = tls {
             tls.take_over_ticket_keys(arrival.ticket_keys());
         }
-        return Plan::take_over(with_tls, arrival.ports()).map_err(with_next_step);
+        return EdgePlan::take_over(with_tls, arrival.ports()).map_err(with_next_step);
     }
     let passed = activation::listener(settings.listen.0)?;
-    Plan::new(with_tls, passed).map_err(with_next_step)
+    EdgePlan::new(with_tls, passed).map_err(with_next_step)
 }

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 
 use throng_access::{Clients, CountedAddress};
 use throng_core::{Admission, Notification, WorkerQueue};
-use throng_handover::message::Listener;
+use throng_handover::message::DescriptorKind;
 
 use super::gate::Gate;
 use super::send_method::SendMethod;
@@ -66,13 +66,13 @@ impl Edge {
 
     /// The descriptors that the process which takes over needs beside the workers' own, and
     /// their kinds.
-    pub fn ports(&self) -> Vec<(Listener, BorrowedFd<'_>)> {
+    pub fn ports(&self) -> Vec<(DescriptorKind, BorrowedFd<'_>)> {
         let plain = match &self.ports.0 {
-            Port::Own(reservation) => (Listener::Reservation, reservation.as_fd()),
-            Port::Passed(listener, _) => (Listener::Passed, listener.as_fd()),
+            Port::Own(reservation) => (DescriptorKind::Reservation, reservation.as_fd()),
+            Port::Passed(listener, _) => (DescriptorKind::Passed, listener.as_fd()),
         };
         let tls = self.ports.1.as_ref();
-        let tls = tls.map(|reservation| (Listener::TlsReservation, reservation.as_fd()));
+        let tls = tls.map(|reservation| (DescriptorKind::TlsReservation, reservation.as_fd()));
         std::iter::once(plain).chain(tls).collect()
     }
 

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use throng_tls::{CONTENT_BYTES_MAX, Fate, Sealed};
 
-use super::plan::Plan;
+use super::plan::WritePlan;
 use super::slots::Slot;
 use super::{Numbered, SCRATCH_BYTES_MAX, TlsNet};
 use crate::counters::Counter;
@@ -42,23 +42,27 @@ where
     }
 
     /// Says how to write a request, or writes it if it cannot share a call with others.
-    fn plan(&mut self, request: &WriteRequest<'_, N::Socket>) -> Plan {
-        let Some(slot) = self.slots.find(request.socket.number()) else { return Plan::Plain };
+    fn plan(&mut self, request: &WriteRequest<'_, N::Socket>) -> WritePlan {
+        let Some(slot) = self.slots.find(request.socket.number()) else { return WritePlan::Plain };
         if self.slots.hot(slot).is_ready() && request.bytes.len() <= CONTENT_BYTES_MAX {
-            return Plan::Ready(slot);
+            return WritePlan::Ready(slot);
         }
         let slices = [std::io::IoSlice::new(request.bytes)];
-        Plan::Written(self.write_tls(slot, request.socket, &slices))
+        WritePlan::Written(self.write_tls(slot, request.socket, &slices))
     }
 
     /// Seals records for the first requests, as many as the scratch is for. Returns how many
     /// requests can be written now.
-    fn seal_some(&mut self, requests: &[WriteRequest<'_, N::Socket>], plans: &mut [Plan]) -> usize {
+    fn seal_some(
+        &mut self,
+        requests: &[WriteRequest<'_, N::Socket>],
+        plans: &mut [WritePlan],
+    ) -> usize {
         let TlsNet { slots, scratch, .. } = self;
         scratch.clear();
         self.is_scratch_used = true;
         for (at, (request, plan)) in requests.iter().zip(plans.iter_mut()).enumerate() {
-            let &mut Plan::Ready(slot) = plan else { continue };
+            let &mut WritePlan::Ready(slot) = plan else { continue };
             if scratch.len() >= SCRATCH_BYTES_MAX {
                 return at;
             }
@@ -67,8 +71,8 @@ where
             let sealed = outgoing.map(|outgoing| outgoing.seal([request.bytes], scratch));
             // It was ready, and no two requests are for one socket.
             *plan = match sealed {
-                Some(Ok(sealed)) => Plan::Sealed(slot, sealed, start..scratch.len()),
-                _ => Plan::Written(Transfer::Gone),
+                Some(Ok(sealed)) => WritePlan::Sealed(slot, sealed, start..scratch.len()),
+                _ => WritePlan::Written(Transfer::Gone),
             };
         }
         requests.len()
@@ -78,7 +82,7 @@ where
     fn write_sealed(
         &mut self,
         requests: &[WriteRequest<'_, N::Socket>],
-        plans: &mut [Plan],
+        plans: &mut [WritePlan],
         written: &mut Vec<Transfer>,
         transfers: &mut Vec<Transfer>,
     ) {
@@ -86,11 +90,11 @@ where
         let mut below = Vec::with_capacity(requests.len());
         for (&WriteRequest { socket, bytes }, plan) in requests.iter().zip(plans.iter()) {
             match plan {
-                Plan::Plain => below.push(WriteRequest { socket, bytes }),
-                Plan::Sealed(_, _, range) => {
+                WritePlan::Plain => below.push(WriteRequest { socket, bytes }),
+                WritePlan::Sealed(_, _, range) => {
                     below.push(WriteRequest { socket, bytes: &scratch[range.clone()] });
                 }
-                Plan::Ready(_) | Plan::Written(_) => {}
+                WritePlan::Ready(_) | WritePlan::Written(_) => {}
             }
         }
         written.clear();
@@ -98,12 +102,14 @@ where
         let mut written = written.drain(..);
         let mut records = 0;
         for plan in plans {
-            let plan = std::mem::replace(plan, Plan::Plain);
+            let plan = std::mem::replace(plan, WritePlan::Plain);
             let transfer = match plan {
-                Plan::Written(transfer) => transfer,
-                Plan::Plain => written.next().unwrap_or(Transfer::Gone),
-                Plan::Ready(_) => unreachable!("`seal_some` has counted up to the first of these"),
-                Plan::Sealed(slot, sealed, range) => {
+                WritePlan::Written(transfer) => transfer,
+                WritePlan::Plain => written.next().unwrap_or(Transfer::Gone),
+                WritePlan::Ready(_) => {
+                    unreachable!("`seal_some` has counted up to the first of these")
+                }
+                WritePlan::Sealed(slot, sealed, range) => {
                     let transfer = written.next().unwrap_or(Transfer::Gone);
                     let transfer = self.settle(slot, sealed, range, transfer);
                     records +=

@@ -10,12 +10,12 @@ use crate::net::Transfer;
 /// Lists that each batch uses anew.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
-    pub(super) plans: Vec<Plan>,
+    pub(super) plans: Vec<WritePlan>,
     pub(super) transfers: Vec<Transfer>,
 }
 
 #[derive(Debug)]
-pub(super) enum Plan {
+pub(super) enum WritePlan {
     Plain,
     /// As a record that is to be sealed.
     Ready(Slot),

@@ -3,7 +3,7 @@
 use std::io::{self, Write as _};
 use std::net::TcpListener;
 
-use throng_edge::{Plan, SendMethod};
+use throng_edge::{EdgePlan, SendMethod};
 use throng_host::limits::MemoryLimit;
 use throng_host::preflight::{self, Demand, Preflight, Tables};
 use throng_units::paint::Paint;
@@ -16,7 +16,7 @@ use crate::settings::Settings;
 use crate::start_line::StartLine;
 
 /// Checks whether the machine allows the planned number of connections.
-fn preflight(settings: &Settings, plan: &Plan) -> Preflight {
+fn preflight(settings: &Settings, plan: &EdgePlan) -> Preflight {
     let mut demand = Demand::server(plan.max_connections() as u64);
     if let Some(server) = &mut demand.server {
         server.tables = Some(Tables { threads_least: plan.workers() as u64, ..Tables::server() });
@@ -29,7 +29,7 @@ fn preflight(settings: &Settings, plan: &Plan) -> Preflight {
 /// The text printed at the start.
 pub(super) fn banner(
     loaded: &Loaded,
-    plan: &Plan,
+    plan: &EdgePlan,
     admin: Option<&TcpListener>,
 ) -> io::Result<String> {
     let Loaded { settings, dev_keys, dev_certificate } = loaded;
@@ -84,7 +84,7 @@ pub(super) fn log_send_method(method: &SendMethod) {
 /// The first line of the log.
 pub(super) fn start_line<'a>(
     settings: &'a Settings,
-    plan: &Plan,
+    plan: &EdgePlan,
     admin: Option<&TcpListener>,
     limit: Option<&'a MemoryLimit>,
     memory: memory::Plan,

@@ -18,7 +18,7 @@ use throng_core::{
 };
 use throng_edge::{Arrivals, PassedPorts};
 use throng_handover::channel::{Channel, ChannelError, Received};
-use throng_handover::message::{Kind, Listener, MARK, Message, OF_WORKER, PROTOCOL, Welcome};
+use throng_handover::message::{DescriptorKind, Kind, MARK, Message, OF_WORKER, PROTOCOL, Welcome};
 use throng_handover::phase;
 use throng_handover::records;
 use throng_nats::engine::NodeThaw;
@@ -93,7 +93,7 @@ impl Arrival {
     }
 
     /// Takes a descriptor that came with the greeting.
-    pub(crate) fn take(&mut self, listener: Listener) -> Option<OwnedFd> {
+    pub(crate) fn take(&mut self, listener: DescriptorKind) -> Option<OwnedFd> {
         self.descriptors.remove(&(listener as u8))
     }
 
@@ -101,9 +101,9 @@ impl Arrival {
     pub(crate) fn ports(&mut self) -> PassedPorts {
         PassedPorts {
             workers: self.welcome.workers as usize,
-            reservation: self.take(Listener::Reservation),
-            tls_reservation: self.take(Listener::TlsReservation),
-            listener: self.take(Listener::Passed),
+            reservation: self.take(DescriptorKind::Reservation),
+            tls_reservation: self.take(DescriptorKind::TlsReservation),
+            listener: self.take(DescriptorKind::Passed),
         }
     }
 

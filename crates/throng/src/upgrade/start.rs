@@ -15,8 +15,8 @@ use throng_core::{
     Rules,
 };
 use throng_data::directory::Directory;
-use throng_edge::{Edge, Plan, Shared, StartError};
-use throng_handover::message::Listener;
+use throng_edge::{Edge, EdgeContext, EdgePlan, StartError};
+use throng_handover::message::DescriptorKind;
 use throng_nats::engine::{NatsEngine, NodeThaw};
 use tokio::runtime::Runtime;
 
@@ -30,7 +30,7 @@ use crate::settings::Settings;
 
 /// The parts of logs and workers.
 pub(crate) struct Logs {
-    pub(crate) plan: Plan,
+    pub(crate) plan: EdgePlan,
     pub(crate) rules: Arc<Rules>,
     pub(crate) max_bytes: usize,
     pub(crate) data: DataSource,
@@ -118,7 +118,7 @@ impl Logs {
         }
         let presence_events = presence_events.map(|events| Arc::new(Mutex::new(events)));
         let pressure = Arc::<MemoryPressure>::default();
-        let shared = Shared {
+        let shared = EdgeContext {
             engine: Arc::clone(&engine),
             access: Arc::clone(access),
             rules,
@@ -149,7 +149,7 @@ impl DataSource {
     ) -> Result<DataSource> {
         Ok(match arrival {
             None => Data::open(settings, memory)?.map_or(DataSource::None, DataSource::Open),
-            Some(arrival) => match data::taken(settings, arrival.take(Listener::Data))? {
+            Some(arrival) => match data::taken(settings, arrival.take(DescriptorKind::Data))? {
                 None => DataSource::None,
                 Some(directory) => DataSource::Taken(directory, Box::new(settings.clone())),
             },
@@ -172,7 +172,7 @@ impl DataSource {
     ) -> Result<DataSource> {
         let found = match arrival {
             None => nats::start(node, room, events, memory)?.map(DataSource::Node),
-            Some(arrival) => Joining::new(node, room, events, arrival.take(Listener::Node))?
+            Some(arrival) => Joining::new(node, room, events, arrival.take(DescriptorKind::Node))?
                 .map(|joining| DataSource::Joining(Box::new(joining))),
         };
         Ok(match (self, found) {
@@ -286,14 +286,14 @@ pub(crate) fn copies(
     admin: Option<&impl AsFd>,
     redirect: Option<&impl AsFd>,
     data: Option<&Data>,
-) -> Result<Vec<(Listener, OwnedFd)>> {
-    let admin = admin.map(|own| (Listener::Admin, own.as_fd()));
-    let redirect = redirect.map(|own| (Listener::Redirect, own.as_fd()));
-    let copy = |(listener, own): (Listener, BorrowedFd<'_>)| -> io::Result<_> {
+) -> Result<Vec<(DescriptorKind, OwnedFd)>> {
+    let admin = admin.map(|own| (DescriptorKind::Admin, own.as_fd()));
+    let redirect = redirect.map(|own| (DescriptorKind::Redirect, own.as_fd()));
+    let copy = |(listener, own): (DescriptorKind, BorrowedFd<'_>)| -> io::Result<_> {
         Ok((listener, own.try_clone_to_owned()?))
     };
     let copies = admin.into_iter().chain(redirect).map(copy);
-    let lock = data.map(|data| Ok((Listener::Data, data.pass()?)));
+    let lock = data.map(|data| Ok((DescriptorKind::Data, data.pass()?)));
     let copies: io::Result<_> = copies.chain(lock).collect();
     copies.context("cannot keep the listeners for an upgrade")
 }

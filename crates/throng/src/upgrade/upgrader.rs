@@ -25,7 +25,7 @@ use throng_control::{Control, UpgradeState};
 use throng_core::{MemoryEngine, frozen};
 use throng_edge::Edge;
 use throng_handover::channel::{Channel, ChannelError};
-use throng_handover::message::{Kind, Listener, Message, OF_WORKER, PROTOCOL, Welcome};
+use throng_handover::message::{DescriptorKind, Kind, Message, OF_WORKER, PROTOCOL, Welcome};
 use throng_handover::phase::{OutOfOrder, Predecessor};
 use throng_nats::engine::NatsEngine;
 
@@ -76,7 +76,7 @@ pub(crate) struct Running {
     pub(crate) presence_events: Option<presence_events::Shared>,
     pub(crate) data: Option<Tenancy>,
     /// The listeners that no worker has.
-    pub(crate) listeners: Vec<(Listener, OwnedFd)>,
+    pub(crate) listeners: Vec<(DescriptorKind, OwnedFd)>,
     pub(crate) reloads: Arc<Reloads>,
     /// The secrets of `--dev`.
     pub(crate) dev: Option<DevSecrets>,
@@ -244,10 +244,10 @@ impl Upgrader {
         let own = self.running.listeners.iter().map(|(listener, it)| (*listener, it.as_fd()));
         let dev = self.running.dev.as_ref().map(DevSecrets::pass).transpose();
         let dev = dev.context("cannot pass the keys of --dev")?;
-        let dev = dev.as_ref().map(|pipe| (Listener::DevKeys, pipe.as_fd()));
+        let dev = dev.as_ref().map(|pipe| (DescriptorKind::DevKeys, pipe.as_fd()));
         let node = self.running.node.as_deref().map(nats::pass_name).transpose();
         let node = node.context("cannot pass the name of the node")?;
-        let node = node.as_ref().map(|pipe| (Listener::Node, pipe.as_fd()));
+        let node = node.as_ref().map(|pipe| (DescriptorKind::Node, pipe.as_fd()));
         let ports = self.edge.ports().into_iter().chain(own).chain(dev).chain(node);
         let (listeners, descriptors): (Vec<_>, Vec<BorrowedFd<'_>>) = ports.unzip();
         let tls = self.running.tls.as_ref();
