@@ -50,6 +50,7 @@ impl Default for CompressionSettings {
     }
 }
 
+/// Compresses messages for all workers.
 #[derive(Debug, Default)]
 pub struct Compression {
     settings: CompressionSettings,

@@ -27,6 +27,7 @@ macro_rules! counters {
                 match self { $($(Counter::$variant => $metric,)+)* }
             }
 
+            /// The metric's help text.
             pub fn help(self) -> &'static str {
                 match self { $($(Counter::$variant => $help,)+)* }
             }
@@ -250,6 +251,7 @@ impl Counters {
         cell.store(cell.load(Ordering::Relaxed) + amount, Ordering::Relaxed);
     }
 
+    /// The counter's value.
     pub fn get(&self, counter: Counter) -> u64 {
         self.counts[counter as usize].load(Ordering::Relaxed)
     }
@@ -278,6 +280,7 @@ impl Counters {
         cell.store(cell.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
     }
 
+    /// Connections that are parked now.
     pub fn parked(&self, parked: Parked) -> u64 {
         self.parked[parked as usize].load(Ordering::Relaxed)
     }

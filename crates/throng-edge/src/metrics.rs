@@ -8,6 +8,7 @@ use throng_core::{Snapshot, WorkerId};
 
 use crate::counters::{Counter, Counters, Parked};
 
+/// The metrics of one worker.
 #[derive(Debug, Default)]
 pub struct WorkerMetrics {
     /// The number of open connections, without those that close.
@@ -97,6 +98,7 @@ impl Drop for KeptPlace<'_> {
     }
 }
 
+/// The metrics of all workers.
 #[derive(Debug, Clone, Default)]
 pub struct Metrics(Arc<[WorkerMetrics]>);
 
@@ -107,10 +109,12 @@ impl Metrics {
         Metrics(capacities.map(of_worker).collect())
     }
 
+    /// The metrics of each worker, by its number.
     pub fn workers(&self) -> &[WorkerMetrics] {
         &self.0
     }
 
+    /// The metrics of one worker.
     pub fn worker(&self, worker: WorkerId) -> &WorkerMetrics {
         &self.0[usize::from(worker.0)]
     }

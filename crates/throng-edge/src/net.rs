@@ -11,6 +11,7 @@ use throng_tls::{CertificateFlaw, CertifiedUser};
 
 use crate::connection::Token;
 
+/// The result of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Read {
     /// The number of bytes that came, at least one. If it is less than was asked for, the socket
@@ -32,6 +33,7 @@ pub enum Read {
     Failed(Option<CertificateFlaw>),
 }
 
+/// The result of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transfer {
     /// The number of bytes that were taken, at least one.

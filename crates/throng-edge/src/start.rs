@@ -236,6 +236,7 @@ impl EdgePlan {
         self.settings.reachable_ip()
     }
 
+    /// The number of workers that will start.
     pub fn workers(&self) -> usize {
         self.capacities.len()
     }

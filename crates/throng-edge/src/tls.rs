@@ -149,6 +149,7 @@ where
         }
     }
 
+    /// The net below.
     pub fn inner(&mut self) -> &mut N {
         &mut self.net
     }
@@ -163,6 +164,7 @@ where
         self.counters.handshakes_ended()
     }
 
+    /// The number of TLS connections.
     pub fn tls_connections(&self) -> usize {
         self.slots.len()
     }

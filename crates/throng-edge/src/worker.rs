@@ -221,6 +221,7 @@ pub struct Worker<N: Net> {
 }
 
 impl<N: Net> Worker<N> {
+    /// A worker without connections.
     pub fn new(setup: Setup, net: N) -> Worker<N> {
         let Setup { generation, id, settings, engine, access, rules, .. } = setup;
         let Setup { compression, events, queue, pressure, metrics, .. } = setup;
@@ -295,6 +296,7 @@ impl<N: Net> Worker<N> {
         self.connections.room_for_new()
     }
 
+    /// The number of open connections.
     pub fn connections(&self) -> usize {
         self.connections.len()
     }

@@ -72,6 +72,7 @@ impl From<Errno> for ChannelError {
     }
 }
 
+/// A message as it came.
 #[derive(Debug)]
 pub struct Received {
     pub kind: Kind,
@@ -131,6 +132,7 @@ impl Channel {
         self.set_timeout(left).map_err(ChannelError::System)
     }
 
+    /// Sends a message without descriptors.
     pub fn send(&self, message: &Message) -> Result<(), ChannelError> {
         self.send_with(message.kind(), &message.encode(), &[])
     }
@@ -231,6 +233,7 @@ impl Channel {
         }
     }
 
+    /// Waits for the next message.
     pub fn receive(&mut self) -> Result<Received, ChannelError> {
         self.fill(HEAD_BYTES)?;
         let length = u32::from_le_bytes(std::array::from_fn(|at| self.bytes[at])) as usize;

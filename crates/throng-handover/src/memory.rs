@@ -40,6 +40,7 @@ pub struct StateMemory {
 }
 
 impl StateMemory {
+    /// Memory without bytes.
     pub fn new() -> io::Result<StateMemory> {
         Ok(StateMemory { file: create("throng-state")?, length: 0, released: 0 })
     }
@@ -62,10 +63,12 @@ impl StateMemory {
         Ok(())
     }
 
+    /// Bytes that were written.
     pub fn len(&self) -> u64 {
         self.length
     }
 
+    /// True if nothing was written.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }

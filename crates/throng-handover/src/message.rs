@@ -68,6 +68,7 @@ impl Kind {
         Kind::Memory,
     ];
 
+    /// The kind with this number.
     pub fn numbered(number: u8) -> Option<Kind> {
         Kind::ALL.into_iter().find(|&kind| kind as u8 == number)
     }

@@ -54,6 +54,7 @@ impl Default for Predecessor {
 }
 
 impl Predecessor {
+    /// The phase of this side.
     pub fn phase(&self) -> Phase {
         self.0
     }
@@ -125,6 +126,7 @@ impl Default for Successor {
 }
 
 impl Successor {
+    /// The phase of this side.
     pub fn phase(&self) -> Phase {
         self.0
     }

@@ -46,6 +46,7 @@ pub struct RecordStream<'c> {
 }
 
 impl<'c> RecordStream<'c> {
+    /// A stream that has sent nothing.
     pub fn new(channel: &'c Channel) -> RecordStream<'c> {
         RecordStream { channel, bytes: Vec::with_capacity(2 * BATCH_BYTES) }
     }
@@ -242,10 +243,12 @@ impl Passed {
         Ok(passed)
     }
 
+    /// Bytes of all records.
     pub fn len(&self) -> u64 {
         self.memory.as_ref().map_or(0, StateMemory::len) + self.rest.len() as u64
     }
 
+    /// True if there is no record.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -21,6 +21,7 @@ use throng_core::{WorkerId, WorkerQueue};
 /// workers on two cores, each has its turn about twice a second.
 const HOLD_MAX: Duration = Duration::from_millis(8);
 
+/// Limits how many workers fan out at once.
 #[derive(Debug)]
 pub struct FanOutPermits {
     state: Mutex<State>,

@@ -29,6 +29,7 @@ use super::permits::PermitHolder;
 use crate::net::Net;
 use crate::worker::{TICKS_PER_S, Worker};
 
+/// The time between two ticks.
 pub const TICK: Duration = Duration::from_millis(1000 / TICKS_PER_S as u64);
 
 /// The interval at which the worker retries something that no event reports.

@@ -60,6 +60,7 @@ impl Edge {
         }
     }
 
+    /// The number of running workers.
     pub fn workers(&self) -> usize {
         self.queues.len()
     }

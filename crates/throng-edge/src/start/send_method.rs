@@ -5,6 +5,7 @@ use crate::settings::IoUringSetting;
 use crate::sys::io_uring::IoUring;
 use crate::sys::linux_aio::LinuxAio;
 
+/// The system calls that write fan-outs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SendMethod {
     /// Through io_uring: one call for each slice.

@@ -26,6 +26,7 @@ const SEALS: SealFlags =
 pub struct SealedWriter(File);
 
 impl SealedWriter {
+    /// Memory without bytes.
     pub fn new() -> io::Result<SealedWriter> {
         Ok(SealedWriter(create("throng-logs")?))
     }
