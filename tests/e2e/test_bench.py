@@ -291,6 +291,49 @@ def test_published_values_stand_beside_ours(bench):
     assert [row[0] for row in steps["rows"]] == [2, 20, 100, 200]
 
 
+def test_documents_have_the_published_figures_of_the_files():
+    command = [ROOT / "bench" / "published", "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    guide = (ROOT / "docs" / "guides" / "benchmarks.md").read_text()
+    published = numbers(guide.partition("<!-- published")[2].partition("<!-- end")[0])
+    section = (ROOT / "docs" / "benchmarks.md").read_text().partition("\n## The classic benchmarks\n")[2]
+    table = section[section.index("\n| benchmark | published |") :].strip().partition("\n\n")[0]
+    cited = [number for row in table.splitlines()[2:] for number in numbers(row.split("|")[2])]
+    assert len(cited) > 15
+    for number in cited:
+        assert any(number == pytest.approx(known, rel=0.005) for known in published), number
+
+
+def numbers(text):
+    """The numbers of a text. A thousand milliseconds are a second."""
+    text = text.replace("1,000 ms", "1 s")
+    return [float(number.replace(",", "")) for number in re.findall(r"\d[\d,]*(?:\.\d+)?", text)]
+
+
+def test_a_benchmark_of_ones_own_runs(bench, tmp_path):
+    guide = (ROOT / "docs" / "guides" / "benchmarks.md").read_text()
+    [text] = re.findall(r"```toml\n(.*?)```", guide, re.DOTALL)
+    (tmp_path / "mine.toml").write_text(text)
+    done, results = bench("./mine.toml", *SMALL)
+    assert done.returncode == 0, done.stdout + done.stderr
+    [outcome] = results["benchmarks"]
+    assert (outcome["name"], len(outcome["servers"])) == ("mine", 4)
+    assert [one["key"] for one in outcome["measurements"]] == ["server_cores", "share"]
+
+    (tmp_path / "mine.toml").write_text(text.replace("quiet.hold", "quiet.held"))
+    done = run_throng("bench", "mine.toml", directory=tmp_path)
+    assert done.returncode == 64 and 'mine.toml: ' in done.stderr
+    assert "there is no figure \"quiet.held.server_cores\"" in done.stderr
+
+
+def test_a_dry_run_shows_story_and_plan(tmp_path):
+    done = run_throng("bench", "router", *SMALL, "--dry-run", directory=tmp_path)
+    assert done.returncode == 0 and "Mochiweb, part 2 (2008), http" in done.stdout
+    plan = done.stdout.partition("\n  router\n")[2]
+    assert 'url = "http://127.0.0.1:PORT/users/{stream}"' in plan and "rate = 20" in plan
+
+
 def test_the_page_opens_without_complaint(bench, tmp_path):
     names = ["c10k-stream", "long-poll-chat", "websocket-chat"]
     done, _ = bench(*names, "--connections", "100", "--time", "1s", "--html", "page.html")

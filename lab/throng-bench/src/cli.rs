@@ -6,14 +6,14 @@
 //! | 1 | a benchmark failed, was stopped or is impossible here; or a result cannot be written |
 //! | 64 | the command line is wrong |
 
+use std::collections::BTreeSet;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use clap::Args;
-use clap::builder::PossibleValuesParser;
 use throng_flood::cli::interrupts;
 use throng_host::preflight::Preflight;
 use throng_report::file::write;
@@ -21,11 +21,11 @@ use throng_report::terminal::{print, print_error};
 use throng_units::paint::{Ink, Paint};
 use throng_units::{Count, Time};
 
-use crate::benchmarks::{cluster, named};
-use crate::context::{Abort, Benchmark, Choice, Context};
-use crate::definition::{Definition, Size};
+use crate::context::{Abort, Choice, Context};
+use crate::execution::execute;
+use crate::file::{Benchmark, Size, named};
 use crate::program::{NATS_SERVER, SERVER};
-use crate::results::{Outcome, Results, VERSION, Verdict};
+use crate::results::{Outcome, Results, VERSION, Verdict, now_unix_s};
 use crate::{compare, csv, html, namespace, preflight, table};
 
 /// The command line is wrong.
@@ -52,13 +52,17 @@ Examples:
     throng bench router --json after.json
     throng bench --compare before.json after.json
 
+  Run a benchmark of one's own:
+    throng bench ./mine.toml
+
 Each benchmark starts a server on a free port of 127.0.0.1, and stops it.";
 
 /// Arguments of `throng bench`.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// Benchmarks to run; `small` means all that are not big. Without any, lists them
+    /// Benchmarks to run, by name or by the path of a file; `small` means all that are not big.
+    /// Without any, lists them
     #[arg(value_name = "BENCHMARK")]
     pub(crate) benchmarks: Vec<String>,
     /// Peak number of clients; by default that of the original
@@ -89,8 +93,8 @@ pub struct Arguments {
     /// (needs root)
     #[arg(long)]
     pub namespace: bool,
-    /// Run only this part of the benchmark `cluster`; may be repeated
-    #[arg(long, value_name = "PART", value_parser = PossibleValuesParser::new(cluster::parts()))]
+    /// Make only this run of the benchmark, such as `fan-out` of `cluster`; may be repeated
+    #[arg(long, value_name = "RUN")]
     pub part: Vec<String>,
     /// The server to measure; by default the program `throng` beside this one or in PATH
     #[arg(long, value_name = "FILE")]
@@ -107,7 +111,11 @@ pub struct Arguments {
 }
 
 /// A benchmark and its size.
-type Chosen = (&'static Benchmark, Size);
+#[derive(Debug)]
+struct Chosen {
+    benchmark: Benchmark,
+    size: Size,
+}
 
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> ExitCode {
@@ -126,9 +134,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         }
     };
     if arguments.namespace {
-        let ends = |(benchmark, size): &Chosen| {
-            benchmark.definition.scope.kernel_ends() * size.connections
-        };
+        let ends = |one: &Chosen| one.benchmark.kernel_ends() * one.size.connections;
         let max_ends = chosen.iter().map(ends).max();
         print_error(&namespace::enter(max_ends.unwrap_or_default() as u64));
         return EXIT_FAILED.into();
@@ -155,29 +161,34 @@ fn chosen(arguments: &Arguments) -> Result<Vec<Chosen>, String> {
     if time.is_some_and(|time| time < Duration::from_millis(500)) {
         return Err("--time must be half a second at least".to_owned());
     }
-    let benchmarks = named(&arguments.benchmarks)?;
-    let sized =
-        |benchmark: &'static Benchmark| (benchmark, benchmark.definition.sized(connections, time));
-    Ok(benchmarks.into_iter().map(sized).collect())
-}
-
-fn definitions(chosen: &[Chosen]) -> impl Iterator<Item = (&'static Definition, &Size)> {
-    chosen.iter().map(|(benchmark, size)| (benchmark.definition, size))
+    let sized = |benchmark: Benchmark| {
+        let size = benchmark.sized(connections, time);
+        Chosen { benchmark, size }
+    };
+    let chosen: Vec<_> = named(&arguments.benchmarks)?.into_iter().map(sized).collect();
+    for part in &arguments.part {
+        let runs = || chosen.iter().flat_map(|one| one.benchmark.runs());
+        if runs().all(|run| run.name != *part) {
+            let known: BTreeSet<_> = runs().map(|run| run.name.as_str()).collect();
+            let known = Vec::from_iter(known).join(", ");
+            return Err(format!("there is no run {part:?}; the runs are {known}"));
+        }
+    }
+    Ok(chosen)
 }
 
 /// Why a benchmark cannot run here, and what helps; `None` if it can.
-fn refusal(benchmark: &Definition, found: &Preflight, arguments: &Arguments) -> Option<String> {
+fn refusal(benchmark: &Benchmark, found: &Preflight, arguments: &Arguments) -> Option<String> {
     let missing = || NATS_SERVER.find(arguments.nats_server.as_deref()).err();
-    let missing = benchmark.scope.needs_nats.then(missing).flatten();
+    let missing = benchmark.size.nats.then(missing).flatten();
     missing.or_else(|| preflight::refusal(benchmark, found))
 }
 
 fn dry_run(chosen: &[Chosen], arguments: &Arguments) -> ExitCode {
     let paint = Paint::on(&io::stdout());
     let mut is_possible = true;
-    for (benchmark, size) in definitions(chosen) {
-        let outcome = Outcome::of(benchmark, size, 0);
-        let mut text = table::plan(benchmark, &outcome, paint);
+    for Chosen { benchmark, size } in chosen {
+        let mut text = table::story(benchmark, size, paint);
         let found = preflight::check(benchmark, size);
         text.push_str(&format!("  {}\n", found.summary()));
         text.push_str(&format!("  takes about {}\n", table::about(benchmark.seconds(size))));
@@ -188,6 +199,7 @@ fn dry_run(chosen: &[Chosen], arguments: &Arguments) -> ExitCode {
             is_possible = false;
             text.push_str(&format!("  {} {refusal}\n", paint.ink(Ink::BAD, "not possible:")));
         }
+        text.push_str(&table::plans(benchmark, *size, paint));
         print(&format!("{text}\n"));
     }
     if is_possible { ExitCode::SUCCESS } else { EXIT_FAILED.into() }
@@ -197,7 +209,7 @@ fn dry_run(chosen: &[Chosen], arguments: &Arguments) -> ExitCode {
 fn prepare(chosen: &[Chosen], arguments: &Arguments) -> Result<(), String> {
     let may_apply = arguments.apply;
     let mut refusals = Vec::new();
-    for (benchmark, size) in definitions(chosen) {
+    for Chosen { benchmark, size } in chosen {
         let mut found = preflight::check(benchmark, size);
         if may_apply {
             preflight::apply(&found).iter().for_each(|line| eprintln!("{line}"));
@@ -221,7 +233,12 @@ fn prepare(chosen: &[Chosen], arguments: &Arguments) -> Result<(), String> {
 
 /// Runs the benchmarks in order and shows the results.
 fn run_all(chosen: &[Chosen], arguments: &Arguments) -> Result<ExitCode, String> {
-    let server = SERVER.find(arguments.server.as_deref())?;
+    let choice = Choice {
+        server: SERVER.find(arguments.server.as_deref())?,
+        parts: arguments.part.clone(),
+        nats_server: arguments.nats_server.clone(),
+        is_single: arguments.single_nats,
+    };
     let interrupts = interrupts().map_err(|error| error.to_string())?;
     let mut results = Results {
         version: VERSION,
@@ -232,17 +249,11 @@ fn run_all(chosen: &[Chosen], arguments: &Arguments) -> Result<ExitCode, String>
     // Fails now rather than after hours if a file cannot be written.
     save(&results, arguments)?;
     let paint = Paint::on(&io::stderr());
-    let choice = Choice {
-        parts: arguments.part.clone(),
-        nats_server: arguments.nats_server.clone(),
-        is_single: arguments.single_nats,
-    };
-    for (benchmark, size) in chosen {
-        let about = table::about(benchmark.definition.seconds(size));
-        let title = paint.ink(Ink::Bold, benchmark.definition.title);
+    for one @ Chosen { benchmark, size } in chosen {
+        let about = table::about(benchmark.seconds(size));
+        let title = paint.ink(Ink::Bold, &benchmark.title);
         eprintln!("\n{title}: {}, about {about}", size.text());
-        let outcome = run_one(benchmark, (size, &choice), &server, &interrupts.is_stopped);
-        results.benchmarks.push(outcome);
+        results.benchmarks.push(run_one(one, &choice, &interrupts.is_stopped));
         save(&results, arguments)?;
         if interrupts.is_stopped() {
             break;
@@ -256,23 +267,18 @@ fn run_all(chosen: &[Chosen], arguments: &Arguments) -> Result<ExitCode, String>
     Ok(interrupts.exit_code().unwrap_or(EXIT_FAILED.into()))
 }
 
-fn run_one(
-    benchmark: &'static Benchmark,
-    (size, choice): (&Size, &Choice),
-    server: &Path,
-    is_stopped: &AtomicBool,
-) -> Outcome {
+fn run_one(chosen: &Chosen, choice: &Choice, is_stopped: &AtomicBool) -> Outcome {
     let began = Instant::now();
-    let mut outcome = Outcome::of(benchmark.definition, size, now_unix_s());
+    let Chosen { benchmark, size } = chosen;
+    let mut context = Context::new(benchmark, *size, choice, is_stopped);
     if cfg!(debug_assertions) {
-        outcome.warnings.push("this is a debug build: it is slow".to_owned());
+        context.outcome.warnings.push("this is a debug build: it is slow".to_owned());
     }
-    let mut context = Context::new(benchmark.definition, *size, outcome, server, is_stopped)
-        .choosing(choice.clone());
-    let done = (benchmark.run)(&mut context);
+    let done = execute(&mut context);
     context.stop_server();
+    context.outcome.complete(benchmark, &context.figures);
     match done {
-        Ok(()) => {}
+        Ok(()) => context.outcome.check(benchmark, &context.figures),
         Err(Abort::Failed(reason)) => context.outcome.fail(reason),
         Err(Abort::Interrupted) => context.outcome.fail("it was interrupted"),
     }
@@ -311,10 +317,6 @@ fn compared(files: &[PathBuf]) -> ExitCode {
     }
 }
 
-fn now_unix_s() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
-}
-
 #[cfg(test)]
 mod tests {
     use clap::Parser;
@@ -335,12 +337,13 @@ mod tests {
     #[test]
     fn sizes_default_to_the_original() {
         let found = of(&["router", "c10k-stream", "-n", "2k"]).expect("known");
-        assert!(found.iter().all(|(_, size)| size.connections == 2_000));
-        let (router, size) = &found[1];
-        assert_eq!((router.definition.name, size.time), ("router", Duration::from_secs(600)));
+        assert!(found.iter().all(|one| one.size.connections == 2_000));
+        let router = &found[1];
+        assert_eq!(router.benchmark.name, "router");
+        assert_eq!(router.size.time, Duration::from_secs(600));
         let found = of(&["two-million", "--time", "2s"]).expect("known");
         let size = Size { connections: 2_000_000, time: Duration::from_secs(2) };
-        assert_eq!(found[0].1, size);
+        assert_eq!(found[0].size, size);
     }
 
     #[test]
@@ -349,6 +352,8 @@ mod tests {
             &["router", "-n", "0"][..],
             &["router", "--time", "1ms"],
             &["rooter"],
+            &["./nowhere.toml"],
+            &["cluster", "--part", "fan-in"],
             &["router", "--compare", "a", "b"],
             &["--compare", "a"],
         ] {

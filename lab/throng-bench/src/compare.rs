@@ -76,12 +76,14 @@ fn row(before: &MeasuredValue, after: &MeasuredValue) -> [String; 5] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::benchmarks::ALL;
+    use crate::results::MeasuredValue;
 
     fn results(memory: f64, connections: usize) -> Results {
-        let mut outcome = Outcome::of(ALL[0].definition, &ALL[0].definition.scope.size, 0);
-        outcome.connections = connections;
-        outcome.measurements[0].set(memory, connections);
+        let better = Some("less".to_owned());
+        let mut measured = MeasuredValue { better, ..MeasuredValue::default() };
+        measured.set(memory, connections);
+        let measurements = vec![measured];
+        let outcome = Outcome { connections, measurements, ..Outcome::default() };
         Results { benchmarks: vec![outcome], ..Results::default() }
     }
 

@@ -1,10 +1,8 @@
-//! Files with keys, for servers that check tokens: made for one run, in a directory that is removed
-//! at its end.
+//! Keys for a server that checks tokens, in files of its directory.
 
-use std::fs::{self, DirBuilder};
+use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -14,7 +12,8 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
 use serde_json::{Map, json};
 use throng_flood::hs256_token;
-use throng_flood::plan::TokenOptions;
+
+use crate::file::Algorithm;
 
 /// What precedes the point of a public key of P-256 in a `SubjectPublicKeyInfo` (RFC 5480).
 const P256_HEAD: [u8; 26] = [
@@ -28,18 +27,13 @@ const LIFETIME: Duration = Duration::from_secs(3_600);
 /// Scopes of the server key.
 const SCOPES: &str = "publish,administration";
 
-/// How tokens are signed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Algorithm {
-    /// With a secret that the server has as well.
-    Hs256,
-    /// With a private key, whose public key the server has.
-    Es256,
-}
+/// The files of keys.
+const SECRET: &str = "secret";
+const PRIVATE: &str = "private.pem";
+const PUBLIC: &str = "public.pem";
 
-/// The keys of one run, and their files.
+/// The keys of one server.
 pub(crate) struct Keys {
-    directory: PathBuf,
     /// The secret of HS256, which is in a file as well.
     secret: String,
     /// A server key that may do everything.
@@ -49,66 +43,38 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// Makes all keys. `program` makes the server key.
-    pub(crate) fn make(program: &Path) -> Result<Keys, String> {
+    /// Makes all keys in a directory. `program` makes the server key.
+    pub(crate) fn make(directory: &Path, program: &Path) -> Result<Keys, String> {
         let fault = |error: io::Error| format!("the keys cannot be made: {error}");
+        let no_random = |_| "the keys cannot be made: no random numbers".to_owned();
         let (server_key, server_key_table) = server_key(program)?;
-        let directory = std::env::temp_dir().join(format!("throng-bench-{}", std::process::id()));
-        // For this user only: the files are secrets while the run lasts.
-        DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(fault)?;
         let random = SystemRandom::new();
         let mut secret = [0; 24];
-        let no_random = |_| "the keys cannot be made: no random numbers".to_owned();
         random.fill(&mut secret).map_err(no_random)?;
         let secret = STANDARD.encode(secret);
-        let keys = Keys { directory, secret, server_key, server_key_table };
-        fs::write(keys.path("secret"), &keys.secret).map_err(fault)?;
         let pkcs8 = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random)
             .map_err(no_random)?;
         let pair =
             EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, pkcs8.as_ref(), &random)
                 .map_err(|error| format!("the keys cannot be made: {error}"))?;
         let public = [&P256_HEAD, pair.public_key().as_ref()].concat();
-        fs::write(keys.path("private.pem"), pem("PRIVATE KEY", pkcs8.as_ref())).map_err(fault)?;
-        fs::write(keys.path("public.pem"), pem("PUBLIC KEY", &public)).map_err(fault)?;
-        Ok(keys)
-    }
-
-    /// Writes the settings of a server that checks tokens of `algorithm`, with `more` before all
-    /// tables.
-    pub(crate) fn settings(&self, algorithm: Algorithm, more: &str) -> Result<PathBuf, String> {
-        let key = match algorithm {
-            Algorithm::Hs256 => "algorithm = 'HS256'\nsecret-file = 'secret'",
-            Algorithm::Es256 => "algorithm = 'ES256'\npublic-key-file = 'public.pem'",
-        };
-        let text = format!(
-            "revocations-file = 'revocations'\n{more}\n[[token-keys]]\n{key}\n\n{}",
-            self.server_key_table
-        );
-        let path = self.path("throng.toml");
-        fs::write(&path, text).map_err(|error| format!("no settings can be written: {error}"))?;
-        // A server starts without the revocations of the one before.
-        match fs::remove_file(self.path("revocations")) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(format!("the revocations cannot be removed: {error}"))
-            }
-            _ => Ok(path),
+        for (name, text) in [
+            (SECRET, secret.clone()),
+            (PRIVATE, pem("PRIVATE KEY", pkcs8.as_ref())),
+            (PUBLIC, pem("PUBLIC KEY", &public)),
+        ] {
+            fs::write(directory.join(name), text).map_err(fault)?;
         }
+        Ok(Keys { secret, server_key, server_key_table })
     }
 
-    /// Tokens of `algorithm` for clients, each of its own user `user-{i}`.
-    pub(crate) fn tokens(&self, algorithm: Algorithm) -> Result<TokenOptions, String> {
-        let load = |name: &str| self.path(name).to_string_lossy().parse();
-        let (secret_file, key_file) = match algorithm {
-            Algorithm::Hs256 => (Some(load("secret")), None),
-            Algorithm::Es256 => (None, Some(load("private.pem"))),
+    /// The tables of settings of a server that checks tokens of `algorithm`.
+    pub(crate) fn settings(&self, algorithm: Algorithm) -> String {
+        let key = match algorithm {
+            Algorithm::Hs256 => format!("algorithm = 'HS256'\nsecret-file = '{SECRET}'"),
+            Algorithm::Es256 => format!("algorithm = 'ES256'\npublic-key-file = '{PUBLIC}'"),
         };
-        let fault = |error: throng_units::Invalid| error.to_string();
-        Ok(TokenOptions {
-            secret_file: secret_file.transpose().map_err(fault)?,
-            key_file: key_file.transpose().map_err(fault)?,
-            ..TokenOptions::default()
-        })
+        format!("\n[[token-keys]]\n{key}\n\n{}", self.server_key_table)
     }
 
     /// An HS256 token of `user` that may subscribe to everything.
@@ -120,15 +86,15 @@ impl Keys {
     pub(crate) fn forged_token(&self, user: &str) -> String {
         signed(&self.secret.to_lowercase(), user)
     }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.join(name)
-    }
 }
 
-impl Drop for Keys {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.directory);
+impl Algorithm {
+    /// The option of a plan for tokens of each client's own user, and the file that it names.
+    pub(crate) fn option(self) -> (&'static str, &'static str) {
+        match self {
+            Algorithm::Hs256 => ("secret-file", SECRET),
+            Algorithm::Es256 => ("key-file", PRIVATE),
+        }
     }
 }
 
@@ -166,25 +132,29 @@ fn pem(label: &str, der: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::directory::Directory;
+    use crate::file::Run;
 
     /// A program that prints its arguments in place of a key.
     #[test]
     fn files_are_made_and_removed() {
-        let keys = Keys::make(Path::new("/bin/echo")).expect("keys");
+        let run = Run {
+            tokens: Some(Algorithm::Es256),
+            settings: "max-cached-tokens = 1".to_owned(),
+            ..Run::default()
+        };
+        let directory = Directory::make(&run, Path::new("/bin/echo")).expect("keys");
+        let keys = directory.keys.as_ref().expect("keys");
         assert!(keys.server_key.contains("--scopes publish,administration"));
-        let path = keys.settings(Algorithm::Es256, "max-cached-tokens = 1").expect("settings");
+        assert_ne!(keys.token("ann"), keys.forged_token("ann"));
+        let path = directory.settings();
         let settings = fs::read_to_string(&path).expect("written");
         assert!(settings.contains("public.pem") && settings.contains("max-cached-tokens"));
-        let public = fs::read_to_string(keys.path("public.pem")).expect("written");
+        let public = fs::read_to_string(path.with_file_name(PUBLIC)).expect("written");
         assert!(public.starts_with("-----BEGIN PUBLIC KEY-----\nMFkwEwYHKoZIzj0CAQYI"), "{public}");
-        for algorithm in [Algorithm::Hs256, Algorithm::Es256] {
-            keys.tokens(algorithm).expect("tokens");
-        }
-        assert_ne!(keys.token("ann"), keys.forged_token("ann"));
-        let directory = keys.directory.clone();
-        drop(keys);
-        assert!(!directory.exists());
-        assert!(Keys::make(Path::new("/bin/false")).is_err());
-        assert!(!directory.exists());
+        assert!(directory.bytes() > 0.0);
+        drop(directory);
+        assert!(!path.exists());
+        assert!(Directory::make(&run, Path::new("/bin/false")).is_err());
     }
 }

@@ -8,18 +8,17 @@
 //! | module | contents |
 //! |---|---|
 //! | [`cli`] | the command `throng bench` |
-//! | `definition` | what a benchmark is: story, measurements, size |
-//! | `benchmarks` | all benchmarks, one per file |
-//! | `context` | a benchmark, and its context while it runs: server, load, results so far |
-//! | `flood`, `plot` | phases of floods, values and plots from their reports |
-//! | `server` | the server as a child process |
-//! | `program` | where the programs are that benchmarks start |
-//! | `nats` | nats-servers as child processes |
-//! | [`bound`] | how other programs end with this one |
-//! | `keys` | files with keys, for servers that check tokens |
-//! | `pollers`, `requests`, `status` | long-poll clients, plain requests, a status page reader |
+//! | `file` | a benchmark as a file: story, size, runs, measures |
+//! | `expression`, `figures` | expressions of files; what was measured, by name; the table of measures |
+//! | `plan` | the plan of a run, a `throng flood` plan |
+//! | `execution`, `context` | executes the runs; server, load and figures of the current one |
+//! | `background`, `requests`, `status` | plain requests and a status page reader beside a load |
+//! | `programs` | what no plan can say |
+//! | `server`, `directory`, `keys` | the server as a child process; its settings, data and keys |
+//! | `program`, [`bound`] | where programs are that benchmarks start, and how they end with this one |
+//! | `http` | single requests |
 //! | `preflight`, `namespace` | whether this machine can run it; a network namespace |
-//! | `results` | the results, stored as JSON |
+//! | `faults`, `results` | what went wrong, in sentences; the results, stored as JSON |
 //! | `table`, `csv`, `html`, `compare` | views of the results |
 //!
 //! # Invariants
@@ -28,22 +27,26 @@
 //! * No server outlives its benchmark.
 //! * A value that was not measured is absent, never zero.
 
-mod benchmarks;
+mod background;
 pub mod bound;
 pub mod cli;
 mod compare;
 mod context;
 mod csv;
-mod definition;
-mod flood;
+mod directory;
+mod execution;
+mod expression;
+mod faults;
+mod figures;
+mod file;
 mod html;
+mod http;
 mod keys;
 mod namespace;
-mod nats;
-mod plot;
-mod pollers;
+mod plan;
 mod preflight;
 mod program;
+mod programs;
 mod requests;
 mod results;
 mod server;

@@ -6,17 +6,17 @@ use throng_flood::plan::Network;
 use throng_host::preflight::{self, Applied, Demand, Preflight};
 use throng_tunnel::{Targets, Tunnel};
 
-use crate::definition::{Definition, Size};
-use crate::flood::IN_FLIGHT;
+use crate::file::{Benchmark, Size};
+use crate::plan::IN_FLIGHT;
 
 /// Checks this machine for both sides of a benchmark. Clients of a tunnel need no sockets.
-pub(crate) fn check(benchmark: &Definition, size: &Size) -> Preflight {
+pub(crate) fn check(benchmark: &Benchmark, size: &Size) -> Preflight {
     let connections = size.connections as u64;
-    let mut demand = match benchmark.scope.network {
+    let mut demand = match benchmark.size.network {
         Network::Sockets => Demand::both(connections),
         Network::Tunnel => Demand::server(connections),
     };
-    demand.is_publishing = benchmark.scope.broadcasts;
+    demand.is_publishing = benchmark.size.broadcasts;
     if let Some(server) = &mut demand.server {
         server.burst = size.connections.min(IN_FLIGHT) as u64;
     }
@@ -24,8 +24,8 @@ pub(crate) fn check(benchmark: &Definition, size: &Size) -> Preflight {
 }
 
 /// Why this machine cannot run the benchmark, and what helps; `None` if it can.
-pub(crate) fn refusal(benchmark: &Definition, found: &Preflight) -> Option<String> {
-    found.refusal().or_else(|| match benchmark.scope.network {
+pub(crate) fn refusal(benchmark: &Benchmark, found: &Preflight) -> Option<String> {
+    found.refusal().or_else(|| match benchmark.size.network {
         Network::Sockets => None,
         Network::Tunnel => Tunnel::probe(loopback()).err().map(|error| error.to_string()),
     })
@@ -53,7 +53,7 @@ mod tests {
 
     fn refusal(connections: usize) -> Option<String> {
         let size = Size { connections, time: Duration::ZERO };
-        check(crate::benchmarks::ALL[0].definition, &size).refusal()
+        check(&crate::file::all()[0], &size).refusal()
     }
 
     #[test]

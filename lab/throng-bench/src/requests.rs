@@ -1,8 +1,7 @@
 //! Plain requests alongside the load, in an open loop.
 //!
-//! Threads with one connection each share a fixed schedule. It is kept alive, or a new one for each
-//! request. Latency counts from the
-//! intended time, so that a blocked server is charged for every request that it delayed.
+//! Threads with one connection each share a fixed schedule. Latency counts from the intended time,
+//! so that a blocked server is charged for every request that it delayed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,9 +36,7 @@ pub(crate) struct Response {
     /// Mean latency, from the intended time to the end of the response.
     pub(crate) mean_ms: f64,
     /// 99th percentile of the latency.
-    pub p99_ms: f64,
-    /// Maximum of the latency.
-    pub(crate) max_ms: f64,
+    pub(crate) p99_ms: f64,
 }
 
 struct Counted {
@@ -50,26 +47,22 @@ struct Counted {
 }
 
 impl Requests {
-    /// Requests `url` at `rate` per second for `time`.
-    pub(crate) fn start(url: &str, rate: f64, time: Duration) -> Requests {
-        Requests::start_with(url, rate, time, true)
-    }
-
-    /// The same, with a new connection for each request.
-    pub(crate) fn start_unkept(url: &str, rate: f64, time: Duration) -> Requests {
-        Requests::start_with(url, rate, time, false)
-    }
-
-    fn start_with(url: &str, rate: f64, time: Duration, is_kept: bool) -> Requests {
+    /// Requests the URLs in turn, `rate` per second in all, for `time`. If connections are not kept,
+    /// each request has a new one.
+    pub(crate) fn start(urls: Vec<String>, rate: f64, time: Duration, is_kept: bool) -> Requests {
         let started = Instant::now();
         let is_stopped = Arc::new(AtomicBool::new(false));
         let requests = (rate * time.as_secs_f64()).ceil() as u32;
+        let urls: Arc<[String]> = urls.into();
         let threads = (0..THREADS).map(|index| {
-            let (url, is_stopped) = (url.to_owned(), Arc::clone(&is_stopped));
+            let (urls, is_stopped) = (Arc::clone(&urls), Arc::clone(&is_stopped));
             thread::spawn(move || {
                 let due = (index..requests).step_by(THREADS as usize);
-                let at = |nth| started + Duration::from_secs_f64(f64::from(nth) / rate);
-                send(&url, due.map(at), is_kept, &is_stopped)
+                let due = due.map(|nth| {
+                    let at = started + Duration::from_secs_f64(f64::from(nth) / rate);
+                    (&*urls[nth as usize % urls.len()], at)
+                });
+                send(due, is_kept, &is_stopped)
             })
         });
         Requests { threads: threads.collect(), started, is_stopped }
@@ -80,35 +73,34 @@ impl Requests {
         self.is_stopped.store(true, Ordering::Relaxed);
     }
 
-    /// Waits for the last response.
-    pub(crate) fn end(self) -> Response {
+    /// Waits for the last responses of several schedules, one after the other.
+    pub(crate) fn end(schedules: Vec<Requests>) -> Response {
         let mut all = microseconds();
-        let mut failed = 0;
-        let mut ended = self.started;
-        for thread in self.threads {
-            // A panicked thread has reported on standard error.
-            let Ok(counted) = thread.join() else { continue };
-            // Adding cannot fail: the histogram resizes itself.
-            let _ = all.add(&counted.latencies_us);
-            failed += counted.failed;
-            ended = ended.max(counted.ended);
+        let (mut failed, mut seconds) = (0, 0.0);
+        for Requests { threads, started, .. } in schedules {
+            let mut ended = started;
+            for thread in threads {
+                // A panicked thread has reported on standard error.
+                let Ok(counted) = thread.join() else { continue };
+                // Adding cannot fail: the histogram resizes itself.
+                let _ = all.add(&counted.latencies_us);
+                failed += counted.failed;
+                ended = ended.max(counted.ended);
+            }
+            seconds += (ended - started).as_secs_f64();
         }
-        let ms = |us: u64| us as f64 / 1e3;
-        let seconds = (ended - self.started).as_secs_f64();
         Response {
             answered: all.len(),
             failed,
             rate: if seconds > 0.0 { all.len() as f64 / seconds } else { 0.0 },
             mean_ms: all.mean() / 1e3,
-            p99_ms: ms(all.value_at_quantile(0.99)),
-            max_ms: ms(all.max()),
+            p99_ms: all.value_at_quantile(0.99) as f64 / 1e3,
         }
     }
 }
 
-fn send(
-    url: &str,
-    times: impl Iterator<Item = Instant>,
+fn send<'a>(
+    requests: impl Iterator<Item = (&'a str, Instant)>,
     is_kept: bool,
     is_stopped: &AtomicBool,
 ) -> Counted {
@@ -118,7 +110,7 @@ fn send(
     }
     let agent: Agent = config.build().into();
     let mut counted = Counted { latencies_us: microseconds(), failed: 0, ended: Instant::now() };
-    for due in times {
+    for (url, due) in requests {
         thread::sleep(due.saturating_duration_since(Instant::now()));
         if is_stopped.load(Ordering::Relaxed) {
             break;
@@ -170,22 +162,25 @@ mod tests {
             }
         });
         let time = Duration::from_millis(100);
-        let counted = Requests::start(&format!("http://{address}/"), 200.0, time).end();
-        assert_eq!((counted.answered, counted.failed), (20, 0));
-        assert!(counted.mean_ms > 0.0 && counted.p99_ms <= counted.max_ms && counted.rate > 0.0);
+        let start = |address, time, is_kept| {
+            Requests::start(vec![format!("http://{address}/")], 200.0, time, is_kept)
+        };
+        let counted = Requests::end(vec![start(address, time, true), start(address, time, true)]);
+        assert_eq!((counted.answered, counted.failed), (40, 0));
+        assert!(counted.mean_ms > 0.0 && counted.rate > 0.0);
 
-        assert!(accepted.swap(0, Ordering::Relaxed) <= u64::from(THREADS));
-        let counted = Requests::start_unkept(&format!("http://{address}/"), 200.0, time).end();
+        assert!(accepted.swap(0, Ordering::Relaxed) <= 2 * u64::from(THREADS));
+        let counted = Requests::end(vec![start(address, time, false)]);
         assert_eq!((counted.answered, accepted.load(Ordering::Relaxed)), (20, 20));
 
-        let long = Requests::start(&format!("http://{address}/"), 200.0, time * 36_000);
+        let long = start(address, time * 36_000, true);
         long.cut_short();
-        assert!(long.end().answered < 200);
+        assert!(Requests::end(vec![long]).answered < 200);
 
         let closed = TcpListener::bind("127.0.0.1:0").expect("bound");
         let address = closed.local_addr().expect("an address");
         drop(closed);
-        let counted = Requests::start(&format!("http://{address}/"), 200.0, time).end();
+        let counted = Requests::end(vec![start(address, time, true)]);
         assert_eq!((counted.answered, counted.failed), (0, 20));
     }
 }

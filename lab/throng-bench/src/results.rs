@@ -4,6 +4,7 @@
 //! measured is absent (`null`), never zero.
 
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use throng_flood::report::Report;
@@ -11,8 +12,11 @@ use throng_report::Environment;
 use throng_report::Unit;
 use throng_report::compare::Better;
 use throng_report::file::{Format, ReadError, to_json};
+use throng_units::format::decimal;
 
-use crate::definition::{Definition, Measurement, Size};
+use crate::expression::Figure;
+use crate::figures::Figures;
+use crate::file::{Benchmark, Measure, PlotOf, Size, TableOf};
 
 /// The format's version; it changes when a field changes its name or meaning.
 pub(crate) const VERSION: u32 = 2;
@@ -47,6 +51,8 @@ pub(crate) struct Outcome {
     pub(crate) title: String,
     /// Author and title of the original.
     pub(crate) source: String,
+    /// URL of the original.
+    pub(crate) url: Option<String>,
     /// Year of the original.
     pub(crate) year: u16,
     /// What the original did, and why it is remembered.
@@ -174,25 +180,26 @@ pub(crate) struct PlotLine {
 }
 
 impl MeasuredValue {
-    /// A measurement without a value yet.
-    pub(crate) fn of(measurement: &Measurement) -> MeasuredValue {
-        MeasuredValue {
-            key: measurement.key.to_owned(),
-            name: measurement.name.to_owned(),
-            unit: measurement.unit.name().to_owned(),
-            better: match measurement.better {
-                Better::Less => Some("less".to_owned()),
-                Better::More => Some("more".to_owned()),
-                Better::Neither => None,
-            },
-            is_per_connection: measurement.is_per_connection,
-            published: measurement.published.map(|published| PublishedValue {
-                value: published.value,
-                connections: published.connections,
-                what: published.what.to_owned(),
-            }),
+    /// A measure with its value.
+    fn of(measure: &Measure, figure: Figure) -> MeasuredValue {
+        let published = measure.published.as_ref().map(|published| PublishedValue {
+            value: published.value,
+            connections: published.connections,
+            what: published.what.clone(),
+        });
+        let mut measured = MeasuredValue {
+            key: measure.key.clone(),
+            name: measure.name.clone(),
+            unit: measure.unit.clone(),
+            better: measure.better.clone(),
+            is_per_connection: measure.per_connection,
+            published,
             ..MeasuredValue::default()
+        };
+        if let Some(value) = figure.value {
+            measured.set(value, figure.connections);
         }
+        measured
     }
 
     /// The better direction.
@@ -226,22 +233,53 @@ impl MeasuredValue {
 }
 
 impl Outcome {
-    /// The outcome of a benchmark that has not started.
-    pub(crate) fn of(benchmark: &Definition, size: &Size, started_unix_s: u64) -> Outcome {
+    /// The outcome of a benchmark that starts now.
+    pub(crate) fn of(benchmark: &Benchmark, size: &Size) -> Outcome {
         Outcome {
-            name: benchmark.name.to_owned(),
-            title: benchmark.title.to_owned(),
-            source: benchmark.source.to_owned(),
+            name: benchmark.name.clone(),
+            title: benchmark.title.clone(),
+            source: benchmark.source.clone(),
+            url: benchmark.url.clone(),
             year: benchmark.year,
-            story: benchmark.story.to_owned(),
-            hardware: benchmark.hardware.to_owned(),
-            setup: benchmark.setup.to_owned(),
-            differences: benchmark.differences.iter().map(|&text| text.to_owned()).collect(),
-            started_unix_s,
+            story: benchmark.story.clone(),
+            hardware: benchmark.hardware.clone(),
+            setup: benchmark.setup.clone(),
+            differences: benchmark.differences.clone(),
+            started_unix_s: now_unix_s(),
             connections: size.connections,
-            time_s: benchmark.scope.has_time.then_some(size.time.as_secs_f64()),
-            measurements: benchmark.measurements.iter().map(MeasuredValue::of).collect(),
+            time_s: benchmark.held_s(size),
             ..Outcome::default()
+        }
+    }
+
+    /// Adds what the runs have measured.
+    pub(crate) fn complete(&mut self, benchmark: &Benchmark, figures: &Figures) {
+        let measured = |measure| MeasuredValue::of(measure, figures.figure(&measure.value));
+        self.measurements = benchmark.measures.iter().map(measured).collect();
+        self.tables.extend(benchmark.tables.iter().filter_map(|table| Table::of(table, figures)));
+        self.plots.extend(benchmark.plots.iter().map(|plot| Plot::of(plot, figures)));
+    }
+
+    /// Fails if a check of the benchmark does.
+    pub(crate) fn check(&mut self, benchmark: &Benchmark, figures: &Figures) {
+        for check in &benchmark.checks {
+            let bound = |text: &Option<String>| figures.figure(text.as_ref()?).value;
+            let Some(value) = figures.figure(&check.value).value else { continue };
+            let shown = decimal(value);
+            if let Some(min) = bound(&check.min).filter(|min| value < *min) {
+                self.fail(format!(
+                    "{}: {shown}, and {} at least expected",
+                    check.name,
+                    decimal(min)
+                ));
+            }
+            if let Some(max) = bound(&check.max).filter(|max| value > *max) {
+                self.fail(format!(
+                    "{}: {shown}, and {} at most expected",
+                    check.name,
+                    decimal(max)
+                ));
+            }
         }
     }
 
@@ -249,6 +287,60 @@ impl Outcome {
     pub(crate) fn fail(&mut self, reason: impl Into<String>) {
         self.verdict = Verdict::Failed;
         self.reasons.push(reason.into());
+    }
+}
+
+impl Table {
+    /// A row for each element of the longest column; a column of one element has it in each row.
+    fn of(table: &TableOf, figures: &Figures) -> Option<Table> {
+        let columns = table.columns.iter().map(|(_, expression)| figures.list(expression));
+        let columns: Vec<_> = columns.collect();
+        let rows = columns.iter().map(Vec::len).max().filter(|&rows| rows > 0)?;
+        let cell = |column: &Vec<Figure>, row: usize| {
+            let figure = if column.len() == 1 { column.first() } else { column.get(row) };
+            figure.and_then(|figure| figure.value)
+        };
+        let row = |row| columns.iter().map(|column| cell(column, row)).collect();
+        Some(Table {
+            title: table.title.clone(),
+            columns: table.columns.iter().map(|(name, _)| name.clone()).collect(),
+            rows: (0..rows).map(row).collect(),
+        })
+    }
+}
+
+impl Plot {
+    fn of(plot: &PlotOf, figures: &Figures) -> Plot {
+        let (axis, x) = match &plot.x {
+            Some(x) => ("clients", figures.list(x)),
+            None => ("time", figures.list("samples.at_s")),
+        };
+        let line = |(name, expression): &(String, String)| {
+            let values = figures.list(expression);
+            let at = |nth: usize| if values.len() == 1 { values.first() } else { values.get(nth) };
+            let points =
+                x.iter().enumerate().filter_map(|(nth, x)| Some((x.value?, at(nth)?.value)));
+            PlotLine { name: name.clone(), points: points.collect() }
+        };
+        let published = plot.published.iter().map(|(name, points)| PlotLine {
+            name: name.clone(),
+            points: points.iter().map(|&(x, y)| (x, Some(y))).collect(),
+        });
+        Plot {
+            id: plot.id.clone(),
+            title: plot.title.clone(),
+            note: plot.note.clone(),
+            unit: plot.unit.clone(),
+            x_axis: axis.to_owned(),
+            is_log: plot.log,
+            is_log_x: plot.log_x,
+            lines: plot.lines.iter().map(line).chain(published).collect(),
+        }
+    }
+
+    /// Whether the horizontal axis is time.
+    pub(crate) fn is_over_time(&self) -> bool {
+        self.x_axis == "time"
     }
 }
 
@@ -264,15 +356,23 @@ impl Results {
     }
 }
 
+/// Now, in seconds since 1970.
+pub(crate) fn now_unix_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::file::{PublishedOf, all};
 
     #[test]
     fn results_are_read_as_they_were_written() {
-        let benchmark = crate::benchmarks::ALL[0].definition;
-        let mut outcome = Outcome::of(benchmark, &benchmark.scope.size, 7);
-        outcome.measurements[0].set(12.5, 100);
+        let benchmark = &all()[0];
+        let mut outcome = Outcome::of(benchmark, &benchmark.sized(None, None));
+        outcome
+            .measurements
+            .push(MeasuredValue::of(&benchmark.measures[0], Figure::of(Some(1.5), 9)));
         outcome.fail("one");
         let results = Results { version: VERSION, benchmarks: vec![outcome], ..Results::default() };
         let path = std::env::temp_dir().join(format!("throng-results-{}", std::process::id()));
@@ -283,16 +383,18 @@ mod tests {
 
     #[test]
     fn a_value_has_a_ratio_if_sizes_are_comparable() {
-        let measurement = Measurement::less("a", "A", Unit::Bytes).published(100.0, 10, "x");
-        let mut measured = MeasuredValue::of(&measurement);
-        measured.set(25.0, 10);
-        assert_eq!((measured.ours, measured.ratio), (Some(25.0), Some(4.0)));
-        measured.set(f64::NAN, 10);
-        assert_eq!((measured.ours, measured.ratio), (None, None));
-        measured.set(25.0, 8);
-        assert_eq!((measured.ours, measured.ratio), (Some(25.0), None));
-        let mut each = MeasuredValue::of(&measurement.per_connection());
-        each.set(25.0, 8);
-        assert_eq!(each.ratio, Some(4.0));
+        let published = PublishedOf { value: 100.0, connections: 10, what: String::new() };
+        let mut measure = all()[0].measures[0].clone();
+        measure.per_connection = false;
+        (measure.better, measure.published) = (Some("less".to_owned()), Some(published));
+        let of = |measure: &Measure, value, connections| {
+            let measured = MeasuredValue::of(measure, Figure::of(Some(value), connections));
+            (measured.ours, measured.ratio)
+        };
+        assert_eq!(of(&measure, 25.0, 10), (Some(25.0), Some(4.0)));
+        assert_eq!(of(&measure, f64::NAN, 10), (None, None));
+        assert_eq!(of(&measure, 25.0, 8), (Some(25.0), None));
+        measure.per_connection = true;
+        assert_eq!(of(&measure, 25.0, 8).1, Some(4.0));
     }
 }

@@ -14,6 +14,9 @@ const PATH: &str = "/status/stream";
 /// Timeout of an update.
 const UPDATE_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Longest acceptable time without an update.
+const UPDATE_PAUSE_MAX_S: f64 = 5.0;
+
 /// A running reader.
 pub(crate) struct Reader {
     thread: JoinHandle<Option<Updates>>,
@@ -26,11 +29,17 @@ pub(crate) struct Updates {
     /// Number of updates.
     pub(crate) count: u64,
     /// The largest number of SSE connections in an update.
-    pub(crate) max_sse: u64,
-    /// The longest time between updates.
-    pub(crate) pause_max_s: f64,
+    max_sse: u64,
     /// Duration of reading.
-    pub(crate) seconds: f64,
+    seconds: f64,
+}
+
+impl Updates {
+    /// The most SSE connections that the page has shown; `None` if there was too little time for an
+    /// update.
+    pub(crate) fn shown(&self) -> Option<u64> {
+        (self.count > 0 || self.seconds >= UPDATE_PAUSE_MAX_S).then_some(self.max_sse)
+    }
 }
 
 impl Reader {
@@ -68,20 +77,16 @@ fn read(url: &str, time: Duration, is_over: &AtomicBool) -> Option<Updates> {
     }
     let began = Instant::now();
     let mut updates = Updates::default();
-    let mut last = began;
     for line in BufReader::new(answer.into_body().into_reader()).lines() {
         let Ok(line) = line else { break };
         if let Some(sample) = line.strip_prefix("data:") {
             updates.count += 1;
             updates.max_sse = updates.max_sse.max(sse(sample));
-            updates.pause_max_s = updates.pause_max_s.max(last.elapsed().as_secs_f64());
-            last = Instant::now();
         }
         if began.elapsed() >= time || is_over.load(Ordering::Relaxed) {
             break;
         }
     }
-    updates.pause_max_s = updates.pause_max_s.max(last.elapsed().as_secs_f64());
     updates.seconds = began.elapsed().as_secs_f64();
     Some(updates)
 }

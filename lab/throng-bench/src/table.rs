@@ -1,5 +1,6 @@
 //! Terminal views: the list of benchmarks, and results beside the published values.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use throng_report::compare::Better;
@@ -7,8 +8,8 @@ use throng_report::grid::Grid;
 use throng_units::format::{ABSENT, count, counted, decimal, or_absent, seconds};
 use throng_units::paint::{Ink, Paint, sanitized};
 
-use crate::benchmarks::{ALL, SMALL};
-use crate::definition::Definition;
+use crate::file::{Benchmark, SMALL, Size, all};
+use crate::plan::{self, Target};
 use crate::results::{MeasuredValue, Outcome, Results, Verdict};
 
 /// All benchmarks with their sizes and rough durations.
@@ -19,10 +20,10 @@ pub(crate) fn list(paint: Paint) -> String {
     );
     let mut grid =
         Grid::new(["benchmark", "year", "connections", "held for", "takes about"], paint);
-    for benchmark in ALL.map(|benchmark| benchmark.definition) {
-        let size = benchmark.scope.size;
-        let held = benchmark.scope.has_time.then_some(size.time.as_secs_f64());
-        let big = if benchmark.scope.is_big { " *" } else { "" };
+    for benchmark in all() {
+        let size = benchmark.sized(None, None);
+        let held = benchmark.held_s(&size);
+        let big = if benchmark.size.big { " *" } else { "" };
         grid.row([
             format!("{}{big}", benchmark.name),
             benchmark.year.to_string(),
@@ -37,7 +38,8 @@ pub(crate) fn list(paint: Paint) -> String {
         "\n* big: only when named. `throng bench {SMALL}` runs all others, one after the other.\n\
          \n  throng bench c10k-stream\
          \n  throng bench {SMALL} --connections 1000 --time 10s --html bench.html\
-         \n  throng bench two-million --dry-run\n"
+         \n  throng bench two-million --dry-run\
+         \n  throng bench ./mine.toml\n"
     );
     text
 }
@@ -53,19 +55,34 @@ pub(crate) fn about(seconds: f64) -> String {
     }
 }
 
-/// What a dry run shows of a benchmark.
-pub(crate) fn plan(benchmark: &Definition, outcome: &Outcome, paint: Paint) -> String {
-    let mut text = format!("{}\n", paint.ink(Ink::Bold, benchmark.title));
-    let _ = writeln!(text, "  {}", benchmark.story);
-    let _ =
-        writeln!(text, "  {} ({}), on {}", benchmark.source, benchmark.year, benchmark.hardware);
+/// The story of a benchmark, its size, and the plan of each run.
+pub(crate) fn story(benchmark: &Benchmark, size: &Size, paint: Paint) -> String {
+    let Benchmark { source, year, hardware, .. } = benchmark;
+    let mut text = format!("{}\n", paint.ink(Ink::Bold, &benchmark.title));
+    let url = benchmark.url.as_ref().map(|url| format!(", {url}")).unwrap_or_default();
+    let _ = writeln!(text, "  {}\n  {source} ({year}){url}, on {hardware}", benchmark.story);
     let _ = writeln!(text, "  {}", benchmark.setup);
-    for difference in benchmark.differences {
+    for difference in &benchmark.differences {
         let _ = writeln!(text, "  Difference: {difference}");
     }
-    let held = outcome.time_s.map(|time_s| format!(", held for {}", about(time_s)));
-    let connections = counted(outcome.connections as u64, "connection", "connections");
+    let held = benchmark.held_s(size).map(|time_s| format!(", held for {}", about(time_s)));
+    let connections = counted(size.connections as u64, "connection", "connections");
     let _ = writeln!(text, "  {connections}{}", held.unwrap_or_default());
+    text
+}
+
+/// The plan of each run of a benchmark, as `throng flood` would read it.
+pub(crate) fn plans(benchmark: &Benchmark, size: Size, paint: Paint) -> String {
+    let mut text = String::new();
+    let target = Target { url: "http://127.0.0.1:PORT".to_owned(), ..Target::default() };
+    let mut shown = BTreeSet::new();
+    for run in benchmark.runs().into_iter().filter(|run| shown.insert(&run.name)) {
+        let program = run.program.iter().map(|name| format!(", program {name}"));
+        let title = format!("{}{}", run.name, program.collect::<String>());
+        let _ = writeln!(text, "\n  {}", paint.ink(Ink::Bold, title));
+        let plan = plan::text(benchmark, run, size, &target).unwrap_or_else(|reason| reason);
+        plan.lines().for_each(|line| text.push_str(&format!("    {line}\n")));
+    }
     text
 }
 
@@ -161,32 +178,38 @@ pub(crate) fn compared(measurement: &MeasuredValue) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::definition::Measurement;
-    use throng_report::Unit;
+    use crate::results::PublishedValue;
 
-    fn measured(measurement: Measurement, ours: f64) -> MeasuredValue {
-        let mut measured = MeasuredValue::of(&measurement);
-        measured.set(ours, 200);
-        measured
+    fn measured(unit: &str, better: &str, published: f64, ours: f64) -> MeasuredValue {
+        MeasuredValue {
+            name: "name".to_owned(),
+            unit: unit.to_owned(),
+            better: Some(better.to_owned()),
+            is_per_connection: true,
+            ours: Some(ours),
+            connections: Some(200),
+            ratio: Some(if better == "less" { published / ours } else { ours / published }),
+            published: Some(PublishedValue {
+                value: published,
+                connections: 10_000,
+                ..PublishedValue::default()
+            }),
+            ..MeasuredValue::default()
+        }
     }
 
     #[test]
     fn our_values_are_beside_the_published_ones() {
-        let measurement = Measurement::less("m", "memory", Unit::Bytes)
-            .per_connection()
-            .published(46_080.0, 10_000, "x");
-        assert_eq!(
-            row(&measured(measurement, 100.0)),
-            ["memory", "45.0 KiB", "10,000", "100 B", "200", "461 × less, better"]
-        );
-        let rate = Measurement::more("r", "rate", Unit::PerSecond).published(1_000.0, 10, "x");
-        assert_eq!(compared(&measured(rate, 500.0)), "2.00 × less, worse");
-        assert_eq!(compared(&measured(rate, 3_000.0)), "3.00 × more, better");
-        let time = Measurement::less("t", "time", Unit::Milliseconds).published(50.0, 10, "x");
-        assert_eq!(compared(&measured(time, 100.0)), "2.00 × more, worse");
-        let large = Measurement::less("t", "time", Unit::Milliseconds).published(50.0, 9_999, "x");
-        assert_eq!(compared(&measured(large, 1.0)), "different size");
-        let alone = MeasuredValue::of(&Measurement::of("n", "number", Unit::Count));
+        let memory = measured("bytes", "less", 46_080.0, 100.0);
+        let shown = ["name", "45.0 KiB", "10,000", "100 B", "200", "461 × less, better"];
+        assert_eq!(row(&memory), shown);
+        let words = |better, ours| compared(&measured("per_second", better, 1_000.0, ours));
+        assert_eq!(words("more", 500.0), "2.00 × less, worse");
+        assert_eq!(words("more", 3_000.0), "3.00 × more, better");
+        assert_eq!(words("less", 2_000.0), "2.00 × more, worse");
+        let other_size = MeasuredValue { is_per_connection: false, ..memory };
+        assert_eq!(compared(&other_size), "different size");
+        let alone = MeasuredValue { name: "number".to_owned(), ..MeasuredValue::default() };
         assert_eq!(row(&alone), ["number", "", "", ABSENT, ABSENT, ""]);
     }
 
@@ -201,16 +224,20 @@ mod tests {
     }
 
     #[test]
-    fn the_list_has_every_benchmark() {
+    fn every_benchmark_is_listed_and_has_plans() {
         let text = list(Paint::plain());
-        for benchmark in ALL {
-            assert!(text.contains(benchmark.definition.name), "{text}");
+        for benchmark in all() {
+            assert!(text.contains(&benchmark.name), "{text}");
+            let size = benchmark.sized(Some(200), None);
+            assert!(story(&benchmark, &size, Paint::plain()).contains("200 connections"));
+            let plans = plans(&benchmark, size, Paint::plain());
+            assert!(plans.contains("http://127.0.0.1:PORT") && !plans.contains("\"="), "{plans}");
         }
     }
 
     #[test]
     fn a_failure_is_shown() {
-        let mut outcome = Outcome::of(ALL[0].definition, &ALL[0].definition.scope.size, 0);
+        let mut outcome = Outcome::default();
         outcome.fail("the server is gone: \x1b[2J");
         let results = Results { benchmarks: vec![outcome], ..Results::default() };
         let text = table(&results, Paint::plain());

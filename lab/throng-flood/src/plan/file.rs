@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use throng_units::toml_error;
 use toml::de::DeTable;
 
-use super::model::PlanError;
+use super::model::{Plan, PlanError};
 use super::option_table::Table;
 use super::options::{Options, PublishOptions, SourceOptions, TargetOptions, TokenOptions};
 use super::phases;
@@ -83,6 +83,18 @@ pub(crate) fn parse(path: &Path, text: String) -> Result<(Options, PlanFile), Fi
     options.phases = phases::read(&section, PHASES, options.target.streams());
     let errors = reader.errors();
     if errors.is_empty() { Ok((options, file)) } else { Err(refuse(&errors)) }
+}
+
+impl Plan {
+    /// The plan in the text of a file, or all errors in it. Other files named in it are relative to
+    /// `path`.
+    pub fn from_toml(path: &Path, text: String) -> Result<Plan, String> {
+        let (options, file) = parse(path, text).map_err(|error| error.to_string())?;
+        options.into_plan().map_err(|errors| {
+            let lines: Vec<_> = errors.iter().map(|error| file.describe(error)).collect();
+            lines.join("\n")
+        })
+    }
 }
 
 impl PlanFile {
