@@ -1,5 +1,4 @@
-//! What happens beside a load: plain requests during some of its phases, and a reader of the status
-//! page during the last one.
+//! Plain requests during some phases of a load, and a reader of the status page during the last one.
 
 use std::time::Duration;
 
@@ -33,7 +32,7 @@ pub(crate) struct Background {
 }
 
 impl Background {
-    /// What a run asks for, from the first phase on. The last phase takes `time`.
+    /// The requests and the reader of a run, from the first phase on. The last phase takes `time`.
     pub(crate) fn of(run: &Run, url: &str, time: Duration) -> Background {
         let mut background = Background {
             url: url.to_owned(),

@@ -45,12 +45,12 @@ pub(crate) struct Choice {
     pub(crate) parts: Vec<String>,
     /// The nats-server to start, instead of that in PATH.
     pub(crate) nats_server: Option<PathBuf>,
-    /// Whether nothing runs on three nats-servers.
+    /// Nothing runs on three nats-servers.
     pub(crate) is_single: bool,
 }
 
 impl Choice {
-    /// Whether a run is to be made.
+    /// True if a run is to be made.
     pub(crate) fn has(&self, run: &Run) -> bool {
         self.parts.is_empty() || self.parts.contains(&run.name)
     }
@@ -145,7 +145,7 @@ impl<'a> Context<'a> {
         done
     }
 
-    /// Runs `step`, and puts `label` before its warnings and failures.
+    /// Runs `step`, and puts `label`, unless it is empty, before its warnings and failures.
     pub(crate) fn labelled<T>(
         &mut self,
         label: &str,
@@ -153,6 +153,9 @@ impl<'a> Context<'a> {
     ) -> Result<T, Abort> {
         let before = (self.outcome.warnings.len(), self.outcome.reasons.len());
         let done = step(self);
+        if label.is_empty() {
+            return done;
+        }
         let labelled = |message: &str| format!("{label}: {message}");
         let (warnings, reasons) = (&mut self.outcome.warnings, &mut self.outcome.reasons);
         let new = warnings[before.0..].iter_mut().chain(&mut reasons[before.1..]);
@@ -261,7 +264,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Whether the benchmark was interrupted, or its server has exited.
+    /// True if the benchmark was interrupted, or its server has exited.
     pub(crate) fn is_ending(&mut self) -> bool {
         self.check().is_err()
     }
@@ -285,7 +288,7 @@ impl<'a> Context<'a> {
         Ok(Plan::from_toml(&settings.unwrap_or_default(), text)?)
     }
 
-    /// Puts the load of a run on the server, and adds the figures as those of the run.
+    /// Puts the load of a run on the server, and adds its figures to the current run.
     pub(crate) fn load(&mut self, run: &Run) -> Result<Report, Abort> {
         self.load_watched(run, &self.target(run), &mut ())
     }

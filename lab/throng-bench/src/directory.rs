@@ -44,7 +44,7 @@ impl Directory {
         self.path.join("throng.toml")
     }
 
-    /// What its files take on the disk.
+    /// Bytes of its files on the disk.
     pub(crate) fn bytes(&self) -> f64 {
         blocks(&self.path) as f64
     }
@@ -57,9 +57,9 @@ impl Drop for Directory {
     }
 }
 
-/// What the files below a directory take. Files come and go while a server runs.
+/// Bytes of the files below a directory. Files come and go while a server runs.
 fn blocks(path: &Path) -> u64 {
-    /// Bytes of a block, as the system counts those of a file.
+    /// Bytes of a block of the system's.
     const BLOCK_BYTES: u64 = 512;
     let Ok(entries) = fs::read_dir(path) else { return 0 };
     let bytes = |entry: fs::DirEntry| match entry.metadata() {

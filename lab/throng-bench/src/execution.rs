@@ -21,10 +21,8 @@ pub(crate) fn execute(context: &mut Context<'_>) -> Result<(), Abort> {
         }
         if steps.is_empty() {
             let clients = clients(context, run)?;
-            context.step(clients, |context| match is_alone {
-                true => one(context, run),
-                false => context.labelled(&run.name, |context| one(context, run)),
-            })?;
+            let label = if is_alone { "" } else { &run.name };
+            context.step(clients, |context| context.labelled(label, |it| one(it, run)))?;
         }
     }
     Ok(())

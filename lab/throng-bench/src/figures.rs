@@ -1,4 +1,4 @@
-//! What the runs of a benchmark have measured, by name; and the table of measures.
+//! The figures of a benchmark's runs, by name; and the table of measures.
 //!
 //! | name | figures |
 //! |---|---|
@@ -40,7 +40,7 @@ struct Row {
     read: String,
 }
 
-/// What one run has measured.
+/// The figures of one run.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RunFigures {
     pub(crate) name: String,
@@ -48,11 +48,11 @@ pub(crate) struct RunFigures {
     /// Name and JSON of each phase, then `total`.
     phases: Vec<(String, Value)>,
     samples: Vec<Value>,
-    /// What did not come from a report.
+    /// Figures of programs, of plain requests, and of the file itself.
     given: BTreeMap<String, Vec<Figure>>,
 }
 
-/// What all runs have measured.
+/// The figures of all runs.
 #[derive(Debug)]
 pub(crate) struct Figures {
     pub(crate) size: Size,
@@ -70,7 +70,7 @@ impl Catalogue {
         })
     }
 
-    /// Whether a name is a row or a path of totals.
+    /// True if a name is a row or a path of totals.
     pub(crate) fn knows(&self, measure: &str) -> bool {
         static TOTALS: OnceLock<Value> = OnceLock::new();
         let totals = TOTALS.get_or_init(|| json(&Totals::default(), 0.0, None));

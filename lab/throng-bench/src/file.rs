@@ -38,11 +38,11 @@ const EMBEDDED: [(&str, &str); 19] = embedded! {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct Benchmark {
-    /// Name on the command line; that of the file.
+    /// Name on the command line: the file's.
     #[serde(skip)]
     pub(crate) name: String,
     pub(crate) title: String,
-    /// What the original did, and why it is remembered: two or three sentences.
+    /// The original and its merit: two or three sentences.
     pub(crate) story: String,
     /// Author and title of the original.
     pub(crate) source: String,
@@ -59,7 +59,7 @@ pub(crate) struct Benchmark {
     /// Flags of the server of all runs that have none of their own.
     #[serde(default)]
     pub(crate) server: Vec<String>,
-    /// Names of the runs in their order, if it is not that of the file.
+    /// Names of the runs in their order; by default the file's order.
     #[serde(default)]
     order: Vec<String>,
     runs: Vec<Run>,
@@ -81,10 +81,10 @@ pub(crate) struct Scope {
     /// How long the clients are held; absent if `--time` does not apply.
     #[serde(default, deserialize_with = "optional")]
     time: Option<Time>,
-    /// Whether it runs only if named.
+    /// Runs only if named.
     #[serde(default)]
     pub(crate) big: bool,
-    /// Whether messages go to all clients at once and fill socket buffers.
+    /// Messages go to all clients at once and fill socket buffers.
     #[serde(default)]
     pub(crate) broadcasts: bool,
     /// How many times all clients connect.
@@ -92,7 +92,7 @@ pub(crate) struct Scope {
     rounds: u32,
     #[serde(default = "sockets", deserialize_with = "parsed")]
     pub(crate) network: Network,
-    /// Whether it starts nats-servers.
+    /// Starts nats-servers.
     #[serde(default)]
     pub(crate) nats: bool,
 }
@@ -111,7 +111,7 @@ pub(crate) struct Size {
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub(crate) struct Run {
     pub(crate) name: String,
-    /// What no plan can say: see [`programs`].
+    /// A program of [`programs`], for a run that no plan can describe.
     pub(crate) program: Option<String>,
     /// Expression of the number of clients; by default all.
     pub(crate) clients: Option<String>,
@@ -121,19 +121,18 @@ pub(crate) struct Run {
     pub(crate) server: Option<Vec<String>>,
     /// Settings of the server, as the text of a file.
     pub(crate) settings: String,
-    /// Whether the server checks tokens, and clients show some.
+    /// The tokens that clients show and the server checks.
     pub(crate) tokens: Option<Algorithm>,
-    /// Whether clients speak TLS.
     pub(crate) tls: bool,
     /// The servers that get the load in turn: `memory`, `one` or `three` nats-servers.
     pub(crate) beside: Vec<String>,
-    /// Whether a message is published to the inbox of each client's user before the load.
+    /// Publishes a message to the inbox of each client's user before the load.
     pub(crate) fill: bool,
     /// Number of channels of friends that the server keeps for each client's user.
     pub(crate) keep: Option<u32>,
     /// Requests beside the load.
     pub(crate) requests: Option<RequestsOf>,
-    /// Whether the server's status page is read during the last phase.
+    /// Reads the server's status page during the last phase.
     pub(crate) status: bool,
     /// Numbers for the programs and for tables.
     pub(crate) given: BTreeMap<String, f64>,
@@ -161,13 +160,13 @@ pub(crate) struct RequestsOf {
     pub(crate) rate: f64,
     /// Names of the phases.
     pub(crate) during: Vec<String>,
-    /// Whether each request has a connection of its own.
+    /// Each request has a connection of its own.
     #[serde(default)]
     pub(crate) reconnect: bool,
 }
 
-/// A measure of a benchmark. What it does not say is that of the [`Catalogue`]'s row with the name
-/// that its value ends with.
+/// A measure of a benchmark. Its row of the [`Catalogue`], which is named by the end of its value,
+/// fills in the rest.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct Measure {
@@ -182,7 +181,7 @@ pub(crate) struct Measure {
     pub(crate) unit: String,
     /// The better direction: `less`, `more` or none.
     pub(crate) better: Option<String>,
-    /// Whether the value is per connection, and so comparable between sizes.
+    /// The value is per connection, and so comparable between sizes.
     #[serde(default)]
     pub(crate) per_connection: bool,
     pub(crate) published: Option<PublishedOf>,
@@ -197,7 +196,7 @@ pub(crate) struct PublishedOf {
     pub(crate) value: f64,
     /// Number of connections of the original.
     pub(crate) connections: usize,
-    /// What exactly the original measured.
+    /// The original's exact figure, in words.
     pub(crate) what: String,
 }
 
@@ -232,7 +231,7 @@ pub(crate) struct PlotOf {
     pub(crate) unit: String,
     /// Expression of the horizontal axis; by default the seconds of the load.
     pub(crate) x: Option<String>,
-    /// Whether the vertical axis is logarithmic.
+    /// The vertical axis is logarithmic.
     #[serde(default)]
     pub(crate) log: bool,
     #[serde(default)]
@@ -299,7 +298,7 @@ impl Benchmark {
         checks.chain(plots).chain(columns).chain(measures).map(String::as_str)
     }
 
-    /// Whether a name can be looked up once everything has run.
+    /// True if a name can be looked up once everything has run.
     fn knows(&self, catalogue: &Catalogue, name: &str) -> bool {
         if ["clients", "time", "cores"].contains(&name) || constant(name).is_some() {
             return true;
@@ -389,7 +388,7 @@ pub(crate) fn all() -> Vec<Benchmark> {
     EMBEDDED.into_iter().map(read).collect()
 }
 
-/// The benchmarks with these names, in the order of [`all`], then those of files.
+/// The benchmarks with these names, in the order of [`all`], then the files.
 pub(crate) fn named(names: &[String]) -> Result<Vec<Benchmark>, String> {
     let (files, names): (Vec<_>, Vec<_>) = names.iter().partition(|name| is_path(name));
     let all = all();
@@ -458,7 +457,7 @@ fn number<'de, D: Deserializer<'de>>(input: D) -> Result<f64, D::Error> {
     }
 }
 
-/// Whether there is such a unit.
+/// True if there is such a unit.
 pub(crate) fn is_unit(name: &str) -> bool {
     Unit::named(name).name() == name
 }

@@ -1,4 +1,4 @@
-//! The plan of a run: that of the file, with its expressions evaluated and the server filled in.
+//! The plan of a run: the file's, with its expressions evaluated and the server filled in.
 //!
 //! A text that begins with `=` is an expression of `clients`, `time` (in seconds) and `whole` (the
 //! default number of clients). What a plan leaves out: `ramp` goes to all clients, a thousand

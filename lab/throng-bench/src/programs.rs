@@ -1,5 +1,5 @@
-//! What no plan can say: clients that are led step by step, kills, upgrades, drains, starts,
-//! revocations. A run of a file names its program.
+//! Runs that no plan can describe: clients that are led step by step, kills, upgrades, drains,
+//! starts, revocations. A run of a file names its program.
 
 pub(crate) mod cluster;
 mod drain;

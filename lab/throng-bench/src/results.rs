@@ -55,7 +55,7 @@ pub(crate) struct Outcome {
     pub(crate) url: Option<String>,
     /// Year of the original.
     pub(crate) year: u16,
-    /// What the original did, and why it is remembered.
+    /// The original and its merit.
     pub(crate) story: String,
     pub(crate) hardware: String,
     /// How this rerun works.
@@ -72,7 +72,6 @@ pub(crate) struct Outcome {
     pub(crate) time_s: Option<f64>,
     /// The flags of each server that was started.
     pub(crate) servers: Vec<String>,
-    /// Whether the benchmark succeeded.
     pub(crate) verdict: Verdict,
     /// Reasons of the failure, one sentence each.
     pub(crate) reasons: Vec<String>,
@@ -88,7 +87,7 @@ pub(crate) struct Outcome {
     pub(crate) floods: Vec<Report>,
 }
 
-/// Whether a benchmark succeeded.
+/// The end of a benchmark.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Verdict {
@@ -111,7 +110,7 @@ pub(crate) struct MeasuredValue {
     pub(crate) unit: String,
     /// The better direction: `less` or `more`; absent if there is none.
     pub(crate) better: Option<String>,
-    /// Whether the value is per connection, and so comparable between sizes.
+    /// The value is per connection, and so comparable between sizes.
     pub(crate) is_per_connection: bool,
     /// The value measured here.
     pub(crate) ours: Option<f64>,
@@ -131,7 +130,7 @@ pub(crate) struct PublishedValue {
     pub(crate) value: f64,
     /// Number of connections of the original.
     pub(crate) connections: usize,
-    /// What exactly the original measured.
+    /// The original's exact figure, in words.
     pub(crate) what: String,
 }
 
@@ -161,9 +160,9 @@ pub(crate) struct Plot {
     pub(crate) unit: String,
     /// Horizontal axis: `time` (seconds) or `clients`.
     pub(crate) x_axis: String,
-    /// Whether the vertical axis is logarithmic.
+    /// The vertical axis is logarithmic.
     pub(crate) is_log: bool,
-    /// Whether the horizontal axis is logarithmic.
+    /// The horizontal axis is logarithmic.
     pub(crate) is_log_x: bool,
     /// Lines of the chart.
     pub(crate) lines: Vec<PlotLine>,
@@ -216,7 +215,7 @@ impl MeasuredValue {
         Unit::named(&self.unit)
     }
 
-    /// Whether the sizes of our value and the published one allow a comparison.
+    /// True if the sizes of our value and the published one allow a comparison.
     pub(crate) fn is_comparable(&self) -> bool {
         let published = self.published.as_ref().map_or(0, |published| published.connections);
         let ours = self.connections.unwrap_or_default();
@@ -338,7 +337,7 @@ impl Plot {
         }
     }
 
-    /// Whether the horizontal axis is time.
+    /// True if the horizontal axis is time.
     pub(crate) fn is_over_time(&self) -> bool {
         self.x_axis == "time"
     }

@@ -132,7 +132,7 @@ impl Server {
         self.serving.process()
     }
 
-    /// What upgrades it, also while it is in use.
+    /// Upgrades of it, also while it is in use.
     pub(crate) fn upgrades(&self) -> Upgrades {
         let control = control(&self.state).into_os_string();
         let arguments = ["upgrade", "--config", NO_SETTINGS, "--control"].map(Into::into);
@@ -194,36 +194,22 @@ impl Server {
         let _ = self.child.wait();
     }
 
-    fn stop(&mut self) -> std::io::Result<()> {
-        let process = self.serving.process();
-        if process != self.child.id() {
-            stop_other(process)?;
+    /// Stops the process, and its successor if it has been upgraded.
+    fn stop(&mut self) {
+        let has_ended = matches!(self.child.try_wait(), Ok(Some(_)));
+        // A child that was waited for has lost its id, perhaps to another process.
+        let child = (!has_ended).then(|| self.child.id());
+        let successor = Some(self.serving.process()).filter(|&process| process != self.child.id());
+        for process in child.into_iter().chain(successor) {
+            stop(process);
         }
-        if self.child.try_wait()?.is_some() {
-            return Ok(());
-        }
-        // Not yet waited for, so the id cannot belong to another process.
-        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            kill_process(pid, Signal::TERM)?;
-        }
-        let deadline = Instant::now() + STOP_DEADLINE;
-        while Instant::now() < deadline {
-            if self.child.try_wait()?.is_some() {
-                return Ok(());
-            }
-            thread::sleep(POLL_INTERVAL);
-        }
-        self.child.kill()?;
-        self.child.wait().map(drop)
+        let _ = self.child.wait();
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        if self.stop().is_err() {
-            let _ = self.child.kill();
-            let _ = self.child.wait();
-        }
+        self.stop();
         // Most servers make nothing.
         let _ = fs::remove_dir_all(&self.state);
     }
@@ -234,18 +220,18 @@ fn control(state: &Path) -> PathBuf {
     state.join("control")
 }
 
-/// Stops a process that is no child of this one.
-fn stop_other(process: u32) -> std::io::Result<()> {
-    let Some(pid) = i32::try_from(process).ok().and_then(Pid::from_raw) else { return Ok(()) };
+/// Ends a process in order, or kills it at the deadline.
+fn stop(process: u32) {
+    let Some(pid) = i32::try_from(process).ok().and_then(Pid::from_raw) else { return };
     let deadline = Instant::now() + STOP_DEADLINE;
-    kill_process(pid, Signal::TERM)?;
+    // Errors mean that it has ended.
+    let _ = kill_process(pid, Signal::TERM);
     while is_running(process) {
         if Instant::now() >= deadline {
-            kill_process(pid, Signal::KILL)?;
+            let _ = kill_process(pid, Signal::KILL);
         }
         thread::sleep(POLL_INTERVAL);
     }
-    Ok(())
 }
 
 /// Sends the addresses, and keeps reading: a full pipe would block the server.

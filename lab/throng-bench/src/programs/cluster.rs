@@ -20,7 +20,7 @@ const ROUNDS: usize = 3;
 /// The nats-servers of a cluster of them.
 const BROKERS: usize = 3;
 
-/// A server that is compared with others; `None` is that of the context.
+/// A server that is compared with others; `None` is the context's own.
 type Side = (String, Option<Cluster>);
 
 /// Ends the load when any nats-server or node has.
@@ -32,8 +32,8 @@ impl Watch for Sides<'_> {
     }
 }
 
-/// Puts a load on several servers in turn, several times. The figures of each are those of the run
-/// with the side's name.
+/// Puts a load on several servers in turn, several times. The figures of a side belong to a run of
+/// its name.
 pub(crate) fn beside(context: &mut Context<'_>, run: &Run) -> Result<(), Abort> {
     context.serve(run)?;
     let mut sides = Vec::new();

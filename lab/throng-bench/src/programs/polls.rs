@@ -44,11 +44,11 @@ const PROGRESS_TIMEOUT: Duration = Duration::from_secs(30);
 /// Timeout of publishes and presence requests.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What is published.
+/// A message to publish.
 #[derive(Debug, Clone, Copy)]
 struct Message {
     bytes: usize,
-    /// Whether every client's copy is audited.
+    /// Every client's copy is audited.
     is_marked: bool,
 }
 

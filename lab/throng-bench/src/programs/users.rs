@@ -36,7 +36,7 @@ pub(crate) fn fill(url: &str, users: Range<usize>) -> Result<(), Abort> {
 /// Has the server keep the channels of `count` friends for each user, in the graph of clients that
 /// follow as many. A friend's number is the name of the channel.
 pub(crate) fn keep(url: &str, users: usize, count: u32) -> Result<(), Abort> {
-    /// That of floods.
+    /// The seed of floods.
     const SEED: u64 = 1;
     let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     let graph = Graph::new(number(users), count, SEED);

@@ -17,7 +17,7 @@ const LOOK: Duration = Duration::from_millis(5);
 #[derive(Debug, Clone)]
 pub(super) struct Serving {
     process: Arc<AtomicU32>,
-    /// Whether another process may be taking over.
+    /// Another process may be taking over.
     is_changing: Arc<AtomicBool>,
 }
 
@@ -31,14 +31,14 @@ impl Serving {
         self.process.load(Ordering::SeqCst)
     }
 
-    /// Whether the server is there although this process of it has ended.
+    /// True if the server is there although this process of it has ended.
     pub(super) fn outlives(&self, process: u32) -> bool {
         self.is_changing.load(Ordering::SeqCst)
             || (self.process() != process && is_running(self.process()))
     }
 }
 
-/// Whether a process runs; one that nobody has waited for may have ended.
+/// True if a process runs; one that nobody has waited for may have ended.
 pub(super) fn is_running(process: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat"));
     // The state follows the name, which is in parentheses.
@@ -50,7 +50,7 @@ pub(super) fn is_running(process: u32) -> bool {
 #[derive(Debug)]
 pub(crate) struct Upgrades {
     pub(super) program: PathBuf,
-    /// Those of `throng upgrade`, which tell it the server.
+    /// Arguments of `throng upgrade`, which tell it the server.
     pub(super) arguments: Vec<OsString>,
     pub(super) serving: Serving,
 }
@@ -124,21 +124,21 @@ fn watched<T>(process: u32, memory: Option<&Memory>, work: impl FnOnce() -> T) -
 /// as that of frozen state: what the machine has got of it since the beginning.
 #[derive(Debug)]
 struct Memory {
-    /// What the server took at the beginning.
+    /// Memory of the server at the beginning.
     bytes: u64,
     /// Shared memory that was there then and that the server did not map.
     others_bytes: u64,
 }
 
 impl Memory {
-    /// What a server takes that consists of this process; `None` if it cannot be read.
+    /// Memory of a server that consists of this process; `None` if it cannot be read.
     fn before(process: u32) -> Option<Memory> {
         let (shared, mapped) = (proc::shared_memory_bytes()?, proc::mapped(process)?);
         let others_bytes = shared.saturating_sub(mapped.shared_bytes);
         Some(Memory { bytes: mapped.bytes, others_bytes })
     }
 
-    /// What these processes take now.
+    /// Memory of these processes now.
     fn of(&self, processes: &[u32]) -> u64 {
         let mapped = processes.iter().filter_map(|&process| proc::mapped(process));
         let (all, shared): (u64, u64) =

@@ -44,7 +44,7 @@ impl Held {
         }
     }
 
-    /// Whether the time of the fault has come.
+    /// True if the time of the fault has come.
     fn is_due(&self) -> bool {
         self.0.is_some_and(|since| since.elapsed() >= FAULT_AFTER)
     }

@@ -184,7 +184,7 @@ fn cluster(own: SocketAddrV4, all: &[SocketAddrV4]) -> String {
     text
 }
 
-/// Whether a server says something, as a nats-server does as soon as somebody connects.
+/// Succeeds if a server says something, as a nats-server does as soon as somebody connects.
 fn greets(address: SocketAddrV4) -> io::Result<()> {
     let mut stream = TcpStream::connect_timeout(&address.into(), CONNECT)?;
     stream.set_read_timeout(Some(CONNECT))?;
